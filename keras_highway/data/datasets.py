@@ -1,0 +1,112 @@
+"""MNIST, CIFAR-10 and CIFAR-100 as NumPy arrays: from `.npz` files, else from TensorFlow Datasets."""
+
+import difflib
+import os
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+DATA_VARIABLE = "KERAS_HIGHWAY_DATA"
+DATASETS = ("mnist", "cifar10", "cifar100")
+_CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
+CLASSES = {"mnist": tuple("0123456789"), "cifar10": tuple(_CIFAR10.split())}
+_SHAPES = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}
+
+
+class Dataset(NamedTuple):
+    """A data set in memory.
+
+    Attributes:
+        x_train: uint8 `(n, height, width, channels)`.
+        y_train: int64 `(n,)`.
+        x_test: uint8 `(m, height, width, channels)`.
+        y_test: int64 `(m,)`.
+        classes: Names of the classes.
+    """
+
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    classes: tuple[str, ...]
+
+
+def load_dataset(name: str, data_dir: str | os.PathLike | None = None) -> Dataset:
+    """Loads a data set.
+
+    Args:
+        name: `"mnist"`, `"cifar10"` or `"cifar100"`.
+        data_dir: Folder of `mnist.npz`, `cifar10.npz`, `cifar100.npz` with the
+            arrays x_train, y_train, x_test, y_test (images uint8) and, for
+            CIFAR, `classes`. Defaults to the environment variable
+            `KERAS_HIGHWAY_DATA`. If neither is given, TensorFlow Datasets is
+            asked (prepared data are used, nothing is downloaded).
+
+    Raises:
+        ValueError: If the name is unknown, or a file is not such a data set.
+        FileNotFoundError: If the data are nowhere; says where was looked.
+    """
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name, DATASETS, n=2)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise ValueError(f"Unknown data set.{hint} Known: {', '.join(DATASETS)}. Received: name={name!r}")
+    folder = data_dir or os.environ.get(DATA_VARIABLE)
+    if folder:
+        return _from_npz(name, Path(folder) / f"{name}.npz")
+    return _from_tfds(name)
+
+
+def _from_npz(name: str, path: Path) -> Dataset:
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"No file {path}. A data folder holds {', '.join(f'{n}.npz' for n in DATASETS)}, each with the arrays "
+            "x_train, y_train, x_test, y_test."
+        )
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+        images = {key: _images(arrays[key], name) for key in ("x_train", "x_test")}
+        labels = {key: arrays[key].astype(np.int64).reshape(-1) for key in ("y_train", "y_test")}
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path} is not a {name} data set: it needs x_train and x_test (uint8 images of shape "
+            f"{_SHAPES[name]}), y_train and y_test. Reading it gave: {error}"
+        ) from error
+    for split in ("train", "test"):
+        n, m = len(images[f"x_{split}"]), len(labels[f"y_{split}"])
+        if n != m:
+            raise ValueError(f"{path} has {n} {split} images but {m} {split} labels.")
+    classes = CLASSES.get(name) or tuple(str(c) for c in arrays.get("classes", range(100)))
+    return Dataset(images["x_train"], labels["y_train"], images["x_test"], labels["y_test"], classes)
+
+
+def _images(x: np.ndarray, name: str) -> np.ndarray:
+    shape = _SHAPES[name]
+    if x.dtype != np.uint8 or x.shape[1:] not in (shape, shape[:2] if shape[2] == 1 else shape):
+        raise ValueError(f"images of dtype {x.dtype} and shape {x.shape}")
+    return x.reshape(-1, *shape)
+
+
+def _from_tfds(name: str) -> Dataset:
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise FileNotFoundError(
+            f"No data folder for {name}: pass one (--data DIR, data_dir=...), set {DATA_VARIABLE}, or install "
+            "tensorflow-datasets."
+        ) from error
+    try:
+        (train, test), info = tfds.load(
+            name, split=["train", "test"], batch_size=-1, as_supervised=True, download=False, with_info=True
+        )
+    except AssertionError as error:
+        raise FileNotFoundError(
+            f"TensorFlow Datasets has not prepared {name} here, and no data folder was given (--data DIR, "
+            f"data_dir=..., or {DATA_VARIABLE}). To prepare it: python -c \"import tensorflow_datasets as t; "
+            f"t.load('{name}')\""
+        ) from error
+    (x_train, y_train), (x_test, y_test) = (tuple(np.asarray(a) for a in pair) for pair in (train, test))
+    classes = CLASSES.get(name) or tuple(info.features["label"].names)
+    return Dataset(x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64), classes)

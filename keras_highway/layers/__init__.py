@@ -1,0 +1,11 @@
+"""Gated layers and blocks."""
+
+from keras_highway.layers.base import GatedBlock as GatedBlock
+from keras_highway.layers.blocks import BasicBlock as BasicBlock
+from keras_highway.layers.blocks import BottleneckBlock as BottleneckBlock
+from keras_highway.layers.branch import Branch as Branch
+from keras_highway.layers.branch import ZeroPadProjection as ZeroPadProjection
+from keras_highway.layers.conv import HighwayConv2D as HighwayConv2D
+from keras_highway.layers.dense import HighwayDense as HighwayDense
+from keras_highway.layers.gates import ChannelGate as ChannelGate
+from keras_highway.layers.gates import LowRankDense as LowRankDense

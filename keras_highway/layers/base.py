@@ -1,0 +1,255 @@
+"""What every gated block shares: gates, the mix in the skip dtype, stochastic depth."""
+
+from collections.abc import Iterator
+
+import keras
+from keras import ops
+
+from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating, mix
+
+GATES = ("same", "pointwise", "low_rank", "channel", "tied")
+
+
+class GatedBlock(keras.layers.Layer):
+    """Base of all gated blocks: `call(x) = mix(*signals(x))`.
+
+    A subclass sets `self.transform` and, for each learned gate, the gate layer
+    that `add_gates` asks it for with `make_gate(bias, name)`. Gate layers give
+    logits; the sigmoid runs in the skip dtype.
+
+    Args:
+        gating: One of `kh.GATINGS`. Defaults to `"coupled"`.
+        gate_bias: Float, initial bias of the transform gate before the
+            sigmoid; a learned carry gate starts at `-gate_bias`. Defaults to
+            `-2.0`.
+        gate: How the gates are made: `"same"` (the function class and
+            receptive field of the transform), `"pointwise"` (one 1x1
+            convolution: the exclusive gating of He et al. 2016),
+            `"low_rank"` (through `gate_rank` channels), `"channel"` (learned,
+            independent of the data) or `"tied"` (the logits come as a second
+            input, from a gate layer that several blocks share). Defaults to
+            `"same"`.
+        gate_rank: Int, the rank of `"low_rank"` gates.
+        skip_dtype: Dtype of the skip stream, the gates and the mix. Defaults
+            to `"float32"` whatever the dtype policy: a bfloat16 skip stream
+            rounds away the updates of nearly closed gates.
+        stochastic_depth: Float in [0, 1), probability that a sample skips the
+            block in training (y = x). Defaults to `0.0`.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+    """
+
+    gates: tuple[str, ...] = GATES
+
+    def __init__(
+        self,
+        gating="coupled",
+        gate_bias=-2.0,
+        gate="same",
+        gate_rank=None,
+        skip_dtype="float32",
+        stochastic_depth=0.0,
+        **kwargs,
+    ):
+        # Without autocasting, x reaches us in its own precision; sublayers cast to theirs.
+        super().__init__(autocast=False, **kwargs)
+        self.gating = get_gating(gating).name
+        self.gate_bias = check_gate_bias(gate_bias)
+        self.gate = self._checked_gate(gate)
+        self.gate_rank = self._checked_rank(gate_rank)
+        self.skip_dtype = _checked_float(skip_dtype)
+        self.stochastic_depth = self._checked_rate(stochastic_depth)
+        self.transform_gate = None
+        self.carry_gate = None
+        self.projection = None
+        self.drop_path = None
+
+    @property
+    def is_transition(self) -> bool:
+        """Whether the block changes the shape, so that x goes through a projection."""
+        return self.projection is not None
+
+    def make_gate(self, bias: float, name: str) -> keras.layers.Layer:
+        """Returns an unbuilt layer x -> gate logits of the transform's shape."""
+        raise TypeError(f"{type(self).__name__} must define make_gate(bias, name)")
+
+    def add_gates(self) -> None:
+        """Creates `transform_gate` and `carry_gate` where the gating learns them."""
+        if self.gate == "tied":
+            return
+        learned = get_gating(self.gating).learned_gates
+        if "t" in learned:
+            self.transform_gate = self.make_gate(self.gate_bias, "transform_gate")
+        if "c" in learned:
+            self.carry_gate = self.make_gate(carry_gate_bias(self.gate_bias), "carry_gate")
+
+    def build_paths(self, input_shape) -> None:
+        """Builds every sublayer, and the drop path, for an input shape."""
+        for layer in (self.transform, self.transform_gate, self.carry_gate, self.projection):
+            if layer is not None and not layer.built:
+                layer.build(input_shape)
+        if self.stochastic_depth:
+            noise_shape = (None,) + (1,) * (len(input_shape) - 1)
+            self.drop_path = keras.layers.Dropout(
+                self.stochastic_depth, noise_shape=noise_shape, dtype=self.skip_dtype, name="drop_path"
+            )
+            self.drop_path.build(input_shape)
+
+    def signals(self, x, gate=None) -> Signals:
+        """Computes what the block mixes.
+
+        Args:
+            x: Tensor, the block's input.
+            gate: Tensor, the logits of a tied gate (only with `gate="tied"`).
+
+        Returns:
+            `Signals(x, h, t, c)`, x after any projection, all in the skip
+            dtype but h, which is in the compute dtype; constant gates are
+            Python numbers and a coupled carry gate is `None`.
+        """
+        h = self.transform(x)
+        row = get_gating(self.gating)
+        t = self._gate_value(self.transform_gate, x, gate) if row.t == "learned" else 1.0
+        c = {"zero": 0.0, "one": 1.0, "coupled": None}.get(row.c, 1.0)
+        if row.c == "learned":
+            c = self._gate_value(self.carry_gate, x, gate)
+        skip = x if self.projection is None else self.projection(x)
+        return Signals(ops.cast(skip, self.skip_dtype), h, t, c)
+
+    def combine(self, signals: Signals):
+        """Everything after the signals: the mix, stochastic depth, the post-activation."""
+        y = mix(*signals, dtype=self.skip_dtype)
+        if self.drop_path is not None:
+            y = signals.x + self.drop_path(y - signals.x)
+        return self.finish(y)
+
+    def finish(self, y):
+        """What comes after the mix: nothing, unless a block has a post-activation."""
+        return y
+
+    def call(self, x, gate=None):
+        return self.combine(self.signals(x, gate))
+
+    def skip(self, signals: Signals):
+        """The output with the transform gate shut, `t = 0`: what a lesion leaves of the block.
+
+        `x` where the carry gate is 1 or coupled, `x·c` where it is learned. A
+        plain block has no skip; without it, its input goes through as it is.
+        """
+        c = 1.0 if signals.c is None or get_gating(self.gating).c == "zero" else signals.c
+        return self.finish(mix(signals.x, signals.h, 0.0, c, dtype=self.skip_dtype))
+
+    def paths(self) -> Iterator[tuple[str, keras.layers.Layer]]:
+        """Yields (attribute name, sublayer) of every path from x: transform, gates, projection."""
+        for name in ("transform", "transform_gate", "carry_gate", "projection"):
+            layer = getattr(self, name)
+            if layer is not None:
+                yield name, layer
+
+    def compute_output_spec(self, x, gate=None, **kwargs):
+        return keras.KerasTensor(self.compute_output_shape(x.shape), dtype=self.skip_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "gating": self.gating,
+            "gate_bias": self.gate_bias,
+            "gate": self.gate,
+            "gate_rank": self.gate_rank,
+            "skip_dtype": self.skip_dtype,
+            "stochastic_depth": self.stochastic_depth,
+        }
+
+    def _gate_value(self, layer, x, gate):
+        if self.gate == "tied":
+            if gate is None:
+                raise ValueError(
+                    f"{type(self).__name__} {self.name!r} has gate='tied' and needs the logits of the shared gate "
+                    "as a second input: block(x, gate=shared_gate(x)). Received: gate=None"
+                )
+            logits = gate
+        else:
+            logits = layer(x)
+        return ops.sigmoid(ops.cast(logits, self.skip_dtype))
+
+    def _checked_gate(self, gate):
+        if gate not in self.gates:
+            raise ValueError(
+                f"Unknown gate for {type(self).__name__}. Expected one of {', '.join(map(repr, self.gates))}. "
+                f"Received: gate={gate!r}"
+            )
+        if gate == "tied" and len(get_gating(self.gating).learned_gates) != 1:
+            raise ValueError(
+                "gate='tied' shares one gate and needs a gating that learns exactly one (t_only, c_only or "
+                f"coupled). Received: gating={self.gating!r}"
+            )
+        return gate
+
+    def _checked_rank(self, rank):
+        if (self.gate == "low_rank") != (rank is not None):
+            raise ValueError(
+                "`gate_rank` is needed with gate='low_rank' and only there. "
+                f"Received: gate={self.gate!r}, gate_rank={rank!r}"
+            )
+        return None if rank is None else checked_size(rank, "gate_rank")
+
+    def _checked_rate(self, rate):
+        if not 0.0 <= rate < 1.0:
+            raise ValueError(f"`stochastic_depth` must be in [0, 1). Received: stochastic_depth={rate!r}")
+        if rate and not get_gating(self.gating).has_skip:
+            raise ValueError(
+                "Stochastic depth replaces a block by its skip connection, which gating='plain' does not have. "
+                f"Received: gating='plain', stochastic_depth={rate!r}"
+            )
+        return float(rate)
+
+
+def _checked_float(dtype) -> str:
+    name = keras.backend.standardize_dtype(dtype)
+    if "float" not in name:
+        raise ValueError(f"`skip_dtype` must be a floating-point dtype. Received: skip_dtype={dtype!r}")
+    return name
+
+
+def checked_size(value, name: str) -> int:
+    """Returns a positive int.
+
+    Raises:
+        ValueError: If it is not one.
+    """
+    if isinstance(value, bool) or int(value) != value or value < 1:
+        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+    return int(value)
+
+
+def check_same_width(layer, argument: str, wanted, input_shape, axis: int = -1) -> int:
+    """Returns the width of a layer whose skip needs input and output of equal width.
+
+    Args:
+        layer: The layer, for the message.
+        argument: The name of its width argument (`"units"` or `"filters"`).
+        wanted: Its value, or `None` for the input's width.
+        input_shape: Shape of the input.
+        axis: The axis of the width.
+
+    Raises:
+        ValueError: If the width of the input is unknown or is not `wanted`.
+    """
+    width = input_shape[axis]
+    if width is None:
+        raise ValueError(
+            f"{type(layer).__name__} {layer.name!r} needs an input whose axis {axis} has a known size. "
+            f"Received: input shape {tuple(input_shape)}"
+        )
+    if wanted not in (None, width):
+        output_shape = list(input_shape)
+        output_shape[axis] = wanted
+        plain = "keras.layers.Dense" if argument == "units" else "keras.layers.Conv2D"
+        raise ValueError(
+            f"{type(layer).__name__} {layer.name!r} adds its input to its output, so both need the same width. "
+            f"Received: input shape {tuple(input_shape)}, output shape {tuple(output_shape)} ({argument}={wanted}). "
+            f"Leave {argument}=None, or change the width first with a plain layer ({plain}) or a block with a "
+            "projection (BasicBlock, BottleneckBlock)."
+        )
+    return width

@@ -1,0 +1,225 @@
+"""Residual-style blocks under all six gatings: two 3x3 convolutions, or a bottleneck."""
+
+import keras
+from keras import ops
+
+from keras_highway.layers.base import GatedBlock, checked_size
+from keras_highway.layers.branch import Branch, ZeroPadProjection, channel_axis
+from keras_highway.layers.gates import ChannelGate
+
+PROJECTIONS = ("A", "B")
+
+_ARGUMENTS = """
+        stride: Int, 1 or more; a stride or a change of channels makes the
+            block a transition, whose x goes through a projection. Defaults to
+            `1`.
+        gating: One of `kh.GATINGS`. Defaults to `"coupled"`.
+        gate_bias: Float, initial bias of the transform gate: the beta of its
+            last batch normalization. Defaults to `-2.0`.
+        gate: `"same"` (as deep as the transform), `"pointwise"` (one 1x1
+            convolution: the exclusive gating of He et al. 2016),
+            `"low_rank"` (as `"same"`, with `gate_rank` channels inside),
+            `"channel"` (independent of the data) or `"tied"` (the logits are
+            a second input). Defaults to `"same"`.
+        gate_rank: Int, inner channels of a `"low_rank"` gate.
+        post_activation: Bool, ReLU after the mix, as in ResNet v1. Defaults
+            to `False`.
+        final_relu: Bool, ReLU at the end of the transform: the "full"
+            transform of [UIE, 5.1]. Defaults to `False`.
+        zero_init: Bool, the transform starts at zero: the gamma of its last
+            batch normalization is 0 ("zeroBN"). Defaults to `False`.
+        batch_norm: Bool; without it the convolutions have biases. Defaults to
+            `True`.
+        projection: `"B"` (1x1 convolution and batch normalization) or `"A"`
+            (subsampling and zero channels). Defaults to `"B"`.
+        kernel_initializer: For all kernels. Defaults to `"he_normal"`.
+        skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
+        stochastic_depth: Float in [0, 1). Defaults to `0.0`.
+        data_format: As in `keras.layers.Conv2D`.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the input is not of
+            rank 4."""
+
+
+def _document(cls):
+    cls.__doc__ = cls.__doc__.replace("{arguments}", _ARGUMENTS.strip("\n"))
+    return cls
+
+
+class ConvBlock(GatedBlock):
+    """What the residual-style blocks share; subclasses say filters and kernels of the transform."""
+
+    def __init__(
+        self,
+        stride=1,
+        gating="coupled",
+        gate_bias=-2.0,
+        gate="same",
+        gate_rank=None,
+        post_activation=False,
+        final_relu=False,
+        zero_init=False,
+        batch_norm=True,
+        projection="B",
+        kernel_initializer="he_normal",
+        skip_dtype="float32",
+        stochastic_depth=0.0,
+        data_format=None,
+        **kwargs,
+    ):
+        super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
+        if projection not in PROJECTIONS:
+            raise ValueError(f"`projection` must be one of {PROJECTIONS}. Received: projection={projection!r}")
+        self.stride = checked_size(stride, "stride")
+        self.post_activation = bool(post_activation)
+        self.final_relu = bool(final_relu)
+        self.zero_init = bool(zero_init)
+        self.batch_norm = bool(batch_norm)
+        self.projection_option = projection
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.data_format = data_format or keras.config.image_data_format()
+
+    def shape_of_branch(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Returns (filters, kernel sizes, strides) of the transform's convolutions."""
+        raise TypeError(f"{type(self).__name__} must define shape_of_branch()")
+
+    @property
+    def output_filters(self) -> int:
+        """Channels of the output."""
+        return self.shape_of_branch()[0][-1]
+
+    def build(self, input_shape):
+        if len(input_shape) != 4:
+            raise ValueError(
+                f"{type(self).__name__} {self.name!r} needs an input of rank 4: (batch, height, width, channels). "
+                f"Received: input shape {tuple(input_shape)}"
+            )
+        channels = input_shape[channel_axis(self.data_format)]
+        filters, kernels, strides = self.shape_of_branch()
+        self.transform = self._branch(
+            "transform",
+            filters,
+            kernels,
+            strides,
+            activation="relu" if self.final_relu else None,
+            zero_init=self.zero_init,
+        )
+        self.add_gates()
+        if self.stride != 1 or channels != self.output_filters:
+            self.projection = self._make_projection()
+        self.build_paths(input_shape)
+
+    def make_gate(self, bias, name):
+        filters, kernels, strides = self.shape_of_branch()
+        if self.gate == "channel":
+            return ChannelGate(
+                filters[-1], bias, channel_axis(self.data_format), name=name, dtype=self.dtype_policy
+            )
+        if self.gate == "pointwise":
+            return self._branch(name, filters[-1:], (1,), (self.stride,), batch_norm=False, final_bias=bias)
+        if self.gate == "low_rank":
+            filters = (*[self.gate_rank] * (len(filters) - 1), filters[-1])
+        return self._branch(name, filters, kernels, strides, final_bias=bias)
+
+    def finish(self, y):
+        return ops.relu(y) if self.post_activation else y
+
+    def compute_output_shape(self, input_shape, gate_shape=None):
+        shape = list(input_shape)
+        axis = channel_axis(self.data_format)
+        for spatial in (2, 3) if axis == 1 else (1, 2):
+            if shape[spatial] is not None:
+                shape[spatial] = -(-shape[spatial] // self.stride)
+        shape[axis] = self.output_filters
+        return tuple(shape)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "stride": self.stride,
+            "post_activation": self.post_activation,
+            "final_relu": self.final_relu,
+            "zero_init": self.zero_init,
+            "batch_norm": self.batch_norm,
+            "projection": self.projection_option,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "data_format": self.data_format,
+        }
+
+    def _make_projection(self):
+        if self.projection_option == "A":
+            return ZeroPadProjection(
+                self.output_filters,
+                self.stride,
+                self.data_format,
+                name="projection",
+                dtype=self.skip_dtype,  # it only moves x
+            )
+        return self._branch("projection", (self.output_filters,), (1,), (self.stride,))
+
+    def _branch(self, name, filters, kernels, strides, **kwargs):
+        kwargs.setdefault("batch_norm", self.batch_norm)
+        return Branch(
+            filters,
+            kernels,
+            strides,
+            kernel_initializer=self.kernel_initializer.clone(),
+            data_format=self.data_format,
+            dtype=self.dtype_policy,
+            name=name,
+            **kwargs,
+        )
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+@_document
+class BasicBlock(ConvBlock):
+    """Two 3x3 convolutions, gated: the block of the CIFAR 110-layer nets [BLOG, Evidence 1].
+
+    Input: `(batch, height, width, channels)`. Output: `(batch, height /
+    stride, width / stride, filters)`, rounded up, in `skip_dtype`.
+
+    Args:
+        filters: Int, channels of both convolutions and of the output.
+{arguments}
+    """
+
+    def __init__(self, filters, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = checked_size(filters, "filters")
+
+    def shape_of_branch(self):
+        return (self.filters, self.filters), (3, 3), (self.stride, 1)
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters}
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+@_document
+class BottleneckBlock(ConvBlock):
+    """1x1, 3x3, 1x1 convolutions, gated: the block of Highway50 [UIE, 5.1; BLOG, Evidence 3].
+
+    The stride is in the 3x3 convolution (the "v1.5" form of timm and
+    torchvision; `keras.applications.ResNet50` has it in the first 1x1).
+
+    Input: `(batch, height, width, channels)`. Output: `(batch, height /
+    stride, width / stride, expansion * width)`, rounded up, in `skip_dtype`.
+
+    Args:
+        width: Int, channels inside.
+        expansion: Int, output channels over `width`. Defaults to `4`.
+{arguments}
+    """
+
+    def __init__(self, width, expansion=4, **kwargs):
+        super().__init__(**kwargs)
+        self.width = checked_size(width, "width")
+        self.expansion = checked_size(expansion, "expansion")
+
+    def shape_of_branch(self):
+        return (self.width, self.width, self.expansion * self.width), (1, 3, 1), (1, self.stride, 1)
+
+    def get_config(self):
+        return {**super().get_config(), "width": self.width, "expansion": self.expansion}

@@ -1,0 +1,229 @@
+"""A branch of convolutions: the function class of transforms, gates and projections."""
+
+import keras
+from keras import ops
+
+from keras_highway.layers.base import checked_size
+
+BN_MOMENTUM = 0.9  # torch's 0.1
+BN_EPSILON = 1e-5
+
+
+def channel_axis(data_format: str) -> int:
+    """The axis of the channels: -1, or 1 with `channels_first`."""
+    return 1 if data_format == "channels_first" else -1
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class Branch(keras.layers.Layer):
+    """Convolutions with batch normalization and ReLU between: conv-BN-ReLU-...-conv-BN.
+
+    Sublayers are `conv1`, `bn1`, `conv2`, ... A strided convolution pads by
+    `kernel // 2` on every side, as PyTorch does; `padding="same"` would pad
+    the bottom and right alone.
+
+    Input: `(batch, height, width, channels)`. Output: `(batch, height /
+    strides, width / strides, filters[-1])`, rounded up, in the compute dtype.
+
+    Args:
+        filters: Tuple of ints, output channels of each convolution.
+        kernel_sizes: Tuple of ints, one a convolution.
+        strides: Tuple of ints, one a convolution. Defaults to all `1`.
+        batch_norm: Bool; without it the convolutions have biases. Defaults to
+            `True`.
+        activation: After the last convolution: `"relu"` or `None`. Defaults
+            to `None`.
+        final_bias: Float, initial offset of the output: the last BN's beta, or
+            the last bias. Defaults to `0.0`.
+        zero_init: Bool, start at `final_bias` exactly: the last BN's gamma, or
+            the last kernel, is 0 ("zeroBN"). Defaults to `False`.
+        kernel_initializer: Defaults to `"he_normal"`.
+        data_format: As in `keras.layers.Conv2D`.
+    """
+
+    def __init__(
+        self,
+        filters,
+        kernel_sizes,
+        strides=None,
+        batch_norm=True,
+        activation=None,
+        final_bias=0.0,
+        zero_init=False,
+        kernel_initializer="he_normal",
+        data_format=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.filters = tuple(checked_size(f, "filters") for f in filters)
+        self.kernel_sizes = tuple(kernel_sizes)
+        self.strides = tuple(strides or (1,) * len(self.filters))
+        self.batch_norm = bool(batch_norm)
+        self.activation = keras.activations.get(activation)
+        self.final_bias = float(final_bias)
+        self.zero_init = bool(zero_init)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.data_format = data_format or keras.config.image_data_format()
+        for i in range(len(self.filters)):
+            setattr(self, f"conv{i + 1}", self._conv(i))
+            if self.batch_norm:
+                setattr(self, f"bn{i + 1}", self._bn(i))
+
+    @property
+    def depth(self) -> int:
+        """Number of convolutions."""
+        return len(self.filters)
+
+    def build(self, input_shape):
+        shape = tuple(input_shape)
+        for i in range(self.depth):
+            conv = getattr(self, f"conv{i + 1}")
+            conv.build(shape)
+            shape = self._shape_after(i, shape)
+            if self.batch_norm:
+                getattr(self, f"bn{i + 1}").build(shape)
+
+    def call(self, x):
+        for i in range(self.depth):
+            if self.strides[i] > 1 and self.kernel_sizes[i] > 1:
+                x = ops.pad(x, self._padding(self.kernel_sizes[i] // 2))
+            x = getattr(self, f"conv{i + 1}")(x)
+            if self.batch_norm:
+                x = getattr(self, f"bn{i + 1}")(x)
+            x = ops.relu(x) if i < self.depth - 1 else self.activation(x)
+        return x
+
+    def compute_output_shape(self, input_shape):
+        shape = tuple(input_shape)
+        for i in range(self.depth):
+            shape = self._shape_after(i, shape)
+        return shape
+
+    def convolutions(self, input_shape):
+        """Yields (convolution, output shape) in order, for counting multiply-adds and activations."""
+        shape = tuple(input_shape)
+        for i in range(self.depth):
+            shape = self._shape_after(i, shape)
+            yield getattr(self, f"conv{i + 1}"), shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_sizes": self.kernel_sizes,
+            "strides": self.strides,
+            "batch_norm": self.batch_norm,
+            "activation": keras.activations.serialize(self.activation),
+            "final_bias": self.final_bias,
+            "zero_init": self.zero_init,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "data_format": self.data_format,
+        }
+
+    def _is_last(self, i):
+        return i == len(self.filters) - 1
+
+    def _conv(self, i):
+        kwargs = {}
+        if not self.batch_norm and self._is_last(i):
+            kwargs["bias_initializer"] = keras.initializers.Constant(self.final_bias)
+        zero = self.zero_init and not self.batch_norm and self._is_last(i)
+        return keras.layers.Conv2D(
+            self.filters[i],
+            self.kernel_sizes[i],
+            strides=self.strides[i],
+            padding="same" if self.strides[i] == 1 else "valid",
+            use_bias=not self.batch_norm,
+            kernel_initializer="zeros" if zero else self.kernel_initializer.clone(),
+            data_format=self.data_format,
+            dtype=self.dtype_policy,
+            name=f"conv{i + 1}",
+            **kwargs,
+        )
+
+    def _bn(self, i):
+        kwargs = {}
+        if self._is_last(i):
+            kwargs["beta_initializer"] = keras.initializers.Constant(self.final_bias)
+            if self.zero_init:
+                kwargs["gamma_initializer"] = "zeros"
+        return keras.layers.BatchNormalization(
+            axis=channel_axis(self.data_format),
+            momentum=BN_MOMENTUM,
+            epsilon=BN_EPSILON,
+            dtype=self.dtype_policy,
+            name=f"bn{i + 1}",
+            **kwargs,
+        )
+
+    def _padding(self, p):
+        image = [[p, p], [p, p]]
+        if self.data_format == "channels_first":
+            return [[0, 0], [0, 0], *image]
+        return [[0, 0], *image, [0, 0]]
+
+    def _shape_after(self, i, shape):
+        shape = list(shape)
+        axis = channel_axis(self.data_format)
+        for spatial in (2, 3) if axis == 1 else (1, 2):
+            if shape[spatial] is not None:
+                shape[spatial] = -(-shape[spatial] // self.strides[i])
+        shape[axis] = self.filters[i]
+        return tuple(shape)
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class ZeroPadProjection(keras.layers.Layer):
+    """Shortcut option A: subsample the image and pad the new channels with zeros.
+
+    Half of the added channels come before the old ones and half after, as in
+    the authors' CIFAR ResNet [torch]. No parameters.
+
+    Args:
+        filters: Int, output channels, at least the input's.
+        stride: Int. Defaults to `1`.
+        data_format: As in `keras.layers.Conv2D`.
+
+    Raises:
+        ValueError: If the input has more channels than `filters`.
+    """
+
+    def __init__(self, filters, stride=1, data_format=None, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = checked_size(filters, "filters")
+        self.stride = checked_size(stride, "stride")
+        self.data_format = data_format or keras.config.image_data_format()
+
+    def build(self, input_shape):
+        channels = input_shape[channel_axis(self.data_format)]
+        if channels > self.filters:
+            raise ValueError(
+                "Shortcut option A pads channels and cannot remove any: use projection='B'. "
+                f"Received: input shape {tuple(input_shape)}, filters={self.filters}"
+            )
+        self._before = (self.filters - channels) // 2
+        self._after = self.filters - channels - self._before
+
+    def call(self, x):
+        s, pad = self.stride, [self._before, self._after]
+        none = [0, 0]
+        if self.data_format == "channels_first":
+            return ops.pad(x[:, :, ::s, ::s], [none, pad, none, none])
+        return ops.pad(x[:, ::s, ::s, :], [none, none, none, pad])
+
+    def compute_output_shape(self, input_shape):
+        shape = list(input_shape)
+        axis = channel_axis(self.data_format)
+        for spatial in (2, 3) if axis == 1 else (1, 2):
+            if shape[spatial] is not None:
+                shape[spatial] = -(-shape[spatial] // self.stride)
+        shape[axis] = self.filters
+        return tuple(shape)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "stride": self.stride,
+            "data_format": self.data_format,
+        }

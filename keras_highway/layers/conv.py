@@ -1,0 +1,134 @@
+"""The convolutional highway layer."""
+
+import keras
+
+from keras_highway.layers.base import GatedBlock, check_same_width, checked_size
+from keras_highway.layers.branch import Branch, channel_axis
+from keras_highway.layers.gates import ChannelGate
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class HighwayConv2D(GatedBlock):
+    """Convolutional highway layer [TVDN, 2.1 and 3.2]: no normalization, stride 1, same padding.
+
+    `y = h·t + x·c` with `h = activation(conv(x))`, `t = sigmoid(conv(x))`;
+    transform and gates have the same receptive field unless
+    `gate_kernel_size` says otherwise.
+
+    Input: `(batch, height, width, filters)`, any float dtype
+    (`(batch, filters, height, width)` with `channels_first`). Output: the same
+    shape, in `skip_dtype`.
+
+    Args:
+        filters: Int, or `None` for the input's channels (the only value that
+            works, since the skip adds input and output). Defaults to `None`.
+        kernel_size: Int or pair. Defaults to `3`.
+        gating: One of `kh.GATINGS`. Defaults to `"coupled"`.
+        activation: Activation of the transform. Defaults to `"relu"`.
+        gate_bias: Float, initial bias of the transform gate. Defaults to
+            `-2.0`.
+        gate: `"same"` (a convolution), `"low_rank"` (a convolution to
+            `gate_rank` channels, then 1x1), `"channel"` or `"tied"`; see
+            `GatedBlock`. Defaults to `"same"`.
+        gate_rank: Int, rank of a `"low_rank"` gate.
+        gate_kernel_size: Int or pair, kernel of the gates; `1` is the
+            exclusive gating of He et al. 2016. Defaults to `None`:
+            `kernel_size`.
+        kernel_initializer: For all kernels. Defaults to `"glorot_uniform"`.
+        skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
+        stochastic_depth: Float in [0, 1). Defaults to `0.0`.
+        data_format: `"channels_last"`, `"channels_first"` or `None` for
+            `keras.config.image_data_format()`.
+
+    Raises:
+        ValueError: If the input's channels are not `filters`, or an argument
+            is out of its range.
+    """
+
+    gates = ("same", "low_rank", "channel", "tied")
+
+    def __init__(
+        self,
+        filters=None,
+        kernel_size=3,
+        gating="coupled",
+        activation="relu",
+        gate_bias=-2.0,
+        gate="same",
+        gate_rank=None,
+        gate_kernel_size=None,
+        kernel_initializer="glorot_uniform",
+        skip_dtype="float32",
+        stochastic_depth=0.0,
+        data_format=None,
+        **kwargs,
+    ):
+        super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
+        self.filters = None if filters is None else checked_size(filters, "filters")
+        self.kernel_size = kernel_size
+        self.gate_kernel_size = gate_kernel_size
+        self.activation = keras.activations.get(activation)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.data_format = data_format or keras.config.image_data_format()
+        self.transform = None
+
+    def build(self, input_shape):
+        if len(input_shape) != 4:
+            raise ValueError(
+                f"HighwayConv2D {self.name!r} needs an input of rank 4: (batch, height, width, channels). "
+                f"Received: input shape {tuple(input_shape)}"
+            )
+        axis = channel_axis(self.data_format)
+        self._width = check_same_width(self, "filters", self.filters, input_shape, axis)
+        self.transform = self._conv("transform", self.kernel_size, activation=self.activation)
+        self.add_gates()
+        self.build_paths(input_shape)
+
+    def make_gate(self, bias, name):
+        if self.gate == "channel":
+            return ChannelGate(self._width, bias, channel_axis(self.data_format), name=name, dtype=self.dtype_policy)
+        kernel_size = self.kernel_size if self.gate_kernel_size is None else self.gate_kernel_size
+        if self.gate == "low_rank":
+            return Branch(
+                (self.gate_rank, self._width),
+                (kernel_size, 1),
+                batch_norm=False,
+                activation=None,
+                final_bias=bias,
+                kernel_initializer=self._initializer(),
+                data_format=self.data_format,
+                name=name,
+                dtype=self.dtype_policy,
+            )
+        return self._conv(name, kernel_size, bias_initializer=keras.initializers.Constant(bias))
+
+    def compute_output_shape(self, input_shape, gate_shape=None):
+        check_same_width(self, "filters", self.filters, input_shape, channel_axis(self.data_format))
+        return tuple(input_shape)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_size": self.kernel_size,
+            "gate_kernel_size": self.gate_kernel_size,
+            "activation": keras.activations.serialize(self.activation),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "data_format": self.data_format,
+        }
+
+    def _conv(self, name, kernel_size, **kwargs):
+        return keras.layers.Conv2D(
+            self._width,
+            kernel_size,
+            padding="same",
+            data_format=self.data_format,
+            kernel_initializer=self._initializer(),
+            name=name,
+            dtype=self.dtype_policy,
+            **kwargs,
+        )
+
+    def _initializer(self):
+        """A fresh copy: one unseeded instance would give transform and gates the same values."""
+        return self.kernel_initializer.clone()

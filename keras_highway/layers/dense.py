@@ -1,0 +1,99 @@
+"""The fully connected highway layer."""
+
+import keras
+
+from keras_highway.layers.base import GatedBlock, check_same_width, checked_size
+from keras_highway.layers.gates import ChannelGate, LowRankDense
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class HighwayDense(GatedBlock):
+    """Fully connected highway layer [TVDN, Eqs. 2-3].
+
+    `y = h·t + x·c` with `h = activation(x·W_H + b_H)` and
+    `t = sigmoid(x·W_T + b_T)`; `gating` says which gates are learned.
+
+    Input: `(batch, ..., units)`, any float dtype. Output: the same shape, in
+    `skip_dtype`.
+
+    Args:
+        units: Int, or `None` for the input's width (the only value that
+            works, since the skip adds input and output). Defaults to `None`.
+        gating: One of `kh.GATINGS`. Defaults to `"coupled"`.
+        activation: Activation of the transform. Defaults to `"relu"`.
+        gate_bias: Float, initial bias of the transform gate. Defaults to
+            `-2.0`.
+        gate: `"same"` (a Dense layer), `"low_rank"`, `"channel"` or `"tied"`;
+            see `GatedBlock`. Defaults to `"same"`.
+        gate_rank: Int, rank of a `"low_rank"` gate.
+        kernel_initializer: For the transform's kernel and the gates'. Defaults
+            to `"glorot_uniform"`.
+        skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
+        stochastic_depth: Float in [0, 1). Defaults to `0.0`.
+
+    Raises:
+        ValueError: If the input's width is not `units`, or an argument is out
+            of its range.
+    """
+
+    gates = ("same", "low_rank", "channel", "tied")
+
+    def __init__(
+        self,
+        units=None,
+        gating="coupled",
+        activation="relu",
+        gate_bias=-2.0,
+        gate="same",
+        gate_rank=None,
+        kernel_initializer="glorot_uniform",
+        skip_dtype="float32",
+        stochastic_depth=0.0,
+        **kwargs,
+    ):
+        super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
+        self.units = None if units is None else checked_size(units, "units")
+        self.activation = keras.activations.get(activation)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.transform = None
+
+    def build(self, input_shape):
+        if len(input_shape) < 2:
+            raise ValueError(
+                f"HighwayDense {self.name!r} needs an input of rank 2 or more: (batch, ..., units). "
+                f"Received: input shape {tuple(input_shape)}"
+            )
+        self._width = check_same_width(self, "units", self.units, input_shape)
+        self.transform = self._dense("transform", activation=self.activation)
+        self.add_gates()
+        self.build_paths(input_shape)
+
+    def make_gate(self, bias, name):
+        if self.gate == "channel":
+            return ChannelGate(self._width, bias, name=name, dtype=self.dtype_policy)
+        if self.gate == "low_rank":
+            return LowRankDense(
+                self._width, self.gate_rank, bias, self._initializer(), name=name, dtype=self.dtype_policy
+            )
+        return self._dense(name, bias_initializer=keras.initializers.Constant(bias))
+
+    def compute_output_shape(self, input_shape, gate_shape=None):
+        check_same_width(self, "units", self.units, input_shape)
+        return tuple(input_shape)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "activation": keras.activations.serialize(self.activation),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+    def _dense(self, name, **kwargs):
+        return keras.layers.Dense(
+            self._width, kernel_initializer=self._initializer(), name=name, dtype=self.dtype_policy, **kwargs
+        )
+
+    def _initializer(self):
+        """A fresh copy: one unseeded instance would give transform and gates the same values."""
+        return self.kernel_initializer.clone()

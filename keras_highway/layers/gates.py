@@ -1,0 +1,89 @@
+"""Gate layers that are not a copy of the transform: data-independent and low-rank."""
+
+import keras
+from keras import ops
+
+from keras_highway.layers.base import checked_size
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class ChannelGate(keras.layers.Layer):
+    """A learned gate a channel that does not look at the data [BLOG, Notes & Recommendations].
+
+    Input: any tensor. Output: logits of shape `(1, ..., 1, channels)` that
+    broadcast to it, float32.
+
+    Args:
+        channels: Int, number of gates.
+        bias: Float, initial logit. Defaults to `-2.0`.
+        axis: Int, the channel axis, `-1` or `1`. Defaults to `-1`.
+    """
+
+    def __init__(self, channels, bias=-2.0, axis=-1, **kwargs):
+        super().__init__(**kwargs)
+        self.channels = checked_size(channels, "channels")
+        self.bias = float(bias)
+        self.axis = axis
+
+    def build(self, input_shape):
+        self.logit = self.add_weight(
+            name="logit",
+            shape=(self.channels,),
+            initializer=keras.initializers.Constant(self.bias),
+            autocast=False,
+        )
+        self.rank = len(input_shape)
+
+    def call(self, x):
+        shape = [1] * self.rank
+        shape[self.axis] = self.channels
+        return ops.reshape(self.logit, shape)
+
+    def compute_output_shape(self, input_shape):
+        shape = [1] * len(input_shape)
+        shape[self.axis] = self.channels
+        return tuple(shape)
+
+    def get_config(self):
+        return {**super().get_config(), "channels": self.channels, "bias": self.bias, "axis": self.axis}
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class LowRankDense(keras.layers.Layer):
+    """Dense through a bottleneck of `rank` units: `(x·down)·up + bias`.
+
+    Args:
+        units: Int, width of the output.
+        rank: Int, width of the bottleneck.
+        bias: Float, initial bias. Defaults to `0.0`.
+        kernel_initializer: For both kernels. Defaults to `"glorot_uniform"`.
+    """
+
+    def __init__(self, units, rank, bias=0.0, kernel_initializer="glorot_uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.units, self.rank, self.bias = units, rank, float(bias)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        shared = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
+        self.down = keras.layers.Dense(rank, use_bias=False, name="down", **shared)
+        self.up = keras.layers.Dense(
+            units, bias_initializer=keras.initializers.Constant(self.bias), name="up", **shared
+        )
+
+    def build(self, input_shape):
+        self.down.build(input_shape)
+        self.up.build((*input_shape[:-1], self.rank))
+
+    def call(self, x):
+        return self.up(self.down(x))
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.units)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "rank": self.rank,
+            "bias": self.bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

@@ -1,0 +1,133 @@
+"""From a spec to a Keras model: input, body, head, with the habits of keras.applications."""
+
+import keras
+
+from keras_highway.models import conv_net, conv_stack, dense_stack
+from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec, check
+
+_FAMILIES = {ConvNetSpec: conv_net, ConvStackSpec: conv_stack, DenseStackSpec: dense_stack}
+POOLING = (None, "avg", "max")
+
+
+def build(
+    spec: NetSpec,
+    include_top=True,
+    input_tensor=None,
+    input_shape=None,
+    pooling=None,
+    classes=None,
+    classifier_activation="softmax",
+    name=None,
+    dtype=None,
+) -> keras.Model:
+    """Builds the network a spec describes, with random weights.
+
+    Args:
+        spec: Any spec of `keras_highway.specs`.
+        include_top: Bool, whether to end with the classifier. Defaults to
+            `True`.
+        input_tensor: Optional Keras tensor to build upon.
+        input_shape: Optional tuple (height, width, channels); height and width
+            may be `None` where the network is fully convolutional. Defaults
+            to the spec's.
+        pooling: Without the top: `None` (rank-4 output), `"avg"` or `"max"`.
+        classes: Int, number of classes. Defaults to the spec's.
+        classifier_activation: Activation of the classifier, `None` for
+            logits. Defaults to `"softmax"`.
+        name: Name of the model. Defaults to the spec's.
+        dtype: Dtype policy of all layers, e.g. `"mixed_bfloat16"`. Defaults
+            to Keras's global policy.
+
+    Returns:
+        A functional `keras.Model`.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+    """
+    check(spec)
+    if pooling not in POOLING:
+        raise ValueError(f"`pooling` must be one of {POOLING}. Received: pooling={pooling!r}")
+    classes = _checked_classes(spec.classes if classes is None else classes)
+    shape = _input_shape(spec, input_tensor, input_shape)
+    inputs = _input_layer(input_tensor, shape)
+    family = _FAMILIES[type(spec)]
+    x = family.body(spec, inputs, dtype)
+    if include_top:
+        x = _head_pool(spec, x)
+        x = classifier(family.head_kernel_initializer(spec), classes, classifier_activation)(x)
+    elif pooling is not None and len(x.shape) == 4:
+        x = _POOLS[pooling](spec)(x)
+    sources = inputs if input_tensor is None else keras.utils.get_source_inputs(input_tensor)
+    return keras.Model(sources, x, name=name or spec.name)
+
+
+def classifier(kernel_initializer, classes, activation) -> keras.layers.Layer:
+    """The last layer, `head`: float32 logits or probabilities whatever the policy."""
+    return keras.layers.Dense(
+        classes, activation=activation, kernel_initializer=kernel_initializer, name="head", dtype="float32"
+    )
+
+
+_POOLS = {
+    "avg": lambda spec: keras.layers.GlobalAveragePooling2D(name="avg_pool", dtype=spec.skip_dtype),
+    "max": lambda spec: keras.layers.GlobalMaxPooling2D(name="max_pool", dtype=spec.skip_dtype),
+    "flatten": lambda spec: keras.layers.Flatten(name="flatten", dtype=spec.skip_dtype),
+}
+
+
+def _head_pool(spec, x):
+    if len(x.shape) == 4:
+        x = _POOLS[getattr(spec, "head_pool", "avg")](spec)(x)
+    dropout = getattr(spec, "head_dropout", 0.0)
+    if dropout:
+        x = keras.layers.Dropout(dropout, name="head_dropout", dtype=spec.skip_dtype)(x)
+    return x
+
+
+def _checked_classes(classes) -> int:
+    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
+        raise ValueError(f"`classes` must be a positive integer. Received: classes={classes!r}")
+    return classes
+
+
+def _input_layer(input_tensor, shape):
+    if input_tensor is None:
+        return keras.Input(shape)
+    if keras.utils.is_keras_tensor(input_tensor):
+        return input_tensor
+    raise ValueError(
+        "`input_tensor` must be a Keras tensor, the output of keras.Input or of a layer. "
+        f"Received: input_tensor of type {type(input_tensor).__name__}"
+    )
+
+
+def _input_shape(spec, input_tensor, input_shape) -> tuple:
+    """Checks the shape of the input; the spec's stands in where none is given."""
+    if input_tensor is not None and hasattr(input_tensor, "shape"):
+        input_shape = tuple(input_tensor.shape)[1:]
+    shape = _in_format(spec.input_shape) if input_shape is None else tuple(input_shape)
+    if len(shape) != 3:
+        raise ValueError(
+            f"Variant {spec.name!r} takes images: `input_shape` must have three numbers, "
+            f"{_in_format(('height', 'width', 'channels'))}. Received: input_shape={shape}"
+        )
+    channels_first = keras.config.image_data_format() == "channels_first"
+    size = shape[1:] if channels_first else shape[:2]
+    channels = shape[0] if channels_first else shape[2]
+    if channels is None or channels < 1:
+        raise ValueError(f"The number of channels must be known and positive. Received: input_shape={shape}")
+    if any(s is not None and s < spec.min_size for s in size):
+        raise ValueError(
+            f"Variant {spec.name!r} needs images of at least {spec.min_size}x{spec.min_size} pixels. "
+            f"Received: input_shape={shape}"
+        )
+    fixed = isinstance(spec, DenseStackSpec) or getattr(spec, "head_pool", "") == "flatten"
+    if fixed and None in shape:
+        raise ValueError(
+            f"Variant {spec.name!r} ends in a layer that needs a fixed image size. Received: input_shape={shape}"
+        )
+    return shape
+
+
+def _in_format(shape):
+    return (shape[2], shape[0], shape[1]) if keras.config.image_data_format() == "channels_first" else tuple(shape)

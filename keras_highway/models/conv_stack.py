@@ -1,0 +1,77 @@
+"""The convolutional highway nets of [TVDN] (MNIST, CIFAR), from a `ConvStackSpec`."""
+
+import keras
+
+from keras_highway.layers import HighwayConv2D
+from keras_highway.specs import ConvStackSpec
+
+
+def body(spec: ConvStackSpec, x, dtype=None):
+    """Applies stages and neck.
+
+    Args:
+        spec: What to build.
+        x: Keras tensor, `(batch, height, width, channels)`.
+        dtype: Dtype policy of the layers.
+
+    Returns:
+        A Keras tensor of rank 4.
+    """
+    for number, stage in enumerate(spec.stages, start=1):
+        x = _stage(spec, stage, number, x, dtype)
+    if spec.neck_width is not None:
+        x = _plain(spec.neck_width, 1, "same", None, "neck", dtype)(x)
+    return x
+
+
+def head_kernel_initializer(spec: ConvStackSpec):
+    """Initializer of the classifier."""
+    return _initializer(spec.head_init_std)
+
+
+def _stage(spec, stage, number, x, dtype):
+    # Dropout and pooling act on the skip stream and keep its precision.
+    stream = dtype if number == 1 else spec.skip_dtype
+    if stage.dropout:
+        x = keras.layers.Dropout(stage.dropout, name=f"stage{number}_dropout", dtype=stream)(x)
+    if stage.filters is not None:
+        name, std = ("stem", spec.stem_init_std) if number == 1 else (f"stage{number}_transition", None)
+        x = _plain(stage.filters, stage.kernel, stage.padding, std, name, dtype)(x)
+    for index, kernel in enumerate(stage.highways, start=1):
+        x = HighwayConv2D(
+            kernel_size=kernel,
+            gating=spec.gating,
+            gate_bias=spec.gate_bias,
+            gate=spec.gate,
+            gate_rank=spec.gate_rank,
+            kernel_initializer=_initializer(None),
+            skip_dtype=spec.skip_dtype,
+            stochastic_depth=spec.stochastic_depth,
+            name=f"stage{number}_block{index}",
+            dtype=dtype,
+        )(x)
+    if stage.pool is not None:
+        size, stride = stage.pool
+        x = keras.layers.MaxPooling2D(
+            size, strides=stride, padding="same", name=f"stage{number}_pool", dtype=spec.skip_dtype
+        )(x)
+    return x
+
+
+def _plain(filters, kernel, padding, std, name, dtype):
+    return keras.layers.Conv2D(
+        filters,
+        kernel,
+        padding=padding,
+        activation="relu",
+        kernel_initializer=_initializer(std),
+        name=name,
+        dtype=dtype,
+    )
+
+
+def _initializer(std):
+    """Caffe's "xavier": uniform with limit sqrt(3 / fan_in), which is LeCun's; or normal with a deviation."""
+    if std is None:
+        return keras.initializers.LecunUniform()
+    return keras.initializers.RandomNormal(stddev=std)

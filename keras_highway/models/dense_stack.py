@@ -1,0 +1,47 @@
+"""Fully connected nets of any depth [TVDN, 3.1], from a `DenseStackSpec`."""
+
+import keras
+
+from keras_highway.layers import HighwayDense
+from keras_highway.specs import DenseStackSpec
+
+
+def body(spec: DenseStackSpec, x, dtype=None):
+    """Applies the plain first layer and the highway layers.
+
+    Args:
+        spec: What to build.
+        x: Keras tensor, `(batch, height, width, channels)`.
+        dtype: Dtype policy of the layers.
+
+    Returns:
+        A Keras tensor, `(batch, units)`.
+    """
+    x = keras.layers.Flatten(name="flatten", dtype=dtype)(x)
+    x = keras.layers.Dense(
+        spec.units, spec.activation, kernel_initializer=_initializer(spec), name="stem", dtype=dtype
+    )(x)
+    for index in range(1, spec.depth):
+        x = HighwayDense(
+            gating=spec.gating,
+            activation=spec.activation,
+            gate_bias=spec.gate_bias,
+            gate=spec.gate,
+            gate_rank=spec.gate_rank,
+            kernel_initializer=_initializer(spec),
+            skip_dtype=spec.skip_dtype,
+            stochastic_depth=spec.stochastic_depth,
+            name=f"stage1_block{index}",
+            dtype=dtype,
+        )(x)
+    return x
+
+
+def head_kernel_initializer(spec: DenseStackSpec):
+    """Initializer of the classifier."""
+    return keras.initializers.GlorotUniform()
+
+
+def _initializer(spec):
+    """Normalized initialization [TVDN, 3.1]: He's for ReLU, Glorot's otherwise."""
+    return keras.initializers.HeNormal() if spec.activation == "relu" else keras.initializers.GlorotUniform()

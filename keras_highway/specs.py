@@ -1,0 +1,222 @@
+"""What a row of a variant table must say: frozen dataclasses of numbers and words.
+
+No Keras here: a spec can be read, compared, replaced and written as JSON
+without building anything. `variants.py` holds the rows, `models/` the builders.
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+from dataclasses import dataclass
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetSpec:
+    """What every network has.
+
+    Attributes:
+        name: The variant's name, stable.
+        gating: Row of `kh.GATINGS`.
+        gate_bias: Initial bias of the transform gates.
+        gate: How gates are made, see `kh.layers.GatedBlock`.
+        gate_rank: Rank of low-rank gates.
+        skip_dtype: Dtype of the skip stream and the mix.
+        stochastic_depth: Rate of the last block; it grows linearly from 0 at
+            the first.
+        input_shape: Default input, (height, width, channels).
+        min_size: Smallest height and width.
+        classes: Default number of classes.
+        source: Where the architecture is published, and what was chosen here.
+        published_parameters: The exact published count where there is one.
+    """
+
+    name: str
+    gating: str = "coupled"
+    gate_bias: float = -2.0
+    gate: str = "same"
+    gate_rank: int | None = None
+    skip_dtype: str = "float32"
+    stochastic_depth: float = 0.0
+    input_shape: tuple[int, ...] = (32, 32, 3)
+    min_size: int = 32
+    classes: int = 10
+    source: str = ""
+    published_parameters: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvNetSpec(NetSpec):
+    """Stem, stages of residual-style blocks, head: the ImageNet and the CIFAR 110-layer nets.
+
+    Attributes:
+        block: `"basic"` or `"bottleneck"`.
+        blocks: Blocks of each stage.
+        widths: Width of each stage: filters of a basic block, inner channels
+            of a bottleneck (whose output has `4 * width`).
+        stem: `"imagenet"` (7x7/2 and 3x3/2 max-pool) or `"cifar"` (3x3).
+        stem_width: Channels of the stem.
+        neck_width: Channels of a 3x3 convolution after the last stage, or
+            `None`.
+        post_activation: ReLU after the mix.
+        final_relu: ReLU at the end of the transform.
+        zero_init: The transform starts at zero ("zeroBN").
+        batch_norm: Whether convolutions are followed by batch normalization.
+        projection: `"A"` or `"B"`.
+        kernel_init: `"fan_in"` or `"fan_out"`: He-normal initialization by.
+    """
+
+    block: str
+    blocks: tuple[int, ...]
+    widths: tuple[int, ...]
+    stem: str = "imagenet"
+    stem_width: int = 64
+    neck_width: int | None = None
+    post_activation: bool = False
+    final_relu: bool = False
+    zero_init: bool = False
+    batch_norm: bool = True
+    projection: str = "B"
+    kernel_init: str = "fan_out"
+
+
+@dataclass(frozen=True)
+class ConvStage:
+    """A stage of a convolutional highway net: dropout, a plain convolution, highway layers, a pool.
+
+    Attributes:
+        highways: Kernel size of each highway layer.
+        filters: Channels of the plain convolution, `None` where there is none.
+        kernel: Its kernel size.
+        padding: Its padding, `"same"` or `"valid"`.
+        dropout: Rate before the stage.
+        pool: Max-pool (size, stride) after the stage, padded at the end as
+            Caffe's ceil mode does, or `None`.
+    """
+
+    highways: tuple[int, ...]
+    filters: int | None = None
+    kernel: int = 3
+    padding: str = "same"
+    dropout: float = 0.0
+    pool: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvStackSpec(NetSpec):
+    """The convolutional highway nets of [TVDN]: no normalization, stages of `HighwayConv2D`.
+
+    Attributes:
+        stages: The stages.
+        neck_width: Channels of a 1x1 convolution with ReLU after the last
+            stage, or `None`.
+        head_pool: `"flatten"`, `"avg"` or `"max"` (global) before the
+            classifier.
+        head_dropout: Rate before the classifier.
+        stem_init_std: Standard deviation of the first convolution's normal
+            initialization; `None` for uniform by fan-in like the others.
+        head_init_std: The same for the classifier.
+    """
+
+    stages: tuple[ConvStage, ...]
+    neck_width: int | None = None
+    head_pool: str = "avg"
+    head_dropout: float = 0.0
+    stem_init_std: float | None = None
+    head_init_std: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseStackSpec(NetSpec):
+    """Fully connected nets of [TVDN, 3.1]: a plain layer, `depth - 1` highway layers, a classifier.
+
+    Attributes:
+        depth: Layers without the classifier.
+        units: Width of all of them.
+        activation: Of all of them.
+    """
+
+    depth: int
+    units: int = 50
+    activation: str = "relu"
+    input_shape: tuple[int, ...] = (28, 28, 1)
+    min_size: int = 1
+
+
+SpecT = TypeVar("SpecT", bound=NetSpec)
+_POSITIVE = ("blocks", "widths", "stem_width", "neck_width", "depth", "units", "classes", "gate_rank", "filters")
+_CHOICES = {
+    "block": ("basic", "bottleneck"),
+    "stem": ("imagenet", "cifar"),
+    "projection": ("A", "B"),
+    "kernel_init": ("fan_in", "fan_out"),
+    "head_pool": ("flatten", "avg", "max"),
+}
+
+
+def override(spec: SpecT, **changes: Any) -> SpecT:
+    """Returns the spec with some fields changed, checked.
+
+    Args:
+        spec: Any spec.
+        **changes: Fields and their new values; a list counts as a tuple and an
+            int as a float.
+
+    Raises:
+        ValueError: For an unknown field (with near names), a value of the
+            wrong type, a size that is not positive, an unknown choice.
+    """
+    hints = get_type_hints(type(spec))
+    clean = {}
+    for name, value in changes.items():
+        if name not in hints:
+            near = difflib.get_close_matches(name, hints, n=3)
+            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise ValueError(
+                f"Unknown field of variant {spec.name!r}.{hint} Its fields are {', '.join(hints)}. "
+                f"Received: {name}={value!r}"
+            )
+        clean[name] = _coerce(name, value, hints[name])
+    new = dataclasses.replace(spec, **clean)
+    check(new)
+    return new
+
+
+def check(spec: NetSpec) -> None:
+    """Raises a ValueError where a spec says something impossible."""
+    for f in dataclasses.fields(spec):
+        value = getattr(spec, f.name)
+        if f.name in _POSITIVE and value is not None:
+            sizes = value if isinstance(value, tuple) else (value,)
+            if not sizes or any(s < 1 for s in sizes):
+                raise ValueError(f"`{f.name}` must be positive. Received: {f.name}={value!r}")
+        if f.name in _CHOICES and value not in _CHOICES[f.name]:
+            raise ValueError(f"`{f.name}` must be one of {_CHOICES[f.name]}. Received: {f.name}={value!r}")
+    if not math.isfinite(spec.gate_bias):
+        raise ValueError(f"`gate_bias` must be finite. Received: gate_bias={spec.gate_bias!r}")
+    if isinstance(spec, ConvNetSpec) and len(spec.blocks) != len(spec.widths):
+        raise ValueError(
+            "`blocks` and `widths` need one number a stage each. "
+            f"Received: blocks={spec.blocks}, widths={spec.widths}"
+        )
+
+
+def _coerce(name, value, hint):
+    """Accepts a value for a field; the message names what was expected."""
+    options = get_args(hint) if get_origin(hint) is types.UnionType else (hint,)
+    for option in options:
+        origin = get_origin(option) or option
+        if origin is tuple and isinstance(value, (list, tuple)):
+            return tuple(value)
+        if origin is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, origin) and not (isinstance(value, bool) and origin is not bool):
+            return value
+    expected = " or ".join(getattr(o, "__name__", str(o)) for o in options)
+    raise ValueError(f"`{name}` must be of type {expected}. Received: {name}={value!r} ({type(value).__name__})")
+
+
+def to_dict(spec: NetSpec) -> dict[str, Any]:
+    """Returns a spec as plain JSON values, with its class under `"kind"`."""
+    return {"kind": type(spec).__name__, **dataclasses.asdict(spec)}

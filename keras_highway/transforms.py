@@ -1,0 +1,65 @@
+"""The transform between an image file's pixels and what a network was trained on.
+
+A transform is part of a trained weight, as the parameters are: the same
+weights under another scaling are another, worse network.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Transform:
+    """How pixels in [0, 255] become a network's input: `(pixels * scale - mean) / std`.
+
+    Attributes:
+        size: Height and width the network was evaluated at.
+        channels: 1 (greyscale) or 3 (RGB).
+        scale: Factor on the pixels.
+        mean: One number a channel, subtracted after scaling.
+        std: One number a channel, divided by at the end.
+        crop: Share of the shorter side kept by the central crop, 1.0 for all.
+        interpolation: Resampling filter (Pillow's name) of resizing.
+    """
+
+    size: tuple[int, int]
+    channels: int
+    scale: float
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    crop: float = 1.0
+    interpolation: str = "bicubic"
+
+    def apply(self, pixels) -> np.ndarray:
+        """Scales and normalizes; the argument is not changed.
+
+        Args:
+            pixels: Array `(..., height, width, channels)` of values in
+                [0, 255], uint8 or float.
+
+        Returns:
+            float32 array of the same shape.
+        """
+        pixels = np.asarray(pixels)
+        if pixels.ndim < 3 or pixels.shape[-1] != self.channels:
+            raise ValueError(
+                f"Expected images of {self.channels} channel(s), shape (..., height, width, {self.channels}). "
+                f"Received: shape {pixels.shape}"
+            )
+        x = pixels.astype(np.float32) * np.float32(self.scale)
+        if any(self.mean):
+            x -= np.asarray(self.mean, np.float32)
+        if any(s != 1.0 for s in self.std):
+            x /= np.asarray(self.std, np.float32)
+        return x
+
+
+MNIST = Transform(size=(28, 28), channels=1, scale=1 / 256)
+CIFAR = Transform(
+    size=(32, 32), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)
+)
+IMAGENET = Transform(
+    size=(224, 224), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), crop=0.95
+)
+TRANSFORMS = {"mnist": MNIST, "cifar10": CIFAR, "cifar100": CIFAR, "imagenet": IMAGENET}

@@ -1,0 +1,238 @@
+"""One row a named architecture. Rows hold numbers and words, never code."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from keras_highway.specs import ConvNetSpec, ConvStackSpec, ConvStage, DenseStackSpec, NetSpec
+
+# --- ImageNet [BLOG, Evidence 3], [UIE, 5.1] ---------------------------------
+
+_HIGHWAY50 = ConvNetSpec(
+    name="highway50",
+    block="bottleneck",
+    blocks=(3, 4, 6, 3),
+    widths=(48, 96, 192, 384),
+    gating="coupled",
+    gate_bias=-1.0,
+    post_activation=True,
+    zero_init=True,
+    input_shape=(224, 224, 3),
+    classes=1000,
+    source="BLOG, Evidence 3",
+    published_parameters=26_443_560,
+)
+_RESNET50 = replace(
+    _HIGHWAY50, name="resnet50", widths=(64, 128, 256, 512), gating="residual", published_parameters=25_557_032
+)
+_UIE = replace(
+    _HIGHWAY50,
+    name="highway50_uie",
+    post_activation=False,
+    zero_init=False,
+    source="UIE, 5.1; widths are those of BLOG's Highway50, since the paper does not print its own",
+    published_parameters=None,
+)
+_IMAGENET = (
+    _HIGHWAY50,
+    replace(
+        _HIGHWAY50,
+        name="highway101",
+        blocks=(3, 4, 23, 3),
+        widths=(48, 96, 180, 384),
+        published_parameters=44_229_192,
+    ),
+    replace(
+        _HIGHWAY50,
+        name="highway152",
+        blocks=(3, 8, 36, 3),
+        widths=(48, 96, 180, 384),
+        published_parameters=59_868_744,
+    ),
+    _RESNET50,
+    replace(_RESNET50, name="resnet101", blocks=(3, 4, 23, 3), published_parameters=44_549_160),
+    replace(_RESNET50, name="resnet152", blocks=(3, 8, 36, 3), published_parameters=60_192_808),
+    _UIE,
+    replace(_UIE, name="highway50_uie_nobn", batch_norm=False),
+    replace(_UIE, name="highway_full50_uie", final_relu=True),
+    replace(_UIE, name="highway_full50_uie_nobn", final_relu=True, batch_norm=False),
+    replace(
+        _UIE, name="resnet50_uie", widths=(64, 128, 256, 512), gating="residual", post_activation=True, source="UIE, 5.1"
+    ),
+    replace(
+        _UIE,
+        name="resnet50_uie_nobn",
+        widths=(64, 128, 256, 512),
+        gating="residual",
+        post_activation=True,
+        batch_norm=False,
+        source="UIE, 5.1",
+    ),
+)
+
+# --- CIFAR-10, 110 layers [BLOG, Evidence 1 and "More Comparisons"] -----------
+
+_RESNET110 = ConvNetSpec(
+    name="resnet110",
+    block="basic",
+    blocks=(18, 18, 18),
+    widths=(16, 32, 64),
+    gating="residual",
+    stem="cifar",
+    stem_width=16,
+    post_activation=True,
+    projection="A",
+    kernel_init="fan_in",
+    source="BLOG, Evidence 1",
+    published_parameters=1_727_962,
+)
+_HIGHWAY110 = replace(
+    _RESNET110,
+    name="highway110",
+    widths=(14, 28, 56),
+    gating="coupled",
+    gate_bias=-6.0,
+    post_activation=False,
+    final_relu=True,
+    projection="B",
+    published_parameters=2_649_918,
+)
+_EXCLUSIVE = replace(
+    _RESNET110,
+    name="exclusive110",
+    gating="coupled",
+    gate="pointwise",
+    gate_bias=-6.0,
+    projection="B",
+    source="BLOG, after He et al. 2016: ResNet110's widths, gate bias -6",
+    published_parameters=None,
+)
+_POSTACT = replace(
+    _EXCLUSIVE,
+    name="postact110",
+    gate="same",
+    widths=(14, 28, 56),
+    source="BLOG, More Comparisons: postact T=2x(3x3), Highway110's widths",
+)
+_CIFAR110 = (
+    _RESNET110,
+    _HIGHWAY110,
+    replace(
+        _HIGHWAY110,
+        name="highway111",
+        widths=(12, 24, 48),
+        neck_width=64,
+        source="BLOG, Further Reducing Parameters; multiplier 0.75 (12/24/48): the text's 16/24/48 gives 2.05 M, not its 1.97 M",
+        published_parameters=1_977_282,
+    ),
+    _EXCLUSIVE,
+    replace(
+        _EXCLUSIVE,
+        name="preact110",
+        post_activation=False,
+        final_relu=True,
+        source="BLOG, More Comparisons: preact T=1x1, ResNet110's widths",
+    ),
+    _POSTACT,
+    replace(_POSTACT, name="postact110_zerobn", zero_init=True, source=_POSTACT.source + ", zeroBN"),
+)
+
+# --- MNIST and CIFAR convolutional highway nets [TVDN, Tables 1-3] -------------
+
+_MNIST10 = ConvStackSpec(
+    name="mnist10_w16",
+    stages=(
+        ConvStage(filters=16, kernel=5, padding="valid", highways=(3, 3), pool=(3, 2), dropout=0.2),
+        ConvStage(highways=(3, 3, 3), pool=(3, 2), dropout=0.3),
+        ConvStage(highways=(3, 3, 3), pool=(2, 2), dropout=0.4),
+    ),
+    gate_bias=-1.0,
+    input_shape=(28, 28, 1),
+    min_size=12,
+    head_pool="flatten",
+    head_dropout=0.5,
+    head_init_std=0.1,
+    source="TVDN, Table 1",
+    published_parameters=38_986,
+)
+
+
+def _cifar_stages(widths, highways, kernels=(3,)) -> tuple[ConvStage, ...]:
+    """Stages of a plain 3x3 convolution and `highways` highway layers each, kernels in turn."""
+    rows = []
+    for i, (width, n) in enumerate(zip(widths, highways, strict=True)):
+        turn = tuple(kernels[j % len(kernels)] for j in range(n))
+        pool = (2, 2) if i < len(widths) - 1 else None
+        rows.append(ConvStage(filters=width, highways=turn, pool=pool, dropout=0.2))
+    return tuple(rows)
+
+
+_CIFAR19 = ConvStackSpec(
+    name="cifar10_19layer",
+    stages=_cifar_stages((32, 80, 128), (4, 5, 5)),
+    neck_width=100,
+    gate_bias=-2.0,
+    head_dropout=0.2,
+    stem_init_std=0.05,
+    head_init_std=0.05,
+    source="TVDN, Table 3",
+    published_parameters=2_256_838,
+)
+_CONV_STACKS = (
+    _MNIST10,
+    replace(
+        _MNIST10,
+        name="mnist10_w32",
+        stages=(replace(_MNIST10.stages[0], filters=32), *_MNIST10.stages[1:]),
+        published_parameters=151_690,
+    ),
+    _CIFAR19,
+    replace(_CIFAR19, name="cifar100_19layer", classes=100, head_init_std=None, published_parameters=None),
+    replace(
+        _CIFAR19,
+        name="highway_a",
+        stages=_cifar_stages((16, 32, 52), (2, 2, 3)),
+        neck_width=None,
+        head_pool="max",
+        source="TVDN, Table 2 (~236 K, 11 layers): widths chosen here, the paper does not print them",
+        published_parameters=None,
+    ),
+    replace(
+        _CIFAR19,
+        name="highway_b",
+        head_pool="max",
+        source="TVDN, Table 2 (~2.3 M, 19 layers): widths of Table 3's net, FitNets' max-pool before the classifier",
+        published_parameters=None,
+    ),
+    replace(
+        _CIFAR19,
+        name="highway_c",
+        stages=_cifar_stages((32, 64, 96), (8, 9, 9), kernels=(3, 1)),
+        source="TVDN, Table 2 (~1.25 M, 32 layers, alternating 3x3 and 1x1): widths chosen here",
+        published_parameters=None,
+    ),
+)
+
+# --- Fully connected nets [TVDN, 3.1, 4] -------------------------------------
+
+_FC = tuple(
+    DenseStackSpec(
+        name=f"{kind}_fc{depth}",
+        depth=depth,
+        units=units,
+        gating=gating,
+        gate_bias=-2.0,
+        source="TVDN, 3.1" if depth <= 100 else "TVDN, 3.1: SGD did not stall beyond 1000 layers",
+    )
+    for kind, units, gating in (("highway", 50, "coupled"), ("plain", 71, "plain"))
+    for depth in (10, 20, 50, 100, 1000)
+)
+_TANH = tuple(
+    replace(row, name="highway_fc50_tanh", activation="tanh", source="TVDN, 4: the nets of Figures 2-4 (MNIST)")
+    for row in _FC
+    if row.name == "highway_fc50"
+)
+
+VARIANTS: Mapping[str, NetSpec] = MappingProxyType(
+    {row.name: row for row in (*_IMAGENET, *_CIFAR110, *_CONV_STACKS, *_FC, *_TANH)}
+)

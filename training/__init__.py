@@ -1,0 +1,1 @@
+"""Training the zoo: `python -m training.train RECIPE --data DIR --out RUN`."""

@@ -1,0 +1,103 @@
+"""What a run leaves behind: recipe.json, environment.json, log.csv, checkpoint.keras, model.weights.h5, result.json."""
+
+import csv
+import json
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import keras
+
+
+def write_whole(path: Path, write) -> None:
+    """Writes a file whole or not at all: `write(temporary path)`, then a rename."""
+    temporary = path.with_name(f".partial-{path.name}")
+    try:
+        write(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value) -> None:
+    """Writes JSON, whole or not at all."""
+    write_whole(path, lambda p: p.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8"))
+
+
+class RunFolder:
+    """A run's folder; a run that finds its own recipe there goes on where it stopped.
+
+    Args:
+        path: The folder, made if needed.
+        recipe: The recipe as JSON values.
+
+    Raises:
+        ValueError: If the folder holds a run of another recipe.
+    """
+
+    def __init__(self, path, recipe: dict):
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        recipe = json.loads(json.dumps(recipe))
+        known = self.path / "recipe.json"
+        if known.exists() and json.loads(known.read_text("utf-8")) != recipe:
+            raise ValueError(
+                f"{self.path} holds a run of another recipe: see {known}. Choose another --out, or remove the folder."
+            )
+        write_json(known, recipe)
+        if not (self.path / "environment.json").exists():
+            write_json(self.path / "environment.json", environment())
+
+    def environment(self) -> dict:
+        """Returns commit, versions and hardware as they were when the run began."""
+        return json.loads((self.path / "environment.json").read_text("utf-8"))
+
+    @property
+    def checkpoint(self) -> Path:
+        """The last epoch's model with its optimizer."""
+        return self.path / "checkpoint.keras"
+
+    @property
+    def log(self) -> Path:
+        """One line an epoch."""
+        return self.path / "log.csv"
+
+    def rows(self) -> list[dict]:
+        """Returns the epochs logged so far."""
+        if not self.log.exists():
+            return []
+        with self.log.open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def write_rows(self, rows: list[dict]) -> None:
+        """Writes the log, whole or not at all."""
+
+        def write(path):
+            with path.open("w", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
+
+        write_whole(self.log, write)
+
+
+def environment() -> dict:
+    """Returns commit, versions and hardware of this run."""
+    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "commit": git.stdout.strip() or None,
+        "backend": keras.backend.backend(),
+        "versions": {name: version(name) for name in ("keras", keras.backend.backend(), "numpy")},
+        "python": platform.python_version(),
+        "hardware": f"{os.cpu_count()} CPU cores, {platform.machine()} {_processor()}".strip(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
