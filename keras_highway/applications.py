@@ -1,5 +1,256 @@
+"""Builders: `create_model` for any variant, `Highway50` and its kin as in keras.applications."""
+
+import difflib
+import fnmatch
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+
+from keras_highway import weights as zoo
+from keras_highway import weights_file
 from keras_highway.models.builder import build
-from keras_highway.specs import override
+from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.variants import VARIANTS
-def create_model(variant, classifier_activation="softmax", **overrides):
-    return build(override(VARIANTS[variant], **overrides), classifier_activation=classifier_activation)
+
+
+def list_models(pattern: str = "*", weights: bool = False) -> list[str]:
+    """Returns the names of all variants.
+
+    Args:
+        pattern: Shell pattern, e.g. `"highway1*"`. Defaults to all.
+        weights: Only variants with trained weights. Defaults to `False`.
+    """
+    trained = {row.variant for row in zoo.WEIGHTS.values()}
+    return [name for name in fnmatch.filter(VARIANTS, pattern) if not weights or name in trained]
+
+
+def get_spec(variant: str) -> NetSpec:
+    """Returns the spec of a variant.
+
+    Raises:
+        ValueError: If there is none, with near names.
+    """
+    if variant in VARIANTS:
+        return VARIANTS[variant]
+    near = difflib.get_close_matches(str(variant), VARIANTS, n=3)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    raise ValueError(f"Unknown variant.{hint} See keras_highway.list_models(). Received: variant={variant!r}")
+
+
+def create_model(
+    variant: str,
+    weights: str | None = None,
+    include_top: bool = True,
+    input_tensor=None,
+    input_shape: tuple | None = None,
+    pooling: str | None = None,
+    classes: int | None = None,
+    classifier_activation: str | Callable | None = "softmax",
+    name: str | None = None,
+    dtype=None,
+    **spec_overrides,
+) -> keras.Model:
+    """Builds any variant, with trained or random weights.
+
+    Args:
+        variant: One of `list_models()`.
+        weights: `None` (random), a data set (`"mnist"`), a weights name
+            (`"mnist10_w16.tvdn"`), or a `.weights.h5` file. Defaults to
+            `None`.
+        include_top: Bool, whether to end with the classifier. Defaults to
+            `True`.
+        input_tensor: Optional Keras tensor to build upon.
+        input_shape: Optional tuple (height, width, channels). Defaults to the
+            variant's.
+        pooling: Without the top: `None`, `"avg"` or `"max"`.
+        classes: Int. With trained weights and another number of classes than
+            theirs, the body is trained and the head fresh. Defaults to that of
+            the weights, else of the variant.
+        classifier_activation: Activation of the classifier, `None` for
+            logits. Defaults to `"softmax"`.
+        name: Name of the model. Defaults to the variant.
+        dtype: Dtype policy of all layers, e.g. `"mixed_bfloat16"`.
+        **spec_overrides: Fields of the variant's spec, e.g. `gating="full"`,
+            `gate_bias=-2.0`, `stochastic_depth=0.05`.
+
+    Returns:
+        A functional `keras.Model`: `stem`, `stage1_block1`, ..., `head`.
+
+    Raises:
+        ValueError: If an argument is unknown or out of its range, or the
+            weights do not fit.
+    """
+    spec = override(get_spec(variant), **spec_overrides)
+    source = _Source.of(weights, variant)
+    if classes is None and source is not None:
+        classes = source.classes
+    model = build(
+        spec, include_top, input_tensor, input_shape, pooling, classes, classifier_activation, name or variant, dtype
+    )
+    if source is not None:
+        source.load_into(model, spec, include_top)
+    return model
+
+
+def load(weights: str, **kwargs) -> keras.Model:
+    """Loads trained weights as a model.
+
+    Args:
+        weights: A weights name (`"mnist10_w16.tvdn"`), a folder of the zoo or
+            of a run, or a `.weights.h5` file that `keras_highway` wrote.
+        **kwargs: As in `create_model`, e.g. `include_top=False`.
+
+    Returns:
+        A functional `keras.Model`.
+
+    Raises:
+        ValueError: If there are no such weights, or the file is broken.
+    """
+    path = Path(weights)
+    if weights not in zoo.WEIGHTS and path.is_dir():
+        path = path / zoo.FILE
+    if weights in zoo.WEIGHTS or not (path.exists() or weights.endswith(weights_file.SUFFIX)):
+        return create_model(zoo.get(weights).variant, weights, **kwargs)
+    variant = weights_file.read_stamp(path).get("variant")
+    if variant is None:
+        raise ValueError(
+            f"{path} does not say which variant it is of. Use keras_highway.create_model(VARIANT, weights={str(path)!r})."
+        )
+    return create_model(variant, str(path), **kwargs)
+
+
+class _Source:
+    """A checked weight file and what is known of it."""
+
+    def __init__(self, path, variant, classes):
+        self.path, self.variant, self.classes = path, variant, classes
+
+    @classmethod
+    def of(cls, weights, variant):
+        """Finds the file that a `weights` argument names; None for random weights."""
+        if weights is None:
+            return None
+        weights = str(weights)
+        if weights.endswith(weights_file.SUFFIX):
+            stamp = weights_file.read_stamp(weights)
+            return cls(Path(weights), variant, stamp.get("classes"))
+        row = zoo.find(weights, variant)
+        return cls(zoo.file_of(row), variant, len(row.classes))
+
+    def load_into(self, model, spec, include_top) -> None:
+        """Sets the weights; through a model of the file's own form where the two differ."""
+        row = VARIANTS[self.variant]
+        head = model.get_layer("head") if include_top else None
+        if include_top and spec == row and self.classes in (None, head.units):
+            weights_file.load(model, self.path, self.variant)
+            return
+        donor = build(row, classes=self.classes)
+        weights_file.load(donor, self.path, self.variant)
+        for layer in donor.layers:
+            if layer.name == "head" and (head is None or head.units != layer.units):
+                continue
+            self._copy(layer, model)
+
+    def _copy(self, layer, model) -> None:
+        values = layer.get_weights()
+        try:
+            target = model.get_layer(layer.name) if values else None
+        except ValueError:
+            target = None
+        if not values:
+            return
+        wanted = [tuple(w.shape) for w in target.weights] if target is not None else None
+        if wanted != [v.shape for v in values]:
+            raise ValueError(
+                f"Trained weights of {self.variant!r} do not fit the model that was asked for: layer {layer.name!r} has "
+                f"shapes {[v.shape for v in values]} in {self.path} and {wanted} in the model. Leave out the overrides "
+                "(gating, widths, input_shape, ...) that change it, or pass weights=None."
+            )
+        for variable, value in zip(target.weights, values, strict=True):
+            variable.assign(value)
+
+
+_DOC = """Builds {title} [{source}].
+
+    With the signature and habits of `keras.applications.ResNet50`, and beyond
+    them: any input of {min_size} pixels or more with the classifier, a fresh
+    classifier on a trained body (`classes=10`), `dtype=`, and every field of
+    the variant's spec as an override.
+
+    Inputs are RGB images that went through `keras_highway.preprocess_input`.
+
+    Args:
+        include_top: Bool, whether to end with the classifier. Defaults to
+            `True`.
+        weights: `None` (random), `"imagenet"`, a weights name, or a
+            `.weights.h5` file. Defaults to `"imagenet"`.
+        input_tensor: Optional Keras tensor to build upon.
+        input_shape: Optional tuple (height, width, channels). Defaults to
+            `(224, 224, 3)`; channels other than 3 need `weights=None`.
+        pooling: Without the top: `None`, `"avg"` or `"max"`.
+        classes: Int. Defaults to `1000`.
+        classifier_activation: `"softmax"` or `None` for logits.
+        name: Name of the model. Defaults to `"{name}"`.
+        **spec_overrides: `dtype` and fields of the spec, e.g.
+            `gating="full"`, `gate_bias=-2.0`, `stochastic_depth=0.05`,
+            `skip_dtype="bfloat16"`.
+
+    Returns:
+        A functional `keras.Model` with {parameters:,} trainable parameters;
+        its layers are `stem`, `stage1_block1` to `stage4_block{last}`,
+        `avg_pool` and `head`.
+
+    Raises:
+        ValueError: If an argument is unknown or out of its range, or the
+            weights do not exist or do not fit.
+    """
+
+
+def _application(variant: str, title: str):
+    """The keras.applications-style builder of an ImageNet variant."""
+    spec = VARIANTS[variant]
+    assert isinstance(spec, ConvNetSpec)
+
+    def builder(
+        include_top=True,
+        weights="imagenet",
+        input_tensor=None,
+        input_shape=None,
+        pooling=None,
+        classes=1000,
+        classifier_activation="softmax",
+        name=variant,
+        **spec_overrides,
+    ):
+        return create_model(
+            variant,
+            weights,
+            include_top,
+            input_tensor,
+            input_shape,
+            pooling,
+            classes,
+            classifier_activation,
+            name,
+            **spec_overrides,
+        )
+
+    builder.__name__ = builder.__qualname__ = title
+    builder.__doc__ = _DOC.format(
+        title=title,
+        source=spec.source,
+        min_size=spec.min_size,
+        name=variant,
+        parameters=spec.published_parameters,
+        last=spec.blocks[-1],
+    )
+    return builder
+
+
+Highway50 = _application("highway50", "Highway50")
+Highway101 = _application("highway101", "Highway101")
+Highway152 = _application("highway152", "Highway152")
+ResNet50 = _application("resnet50", "ResNet50")
+ResNet101 = _application("resnet101", "ResNet101")
+ResNet152 = _application("resnet152", "ResNet152")

@@ -1,0 +1,125 @@
+"""A weight file on disk: stamped with its variant, checked before a single weight is set.
+
+The format is Keras's `.weights.h5`; `model.load_weights` reads it too. The
+stamp is an attribute of the file's root that Keras ignores.
+"""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import h5py
+import keras
+
+_STAMP = "keras_highway"
+SUFFIX = ".weights.h5"
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """Returns the SHA-256 of a file, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int) -> None:
+    """Saves a model's weights, stamped with what they are weights of; whole or not at all.
+
+    Args:
+        model: The model.
+        path: File to write, ending in `.weights.h5`.
+        variant: Name of its architecture.
+        classes: Its number of classes.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".partial-{path.name}")
+    try:
+        model.save_weights(temporary)
+        with h5py.File(temporary, "a") as file:
+            if "optimizer" in file:
+                del file["optimizer"]  # two or three times the weights' size, and no use to their users
+            file.attrs[_STAMP] = json.dumps({"variant": variant, "classes": classes})
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_stamp(path: str | os.PathLike) -> dict[str, Any]:
+    """Returns what a weight file says of itself: `variant` and `classes`, or nothing.
+
+    Raises:
+        ValueError: If it is no readable weight file.
+    """
+    with _opened(path) as file:
+        stamp = file.attrs.get(_STAMP)
+    return json.loads(str(stamp)) if stamp is not None else {}
+
+
+def load(model: keras.Model, path: str | os.PathLike, variant: str) -> None:
+    """Loads a weight file that must fit a model exactly.
+
+    Args:
+        model: The model, of architecture `variant`.
+        path: A `.weights.h5` file.
+        variant: The architecture's name, for the check and the messages.
+
+    Raises:
+        ValueError: If the file is missing, truncated, no weight file, or of
+            another architecture. No weight has been set then.
+    """
+    stamped = read_stamp(path).get("variant", variant)
+    if stamped != variant:
+        raise ValueError(
+            f"{path} holds weights of variant {stamped!r}, not of {variant!r}. "
+            f"Use keras_highway.create_model({stamped!r}, weights={str(path)!r})."
+        )
+    _check_shapes(model, path, variant)
+    try:
+        model.load_weights(path)
+    except (ValueError, KeyError, OSError) as error:
+        raise ValueError(f"{path} does not fit variant {variant!r}: {error}") from error
+
+
+def _opened(path) -> h5py.File:
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"No weight file {path}. Give a weights name (see keras_highway.list_weights()) or a file.")
+    if not path.name.endswith(SUFFIX):
+        raise ValueError(f"A weight file's name ends in {SUFFIX}. Received: {path}")
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise ValueError(f"{path} is no weight file, or is truncated: {error}") from error
+
+
+def _check_shapes(model, path, variant) -> None:
+    """Compares the shapes in the file, as a multiset, with the model's.
+
+    Keras itself accepts a file that has more layers than the model.
+    """
+    held: Counter = Counter()
+
+    def visit(name, item):
+        if isinstance(item, h5py.Dataset) and not name.startswith("optimizer") and "seed_generator" not in name:
+            held[item.shape] += 1
+
+    with _opened(path) as file:
+        try:
+            file.visititems(visit)
+        except (OSError, RuntimeError) as error:
+            raise ValueError(f"{path} is no weight file, or is truncated: {error}") from error
+    wanted = Counter(tuple(w.shape) for w in model.weights)
+    if held != wanted:
+        raise ValueError(
+            f"{path} does not hold weights of variant {variant!r} (model {model.name!r}): of the shapes the model needs, "
+            f"the file lacks {_shapes(wanted - held)}; it has besides {_shapes(held - wanted)}."
+        )
+
+
+def _shapes(counter: Counter) -> str:
+    if not counter:
+        return "none"
+    first = ", ".join(f"{n} of {shape}" for shape, n in list(counter.items())[:4])
+    return first + (", ..." if len(counter) > 4 else "")
