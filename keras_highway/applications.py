@@ -1,6 +1,5 @@
 """Builders: `create_model` for any variant, `Highway50` and its kin as in keras.applications."""
 
-import difflib
 import fnmatch
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ import keras
 from keras_highway import weights as zoo
 from keras_highway import weights_file
 from keras_highway.models.builder import build
+from keras_highway.near import did_you_mean
 from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.variants import VARIANTS
 
@@ -33,8 +33,7 @@ def get_spec(variant: str) -> NetSpec:
     """
     if variant in VARIANTS:
         return VARIANTS[variant]
-    near = difflib.get_close_matches(str(variant), VARIANTS, n=3)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    hint = did_you_mean(variant, VARIANTS)
     raise ValueError(f"Unknown variant.{hint} See keras_highway.list_models(). Received: variant={variant!r}")
 
 
@@ -115,7 +114,8 @@ def load(weights: str, **kwargs) -> keras.Model:
     variant = weights_file.read_stamp(path).get("variant")
     if variant is None:
         raise ValueError(
-            f"{path} does not say which variant it is of. Use keras_highway.create_model(VARIANT, weights={str(path)!r})."
+            f"{path} does not say which variant it is of. "
+            f"Use keras_highway.create_model(VARIANT, weights={str(path)!r})."
         )
     return create_model(variant, str(path), **kwargs)
 
@@ -135,7 +135,7 @@ class _Source:
         if weights.endswith(weights_file.SUFFIX):
             stamp = weights_file.read_stamp(weights)
             return cls(Path(weights), variant, stamp.get("classes"))
-        row = zoo.find(weights, variant)
+        row = zoo.find(weights, variant, VARIANTS[variant].recipe)
         return cls(zoo.file_of(row), variant, len(row.classes))
 
     def load_into(self, model, spec, include_top) -> None:
@@ -163,9 +163,9 @@ class _Source:
         wanted = [tuple(w.shape) for w in target.weights] if target is not None else None
         if wanted != [v.shape for v in values]:
             raise ValueError(
-                f"Trained weights of {self.variant!r} do not fit the model that was asked for: layer {layer.name!r} has "
-                f"shapes {[v.shape for v in values]} in {self.path} and {wanted} in the model. Leave out the overrides "
-                "(gating, widths, input_shape, ...) that change it, or pass weights=None."
+                f"Trained weights of {self.variant!r} do not fit the model that was asked for: layer {layer.name!r} "
+                f"has shapes {[v.shape for v in values]} in {self.path} and {wanted} in the model. Leave out the "
+                "overrides (gating, widths, input_shape, ...) that change it, or pass weights=None."
             )
         for variable, value in zip(target.weights, values, strict=True):
             variable.assign(value)

@@ -8,7 +8,6 @@ NIPS 2015, Eqs. 1-3; [UIE] Greff, Srivastava, Schmidhuber, "Highway and Residual
 Networks learn Unrolled Iterative Estimation", ICLR 2017, Table 1a.
 """
 
-import difflib
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -16,6 +15,8 @@ from typing import Any, NamedTuple
 
 import keras
 from keras import ops
+
+from keras_highway.near import did_you_mean
 
 
 class Gating(NamedTuple):
@@ -89,11 +90,9 @@ def get_gating(name: str) -> Gating:
     """
     if isinstance(name, str) and name in GATINGS:
         return GATINGS[name]
-    near = difflib.get_close_matches(str(name), GATINGS, n=2)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    hint = did_you_mean(name, GATINGS)
     raise ValueError(
-        f"Unknown gating.{hint} Expected one of {', '.join(map(repr, GATINGS))}. "
-        f"Received: gating={name!r}"
+        f"Unknown gating.{hint} Expected one of {', '.join(map(repr, GATINGS))}. Received: gating={name!r}"
     )
 
 
@@ -177,7 +176,10 @@ def mix(x, h, t=1.0, c=None, dtype=None):
             c = 1.0 - t
         else:
             return x + ops.cast(t, dtype) * (h - x)
-    return _add(_times(h, t, dtype), _times(x, c, dtype))
+    transformed, carried = _times(h, t, dtype), _times(x, c, dtype)
+    if transformed is None:
+        return ops.zeros_like(x) if carried is None else carried
+    return transformed if carried is None else transformed + carried
 
 
 def _is_number(value) -> bool:
@@ -195,12 +197,6 @@ def _times(value, gate, dtype):
             return None
         return value if gate == 1 else value * gate
     return value * ops.cast(gate, dtype)
-
-
-def _add(a, b):
-    if a is None:
-        return ops.zeros_like(b) if b is None else b
-    return a if b is None else a + b
 
 
 def _check_shapes(x, h, t, c) -> None:

@@ -5,11 +5,12 @@ without building anything. `variants.py` holds the rows, `models/` the builders.
 """
 
 import dataclasses
-import difflib
 import math
 import types
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from keras_highway.near import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,7 @@ class NetSpec:
         min_size: Smallest height and width.
         classes: Default number of classes.
         source: Where the architecture is published, and what was chosen here.
+        recipe: Name of the recipe that trains it, `""` where there is none yet.
         published_parameters: The exact published count where there is one.
     """
 
@@ -43,6 +45,7 @@ class NetSpec:
     min_size: int = 32
     classes: int = 10
     source: str = ""
+    recipe: str = ""
     published_parameters: int | None = None
 
 
@@ -171,8 +174,7 @@ def override(spec: SpecT, **changes: Any) -> SpecT:
     clean = {}
     for name, value in changes.items():
         if name not in hints:
-            near = difflib.get_close_matches(name, hints, n=3)
-            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            hint = did_you_mean(name, hints)
             raise ValueError(
                 f"Unknown field of variant {spec.name!r}.{hint} Its fields are {', '.join(hints)}. "
                 f"Received: {name}={value!r}"
@@ -189,17 +191,39 @@ def check(spec: NetSpec) -> None:
         value = getattr(spec, f.name)
         if f.name in _POSITIVE and value is not None:
             sizes = value if isinstance(value, tuple) else (value,)
-            if not sizes or any(s < 1 for s in sizes):
-                raise ValueError(f"`{f.name}` must be positive. Received: {f.name}={value!r}")
+            if not sizes or not all(_is_size(s) for s in sizes):
+                raise ValueError(f"`{f.name}` must be positive (whole numbers). Received: {f.name}={value!r}")
         if f.name in _CHOICES and value not in _CHOICES[f.name]:
             raise ValueError(f"`{f.name}` must be one of {_CHOICES[f.name]}. Received: {f.name}={value!r}")
     if not math.isfinite(spec.gate_bias):
         raise ValueError(f"`gate_bias` must be finite. Received: gate_bias={spec.gate_bias!r}")
+    if not 0.0 <= spec.stochastic_depth < 1.0:
+        raise ValueError(f"`stochastic_depth` must be in [0, 1). Received: stochastic_depth={spec.stochastic_depth!r}")
+    if spec.gate == "tied" and not isinstance(spec, ConvNetSpec):
+        raise ValueError(
+            f"gate='tied' is for nets of residual-style blocks alone. Received: gate='tied' for {spec.name!r}"
+        )
+    if isinstance(spec, ConvStackSpec):
+        _check_stages(spec)
     if isinstance(spec, ConvNetSpec) and len(spec.blocks) != len(spec.widths):
         raise ValueError(
-            "`blocks` and `widths` need one number a stage each. "
-            f"Received: blocks={spec.blocks}, widths={spec.widths}"
+            f"`blocks` and `widths` need one number a stage each. Received: blocks={spec.blocks}, widths={spec.widths}"
         )
+
+
+def stochastic_depth_rates(spec: NetSpec, blocks: int) -> list[float]:
+    """The rate of each of a net's blocks: it grows linearly from 0 to `spec.stochastic_depth` at the last."""
+    return [spec.stochastic_depth * i / max(blocks - 1, 1) for i in range(blocks)]
+
+
+def _check_stages(spec: ConvStackSpec) -> None:
+    sizes = [s for stage in spec.stages for s in (stage.filters or 1, stage.kernel, *stage.highways)]
+    if not spec.stages or not all(_is_size(s) for s in sizes):
+        raise ValueError(f"Sizes of `stages` must be positive whole numbers. Received: stages={spec.stages!r}")
+
+
+def _is_size(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _coerce(name, value, hint):

@@ -1,12 +1,12 @@
 """Taking models apart for other tasks: feature pyramids, new classifiers, freezing."""
 
-import difflib
 import re
 from typing import NamedTuple
 
 import keras
 
 from keras_highway.layers import GatedBlock
+from keras_highway.near import did_you_mean
 
 _BLOCK = re.compile(r"(stage\d+)_block\d+")
 
@@ -65,9 +65,7 @@ def features(model: keras.Model, stages: tuple[str, ...] | None = None) -> Featu
     chosen = tuple(ends) if stages is None else tuple(stages)
     for stage in chosen:
         _check_stage(stage, ends, model)
-    pyramid = keras.Model(
-        model.inputs, {stage: ends[stage].output for stage in chosen}, name=f"{model.name}_features"
-    )
+    pyramid = keras.Model(model.inputs, {stage: ends[stage].output for stage in chosen}, name=f"{model.name}_features")
     return Features(pyramid, _info(pyramid, {stage: ends[stage].name for stage in chosen}))
 
 
@@ -137,8 +135,7 @@ def _last_frozen(model, names, until) -> int:
         if match:
             ends[match[1]] = name
     if until not in ends and until not in names:
-        near = difflib.get_close_matches(until, [*ends, *names], n=3)
-        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        hint = did_you_mean(until, [*ends, *names])
         raise ValueError(
             f"Model {model.name!r} has no such stage or layer.{hint} Its stages are {', '.join(ends)}. "
             f"Received: until={until!r}"

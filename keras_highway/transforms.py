@@ -56,9 +56,7 @@ class Transform:
 
 
 MNIST = Transform(size=(28, 28), channels=1, scale=1 / 256)
-CIFAR = Transform(
-    size=(32, 32), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)
-)
+CIFAR = Transform(size=(32, 32), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 IMAGENET = Transform(
     size=(224, 224), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), crop=0.95
 )

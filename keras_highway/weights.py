@@ -4,7 +4,6 @@ Rows say what a file is and how to feed it. What was measured (accuracy, n,
 spread, seeds, commit, hardware) lives once, in the `result.json` beside it.
 """
 
-import difflib
 import fnmatch
 import json
 import os
@@ -15,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from keras_highway import transforms, weights_file
+from keras_highway.near import did_you_mean
 from keras_highway.transforms import Transform
 
 ZOO_VARIABLE = "KERAS_HIGHWAY_ZOO"
@@ -79,13 +79,14 @@ def list_weights(pattern: str = "*") -> list[str]:
     return sorted(fnmatch.filter(WEIGHTS, pattern))
 
 
-def find(weights: str, variant: str) -> WeightsRow:
+def find(weights: str, variant: str, recipe: str = "") -> WeightsRow:
     """Returns the row of a variant's weights.
 
     Args:
         weights: A name (`"mnist10_w16.tvdn"`), a tag (`"tvdn"`) or a data set
             (`"mnist"`).
         variant: The architecture.
+        recipe: The recipe that trains it, for the message.
 
     Raises:
         ValueError: If there is none, or it is of another architecture.
@@ -99,7 +100,7 @@ def find(weights: str, variant: str) -> WeightsRow:
             f"Weights {weights!r} are of variant {WEIGHTS[weights].variant!r}, not of {variant!r}. "
             f"Use keras_highway.load({weights!r})."
         )
-    raise ValueError(_missing(weights, variant, [r.name for r in rows]))
+    raise ValueError(_missing(weights, variant, recipe, [r.name for r in rows]))
 
 
 def get(name: str) -> WeightsRow:
@@ -110,8 +111,7 @@ def get(name: str) -> WeightsRow:
     """
     if name in WEIGHTS:
         return WEIGHTS[name]
-    near = difflib.get_close_matches(name, WEIGHTS, n=3)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    hint = did_you_mean(name, WEIGHTS)
     raise ValueError(f"Unknown weights.{hint} Known: {', '.join(WEIGHTS)}. Received: {name!r}")
 
 
@@ -153,12 +153,12 @@ def result(name: str) -> dict[str, Any]:
     return {}
 
 
-def _missing(weights, variant, own) -> str:
+def _missing(weights, variant, recipe, own) -> str:
     known = [*own, *sorted({WEIGHTS[name].data for name in own})]
-    near = difflib.get_close_matches(str(weights), [*known, *WEIGHTS], n=3)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    hint = did_you_mean(weights, [*known, *WEIGHTS])
+    train = f"To train this variant: python -m training.train {recipe} --data DIR." if recipe else ""
     have = f"Weights of {variant!r}: {', '.join(own)}." if own else f"No weights of {variant!r} are published yet."
     return (
-        f"Unknown weights for {variant!r}: {weights!r}.{hint} {have} All weights: {', '.join(WEIGHTS)}. For random weights "
-        f"pass weights=None; to train this variant: python -m training.train {variant} --data DIR."
+        f"Unknown weights for {variant!r}: {weights!r}.{hint} {have} All weights: {', '.join(WEIGHTS)}. "
+        f"For random weights pass weights=None. {train}"
     )

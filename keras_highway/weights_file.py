@@ -113,8 +113,8 @@ def _check_shapes(model, path, variant) -> None:
     wanted = Counter(tuple(w.shape) for w in model.weights)
     if held != wanted:
         raise ValueError(
-            f"{path} does not hold weights of variant {variant!r} (model {model.name!r}): of the shapes the model needs, "
-            f"the file lacks {_shapes(wanted - held)}; it has besides {_shapes(held - wanted)}."
+            f"{path} does not hold weights of variant {variant!r} (model {model.name!r}): of the shapes the model "
+            f"needs, the file lacks {_shapes(wanted - held)}; it has besides {_shapes(held - wanted)}."
         )
 
 

@@ -6,11 +6,10 @@ import keras
 import numpy as np
 
 from keras_highway.applications import create_model
-from keras_highway.data import load_dataset
-from keras_highway.transforms import TRANSFORMS
 from training.optimizers import PaperSGD
 from training.recipe import Recipe
 from training.run_folder import RunFolder, write_json, write_whole
+from training.sources import open_source
 
 
 def train(recipe: Recipe, data_dir, out) -> dict:
@@ -24,25 +23,17 @@ def train(recipe: Recipe, data_dir, out) -> dict:
     Returns:
         The result, as written to result.json.
     """
+    source = open_source(recipe, data_dir)
     folder = RunFolder(out, recipe.to_dict())
-    data = load_dataset(recipe.data, data_dir)
-    transform = TRANSFORMS[recipe.transform]
-    x_test = transform.apply(data.x_test)
-    steps = -(-len(data.x_train) // recipe.batch_size)
-    model, rows = _restore(folder, steps) if folder.checkpoint.exists() else (_new_model(recipe, steps), [])
+    steps = -(-source.images // recipe.batch_size)
+    model, rows = _restore(folder, steps) if folder.checkpoint.exists() else (_new_model(recipe, source, steps), [])
     for epoch in range(len(rows), recipe.epochs):
-        order = np.random.default_rng((recipe.seed, epoch)).permutation(len(data.x_train))
+        _seed_dropout(model, recipe.seed, epoch)
         start = time.perf_counter()
-        history = model.fit(
-            transform.apply(data.x_train[order]),
-            data.y_train[order],
-            batch_size=recipe.batch_size,
-            shuffle=False,
-            verbose=0,
-        ).history
+        history = model.fit(**source.epoch(epoch), verbose=0).history
         seconds = time.perf_counter() - start
-        test = model.evaluate(x_test, data.y_test, batch_size=500, verbose=0, return_dict=True)
-        rows.append(_row(epoch + 1, model, history, test, seconds, len(order)))
+        test = model.evaluate(**source.test(), verbose=0, return_dict=True)
+        rows.append(_row(epoch + 1, model, history, test, seconds, source.images))
         _check_finite(rows[-1], recipe, folder)
         # The log first: a line ahead of its checkpoint is dropped on resume, a missing line could not be made up.
         folder.write_rows(rows)
@@ -51,9 +42,11 @@ def train(recipe: Recipe, data_dir, out) -> dict:
     return _finish(recipe, folder, model, rows)
 
 
-def _new_model(recipe, steps) -> keras.Model:
+def _new_model(recipe, source, steps) -> keras.Model:
     keras.utils.set_random_seed(recipe.seed)
-    model = create_model(recipe.variant, classifier_activation=None, **dict(recipe.overrides))
+    model = create_model(
+        recipe.variant, classes=source.classes, classifier_activation=None, **dict(recipe.overrides)
+    )
     model.compile(
         PaperSGD(
             _schedule(recipe, steps),
@@ -70,9 +63,7 @@ def _new_model(recipe, steps) -> keras.Model:
 
 def _schedule(recipe, steps):
     if recipe.schedule == "exponential":
-        return keras.optimizers.schedules.ExponentialDecay(
-            recipe.learning_rate, steps, recipe.decay, staircase=True
-        )
+        return keras.optimizers.schedules.ExponentialDecay(recipe.learning_rate, steps, recipe.decay, staircase=True)
     boundaries = [round(share * recipe.epochs) * steps for share in recipe.milestones]
     return keras.optimizers.schedules.PiecewiseConstantDecay(
         boundaries, [recipe.learning_rate * 0.1**i for i in range(len(boundaries) + 1)]
@@ -83,6 +74,14 @@ def _restore(folder, steps_per_epoch):
     """Returns the last epoch's model, dropout seeds and optimizer included, and the log up to it."""
     model = keras.saving.load_model(folder.checkpoint)
     return model, folder.rows()[: _iterations(model) // steps_per_epoch]
+
+
+def _seed_dropout(model, seed, epoch) -> None:
+    """Makes an epoch's dropout a function of (seed, epoch): Keras does not save the state of its generators."""
+    draw = np.random.default_rng((seed, epoch, 1))
+    for variable in model.variables:
+        if variable.path.endswith("seed_generator_state"):
+            variable.assign(np.array([draw.integers(2**31), 0], variable.dtype))
 
 
 def _iterations(model) -> int:

@@ -2,8 +2,8 @@
 
 import argparse
 import dataclasses
-import difflib
 
+from keras_highway.near import did_you_mean
 from training.recipes import RECIPES
 
 
@@ -17,8 +17,7 @@ def main(argv=None) -> None:
     parser.add_argument("--epochs", type=int, help="default: the recipe's")
     args = parser.parse_args(argv)
     if args.recipe not in RECIPES:
-        near = difflib.get_close_matches(args.recipe, RECIPES, n=2)
-        parser.error(f"unknown recipe {args.recipe!r}; {'near: ' + ', '.join(near) + '; ' if near else ''}known: {', '.join(RECIPES)}")
+        parser.error(f"unknown recipe {args.recipe!r}.{did_you_mean(args.recipe, RECIPES)} Known: {', '.join(RECIPES)}")
     changes = {name: getattr(args, name) for name in ("seed", "epochs") if getattr(args, name) is not None}
     recipe = dataclasses.replace(RECIPES[args.recipe], **changes)
 

@@ -1,12 +1,14 @@
 """MNIST, CIFAR-10 and CIFAR-100 as NumPy arrays: from `.npz` files, else from TensorFlow Datasets."""
 
-import difflib
 import os
 import zipfile
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from keras_highway.near import did_you_mean
 
 DATA_VARIABLE = "KERAS_HIGHWAY_DATA"
 DATASETS = ("mnist", "cifar10", "cifar100")
@@ -49,8 +51,7 @@ def load_dataset(name: str, data_dir: str | os.PathLike | None = None) -> Datase
         FileNotFoundError: If the data are nowhere; says where was looked.
     """
     if name not in DATASETS:
-        near = difflib.get_close_matches(name, DATASETS, n=2)
-        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        hint = did_you_mean(name, DATASETS)
         raise ValueError(f"Unknown data set.{hint} Known: {', '.join(DATASETS)}. Received: name={name!r}")
     folder = data_dir or os.environ.get(DATA_VARIABLE)
     if folder:
@@ -65,11 +66,12 @@ def _from_npz(name: str, path: Path) -> Dataset:
             "x_train, y_train, x_test, y_test."
         )
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # An open stream: given a path, NumPy leaves a broken archive open.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
         images = {key: _images(arrays[key], name) for key in ("x_train", "x_test")}
         labels = {key: arrays[key].astype(np.int64).reshape(-1) for key in ("y_train", "y_test")}
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (KeyError, TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
             f"{path} is not a {name} data set: it needs x_train and x_test (uint8 images of shape "
             f"{_SHAPES[name]}), y_train and y_test. Reading it gave: {error}"
@@ -79,6 +81,10 @@ def _from_npz(name: str, path: Path) -> Dataset:
         if n != m:
             raise ValueError(f"{path} has {n} {split} images but {m} {split} labels.")
     classes = CLASSES.get(name) or tuple(str(c) for c in arrays.get("classes", range(100)))
+    for key, values in labels.items():
+        if values.size and not 0 <= values.min() <= values.max() < len(classes):
+            found = f"{key} from {values.min()} to {values.max()}"
+            raise ValueError(f"{path} has {len(classes)} classes, numbered from 0. Received: {found}")
     return Dataset(images["x_train"], labels["y_train"], images["x_test"], labels["y_test"], classes)
 
 
@@ -104,7 +110,7 @@ def _from_tfds(name: str) -> Dataset:
     except AssertionError as error:
         raise FileNotFoundError(
             f"TensorFlow Datasets has not prepared {name} here, and no data folder was given (--data DIR, "
-            f"data_dir=..., or {DATA_VARIABLE}). To prepare it: python -c \"import tensorflow_datasets as t; "
+            f'data_dir=..., or {DATA_VARIABLE}). To prepare it: python -c "import tensorflow_datasets as t; '
             f"t.load('{name}')\""
         ) from error
     (x_train, y_train), (x_test, y_test) = (tuple(np.asarray(a) for a in pair) for pair in (train, test))

@@ -108,14 +108,8 @@ class GatedBlock(keras.layers.Layer):
             dtype but h, which is in the compute dtype; constant gates are
             Python numbers and a coupled carry gate is `None`.
         """
-        h = self.transform(x)
-        row = get_gating(self.gating)
-        t = self._gate_value(self.transform_gate, x, gate) if row.t == "learned" else 1.0
-        c = {"zero": 0.0, "one": 1.0, "coupled": None}.get(row.c, 1.0)
-        if row.c == "learned":
-            c = self._gate_value(self.carry_gate, x, gate)
-        skip = x if self.projection is None else self.projection(x)
-        return Signals(ops.cast(skip, self.skip_dtype), h, t, c)
+        t = self._gate_value(self.transform_gate, x, gate) if get_gating(self.gating).t == "learned" else 1.0
+        return Signals(self._skip_input(x), self.transform(x), t, self._carry_value(x, gate))
 
     def combine(self, signals: Signals):
         """Everything after the signals: the mix, stochastic depth, the post-activation."""
@@ -140,6 +134,11 @@ class GatedBlock(keras.layers.Layer):
         c = 1.0 if signals.c is None or get_gating(self.gating).c == "zero" else signals.c
         return self.finish(mix(signals.x, signals.h, 0.0, c, dtype=self.skip_dtype))
 
+    def lesioned(self, x, gate=None):
+        """`skip(signals(x, gate))`, without computing the transform and its gate."""
+        skip = self._skip_input(x)
+        return self.skip(Signals(skip, skip, 0.0, self._carry_value(x, gate)))  # at t = 0, h only lends its shape
+
     def paths(self) -> Iterator[tuple[str, keras.layers.Layer]]:
         """Yields (attribute name, sublayer) of every path from x: transform, gates, projection."""
         for name in ("transform", "transform_gate", "carry_gate", "projection"):
@@ -160,6 +159,16 @@ class GatedBlock(keras.layers.Layer):
             "skip_dtype": self.skip_dtype,
             "stochastic_depth": self.stochastic_depth,
         }
+
+    def _skip_input(self, x):
+        return ops.cast(x if self.projection is None else self.projection(x), self.skip_dtype)
+
+    def _carry_value(self, x, gate):
+        """c: a tensor where it is learned, else 0.0, 1.0 or (coupled) `None`."""
+        kind = get_gating(self.gating).c
+        if kind == "learned":
+            return self._gate_value(self.carry_gate, x, gate)
+        return {"zero": 0.0, "one": 1.0, "coupled": None}[kind]
 
     def _gate_value(self, layer, x, gate):
         if self.gate == "tied":
@@ -218,7 +227,11 @@ def checked_size(value, name: str) -> int:
     Raises:
         ValueError: If it is not one.
     """
-    if isinstance(value, bool) or int(value) != value or value < 1:
+    try:
+        is_size = not isinstance(value, bool) and int(value) == value and value >= 1
+    except (TypeError, ValueError, OverflowError):
+        is_size = False
+    if not is_size:
         raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
     return int(value)
 

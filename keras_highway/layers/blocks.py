@@ -1,5 +1,7 @@
 """Residual-style blocks under all six gatings: two 3x3 convolutions, or a bottleneck."""
 
+import inspect
+
 import keras
 from keras import ops
 
@@ -9,41 +11,41 @@ from keras_highway.layers.gates import ChannelGate
 
 PROJECTIONS = ("A", "B")
 
-_ARGUMENTS = """
-        stride: Int, 1 or more; a stride or a change of channels makes the
-            block a transition, whose x goes through a projection. Defaults to
-            `1`.
-        gating: One of `kh.GATINGS`. Defaults to `"coupled"`.
-        gate_bias: Float, initial bias of the transform gate: the beta of its
-            last batch normalization. Defaults to `-2.0`.
-        gate: `"same"` (as deep as the transform), `"pointwise"` (one 1x1
-            convolution: the exclusive gating of He et al. 2016),
-            `"low_rank"` (as `"same"`, with `gate_rank` channels inside),
-            `"channel"` (independent of the data) or `"tied"` (the logits are
-            a second input). Defaults to `"same"`.
-        gate_rank: Int, inner channels of a `"low_rank"` gate.
-        post_activation: Bool, ReLU after the mix, as in ResNet v1. Defaults
-            to `False`.
-        final_relu: Bool, ReLU at the end of the transform: the "full"
-            transform of [UIE, 5.1]. Defaults to `False`.
-        zero_init: Bool, the transform starts at zero: the gamma of its last
-            batch normalization is 0 ("zeroBN"). Defaults to `False`.
-        batch_norm: Bool; without it the convolutions have biases. Defaults to
-            `True`.
-        projection: `"B"` (1x1 convolution and batch normalization) or `"A"`
-            (subsampling and zero channels). Defaults to `"B"`.
-        kernel_initializer: For all kernels. Defaults to `"he_normal"`.
-        skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
-        stochastic_depth: Float in [0, 1). Defaults to `0.0`.
-        data_format: As in `keras.layers.Conv2D`.
+_ARGUMENTS = """\
+    stride: Int, 1 or more; a stride or a change of channels makes the
+        block a transition, whose x goes through a projection. Defaults to
+        `1`.
+    gating: One of `kh.GATINGS`. Defaults to `"coupled"`.
+    gate_bias: Float, initial bias of the transform gate: the beta of its
+        last batch normalization. Defaults to `-2.0`.
+    gate: `"same"` (as deep as the transform), `"pointwise"` (one 1x1
+        convolution: the exclusive gating of He et al. 2016),
+        `"low_rank"` (as `"same"`, with `gate_rank` channels inside),
+        `"channel"` (independent of the data) or `"tied"` (the logits are
+        a second input). Defaults to `"same"`.
+    gate_rank: Int, inner channels of a `"low_rank"` gate.
+    post_activation: Bool, ReLU after the mix, as in ResNet v1. Defaults
+        to `False`.
+    final_relu: Bool, ReLU at the end of the transform: the "full"
+        transform of [UIE, 5.1]. Defaults to `False`.
+    zero_init: Bool, the transform starts at zero: the gamma of its last
+        batch normalization is 0 ("zeroBN"). Defaults to `False`.
+    batch_norm: Bool; without it the convolutions have biases. Defaults to
+        `True`.
+    projection: `"B"` (1x1 convolution and batch normalization) or `"A"`
+        (subsampling and zero channels). Defaults to `"B"`.
+    kernel_initializer: For all kernels. Defaults to `"he_normal"`.
+    skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
+    stochastic_depth: Float in [0, 1). Defaults to `0.0`.
+    data_format: As in `keras.layers.Conv2D`.
 
-    Raises:
-        ValueError: If an argument is out of its range, or the input is not of
-            rank 4."""
+Raises:
+    ValueError: If an argument is out of its range, or the input is not of
+        rank 4."""
 
 
 def _document(cls):
-    cls.__doc__ = cls.__doc__.replace("{arguments}", _ARGUMENTS.strip("\n"))
+    cls.__doc__ = inspect.cleandoc(cls.__doc__).replace("    {arguments}", _ARGUMENTS)
     return cls
 
 
@@ -95,7 +97,14 @@ class ConvBlock(GatedBlock):
                 f"{type(self).__name__} {self.name!r} needs an input of rank 4: (batch, height, width, channels). "
                 f"Received: input shape {tuple(input_shape)}"
             )
-        channels = input_shape[channel_axis(self.data_format)]
+        axis = channel_axis(self.data_format)
+        channels = input_shape[axis]
+        if channels is None:
+            raise ValueError(
+                f"{type(self).__name__} {self.name!r} needs an input with a known number of channels. "
+                f"Received: input shape {tuple(input_shape)}"
+            )
+        self.input_spec = keras.InputSpec(ndim=4, axes={axis: channels})
         filters, kernels, strides = self.shape_of_branch()
         self.transform = self._branch(
             "transform",
@@ -113,9 +122,7 @@ class ConvBlock(GatedBlock):
     def make_gate(self, bias, name):
         filters, kernels, strides = self.shape_of_branch()
         if self.gate == "channel":
-            return ChannelGate(
-                filters[-1], bias, channel_axis(self.data_format), name=name, dtype=self.dtype_policy
-            )
+            return ChannelGate(filters[-1], bias, channel_axis(self.data_format), name=name, dtype=self.dtype_policy)
         if self.gate == "pointwise":
             return self._branch(name, filters[-1:], (1,), (self.stride,), batch_norm=False, final_bias=bias)
         if self.gate == "low_rank":
@@ -182,7 +189,7 @@ class BasicBlock(ConvBlock):
 
     Args:
         filters: Int, channels of both convolutions and of the output.
-{arguments}
+        {arguments}
     """
 
     def __init__(self, filters, **kwargs):
@@ -210,7 +217,7 @@ class BottleneckBlock(ConvBlock):
     Args:
         width: Int, channels inside.
         expansion: Int, output channels over `width`. Defaults to `4`.
-{arguments}
+        {arguments}
     """
 
     def __init__(self, width, expansion=4, **kwargs):

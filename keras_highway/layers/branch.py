@@ -18,16 +18,17 @@ def channel_axis(data_format: str) -> int:
 class Branch(keras.layers.Layer):
     """Convolutions with batch normalization and ReLU between: conv-BN-ReLU-...-conv-BN.
 
-    Sublayers are `conv1`, `bn1`, `conv2`, ... A strided convolution pads by
-    `kernel // 2` on every side, as PyTorch does; `padding="same"` would pad
-    the bottom and right alone.
+    Sublayers are `conv1`, `bn1`, `conv2`, ... A strided convolution with an odd
+    kernel pads by `kernel // 2` on every side, as PyTorch does;
+    `padding="same"` would pad the bottom and right alone.
 
     Input: `(batch, height, width, channels)`. Output: `(batch, height /
     strides, width / strides, filters[-1])`, rounded up, in the compute dtype.
 
     Args:
         filters: Tuple of ints, output channels of each convolution.
-        kernel_sizes: Tuple of ints, one a convolution.
+        kernel_sizes: Tuple of ints, one a convolution (a pair where the stride
+            is 1).
         strides: Tuple of ints, one a convolution. Defaults to all `1`.
         batch_norm: Bool; without it the convolutions have biases. Defaults to
             `True`.
@@ -39,6 +40,9 @@ class Branch(keras.layers.Layer):
             the last kernel, is 0 ("zeroBN"). Defaults to `False`.
         kernel_initializer: Defaults to `"he_normal"`.
         data_format: As in `keras.layers.Conv2D`.
+
+    Raises:
+        ValueError: If the lists differ in length or a size is not positive.
     """
 
     def __init__(
@@ -56,8 +60,13 @@ class Branch(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.filters = tuple(checked_size(f, "filters") for f in filters)
-        self.kernel_sizes = tuple(kernel_sizes)
-        self.strides = tuple(strides or (1,) * len(self.filters))
+        self.kernel_sizes = tuple(tuple(k) if isinstance(k, (list, tuple)) else k for k in kernel_sizes)
+        self.strides = tuple(checked_size(s, "strides") for s in strides or (1,) * len(self.filters))
+        if not len(self.filters) == len(self.kernel_sizes) == len(self.strides):
+            raise ValueError(
+                "`filters`, `kernel_sizes` and `strides` need one number a convolution each. "
+                f"Received: filters={filters}, kernel_sizes={kernel_sizes}, strides={strides}"
+            )
         self.batch_norm = bool(batch_norm)
         self.activation = keras.activations.get(activation)
         self.final_bias = float(final_bias)
@@ -78,15 +87,15 @@ class Branch(keras.layers.Layer):
         shape = tuple(input_shape)
         for i in range(self.depth):
             conv = getattr(self, f"conv{i + 1}")
-            conv.build(shape)
+            conv.build(self._padded_shape(i, shape))
             shape = self._shape_after(i, shape)
             if self.batch_norm:
                 getattr(self, f"bn{i + 1}").build(shape)
 
     def call(self, x):
         for i in range(self.depth):
-            if self.strides[i] > 1 and self.kernel_sizes[i] > 1:
-                x = ops.pad(x, self._padding(self.kernel_sizes[i] // 2))
+            if self._pads(i):
+                x = ops.pad(x, self._padding(self.kernel_sizes[i]))
             x = getattr(self, f"conv{i + 1}")(x)
             if self.batch_norm:
                 x = getattr(self, f"bn{i + 1}")(x)
@@ -156,8 +165,19 @@ class Branch(keras.layers.Layer):
             **kwargs,
         )
 
-    def _padding(self, p):
-        image = [[p, p], [p, p]]
+    def _pads(self, i):
+        return self.strides[i] > 1 and self.kernel_sizes[i] > 1
+
+    def _padded_shape(self, i, shape):
+        """What the convolution sees; it refuses images smaller than its kernel."""
+        if not self._pads(i):
+            return shape
+        pads = [sum(p) for p in self._padding(self.kernel_sizes[i])]
+        return tuple(None if size is None else size + pad for size, pad in zip(shape, pads, strict=True))
+
+    def _padding(self, kernel_size):
+        around = [(kernel_size - 1) // 2, kernel_size // 2]
+        image = [around, around]
         if self.data_format == "channels_first":
             return [[0, 0], [0, 0], *image]
         return [[0, 0], *image, [0, 0]]

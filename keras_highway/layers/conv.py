@@ -65,8 +65,8 @@ class HighwayConv2D(GatedBlock):
     ):
         super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
         self.filters = None if filters is None else checked_size(filters, "filters")
-        self.kernel_size = kernel_size
-        self.gate_kernel_size = gate_kernel_size
+        self.kernel_size = _int_or_pair(kernel_size)
+        self.gate_kernel_size = None if gate_kernel_size is None else _int_or_pair(gate_kernel_size)
         self.activation = keras.activations.get(activation)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.data_format = data_format or keras.config.image_data_format()
@@ -80,6 +80,7 @@ class HighwayConv2D(GatedBlock):
             )
         axis = channel_axis(self.data_format)
         self._width = check_same_width(self, "filters", self.filters, input_shape, axis)
+        self.input_spec = keras.InputSpec(ndim=4, axes={axis: self._width})
         self.transform = self._conv("transform", self.kernel_size, activation=self.activation)
         self.add_gates()
         self.build_paths(input_shape)
@@ -132,3 +133,8 @@ class HighwayConv2D(GatedBlock):
     def _initializer(self):
         """A fresh copy: one unseeded instance would give transform and gates the same values."""
         return self.kernel_initializer.clone()
+
+
+def _int_or_pair(kernel_size):
+    """JSON knows no tuples: a pair comes back from a saved config as a list."""
+    return tuple(kernel_size) if isinstance(kernel_size, (list, tuple)) else kernel_size

@@ -64,6 +64,7 @@ class HighwayDense(GatedBlock):
                 f"Received: input shape {tuple(input_shape)}"
             )
         self._width = check_same_width(self, "units", self.units, input_shape)
+        self.input_spec = keras.InputSpec(min_ndim=2, axes={-1: self._width})
         self.transform = self._dense("transform", activation=self.activation)
         self.add_gates()
         self.build_paths(input_shape)

@@ -61,13 +61,10 @@ class LowRankDense(keras.layers.Layer):
 
     def __init__(self, units, rank, bias=0.0, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(**kwargs)
-        self.units, self.rank, self.bias = units, rank, float(bias)
+        self.units, self.rank, self.bias = checked_size(units, "units"), checked_size(rank, "rank"), float(bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        shared = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
-        self.down = keras.layers.Dense(rank, use_bias=False, name="down", **shared)
-        self.up = keras.layers.Dense(
-            units, bias_initializer=keras.initializers.Constant(self.bias), name="up", **shared
-        )
+        self.down = self._dense(self.rank, "down", use_bias=False)
+        self.up = self._dense(self.units, "up", bias_initializer=keras.initializers.Constant(self.bias))
 
     def build(self, input_shape):
         self.down.build(input_shape)
@@ -87,3 +84,8 @@ class LowRankDense(keras.layers.Layer):
             "bias": self.bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
+
+    def _dense(self, units, name, **kwargs):
+        # A fresh copy of the initializer: one unseeded instance would give equal shapes equal values.
+        initializer = self.kernel_initializer.clone()
+        return keras.layers.Dense(units, kernel_initializer=initializer, name=name, dtype=self.dtype_policy, **kwargs)

@@ -4,7 +4,7 @@ import keras
 
 from keras_highway.gating import get_gating
 from keras_highway.layers import BasicBlock, BottleneckBlock, Branch
-from keras_highway.specs import ConvNetSpec
+from keras_highway.specs import ConvNetSpec, stochastic_depth_rates
 
 _BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
 
@@ -22,7 +22,7 @@ def body(spec: ConvNetSpec, x, dtype=None):
         ImageNet stem and four stages.
     """
     x = _stem(spec, x, dtype)
-    rates = iter(_drop_rates(spec))
+    rates = iter(stochastic_depth_rates(spec, sum(spec.blocks)))
     for stage, (depth, width) in enumerate(zip(spec.blocks, spec.widths, strict=True), start=1):
         shared_gate = None
         for index in range(1, depth + 1):
@@ -111,12 +111,6 @@ def _shared_gate(spec, block, stage, dtype):
         name=f"stage{stage}_gate",
         dtype=dtype,
     )
-
-
-def _drop_rates(spec):
-    """Stochastic depth grows linearly to `spec.stochastic_depth` at the last block."""
-    n = sum(spec.blocks)
-    return [spec.stochastic_depth * i / max(n - 1, 1) for i in range(n)]
 
 
 def _he_normal(spec):

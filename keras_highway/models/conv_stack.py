@@ -3,7 +3,7 @@
 import keras
 
 from keras_highway.layers import HighwayConv2D
-from keras_highway.specs import ConvStackSpec
+from keras_highway.specs import ConvStackSpec, stochastic_depth_rates
 
 
 def body(spec: ConvStackSpec, x, dtype=None):
@@ -17,8 +17,9 @@ def body(spec: ConvStackSpec, x, dtype=None):
     Returns:
         A Keras tensor of rank 4.
     """
+    rates = iter(stochastic_depth_rates(spec, sum(len(stage.highways) for stage in spec.stages)))
     for number, stage in enumerate(spec.stages, start=1):
-        x = _stage(spec, stage, number, x, dtype)
+        x = _stage(spec, stage, number, rates, x, dtype)
     if spec.neck_width is not None:
         x = _plain(spec.neck_width, 1, "same", None, "neck", dtype)(x)
     return x
@@ -29,7 +30,7 @@ def head_kernel_initializer(spec: ConvStackSpec):
     return _initializer(spec.head_init_std)
 
 
-def _stage(spec, stage, number, x, dtype):
+def _stage(spec, stage, number, rates, x, dtype):
     # Dropout and pooling act on the skip stream and keep its precision.
     stream = dtype if number == 1 else spec.skip_dtype
     if stage.dropout:
@@ -46,7 +47,7 @@ def _stage(spec, stage, number, x, dtype):
             gate_rank=spec.gate_rank,
             kernel_initializer=_initializer(None),
             skip_dtype=spec.skip_dtype,
-            stochastic_depth=spec.stochastic_depth,
+            stochastic_depth=next(rates),
             name=f"stage{number}_block{index}",
             dtype=dtype,
         )(x)

@@ -3,7 +3,7 @@
 import keras
 
 from keras_highway.layers import HighwayDense
-from keras_highway.specs import DenseStackSpec
+from keras_highway.specs import DenseStackSpec, stochastic_depth_rates
 
 
 def body(spec: DenseStackSpec, x, dtype=None):
@@ -21,7 +21,7 @@ def body(spec: DenseStackSpec, x, dtype=None):
     x = keras.layers.Dense(
         spec.units, spec.activation, kernel_initializer=_initializer(spec), name="stem", dtype=dtype
     )(x)
-    for index in range(1, spec.depth):
+    for index, rate in enumerate(stochastic_depth_rates(spec, spec.depth - 1), start=1):
         x = HighwayDense(
             gating=spec.gating,
             activation=spec.activation,
@@ -30,7 +30,7 @@ def body(spec: DenseStackSpec, x, dtype=None):
             gate_rank=spec.gate_rank,
             kernel_initializer=_initializer(spec),
             skip_dtype=spec.skip_dtype,
-            stochastic_depth=spec.stochastic_depth,
+            stochastic_depth=rate,
             name=f"stage1_block{index}",
             dtype=dtype,
         )(x)

@@ -2,6 +2,7 @@
 
 from types import MappingProxyType
 
-from training.recipes import mnist_conv, mnist_fc
+from training.recipes import imagenet, mnist_conv, mnist_fc
 
-RECIPES = MappingProxyType({recipe.name: recipe for module in (mnist_conv, mnist_fc) for recipe in module.RECIPES})
+_MODULES = (mnist_conv, mnist_fc, imagenet)
+RECIPES = MappingProxyType({recipe.name: recipe for module in _MODULES for recipe in module.RECIPES})

@@ -1,0 +1,166 @@
+"""`cost(model)`: parameters, multiply-adds and activation memory, stage by stage."""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from keras_highway.analysis.graph import holds_blocks, walk
+from keras_highway.layers import Branch, ChannelGate, GatedBlock, LowRankDense
+
+
+class StageCost(NamedTuple):
+    """What a stage costs.
+
+    Attributes:
+        stage: `"stem"`, `"stage1"`, ..., `"head"`, or `"total"`.
+        parameters: Trainable parameters (whether or not they are frozen at the
+            moment); the statistics of batch normalization are not counted.
+        multiply_adds: Multiply-adds for one image.
+        activations: Output elements of convolutions and dense layers for one
+            image.
+        activation_bytes: Bytes of those and of the mixes, kept for the
+            backward pass of one image.
+    """
+
+    stage: str
+    parameters: int
+    multiply_adds: int
+    activations: int
+    activation_bytes: int
+
+
+class Cost(list[StageCost]):
+    """List of `StageCost`, in the order of the network, with their `total`."""
+
+    @property
+    def total(self) -> StageCost:
+        """The sum over the stages."""
+        return StageCost("total", *(sum(column) for column in zip(*(row[1:] for row in self), strict=True)))
+
+
+def cost(model) -> Cost:
+    """Counts what a model costs, by stage.
+
+    Multiply-adds are those of convolutions and dense layers, the usual count
+    of model tables (timm's, fvcore's): biases, normalization, activations,
+    pooling and the mix, all linear in the size of the activations, are left out.
+
+    Activations are the outputs of convolutions and dense layers, also timm's
+    and fvcore's count. The memory is theirs, in the compute dtype, and that of
+    the blocks' mixes, in the skip dtype. Outputs of batch
+    normalization and of activation functions, which a framework may keep or
+    compute again, are left out, so the figure compares networks and is not a
+    measured peak.
+
+    The stage of a layer is in its name, `stage<n>_...`. Other layers belong
+    to the stem if they come before the first block and to the head after it.
+
+    ```python
+    for row in cost(model): print(*row)
+    cost(model).total.multiply_adds
+    ```
+
+    Args:
+        model: A functional `keras.Model` whose input has a known size.
+
+    Returns:
+        A `Cost`: a list of `StageCost`, with their `total`.
+
+    Raises:
+        ValueError: If the size of the input is not known, the model is not
+            functional, or a layer has kernels of a kind unknown here.
+    """
+    counter = _Counter()
+    walk(model, counter.visit)
+    return counter.result()
+
+
+class _Counter:
+    """Adds up layers by stage during a walk."""
+
+    def __init__(self):
+        self.rows: dict[str, tuple[int, ...]] = {}
+        self.seen: set[int] = set()
+        self.in_body = False
+
+    def visit(self, layer, *args, **kwargs):
+        if holds_blocks(layer):
+            return walk(layer, self.visit, inputs=args[0]).output
+        if isinstance(layer, keras.layers.Layer):
+            stage, parameters = self._stage(layer), self._parameters(layer)
+            parts = list(_parts(layer, _concrete(layer, args[0])))
+            if parameters or parts:
+                totals = [sum(column) for column in zip((0, 0, 0), *parts, strict=True)]
+                self._add(stage, parameters, *totals)
+        return layer(*args, **kwargs)
+
+    def result(self) -> Cost:
+        return Cost(StageCost(stage, *row) for stage, row in self.rows.items())
+
+    def _add(self, stage, *counts):
+        row = self.rows.get(stage, (0,) * len(counts))
+        self.rows[stage] = tuple(a + b for a, b in zip(row, counts, strict=True))
+
+    def _stage(self, layer) -> str:
+        match = re.match(r"stage\d+(?=_)", layer.name)
+        self.in_body = self.in_body or isinstance(layer, GatedBlock)
+        if match:
+            return match.group()
+        if isinstance(layer, GatedBlock):
+            return "body"
+        return "head" if self.in_body else "stem"
+
+    def _parameters(self, layer) -> int:
+        count = 0
+        for weight in layer.weights:
+            if id(weight) not in self.seen and weight.name not in ("moving_mean", "moving_variance"):
+                count += math.prod(weight.shape)
+            self.seen.add(id(weight))
+        return count
+
+
+def _concrete(layer, tensor) -> tuple[int, ...]:
+    """The shape of one image's input to a layer."""
+    shape = getattr(tensor, "shape", ())[1:]
+    if None in shape:
+        raise ValueError(
+            "The cost depends on the size of the image, and this model takes any size: build it with "
+            f"`input_shape=`, e.g. (224, 224, 3). Received: input of layer {layer.name!r} of shape {(None, *shape)}"
+        )
+    return tuple(shape)
+
+
+def _parts(layer, shape) -> Iterator[tuple[int, int, int]]:
+    """Yields (multiply-adds, activations, bytes) of each part of a layer; `shape` has no batch."""
+    if isinstance(layer, GatedBlock):
+        for _, path in layer.paths():
+            yield from _parts(path, shape)
+        yield 0, 0, math.prod(layer.compute_output_shape((1, *shape))) * _bytes(layer.skip_dtype)  # the mix
+    elif isinstance(layer, Branch):
+        for convolution, out in layer.convolutions((1, *shape)):
+            yield _kernel(convolution, out)
+    elif isinstance(layer, LowRankDense):
+        yield from _parts(layer.down, shape)
+        yield _kernel(layer.up, layer.compute_output_shape((1, *shape)))
+    elif isinstance(layer, (keras.layers.Dense, keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)):
+        yield _kernel(layer, layer.compute_output_shape((1, *shape)))
+    elif not isinstance(layer, ChannelGate) and any(len(w.shape) > 1 for w in layer.weights):
+        raise ValueError(
+            "cost(model) counts convolutions, dense layers and gated blocks, and does not know how often this "
+            f"layer's kernels are used. Received: layer {layer.name!r} of type {type(layer).__name__}"
+        )
+
+
+def _kernel(layer, out) -> tuple[int, int, int]:
+    """A kernel (..., in, out) is applied once at every position of the output."""
+    size = math.prod(out)
+    positions = size // layer.kernel.shape[-1]
+    return positions * math.prod(layer.kernel.shape), size, size * _bytes(layer.compute_dtype)
+
+
+def _bytes(dtype) -> int:
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize

@@ -1,0 +1,121 @@
+"""A functional model seen as a graph of shared layers: its blocks, and a walk that calls every layer again."""
+
+import difflib
+from collections.abc import Callable, Iterator
+
+import keras
+
+from keras_highway.layers import GatedBlock
+
+
+def blocks(model) -> dict[str, GatedBlock]:
+    """Returns the gated blocks of a model.
+
+    Args:
+        model: A functional or sequential `keras.Model`; blocks of models
+            nested in it count too.
+
+    Returns:
+        A dict from name to `GatedBlock`, in the order of the network. A block
+        that stands in several places is listed once.
+
+    Raises:
+        ValueError: If the model is not functional, has no blocks, or has two
+            blocks of one name.
+    """
+    found: dict[str, GatedBlock] = {}
+    for block in _blocks(_functional(model)):
+        if found.setdefault(block.name, block) is not block:
+            raise ValueError(
+                f"Two different blocks are named {block.name!r}, so a name does not say which one is meant. "
+                "Give the nested models' blocks different names."
+            )
+    if not found:
+        raise ValueError(
+            "The model has no gated blocks (layers of class kh.layers.GatedBlock: HighwayDense, HighwayConv2D, "
+            f"BasicBlock, BottleneckBlock). Received: model={model.name!r} with layers "
+            f"{', '.join(layer.name for layer in model.layers[:8])}"
+        )
+    return found
+
+
+def block_name(block) -> str:
+    """Returns the name of a block given as a name or as the block itself.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    if isinstance(block, GatedBlock):
+        return block.name
+    if isinstance(block, str):
+        return block
+    raise ValueError(f"A block is named by its name or by itself (a GatedBlock). Received: block={block!r}")
+
+
+def check_names(names, known) -> None:
+    """Raises a ValueError, with near names, for a name that is not among the known ones."""
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3)
+            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise ValueError(
+                f"The model has no block of that name.{hint} Its blocks are {', '.join(known)}. "
+                f"Received: block={name!r}"
+            )
+
+
+def holds_blocks(layer, names=None) -> bool:
+    """Whether a layer is a nested functional model with blocks (of some names)."""
+    return is_functional(layer) and any(names is None or b.name in names for b in _blocks(_functional(layer)))
+
+
+def is_functional(model) -> bool:
+    """Whether a layer is a graph of layers: a functional model, or a sequential one that is built."""
+    return isinstance(model, keras.Function) or (isinstance(model, keras.Sequential) and model.built)
+
+
+def walk(model, visit: Callable, swap: Callable | None = None, inputs=None) -> keras.Model:
+    """Calls the layers of a model again, in order, as `visit(layer, *args, **kwargs)`.
+
+    The result stands on the same layers and, unless told otherwise, the same
+    inputs; it is not compiled. Nothing about the model or its layers changes,
+    except that Keras remembers the calls, as it does for any shared layer.
+
+    Args:
+        model: A functional or sequential `keras.Model`.
+        visit: Function (layer, *args, **kwargs) -> outputs.
+        swap: Function layer -> layer, called before `visit`. Defaults to the
+            layer itself.
+        inputs: Keras tensors to stand on. Defaults to the model's.
+
+    Returns:
+        A functional `keras.Model`.
+    """
+    graph = _functional(model)
+    return keras.models.clone_model(
+        graph,
+        input_tensors=graph.input if inputs is None else inputs,
+        clone_function=swap or (lambda layer: layer),
+        call_function=visit,
+    )
+
+
+def _functional(model) -> keras.Model:
+    """A view of the model's graph. It is never compiled: cloning a compiled model builds a second optimizer."""
+    if not is_functional(model):
+        raise ValueError(
+            "Analysis walks the graph of a functional keras.Model, as kh.create_model and keras.Model(inputs, "
+            "outputs) build it; a subclassed or unbuilt model has none. "
+            f"Received: model of type {type(model).__name__}"
+        )
+    if isinstance(model, keras.Sequential):
+        return keras.Model(model.inputs[0], model.outputs[0], name=model.name)
+    return keras.Model(model.input, model.output, name=model.name)
+
+
+def _blocks(graph) -> Iterator[GatedBlock]:
+    for layer in graph.layers:
+        if isinstance(layer, GatedBlock):
+            yield layer
+        elif is_functional(layer):
+            yield from _blocks(_functional(layer))

@@ -1,0 +1,183 @@
+"""Pictures of traces: arrays in, a matplotlib figure out. matplotlib is imported only when one is drawn."""
+
+import re
+from typing import Any
+
+import keras
+import numpy as np
+
+_WRAP = 9  # panels in a row
+
+
+def plot_gates(traces, image=None, path=None, *, gate="t", sample=0, scale=None, title=None):
+    """Draws the gate of every block for one image.
+
+    Convolutional nets: one map a block, the gate's mean over the channels at
+    every position, stages below each other. Fully connected nets: one row a
+    block and one column a unit, beside the blocks' outputs, as in the
+    rightmost columns of [TVDN, Figure 2].
+
+    Args:
+        traces: What `trace(model, x)` returned: a dict from block name to
+            `BlockTrace`.
+        image: Optional array (height, width) or (height, width, channels),
+            drawn beside the gates.
+        path: Optional file to write, e.g. `"gates.png"`.
+        gate: `"t"` or `"c"`. Defaults to `"t"`.
+        sample: Int, which image of the batch. Defaults to `0`.
+        scale: Pair (lowest, highest) of the colour scale, e.g. `(0, 1)`.
+            Defaults to `None`: from the 1st to the 99th percentile over all
+            blocks, the same for all.
+        title: Text above the picture.
+
+    Returns:
+        A `matplotlib.figure.Figure`; pyplot's state is not touched.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+        ValueError: If the gates are constant (a plain or residual net), the
+            traces are empty or of mixed shapes, or the batch has no such
+            sample.
+    """
+    figure_class = _figure_class()
+    gates = _gates(traces, gate, sample)
+    ranks = {values.ndim for values in gates.values()}
+    if ranks == {3}:
+        maps = {name: values.mean(_channels()) for name, values in gates.items()}
+        figure = _maps(figure_class, maps, image, gate, scale)
+    elif ranks == {1} and len({values.shape for values in gates.values()}) == 1:
+        outputs = np.stack([entry.y[sample] for entry in traces.values()])
+        figure = _stripes(figure_class, gates, outputs, image, gate, scale)
+    else:
+        shapes = sorted({values.shape for values in gates.values()})
+        raise ValueError(
+            "Either every block's gate is an image with channels, or every one is a vector of the same width. "
+            f"Received: gates of shapes {shapes}"
+        )
+    if title:
+        figure.suptitle(title)
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure
+
+
+def _figure_class() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("Pictures need matplotlib: pip install matplotlib") from error
+    return Figure
+
+
+def _channels() -> int:
+    """The channel axis of one image."""
+    return 0 if keras.config.image_data_format() == "channels_first" else -1
+
+
+def _gates(traces, gate, sample) -> dict[str, np.ndarray]:
+    """The gate of one sample in every block, spread to the shape of x."""
+    if gate not in ("t", "c"):
+        raise ValueError(f"`gate` must be 't' or 'c'. Received: gate={gate!r}")
+    if not traces:
+        raise ValueError("There are no blocks to draw. Received: traces={}")
+    size = len(next(iter(traces.values())).x)
+    if not -size <= sample < size:
+        raise ValueError(f"The batch has {size} samples. Received: sample={sample}")
+    constant = [name for name, entry in traces.items() if getattr(entry, gate).ndim == 0]
+    if constant:
+        value = float(getattr(traces[constant[0]], gate))
+        raise ValueError(
+            f"There is no gate {gate} to draw: it is the constant {value:g} in {len(constant)} of {len(traces)} "
+            "blocks. Plain and residual nets have no learned gates; with gating='c_only' draw gate='c', with "
+            f"'t_only' gate='t'. Received: gate={gate!r}, constant in {', '.join(constant[:4])}"
+        )
+    return {name: np.broadcast_to(getattr(entry, gate), entry.x.shape)[sample] for name, entry in traces.items()}
+
+
+def _rows(names) -> list[list[str]]:
+    """Names by stage, a stage's rows not longer than `_WRAP` and evenly filled."""
+    stages: dict[str, list[str]] = {}
+    for name in names:
+        match = re.match(r"stage\d+(?=_)", name)
+        stages.setdefault(match.group() if match else "", []).append(name)
+    rows = []
+    for members in stages.values():
+        lines = -(-len(members) // _WRAP)
+        width = -(-len(members) // lines)
+        rows += [members[i : i + width] for i in range(0, len(members), width)]
+    return rows
+
+
+def _limits(values, scale) -> tuple[float, float]:
+    if scale is not None:
+        return scale
+    low, high = (float(v) for v in np.percentile(values, (1, 99)))
+    return (low, high) if high - low > 1e-6 else (low - 0.5e-3, high + 0.5e-3)
+
+
+def _maps(figure_class, maps, image, gate, scale):
+    rows = _rows(maps)
+    columns = max(map(len, rows)) + (image is not None)
+    figure = figure_class(figsize=(1.35 * columns + 1.2, 1.6 * len(rows) + 0.4), layout="constrained")
+    axes = figure.subplots(len(rows), columns, squeeze=False)
+    low, high = _limits(np.concatenate([m.ravel() for m in maps.values()]), scale)
+    drawn = None
+    for line, names in enumerate(rows):
+        for axis in axes[line]:
+            axis.axis("off")
+        for axis, name in zip(axes[line, int(image is not None) :], names, strict=False):
+            drawn = axis.imshow(maps[name], vmin=low, vmax=high, cmap="viridis", interpolation="nearest")
+            axis.set_title(f"{_short(name)}\nmean {maps[name].mean():.3f}", fontsize=7)
+    if image is not None:
+        _show_image(axes[0, 0], image)
+    figure.colorbar(drawn, ax=axes, label=f"{gate}, mean over channels", fraction=0.03, extend=_extend(scale))
+    return figure
+
+
+def _stripes(figure_class, gates, outputs, image, gate, scale):
+    table = np.stack(list(gates.values()))
+    height = min(max(2.5, 0.09 * len(table) + 1.0), 12.0)
+    ratios = ([0.6] if image is not None else []) + [1, 1]
+    figure = figure_class(figsize=(3.6 * sum(ratios) + 0.6, height), layout="constrained")
+    axes = list(figure.subplots(1, len(ratios), width_ratios=ratios, squeeze=False)[0])
+    if image is not None:
+        _show_image(axes.pop(0), image)
+    limit = float(np.percentile(np.abs(outputs), 99)) or 1.0
+    panels = (
+        (f"gate {gate}", table, "viridis", *_limits(table, scale), _extend(scale)),
+        ("block output y", outputs, "RdBu_r", -limit, limit, "both"),
+    )
+    edges = (-0.5, table.shape[1] - 0.5, len(table) + 0.5, 0.5)  # blocks count from 1
+    for axis, (label, values, cmap, low, high, extend) in zip(axes, panels, strict=True):
+        drawn = axis.imshow(
+            values, vmin=low, vmax=high, cmap=cmap, aspect="auto", interpolation="nearest", extent=edges
+        )
+        axis.set_title(label, fontsize=9)
+        axis.set_xlabel("unit")
+        axis.set_ylabel("block")
+        figure.colorbar(drawn, ax=axis, fraction=0.05, extend=extend)
+    return figure
+
+
+def _extend(scale) -> str:
+    """Values outside a robust scale take the colour of its end; the bar says so with arrows."""
+    return "both" if scale is None else "neither"
+
+
+def _show_image(axis, image) -> None:
+    """Draws an image of any range of values."""
+    image = np.squeeze(np.asarray(image, "float32"))
+    if image.ndim not in (2, 3):
+        raise ValueError(
+            f"`image` must be (height, width) or (height, width, channels). Received: image.shape={image.shape}"
+        )
+    low, high = float(image.min()), float(image.max())
+    axis.imshow((image - low) / (high - low or 1.0), cmap="gray", interpolation="nearest")
+    axis.set_title("image", fontsize=7)
+    axis.axis("off")
+
+
+def _short(name: str) -> str:
+    """`stage2_block3` as `2.3`, which fits above a small panel."""
+    match = re.fullmatch(r"stage(\d+)_block(\d+)(:\d+)?", name)
+    return f"{match[1]}.{match[2]}{match[3] or ''}" if match else name

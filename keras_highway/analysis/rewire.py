@@ -1,0 +1,193 @@
+"""`rewire(model, plan)`: another wiring of the same layers. Nothing is patched, no weight is copied."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import keras
+
+from keras_highway.analysis.graph import block_name, blocks, check_names, holds_blocks, walk
+from keras_highway.layers import GatedBlock
+
+
+@dataclass(frozen=True)
+class Lesion:
+    """Stands for a block whose transform gate is shut, `t = 0`.
+
+    Attributes:
+        block: The block's name.
+    """
+
+    block: str
+
+
+Replacement = Lesion | str | Callable | None
+Plan = Mapping[str, Replacement] | Iterable[Lesion] | Lesion
+
+
+def lesion(block) -> Lesion:
+    """Returns the replacement of a block by itself with `t = 0` [TVDN, 4].
+
+    What remains is the skip: `y = x` where the carry gate is 1 or coupled,
+    `y = x·c` where it is learned, and the post-activation where the block has
+    one. A plain block, which has no skip, lets its input through. The
+    transform and its gate are not computed; their weights stay in the model.
+    (`{"stage1_block2": None}` takes them out.)
+
+    ```python
+    rewire(model, lesion("stage1_block2"))
+    rewire(model, [lesion("stage1_block2"), lesion("stage3_block1")])
+    ```
+
+    Args:
+        block: A block's name, or the block.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    return Lesion(block_name(block))
+
+
+def rewire(model, plan: Plan) -> keras.Model:
+    """Returns the model with other things in the place of some blocks.
+
+    ```python
+    rewire(model, {"stage2_block2": "stage2_block3", "stage2_block3": "stage2_block2"})   # swapped
+    rewire(model, {"stage2_block2": lesion("stage2_block2"), "stage2_block3": None})
+    ```
+
+    The result is an ordinary functional model on the same inputs and the same
+    layers, so training one trains both. It is not compiled. `rewire(model,
+    {})` computes exactly what `model` does.
+
+    Args:
+        model: A functional `keras.Model` with gated blocks.
+        plan: A dict from a block's name (or the block) to what takes its
+            place: a `lesion(block)`; the name of another block of the model
+            (in two places it has one set of weights); a layer, or any
+            function from the block's input to a Keras tensor of its output's
+            shape; or `None`: the input goes on as it is. Or one lesion, or
+            an iterable of them, each in the place of its own block.
+
+    Returns:
+        A functional `keras.Model` of the same name.
+
+    Raises:
+        ValueError: If the model is not functional or has no blocks, for an
+            unknown block, the lesion of a transition, or a replacement that
+            does not fit.
+    """
+    known = blocks(model)
+    entries = _entries(plan)
+    check_names(entries, known)
+    cache: dict[str, keras.layers.Layer] = {}
+    replacements = {name: _resolve(name, what, known, cache) for name, what in entries.items()}
+
+    def swap(layer):
+        return walk(layer, visit, swap) if holds_blocks(layer, replacements) else layer
+
+    def visit(layer, *args, **kwargs):
+        if not isinstance(layer, GatedBlock) or layer.name not in replacements:
+            return layer(*args, **kwargs)
+        return _call(replacements[layer.name], layer, *args, **kwargs)
+
+    return walk(model, visit, swap)
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class LesionedBlock(keras.layers.Layer):
+    """A block with `t = 0`; see `lesion`.
+
+    Input and output: as the block's.
+
+    Args:
+        block: The `GatedBlock`, whose layers it shares.
+
+    Raises:
+        ValueError: If the block is a transition.
+    """
+
+    def __init__(self, block, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        if block.is_transition:
+            raise ValueError(
+                f"{block.name!r} is a transition: it changes the shape, so its x is a projection and not the input, "
+                "and a lesion (t = 0) would measure the projection. Lesion the blocks inside a stage. "
+                f"Received: block={block.name!r}"
+            )
+        self.block = block
+
+    def build(self, input_shape):
+        if not self.block.built:
+            self.block.build(input_shape)
+
+    def call(self, x, gate=None):
+        return self.block.lesioned(x, gate)
+
+    def compute_output_spec(self, x, gate=None, **kwargs):
+        return self.block.compute_output_spec(x, gate)
+
+    def get_config(self):
+        return {**super().get_config(), "block": keras.saving.serialize_keras_object(self.block)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "block": keras.saving.deserialize_keras_object(config["block"])})
+
+
+def _entries(plan) -> dict[str, Replacement]:
+    if isinstance(plan, Mapping):
+        return {block_name(block): what for block, what in plan.items()}
+    items = [plan] if isinstance(plan, Lesion) else plan
+    if isinstance(items, str) or not isinstance(items, Iterable):
+        items = [items]
+    entries = {}
+    for item in items:
+        if not isinstance(item, Lesion):
+            raise ValueError(
+                "`plan` must be a dict from block names to replacements, a lesion, or a list of lesions "
+                f"such as [lesion('stage1_block2')]. Received: {item!r}"
+            )
+        entries[item.block] = item
+    return entries
+
+
+def _resolve(name, what, known, cache) -> Callable:
+    """What to call in the place of a block: a layer or a function."""
+    if what is None:
+        return lambda x: x
+    if isinstance(what, Lesion):
+        check_names([what.block], known)
+        if what.block not in cache:
+            block = known[what.block]
+            cache[what.block] = LesionedBlock(block, name=f"{block.name}_lesion", dtype=block.dtype_policy)
+        return cache[what.block]
+    if isinstance(what, str):
+        check_names([what], known)
+        return known[what]
+    if callable(what):
+        return what
+    raise ValueError(
+        "A block can be replaced by a lesion, the name of another block, a layer or function, or None. "
+        f"Received: {name!r}: {what!r}"
+    )
+
+
+def _call(replacement, block, x, gate=None):
+    """Calls a replacement where `block` stood; a shared gate's logits go to whatever has use for them."""
+    takes_gate = gate is not None and isinstance(replacement, (GatedBlock, LesionedBlock))
+    wanted = block.compute_output_shape(x.shape)
+    try:
+        y = replacement(x, gate=gate) if takes_gate else replacement(x)
+    except (TypeError, ValueError) as error:
+        raise ValueError(_misfit(replacement, block, x, wanted, "an error, see above")) from error
+    if tuple(y.shape) != tuple(wanted):
+        raise ValueError(_misfit(replacement, block, x, wanted, f"shape {tuple(y.shape)}"))
+    return y
+
+
+def _misfit(replacement, block, x, wanted, received) -> str:
+    name = getattr(replacement, "name", replacement)
+    return (
+        f"{name!r} cannot stand in the place of block {block.name!r}, which takes shape {tuple(x.shape)} and gives "
+        f"shape {tuple(wanted)}. Received from it: {received}"
+    )

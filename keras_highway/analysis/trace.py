@@ -1,0 +1,191 @@
+"""`trace(model, x)`: every block's x, h, t, c and y, from the same layers and the same arithmetic."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_highway.analysis.graph import block_name, check_names, holds_blocks, walk
+from keras_highway.analysis.graph import blocks as blocks_of
+from keras_highway.gating import get_gating
+from keras_highway.layers import GatedBlock
+
+
+class BlockTrace(NamedTuple):
+    """What a block mixed for a batch, `y = finish(h·t + x·c)`: NumPy arrays.
+
+    Attributes:
+        x: The block's input, after the projection in a transition; in the
+            skip dtype.
+        h: The transform, same shape as `x`; in the compute dtype.
+        t: The transform gate, in a shape that broadcasts to `x`'s: `x`'s
+            itself, `(1, ..., 1, channels)` for `gate="channel"`, or a 0-d
+            array, 1.0, where it is constant.
+        c: The carry gate, in the same way; `1 - t` where it is coupled. (The
+            forward pass never forms that `1 - t`, it computes
+            `x + t·(h − x)`: mix again with `c=None` for the last bit.)
+        y: The block's output, after any post-activation.
+
+    bfloat16 and float16 signals are given, unrounded, as float32.
+    """
+
+    x: np.ndarray
+    h: np.ndarray
+    t: np.ndarray
+    c: np.ndarray
+    y: np.ndarray
+
+
+class Trace(dict[str, BlockTrace]):
+    """Dict from block name to `BlockTrace`, in the order of the network.
+
+    A block that stands in several places has one entry for each: its name,
+    then its name with `:2`, `:3`.
+
+    Attributes:
+        output: The model's output for the same batch, a NumPy array (or the
+            model's structure of them).
+    """
+
+    def __init__(self, entries, output):
+        super().__init__(entries)
+        self.output = output
+
+
+class Tracer:
+    """Traces one model many times: `tracer(x)` is `trace(model, x)` without building the graph again.
+
+    Args:
+        model: A functional `keras.Model` with gated blocks.
+        blocks: Which blocks to keep: names or blocks. Defaults to `None`, all
+            of them.
+
+    Raises:
+        ValueError: If the model is not functional or has no blocks, or for an
+            unknown block.
+    """
+
+    def __init__(self, model, blocks=None):
+        known = blocks_of(model)
+        wanted = set(known) if blocks is None else set(_names(blocks))
+        check_names(wanted, known)
+        self._probes = {name: _Probe(known[name], name=f"{name}_probe") for name in wanted}
+        self._places: list[tuple[str, GatedBlock]] = []
+        self._signals: list[dict] = []
+        graph = walk(model, self._visit)
+        self._model = keras.Model(graph.input, [graph.output, self._signals], name=f"{model.name}_trace")
+
+    def __call__(self, x) -> Trace:
+        """Returns the `Trace` of a batch."""
+        _check_data(x, self._model.inputs)
+        output, signals = self._model(x, training=False)
+        entries = {
+            place: _block_trace(block, values) for (place, block), values in zip(self._places, signals, strict=True)
+        }
+        return Trace(entries, keras.tree.map_structure(_array, output))
+
+    def _visit(self, layer, *args, **kwargs):
+        if holds_blocks(layer):
+            return walk(layer, self._visit, inputs=args[0]).output
+        probe = self._probes.get(layer.name) if isinstance(layer, GatedBlock) else None
+        if probe is None:
+            return layer(*args, **kwargs)
+        signals = probe(*args, **kwargs)
+        turn = 1 + sum(block is layer for _, block in self._places)
+        self._places.append((layer.name if turn == 1 else f"{layer.name}:{turn}", layer))
+        self._signals.append(signals)
+        return signals["y"]
+
+
+def trace(model, x, blocks=None) -> Trace:
+    """Runs a model on a batch, in inference mode, and returns every block's signals.
+
+    The pass is the model's own: the same layers and operations in the same
+    order, so the traced output equals `model(x, training=False)` exactly.
+
+    ```python
+    signals = trace(model, images)
+    signals["stage2_block3"].t.mean()   # how open the block's gates are
+    signals.output                      # the predictions of the same pass
+    ```
+
+    Args:
+        model: A functional `keras.Model` with gated blocks: any variant, with
+            or without the top, reloaded, rewired or nested in another model.
+        x: The batch: an array or tensor of the model's input shape. The whole
+            batch's signals are kept in memory.
+        blocks: Which blocks to keep: names or blocks. Defaults to `None`, all
+            of them.
+
+    Returns:
+        A `Trace`: a dict from block name to `BlockTrace`, with the model's
+        `output`.
+
+    Raises:
+        ValueError: If the model is not functional or has no blocks, for an
+            unknown block, data of another shape than the model's input, or an
+            empty batch.
+    """
+    return Tracer(model, blocks)(x)
+
+
+class _Probe(keras.layers.Layer):
+    """A block that returns its signals along with its output; constant gates are left out."""
+
+    def __init__(self, block, **kwargs):
+        super().__init__(autocast=False, dtype=block.dtype_policy, **kwargs)
+        self.block = block
+
+    def build(self, input_shape):
+        """Does nothing: the block is built."""
+
+    def call(self, x, gate=None):
+        signals = self.block.signals(x, gate)
+        values: dict[str, Any] = {k: v for k, v in signals._asdict().items() if ops.is_tensor(v)}
+        return {**values, "y": self.block.combine(signals)}
+
+
+def _names(chosen) -> list[str]:
+    if isinstance(chosen, (str, GatedBlock)) or not isinstance(chosen, Iterable):
+        chosen = [chosen]
+    return [block_name(block) for block in chosen]
+
+
+def _block_trace(block, values) -> BlockTrace:
+    arrays = {name: _array(value) for name, value in values.items()}
+    x = arrays["x"]
+    t = arrays.get("t", np.ones((), x.dtype))
+    c = arrays.get("c")
+    if c is None:
+        kind = get_gating(block.gating).c
+        c = 1 - t if kind == "coupled" else np.asarray(float(kind == "one"), x.dtype)
+    return BlockTrace(x, arrays["h"], t, c, arrays["y"])
+
+
+def _array(tensor) -> np.ndarray:
+    array = ops.convert_to_numpy(tensor)
+    return array.astype("float32") if array.dtype.itemsize == 2 else array  # NumPy itself has no bfloat16
+
+
+def _check_data(x, inputs) -> None:
+    tensors = keras.tree.flatten(x)
+    if len(inputs) != len(tensors):  # e.g. a list of images: Keras's own message is good
+        tensors = [np.asarray(x)] if len(inputs) == 1 else []
+    for tensor, expected in zip(tensors, inputs, strict=False):
+        shape, wanted = tuple(np.shape(tensor)), tuple(expected.shape)
+        if len(shape) == len(wanted) - 1 and wanted[-1] == 1 and _fits(shape, wanted[:-1]):
+            wanted = wanted[:-1]  # Keras adds the channel axis of grey images
+        if not _fits(shape, wanted):
+            one = " One image needs a batch axis: x[None]." if _fits(shape, wanted[1:]) else ""
+            raise ValueError(
+                f"The data does not fit the model's input.{one} Expected shape {wanted} (None: any size). "
+                f"Received: x.shape={shape}"
+            )
+        if shape[0] == 0:
+            raise ValueError(f"The batch is empty: there is nothing to trace. Received: x.shape={shape}")
+
+
+def _fits(shape, wanted) -> bool:
+    return len(shape) == len(wanted) and all(w in (None, s) for s, w in zip(shape, wanted, strict=True))

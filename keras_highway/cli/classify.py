@@ -1,0 +1,39 @@
+"""`classify`: what is on images."""
+
+import json
+
+import numpy as np
+
+from keras_highway.cli.errors import OK, SOME_FAILED
+from keras_highway.cli.reading import read_images
+from keras_highway.cli.sources import find_source
+from keras_highway.cli.tables import percent
+
+_BATCH_SIZE = 64
+
+
+def run(arguments) -> int:
+    """Prints a line an image, or JSON."""
+    source = find_source(arguments.weights, arguments.data_set)
+    pixels, errors = read_images(arguments.images, source, arguments.invert)
+    guesses = dict(zip(pixels, _guesses(source, list(pixels.values()), arguments.top), strict=True))
+    if arguments.json:
+        images = [
+            {"file": path, "error": errors[index]}
+            if index in errors
+            else {"file": path, "predictions": [guess._asdict() for guess in guesses[index]]}
+            for index, path in enumerate(arguments.images)
+        ]
+        print(json.dumps({"weights": source.weights, "images": images}, indent=2))
+    else:
+        for index, best in guesses.items():
+            scores = "  ".join(f"{guess.name} {percent(guess.score)}" for guess in best)
+            print(f"{arguments.images[index]}: {scores}")
+    return SOME_FAILED if errors else OK
+
+
+def _guesses(source, images, top) -> list:
+    if not images:
+        return []
+    x = source.transform.apply(np.stack(images))
+    return source.decode(source.model().predict(x, batch_size=_BATCH_SIZE, verbose=0), top)

@@ -1,0 +1,42 @@
+"""What went wrong on the command line, and the exit code it means."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+OK = 0
+SOME_FAILED = 1
+USAGE = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+CLOSED_PIPE = 141  # 128 + SIGPIPE
+
+
+class UsageError(Exception):
+    """The command cannot be done as it was given; becomes one line on stderr and exit code 2."""
+
+
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turns what the package raises about a name, a file or a number that the user gave into a `UsageError`.
+
+    Put around the calls that look at such a name, and no others: an error
+    from elsewhere is a bug and shows its traceback.
+    """
+    try:
+        yield
+    except (ValueError, OSError, ImportError) as error:
+        raise UsageError(" ".join(str(error).split())) from error
+
+
+def check_out(path: str, suffix: str) -> None:
+    """Raises a `UsageError` if a file cannot be written, before anything is computed for it."""
+    folder = Path(path).parent
+    if not path.endswith(suffix):
+        raise UsageError(f"--out must name a {suffix} file. Received: --out {path}")
+    if Path(path).is_dir():
+        raise UsageError(f"--out names a folder, not a file. Received: --out {path}")
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {folder} to write into: make it first. Received: --out {path}")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"The folder {folder} may not be written to. Received: --out {path}")

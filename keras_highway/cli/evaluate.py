@@ -1,0 +1,53 @@
+"""`evaluate`: accuracy and loss on a test set, beside what was recorded."""
+
+import json
+
+import numpy as np
+from tqdm import tqdm
+
+from keras_highway.cli.errors import OK, UsageError, usage_errors
+from keras_highway.cli.sources import find_source
+from keras_highway.cli.tables import measured, percent
+from keras_highway.data import load_dataset
+
+
+def run(arguments) -> int:
+    """Prints a line, or JSON; a progress bar on a terminal."""
+    source = find_source(arguments.weights, arguments.data_set)
+    with usage_errors():
+        data = load_dataset(source.data, arguments.data)
+    if len(data.classes) != len(source.classes):
+        raise UsageError(
+            f"The weights know {len(source.classes)} classes, {source.data} has {len(data.classes)}: name the data set "
+            f"they are for (--data-set). Received: {source.weights}"
+        )
+    accuracy, loss = _measure(source, data.x_test, data.y_test, arguments.batch_size)
+    recorded = {key: source.result[key] for key in ("metric", "mean", "std", "n")} if source.result else None
+    if arguments.json:
+        report = {"weights": source.weights, "data": source.data, "images": len(data.x_test)}
+        print(json.dumps({**report, "accuracy": accuracy, "loss": loss, "recorded": recorded}, indent=2))
+        return OK
+    where = f"{source.weights} on the {len(data.x_test)} test images of {source.data}"
+    print(f"{where}: accuracy {percent(accuracy)}, loss {loss:.4f}")
+    if recorded:
+        difference = 100 * (accuracy - recorded["mean"])
+        print(f"recorded: {measured(recorded)}; here {difference:+.2f} points")
+    return OK
+
+
+def _measure(source, images, labels, batch_size) -> tuple[float, float]:
+    """Returns accuracy and mean cross-entropy."""
+    model = source.model(classifier_activation=None)
+    hits, loss = 0, 0.0
+    with tqdm(total=len(images), unit=" images", disable=None, leave=False) as bar:
+        for start in range(0, len(images), batch_size):
+            batch, truth = images[start : start + batch_size], labels[start : start + batch_size]
+            with usage_errors():
+                x = source.transform.apply(batch)
+            logits = model.predict_on_batch(x).astype(np.float64)
+            logits -= logits.max(axis=1, keepdims=True)
+            log_likelihood = logits[np.arange(len(truth)), truth] - np.log(np.exp(logits).sum(axis=1))
+            hits += int((logits.argmax(axis=1) == truth).sum())
+            loss -= float(log_likelihood.sum())
+            bar.update(len(truth))
+    return hits / len(images), loss / len(images)

@@ -1,0 +1,34 @@
+"""`gates`: a picture of every block's gate activity for an image."""
+
+import os
+from pathlib import Path
+
+from keras_highway.analysis import plot_gates, trace
+from keras_highway.cli.errors import OK, SOME_FAILED, check_out, usage_errors
+from keras_highway.cli.reading import read_images
+from keras_highway.cli.sources import find_source
+from keras_highway.cli.tables import percent
+
+_SUFFIX = ".png"
+
+
+def run(arguments) -> int:
+    """Writes the picture, whole or not at all, and says where."""
+    check_out(arguments.out, _SUFFIX)
+    source = find_source(arguments.weights, arguments.data_set)
+    pixels, errors = read_images([arguments.image], source, arguments.invert)
+    if errors:
+        return SOME_FAILED
+    traces = trace(source.model(), source.transform.apply(pixels[0][None]))
+    best = source.decode(traces.output, top=1)[0][0]
+    out = Path(arguments.out)
+    partial = out.with_name(f".partial-{out.name}")
+    title = f"{Path(arguments.image).name}: {best.name} ({percent(best.score)}) by {source.weights}"
+    try:
+        with usage_errors():
+            plot_gates(traces, pixels[0].squeeze(), partial, title=title)
+            os.replace(partial, out)
+    finally:
+        partial.unlink(missing_ok=True)
+    print(f"wrote the transform gates of {len(traces)} blocks to {out}")
+    return OK

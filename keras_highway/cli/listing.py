@@ -1,0 +1,69 @@
+"""`list`: the variants and the trained weights."""
+
+import difflib
+import fnmatch
+import json
+
+from keras_highway import weights as zoo
+from keras_highway.cli.errors import OK, UsageError
+from keras_highway.cli.parameters import count_parameters
+from keras_highway.cli.tables import measured, size, table
+from keras_highway.variants import VARIANTS
+
+
+def run(arguments) -> int:
+    """Prints two tables, or JSON."""
+    variants = [_variant(VARIANTS[name]) for name in fnmatch.filter(VARIANTS, arguments.pattern)]
+    weights = [_weights(zoo.WEIGHTS[name]) for name in zoo.list_weights(arguments.pattern)]
+    if not variants and not weights:
+        near = difflib.get_close_matches(arguments.pattern, [*VARIANTS, *zoo.WEIGHTS], n=3)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise UsageError(f"No variant and no weights have such a name.{hint} Received: {arguments.pattern!r}")
+    if arguments.json:
+        print(json.dumps({"variants": variants, "weights": weights}, indent=2))
+    else:
+        print("\n\n".join(part for part in (_variant_table(variants), _weights_table(weights)) if part))
+    return OK
+
+
+def _variant(spec) -> dict:
+    return {
+        "name": spec.name,
+        "parameters": count_parameters(spec),
+        "gating": spec.gating,
+        "input_shape": list(spec.input_shape),
+        "classes": spec.classes,
+        "source": spec.source,
+    }
+
+
+def _weights(row) -> dict:
+    result = zoo.result(row.name)
+    return {
+        "name": row.name,
+        "variant": row.variant,
+        "data": row.data,
+        "result": {key: result[key] for key in ("metric", "mean", "std", "n")} if result else None,
+        "parameters": count_parameters(VARIANTS[row.variant]),
+        "licence": row.licence,
+        "data_licence": row.data_licence,
+    }
+
+
+def _variant_table(variants) -> str:
+    if not variants:
+        return ""
+    rows = [
+        (v["name"], f"{v['parameters']:,}", v["gating"], size(v["input_shape"]), str(v["classes"]), v["source"])
+        for v in variants
+    ]
+    return table(
+        ("variant", "parameters", "gating", "input", "classes", "source"), rows, right=("parameters", "classes")
+    )
+
+
+def _weights_table(weights) -> str:
+    if not weights:
+        return ""
+    rows = [(w["name"], w["data"], measured(w["result"]), f"{w['parameters']:,}", w["licence"]) for w in weights]
+    return table(("weights", "data", "test accuracy", "parameters", "licence"), rows, right=("parameters",))

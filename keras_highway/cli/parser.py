@@ -1,0 +1,131 @@
+"""The commands and their arguments. Nothing heavy is imported before a command is known to be well formed."""
+
+import argparse
+import importlib
+import os
+import sys
+
+from keras_highway.cli.errors import CLOSED_PIPE, INTERRUPTED, USAGE, UsageError
+from keras_highway.cli.quiet import quiet_start
+
+DEFAULT_WEIGHTS = "mnist10_w32.tvdn"
+PROGRAM = "keras_highway"
+_WEIGHTS_HELP = (
+    "a name that `list` shows, a .weights.h5 file that keras_highway wrote, or the folder of one (default: %(default)s)"
+)
+_DATA_SET_HELP = (
+    "mnist, cifar10, cifar100 or imagenet: scaling, size and class names of the images (default: what the weights were "
+    "trained on as `list` shows it; for a file, the data set its variant was published for)"
+)
+_INVERT_HELP = "swap dark and light first: the MNIST networks know white digits on black, not ink on paper"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a command.
+
+    Args:
+        argv: The arguments, e.g. `["classify", "digit.png"]`. Defaults to the
+            process's.
+
+    Returns:
+        The exit code: 0, 1 if an image failed, 2 for an unknown name or an
+        impossible request, 130 after Ctrl-C, 141 if the reader went away.
+
+    Raises:
+        SystemExit: With code 2 for malformed arguments, 0 for `--help`.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        with quiet_start():
+            command = importlib.import_module(f"keras_highway.cli.{arguments.module}")
+        code = command.run(arguments)
+        sys.stdout.flush()
+        return code
+    except UsageError as error:
+        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes stdout once more on its way out, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Networks with gated skip connections.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for add in (_list, _classify, _evaluate, _gates, _summary):
+        add(commands)
+    return parser
+
+
+def _command(commands, name, module, text) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.set_defaults(module=module)
+    return parser
+
+
+def _list(commands) -> None:
+    parser = _command(commands, "list", "listing", "show variants and trained weights")
+    parser.add_argument("pattern", nargs="?", default="*", help='only matching names, e.g. "highway*" (default: all)')
+    parser.add_argument("--json", action="store_true", help="write JSON")
+
+
+def _classify(commands) -> None:
+    parser = _command(commands, "classify", "classify", "name what is on images")
+    parser.add_argument("images", nargs="+", metavar="IMAGE", help="image files of any common format")
+    _weights_arguments(parser)
+    parser.add_argument("--top", type=_positive, default=3, metavar="K", help="best classes to show (default: 3)")
+    parser.add_argument("--invert", action="store_true", help=_INVERT_HELP)
+    parser.add_argument("--json", action="store_true", help="write JSON")
+
+
+def _evaluate(commands) -> None:
+    parser = _command(commands, "evaluate", "evaluate", "measure accuracy and loss on a test set")
+    parser.add_argument("weights", metavar="WEIGHTS", help=_WEIGHTS_HELP.split(" (default")[0])
+    parser.add_argument("--data-set", help=_DATA_SET_HELP)
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="folder of mnist.npz, cifar10.npz, cifar100.npz (default: KERAS_HIGHWAY_DATA, else TensorFlow Datasets)",
+    )
+    parser.add_argument("--batch-size", type=_positive, default=500, metavar="N", help="images at once (default: 500)")
+    parser.add_argument("--json", action="store_true", help="write JSON")
+
+
+def _gates(commands) -> None:
+    parser = _command(commands, "gates", "gates", "draw every block's gate activity for an image")
+    parser.add_argument("image", metavar="IMAGE", help="an image file of any common format")
+    parser.add_argument("--out", required=True, metavar="FILE.png", help="the picture to write")
+    _weights_arguments(parser)
+    parser.add_argument("--invert", action="store_true", help=_INVERT_HELP)
+
+
+def _summary(commands) -> None:
+    parser = _command(commands, "summary", "summary", "count parameters, multiply-adds and activation memory by stage")
+    parser.add_argument("variant", metavar="VARIANT", help="a name that `list` shows")
+    parser.add_argument(
+        "--input-shape", nargs=3, type=_positive, metavar=("H", "W", "C"), help="image size (default: the variant's)"
+    )
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="change a field of the variant's spec, e.g. --set gating=full --set blocks=[1,1,1,1]; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="write JSON")
+
+
+def _weights_arguments(parser) -> None:
+    parser.add_argument("--weights", default=DEFAULT_WEIGHTS, help=_WEIGHTS_HELP)
+    parser.add_argument("--data-set", help=_DATA_SET_HELP)
+
+
+def _positive(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdigit() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive whole number, received {text!r}")
+    return value

@@ -1,0 +1,42 @@
+"""Image files as the commands read them: what cannot be read is reported and left out."""
+
+import sys
+
+import numpy as np
+
+from keras_highway.cli.sources import Source
+from keras_highway.data import ImageError, load_image
+
+
+def read_images(paths, source: Source, invert: bool) -> tuple[dict[int, np.ndarray], dict[int, str]]:
+    """Reads image files and says on stderr which ones are broken.
+
+    Args:
+        paths: The files.
+        source: The weights that will look at them.
+        invert: Whether to swap dark and light.
+
+    Returns:
+        Two dicts by position in `paths`: uint8 pixels `(height, width,
+        channels)` of what could be read, messages of what could not.
+    """
+    pixels, errors = {}, {}
+    for index, path in enumerate(paths):
+        try:
+            image = load_image(path, source.transform)
+        except ImageError as error:
+            errors[index] = str(error)
+            print(error, file=sys.stderr)
+            continue
+        pixels[index] = 255 - image if invert else image
+        if source.data == "mnist" and _border(pixels[index]).mean() > 127:
+            print(
+                f"{path}: note: a light background{', with --invert' if invert else ''}; the MNIST networks know white "
+                f"digits on black. Try {'without' if invert else 'with'} --invert.",
+                file=sys.stderr,
+            )
+    return pixels, errors
+
+
+def _border(image) -> np.ndarray:
+    return np.concatenate([image[0], image[-1], image[1:-1, 0], image[1:-1, -1]])

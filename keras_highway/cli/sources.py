@@ -1,0 +1,113 @@
+"""What WEIGHTS means on the command line: a name of the zoo, a weight file, or the folder of one."""
+
+import difflib
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from keras_highway import weights as zoo
+from keras_highway import weights_file
+from keras_highway.applications import get_spec, load
+from keras_highway.cli.errors import UsageError, usage_errors
+from keras_highway.data import CLASSES
+from keras_highway.predictions import Prediction, decode_predictions
+from keras_highway.transforms import TRANSFORMS, Transform
+
+_NUMBER_OF_CLASSES = {"mnist": 10, "cifar10": 10, "cifar100": 100, "imagenet": 1000}
+
+
+class Source(NamedTuple):
+    """Trained weights and how they are fed.
+
+    Attributes:
+        weights: As the user named them.
+        data: The data set they are fed as.
+        transform: What images go through.
+        classes: Identifier and name of each class.
+        result: What was measured of them, `{}` if nothing is recorded.
+    """
+
+    weights: str
+    data: str
+    transform: Transform
+    classes: tuple[tuple[str, str], ...]
+    result: dict
+
+    def model(self, **kwargs) -> keras.Model:
+        """Returns the network; arguments as in `keras_highway.load`."""
+        with usage_errors():
+            return load(self.weights, **kwargs)
+
+    def decode(self, probabilities: np.ndarray, top: int) -> list[list[Prediction]]:
+        """Returns the best classes of each row of probabilities, best first."""
+        best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
+        return [
+            [Prediction(*self.classes[i], float(row[i])) for i in order]
+            for row, order in zip(probabilities, best, strict=True)
+        ]
+
+
+def find_source(weights: str, data_set: str | None = None) -> Source:
+    """Looks up weights; the network is not built yet.
+
+    Args:
+        weights: A weights name, a `.weights.h5` file or the folder of one.
+        data_set: The data set they are fed as. Defaults to what the zoo says
+            of a name; for a file, to the data set its variant was published
+            for (that of the variant's input shape and number of classes).
+
+    Raises:
+        UsageError: If there are no such weights or no such data set.
+    """
+    with usage_errors():
+        if weights in zoo.WEIGHTS or not _is_path(weights):
+            row = zoo.get(weights)
+            data, classes, result = row.data, row.classes, zoo.result(weights)
+            transform = row.transform if data_set is None else _transform(data_set)
+            return Source(weights, data_set or data, transform, _numbered(classes), result)
+        path = Path(weights) / zoo.FILE if Path(weights).is_dir() else Path(weights)
+        stamp = weights_file.read_stamp(path)
+        if "variant" not in stamp:
+            raise UsageError(f"{path} does not say which variant it is of: keras_highway.weights_file.save says so.")
+        data = data_set or _published_for(get_spec(stamp["variant"]))
+        return Source(weights, data, _transform(data), _class_names(data, stamp["classes"]), _result_beside(path))
+
+
+def _is_path(weights) -> bool:
+    return weights.endswith(weights_file.SUFFIX) or Path(weights).exists()
+
+
+def _transform(data_set) -> Transform:
+    if data_set not in TRANSFORMS:
+        near = difflib.get_close_matches(data_set, TRANSFORMS, n=2)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise UsageError(f"Unknown data set.{hint} Known: {', '.join(TRANSFORMS)}. Received: --data-set {data_set}")
+    return TRANSFORMS[data_set]
+
+
+def _published_for(spec) -> str:
+    for data, transform in TRANSFORMS.items():
+        if (*transform.size, transform.channels, _NUMBER_OF_CLASSES[data]) == (*spec.input_shape, spec.classes):
+            return data
+    raise UsageError(f"Variant {spec.name!r} does not say what images it is for: pass --data-set.")
+
+
+def _class_names(data, classes) -> tuple[tuple[str, str], ...]:
+    """The data set's names, where their number is that of the file's classes, else numbers."""
+    if data == "imagenet" and classes == _NUMBER_OF_CLASSES[data]:
+        equal = np.zeros((1, classes))  # equal scores keep the order of the classes
+        return tuple((guess.id, guess.name) for guess in decode_predictions(equal, classes, data)[0])
+    names = CLASSES.get(data, ())
+    return _numbered(names if len(names) == classes else map(str, range(classes)))
+
+
+def _numbered(names) -> tuple[tuple[str, str], ...]:
+    return tuple((str(i), name) for i, name in enumerate(names))
+
+
+def _result_beside(path) -> dict:
+    result = path.parent / "result.json"
+    return json.loads(result.read_text("utf-8")) if path.name == zoo.FILE and result.is_file() else {}

@@ -1,0 +1,41 @@
+"""`summary`: what a network costs, stage by stage."""
+
+import json
+
+from keras_highway.analysis import cost
+from keras_highway.applications import create_model
+from keras_highway.cli.errors import OK, UsageError, usage_errors
+from keras_highway.cli.tables import size, table
+
+_HEADERS = ("stage", "parameters", "multiply-adds", "activation memory")
+
+
+def run(arguments) -> int:
+    """Prints a table, or JSON."""
+    overrides = dict(_override(text) for text in arguments.overrides)
+    with usage_errors():
+        shape = tuple(arguments.input_shape) if arguments.input_shape else None
+        model = create_model(arguments.variant, input_shape=shape, **overrides)
+    costs = cost(model)
+    if arguments.json:
+        report = {"variant": arguments.variant, "input_shape": model.input_shape[1:]}
+        print(json.dumps({**report, "stages": [row._asdict() for row in (*costs, costs.total)]}, indent=2))
+        return OK
+    rows = [
+        (row.stage, f"{row.parameters:,}", f"{row.multiply_adds:,}", f"{row.activation_bytes / 2**20:,.2f} MiB")
+        for row in (*costs, costs.total)
+    ]
+    print(f"{arguments.variant}, one image of {size(model.input_shape[1:])}\n")
+    print(table(_HEADERS, rows, right=_HEADERS[1:]))
+    return OK
+
+
+def _override(text) -> tuple[str, object]:
+    """A field and its value, read as JSON where it is JSON and as a word where it is not."""
+    field, equals, value = text.partition("=")
+    if not (field and equals):
+        raise UsageError(f"--set takes FIELD=VALUE, e.g. --set gating=full. Received: --set {text}")
+    try:
+        return field, json.loads(value)
+    except json.JSONDecodeError:
+        return field, value

@@ -1,0 +1,160 @@
+"""Builders: the habits of keras.applications.ResNet50, and what goes beyond them."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+
+import keras_highway as kh
+from keras_highway import weights_file
+
+TINY = {"blocks": (1, 1, 1, 1), "widths": (4, 4, 4, 4)}  # Highway50 in small
+
+
+def tiny(**kwargs):
+    return kh.Highway50(**{"weights": None, "classes": 5, "input_shape": (32, 32, 3), **TINY, **kwargs})
+
+
+def test_signature_is_that_of_keras_applications():
+    theirs = inspect.signature(keras.applications.ResNet50).parameters
+    for builder in (kh.Highway50, kh.Highway101, kh.Highway152, kh.ResNet50, kh.ResNet101, kh.ResNet152):
+        ours = inspect.signature(builder).parameters
+        assert list(ours)[:-1] == list(theirs)
+        for name in set(theirs) - {"name"}:
+            assert ours[name].default == theirs[name].default
+        assert ours["name"].default == builder.__name__.lower()
+        assert "Args:" in builder.__doc__
+
+
+@pytest.mark.parametrize("size", [32, 33, 97])
+def test_any_size_from_32(size):
+    assert tiny(input_shape=(size, size, 3)).output_shape == (None, 5)
+
+
+def test_undetermined_size_with_classifier():
+    model = tiny(input_shape=(None, None, 3))
+    for size in (32, 64):
+        assert model(np.zeros((1, size, size, 3), "float32")).shape == (1, 5)
+
+
+@pytest.mark.parametrize(("pooling", "shape"), [(None, (None, 1, 1, 16)), ("avg", (None, 16)), ("max", (None, 16))])
+def test_without_top(pooling, shape):
+    assert tiny(include_top=False, pooling=pooling).output_shape == shape
+
+
+def test_other_channels():
+    assert tiny(input_shape=(32, 32, 7)).input_shape == (None, 32, 32, 7)
+
+
+def test_input_tensor_keeps_its_predecessors():
+    inputs = keras.Input((32, 32, 3))
+    model = tiny(input_tensor=keras.layers.Rescaling(0.5)(inputs))
+    assert model.inputs[0] is inputs
+    assert any(isinstance(layer, keras.layers.Rescaling) for layer in model.layers)
+
+
+def test_input_tensor_must_be_a_keras_tensor():
+    with pytest.raises(ValueError, match="Keras tensor"):
+        tiny(input_tensor=np.zeros((1, 32, 32, 3)))
+
+
+def test_classifier_activation():
+    x = np.random.default_rng(0).random((3, 32, 32, 3), "float32")
+    np.testing.assert_allclose(np.asarray(tiny()(x)).sum(1), 1.0, rtol=1e-5)
+    assert tiny(classifier_activation=None).get_layer("head").activation is keras.activations.linear
+
+
+def test_mixed_precision_keeps_the_skip_stream_float32():
+    model = tiny(dtype="mixed_bfloat16")
+    block = model.get_layer("stage2_block1")
+    assert block.transform.conv1.compute_dtype == "bfloat16"
+    assert block.output.dtype == model.output.dtype == "float32"
+
+
+def test_spec_overrides():
+    model = tiny(gating="full", gate_bias=-3.0, stochastic_depth=0.1)
+    block = model.get_layer("stage4_block1")
+    assert (block.gating, block.gate_bias, block.stochastic_depth) == ("full", -3.0, 0.1)
+    assert model.get_layer("stage1_block1").stochastic_depth == 0.0  # it grows linearly with depth
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"gatin": "full"}, "Did you mean 'gating'"),
+        ({"gating": "ful"}, "Did you mean 'full'"),
+        ({"gate_bias": float("nan")}, "must be finite"),
+        ({"gate_bias": "low"}, "must be of type float"),
+        ({"widths": (4, 4, -4, 4)}, "must be positive"),
+        ({"widths": (4, 4, 4)}, "one number a stage"),
+        ({"input_shape": (31, 40, 3)}, "at least 32x32"),
+        ({"input_shape": (32, 32)}, "three numbers"),
+        ({"input_shape": (32, 32, None)}, "channels must be known"),
+        ({"classes": 0}, "positive integer"),
+        ({"classes": 2.5}, "positive integer"),
+        ({"pooling": "mean"}, "pooling"),
+        ({"stochastic_depth": 1.0}, "stochastic_depth"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tiny(**arguments)
+
+
+def test_unknown_variant_names_the_near_ones():
+    with pytest.raises(ValueError, match="Did you mean 'highway50'"):
+        kh.create_model("higway50")
+
+
+def test_imagenet_weights_are_not_published_yet():
+    with pytest.raises(ValueError) as error:
+        kh.Highway50()
+    message = str(error.value)
+    assert "No weights of 'highway50' are published yet" in message
+    assert "python -m training.train highway50 --data DIR" in message
+
+
+def test_list_models():
+    assert {"highway50", "resnet152", "mnist10_w16"} <= set(kh.list_models())
+    assert all(name.startswith("highway1") for name in kh.list_models("highway1*"))
+    assert set(kh.list_models(weights=True)) == {"mnist10_w16", "mnist10_w32", "highway_fc50_tanh"}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A randomly initialized mnist10_w16 and its stamped file."""
+    model = kh.create_model("mnist10_w16")
+    path = tmp_path_factory.mktemp("weights") / "w16.weights.h5"
+    weights_file.save(model, path, "mnist10_w16", 10)
+    return model, path
+
+
+def test_weights_from_a_file(saved):
+    model, path = saved
+    x = np.random.default_rng(0).random((2, 28, 28, 1), "float32")
+    for other in (kh.load(str(path)), kh.create_model("mnist10_w16", weights=str(path))):
+        np.testing.assert_array_equal(np.asarray(other(x)), np.asarray(model(x)))
+
+
+def test_new_classes_keep_the_trained_body(saved):
+    model, path = saved
+    other = kh.create_model("mnist10_w16", weights=str(path), classes=7, stochastic_depth=0.1)
+    assert other.output_shape == (None, 7)
+    for layer in model.layers[:-1]:
+        for ours, theirs in zip(layer.weights, other.get_layer(layer.name).weights, strict=True):
+            np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+
+
+def test_weights_without_top(saved):
+    model, path = saved
+    body = kh.load(str(path), include_top=False)
+    x = np.random.default_rng(0).random((2, 28, 28, 1), "float32")
+    features = keras.Model(model.inputs, model.get_layer("stage3_pool").output)
+    np.testing.assert_array_equal(np.asarray(body(x)), np.asarray(features(x)))
+
+
+@pytest.mark.parametrize("change", [{"gating": "full"}, {"input_shape": (30, 30, 1)}, {"input_shape": (28, 28, 3)}])
+def test_weights_that_do_not_fit_are_refused(saved, change):
+    with pytest.raises(ValueError, match="do not fit"):
+        kh.create_model("mnist10_w16", weights=str(saved[1]), **change)

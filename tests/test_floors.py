@@ -1,0 +1,113 @@
+"""The house: imports go down, files stay short, names say what is inside, the front door is light."""
+
+import ast
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted(p for top in ("keras_highway", "training", "zoo") for p in (ROOT / top).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+# Modules and folders of keras_highway, from the ground up; a module imports its own floor and those below.
+FLOORS = {
+    "near": 0,
+    "gating": 0,
+    "specs": 0,
+    "transforms": 0,
+    "data": 0,
+    "layers": 1,
+    "models": 2,
+    "surgery": 2,
+    "analysis": 2,
+    "variants": 3,
+    "predictions": 3,
+    "applications": 3,
+    "weights": 3,
+    "weights_file": 3,
+    "hub": 4,
+    "convert": 4,
+    "cli": 5,
+    "__main__": 6,
+}
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+HEAVY = ("matplotlib", "PIL", "huggingface_hub", "tensorflow_datasets")
+
+
+def part_of(path: Path) -> str:
+    """The module or folder of keras_highway a file belongs to."""
+    return path.relative_to(ROOT / "keras_highway").parts[0].removesuffix(".py")
+
+
+@functools.cache
+def imports(path: Path) -> list[str]:
+    """Every absolute name a file imports, at its top or inside functions."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} has a relative import"
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
+
+
+def upward(path: Path, names: list[str], floors=FLOORS) -> list[str]:
+    """Those of the imports that lead to a higher floor than the file's, or to a part without a floor."""
+    here = part_of(path)
+    inside = [n for n in names if n.split(".")[0] == "keras_highway"]
+    return [n for n in inside if floors.get(n.split(".")[1] if "." in n else "", 99) > floors[here]]
+
+
+def test_there_is_something_to_check():
+    assert len(SOURCES) > 20
+    assert {"gating", "layers", "models", "variants"} <= {part_of(p) for p in SOURCES if "keras_highway" in p.parts}
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.is_relative_to(ROOT / "keras_highway")], ids=str)
+def test_imports_go_down(path):
+    part = part_of(path)
+    if part == "__init__":
+        return  # the front door re-exports from every floor
+    assert part in FLOORS, f"give {part} a floor in {Path(__file__).name}"
+    assert not upward(path, imports(path))
+    above = [n for n in imports(path) if n.split(".")[0] in ("training", "zoo", "tests")]
+    assert not above, f"the package must not import {above}"
+
+
+def test_the_check_finds_upward_imports():
+    layer = ROOT / "keras_highway" / "layers" / "dense.py"
+    assert upward(layer, ["keras_highway.models.builder", "keras_highway.gating.mix", "keras"]) == [
+        "keras_highway.models.builder"
+    ]
+    assert upward(layer, ["keras_highway"]) == ["keras_highway"]  # the front door is above everything
+
+
+@pytest.mark.parametrize("path", SOURCES + TESTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_are_short_and_well_named(path):
+    assert len(path.read_text().splitlines()) <= 400
+    assert path.stem.lower() not in FORBIDDEN_NAMES
+    assert not FORBIDDEN_NAMES & set(path.relative_to(ROOT).parts[:-1])
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_only_data_and_training_name_tensorflow(path):
+    if part_of_package(path) not in ("data", "training", "zoo"):
+        assert not [n for n in imports(path) if n.split(".")[0] == "tensorflow"]
+
+
+def part_of_package(path: Path) -> str:
+    """As `part_of`; for files outside the package, their top folder."""
+    return part_of(path) if path.is_relative_to(ROOT / "keras_highway") else path.relative_to(ROOT).parts[0]
+
+
+def test_importing_the_package_is_light():
+    code = f"import sys, keras_highway; print([m for m in {HEAVY!r} if m in sys.modules])"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,276 @@
+"""Image files of every kind -> the right pixels, or an error that names the file."""
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image, ImageCms
+
+from keras_highway.data import ImageError, load_image
+from keras_highway.transforms import CIFAR, IMAGENET, MNIST
+
+GREY = replace(MNIST, size=(8, 8))
+RGB = replace(CIFAR, size=(8, 8))
+RED, WHITE, BLACK = (255, 0, 0), (255, 255, 255), (0, 0, 0)
+
+
+def ramp(width=8, height=8) -> np.ndarray:
+    """Grey values that grow from left to right and from top to bottom, all different."""
+    return np.arange(width * height, dtype=np.uint8).reshape(height, width) * (255 // (width * height))
+
+
+def save(image, path, **kwargs):
+    image.save(path, **kwargs)
+    return path
+
+
+# --- Modes ---------------------------------------------------------------------
+
+
+def test_greyscale_is_returned_as_it_is(tmp_path):
+    path = save(Image.fromarray(ramp()), tmp_path / "l.png")
+    pixels = load_image(path, GREY)
+    assert pixels.shape == (8, 8, 1) and pixels.dtype == np.uint8
+    np.testing.assert_array_equal(pixels[..., 0], ramp())
+
+
+def test_greyscale_becomes_rgb_with_equal_channels(tmp_path):
+    pixels = load_image(save(Image.fromarray(ramp()), tmp_path / "l.png"), RGB)
+    assert pixels.shape == (8, 8, 3)
+    for channel in range(3):
+        np.testing.assert_array_equal(pixels[..., channel], ramp())
+
+
+def test_rgb_becomes_luma(tmp_path):
+    pixels = load_image(save(Image.new("RGB", (8, 8), RED), tmp_path / "red.png"), GREY)
+    assert (pixels == 76).all()  # ITU-R 601: 0.299 * 255
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        Image.new("RGBA", (8, 8), (255, 0, 0, 0)),
+        Image.new("LA", (8, 8), (0, 0)),
+        Image.new("PA", (8, 8), (0, 0)),
+    ],
+    ids=lambda image: image.mode,
+)
+def test_transparent_parts_are_white(tmp_path, image):
+    path = save(image, tmp_path / "transparent.tif" if image.mode == "PA" else tmp_path / "transparent.png")
+    assert (load_image(path, RGB) == 255).all()
+
+
+def test_half_transparent_red_on_white_is_pink(tmp_path):
+    pixels = load_image(save(Image.new("RGBA", (8, 8), (255, 0, 0, 128)), tmp_path / "pink.png"), RGB)
+    assert np.abs(pixels.astype(int) - [255, 127, 127]).max() <= 1
+
+
+def test_palette_with_and_without_transparency(tmp_path):
+    image = Image.new("P", (8, 8), 0)
+    image.putpalette([*RED, *BLACK])
+    image.paste(1, (4, 0, 8, 8))
+    opaque = load_image(save(image, tmp_path / "p.png"), RGB)
+    assert (opaque[:, :4] == RED).all() and (opaque[:, 4:] == BLACK).all()
+    clear = load_image(save(image, tmp_path / "pt.png", transparency=0), RGB)
+    assert (clear[:, :4] == WHITE).all() and (clear[:, 4:] == BLACK).all()
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_a_transparent_colour_is_white(tmp_path, mode):
+    key = 0 if mode == "L" else (0, 0, 0)
+    image = Image.new(mode, (8, 8), key)
+    image.paste(100 if mode == "L" else (100, 100, 100), (4, 0, 8, 8))
+    pixels = load_image(save(image, tmp_path / "trns.png", transparency=key), RGB)
+    assert (pixels[:, :4] == 255).all() and (pixels[:, 4:] == 100).all()
+
+
+def test_cmyk_jpeg(tmp_path):
+    pixels = load_image(save(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), tmp_path / "cmyk.jpg"), RGB)
+    assert np.abs(pixels.astype(int) - RED).max() <= 4  # magenta and yellow ink, within JPEG's loss
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
+def test_16_bit_is_scaled_to_8(tmp_path, suffix):
+    values = np.array([[0, 257, 128 * 257, 65535]] * 8, np.uint16).repeat(2, axis=1)
+    path = save(Image.fromarray(values), tmp_path / f"i16.{suffix}")
+    np.testing.assert_array_equal(load_image(path, GREY)[0, ::2, 0], [0, 1, 128, 255])
+    np.testing.assert_array_equal(load_image(path, RGB)[0, ::2, 1], [0, 1, 128, 255])
+
+
+def test_16_bit_big_endian_tiff(tmp_path):
+    image = Image.frombytes("I;16B", (8, 8), np.full(64, 128 * 257, ">u2").tobytes())
+    assert (load_image(save(image, tmp_path / "big.tif"), GREY) == 128).all()
+
+
+def test_floating_point_tiff(tmp_path):
+    values = np.array([[-5.0, 0.0, 127.9, 300.0, np.nan, np.inf, -np.inf, 1.0]] * 8, np.float32)
+    path = save(Image.fromarray(values), tmp_path / "f.tif")
+    np.testing.assert_array_equal(load_image(path, GREY)[0, :, 0], [0, 0, 127, 255, 0, 255, 0, 1])
+
+
+def test_one_bit(tmp_path):
+    image = Image.new("1", (8, 8), 0)
+    image.paste(1, (4, 0, 8, 8))
+    pixels = load_image(save(image, tmp_path / "one.png"), GREY)
+    assert (pixels[:, :4] == 0).all() and (pixels[:, 4:] == 255).all()
+
+
+def test_lab_tiff(tmp_path):
+    to_lab = ImageCms.buildTransform(ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB"), "RGB", "LAB")
+    red = ImageCms.applyTransform(Image.new("RGB", (8, 8), RED), to_lab)
+    path = save(red, tmp_path / "lab.tif")
+    assert np.abs(load_image(path, RGB).astype(int) - RED).max() <= 6
+    assert np.abs(load_image(path, GREY).astype(int) - 76).max() <= 6
+
+
+def test_animation_gives_the_first_frame(tmp_path):
+    frames = [Image.new("RGB", (8, 8), colour) for colour in (RED, BLACK, WHITE)]
+    path = save(frames[0], tmp_path / "moving.gif", save_all=True, append_images=frames[1:])
+    with Image.open(path) as check:
+        assert check.n_frames == 3
+    assert (load_image(path, RGB) == RED).all()
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp", "tif", "webp", "ppm", "ico"])
+def test_common_formats(tmp_path, suffix):
+    image = Image.new("RGB", (32, 32), (200, 100, 50))
+    pixels = load_image(save(image, tmp_path / f"x.{suffix}"), replace(RGB, size=(32, 32)))
+    assert pixels.shape == (32, 32, 3)
+    assert np.abs(pixels.astype(int) - (200, 100, 50)).max() <= 8
+
+
+# --- Orientation, size, crop -----------------------------------------------------
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("mode", ["L", "I;16"])
+def test_exif_orientation_is_undone(tmp_path, orientation, mode):
+    """The stored pixels are those a camera held that way writes; the picture is always the same."""
+    upright = ramp(8, 8)
+    stored = {
+        1: upright,
+        2: upright[:, ::-1],
+        3: upright[::-1, ::-1],
+        4: upright[::-1],
+        5: upright.T,
+        6: np.rot90(upright),
+        7: upright[::-1, ::-1].T,
+        8: np.rot90(upright, -1),
+    }[orientation]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    values = stored.astype(np.uint16) * 257 if mode == "I;16" else stored
+    path = save(Image.fromarray(np.ascontiguousarray(values)), tmp_path / "turned.png", exif=exif)
+    np.testing.assert_array_equal(load_image(path, GREY)[..., 0], upright)
+
+
+def test_a_wide_image_is_cropped_at_the_centre(tmp_path):
+    image = Image.new("RGB", (24, 8), BLACK)
+    image.paste(RED, (8, 0, 16, 8))
+    assert (load_image(save(image, tmp_path / "wide.png"), RGB) == RED).all()
+
+
+def test_a_tall_image_is_cropped_at_the_centre(tmp_path):
+    image = Image.new("RGB", (8, 24), BLACK)
+    image.paste(RED, (0, 8, 8, 16))
+    assert (load_image(save(image, tmp_path / "tall.png"), RGB) == RED).all()
+
+
+@pytest.mark.parametrize("size", [(1, 60_000), (60_000, 1), (3, 40_000)])
+def test_a_huge_aspect_ratio_shows_its_centre_in_little_memory(tmp_path, size):
+    """Resized as a whole, the first two would take 9 GB."""
+    values = np.zeros(max(size), np.uint8)
+    values[len(values) * 45 // 100 : len(values) * 55 // 100] = 255
+    image = Image.fromarray(np.broadcast_to(values[:, None] if size[1] > size[0] else values, size[::-1]).copy())
+    pixels = load_image(save(image, tmp_path / "long.png"), IMAGENET)
+    assert pixels.shape == (224, 224, 3)
+    assert (pixels == 255).all()
+
+
+def test_one_pixel(tmp_path):
+    pixels = load_image(save(Image.new("RGB", (1, 1), (10, 20, 30)), tmp_path / "one.png"), IMAGENET)
+    assert pixels.shape == (224, 224, 3) and (pixels == (10, 20, 30)).all()
+
+
+def test_reducing_averages(tmp_path):
+    """A fine checkerboard becomes grey: without antialiasing it would stay black and white."""
+    board = (np.indices((80, 80)).sum(axis=0) % 2 * 255).astype(np.uint8)
+    pixels = load_image(save(Image.fromarray(board), tmp_path / "board.png"), GREY)[2:-2, 2:-2]
+    assert np.abs(pixels.astype(int) - 127).max() <= 2
+
+
+@pytest.mark.parametrize("size", [(500, 375), (375, 500), (224, 224), (640, 427), (333, 1000)])
+def test_resize_and_crop_are_torchvisions(tmp_path, size):
+    """As timm's and torchvision's Resize(floor(224 / 0.95)) and CenterCrop(224) round, on the same Pillow filter."""
+    noise = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    image = Image.fromarray(noise)
+    short, long = 235, int(235 * max(size) / min(size))
+    resized = image.resize((short, long) if size[0] < size[1] else (long, short), Image.Resampling.BICUBIC)
+    left, top = round((resized.width - 224) / 2), round((resized.height - 224) / 2)
+    expected = np.asarray(resized)[top : top + 224, left : left + 224]
+    np.testing.assert_array_equal(load_image(save(image, tmp_path / "noise.png"), IMAGENET), expected)
+
+
+# --- Broken files ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "tif", "webp"])
+def test_truncated_files(tmp_path, suffix):
+    whole = save(
+        Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)), tmp_path / f"x.{suffix}"
+    )
+    cut = tmp_path / f"cut.{suffix}"
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    with pytest.raises(ImageError, match=rf"cut\.{suffix}: (broken image file|not an image file)"):
+        load_image(cut, RGB)
+
+
+def test_files_that_are_no_images(tmp_path):
+    text, empty = tmp_path / "text.png", tmp_path / "empty.jpg"
+    text.write_text("not an image")
+    empty.touch()
+    for path, message in (
+        (text, "text.png: not an image file"),
+        (empty, "empty.jpg: not an image file"),
+        (tmp_path / "absent.png", "absent.png: no such image file"),
+        (tmp_path, "a folder, not an image file"),
+    ):
+        with pytest.raises(ImageError, match=message):
+            load_image(path, RGB)
+
+
+def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
+    path = save(Image.new("L", (100, 100)), tmp_path / "bomb.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(ImageError, match=r"bomb\.png: broken image file .*decompression bomb"):
+        load_image(path, RGB)
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp", "tif", "webp", "ppm"])
+@pytest.mark.filterwarnings("ignore")  # Pillow warns of odd metadata
+def test_damaged_files_give_an_image_or_an_image_error(tmp_path, suffix):
+    """Flipped bytes and cuts anywhere: no other exception, and never an image of a wrong shape."""
+    rng = np.random.default_rng(0)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    buffer = io.BytesIO()
+    image = Image.fromarray(rng.integers(0, 256, (12, 12, 3), np.uint8))
+    Image.init()
+    image.save(
+        buffer, Image.EXTENSION[f".{suffix}"], **({"exif": exif} if suffix in ("png", "jpg", "tif", "webp") else {})
+    )
+    whole = np.frombuffer(buffer.getvalue(), np.uint8)
+    path, outcomes = tmp_path / f"damaged.{suffix}", set()
+    for turn in range(150):
+        damaged = whole.copy()[: None if turn % 2 else rng.integers(1, len(whole))]
+        spots = rng.integers(0, len(damaged), rng.integers(0, 4))
+        damaged[spots] = rng.integers(0, 256, len(spots))
+        path.write_bytes(damaged.tobytes())
+        try:
+            assert load_image(path, RGB).shape == (8, 8, 3)
+            outcomes.add("read")
+        except ImageError as error:
+            assert f"damaged.{suffix}" in str(error)
+            outcomes.add("refused")
+    assert outcomes == {"read", "refused"}

@@ -1,0 +1,384 @@
+"""HighwayDense, HighwayConv2D and the layers that gates and transforms are made of."""
+
+import keras
+import numpy as np
+import pytest
+from contracts import EXAMPLES, array, check_layer, gradients, to_numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from keras_highway.gating import GATINGS
+from keras_highway.layers import Branch, ChannelGate, HighwayConv2D, HighwayDense, LowRankDense, ZeroPadProjection
+
+LEARNING = [name for name, row in GATINGS.items() if row.learned_gates]
+ONE_GATE = [name for name in LEARNING if len(GATINGS[name].learned_gates) == 1]
+# Every gating with the usual gate, and every other kind of gate under each gating that has gates.
+KINDS = [(g, {}) for g in GATINGS]
+KINDS += [(g, {"gate": "low_rank", "gate_rank": 2}) for g in LEARNING]
+KINDS += [(g, {"gate": "channel"}) for g in LEARNING]
+KINDS += [(g, {"gate": "tied"}) for g in ONE_GATE]
+IDS = [f"{g}-{k.get('gate', 'same')}" for g, k in KINDS]
+channels_last_only = pytest.mark.skipif(
+    keras.backend.backend() == "tensorflow", reason="TensorFlow has no channels_first convolutions on a CPU"
+)
+
+
+@pytest.mark.parametrize(("gating", "kind"), KINDS, ids=IDS)
+def test_dense_contract(gating, kind):
+    gate_shape = (4, 5) if kind.get("gate") == "tied" else None
+    check_layer(HighwayDense, {"gating": gating, **kind}, (4, 5), gate_shape=gate_shape)
+
+
+@pytest.mark.parametrize(("gating", "kind"), KINDS, ids=IDS)
+def test_conv_contract(gating, kind):
+    gate_shape = (2, 5, 4, 3) if kind.get("gate") == "tied" else None
+    check_layer(HighwayConv2D, {"gating": gating, **kind}, (2, 5, 4, 3), gate_shape=gate_shape)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"activation": "tanh", "gate_bias": -4.0},
+        {"stochastic_depth": 0.2},
+        {"skip_dtype": "bfloat16"},
+        {"units": 5, "kernel_initializer": "he_normal", "name": "highway"},
+    ],
+)
+def test_dense_options(options):
+    check_layer(HighwayDense, options, (4, 3, 5), train="bfloat16" not in options.values())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"activation": "tanh", "kernel_size": (1, 3), "gate_kernel_size": 1},
+        {"stochastic_depth": 0.2, "filters": 3},
+        {"gate": "low_rank", "gate_rank": 1, "kernel_size": (3, 5)},
+    ],
+)
+def test_conv_options(options):
+    check_layer(HighwayConv2D, options, (4, 5, 4, 3))
+
+
+# --- Against NumPy ------------------------------------------------------------
+
+
+def sigmoid(z):
+    return 1.0 / (1.0 + np.exp(-z))
+
+
+def conv(x, kernel, bias, stride=1):
+    """A convolution with zeros around, `k // 2` on every side, one tap of the kernel at a time."""
+    kh, kw = kernel.shape[:2]
+    padded = np.pad(x, [(0, 0), (kh // 2, kh // 2), (kw // 2, kw // 2), (0, 0)])
+    rows, cols = -(-x.shape[1] // stride), -(-x.shape[2] // stride)
+    y = np.zeros((len(x), rows, cols, kernel.shape[3])) + bias
+    for i in range(kh):
+        for j in range(kw):
+            tap = padded[:, i : i + (rows - 1) * stride + 1 : stride, j : j + (cols - 1) * stride + 1 : stride]
+            y += np.einsum("bhwc,co->bhwo", tap, kernel[i, j])
+    return y
+
+
+def formula(gating, x, h, t, c):
+    return {
+        "plain": h,
+        "residual": h + x,
+        "t_only": h * t + x,
+        "c_only": h + x * c,
+        "coupled": h * t + x * (1 - t),
+        "full": h * t + x * c,
+    }[gating]
+
+
+def expected(layer, x, linear):
+    """The output by NumPy from the layer's weights; `linear(x, kernel, bias)` is its function class."""
+
+    def gate(part):
+        return 0.0 if part is None else sigmoid(linear(x, *map(to_numpy, part.weights)))
+
+    h = np.maximum(linear(x, *map(to_numpy, layer.transform.weights)), 0)
+    return formula(layer.gating, x, h, gate(layer.transform_gate), gate(layer.carry_gate))
+
+
+@pytest.mark.parametrize("gating", GATINGS)
+def test_dense_against_numpy(gating):
+    x = array(7, 5)
+    layer = HighwayDense(gating=gating, gate_bias=-0.5)
+    y = layer(x)
+    np.testing.assert_allclose(to_numpy(y), expected(layer, x, lambda x, w, b: x @ w + b), atol=1e-5)
+
+
+@pytest.mark.parametrize("gating", GATINGS)
+def test_conv_against_numpy(gating):
+    x = array(2, 6, 5, 3)
+    layer = HighwayConv2D(gating=gating, gate_bias=-0.5, gate_kernel_size=1)
+    y = layer(x)
+    np.testing.assert_allclose(to_numpy(y), expected(layer, x, conv), atol=1e-5)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_branch_against_numpy(stride):
+    x = array(2, 7, 6, 3)
+    branch = Branch((4, 5), (3, 3), (stride, 1), batch_norm=False, final_bias=0.25)
+    y = to_numpy(branch(x))
+    k1, b1, k2, b2 = map(to_numpy, (*branch.conv1.weights, *branch.conv2.weights))
+    assert (b1 == 0).all() and (b2 == 0.25).all()
+    np.testing.assert_allclose(y, conv(np.maximum(conv(x, k1, b1, stride), 0), k2, b2), atol=1e-4)
+
+
+@pytest.mark.parametrize("gating", LEARNING)
+@pytest.mark.parametrize("kind", ["same", "low_rank", "channel"])
+def test_gates_start_at_their_bias(gating, kind):
+    rank = 2 if kind == "low_rank" else None
+    layer = HighwayDense(gating=gating, gate_bias=-3.0, gate=kind, gate_rank=rank)
+    layer.build((None, 4))
+    signals = layer.signals(ops.zeros((1, 4)))
+    row = GATINGS[gating]
+    t = to_numpy(signals.t) if row.t == "learned" else None
+    c = to_numpy(signals.c) if row.c == "learned" else None
+    if t is not None:
+        np.testing.assert_allclose(t, np.full_like(t, sigmoid(-3.0)), rtol=1e-5)
+    if c is not None:
+        np.testing.assert_allclose(c, np.full_like(c, sigmoid(3.0)), rtol=1e-5)
+    assert layer.carry_gate is None or row.c == "learned"
+
+
+def test_transform_and_gates_start_differently():
+    for kind in ({}, {"gate": "low_rank", "gate_rank": 5}):
+        layer = HighwayDense(gating="full", **kind)
+        layer.build((None, 5))
+        kernels = [to_numpy(v) for v in layer.trainable_variables if v.path.endswith("kernel")]
+        for i, a in enumerate(kernels):
+            assert all((a != b).any() for b in kernels[:i])
+
+
+# --- What the parts promise ---------------------------------------------------
+
+
+def test_a_data_independent_gate_ignores_the_data():
+    layer, dependent = HighwayDense(gate="channel", gating="full"), HighwayDense(gating="full")
+    for each in (layer, dependent):
+        each.build((None, 4))
+    a, b = layer.signals(array(3, 4)), layer.signals(array(3, 4, seed=1))
+    np.testing.assert_array_equal(to_numpy(a.t), to_numpy(b.t))
+    np.testing.assert_array_equal(to_numpy(a.c), to_numpy(b.c))
+    assert (to_numpy(a.h) != to_numpy(b.h)).any()
+    assert (to_numpy(dependent.signals(array(3, 4)).t) != to_numpy(dependent.signals(array(3, 4, seed=1)).t)).any()
+
+
+def test_tied_gates_share_one_weight():
+    shared = keras.layers.Dense(4, bias_initializer=keras.initializers.Constant(-2.0), name="shared")
+    inputs = x = keras.Input((4,))
+    for _ in range(3):
+        x = HighwayDense(gate="tied")(x, gate=shared(x))
+    model = keras.Model(inputs, x)
+    assert model.count_params() == 4 * (4 * 4 + 4)  # three transforms and one gate
+    start = to_numpy(shared.kernel)
+    model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
+    model.train_on_batch(array(5, 4), array(5, 4, seed=1))
+    assert (to_numpy(shared.kernel) != start).any()
+
+
+def test_a_tied_gate_needs_its_logits():
+    layer = HighwayDense(gate="tied", name="lonely")
+    with pytest.raises(ValueError, match="'lonely' has gate='tied' and needs the logits"):
+        layer(array(2, 4))
+
+
+@pytest.mark.parametrize("make", [lambda **k: HighwayDense(**k), lambda **k: HighwayConv2D(**k)])
+def test_stochastic_depth(make):
+    layer = make(stochastic_depth=0.25, gate_bias=0.0)
+    x = np.tile(array(1, 3, 3, 4), (4000, 1, 1, 1))
+    inference = to_numpy(layer(x[:1], training=False))[0]
+    np.testing.assert_array_equal(inference, to_numpy(layer.combine(layer.signals(x[:1])))[0])
+    y = to_numpy(layer(x, training=True))
+    dropped = (y == x).all(axis=(1, 2, 3))
+    assert abs(dropped.mean() - 0.25) < 0.03
+    # A kept update is scaled up, so that the mean over many draws is the output at inference.
+    kept = y[~dropped] - x[~dropped]
+    np.testing.assert_allclose(kept, np.broadcast_to((inference - x[0]) / 0.75, kept.shape), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(y.mean(axis=0), inference, atol=0.05)
+    np.testing.assert_array_equal(to_numpy(layer(x, training=False))[0], to_numpy(layer(x, training=False))[-1])
+
+
+@pytest.mark.parametrize("gating", GATINGS)
+def test_skip_is_the_output_with_the_transform_shut(gating):
+    layer, x = HighwayDense(gating=gating), array(3, 4)
+    layer.build(x.shape)
+    signals = layer.signals(x)
+    wanted = x * to_numpy(signals.c) if GATINGS[gating].c == "learned" else x
+    np.testing.assert_allclose(to_numpy(layer.skip(signals)), wanted, rtol=1e-6)
+
+
+def test_a_float32_skip_keeps_what_a_bfloat16_one_loses():
+    x = np.full((1, 4), 100.0, "float32")
+    y = {}
+    for skip in ("float32", "bfloat16"):
+        layer = HighwayDense(gate_bias=-6.0, dtype="mixed_bfloat16", skip_dtype=skip, kernel_initializer="zeros")
+        y[skip] = to_numpy(layer(x))  # h = 0, t = sigmoid(-6): the update is -0.25
+    np.testing.assert_allclose(y["float32"], x * (1 - sigmoid(-6.0)), rtol=1e-5)
+    np.testing.assert_array_equal(y["bfloat16"], x)
+
+
+@pytest.mark.parametrize("options", [{"final_bias": -6.0}, {"batch_norm": False}, {"activation": "relu"}])
+def test_branch_contract(options):
+    check_layer(Branch, {"filters": (4, 3), "kernel_sizes": (3, 1), **options}, (4, 5, 4, 2), gated=False)
+
+
+@pytest.mark.parametrize("batch_norm", [True, False])
+def test_branch_that_starts_at_zero(batch_norm):
+    branch = Branch((4, 3), (3, 1), batch_norm=batch_norm, zero_init=True, final_bias=-2.0)
+    for training in (False, True):
+        np.testing.assert_array_equal(to_numpy(branch(array(2, 5, 5, 2), training=training)), -2.0)
+
+
+sizes, kernels, strides = st.integers(1, 9), st.integers(1, 5), st.integers(1, 3)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(h=sizes, w=sizes, k=st.tuples(kernels, kernels), s=st.tuples(strides, strides))
+def test_branch_shapes(h, w, k, s):
+    branch = Branch((2, 3), k, s, batch_norm=False)
+    wanted = branch.compute_output_shape((1, h, w, 2))
+    assert tuple(branch(array(1, h, w, 2)).shape) == wanted
+    assert [shape for _, shape in branch.convolutions((1, h, w, 2))][-1] == wanted
+    assert branch.compute_output_shape((None, None, w, 2)) == (None, None, *wanted[2:])
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(h=sizes, w=sizes, channels=st.integers(1, 4), more=st.integers(0, 3), stride=strides)
+def test_zero_pad_projection(h, w, channels, more, stride):
+    x = array(1, h, w, channels)
+    layer = ZeroPadProjection(channels + more, stride)
+    y = to_numpy(layer(x))
+    assert y.shape == layer.compute_output_shape(x.shape)
+    before = more // 2
+    np.testing.assert_array_equal(y[..., before : before + channels], x[:, ::stride, ::stride])
+    assert np.delete(y, np.s_[before : before + channels], axis=-1).sum() == 0
+
+
+def test_small_layer_contracts():
+    check_layer(ChannelGate, {"channels": 3, "bias": -1.0}, (4, 5, 3), gated=False)
+    check_layer(LowRankDense, {"units": 4, "rank": 2, "bias": -1.0}, (4, 3), gated=False)
+    check_layer(ZeroPadProjection, {"filters": 5, "stride": 2}, (4, 5, 4, 2), gated=False)
+
+
+def test_low_rank_is_low_rank():
+    layer = LowRankDense(6, 2, bias=-1.0)
+    y = to_numpy(layer(array(50, 6))) + 1.0
+    assert np.linalg.matrix_rank(y, tol=1e-4) == 2
+    assert layer.count_params() == 6 * 2 + 2 * 6 + 6
+
+
+@channels_last_only
+@pytest.mark.parametrize("gate", [{}, {"gate": "channel"}, {"gate": "low_rank", "gate_rank": 2}])
+def test_channels_first(gate):
+    x = array(2, 5, 4, 3)
+    last = HighwayConv2D(data_format="channels_last", **gate)
+    first = HighwayConv2D(data_format="channels_first", **gate)
+    y = to_numpy(last(x))
+    first.build((None, 3, 5, 4))
+    first.set_weights(last.get_weights())
+    np.testing.assert_allclose(to_numpy(first(x.transpose(0, 3, 1, 2))).transpose(0, 2, 3, 1), y, atol=1e-5)
+
+
+def test_gradients_reach_x_and_every_weight():
+    layer = HighwayDense(gating="full")
+    layer.build((None, 4))
+    x, dy = array(3, 4), array(3, 4, seed=1)
+    (dx,) = gradients(lambda x: ops.sum(layer(x) * dy), x)
+    eps = 1e-2
+    for i in range(4):
+        step = np.zeros_like(x)
+        step[:, i] = eps
+        numeric = ((to_numpy(layer(x + step)) - to_numpy(layer(x - step))) * dy).sum(axis=1) / (2 * eps)
+        np.testing.assert_allclose(dx[:, i], numeric, atol=2e-2)
+
+
+# --- Errors -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "output", "instead"),
+    [
+        (HighwayDense(units=6, name="wide"), (2, 4), "(2, 6)", "keras.layers.Dense"),
+        (HighwayConv2D(filters=6, name="wide"), (2, 5, 5, 4), "(2, 5, 5, 6)", "keras.layers.Conv2D"),
+    ],
+)
+def test_a_change_of_width_is_refused(layer, shape, output, instead):
+    with pytest.raises(ValueError, match="need the same width") as error:
+        layer(array(*shape))
+    for part in (type(layer).__name__, "'wide'", str(shape), output, instead):
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize("make", [HighwayDense, HighwayConv2D])
+@pytest.mark.parametrize("symbolic", [True, False])
+def test_a_built_layer_refuses_another_width(make, symbolic):
+    layer = make()
+    layer.build((None, 5, 5, 4))
+    with pytest.raises(ValueError, match="expected axis -1 of input shape to have value 4"):
+        layer(keras.Input((5, 5, 3)) if symbolic else array(2, 5, 5, 3))
+
+
+@pytest.mark.parametrize(("make", "shape"), [(HighwayDense, (3,)), (HighwayConv2D, (2, 4)), (HighwayConv2D, (4, 3, 2))])
+def test_wrong_rank(make, shape):
+    with pytest.raises(ValueError, match="rank") as error:
+        make(name="here")(np.zeros(shape, "float32"))
+    assert str(shape) in str(error.value) and "'here'" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"gating": "highway"}, "Unknown gating"),
+        ({"gate_bias": float("nan")}, "gate_bias=nan"),
+        ({"gate": "pointwise"}, "Unknown gate"),
+        ({"gate": "low_rank"}, "gate_rank=None"),
+        ({"gate_rank": 2}, "gate='same', gate_rank=2"),
+        ({"gate": "low_rank", "gate_rank": 0}, "`gate_rank` must be a positive integer"),
+        ({"gate": "tied", "gating": "full"}, "gating='full'"),
+        ({"skip_dtype": "int32"}, "skip_dtype='int32'"),
+        ({"stochastic_depth": 1.0}, "stochastic_depth=1.0"),
+        ({"stochastic_depth": float("nan")}, "stochastic_depth=nan"),
+        ({"stochastic_depth": 0.1, "gating": "plain"}, "gating='plain'"),
+    ],
+)
+@pytest.mark.parametrize("make", [HighwayDense, HighwayConv2D])
+def test_bad_arguments(make, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make(**arguments)
+
+
+@pytest.mark.parametrize("width", [-1, 0, 2.5, "many", float("nan"), True])
+def test_bad_widths(width):
+    for make in (
+        lambda: HighwayDense(units=width),
+        lambda: HighwayConv2D(filters=width),
+        lambda: Branch((width,), (3,)),
+        lambda: ZeroPadProjection(width),
+        lambda: ChannelGate(width),
+        lambda: LowRankDense(width, 1),
+        lambda: LowRankDense(3, width),
+    ):
+        with pytest.raises(ValueError, match="must be a positive integer"):
+            make()
+
+
+def test_an_unknown_width():
+    with pytest.raises(ValueError, match="known size"):
+        HighwayDense()(keras.Input((None,)))
+
+
+def test_branch_lists_of_different_length():
+    with pytest.raises(ValueError, match="one number a convolution"):
+        Branch((4, 4), (3,))
+    with pytest.raises(ValueError, match="one number a convolution"):
+        Branch((4, 4), (3, 3), (1,))
+
+
+def test_option_a_cannot_remove_channels():
+    with pytest.raises(ValueError, match="use projection='B'"):
+        ZeroPadProjection(2)(array(1, 4, 4, 3))

@@ -1,0 +1,94 @@
+"""features, reset_classifier, freeze."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_highway as kh
+
+X = np.random.default_rng(0).random((2, 64, 64, 3), "float32")
+
+
+def tiny(**kwargs):
+    options = {"weights": None, "classes": 5, "blocks": (1, 2, 1, 1), "widths": (4, 4, 8, 8)}
+    return kh.Highway50(**{**options, "input_shape": (64, 64, 3), **kwargs})
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 3), (None, None, 3)])
+def test_features(shape):
+    model = tiny(input_shape=shape)
+    pyramid = kh.features(model)
+    assert [tuple(f) for f in pyramid.info] == [
+        ("stage1", "stage1_block1", 4, 16),
+        ("stage2", "stage2_block2", 8, 16),
+        ("stage3", "stage3_block1", 16, 32),
+        ("stage4", "stage4_block1", 32, 32),
+    ]
+    outputs = pyramid.model(X)
+    for info in pyramid.info:
+        assert outputs[info.stage].shape == (2, 64 // info.stride, 64 // info.stride, info.channels)
+        by_name = keras.Model(model.inputs, model.get_layer(info.layer).output)(X)
+        np.testing.assert_array_equal(np.asarray(outputs[info.stage]), np.asarray(by_name))
+
+
+def test_features_of_some_stages_share_the_layers():
+    model = tiny()
+    pyramid = kh.features(model, stages=("stage2", "stage4"))
+    assert [info.stage for info in pyramid.info] == ["stage2", "stage4"]
+    assert pyramid.model.get_layer("stage2_block1") is model.get_layer("stage2_block1")
+
+
+def test_features_refuse_what_is_not_there():
+    with pytest.raises(ValueError, match="no stage 'stage5'"):
+        kh.features(tiny(), stages=("stage5",))
+    with pytest.raises(ValueError, match="not convolutional"):
+        kh.features(kh.create_model("highway_fc10", depth=3))
+    plain = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="no gated blocks"):
+        kh.features(plain)
+
+
+@pytest.mark.parametrize("options", [{}, {"include_top": False}, {"include_top": False, "pooling": "avg"}])
+def test_reset_classifier_shares_the_body(options):
+    model = tiny(**options)
+    new = kh.reset_classifier(model, 3, activation=None)
+    assert new.output_shape == (None, 3)
+    assert new.get_layer("stage3_block1") is model.get_layer("stage3_block1")
+    if not options:
+        assert model.output_shape == (None, 5)
+        assert new.get_layer("head") is not model.get_layer("head")
+
+
+def test_reset_classifier_refuses():
+    with pytest.raises(ValueError, match="positive integer"):
+        kh.reset_classifier(tiny(), 0)
+    with pytest.raises(ValueError, match="pooling"):
+        kh.reset_classifier(tiny(include_top=False), 3, pooling="mean")
+
+
+def test_freeze_stops_training_and_batch_statistics():
+    model = tiny()
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    kh.freeze(model, until="stage3")
+    frozen = [layer for layer in model.layers if not layer.trainable]
+    assert frozen[-1].name == "stage3_block1" and model.get_layer("stage4_block1").trainable
+    before = {w.path: np.array(w) for w in model.weights}
+    model.fit(X, np.array([0, 1]), epochs=2, verbose=0)
+    for layer in model.layers:
+        changed = [not np.array_equal(before[w.path], np.asarray(w)) for w in layer.weights]
+        if layer in frozen:
+            assert not any(changed), layer.name
+    assert any(not np.array_equal(before[w.path], np.asarray(w)) for w in model.get_layer("head").weights)
+
+
+def test_freeze_everything_but_the_head_and_a_single_layer():
+    model = tiny()
+    kh.freeze(model)
+    assert {w.path.split("/")[0] for w in model.trainable_weights} == {"head"}
+    kh.freeze(model, until="stem")
+    assert not model.get_layer("stem").trainable and model.get_layer("stage1_block1").trainable
+
+
+def test_freeze_refuses_unknown_stages():
+    with pytest.raises(ValueError, match="Did you mean 'stage4'"):
+        kh.freeze(tiny(), until="stage44")

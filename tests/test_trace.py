@@ -1,0 +1,201 @@
+"""A trace re-computes the forward pass exactly, for every gating and family."""
+
+from itertools import pairwise
+
+import keras
+import numpy as np
+import pytest
+from miniatures import MINIATURES, batch, miniature, numpy
+
+from keras_highway.analysis import Tracer, blocks, lesion, rewire, trace
+from keras_highway.gating import GATINGS, get_gating, mix
+
+CHANGES = {
+    **{gating: {"gating": gating} for gating in GATINGS},
+    "low_rank": {"gate": "low_rank", "gate_rank": 2},
+    "channel": {"gate": "channel"},
+    "stochastic_depth": {"stochastic_depth": 0.5},
+}
+
+
+def assert_exact(model, x):
+    """Output, chain and mix of a trace, all with a difference of 0.0."""
+    signals = trace(model, x)
+    known = blocks(model)
+    assert list(signals) == list(known)
+    assert np.array_equal(signals.output, numpy(model(x, training=False)))
+    for name, entry in signals.items():
+        block = known[name]
+        assert entry.x.shape == entry.h.shape == entry.y.shape
+        assert np.broadcast_to(entry.t, entry.x.shape).shape == np.broadcast_to(entry.c, entry.x.shape).shape
+        c = None if get_gating(block.gating).c == "coupled" else entry.c
+        y = block.finish(mix(entry.x, entry.h, entry.t, c, dtype=block.skip_dtype))
+        assert np.array_equal(numpy(y), entry.y)
+    return signals
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("family", MINIATURES)
+def test_trace_recomputes_the_forward_pass_exactly(family, change):
+    model = miniature(family, **CHANGES[change])
+    signals = assert_exact(model, batch(model))
+    assert all(np.ptp(entry.h) > 0 for entry in signals.values())
+
+
+def test_output_of_a_block_is_the_input_of_the_next():
+    model = miniature("dense_stack")
+    signals = list(trace(model, batch(model)).values())
+    assert len(signals) == 3
+    for block, following in pairwise(signals):
+        assert np.array_equal(block.y, following.x)
+    head = model.get_layer("head")
+    assert np.array_equal(numpy(head(signals[-1].y)), numpy(model(batch(model), training=False)))
+
+
+def test_x_of_a_transition_is_the_projection():
+    model = miniature("conv_net")
+    signals = trace(model, batch(model))
+    projection = blocks(model)["stage2_block1"].projection
+    assert np.array_equal(numpy(projection(signals["stage1_block3"].y, training=False)), signals["stage2_block1"].x)
+
+
+def test_gates_are_what_the_gating_says():
+    constants = {"plain": (1.0, 0.0), "residual": (1.0, 1.0), "t_only": (None, 1.0), "c_only": (1.0, None)}
+    for gating, expected in constants.items():
+        model = miniature("conv_stack", gating=gating)
+        entry = trace(model, batch(model))["stage1_block1"]
+        for value, wanted in zip((entry.t, entry.c), expected, strict=True):
+            if wanted is None:
+                assert value.shape == entry.x.shape and 0 < value.min() < value.max() < 1
+            else:
+                assert value.shape == () and value == wanted
+    model = miniature("conv_stack", gating="coupled")
+    entry = trace(model, batch(model))["stage1_block1"]
+    assert np.array_equal(entry.c, 1 - entry.t)
+
+
+def test_tied_gates():
+    model = miniature("conv_net", gate="tied", blocks=(3, 2))
+    signals = assert_exact(model, batch(model))
+    logits = model.get_layer("stage1_gate")(signals["stage1_block1"].y, training=False)
+    assert np.array_equal(numpy(keras.ops.sigmoid(logits)), signals["stage1_block2"].t)
+
+
+@pytest.mark.parametrize("family", ["conv_net", "bottleneck"])
+def test_without_top(family):
+    model = miniature(family, include_top=False, input_shape=(None, None, 3))
+    signals = assert_exact(model, batch(model))
+    assert np.array_equal(signals.output, list(signals.values())[-1].y)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_gives_arrays_numpy_knows(policy):
+    model = miniature("conv_stack", dtype=policy)
+    signals = assert_exact(model, batch(model))
+    assert {array.dtype for entry in signals.values() for array in entry} == {np.dtype("float32")}
+
+
+def test_bfloat16_skip_stream():
+    model = miniature("dense_stack", skip_dtype="bfloat16")
+    signals = trace(model, batch(model))
+    assert signals["stage1_block1"].y.dtype == "float32"
+    assert np.array_equal(signals["stage1_block1"].y, signals["stage1_block2"].x)
+
+
+def test_reloaded_model(tmp_path):
+    model = miniature("conv_net", gate="tied", blocks=(2, 2))
+    model.save(tmp_path / "net.keras")
+    x = batch(model)
+    reloaded = assert_exact(keras.models.load_model(tmp_path / "net.keras"), x)
+    for name, entry in trace(model, x).items():
+        assert np.array_equal(entry.y, reloaded[name].y)
+
+
+def test_nested_and_sequential_models():
+    backbone = miniature("conv_net", include_top=False)
+    inputs = keras.Input((32, 32, 3))
+    nested = keras.Model(inputs, keras.layers.GlobalMaxPooling2D()(backbone(inputs)))
+    assert_exact(nested, batch(nested))
+    sequential = keras.Sequential([keras.Input((32, 32, 3)), backbone, keras.layers.Flatten()])
+    assert_exact(sequential, batch(sequential))
+
+
+def test_chosen_blocks():
+    model = miniature("conv_net")
+    x = batch(model)
+    every = trace(model, x)
+    for chosen in (["stage2_block1"], "stage2_block1", [blocks(model)["stage2_block1"]]):
+        some = trace(model, x, blocks=chosen)
+        assert list(some) == ["stage2_block1"]
+        assert np.array_equal(some["stage2_block1"].h, every["stage2_block1"].h)
+        assert np.array_equal(some.output, every.output)
+
+
+def test_rewired_models_are_traced_by_what_stands_there():
+    model = miniature("conv_net")
+    x = batch(model)
+    swapped = rewire(model, {"stage1_block2": "stage1_block3", "stage1_block3": "stage1_block2"})
+    assert list(trace(swapped, x))[:3] == ["stage1_block1", "stage1_block3", "stage1_block2"]
+    twice = rewire(model, {"stage1_block2": "stage1_block3"})
+    signals = trace(twice, x)
+    assert list(signals)[:3] == ["stage1_block1", "stage1_block3", "stage1_block3:2"]
+    assert np.array_equal(signals["stage1_block3"].y, signals["stage1_block3:2"].x)
+    assert not np.array_equal(signals["stage1_block3"].h, signals["stage1_block3:2"].h)
+    lesioned = rewire(model, lesion("stage1_block2"))
+    assert "stage1_block2" not in trace(lesioned, x)
+
+
+def test_a_tracer_follows_the_weights_and_leaves_the_model_alone():
+    model = miniature("dense_stack")
+    model.compile("adam", "mse")
+    optimizer, names = model.optimizer, [w.path for w in model.weights]
+    before, config = model.get_layer("stage1_block1").output, model.get_config()
+    tracer = Tracer(model)
+    x = batch(model)
+    first = tracer(x)
+    bias = model.get_layer("stage1_block1").transform_gate.bias
+    bias.assign(numpy(bias) + 1.0)
+    second = tracer(x)
+    assert (second["stage1_block1"].t > first["stage1_block1"].t).all()
+    assert np.array_equal(second.output, numpy(model(x, training=False)))
+    assert model.optimizer is optimizer and [w.path for w in model.weights] == names
+    assert model.get_layer("stage1_block1").output is before and model.get_config() == config
+    assert tracer(x[:1]).output.shape == (1, 10)
+
+
+def test_grey_images_without_channel_axis():
+    model = miniature("conv_stack")
+    x = batch(model)
+    assert np.array_equal(trace(model, x[..., 0]).output, trace(model, x).output)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((28, 28, 1), r"batch axis: x\[None\]"),
+        ((2, 32, 32, 3), r"\(None, 28, 28, 1\).*Received: x.shape=\(2, 32, 32, 3\)"),
+        ((2, 27, 28), r"\(None, 28, 28, 1\).*Received: x.shape=\(2, 27, 28\)"),
+        ((0, 28, 28, 1), "empty"),
+    ],
+)
+def test_data_of_the_wrong_shape(shape, message):
+    with pytest.raises(ValueError, match=message):
+        trace(miniature("conv_stack"), np.zeros(shape, "float32"))
+
+
+def test_wrong_models_and_names():
+    model = miniature("conv_net")
+    with pytest.raises(ValueError, match="Did you mean 'stage1_block1'"):
+        trace(model, batch(model), blocks=["stage1_blok1"])
+    with pytest.raises(ValueError, match="named by its name or by itself"):
+        trace(model, batch(model), blocks=[3])
+    plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="no gated blocks"):
+        trace(plain, np.zeros((1, 3)))
+
+    class Subclassed(keras.Model):
+        def call(self, x):
+            return x
+
+    with pytest.raises(ValueError, match=r"functional keras.Model.*Received: model of type Subclassed"):
+        blocks(Subclassed())

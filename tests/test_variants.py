@@ -1,0 +1,241 @@
+"""Every row of the variant table: builds, trains, comes back from a file, has the published size and depth."""
+
+import functools
+import json
+
+import keras
+import numpy as np
+import pytest
+from contracts import array, check_round_trip, distinct_miniatures, layers_deep, miniature, predict_on, to_numpy
+from golden import describe
+
+from keras_highway.layers import GatedBlock
+from keras_highway.models.builder import build
+from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, check, override
+from keras_highway.variants import VARIANTS
+
+GOLDEN = json.loads(describe.FILE.read_text())
+MINIATURES = distinct_miniatures()
+OTHER = "jax" if keras.backend.backend() == "tensorflow" else "tensorflow"
+
+
+def image_batch(model, n=4):
+    return array(n, *model.input_shape[1:])
+
+
+@functools.lru_cache(maxsize=None)
+def facts_of(name) -> dict:
+    """What the tests need of a full-size model; the model itself is let go."""
+    with keras.StatelessScope(initialize_variables=False):  # shapes and names, no values
+        model = build(VARIANTS[name])
+    return {
+        "parameters": sum(int(np.prod(v.shape)) for v in model.trainable_variables),
+        "depth": layers_deep(model),
+        "names": describe.names(model),
+        "features": model.get_layer("head").input.shape[-1],
+    }
+
+
+# --- Miniatures ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_rows_are_sound(name):
+    spec = VARIANTS[name]
+    check(spec)
+    assert spec.name == name
+    assert spec.source
+    small = miniature(spec)
+    assert (small.gating, small.gate_bias, small.gate) == (spec.gating, spec.gate_bias, spec.gate)
+
+
+@pytest.mark.parametrize("name", MINIATURES)
+def test_a_miniature_trains_and_comes_back_from_a_file(name):
+    # An almost closed gate (-6) would make some updates smaller than float32 can add.
+    model = build(override(MINIATURES[name], gate_bias=-1.0))
+    x, y = image_batch(model), np.array([0, 1, 2, 1])
+    p = to_numpy(model(x, training=False))
+    assert p.shape == (4, 3)
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-5)
+    before = [to_numpy(v) for v in model.trainable_variables]
+    model.compile(keras.optimizers.SGD(0.05), "sparse_categorical_crossentropy", run_eagerly=True)
+    for _ in range(2):  # at the first step a "zeroBN" lets no gradient into the transform
+        loss = model.train_on_batch(x, y)
+    assert np.isfinite(loss)
+    moved = [(to_numpy(v) != old).any() for v, old in zip(model.trainable_variables, before, strict=True)]
+    still = [v.path for v, m in zip(model.trainable_variables, moved, strict=True) if not m]
+    assert len(still) <= len(moved) // 10, still  # a ReLU or two of these few may be dead
+    assert all(np.isfinite(to_numpy(v)).all() for v in model.weights)
+    check_round_trip(model, [x])
+
+
+@pytest.mark.parametrize("name", ["highway50", "highway110", "cifar10_19layer", "highway_fc50_tanh"])
+def test_weights_files_and_mixed_precision(name, tmp_path):
+    spec = miniature(VARIANTS[name])
+    model = build(spec)
+    x = image_batch(model)
+    model.save_weights(tmp_path / "model.weights.h5")
+    again, mixed = build(spec), build(spec, dtype="mixed_bfloat16")
+    y = to_numpy(model(x))
+    assert (to_numpy(again(x)) != y).any()
+    again.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(to_numpy(again(x)), y)
+    mixed.load_weights(tmp_path / "model.weights.h5")
+    p = mixed(x)
+    assert keras.backend.standardize_dtype(p.dtype) == "float32"
+    np.testing.assert_allclose(to_numpy(p), y, atol=0.1)
+    for block in mixed.layers:
+        if isinstance(block, GatedBlock):
+            assert (block.output.dtype, block.transform.compute_dtype) == ("float32", "bfloat16")
+
+
+@pytest.mark.parametrize("name", ["highway110", "highway50"])
+def test_tied_gates_are_one_layer_a_stage(name):
+    spec = override(miniature(VARIANTS[name]), blocks=(3, 1))
+    own, tied = build(spec), build(override(spec, gate="tied"))
+    gate = tied.get_layer("stage1_gate")
+    assert own.count_params() - tied.count_params() == gate.count_params()  # two blocks share it
+    assert len(gate._inbound_nodes) == 2
+    check_round_trip(tied, [image_batch(tied)])
+
+
+@pytest.mark.parametrize("name", ["highway110", "mnist10_w16", "highway_fc10"])
+def test_stochastic_depth_grows_from_zero(name):
+    model = build(override(miniature(VARIANTS[name]), stochastic_depth=0.3))
+    rates = [layer.stochastic_depth for layer in model.layers if isinstance(layer, GatedBlock)]
+    assert (rates[0], rates[-1]) == (0.0, 0.3)
+    np.testing.assert_allclose(np.diff(rates), 0.3 / (len(rates) - 1))
+
+
+@pytest.mark.parametrize("gating", ["plain", "residual", "t_only", "c_only", "coupled", "full"])
+@pytest.mark.parametrize("name", ["highway50", "highway110", "mnist10_w16", "highway_fc10"])
+def test_any_variant_under_any_gating(name, gating):
+    model = build(override(miniature(VARIANTS[name]), gating=gating))
+    assert {layer.gating for layer in model.layers if isinstance(layer, GatedBlock)} == {gating}
+    assert np.isfinite(to_numpy(model(image_batch(model, 1)))).all()
+
+
+# --- Published numbers --------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name, spec in VARIANTS.items() if spec.published_parameters])
+def test_published_parameters(name):
+    assert facts_of(name)["parameters"] == VARIANTS[name].published_parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "about"),
+    [
+        ("highway_a", 236e3),
+        ("highway_b", 2.3e6),
+        ("highway_c", 1.25e6),
+        ("highway50", 26.4e6),
+        ("resnet50", 25.5e6),
+        ("mnist10_w16", 39e3),
+        ("mnist10_w32", 151e3),
+    ],
+)
+def test_sizes_the_papers_round(name, about):
+    assert facts_of(name)["parameters"] == pytest.approx(about, rel=0.03)
+
+
+DEPTHS = {
+    "mnist10_w16": 10,
+    "mnist10_w32": 10,
+    "cifar10_19layer": 19,
+    "cifar100_19layer": 19,
+    "highway_a": 11,
+    "highway_b": 19,
+    "highway_c": 32,
+    "highway50": 50,
+    "resnet50": 50,
+    "highway110": 110,
+    "resnet110": 110,
+    "highway111": 111,
+    # Counted without the classifier.
+    "highway_fc10": 10 + 1,
+    "highway_fc50_tanh": 50 + 1,
+    "plain_fc100": 100 + 1,
+}
+
+
+@pytest.mark.parametrize("name", DEPTHS)
+def test_depth_in_layers(name):
+    assert facts_of(name)["depth"] == DEPTHS[name]
+
+
+@pytest.mark.parametrize(("name", "features"), [("highway50", 1536), ("resnet50", 2048), ("highway111", 64)])
+def test_features_before_the_classifier(name, features):
+    assert facts_of(name)["features"] == features
+
+
+# --- Golden names -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GOLDEN["names"])
+def test_golden_layer_names_and_weight_paths(name):
+    listing = facts_of(name)["names"]
+    assert (describe.hashed(listing) if name in describe.BY_HASH else listing) == GOLDEN["names"][name]
+
+
+@pytest.mark.parametrize("name", GOLDEN["h5"])
+def test_golden_keys_of_weights_files(name):
+    model = build(override(VARIANTS[name], **describe.SHRUNKEN[name]))
+    assert describe.h5_keys(model) == GOLDEN["h5"][name]
+
+
+# --- Two backends -------------------------------------------------------------
+
+
+def test_both_backends_compute_the_same(tmp_path):
+    names = ("highway50", "resnet110", "highway110", "mnist10_w16", "highway_c", "highway_fc50_tanh")
+    assert {type(VARIANTS[n]) for n in names} == {ConvNetSpec, ConvStackSpec, DenseStackSpec}
+    expected = {}
+    for name in names:
+        model = build(miniature(VARIANTS[name]))
+        x = image_batch(model)
+        np.save(tmp_path / f"{name}.x.npy", x)
+        # Trained for a step, so that moving averages and biases are not all 0 and 1.
+        model.compile(keras.optimizers.SGD(0.05), "sparse_categorical_crossentropy", run_eagerly=True)
+        model.train_on_batch(x, np.array([0, 1, 2, 1]))
+        expected[name] = to_numpy(model(x, training=False))
+        model.save_weights(tmp_path / f"{name}.weights.h5")
+    predict_on(OTHER, tmp_path)
+    for name, y in expected.items():
+        other = np.load(tmp_path / f"{name}.{OTHER}.npy")
+        np.testing.assert_allclose(other, y, atol=1e-4, err_msg=name)
+
+
+# --- Errors -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["highway50", "resnet110", "cifar10_19layer"])
+def test_small_images_are_refused(name):
+    with pytest.raises(ValueError, match="at least 32x32") as error:
+        build(VARIANTS[name], input_shape=(32, 31, 3))
+    assert "(32, 31, 3)" in str(error.value) and name in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("highway50", {"input_shape": (32, 32)}, "three numbers"),
+        ("highway50", {"input_shape": (32, 32, None)}, "channels must be known"),
+        ("mnist10_w16", {"input_shape": (None, 28, 1)}, "fixed image size"),
+        ("highway_fc10", {"input_shape": (None, None, 1)}, "fixed image size"),
+        ("highway110", {"classes": 0}, "`classes` must be a positive integer"),
+        ("highway110", {"classes": 2.5}, "`classes` must be a positive integer"),
+        ("highway110", {"pooling": "mean"}, "`pooling` must be one of"),
+        ("highway110", {"input_tensor": np.zeros((1, 32, 32, 3))}, "must be a Keras tensor"),
+    ],
+)
+def test_bad_arguments(name, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        build(VARIANTS[name], **arguments)
+
+
+def test_bad_gatings_are_refused():
+    with pytest.raises(ValueError, match="Did you mean 'coupled'"):
+        build(override(VARIANTS["highway110"], gating="coupeld"))
+    with pytest.raises(ValueError, match="Unknown gate for BasicBlock"):
+        build(override(VARIANTS["highway110"], gate="deep"))

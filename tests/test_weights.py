@@ -1,0 +1,159 @@
+"""Weight files: whole and of the right variant, or a clear error; rows and their files."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+import keras_highway as kh
+from keras_highway import weights, weights_file
+from keras_highway.models.builder import build
+from keras_highway.specs import override
+
+VARIANT = "mnist10_w16"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "model.weights.h5"
+    weights_file.save(kh.create_model(VARIANT), path, VARIANT, 10)
+    return path
+
+
+def refused(path, match, variant=VARIANT):
+    model = kh.create_model(variant)
+    before = [np.asarray(w) for w in model.weights]
+    with pytest.raises(ValueError, match=match):
+        weights_file.load(model, path, variant)
+    for old, new in zip(before, model.weights, strict=True):
+        np.testing.assert_array_equal(old, np.asarray(new))
+
+
+def test_missing_file(tmp_path):
+    refused(tmp_path / "none.weights.h5", "No weight file")
+
+
+def test_wrong_suffix(tmp_path):
+    (tmp_path / "weights.bin").write_bytes(b"x")
+    refused(tmp_path / "weights.bin", r"\.weights\.h5")
+
+
+def test_foreign_file(tmp_path):
+    path = tmp_path / "foreign.weights.h5"
+    path.write_bytes(b"not an HDF5 file at all" * 100)
+    refused(path, "no weight file, or is truncated")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.9, 0.99])
+def test_truncated_file(file, tmp_path, share):
+    path = tmp_path / "cut.weights.h5"
+    content = file.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    refused(path, "truncated")
+
+
+def test_file_of_another_variant_by_its_stamp(file):
+    refused(file, "of variant 'mnist10_w16', not of 'mnist10_w32'", "mnist10_w32")
+
+
+def test_file_of_another_variant_without_a_stamp(tmp_path):
+    path = tmp_path / "other.weights.h5"
+    kh.create_model("mnist10_w32").save_weights(path)
+    refused(path, "does not hold weights of variant")
+
+
+def test_file_with_more_layers_than_the_model(tmp_path):
+    """Keras loads such a file without a word: every layer of the model is in it."""
+    spec = override(kh.get_spec("highway_fc10"), depth=5)
+    path = tmp_path / "deep.weights.h5"
+    build(override(spec, depth=6)).save_weights(path)
+    model = build(spec)
+    model.load_weights(path)  # this is why we check
+    with pytest.raises(ValueError, match="besides 2 of"):
+        weights_file.load(model, path, "highway_fc10")
+
+
+def test_saving_leaves_the_optimizer_out(tmp_path):
+    model = kh.create_model("highway_fc10", depth=3)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    model.fit(np.zeros((2, 28, 28, 1)), np.zeros(2), verbose=0)
+    path = tmp_path / "a.weights.h5"
+    weights_file.save(model, path, "highway_fc10", 10)
+    with h5py.File(path) as saved:
+        assert "optimizer" not in saved
+    assert weights_file.read_stamp(path) == {"variant": "highway_fc10", "classes": 10}
+
+
+def test_failed_saving_keeps_the_old_file(file, tmp_path, monkeypatch):
+    path = tmp_path / "keep.weights.h5"
+    path.write_bytes(file.read_bytes())
+    model = kh.create_model(VARIANT)
+    monkeypatch.setattr(weights_file.h5py, "File", lambda *a, **k: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        weights_file.save(model, path, VARIANT, 10)
+    assert path.read_bytes() == file.read_bytes()
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_load_without_a_stamp_asks_for_the_variant(tmp_path):
+    path = tmp_path / "plain.weights.h5"
+    kh.create_model(VARIANT).save_weights(path)
+    with pytest.raises(ValueError, match="does not say which variant"):
+        kh.load(str(path))
+
+
+@pytest.mark.parametrize("name", list(weights.WEIGHTS))
+def test_shipped_weights_are_the_rows_file(name):
+    row = weights.WEIGHTS[name]
+    path = weights.file_of(row)
+    assert weights_file.read_stamp(path) == {"variant": row.variant, "classes": len(row.classes)}
+    result = weights.result(name)
+    assert result["weights"] == name and result["n"] == len(result["seeds"]) == len(result["values"])
+    recipe = json.loads((path.parent / "recipe.json").read_text())
+    assert recipe["variant"] == row.variant and recipe["name"] == row.recipe
+    rows = (path.parent / "log.csv").read_text().splitlines()
+    assert len(rows) == recipe["epochs"] + 1  # one line an epoch and the header
+    last = dict(zip(rows[0].split(","), rows[-1].split(","), strict=True))
+    assert float(last["test_accuracy"]) == result["values"][0]
+
+
+def test_altered_weights_are_refused(tmp_path, monkeypatch):
+    row = weights.WEIGHTS["mnist10_w16.tvdn"]
+    content = bytearray(weights.file_of(row).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / row.name).mkdir()
+    (tmp_path / row.name / weights.FILE).write_bytes(bytes(content))
+    monkeypatch.setattr(weights, "folders", lambda name: [tmp_path / name])
+    with pytest.raises(ValueError, match="damaged or altered"):
+        kh.load(row.name)
+
+
+def test_weights_that_are_nowhere(monkeypatch, tmp_path):
+    monkeypatch.setattr(weights, "folders", lambda name: [tmp_path / name])
+    with pytest.raises(ValueError, match="No file of weights"):
+        kh.load("mnist10_w16.tvdn")
+
+
+def test_zoo_variable_comes_before_the_checkout(monkeypatch, tmp_path):
+    monkeypatch.setenv("KERAS_HIGHWAY_ZOO", str(tmp_path))
+    folders = weights.folders("a.b")
+    assert folders[1] == tmp_path / "a.b" and folders[0].parent.parent.name == "keras_highway"
+
+
+@pytest.mark.parametrize(
+    ("variant", "name", "match"),
+    [
+        ("mnist10_w16", "mnits", "Did you mean 'mnist'"),
+        ("mnist10_w16", "mnist10_w32.tvdn", "of variant 'mnist10_w32', not of 'mnist10_w16'"),
+        ("highway110", "cifar10", "No weights of 'highway110' are published yet"),
+    ],
+)
+def test_unknown_weights(variant, name, match):
+    with pytest.raises(ValueError, match=match):
+        kh.create_model(variant, weights=name)
+
+
+def test_tag_data_set_and_name_mean_the_same():
+    rows = {weights.find(name, VARIANT).name for name in ("tvdn", "mnist", "mnist10_w16.tvdn")}
+    assert rows == {"mnist10_w16.tvdn"}

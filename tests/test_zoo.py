@@ -1,0 +1,82 @@
+"""The zoo: adding runs, cards, tables that cannot differ from their results."""
+
+import json
+import shutil
+
+import pytest
+
+import keras_highway as kh
+from keras_highway import weights, weights_file
+from zoo import add as adding
+from zoo import tables
+from zoo.cards import percent
+
+README = tables.ROOT / "README.md"
+
+
+def test_readme_tables_are_those_of_the_results():
+    text = README.read_text("utf-8")
+    assert text.count("<!-- table:") == 3
+    assert tables.render(text) == text
+
+
+def test_check_fails_on_an_altered_table(tmp_path, capsys):
+    text = README.read_text("utf-8")
+    value = percent(weights.result("mnist10_w16.tvdn"))
+    assert value in text
+    altered = tmp_path / "README.md"
+    altered.write_text(text.replace(value, "99.99 % (n = 1)"), "utf-8")
+    assert tables.main(["--check", "--readme", str(altered)]) == 1
+    assert "differs" in capsys.readouterr().err
+    assert tables.main(["--readme", str(altered)]) == 0
+    assert altered.read_text("utf-8") == text
+
+
+def test_tables_without_an_end_are_refused():
+    with pytest.raises(ValueError, match="no end"):
+        tables.render("<!-- table:weights -->\n")
+    with pytest.raises(ValueError, match="Unknown table 'x'"):
+        tables.render("<!-- table:x -->\n<!-- end:x -->")
+
+
+def test_percent():
+    assert percent({"n": 1, "mean": 0.99354, "std": None}) == "99.35 % (n = 1)"
+    assert percent({"n": 3, "mean": 0.9941, "std": 0.0003}) == "99.41 ± 0.03 % (n = 3)"
+
+
+def _run(folder, seed, accuracy):
+    """A finished run of mnist10_w16, made from the shipped one."""
+    shipped = weights.file_of(weights.WEIGHTS["mnist10_w16.tvdn"]).parent
+    folder.mkdir()
+    recipe = json.loads((shipped / "recipe.json").read_text())
+    result = {**weights.result("mnist10_w16.tvdn"), "seeds": [seed], "values": [accuracy], "mean": accuracy, "n": 1}
+    (folder / "recipe.json").write_text(json.dumps({**recipe, "seed": seed}))
+    (folder / "result.json").write_text(json.dumps(result))
+    shutil.copy(shipped / "log.csv", folder / "log.csv")
+    kh.load("mnist10_w16.tvdn").save_weights(folder / "model.weights.h5")
+    return folder
+
+
+def test_adding_runs_pools_their_seeds(tmp_path, monkeypatch):
+    monkeypatch.setattr(adding, "ZOO", tmp_path)
+    monkeypatch.setattr(adding, "HASHES", tmp_path / "hashes.json")
+    (tmp_path / "hashes.json").write_text("{}")
+    folder = adding.add([_run(tmp_path / "a", 1, 0.99), _run(tmp_path / "b", 2, 0.98)])
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["n"], result["seeds"], result["values"]) == (2, [1, 2], [0.99, 0.98])
+    assert result["mean"] == pytest.approx(0.985) and result["std"] == pytest.approx(0.0070711, rel=1e-4)
+    file = folder / "model.weights.h5"
+    assert json.loads((tmp_path / "hashes.json").read_text()) == {"mnist10_w16.tvdn": weights_file.sha256(file)}
+    assert weights_file.read_stamp(file)["variant"] == "mnist10_w16"
+    assert "98.50 ± 0.71 % (n = 2)" in (folder / "card.md").read_text()
+
+
+def test_adding_refuses_unfinished_and_mixed_runs(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="no finished run"):
+        adding.add([tmp_path / "empty"])
+    a, b = _run(tmp_path / "a", 1, 0.99), _run(tmp_path / "b", 2, 0.98)
+    recipe = json.loads((b / "recipe.json").read_text())
+    (b / "recipe.json").write_text(json.dumps({**recipe, "learning_rate": 1.0}))
+    with pytest.raises(ValueError, match="different recipes"):
+        adding.add([a, b])

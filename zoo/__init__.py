@@ -1,0 +1,1 @@
+"""Trained weights, one folder each, and the tables made from their results."""

@@ -1,0 +1,87 @@
+"""`python -m zoo.add RUN...`: takes finished runs into the zoo.
+
+Copies log, recipe and result, stamps the weights with their variant, records
+their hash in the package and writes the card. Several runs of one recipe
+with different seeds make one entry: the first run's weights, and n, mean and
+standard deviation over all of them.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+from pathlib import Path
+
+import keras_highway as kh
+from keras_highway import weights as rows
+from keras_highway import weights_file
+from training.run_folder import write_json
+from zoo.cards import card
+
+ZOO = Path(__file__).resolve().parent
+HASHES = ZOO.parent / "keras_highway" / "weights_sha256.json"
+
+
+def add(runs: list[Path]) -> Path:
+    """Adds runs of one recipe to the zoo.
+
+    Args:
+        runs: Run folders that hold a result.json; the first gives the weights.
+
+    Returns:
+        The folder in the zoo.
+
+    Raises:
+        ValueError: If a run is not finished, or runs are of different recipes.
+    """
+    results = [_result(run) for run in runs]
+    recipes = [json.loads((run / "recipe.json").read_text("utf-8")) for run in runs]
+    if any({**recipe, "seed": None} != {**recipes[0], "seed": None} for recipe in recipes):
+        raise ValueError(f"Runs of different recipes cannot be one entry: {', '.join(map(str, runs))}")
+    row = rows.get(results[0]["weights"])
+    folder = ZOO / row.name
+    folder.mkdir(exist_ok=True)
+    model = kh.create_model(row.variant, classifier_activation=None)
+    model.load_weights(runs[0] / rows.FILE)
+    weights_file.save(model, folder / rows.FILE, row.variant, len(row.classes))
+    for name in ("log.csv", "recipe.json"):
+        shutil.copy(runs[0] / name, folder / name)
+    for run, result in zip(runs[1:], results[1:], strict=True):
+        shutil.copy(run / "log.csv", folder / f"log_seed{result['seeds'][0]}.csv")
+    write_json(folder / "result.json", pooled(results))
+    hashes = json.loads(HASHES.read_text("utf-8"))
+    write_json(HASHES, {**hashes, row.name: weights_file.sha256(folder / rows.FILE)})
+    (folder / "card.md").write_text(card(row, pooled(results), recipes[0]), "utf-8")
+    return folder
+
+
+def pooled(results: list[dict]) -> dict:
+    """Returns one result of several runs: n, mean and sample standard deviation over the seeds."""
+    values = [value for result in results for value in result["values"]]
+    return {
+        **results[0],
+        "n": len(values),
+        "mean": statistics.fmean(values),
+        "std": statistics.stdev(values) if len(values) > 1 else None,
+        "seeds": [seed for result in results for seed in result["seeds"]],
+        "values": values,
+    }
+
+
+def _result(run: Path) -> dict:
+    path = run / "result.json"
+    if not path.is_file():
+        raise ValueError(f"{run} holds no finished run: there is no {path}.")
+    return json.loads(path.read_text("utf-8"))
+
+
+def main(argv=None) -> None:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(prog="python -m zoo.add", description=__doc__)
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders of one recipe")
+    folder = add(parser.parse_args(argv).runs)
+    print(f"{folder}: added. Now: python -m zoo.tables")
+
+
+if __name__ == "__main__":
+    main()

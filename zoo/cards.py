@@ -1,0 +1,70 @@
+"""The card of a weight: what it is, how good, how made, how to use it."""
+
+from keras_highway.specs import NetSpec
+from keras_highway.variants import VARIANTS
+from keras_highway.weights import WeightsRow
+
+_CARD = """# {name}
+
+{sentence}
+
+```python
+import keras_highway as kh
+
+model = kh.load("{name}")
+probabilities = model.predict(kh.preprocess_input(images, weights="{name}"))   # uint8 (n, {shape})
+```
+
+| | |
+|---|---|
+| variant | `{variant}` ({source}) |
+| data | {data}; {data_licence} |
+| metric | test accuracy of the last epoch: **{metric}** |
+| seeds | {seeds} |
+| trained on | {hardware}, {backend} backend, {epochs} epochs, commit `{commit}` |
+| input | pixels in [0, 255] of {size}, times {scale} |
+| licence of the weights | {licence} |
+| recipe | `python -m training.train {recipe} --data DIR` ({recipe_source}) |
+
+The shipped file is the run with seed {seed}; its epochs are in `log.csv`.
+"""
+
+
+def card(row: WeightsRow, result: dict, recipe: dict) -> str:
+    """Returns the text of a card.
+
+    Args:
+        row: The weights.
+        result: Their result.
+        recipe: The recipe that trained them, as JSON values.
+    """
+    spec: NetSpec = VARIANTS[row.variant]
+    height, width = row.transform.size
+    return _CARD.format(
+        name=row.name,
+        sentence=f"`{row.variant}`, gating `{spec.gating}`, trained on {row.data}.",
+        shape=f"{height}, {width}, {row.transform.channels}",
+        variant=row.variant,
+        source=spec.source,
+        data=row.data,
+        data_licence=row.data_licence,
+        metric=percent(result),
+        seeds=f"{result['n']} ({', '.join(map(str, result['seeds']))})",
+        hardware=result["hardware"],
+        backend=result["backend"],
+        epochs=result["epochs"],
+        commit=result["commit"],
+        size=f"{height}x{width}, {'greyscale' if row.transform.channels == 1 else 'RGB'}",
+        scale=f"1/{round(1 / row.transform.scale)}",
+        licence=row.licence,
+        recipe=row.recipe,
+        recipe_source=recipe["source"],
+        seed=result["seeds"][0],
+    )
+
+
+def percent(result: dict) -> str:
+    """Returns a result as people read it: `99.43 %` of one run, `99.43 ± 0.03 % (n = 3)` of several."""
+    if result["n"] == 1:
+        return f"{100 * result['mean']:.2f} % (n = 1)"
+    return f"{100 * result['mean']:.2f} ± {100 * result['std']:.2f} % (n = {result['n']})"

@@ -1,0 +1,101 @@
+"""`python -m zoo.tables [--check]`: writes the README's tables from `zoo/*/result.json`.
+
+A table stands between `<!-- table:NAME -->` and `<!-- end:NAME -->`. With
+`--check` nothing is written, and a table that differs from its results is an
+error.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from keras_highway.variants import VARIANTS
+from keras_highway.weights import WEIGHTS
+from zoo.cards import percent
+
+ROOT = Path(__file__).resolve().parent.parent
+_PUBLISHED = {"mnist10_w16.tvdn": "99.43 (99.4 ± 0.03)", "mnist10_w32.tvdn": "99.55 (99.54 ± 0.02)"}
+
+
+def results(zoo: Path = ROOT / "zoo") -> dict[str, dict]:
+    """Returns every result of the zoo by weights name."""
+    return {path.parent.name: json.loads(path.read_text("utf-8")) for path in sorted(zoo.glob("*/result.json"))}
+
+
+def weights_table(zoo: Path = ROOT / "zoo") -> str:
+    """The trained weights and what was measured of them."""
+    lines = ["| weights | test accuracy (last epoch) | published, % | epochs | recipe |", "|---|---|---|---|---|"]
+    for name, result in results(zoo).items():
+        lines.append(
+            f"| `{name}` | {percent(result)} | {_PUBLISHED.get(name, '-')} | {result['epochs']} "
+            f"| `{WEIGHTS[name].recipe}` |"
+        )
+    hardware = sorted({result["hardware"] for result in results(zoo).values()})
+    return "\n".join([*lines, "", f"Trained on {'; '.join(hardware)}. Logs: `zoo/*/log.csv`."])
+
+
+def speed_table(path: Path = ROOT / "tests" / "benchmarks" / "results.json") -> str:
+    """The ratios that the benchmarks measured."""
+    measured = json.loads(path.read_text("utf-8"))
+    lines = ["| ratio | measured | spread | n |", "|---|---|---|---|"]
+    for row in measured["ratios"]:
+        lines.append(f"| {row['name']} | {row['median']:.2f} | {row['low']:.2f} to {row['high']:.2f} | {row['n']} |")
+    return "\n".join([*lines, "", f"Measured side by side in one run on {measured['hardware']}."])
+
+
+def variants_table() -> str:
+    """The variants with an exact published parameter count."""
+    lines = ["| variant | gating | trainable parameters | source |", "|---|---|---|---|"]
+    for spec in VARIANTS.values():
+        if spec.published_parameters:
+            lines.append(f"| `{spec.name}` | {spec.gating} | {spec.published_parameters:,} | {spec.source} |")
+    return "\n".join(lines)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "weights": weights_table,
+    "variants": variants_table,
+    "speed": speed_table,
+}
+
+
+def render(text: str) -> str:
+    """Returns a text with every marked table made anew.
+
+    Raises:
+        ValueError: If a marked table is unknown, or its end is missing.
+    """
+
+    def table(match):
+        name = match[1]
+        if name not in TABLES:
+            raise ValueError(f"Unknown table {name!r}; known: {', '.join(TABLES)}.")
+        return f"<!-- table:{name} -->\n{TABLES[name]()}\n<!-- end:{name} -->"
+
+    new, count = re.subn(r"<!-- table:(\w+) -->\n.*?<!-- end:\1 -->", table, text, flags=re.S)
+    if count != text.count("<!-- table:"):
+        raise ValueError("A table has a start but no end: <!-- table:NAME --> ... <!-- end:NAME -->.")
+    return new
+
+
+def main(argv=None) -> int:
+    """Parses the command line; returns 1 where a table and its results differ."""
+    parser = argparse.ArgumentParser(prog="python -m zoo.tables", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    args = parser.parse_args(argv)
+    old = args.readme.read_text("utf-8")
+    new = render(old)
+    if args.check and new != old:
+        print(f"{args.readme}: a table differs from its results; run python -m zoo.tables", file=sys.stderr)
+        return 1
+    if new != old:
+        args.readme.write_text(new, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
