@@ -1,6 +1,7 @@
 """Specs: overriding, checking, writing."""
 
 import dataclasses
+import itertools
 import json
 import subprocess
 import sys
@@ -94,7 +95,7 @@ def test_stochastic_depth_grows_linearly(rate, blocks):
     rates = stochastic_depth_rates(dataclasses.replace(HIGHWAY50, stochastic_depth=rate), blocks)
     assert (len(rates), rates[0]) == (blocks, 0.0)
     assert rates[-1] == pytest.approx(rate)
-    assert all(b - a == pytest.approx(rate / (blocks - 1)) for a, b in zip(rates, rates[1:], strict=False))
+    assert all(b - a == pytest.approx(rate / (blocks - 1)) for a, b in itertools.pairwise(rates))
 
 
 def test_one_block_is_always_kept():

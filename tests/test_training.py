@@ -66,7 +66,7 @@ def test_schedule_of_the_published_steps():
 
 
 def test_training_learns_and_writes_its_folder(mnist, tmp_path):
-    result = loop.train(dataclasses.replace(TINY, variant="highway_fc10", epochs=8), mnist, tmp_path)
+    result = loop.train(dataclasses.replace(TINY, variant="highway_fc10", epochs=8, batch_size=10), mnist, tmp_path)
     assert result["mean"] > 0.9 and result["n"] == 1 and result["std"] is None
     assert result["hardware"] and result["versions"]["keras"] == keras.__version__
     rows = RunFolder(tmp_path, json.loads((tmp_path / "recipe.json").read_text())).rows()

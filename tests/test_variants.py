@@ -23,7 +23,7 @@ def image_batch(model, n=4):
     return array(n, *model.input_shape[1:])
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def facts_of(name) -> dict:
     """What the tests need of a full-size model; the model itself is let go."""
     with keras.StatelessScope(initialize_variables=False):  # shapes and names, no values

@@ -109,10 +109,12 @@ def _rows(names) -> list[list[str]]:
 
 
 def _limits(values, scale) -> tuple[float, float]:
+    """Ends of the colour scale; never closer than a thousandth, so that equal gates do not show their rounding."""
     if scale is not None:
         return scale
     low, high = (float(v) for v in np.percentile(values, (1, 99)))
-    return (low, high) if high - low > 1e-6 else (low - 0.5e-3, high + 0.5e-3)
+    middle = (low + high) / 2
+    return min(low, middle - 5e-4), max(high, middle + 5e-4)
 
 
 def _maps(figure_class, maps, image, gate, scale):
@@ -127,7 +129,7 @@ def _maps(figure_class, maps, image, gate, scale):
             axis.axis("off")
         for axis, name in zip(axes[line, int(image is not None) :], names, strict=False):
             drawn = axis.imshow(maps[name], vmin=low, vmax=high, cmap="viridis", interpolation="nearest")
-            axis.set_title(f"{_short(name)}\nmean {maps[name].mean():.3f}", fontsize=7)
+            axis.set_title(f"{name}\nmean {maps[name].mean():.3g}", fontsize=7)
     if image is not None:
         _show_image(axes[0, 0], image)
     figure.colorbar(drawn, ax=axes, label=f"{gate}, mean over channels", fraction=0.03, extend=_extend(scale))
@@ -175,9 +177,3 @@ def _show_image(axis, image) -> None:
     axis.imshow((image - low) / (high - low or 1.0), cmap="gray", interpolation="nearest")
     axis.set_title("image", fontsize=7)
     axis.axis("off")
-
-
-def _short(name: str) -> str:
-    """`stage2_block3` as `2.3`, which fits above a small panel."""
-    match = re.fullmatch(r"stage(\d+)_block(\d+)(:\d+)?", name)
-    return f"{match[1]}.{match[2]}{match[3] or ''}" if match else name

@@ -1,6 +1,5 @@
 """`list`: the variants and the trained weights."""
 
-import difflib
 import fnmatch
 import json
 
@@ -8,6 +7,7 @@ from keras_highway import weights as zoo
 from keras_highway.cli.errors import OK, UsageError
 from keras_highway.cli.parameters import count_parameters
 from keras_highway.cli.tables import measured, size, table
+from keras_highway.near import did_you_mean
 from keras_highway.variants import VARIANTS
 
 
@@ -16,8 +16,7 @@ def run(arguments) -> int:
     variants = [_variant(VARIANTS[name]) for name in fnmatch.filter(VARIANTS, arguments.pattern)]
     weights = [_weights(zoo.WEIGHTS[name]) for name in zoo.list_weights(arguments.pattern)]
     if not variants and not weights:
-        near = difflib.get_close_matches(arguments.pattern, [*VARIANTS, *zoo.WEIGHTS], n=3)
-        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        hint = did_you_mean(arguments.pattern, [*VARIANTS, *zoo.WEIGHTS])
         raise UsageError(f"No variant and no weights have such a name.{hint} Received: {arguments.pattern!r}")
     if arguments.json:
         print(json.dumps({"variants": variants, "weights": weights}, indent=2))

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Information (I...) that TensorFlow 2.21 writes at import whatever the level; warnings and errors are not among it.
+# Information (I...) that TensorFlow 2.21 writes at import even at level 3; warnings and errors are not among it.
 _NOTICE = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog\(\) is called"
     rb"|I\d{4} [\d:.]+ +\d+ [\w./]+:\d+\] "
@@ -20,14 +20,14 @@ _NOTICE = re.compile(
 def quiet_start() -> Iterator[None]:
     """Runs the imports inside without TensorFlow's notices on stderr; all else that they write follows at the end.
 
-    Does nothing where the user has set `TF_CPP_MIN_LOG_LEVEL`: with 0, every
-    notice is there to see. The notices come from C++, so that it is the file
-    descriptor that is held back, not `sys.stderr`.
+    Sets `TF_CPP_MIN_LOG_LEVEL` to 3, TensorFlow's quietest, and does nothing
+    where the user has set it to another level: with 0, every notice is there
+    to see. The notices come from C++, so that it is the file descriptor that
+    is held back, not `sys.stderr`.
     """
-    if _LEVEL in os.environ:
+    if os.environ.setdefault(_LEVEL, "3") != "3":
         yield
         return
-    os.environ[_LEVEL] = "3"
     sys.stderr.flush()
     with tempfile.TemporaryFile() as held:
         stderr = os.dup(2)

@@ -1,6 +1,5 @@
 """What WEIGHTS means on the command line: a name of the zoo, a weight file, or the folder of one."""
 
-import difflib
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from keras_highway import weights_file
 from keras_highway.applications import get_spec, load
 from keras_highway.cli.errors import UsageError, usage_errors
 from keras_highway.data import CLASSES
+from keras_highway.near import did_you_mean
 from keras_highway.predictions import Prediction, decode_predictions
 from keras_highway.transforms import TRANSFORMS, Transform
 
@@ -72,7 +72,7 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         stamp = weights_file.read_stamp(path)
         if "variant" not in stamp:
             raise UsageError(f"{path} does not say which variant it is of: keras_highway.weights_file.save says so.")
-        data = data_set or _published_for(get_spec(stamp["variant"]))
+        data = data_set or published_for(get_spec(stamp["variant"]))
         return Source(weights, data, _transform(data), _class_names(data, stamp["classes"]), _result_beside(path))
 
 
@@ -82,13 +82,19 @@ def _is_path(weights) -> bool:
 
 def _transform(data_set) -> Transform:
     if data_set not in TRANSFORMS:
-        near = difflib.get_close_matches(data_set, TRANSFORMS, n=2)
-        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise UsageError(f"Unknown data set.{hint} Known: {', '.join(TRANSFORMS)}. Received: --data-set {data_set}")
+        raise UsageError(
+            f"Unknown data set.{did_you_mean(data_set, TRANSFORMS)} Known: {', '.join(TRANSFORMS)}. "
+            f"Received: --data-set {data_set}"
+        )
     return TRANSFORMS[data_set]
 
 
-def _published_for(spec) -> str:
+def published_for(spec) -> str:
+    """Returns the data set of a spec's input shape and number of classes.
+
+    Raises:
+        UsageError: If there is none.
+    """
     for data, transform in TRANSFORMS.items():
         if (*transform.size, transform.channels, _NUMBER_OF_CLASSES[data]) == (*spec.input_shape, spec.classes):
             return data

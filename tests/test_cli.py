@@ -1,0 +1,527 @@
+"""The command line: what each command says, its exit codes, and what it says of wrong requests."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_highway import weights as zoo
+from keras_highway import weights_file
+from keras_highway.applications import create_model
+from keras_highway.cli import main
+from keras_highway.cli.parameters import count_parameters
+from keras_highway.cli.parser import DEFAULT_WEIGHTS
+from keras_highway.cli.quiet import quiet_start
+from keras_highway.cli.reading import read_images
+from keras_highway.cli.sources import find_source, published_for
+from keras_highway.models.builder import build
+from keras_highway.specs import override
+from keras_highway.variants import VARIANTS
+from tests.contracts import distinct_miniatures
+
+ROOT = Path(__file__).parents[1]
+SAMPLES = ROOT / "samples"
+NAME = "mnist10_w16.known"
+# The network of the fixture says this of every image.
+SCORES = np.array([0.02, 0.3, 0.02, 0.02, 0.02, 0.02, 0.02, 0.5, 0.04, 0.04])
+
+
+@pytest.fixture(scope="session")
+def known_zoo(tmp_path_factory):
+    """A folder of weights with one network, whose answer does not depend on the image."""
+    model = create_model("mnist10_w16")
+    head = model.get_layer("head")
+    head.set_weights([np.zeros(head.kernel.shape), np.log(SCORES)])
+    folder = tmp_path_factory.mktemp("zoo")
+    (folder / NAME).mkdir()
+    weights_file.save(model, folder / NAME / zoo.FILE, "mnist10_w16", 10)
+    result = {"metric": "test_accuracy", "mean": 0.4, "std": 0.01, "n": 3}
+    (folder / NAME / "result.json").write_text(json.dumps(result))
+    return folder
+
+
+@pytest.fixture
+def known_file(known_zoo) -> str:
+    return str(known_zoo / NAME / zoo.FILE)
+
+
+@pytest.fixture
+def known_name(known_zoo, monkeypatch) -> str:
+    row = zoo.WeightsRow(
+        name=NAME,
+        variant="mnist10_w16",
+        data="mnist",
+        recipe="mnist10_w16",
+        classes=tuple("0123456789"),
+        transform=zoo.transforms.MNIST,
+        sha256=weights_file.sha256(known_zoo / NAME / zoo.FILE),
+    )
+    monkeypatch.setattr(zoo, "WEIGHTS", {NAME: row})
+    monkeypatch.setenv("KERAS_HIGHWAY_ZOO", str(known_zoo))
+    return NAME
+
+
+@pytest.fixture
+def shipped() -> str:
+    """The weights that `classify` uses unless told otherwise."""
+    if not zoo.WEIGHTS[DEFAULT_WEIGHTS].sha256:
+        pytest.skip(f"{DEFAULT_WEIGHTS} is not trained yet")
+    return DEFAULT_WEIGHTS
+
+
+@pytest.fixture
+def images(tmp_path) -> list[str]:
+    """A picture, a missing file, another picture, a truncated file and a text."""
+    noise = np.random.default_rng(0).integers(0, 100, (28, 28), np.uint8)
+    paths = [tmp_path / name for name in ("one.png", "absent.png", "two.png", "cut.png", "text.jpg")]
+    Image.fromarray(noise).save(paths[0])
+    Image.fromarray(noise[::-1].copy()).save(paths[2])
+    paths[3].write_bytes(paths[0].read_bytes()[:300])
+    paths[4].write_text("not an image")
+    return [str(path) for path in paths]
+
+
+@pytest.fixture
+def digits(tmp_path) -> Path:
+    """A folder with a data set of 30 test images: 15 sevens, 9 ones, 6 zeros."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (30, 28, 28), np.uint8)
+    y = rng.permutation([7] * 15 + [1] * 9 + [0] * 6)
+    np.savez(tmp_path / "mnist.npz", x_train=x[:2], y_train=y[:2], x_test=x, y_test=y)
+    return tmp_path
+
+
+def refused(capsys, *argv) -> str:
+    """Runs a command that must end with code 2 and one line on stderr, nothing on stdout; returns the line."""
+    assert main(list(argv)) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith("keras_highway: error: ")
+    return err
+
+
+# --- list --------------------------------------------------------------------------
+
+
+def test_list_shows_every_variant_and_all_weights(capsys):
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.split()[0] for line in lines if line]
+    assert set(names) == {*VARIANTS, *zoo.WEIGHTS, "variant", "weights", *(n for n in names if set(n) == {"-"})}
+    row = next(line for line in lines if line.startswith("highway50 "))
+    assert row.split()[1:5] == ["26,443,560", "coupled", "224x224x3", "1000"]
+
+
+def test_list_json_with_a_pattern(capsys, known_name):
+    assert main(["list", "mnist10_w16*", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [v["name"] for v in listed["variants"]] == ["mnist10_w16"]
+    (weights,) = listed["weights"]
+    assert weights["name"] == NAME and weights["parameters"] == 38_986 and weights["licence"] == "Apache-2.0"
+    assert weights["result"] == {"metric": "test_accuracy", "mean": 0.4, "std": 0.01, "n": 3}
+
+
+def test_list_shows_results_with_spread_and_runs(capsys, known_name):
+    assert main(["list", "*.known"]) == 0
+    assert "40.00 +- 1.00 % (n=3)" in capsys.readouterr().out
+
+
+def test_list_without_a_match_names_near_ones(capsys):
+    assert "Did you mean 'highway50'" in refused(capsys, "list", "higway50")
+
+
+@pytest.mark.parametrize("name", [n for n, spec in VARIANTS.items() if spec.published_parameters])
+def test_counts_are_the_published_ones(name):
+    assert count_parameters(VARIANTS[name]) == VARIANTS[name].published_parameters
+
+
+@pytest.mark.parametrize("name", distinct_miniatures())
+def test_counts_are_those_of_the_built_network(name):
+    spec = distinct_miniatures()[name]
+    assert count_parameters(spec) == trainable(build(spec))
+
+
+@pytest.mark.parametrize("variant", ["highway50", "highway110", "mnist10_w16", "highway_fc10"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gating": "full"},
+        {"gating": "c_only"},
+        {"gate": "channel"},
+        {"gate": "low_rank", "gate_rank": 3},
+        {"gate": "tied"},
+        {"gate": "pointwise"},
+        {"gate": "pointwise", "gating": "full", "batch_norm": False},
+    ],
+    ids=lambda changes: "-".join(map(str, changes.values())),
+)
+def test_counts_with_other_gates(variant, changes):
+    spec = distinct_miniatures()[variant if variant != "highway_fc10" else "highway_fc10"]
+    residual_style = hasattr(spec, "blocks")
+    if not residual_style and changes.get("gate") in ("tied", "pointwise"):
+        pytest.skip("a gate of residual-style blocks only")
+    if residual_style:
+        changes = {**changes, "blocks": (3, *spec.blocks[1:])}  # several blocks that share a tied gate
+    spec = override(spec, **changes)
+    assert count_parameters(spec) == trainable(build(spec))
+
+
+def trainable(model) -> int:
+    return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
+
+
+# --- classify ------------------------------------------------------------------------
+
+
+def test_classify_names_the_good_and_reports_the_bad(capsys, known_name, images):
+    assert main(["classify", *images, "--weights", known_name]) == 1
+    out, err = capsys.readouterr()
+    answer = "7 50.00 %  1 30.00 %  8 4.00 %"
+    assert out.splitlines() == [f"{images[0]}: {answer}", f"{images[2]}: {answer}"]
+    assert [line.split(": ", 1)[0] for line in err.splitlines()] == [images[1], images[3], images[4]]
+    assert "no such image file" in err and "broken image file" in err and "not an image file" in err
+
+
+def test_classify_json(capsys, known_file, images):
+    assert main(["classify", *images, "--weights", known_file, "--json", "--top", "2"]) == 1
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    assert report["weights"] == known_file
+    assert [image["file"] for image in report["images"]] == images
+    assert ["error" in image for image in report["images"]] == [False, True, False, True, True]
+    assert report["images"][1]["error"] in err
+    first, second = report["images"][2]["predictions"]
+    assert (first["id"], first["name"], second["name"]) == ("7", "7", "1")
+    assert [first["score"], second["score"]] == pytest.approx([0.5, 0.3], abs=1e-6)
+
+
+def test_classify_all_good_is_code_0_and_quiet(capsys, known_name, images):
+    assert main(["classify", images[0], "--weights", known_name, "--top", "99"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("%") == 10 and err == ""
+
+
+def test_classify_all_bad_is_code_1(capsys, known_name, images):
+    assert main(["classify", images[1], images[4], "--weights", known_name]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 2
+
+
+def test_classify_with_unknown_weights(capsys, images):
+    assert "Did you mean 'mnist10_w16.tvdn'" in refused(capsys, "classify", images[0], "--weights", "mnist10w16.tvdn")
+
+
+def test_classify_with_a_file_that_is_no_weights(capsys, images, tmp_path):
+    path = tmp_path / "broken.weights.h5"
+    path.write_bytes(b"nothing")
+    assert "broken.weights.h5 is no weight file" in refused(capsys, "classify", images[0], "--weights", str(path))
+    assert "No weight file" in refused(capsys, "classify", images[0], "--weights", str(tmp_path / "no.weights.h5"))
+
+
+def test_a_file_that_does_not_say_its_variant(capsys, images, tmp_path):
+    path = tmp_path / "anonymous.weights.h5"
+    create_model("highway_fc10").save_weights(path)
+    assert "does not say which variant" in refused(capsys, "classify", images[0], "--weights", str(path))
+
+
+def test_a_light_background_is_noted_and_inverted_on_request_only(capsys, known_file, tmp_path):
+    ink = np.full((28, 28), 250, np.uint8)
+    ink[10:18, 10:18] = 5
+    path = str(tmp_path / "ink.png")
+    Image.fromarray(ink).save(path)
+    source = find_source(known_file)
+    pixels, _ = read_images([path], source, invert=False)
+    assert (pixels[0][..., 0] == ink).all() and "with --invert" in capsys.readouterr().err
+    pixels, _ = read_images([path], source, invert=True)
+    assert (pixels[0][..., 0] == 255 - ink).all() and capsys.readouterr().err == ""
+    assert main(["classify", path, "--weights", known_file]) == 0
+    assert "Try with --invert" in capsys.readouterr().err
+
+
+# --- What weights are fed -------------------------------------------------------------
+
+
+def test_a_folder_a_file_and_a_name_mean_the_same(known_zoo, known_name, known_file):
+    name, file, folder = (find_source(w) for w in (known_name, known_file, str(known_zoo / NAME)))
+    for other in (file, folder):
+        assert (other.data, other.transform, other.classes, other.result) == name[1:]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_has_a_data_set(name):
+    expected = {"mnist": ("mnist", "fc"), "imagenet": ("50", "101", "152"), "cifar100": ("cifar100",)}
+    data = next((data for data, marks in expected.items() if any(mark in name for mark in marks)), "cifar10")
+    assert published_for(VARIANTS[name]) == data
+
+
+def test_a_file_with_other_classes_has_numbers_for_names(tmp_path):
+    path = tmp_path / "two.weights.h5"
+    weights_file.save(create_model("highway_fc10", classes=2), path, "highway_fc10", 2)
+    assert find_source(str(path)).classes == (("0", "0"), ("1", "1"))
+
+
+def test_another_data_set_on_request(capsys, known_file, images):
+    assert find_source(known_file, "cifar10").classes[3] == ("3", "cat")
+    error = refused(capsys, "classify", images[0], "--weights", known_file, "--data-set", "minst")
+    assert "Did you mean 'mnist'" in error
+
+
+# --- evaluate --------------------------------------------------------------------------
+
+
+def test_evaluate_measures_and_compares(capsys, known_name, digits):
+    assert main(["evaluate", known_name, "--data", str(digits), "--batch-size", "8"]) == 0
+    out, err = capsys.readouterr()
+    loss = -np.log(SCORES[[7] * 15 + [1] * 9 + [0] * 6]).mean()
+    assert f"accuracy 50.00 %, loss {loss:.4f}" in out and "30 test images of mnist" in out
+    assert "recorded: 40.00 +- 1.00 % (n=3); here +10.00 points" in out
+    assert err == ""  # no progress bar where there is no terminal
+
+
+@pytest.mark.parametrize("batch_size", ["7", "1000"])
+def test_evaluate_json(capsys, known_file, digits, batch_size):
+    assert main(["evaluate", known_file, "--data", str(digits), "--json", "--batch-size", batch_size]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["images"] == 30 and report["accuracy"] == 0.5
+    assert report["loss"] == pytest.approx(-np.log(SCORES[[7] * 15 + [1] * 9 + [0] * 6]).mean(), abs=1e-6)
+    assert report["recorded"]["mean"] == 0.4
+
+
+def test_evaluate_has_a_progress_bar_on_a_terminal(capsys, known_file, digits, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["evaluate", known_file, "--data", str(digits)]) == 0
+    assert "30/30" in capsys.readouterr().err
+
+
+def test_evaluate_without_data(capsys, known_file, tmp_path):
+    assert "mnist.npz" in refused(capsys, "evaluate", known_file, "--data", str(tmp_path / "nowhere"))
+
+
+def test_evaluate_on_another_number_of_classes(capsys, tmp_path, digits):
+    path = tmp_path / "two.weights.h5"
+    weights_file.save(create_model("highway_fc10", classes=2), path, "highway_fc10", 2)
+    assert "2 classes, mnist has 10" in refused(capsys, "evaluate", str(path), "--data", str(digits))
+
+
+def test_evaluate_on_images_of_another_size(capsys, known_file, tmp_path):
+    x, y = np.zeros((3, 32, 32, 3), np.uint8), np.zeros(3, int)
+    np.savez(tmp_path / "cifar10.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    error = refused(capsys, "evaluate", known_file, "--data-set", "cifar10", "--data", str(tmp_path))
+    assert "(28, 28, 1)" in error and "32x32x3" in error
+
+
+# --- gates -------------------------------------------------------------------------------
+
+
+def test_gates_draws_a_picture_and_says_where(capsys, known_file, images, tmp_path):
+    out = tmp_path / "gates.png"
+    assert main(["gates", images[0], "--out", str(out), "--weights", known_file]) == 0
+    assert f"8 blocks to {out}" in capsys.readouterr().out
+    with Image.open(out) as picture:
+        assert min(picture.size) > 300
+        assert len(set(picture.convert("RGB").resize((64, 64)).getdata())) > 50
+    assert not list(tmp_path.glob(".partial-*"))
+
+
+def test_gates_refuses_a_place_it_cannot_write_to(capsys, known_file, images, tmp_path):
+    for out, message in (
+        (tmp_path / "nowhere" / "gates.png", f"no folder {tmp_path / 'nowhere'}"),
+        (tmp_path / "gates.txt", ".png"),
+        (tmp_path, ".png"),
+    ):
+        assert message in refused(capsys, "gates", images[0], "--out", str(out), "--weights", known_file)
+    folder = tmp_path / "folder.png"
+    folder.mkdir()
+    assert "a folder" in refused(capsys, "gates", images[0], "--out", str(folder), "--weights", known_file)
+
+
+def test_gates_of_a_broken_image_writes_nothing(capsys, known_file, images, tmp_path):
+    out = tmp_path / "gates.png"
+    assert main(["gates", images[3], "--out", str(out), "--weights", known_file]) == 1
+    assert "broken image file" in capsys.readouterr().err and not out.exists()
+
+
+def test_gates_that_cannot_be_drawn_leave_the_old_picture(capsys, images, tmp_path):
+    weights, out = tmp_path / "plain.weights.h5", tmp_path / "gates.png"
+    weights_file.save(create_model("plain_fc10"), weights, "plain_fc10", 10)
+    out.write_bytes(b"old")
+    assert "no gate t" in refused(capsys, "gates", images[0], "--out", str(out), "--weights", str(weights))
+    assert out.read_bytes() == b"old" and not list(tmp_path.glob(".partial-*"))
+
+
+# --- summary -----------------------------------------------------------------------------
+
+
+def test_summary_adds_up(capsys):
+    assert main(["summary", "mnist10_w16", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    *stages, total = report["stages"]
+    assert [row["stage"] for row in stages] == ["stem", "stage1", "stage2", "stage3", "head"]
+    assert total["parameters"] == sum(row["parameters"] for row in stages) == 38_986
+    assert stages[0]["multiply_adds"] == 24 * 24 * 5 * 5 * 16  # a valid 5x5 convolution of 28x28x1
+    assert report["input_shape"] == [28, 28, 1]
+
+
+def test_summary_of_another_shape_with_overrides(capsys):
+    settings = ["--set", "gating=full", "--set", "blocks=[1,1,1]", "--set", "gate_bias=-3"]
+    assert main(["summary", "highway110", "--input-shape", "48", "40", "3", *settings]) == 0
+    out = capsys.readouterr().out
+    spec = override(VARIANTS["highway110"], gating="full", blocks=(1, 1, 1), gate_bias=-3.0)
+    assert "48x40x3" in out and f"{count_parameters(spec):,}" in out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["highway51"], "Did you mean 'highway50'"),
+        (["highway110", "--set", "gaiting=full"], "Did you mean 'gating'"),
+        (["highway110", "--set", "gating=ful"], "Did you mean 'full'"),
+        (["highway110", "--set", "gating"], "FIELD=VALUE"),
+        (["highway110", "--input-shape", "8", "8", "3"], "at least 32x32"),
+    ],
+)
+def test_summary_of_the_impossible(capsys, argv, message):
+    assert message in refused(capsys, "summary", *argv)
+
+
+# --- The program itself ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["clasify"], ["classify"], ["classify", "x.png", "--top", "0"], ["gates", "x.png"], ["evaluate"]]
+)
+def test_malformed_arguments_are_code_2(capsys, argv):
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2 and "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["classify", "--help"], ["evaluate", "--help"], ["gates", "--help"]])
+def test_help_is_code_0(capsys, argv):
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 0 and "usage:" in capsys.readouterr().out
+
+
+def test_ctrl_c_ends_without_a_traceback(capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("keras_highway.cli.listing.table", interrupted)
+    assert main(["list"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_that_goes_away_ends_without_a_traceback(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert main(["list"]) == 141
+        pipe.write("what Python flushes on its way out")
+        pipe.flush()
+
+
+def test_a_bug_shows_its_traceback(monkeypatch):
+    """Only what concerns the user's request becomes a one-line message."""
+
+    def bug(*_):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr("keras_highway.cli.listing.table", bug)
+    with pytest.raises(ValueError, match="a bug"):
+        main(["list"])
+
+
+NOTICES = [
+    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n",
+    "I0000 00:00:1795229140.230463    6246 port.cc:153] oneDNN custom operations are on.\n",
+    "To enable the following instructions: AVX2 AVX512F, in other operations, rebuild TensorFlow.\n",
+]
+NEWS = [
+    "E0000 00:00:1795229151.659441    6311 cuda_platform.cc:52] failed call to cuInit: INTERNAL\n",
+    "W0000 00:00:1795229151.659441    6311 gpu_device.cc:2344] Cannot dlopen some GPU libraries.\n",
+    "something of the user's own\n",
+]
+
+
+@pytest.mark.parametrize("level", [None, "3"])
+def test_notices_are_dropped_and_news_is_kept(capfd, monkeypatch, level):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level or "")
+    if level is None:
+        monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
+    with quiet_start():
+        for line in [*NOTICES, *NEWS]:
+            os.write(2, line.encode())
+        assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3"
+    assert capfd.readouterr().err == "".join(NEWS)
+
+
+def test_a_failing_start_says_why(capfd, monkeypatch):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    with pytest.raises(ImportError), quiet_start():
+        os.write(2, NEWS[0].encode())
+        raise ImportError
+    assert capfd.readouterr().err == NEWS[0]
+
+
+def test_notices_are_shown_on_request(capfd, monkeypatch):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    with quiet_start():
+        os.write(2, NOTICES[1].encode())
+        assert capfd.readouterr().err == NOTICES[1]
+
+
+def test_python_dash_m(tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "keras_highway", "list", "mnist10_w16*", "--json"],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [v["name"] for v in json.loads(done.stdout)["variants"]] == ["mnist10_w16"]
+    assert "Traceback" not in done.stderr
+
+
+# --- With the weights that are shipped --------------------------------------------------------
+
+
+def test_the_samples_are_recognized(capsys, shipped):
+    files = sorted(SAMPLES.iterdir())
+    assert len(files) == 11
+    assert main(["classify", *map(str, files), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["weights"] == shipped
+    for image in report["images"]:
+        best = image["predictions"][0]
+        assert best["name"] == Path(image["file"]).stem.split("_")[1] and best["score"] > 0.9
+
+
+def test_ink_on_paper_is_recognized_with_invert(capsys, shipped, tmp_path):
+    path = str(tmp_path / "ink.png")
+    with Image.open(SAMPLES / "digit_4.png") as digit:
+        Image.fromarray(255 - np.asarray(digit)).save(path)
+    assert main(["classify", path, "--invert", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["images"][0]["predictions"][0]["name"] == "4"
+
+
+def test_evaluate_reproduces_the_recorded_accuracy(capsys, shipped, data_dir):
+    assert main(["evaluate", shipped, "--data", str(data_dir), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["images"] == 10_000
+    assert report["accuracy"] == pytest.approx(report["recorded"]["mean"], abs=2e-4)
+
+
+def test_the_picture_of_a_sample(capsys, shipped, tmp_path):
+    out = tmp_path / "gates.png"
+    assert main(["gates", str(SAMPLES / "digit_7.png"), "--out", str(out)]) == 0
+    assert out.stat().st_size > 10_000
