@@ -142,7 +142,8 @@ class _Source:
         """Sets the weights; through a model of the file's own form where the two differ."""
         row = VARIANTS[self.variant]
         head = model.get_layer("head") if include_top else None
-        if include_top and spec == row and self.classes in (None, head.units):
+        same_input = tuple(model.input_shape[1:]) == row.input_shape
+        if include_top and same_input and spec == row and self.classes in (None, head.units):
             weights_file.load(model, self.path, self.variant)
             return
         donor = build(row, classes=self.classes)

@@ -138,11 +138,14 @@ class DenseStackSpec(NetSpec):
         depth: Layers without the classifier.
         units: Width of all of them.
         activation: Of all of them.
+        scanned: Whether the highway layers are one `HighwayDenseStack`, for
+            nets too deep for a graph of layers; their weights are stacked.
     """
 
     depth: int
     units: int = 50
     activation: str = "relu"
+    scanned: bool = False
     input_shape: tuple[int, ...] = (28, 28, 1)
     min_size: int = 1
 
@@ -213,7 +216,7 @@ def check(spec: NetSpec) -> None:
 
 def stochastic_depth_rates(spec: NetSpec, blocks: int) -> list[float]:
     """The rate of each of a net's blocks: it grows linearly from 0 to `spec.stochastic_depth` at the last."""
-    return [spec.stochastic_depth * i / max(blocks - 1, 1) for i in range(blocks)]
+    return [spec.stochastic_depth * (i / max(blocks - 1, 1)) for i in range(blocks)]
 
 
 def _check_stages(spec: ConvStackSpec) -> None:

@@ -65,7 +65,7 @@ def features(model: keras.Model, stages: tuple[str, ...] | None = None) -> Featu
     chosen = tuple(ends) if stages is None else tuple(stages)
     for stage in chosen:
         _check_stage(stage, ends, model)
-    pyramid = keras.Model(model.inputs, {stage: ends[stage].output for stage in chosen}, name=f"{model.name}_features")
+    pyramid = keras.Model(model.input, {stage: ends[stage].output for stage in chosen}, name=f"{model.name}_features")
     return Features(pyramid, _info(pyramid, {stage: ends[stage].name for stage in chosen}))
 
 
@@ -99,7 +99,7 @@ def reset_classifier(model: keras.Model, classes: int, activation="softmax", poo
     head = keras.layers.Dense(
         classes, activation=activation, kernel_initializer=initializer, name="head", dtype="float32"
     )
-    return keras.Model(model.inputs, head(x), name=model.name)
+    return keras.Model(model.input, head(x), name=model.name)
 
 
 def freeze(model: keras.Model, until: str | None = None) -> None:

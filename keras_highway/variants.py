@@ -227,6 +227,7 @@ _FC = tuple(
         units=units,
         gating=gating,
         gate_bias=-2.0,
+        scanned=depth > 100,
         source="TVDN, 3.1" if depth <= 100 else "TVDN, 3.1: SGD did not stall beyond 1000 layers",
     )
     for kind, units, gating in (("highway", 50, "coupled"), ("plain", 71, "plain"))

@@ -5,8 +5,12 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before the first import of TensorFlow
 
+import hypothesis
 import keras
 import pytest
+
+hypothesis.settings.register_profile("no_deadline", deadline=None)  # the first example may trace and compile
+hypothesis.settings.load_profile("no_deadline")
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_highway.layers import HighwayDenseStack
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, override
 from keras_highway.variants import VARIANTS
@@ -203,6 +204,9 @@ def layers_deep(model) -> int:
     """Depth as the papers count it: convolutions and dense layers on the way through the transforms."""
     depth = 0
     for layer in model.layers:
+        if isinstance(layer, HighwayDenseStack):
+            depth += layer.depth
+            continue
         path = getattr(layer, "transform", layer)
         depth += sum(isinstance(sub, (keras.layers.Conv2D, keras.layers.Dense)) for sub in path._flatten_layers())
     return depth

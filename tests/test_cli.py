@@ -1,8 +1,6 @@
 """The command line: what each command says, its exit codes, and what it says of wrong requests."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,16 +14,12 @@ from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.cli.parameters import count_parameters
 from keras_highway.cli.parser import DEFAULT_WEIGHTS
-from keras_highway.cli.quiet import quiet_start
 from keras_highway.cli.reading import read_images
 from keras_highway.cli.sources import find_source, published_for
-from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
-from tests.contracts import distinct_miniatures
 
-ROOT = Path(__file__).parents[1]
-SAMPLES = ROOT / "samples"
+SAMPLES = Path(__file__).parents[1] / "samples"
 NAME = "mnist10_w16.known"
 # The network of the fixture says this of every image.
 SCORES = np.array([0.02, 0.3, 0.02, 0.02, 0.02, 0.02, 0.02, 0.5, 0.04, 0.04])
@@ -40,7 +34,7 @@ def known_zoo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("zoo")
     (folder / NAME).mkdir()
     weights_file.save(model, folder / NAME / zoo.FILE, "mnist10_w16", 10)
-    result = {"metric": "test_accuracy", "mean": 0.4, "std": 0.01, "n": 3}
+    result = {"metric": "test_accuracy", "data": "mnist", "mean": 0.4, "std": 0.01, "n": 3}
     (folder / NAME / "result.json").write_text(json.dumps(result))
     return folder
 
@@ -132,46 +126,6 @@ def test_list_shows_results_with_spread_and_runs(capsys, known_name):
 
 def test_list_without_a_match_names_near_ones(capsys):
     assert "Did you mean 'highway50'" in refused(capsys, "list", "higway50")
-
-
-@pytest.mark.parametrize("name", [n for n, spec in VARIANTS.items() if spec.published_parameters])
-def test_counts_are_the_published_ones(name):
-    assert count_parameters(VARIANTS[name]) == VARIANTS[name].published_parameters
-
-
-@pytest.mark.parametrize("name", distinct_miniatures())
-def test_counts_are_those_of_the_built_network(name):
-    spec = distinct_miniatures()[name]
-    assert count_parameters(spec) == trainable(build(spec))
-
-
-@pytest.mark.parametrize("variant", ["highway50", "highway110", "mnist10_w16", "highway_fc10"])
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"gating": "full"},
-        {"gating": "c_only"},
-        {"gate": "channel"},
-        {"gate": "low_rank", "gate_rank": 3},
-        {"gate": "tied"},
-        {"gate": "pointwise"},
-        {"gate": "pointwise", "gating": "full", "batch_norm": False},
-    ],
-    ids=lambda changes: "-".join(map(str, changes.values())),
-)
-def test_counts_with_other_gates(variant, changes):
-    spec = distinct_miniatures()[variant if variant != "highway_fc10" else "highway_fc10"]
-    residual_style = hasattr(spec, "blocks")
-    if not residual_style and changes.get("gate") in ("tied", "pointwise"):
-        pytest.skip("a gate of residual-style blocks only")
-    if residual_style:
-        changes = {**changes, "blocks": (3, *spec.blocks[1:])}  # several blocks that share a tied gate
-    spec = override(spec, **changes)
-    assert count_parameters(spec) == trainable(build(spec))
-
-
-def trainable(model) -> int:
-    return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
 
 
 # --- classify ------------------------------------------------------------------------
@@ -311,7 +265,7 @@ def test_evaluate_on_images_of_another_size(capsys, known_file, tmp_path):
     x, y = np.zeros((3, 32, 32, 3), np.uint8), np.zeros(3, int)
     np.savez(tmp_path / "cifar10.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     error = refused(capsys, "evaluate", known_file, "--data-set", "cifar10", "--data", str(tmp_path))
-    assert "(28, 28, 1)" in error and "32x32x3" in error
+    assert "takes images of 28x28x1 and those of cifar10 are 32x32x3" in error
 
 
 # --- gates -------------------------------------------------------------------------------
@@ -323,7 +277,7 @@ def test_gates_draws_a_picture_and_says_where(capsys, known_file, images, tmp_pa
     assert f"8 blocks to {out}" in capsys.readouterr().out
     with Image.open(out) as picture:
         assert min(picture.size) > 300
-        assert len(set(picture.convert("RGB").resize((64, 64)).getdata())) > 50
+        assert len(picture.convert("RGB").getcolors(1 << 24)) > 50
     assert not list(tmp_path.glob(".partial-*"))
 
 
@@ -386,110 +340,6 @@ def test_summary_of_another_shape_with_overrides(capsys):
 )
 def test_summary_of_the_impossible(capsys, argv, message):
     assert message in refused(capsys, "summary", *argv)
-
-
-# --- The program itself ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "argv", [[], ["clasify"], ["classify"], ["classify", "x.png", "--top", "0"], ["gates", "x.png"], ["evaluate"]]
-)
-def test_malformed_arguments_are_code_2(capsys, argv):
-    with pytest.raises(SystemExit) as ended:
-        main(argv)
-    assert ended.value.code == 2 and "usage:" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("argv", [["--help"], ["classify", "--help"], ["evaluate", "--help"], ["gates", "--help"]])
-def test_help_is_code_0(capsys, argv):
-    with pytest.raises(SystemExit) as ended:
-        main(argv)
-    assert ended.value.code == 0 and "usage:" in capsys.readouterr().out
-
-
-def test_ctrl_c_ends_without_a_traceback(capsys, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("keras_highway.cli.listing.table", interrupted)
-    assert main(["list"]) == 130
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_reader_that_goes_away_ends_without_a_traceback(monkeypatch):
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "w") as pipe:
-        monkeypatch.setattr(sys, "stdout", pipe)
-        assert main(["list"]) == 141
-        pipe.write("what Python flushes on its way out")
-        pipe.flush()
-
-
-def test_a_bug_shows_its_traceback(monkeypatch):
-    """Only what concerns the user's request becomes a one-line message."""
-
-    def bug(*_):
-        raise ValueError("a bug")
-
-    monkeypatch.setattr("keras_highway.cli.listing.table", bug)
-    with pytest.raises(ValueError, match="a bug"):
-        main(["list"])
-
-
-NOTICES = [
-    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n",
-    "I0000 00:00:1795229140.230463    6246 port.cc:153] oneDNN custom operations are on.\n",
-    "To enable the following instructions: AVX2 AVX512F, in other operations, rebuild TensorFlow.\n",
-]
-NEWS = [
-    "E0000 00:00:1795229151.659441    6311 cuda_platform.cc:52] failed call to cuInit: INTERNAL\n",
-    "W0000 00:00:1795229151.659441    6311 gpu_device.cc:2344] Cannot dlopen some GPU libraries.\n",
-    "something of the user's own\n",
-]
-
-
-@pytest.mark.parametrize("level", [None, "3"])
-def test_notices_are_dropped_and_news_is_kept(capfd, monkeypatch, level):
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level or "")
-    if level is None:
-        monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
-    with quiet_start():
-        for line in [*NOTICES, *NEWS]:
-            os.write(2, line.encode())
-        assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3"
-    assert capfd.readouterr().err == "".join(NEWS)
-
-
-def test_a_failing_start_says_why(capfd, monkeypatch):
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    with pytest.raises(ImportError), quiet_start():
-        os.write(2, NEWS[0].encode())
-        raise ImportError
-    assert capfd.readouterr().err == NEWS[0]
-
-
-def test_notices_are_shown_on_request(capfd, monkeypatch):
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
-    with quiet_start():
-        os.write(2, NOTICES[1].encode())
-        assert capfd.readouterr().err == NOTICES[1]
-
-
-def test_python_dash_m(tmp_path):
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", "keras_highway", "list", "mnist10_w16*", "--json"],
-        env=env,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert [v["name"] for v in json.loads(done.stdout)["variants"]] == ["mnist10_w16"]
-    assert "Traceback" not in done.stderr
 
 
 # --- With the weights that are shipped --------------------------------------------------------

@@ -105,7 +105,7 @@ def test_a_closed_gate_returns_x_itself():
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(shape=shapes, mask=st.lists(st.booleans(), min_size=4, max_size=4), cut=st.integers(0, 3), coupled=st.booleans())
 def test_gates_broadcast(shape, mask, cut, coupled):
     gate_shape = [1 if m else s for s, m in zip(shape, mask, strict=False)][min(cut, len(shape) - 1) :]
@@ -116,7 +116,7 @@ def test_gates_broadcast(shape, mask, cut, coupled):
     np.testing.assert_allclose(to_numpy(y), wanted, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(a=shapes, b=shapes)
 def test_x_and_h_of_different_shape_are_refused(a, b):
     if a == b:

@@ -237,7 +237,7 @@ def test_branch_that_starts_at_zero(batch_norm):
 sizes, kernels, strides = st.integers(1, 9), st.integers(1, 5), st.integers(1, 3)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(h=sizes, w=sizes, k=st.tuples(kernels, kernels), s=st.tuples(strides, strides))
 def test_branch_shapes(h, w, k, s):
     branch = Branch((2, 3), k, s, batch_norm=False)
@@ -247,7 +247,7 @@ def test_branch_shapes(h, w, k, s):
     assert branch.compute_output_shape((None, None, w, 2)) == (None, None, *wanted[2:])
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(h=sizes, w=sizes, channels=st.integers(1, 4), more=st.integers(0, 3), stride=strides)
 def test_zero_pad_projection(h, w, channels, more, stride):
     x = array(1, h, w, channels)

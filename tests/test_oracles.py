@@ -4,13 +4,13 @@
 of `oracles/seeded_state.py`, and stored their logits. No PyTorch here.
 """
 
-import sys
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
+from oracles.seeded_state import seeded_images, seeded_state
 
 from keras_highway.convert import assign_torch_state, torch_state
 from keras_highway.models.builder import build
@@ -18,9 +18,6 @@ from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
 
 ORACLES = Path(__file__).parent / "oracles"
-sys.path.insert(0, str(ORACLES))
-from seeded_state import seeded_images, seeded_state  # noqa: E402
-
 NETS = {
     "resnet50": (64, 97),
     "resnet101": (64, 97),
@@ -106,7 +103,10 @@ def small():
             lambda s: s.update({"layer1.0.conv2.weight": np.ones((14, 14, 1, 3))}),
             r"1 mismatched: layer1\.0\.conv2\.weight \(14, 14, 1, 3\) instead of \(14, 14, 3, 3\)$",
         ),
-        (lambda s: s.update({"linear.weight": s["linear.weight"].T}), r"linear\.weight \(56, 10\) instead of \(10, 56\)$"),
+        (
+            lambda s: s.update({"linear.weight": s["linear.weight"].T}),
+            r"linear\.weight \(56, 10\) instead of \(10, 56\)$",
+        ),
         (
             lambda s: s.update({"conv9.weight": s.pop("conv1.weight")}),
             r"1 missing: conv1\.weight; 1 unexpected: conv9\.weight$",
@@ -125,7 +125,7 @@ def test_a_state_that_does_not_fit_is_refused_whole(small, change, message):
 
 
 def test_a_long_list_of_problems_is_cut(small):
-    with pytest.raises(ValueError, match=r"6\d missing: conv1\.weight, (\S+, ){4}\.\.\.$"):
+    with pytest.raises(ValueError, match=r"82 missing: conv1\.weight, (\S+, ){4}\.\.\.$"):
         assign_torch_state(small, {})
 
 

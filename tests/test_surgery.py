@@ -27,7 +27,7 @@ def test_features(shape):
     outputs = pyramid.model(X)
     for info in pyramid.info:
         assert outputs[info.stage].shape == (2, 64 // info.stride, 64 // info.stride, info.channels)
-        by_name = keras.Model(model.inputs, model.get_layer(info.layer).output)(X)
+        by_name = keras.Model(model.input, model.get_layer(info.layer).output)(X)
         np.testing.assert_array_equal(np.asarray(outputs[info.stage]), np.asarray(by_name))
 
 

@@ -156,6 +156,7 @@ DEPTHS = {
     "highway_fc10": 10 + 1,
     "highway_fc50_tanh": 50 + 1,
     "plain_fc100": 100 + 1,
+    "highway_fc1000": 1000 + 1,
 }
 
 

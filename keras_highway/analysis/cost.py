@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_highway.analysis.graph import holds_blocks, walk
-from keras_highway.layers import Branch, ChannelGate, GatedBlock, LowRankDense
+from keras_highway.layers import Branch, ChannelGate, GatedBlock, HighwayDenseStack, LowRankDense
 
 
 class StageCost(NamedTuple):
@@ -106,8 +106,8 @@ class _Counter:
         self.rows[stage] = tuple(a + b for a, b in zip(row, counts, strict=True))
 
     def _stage(self, layer) -> str:
-        match = re.match(r"stage\d+(?=_)", layer.name)
-        self.in_body = self.in_body or isinstance(layer, GatedBlock)
+        match = re.match(r"stage\d+(?=_|$)", layer.name)
+        self.in_body = self.in_body or isinstance(layer, (GatedBlock, HighwayDenseStack))
         if match:
             return match.group()
         if isinstance(layer, GatedBlock):
@@ -140,6 +140,9 @@ def _parts(layer, shape) -> Iterator[tuple[int, int, int]]:
         for _, path in layer.paths():
             yield from _parts(path, shape)
         yield 0, 0, math.prod(layer.compute_output_shape((1, *shape))) * _bytes(layer.skip_dtype)  # the mix
+    elif isinstance(layer, HighwayDenseStack):
+        for _ in range(layer.depth):
+            yield from _parts(layer.block(0), shape)
     elif isinstance(layer, Branch):
         for convolution, out in layer.convolutions((1, *shape)):
             yield _kernel(convolution, out)

@@ -1,11 +1,11 @@
 """A functional model seen as a graph of shared layers: its blocks, and a walk that calls every layer again."""
 
-import difflib
 from collections.abc import Callable, Iterator
 
 import keras
 
 from keras_highway.layers import GatedBlock
+from keras_highway.near import did_you_mean
 
 
 def blocks(model) -> dict[str, GatedBlock]:
@@ -56,10 +56,8 @@ def check_names(names, known) -> None:
     """Raises a ValueError, with near names, for a name that is not among the known ones."""
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3)
-            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
             raise ValueError(
-                f"The model has no block of that name.{hint} Its blocks are {', '.join(known)}. "
+                f"The model has no block of that name.{did_you_mean(name, known)} Its blocks are {', '.join(known)}. "
                 f"Received: block={name!r}"
             )
 

@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import numpy as np
 
 from keras_highway.cli.errors import OK, SOME_FAILED
@@ -9,7 +10,7 @@ from keras_highway.cli.reading import read_images
 from keras_highway.cli.sources import find_source
 from keras_highway.cli.tables import percent
 
-_BATCH_SIZE = 64
+_BATCH_SIZE = 32
 
 
 def run(arguments) -> int:
@@ -35,5 +36,10 @@ def run(arguments) -> int:
 def _guesses(source, images, top) -> list:
     if not images:
         return []
-    x = source.transform.apply(np.stack(images))
-    return source.decode(source.model().predict(x, batch_size=_BATCH_SIZE, verbose=0), top)
+    model = source.model()
+    guesses = []
+    for start in range(0, len(images), _BATCH_SIZE):
+        x = source.transform.apply(np.stack(images[start : start + _BATCH_SIZE]))
+        # Called, not predict(): for a few images, tracing the graph takes longer than they do.
+        guesses += source.decode(keras.ops.convert_to_numpy(model(x, training=False)), top)
+    return guesses

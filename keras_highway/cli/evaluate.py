@@ -22,7 +22,10 @@ def run(arguments) -> int:
             f"they are for (--data-set). Received: {source.weights}"
         )
     accuracy, loss = _measure(source, data.x_test, data.y_test, arguments.batch_size)
-    recorded = {key: source.result[key] for key in ("metric", "mean", "std", "n")} if source.result else None
+    same_data = source.result.get("data", source.data) == source.data
+    recorded = (
+        {key: source.result[key] for key in ("metric", "mean", "std", "n")} if source.result and same_data else None
+    )
     if arguments.json:
         report = {"weights": source.weights, "data": source.data, "images": len(data.x_test)}
         print(json.dumps({**report, "accuracy": accuracy, "loss": loss, "recorded": recorded}, indent=2))
@@ -42,9 +45,7 @@ def _measure(source, images, labels, batch_size) -> tuple[float, float]:
     with tqdm(total=len(images), unit=" images", disable=None, leave=False) as bar:
         for start in range(0, len(images), batch_size):
             batch, truth = images[start : start + batch_size], labels[start : start + batch_size]
-            with usage_errors():
-                x = source.transform.apply(batch)
-            logits = model.predict_on_batch(x).astype(np.float64)
+            logits = model.predict_on_batch(source.transform.apply(batch)).astype(np.float64)
             logits -= logits.max(axis=1, keepdims=True)
             log_likelihood = logits[np.arange(len(truth)), truth] - np.log(np.exp(logits).sum(axis=1))
             hits += int((logits.argmax(axis=1) == truth).sum())

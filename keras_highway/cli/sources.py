@@ -11,6 +11,7 @@ from keras_highway import weights as zoo
 from keras_highway import weights_file
 from keras_highway.applications import get_spec, load
 from keras_highway.cli.errors import UsageError, usage_errors
+from keras_highway.cli.tables import size
 from keras_highway.data import CLASSES
 from keras_highway.near import did_you_mean
 from keras_highway.predictions import Prediction, decode_predictions
@@ -37,9 +38,21 @@ class Source(NamedTuple):
     result: dict
 
     def model(self, **kwargs) -> keras.Model:
-        """Returns the network; arguments as in `keras_highway.load`."""
+        """Returns the network; arguments as in `keras_highway.load`.
+
+        Raises:
+            UsageError: If the weights cannot be loaded, or their network
+                takes other images than the data set's.
+        """
         with usage_errors():
-            return load(self.weights, **kwargs)
+            model = load(self.weights, **kwargs)
+        wanted, given = model.input_shape[1:], (*self.transform.size, self.transform.channels)
+        if wanted != given:
+            raise UsageError(
+                f"The network takes images of {size(wanted)} and those of {self.data} are {size(given)}: name the data "
+                f"set it is for (--data-set). Received: {self.weights}"
+            )
+        return model
 
     def decode(self, probabilities: np.ndarray, top: int) -> list[list[Prediction]]:
         """Returns the best classes of each row of probabilities, best first."""

@@ -97,7 +97,7 @@ def _images(x: np.ndarray, name: str) -> np.ndarray:
 
 def _from_tfds(name: str) -> Dataset:
     try:
-        import tensorflow_datasets as tfds
+        import tensorflow_datasets as tfds  # pyright: ignore[reportMissingImports] (an extra)
     except ImportError as error:
         raise FileNotFoundError(
             f"No data folder for {name}: pass one (--data DIR, data_dir=...), set {DATA_VARIABLE}, or install "

@@ -7,5 +7,6 @@ from keras_highway.layers.branch import Branch as Branch
 from keras_highway.layers.branch import ZeroPadProjection as ZeroPadProjection
 from keras_highway.layers.conv import HighwayConv2D as HighwayConv2D
 from keras_highway.layers.dense import HighwayDense as HighwayDense
+from keras_highway.layers.dense_stack import HighwayDenseStack as HighwayDenseStack
 from keras_highway.layers.gates import ChannelGate as ChannelGate
 from keras_highway.layers.gates import LowRankDense as LowRankDense

@@ -57,8 +57,8 @@ def build(
         x = classifier(family.head_kernel_initializer(spec), classes, classifier_activation)(x)
     elif pooling is not None and len(x.shape) == 4:
         x = _POOLS[pooling](spec)(x)
-    sources = inputs if input_tensor is None else keras.utils.get_source_inputs(input_tensor)
-    return keras.Model(sources, x, name=name or spec.name)
+    sources = [inputs] if input_tensor is None else keras.utils.get_source_inputs(input_tensor)
+    return keras.Model(sources[0] if len(sources) == 1 else sources, x, name=name or spec.name)
 
 
 def classifier(kernel_initializer, classes, activation) -> keras.layers.Layer:

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_highway.layers import HighwayDense
+from keras_highway.layers import HighwayDense, HighwayDenseStack
 from keras_highway.specs import DenseStackSpec, stochastic_depth_rates
 
 
@@ -16,11 +16,16 @@ def body(spec: DenseStackSpec, x, dtype=None):
 
     Returns:
         A Keras tensor, `(batch, units)`.
+
+    Raises:
+        ValueError: If the layers are to be scanned and are not all alike.
     """
     x = keras.layers.Flatten(name="flatten", dtype=dtype)(x)
     x = keras.layers.Dense(
         spec.units, spec.activation, kernel_initializer=_initializer(spec), name="stem", dtype=dtype
     )(x)
+    if spec.scanned:
+        return _scanned(spec, x, dtype)
     for index, rate in enumerate(stochastic_depth_rates(spec, spec.depth - 1), start=1):
         x = HighwayDense(
             gating=spec.gating,
@@ -35,6 +40,27 @@ def body(spec: DenseStackSpec, x, dtype=None):
             dtype=dtype,
         )(x)
     return x
+
+
+def _scanned(spec, x, dtype):
+    if spec.gate != "same" or spec.stochastic_depth:
+        raise ValueError(
+            f"The layers of {spec.name!r} run in a scan, which is for gate='same' without stochastic depth: "
+            "pass scanned=False. "
+            f"Received: gate={spec.gate!r}, stochastic_depth={spec.stochastic_depth}"
+        )
+    if spec.depth == 1:
+        return x
+    return HighwayDenseStack(
+        spec.depth - 1,
+        gating=spec.gating,
+        activation=spec.activation,
+        gate_bias=spec.gate_bias,
+        kernel_initializer=_initializer(spec),
+        skip_dtype=spec.skip_dtype,
+        name="stage1",
+        dtype=dtype,
+    )(x)
 
 
 def head_kernel_initializer(spec: DenseStackSpec):

@@ -1,0 +1,186 @@
+"""Many fully connected highway layers as one layer, run by a scan."""
+
+import keras
+from keras import ops
+
+from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating, mix
+from keras_highway.layers.base import check_same_width, checked_size
+from keras_highway.layers.dense import HighwayDense
+
+# Layers a step of the scan. One a step spends its time in TensorFlow's loop; more make a larger graph to trace.
+_UNROLL = 9
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class HighwayDenseStack(keras.layers.Layer):
+    """`depth` `HighwayDense` layers in a row, with their weights stacked [TVDN, 3.1: 1000 layers].
+
+    Computes what that many `HighwayDense` layers compute. They would be a
+    graph of some thousand operations that TensorFlow optimizes and XLA
+    compiles in a time that grows faster than the depth, and Keras cannot
+    build a functional model of 1000 layers at all (its walk recurses once a
+    layer). Here the graph has the size of a few layers, whatever the depth.
+
+    Weights: `transform_kernel` `(depth, units, units)` and `transform_bias`
+    `(depth, units)`, and the same for the gates that the gating learns.
+
+    Input: `(batch, ..., units)`, any float dtype. Output: the same shape, in
+    `skip_dtype`.
+
+    Args:
+        depth: Int, number of layers.
+        units: Int, or `None` for the input's width. Defaults to `None`.
+        gating: One of `kh.GATINGS`. Defaults to `"coupled"`.
+        activation: Activation of the transforms. Defaults to `"relu"`.
+        gate_bias: Float, initial bias of the transform gates. Defaults to
+            `-2.0`.
+        kernel_initializer: For every layer's kernels. Defaults to
+            `"glorot_uniform"`.
+        skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
+
+    Raises:
+        ValueError: If the input's width is not `units`, or an argument is out
+            of its range.
+    """
+
+    def __init__(
+        self,
+        depth,
+        units=None,
+        gating="coupled",
+        activation="relu",
+        gate_bias=-2.0,
+        kernel_initializer="glorot_uniform",
+        skip_dtype="float32",
+        **kwargs,
+    ):
+        super().__init__(autocast=False, **kwargs)
+        self.depth = checked_size(depth, "depth")
+        self.units = None if units is None else checked_size(units, "units")
+        self.gating = get_gating(gating).name
+        self.activation = keras.activations.get(activation)
+        self.gate_bias = check_gate_bias(gate_bias)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.skip_dtype = keras.backend.standardize_dtype(skip_dtype)
+
+    def build(self, input_shape):
+        self._width = check_same_width(self, "units", self.units, input_shape)
+        self.input_spec = keras.InputSpec(min_ndim=2, axes={-1: self._width})
+        biases = {"transform": 0.0, "transform_gate": self.gate_bias, "carry_gate": carry_gate_bias(self.gate_bias)}
+        self._names = ["transform"]
+        self._names += [{"t": "transform_gate", "c": "carry_gate"}[g] for g in get_gating(self.gating).learned_gates]
+        for name in self._names:
+            kernel = self.add_weight(
+                name=f"{name}_kernel",
+                shape=(self.depth, self._width, self._width),
+                initializer=self._initial_kernels,
+            )
+            bias = self.add_weight(
+                name=f"{name}_bias",
+                shape=(self.depth, self._width),
+                initializer=keras.initializers.Constant(biases[name]),
+            )
+            setattr(self, f"{name}_kernel", kernel)
+            setattr(self, f"{name}_bias", bias)
+
+    def call(self, x):
+        def step(y, weights):
+            for i in range(weights[0].shape[0]):
+                y = mix(*self._signals(y, [w[i] for w in weights]), dtype=self.skip_dtype)
+            return y, None
+
+        y, weights = ops.cast(x, self.skip_dtype), self._stacked()
+        steps, rest = divmod(self.depth, _UNROLL)
+        if steps:
+            grouped = [ops.reshape(w[: steps * _UNROLL], (steps, _UNROLL, *w.shape[1:])) for w in weights]
+            y, _ = ops.scan(step, y, grouped)
+        return step(y, [w[steps * _UNROLL :] for w in weights])[0] if rest else y
+
+    def signals(self, x) -> Signals:
+        """Returns what every layer mixes, as `GatedBlock.signals` does, along a new first axis of size `depth`.
+
+        All tensors are in the skip dtype, since one scan carries them all.
+
+        Args:
+            x: Tensor, the stack's input.
+        """
+
+        def step(carry, weights):
+            found = self._signals(carry[0], weights)
+            kept = {k: ops.cast(v, self.skip_dtype) for k, v in found._asdict().items() if ops.is_tensor(v)}
+            y = mix(*found, dtype=self.skip_dtype)
+            return (y, *kept.values()), (y, *kept.values())
+
+        x = ops.cast(x, self.skip_dtype)
+        first = self._signals(x, [w[0] for w in self._stacked()])  # says which signals are tensors
+        names = [k for k, v in first._asdict().items() if ops.is_tensor(v)]
+        _, traced = ops.scan(step, (x, *[ops.zeros_like(x)] * len(names)), self._stacked())
+        return first._replace(**dict(zip(names, traced[1:], strict=True)))
+
+    def block(self, index) -> HighwayDense:
+        """Returns a copy of one layer, from 0 to `depth - 1`, as a `HighwayDense`.
+
+        Args:
+            index: Int, which layer.
+
+        Raises:
+            ValueError: If the stack is not built or has no such layer.
+        """
+        if not self.built or not 0 <= index < self.depth:
+            raise ValueError(
+                f"{self.name!r} has blocks 0 to {self.depth - 1}, once it is built. "
+                f"Received: index={index!r}, built={self.built}"
+            )
+        block = HighwayDense(
+            gating=self.gating,
+            activation=self.activation,
+            gate_bias=self.gate_bias,
+            skip_dtype=self.skip_dtype,
+            dtype=self.dtype_policy,
+            name=f"{self.name}_block{index + 1}",
+        )
+        block.build((None, self._width))
+        for name in self._names:
+            path = getattr(block, name)
+            path.set_weights([getattr(self, f"{name}_{part}")[index] for part in ("kernel", "bias")])
+        return block
+
+    def compute_output_shape(self, input_shape):
+        check_same_width(self, "units", self.units, input_shape)
+        return tuple(input_shape)
+
+    def compute_output_spec(self, x, **kwargs):
+        return keras.KerasTensor(self.compute_output_shape(x.shape), dtype=self.skip_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "depth": self.depth,
+            "units": self.units,
+            "gating": self.gating,
+            "activation": keras.activations.serialize(self.activation),
+            "gate_bias": self.gate_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "skip_dtype": self.skip_dtype,
+        }
+
+    def _initial_kernels(self, shape, dtype=None):
+        """Each layer's kernel from a fresh copy of the initializer, whose fans are those of one layer."""
+        return ops.stack([self.kernel_initializer.clone()(shape[1:], dtype=dtype) for _ in range(shape[0])])
+
+    def _stacked(self) -> list:
+        """Kernel, bias, kernel, bias, ... of transform and gates, in the compute dtype."""
+        weights = [getattr(self, f"{name}_{part}") for name in self._names for part in ("kernel", "bias")]
+        return [ops.cast(ops.convert_to_tensor(w), self.compute_dtype) for w in weights]
+
+    def _signals(self, x, weights) -> Signals:
+        """One layer's signals, from its kernels and biases."""
+        outputs = {  # a cast each, so that under a mixed policy the gradients of x add up in its own precision
+            name: ops.matmul(ops.cast(x, self.compute_dtype), kernel) + bias
+            for name, kernel, bias in zip(self._names, weights[::2], weights[1::2], strict=True)
+        }
+        gates = {k: ops.sigmoid(ops.cast(v, self.skip_dtype)) for k, v in outputs.items() if k != "transform"}
+        c = {"zero": 0.0, "one": 1.0, "coupled": None}.get(get_gating(self.gating).c)
+        return Signals(
+            x, self.activation(outputs["transform"]), gates.get("transform_gate", 1.0), gates.get("carry_gate", c)
+        )

@@ -1,0 +1,134 @@
+"""Two things timed side by side: A B A B ..., and the ratio of each pair.
+
+A busy machine slows both of a pair alike, so the median of the pairs' ratios
+says what two medians taken one after the other cannot.
+"""
+
+import json
+import math
+import os
+import platform
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import keras
+
+RESULTS = Path(__file__).with_name("results.json")
+TOO_NOISY = 0.15
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The times of a subject over those of a reference.
+
+    Attributes:
+        name: What was compared.
+        ratio: Median of the paired ratios of wall-clock times.
+        quartiles: Their first and third quartile.
+        margin: Half the 95 % interval of the median, from the quartiles.
+        n: Number of pairs.
+        subject_seconds: Median of the subject.
+        reference_seconds: Median of the reference.
+        cpu_ratio: Median of the paired ratios of processor times, which other
+            processes disturb less; work that waits for one thread counts less.
+    """
+
+    name: str
+    ratio: float
+    quartiles: tuple[float, float]
+    margin: float
+    n: int
+    subject_seconds: float
+    reference_seconds: float
+    cpu_ratio: float
+
+    def check_at_most(self, limit: float) -> None:
+        """Fails where the ratio is above the limit by more than its margin, or the margin says nothing."""
+        assert self.margin <= TOO_NOISY, f"the machine is too busy to tell: {self}"
+        assert self.ratio - self.margin <= limit, f"slower than {limit}: {self}"
+
+
+def compare(benchmark, name, subject, reference, rounds=25) -> Comparison:
+    """Times two functions in turn; pytest-benchmark shows the subject's times.
+
+    Args:
+        benchmark: The fixture of pytest-benchmark.
+        name: What is compared, e.g. `"resnet50/keras.applications predict"`.
+        subject: A function without arguments, warmed up.
+        reference: Another.
+        rounds: Number of pairs.
+
+    Returns:
+        A `Comparison`, also written to `results.json`.
+    """
+    wall: tuple[list, list] = ([], [])
+    cpu: tuple[list, list] = ([], [])
+
+    def timed(side, function):
+        start, start_cpu = time.perf_counter(), time.process_time()
+        function()
+        wall[side].append(time.perf_counter() - start)
+        cpu[side].append(time.process_time() - start_cpu)
+
+    benchmark.pedantic(
+        timed, args=(0, subject), setup=lambda: timed(1, reference), rounds=rounds, warmup_rounds=2, iterations=1
+    )
+    wall, cpu = ([times[-rounds:] for times in sides] for sides in (wall, cpu))  # without the warm-up
+    result = summary(name, *wall, *cpu)
+    benchmark.extra_info.update(asdict(result))
+    record(name, **asdict(result))
+    return result
+
+
+def summary(name, subject, reference, subject_cpu, reference_cpu) -> Comparison:
+    """The `Comparison` of paired times."""
+    ratios = [a / b for a, b in zip(subject, reference, strict=True)]
+    low, _, high = statistics.quantiles(ratios, n=4)
+    return Comparison(
+        name=name,
+        ratio=statistics.median(ratios),
+        quartiles=(low, high),
+        # Of a normal sample: the median's standard error is 1.253 sigma / sqrt(n), the quartiles are 1.349 sigma apart.
+        margin=1.96 * 1.253 / 1.349 * (high - low) / math.sqrt(len(ratios)),
+        n=len(ratios),
+        subject_seconds=statistics.median(subject),
+        reference_seconds=statistics.median(reference),
+        cpu_ratio=statistics.median(a / b for a, b in zip(subject_cpu, reference_cpu, strict=True)),
+    )
+
+
+def record(name, **figures) -> None:
+    """Writes a measurement to `results.json`, in the place of an older one of that name, backend and device."""
+    key = f"{name} [{keras.backend.backend()}, {_device()}]"
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results[key] = {
+        **_rounded({**figures, "name": name}),
+        "backend": keras.backend.backend(),
+        "hardware": f"{_processor()}, {os.cpu_count()} cores, {_device()}",
+        "load": round(os.getloadavg()[0], 1),
+        "keras": keras.__version__,
+        "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
+
+
+def _rounded(value):
+    if isinstance(value, dict):
+        return {k: _rounded(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(v) for v in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def _device() -> str:
+    return keras.distribution.list_devices()[0].split(":")[0]
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

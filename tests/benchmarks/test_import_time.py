@@ -1,0 +1,26 @@
+"""`import keras_highway` on top of `import keras`, in a fresh process each time."""
+
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from comparison import record
+
+ROOT = Path(__file__).parents[2]
+CODE = "import keras, time; t = time.perf_counter(); import keras_highway; print(time.perf_counter() - t)"
+
+
+def import_seconds() -> float:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", CODE], env=env, capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[-1])
+
+
+def test_import_takes_a_fifth_of_a_second(benchmark):
+    seconds = []
+    benchmark.pedantic(lambda: seconds.append(import_seconds()), rounds=5, warmup_rounds=1)
+    median = statistics.median(seconds[1:])  # the first writes the bytecode
+    record("import keras_highway after keras", seconds=median, least=min(seconds), most=max(seconds[1:]), n=5)
+    assert median <= 0.2
