@@ -6,27 +6,32 @@
 >>> kh.Highway50(weights=None, classes=10)
 """
 
-from keras_highway import analysis as analysis
-from keras_highway import layers as layers
-from keras_highway.applications import Highway50 as Highway50
-from keras_highway.applications import Highway101 as Highway101
-from keras_highway.applications import Highway152 as Highway152
-from keras_highway.applications import ResNet50 as ResNet50
-from keras_highway.applications import ResNet101 as ResNet101
-from keras_highway.applications import ResNet152 as ResNet152
-from keras_highway.applications import create_model as create_model
-from keras_highway.applications import get_spec as get_spec
-from keras_highway.applications import list_models as list_models
-from keras_highway.applications import load as load
-from keras_highway.gating import GATINGS as GATINGS
-from keras_highway.gating import Signals as Signals
-from keras_highway.gating import mix as mix
-from keras_highway.predictions import decode_predictions as decode_predictions
-from keras_highway.predictions import get_transform as get_transform
-from keras_highway.predictions import preprocess_input as preprocess_input
-from keras_highway.surgery import features as features
-from keras_highway.surgery import freeze as freeze
-from keras_highway.surgery import reset_classifier as reset_classifier
-from keras_highway.weights import list_weights as list_weights
+import sys as _sys
+
+# While Python looks for `python -m keras_highway`, the command line has its own door: --help need not wait for Keras,
+# and TensorFlow's notices can be kept off stderr.
+if _sys.argv[:1] != ["-m"]:
+    from keras_highway import analysis as analysis
+    from keras_highway import layers as layers
+    from keras_highway.applications import Highway50 as Highway50
+    from keras_highway.applications import Highway101 as Highway101
+    from keras_highway.applications import Highway152 as Highway152
+    from keras_highway.applications import ResNet50 as ResNet50
+    from keras_highway.applications import ResNet101 as ResNet101
+    from keras_highway.applications import ResNet152 as ResNet152
+    from keras_highway.applications import create_model as create_model
+    from keras_highway.applications import get_spec as get_spec
+    from keras_highway.applications import list_models as list_models
+    from keras_highway.applications import load as load
+    from keras_highway.gating import GATINGS as GATINGS
+    from keras_highway.gating import Signals as Signals
+    from keras_highway.gating import mix as mix
+    from keras_highway.predictions import decode_predictions as decode_predictions
+    from keras_highway.predictions import get_transform as get_transform
+    from keras_highway.predictions import preprocess_input as preprocess_input
+    from keras_highway.surgery import features as features
+    from keras_highway.surgery import freeze as freeze
+    from keras_highway.surgery import reset_classifier as reset_classifier
+    from keras_highway.weights import list_weights as list_weights
 
 __version__ = "0.1.0"
