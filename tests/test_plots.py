@@ -11,9 +11,12 @@ from keras_highway.analysis import BlockTrace, plot_gates, trace
 def made_up(blocks, shape, t=None):
     """Traces of a batch of 2 with the given gate, random by default."""
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(2, *shape)).astype("float32")
-    t = rng.random(x.shape, "float32") if t is None else t
-    return {name: BlockTrace(x, x, t, 1 - t, x) for name in blocks}
+    traces = {}
+    for name in blocks:
+        x = rng.normal(size=(2, *shape)).astype("float32")
+        gate = rng.random(x.shape, "float32") if t is None else t
+        traces[name] = BlockTrace(x, x, gate, 1 - gate, x)
+    return traces
 
 
 def maps(figure):

@@ -165,7 +165,7 @@ def _block_trace(block, values) -> BlockTrace:
 
 
 def _array(tensor) -> np.ndarray:
-    array = ops.convert_to_numpy(tensor)
+    array = np.asarray(ops.convert_to_numpy(tensor))
     return array.astype("float32") if array.dtype.itemsize == 2 else array  # NumPy itself has no bfloat16
 
 

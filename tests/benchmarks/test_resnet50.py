@@ -17,7 +17,8 @@ from keras_highway.analysis.cost import cost
 
 SHAPE = (160, 160, 3)
 BATCH = 4
-MULTIPLY_ADDS = 1.06
+MULTIPLY_ADDS = 1.06  # ours over Keras's
+NOISE = 1.03  # what is left of a model's ratio to itself on a busy machine
 
 
 @functools.cache
@@ -83,14 +84,20 @@ def test_resnet50_is_as_fast_as_stock_layers(benchmark, action):
     ours, stock = resnet50(), stock_resnet50()
     assert ours.count_params() == stock.count_params()
     name = f"resnet50 / the same from stock layers, {action.__name__}"
-    compare(benchmark, name, action(ours), action(stock)).check_at_most(1.0)
+    compare(benchmark, name, action(ours), action(stock)).check_at_most(NOISE)
 
 
 @ACTIONS
 def test_resnet50_against_keras(benchmark, action):
     name = f"resnet50 / keras.applications.ResNet50, {action.__name__}"
-    result = compare(benchmark, name, action(resnet50()), action(keras_resnet50()))
-    result.check_at_most(MULTIPLY_ADDS)
+    compare(benchmark, name, action(resnet50()), action(keras_resnet50())).check_at_most(MULTIPLY_ADDS)
+
+
+def test_a_model_against_itself(benchmark):
+    """What the ratios below are worth: two ResNet50s of ours."""
+    again = compiled(kh.ResNet50(weights=None, input_shape=SHAPE))
+    result = compare(benchmark, "resnet50 / resnet50, train", train(again), train(resnet50()))
+    assert abs(result.judged.ratio - 1) <= max(result.judged.margin, NOISE - 1)
 
 
 def test_highway50_train_step(benchmark):
