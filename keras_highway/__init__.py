@@ -10,7 +10,8 @@ import sys as _sys
 
 # While Python looks for `python -m keras_highway`, the command line has its own door: --help need not wait for Keras,
 # and TensorFlow's notices can be kept off stderr.
-if _sys.argv[:1] != ["-m"]:
+_RUNS_AS_PROGRAM = _sys.argv[:1] == ["-m"] and __name__ in _sys.orig_argv[1:]
+if not _RUNS_AS_PROGRAM:
     from keras_highway import analysis as analysis
     from keras_highway import layers as layers
     from keras_highway.applications import Highway50 as Highway50

@@ -1,5 +1,6 @@
 """Builders: `create_model` for any variant, `Highway50` and its kin as in keras.applications."""
 
+import dataclasses
 import fnmatch
 from collections.abc import Callable
 from pathlib import Path
@@ -109,8 +110,8 @@ def load(weights: str, **kwargs) -> keras.Model:
     path = Path(weights)
     if weights not in zoo.WEIGHTS and path.is_dir():
         path = path / zoo.FILE
-    if weights in zoo.WEIGHTS or not (path.exists() or weights.endswith(weights_file.SUFFIX)):
-        return create_model(zoo.get(weights).variant, weights, **kwargs)
+    if weights in zoo.WEIGHTS or not (path.exists() or path.name.endswith(weights_file.SUFFIX)):
+        return create_model(zoo.get(str(weights)).variant, str(weights), **kwargs)
     variant = weights_file.read_stamp(path).get("variant")
     if variant is None:
         raise ValueError(
@@ -120,11 +121,15 @@ def load(weights: str, **kwargs) -> keras.Model:
     return create_model(variant, str(path), **kwargs)
 
 
+# Fields that change no trained function: how parameters start, what happens in training alone, precision.
+_HARMLESS = {"gate_bias", "stochastic_depth", "zero_init", "skip_dtype", "input_shape", "classes"}
+
+
 class _Source:
     """A checked weight file and what is known of it."""
 
-    def __init__(self, path, variant, classes):
-        self.path, self.variant, self.classes = path, variant, classes
+    def __init__(self, path, variant, classes, exact):
+        self.path, self.variant, self.classes, self.exact = path, variant, classes, exact
 
     @classmethod
     def of(cls, weights, variant):
@@ -134,41 +139,57 @@ class _Source:
         weights = str(weights)
         if weights.endswith(weights_file.SUFFIX):
             stamp = weights_file.read_stamp(weights)
-            return cls(Path(weights), variant, stamp.get("classes"))
+            return cls(Path(weights), variant, stamp.get("classes"), exact=False)
         row = zoo.find(weights, variant, VARIANTS[variant].recipe)
-        return cls(zoo.file_of(row), variant, len(row.classes))
+        return cls(zoo.file_of(row), variant, len(row.classes), exact=True)
 
     def load_into(self, model, spec, include_top) -> None:
-        """Sets the weights; through a model of the file's own form where the two differ."""
+        """Sets the weights; layer by layer, from a model of the file's own form, where the two differ.
+
+        The zoo's files are of the variant as it is. A user's file may be of
+        the very model that was asked for, overrides and all.
+        """
         row = VARIANTS[self.variant]
-        head = model.get_layer("head") if include_top else None
-        same_input = tuple(model.input_shape[1:]) == row.input_shape
-        if include_top and same_input and spec == row and self.classes in (None, head.units):
+        same_head = include_top and self.classes in (None, model.get_layer("head").units)
+        if same_head and (not self.exact or spec == row) and weights_file.fits(model, self.path):
             weights_file.load(model, self.path, self.variant)
             return
+        self._check_function(spec, row)
         donor = build(row, classes=self.classes)
         weights_file.load(donor, self.path, self.variant)
-        for layer in donor.layers:
-            if layer.name == "head" and (head is None or head.units != layer.units):
-                continue
-            self._copy(layer, model)
+        self._copy(donor, model)
 
-    def _copy(self, layer, model) -> None:
-        values = layer.get_weights()
-        try:
-            target = model.get_layer(layer.name) if values else None
-        except ValueError:
-            target = None
-        if not values:
-            return
-        wanted = [tuple(w.shape) for w in target.weights] if target is not None else None
-        if wanted != [v.shape for v in values]:
+    def _check_function(self, spec, row) -> None:
+        """Refuses overrides under which the trained numbers would mean something else."""
+        changed = [
+            f.name
+            for f in dataclasses.fields(row)
+            if f.name not in _HARMLESS and getattr(spec, f.name) != getattr(row, f.name)
+        ]
+        if changed:
             raise ValueError(
-                f"Trained weights of {self.variant!r} do not fit the model that was asked for: layer {layer.name!r} "
-                f"has shapes {[v.shape for v in values]} in {self.path} and {wanted} in the model. Leave out the "
-                "overrides (gating, widths, input_shape, ...) that change it, or pass weights=None."
+                f"Trained weights of {self.variant!r} do not fit the model that was asked for: it overrides "
+                f"{', '.join(f'{name}={getattr(spec, name)!r}' for name in changed)}. Leave the overrides out, or pass "
+                "weights=None."
             )
-        for variable, value in zip(target.weights, values, strict=True):
+
+    def _copy(self, donor, model) -> None:
+        """Sets every layer but a fresh head; nothing is set unless everything fits."""
+        pairs = []
+        for layer in donor.layers:
+            target = next((t for t in model.layers if t.name == layer.name), None)
+            if not layer.weights or (layer.name == "head" and (target is None or target.units != layer.units)):
+                continue
+            wanted = None if target is None else [tuple(w.shape) for w in target.weights]
+            given = [tuple(w.shape) for w in layer.weights]
+            if wanted != given:
+                raise ValueError(
+                    f"Trained weights of {self.variant!r} do not fit the model that was asked for: layer "
+                    f"{layer.name!r} has shapes {given} in {self.path} and {wanted} in the model. Use the input shape "
+                    f"of the weights, {donor.input_shape[1:]}, or pass weights=None."
+                )
+            pairs += zip(target.weights, layer.get_weights(), strict=True)
+        for variable, value in pairs:
             variable.assign(value)
 
 
@@ -224,6 +245,7 @@ def _application(variant: str, title: str):
         name=variant,
         **spec_overrides,
     ):
+        _check_default_classes(weights, include_top, classes)
         return create_model(
             variant,
             weights,
@@ -247,6 +269,14 @@ def _application(variant: str, title: str):
         last=spec.blocks[-1],
     )
     return builder
+
+
+def _check_default_classes(weights, include_top, classes) -> None:
+    """The default of 1000 classes is keras.applications'; with a file of fewer, it would mean a random head."""
+    if include_top and classes == 1000 and str(weights).endswith(weights_file.SUFFIX):
+        held = weights_file.read_stamp(str(weights)).get("classes", classes)
+        if held != classes:
+            raise ValueError(f"{weights} has {held} classes: pass classes={held}. Received: classes={classes}")
 
 
 Highway50 = _application("highway50", "Highway50")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_highway import weights as zoo
-from keras_highway.transforms import TRANSFORMS, Transform
+from keras_highway.transforms import CLASSES, TRANSFORMS, Transform
 
 
 class Prediction(NamedTuple):
@@ -85,12 +85,5 @@ def _classes(weights) -> tuple[tuple[str, str], ...]:
         path = Path(__file__).parent / "data" / "imagenet_class_index.json"
         index = json.loads(path.read_text("utf-8"))
         return tuple(tuple(index[str(i)]) for i in range(len(index)))
-    names = zoo.get(weights).classes if weights in zoo.WEIGHTS else _names_of_data(weights)
+    names = CLASSES[weights] if weights in CLASSES else zoo.get(weights).classes
     return tuple((str(i), name) for i, name in enumerate(names))
-
-
-def _names_of_data(data) -> tuple[str, ...]:
-    for row in zoo.WEIGHTS.values():
-        if row.data == data:
-            return row.classes
-    return zoo.get(data).classes  # raises, with near names

@@ -220,7 +220,8 @@ def stochastic_depth_rates(spec: NetSpec, blocks: int) -> list[float]:
 
 
 def _check_stages(spec: ConvStackSpec) -> None:
-    sizes = [s for stage in spec.stages for s in (stage.filters or 1, stage.kernel, *stage.highways)]
+    sizes = [s for stage in spec.stages for s in (stage.kernel, *stage.highways)]
+    sizes += [stage.filters for stage in spec.stages if stage.filters is not None]
     if not spec.stages or not all(_is_size(s) for s in sizes):
         raise ValueError(f"Sizes of `stages` must be positive whole numbers. Received: stages={spec.stages!r}")
 

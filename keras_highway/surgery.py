@@ -160,12 +160,14 @@ def _check_stage(stage, ends, model) -> None:
 
 
 def _info(pyramid, layers) -> tuple[FeatureInfo, ...]:
+    """Counts strides at 1024 pixels: at the model's own size, border effects may be a good part of an output."""
     first = keras.config.image_data_format() == "channels_first"
-    shape = list(pyramid.inputs[0].shape)
     rows, axis = (2, 1) if first else (1, 3)
-    for spatial in (rows, rows + 1):
-        shape[spatial] = shape[spatial] or 256  # any size serves to count strides
-    outputs = pyramid.compute_output_shape(tuple(shape))
+    shape = [1024, 1024]
+    shape.insert(axis - 1, pyramid.inputs[0].shape[axis])
+    inputs = keras.Input(shape)
+    large = keras.models.clone_model(pyramid, input_tensors=inputs, clone_function=lambda layer: layer)
     return tuple(
-        FeatureInfo(stage, layers[stage], round(shape[rows] / out[rows]), out[axis]) for stage, out in outputs.items()
+        FeatureInfo(stage, layers[stage], round(1024 / y.shape[rows]), y.shape[axis])
+        for stage, y in large.output.items()
     )

@@ -61,3 +61,6 @@ IMAGENET = Transform(
     size=(224, 224), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), crop=0.95
 )
 TRANSFORMS = {"mnist": MNIST, "cifar10": CIFAR, "cifar100": CIFAR, "imagenet": IMAGENET}
+
+_CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
+CLASSES = {"mnist": tuple("0123456789"), "cifar10": tuple(_CIFAR10.split())}

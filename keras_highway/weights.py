@@ -118,7 +118,9 @@ def get(name: str) -> WeightsRow:
 def folders(name: str) -> list[Path]:
     """Where the files of a weights name may lie, in order: the wheel, `KERAS_HIGHWAY_ZOO`, the checkout."""
     package = Path(__file__).resolve().parent
-    roots = [package / "zoo", package.parent / "zoo"]
+    roots = [package / "zoo"]
+    if (package.parent / "pyproject.toml").is_file():  # a checkout; in site-packages, `zoo` would be anybody's
+        roots.append(package.parent / "zoo")
     if os.environ.get(ZOO_VARIABLE):
         roots.insert(1, Path(os.environ[ZOO_VARIABLE]))
     return [root / name for root in roots]
@@ -156,7 +158,7 @@ def result(name: str) -> dict[str, Any]:
 def _missing(weights, variant, recipe, own) -> str:
     known = [*own, *sorted({WEIGHTS[name].data for name in own})]
     hint = did_you_mean(weights, [*known, *WEIGHTS])
-    train = f"To train this variant: python -m training.train {recipe} --data DIR." if recipe else ""
+    train = f"To train this variant, in a checkout: python -m training.train {recipe} --data DIR." if recipe else ""
     have = f"Weights of {variant!r}: {', '.join(own)}." if own else f"No weights of {variant!r} are published yet."
     return (
         f"Unknown weights for {variant!r}: {weights!r}.{hint} {have} All weights: {', '.join(WEIGHTS)}. "

@@ -76,9 +76,11 @@ def load(model: keras.Model, path: str | os.PathLike, variant: str) -> None:
             f"Use keras_highway.create_model({stamped!r}, weights={str(path)!r})."
         )
     _check_shapes(model, path, variant)
+    before = model.get_weights()
     try:
         model.load_weights(path)
     except (ValueError, KeyError, OSError) as error:
+        model.set_weights(before)  # Keras sets what it can before it raises
         raise ValueError(f"{path} does not fit variant {variant!r}: {error}") from error
 
 
@@ -94,11 +96,29 @@ def _opened(path) -> h5py.File:
         raise ValueError(f"{path} is no weight file, or is truncated: {error}") from error
 
 
+def fits(model: keras.Model, path: str | os.PathLike) -> bool:
+    """Whether a file holds the shapes a model needs, and no others."""
+    return _held(path) == _wanted(model)
+
+
 def _check_shapes(model, path, variant) -> None:
     """Compares the shapes in the file, as a multiset, with the model's.
 
     Keras itself accepts a file that has more layers than the model.
     """
+    held, wanted = _held(path), _wanted(model)
+    if held != wanted:
+        raise ValueError(
+            f"{path} does not hold weights of variant {variant!r} (model {model.name!r}): of the shapes the model "
+            f"needs, the file lacks {_shapes(wanted - held)}; it has besides {_shapes(held - wanted)}."
+        )
+
+
+def _wanted(model) -> Counter:
+    return Counter(tuple(w.shape) for w in model.weights)
+
+
+def _held(path) -> Counter:
     held: Counter = Counter()
 
     def visit(name, item):
@@ -110,12 +130,7 @@ def _check_shapes(model, path, variant) -> None:
             file.visititems(visit)
         except (OSError, RuntimeError) as error:
             raise ValueError(f"{path} is no weight file, or is truncated: {error}") from error
-    wanted = Counter(tuple(w.shape) for w in model.weights)
-    if held != wanted:
-        raise ValueError(
-            f"{path} does not hold weights of variant {variant!r} (model {model.name!r}): of the shapes the model "
-            f"needs, the file lacks {_shapes(wanted - held)}; it has besides {_shapes(held - wanted)}."
-        )
+    return held
 
 
 def _shapes(counter: Counter) -> str:

@@ -154,7 +154,39 @@ def test_weights_without_top(saved):
     np.testing.assert_array_equal(np.asarray(body(x)), np.asarray(features(x)))
 
 
-@pytest.mark.parametrize("change", [{"gating": "full"}, {"input_shape": (30, 30, 1)}, {"input_shape": (28, 28, 3)}])
-def test_weights_that_do_not_fit_are_refused(saved, change):
+@pytest.mark.parametrize(
+    "change", [{"gating": "full"}, {"gating": "c_only"}, {"input_shape": (60, 60, 1)}, {"input_shape": (28, 28, 3)}]
+)
+def test_weights_that_do_not_fit_are_refused(change):
     with pytest.raises(ValueError, match="do not fit"):
-        kh.create_model("mnist10_w16", weights=str(saved[1]), **change)
+        kh.create_model("mnist10_w32", weights="mnist", **change)
+
+
+@pytest.mark.parametrize("change", [{"gating": "c_only"}, {"activation": "relu"}, {"depth": 52}, {"depth": 40}])
+def test_overrides_that_change_the_trained_function_are_refused(change):
+    """Equal shapes are not enough: a trained transform gate is no carry gate, and new blocks would be random."""
+    with pytest.raises(ValueError, match=f"it overrides {next(iter(change))}="):
+        kh.load("highway_fc50_tanh.tvdn", **change)
+
+
+def test_own_file_of_an_overridden_variant(tmp_path):
+    model = kh.create_model("highway_fc10", gating="full", depth=4)
+    path = tmp_path / "own.weights.h5"
+    model.save_weights(path)
+    other = kh.create_model("highway_fc10", gating="full", depth=4, weights=str(path))
+    x = np.random.default_rng(0).random((2, 28, 28, 1), "float32")
+    np.testing.assert_array_equal(np.asarray(other(x)), np.asarray(model(x)))
+
+
+def test_weights_behind_an_input_tensor_with_layers_of_its_own():
+    inputs = keras.Input((28, 28, 1))
+    x = keras.layers.Conv2D(1, 1, name="adapter")(inputs)
+    model = kh.load("mnist10_w32.tvdn", input_tensor=x)
+    trained = kh.load("mnist10_w32.tvdn")
+    for name in ("stem", "stage3_block3", "head"):
+        for ours, theirs in zip(model.get_layer(name).weights, trained.get_layer(name).weights, strict=True):
+            np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+
+
+def test_without_top_any_size_is_the_default():
+    assert kh.Highway50(weights=None, include_top=False, **TINY).input_shape == (None, None, None, 3)

@@ -31,6 +31,13 @@ def test_features(shape):
         np.testing.assert_array_equal(np.asarray(outputs[info.stage]), np.asarray(by_name))
 
 
+@pytest.mark.parametrize("size", [97, 300])
+def test_strides_do_not_depend_on_the_size(size):
+    pyramid = kh.features(tiny(input_shape=(size, size, 3)))
+    assert [info.stride for info in pyramid.info] == [4, 8, 16, 32]
+    assert [info.stride for info in kh.features(kh.create_model("mnist10_w16")).info] == [1, 2, 4]
+
+
 def test_features_of_some_stages_share_the_layers():
     model = tiny()
     pyramid = kh.features(model, stages=("stage2", "stage4"))

@@ -5,6 +5,7 @@ import time
 import keras
 import numpy as np
 
+from keras_highway import weights_file
 from keras_highway.applications import create_model
 from training.optimizers import PaperSGD
 from training.recipe import Recipe
@@ -44,9 +45,7 @@ def train(recipe: Recipe, data_dir, out) -> dict:
 
 def _new_model(recipe, source, steps) -> keras.Model:
     keras.utils.set_random_seed(recipe.seed)
-    model = create_model(
-        recipe.variant, classes=source.classes, classifier_activation=None, **dict(recipe.overrides)
-    )
+    model = create_model(recipe.variant, classes=source.classes, classifier_activation=None, **dict(recipe.overrides))
     model.compile(
         PaperSGD(
             _schedule(recipe, steps),
@@ -120,7 +119,7 @@ def _line(row, epochs) -> str:
 
 def _finish(recipe, folder, model, rows) -> dict:
     last = {key: float(value) for key, value in rows[-1].items()}
-    write_whole(folder.path / "model.weights.h5", model.save_weights)
+    weights_file.save(model, folder.path / "model.weights.h5", recipe.variant, model.output_shape[-1])
     result = {
         "weights": recipe.weights,
         "variant": recipe.variant,

@@ -17,8 +17,8 @@ class PaperSGD(keras.optimizers.SGD):
         learning_rate: Float or schedule.
         momentum: Float. Defaults to `0.9`.
         nesterov: Bool. Defaults to `True`.
-        l2: Float, the penalty is `l2 / 2 * |w|^2` over kernels (variables of
-            rank 2 or more). Defaults to `0.0`.
+        l2: Float, the penalty is `l2 / 2 * |w|^2` over kernels (variables
+            with `kernel` in their name). Defaults to `0.0`.
         bias_multiplier: Float, factor on the rate of all others. Defaults to
             `1.0`.
     """
@@ -36,7 +36,7 @@ class PaperSGD(keras.optimizers.SGD):
     def _paper_gradient(self, gradient, variable):
         if gradient is None:
             return None
-        if len(variable.shape) > 1:
+        if "kernel" in variable.name:
             return gradient + self.l2 * keras.ops.convert_to_tensor(variable) if self.l2 else gradient
         return gradient * self.bias_multiplier
 

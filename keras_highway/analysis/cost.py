@@ -141,8 +141,9 @@ def _parts(layer, shape) -> Iterator[tuple[int, int, int]]:
             yield from _parts(path, shape)
         yield 0, 0, math.prod(layer.compute_output_shape((1, *shape))) * _bytes(layer.skip_dtype)  # the mix
     elif isinstance(layer, HighwayDenseStack):
+        one = list(_parts(layer.block(0), shape))
         for _ in range(layer.depth):
-            yield from _parts(layer.block(0), shape)
+            yield from one
     elif isinstance(layer, Branch):
         for convolution, out in layer.convolutions((1, *shape)):
             yield _kernel(convolution, out)

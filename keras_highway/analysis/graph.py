@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import keras
 
-from keras_highway.layers import GatedBlock
+from keras_highway.layers import GatedBlock, HighwayDenseStack
 from keras_highway.near import did_you_mean
 
 
@@ -31,6 +31,11 @@ def blocks(model) -> dict[str, GatedBlock]:
                 "Give the nested models' blocks different names."
             )
     if not found:
+        if any(isinstance(layer, HighwayDenseStack) for layer in model.layers):
+            raise ValueError(
+                f"The highway layers of {model.name!r} run in a scan (HighwayDenseStack), which has no blocks to walk. "
+                "Build the model with scanned=False, or ask the stack itself: model.get_layer('stage1').signals(x)."
+            )
         raise ValueError(
             "The model has no gated blocks (layers of class kh.layers.GatedBlock: HighwayDense, HighwayConv2D, "
             f"BasicBlock, BottleneckBlock). Received: model={model.name!r} with layers "

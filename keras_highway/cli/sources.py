@@ -12,10 +12,9 @@ from keras_highway import weights_file
 from keras_highway.applications import get_spec, load
 from keras_highway.cli.errors import UsageError, usage_errors
 from keras_highway.cli.tables import size
-from keras_highway.data import CLASSES
 from keras_highway.near import did_you_mean
 from keras_highway.predictions import Prediction, decode_predictions
-from keras_highway.transforms import TRANSFORMS, Transform
+from keras_highway.transforms import CLASSES, TRANSFORMS, Transform
 
 _NUMBER_OF_CLASSES = {"mnist": 10, "cifar10": 10, "cifar100": 100, "imagenet": 1000}
 

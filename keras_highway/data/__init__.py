@@ -1,6 +1,5 @@
 """Data sets and images; nothing here is imported by `import keras_highway`."""
 
-from keras_highway.data.datasets import CLASSES as CLASSES
 from keras_highway.data.datasets import Dataset as Dataset
 from keras_highway.data.datasets import load_dataset as load_dataset
 from keras_highway.data.images import ImageError as ImageError

@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_highway.near import did_you_mean
+from keras_highway.transforms import CLASSES
 
 DATA_VARIABLE = "KERAS_HIGHWAY_DATA"
 DATASETS = ("mnist", "cifar10", "cifar100")
-_CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
-CLASSES = {"mnist": tuple("0123456789"), "cifar10": tuple(_CIFAR10.split())}
 _SHAPES = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}
 
 

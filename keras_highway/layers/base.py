@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating, mix
 
+PATHS = ("transform", "transform_gate", "carry_gate", "projection")
 GATES = ("same", "pointwise", "low_rank", "channel", "tied")
 
 
@@ -58,7 +59,7 @@ class GatedBlock(keras.layers.Layer):
         self.gate_bias = check_gate_bias(gate_bias)
         self.gate = self._checked_gate(gate)
         self.gate_rank = self._checked_rank(gate_rank)
-        self.skip_dtype = _checked_float(skip_dtype)
+        self.skip_dtype = checked_float(skip_dtype)
         self.stochastic_depth = self._checked_rate(stochastic_depth)
         self.transform_gate = None
         self.carry_gate = None
@@ -141,7 +142,7 @@ class GatedBlock(keras.layers.Layer):
 
     def paths(self) -> Iterator[tuple[str, keras.layers.Layer]]:
         """Yields (attribute name, sublayer) of every path from x: transform, gates, projection."""
-        for name in ("transform", "transform_gate", "carry_gate", "projection"):
+        for name in PATHS:
             layer = getattr(self, name)
             if layer is not None:
                 yield name, layer
@@ -214,7 +215,12 @@ class GatedBlock(keras.layers.Layer):
         return float(rate)
 
 
-def _checked_float(dtype) -> str:
+def checked_float(dtype) -> str:
+    """Returns the name of a floating-point dtype.
+
+    Raises:
+        ValueError: If it is not one.
+    """
     name = keras.backend.standardize_dtype(dtype)
     if "float" not in name:
         raise ValueError(f"`skip_dtype` must be a floating-point dtype. Received: skip_dtype={dtype!r}")
@@ -234,6 +240,22 @@ def checked_size(value, name: str) -> int:
     if not is_size:
         raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
     return int(value)
+
+
+def fresh(initializer, index: int = 0) -> keras.initializers.Initializer:
+    """Returns a copy of an initializer that gives other values: several kernels of a layer must not start equal.
+
+    An unseeded initializer draws its seed when it is made, so that one
+    instance always gives the same values; a seeded one is moved by `index`.
+
+    Args:
+        initializer: Any initializer.
+        index: Int, which kernel of the layer. Defaults to `0`: as it is.
+    """
+    config = initializer.get_config()
+    if isinstance(config.get("seed"), int):
+        config["seed"] += index
+    return initializer.__class__.from_config(config)
 
 
 def check_same_width(layer, argument: str, wanted, input_shape, axis: int = -1) -> int:

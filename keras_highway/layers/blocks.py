@@ -5,7 +5,7 @@ import inspect
 import keras
 from keras import ops
 
-from keras_highway.layers.base import GatedBlock, checked_size
+from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh
 from keras_highway.layers.branch import Branch, ZeroPadProjection, channel_axis
 from keras_highway.layers.gates import ChannelGate
 
@@ -171,7 +171,7 @@ class ConvBlock(GatedBlock):
             filters,
             kernels,
             strides,
-            kernel_initializer=self.kernel_initializer.clone(),
+            kernel_initializer=fresh(self.kernel_initializer, 10 * PATHS.index(name)),
             data_format=self.data_format,
             dtype=self.dtype_policy,
             name=name,

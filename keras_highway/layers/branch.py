@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_highway.layers.base import checked_size
+from keras_highway.layers.base import checked_size, fresh
 
 BN_MOMENTUM = 0.9  # torch's 0.1
 BN_EPSILON = 1e-5
@@ -143,7 +143,7 @@ class Branch(keras.layers.Layer):
             strides=self.strides[i],
             padding="same" if self.strides[i] == 1 else "valid",
             use_bias=not self.batch_norm,
-            kernel_initializer="zeros" if zero else self.kernel_initializer.clone(),
+            kernel_initializer="zeros" if zero else fresh(self.kernel_initializer, i),
             data_format=self.data_format,
             dtype=self.dtype_policy,
             name=f"conv{i + 1}",
@@ -166,7 +166,7 @@ class Branch(keras.layers.Layer):
         )
 
     def _pads(self, i):
-        return self.strides[i] > 1 and self.kernel_sizes[i] > 1
+        return self.strides[i] > 1 and self.kernel_sizes[i] != 1
 
     def _padded_shape(self, i, shape):
         """What the convolution sees; it refuses images smaller than its kernel."""

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_highway.layers.base import GatedBlock, check_same_width, checked_size
+from keras_highway.layers.base import PATHS, GatedBlock, check_same_width, checked_size, fresh
 from keras_highway.layers.branch import Branch, channel_axis
 from keras_highway.layers.gates import ChannelGate
 
@@ -96,7 +96,7 @@ class HighwayConv2D(GatedBlock):
                 batch_norm=False,
                 activation=None,
                 final_bias=bias,
-                kernel_initializer=self._initializer(),
+                kernel_initializer=self._initializer(name),
                 data_format=self.data_format,
                 name=name,
                 dtype=self.dtype_policy,
@@ -124,15 +124,14 @@ class HighwayConv2D(GatedBlock):
             kernel_size,
             padding="same",
             data_format=self.data_format,
-            kernel_initializer=self._initializer(),
+            kernel_initializer=self._initializer(name),
             name=name,
             dtype=self.dtype_policy,
             **kwargs,
         )
 
-    def _initializer(self):
-        """A fresh copy: one unseeded instance would give transform and gates the same values."""
-        return self.kernel_initializer.clone()
+    def _initializer(self, name):
+        return fresh(self.kernel_initializer, PATHS.index(name))
 
 
 def _int_or_pair(kernel_size):

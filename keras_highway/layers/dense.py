@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_highway.layers.base import GatedBlock, check_same_width, checked_size
+from keras_highway.layers.base import PATHS, GatedBlock, check_same_width, checked_size, fresh
 from keras_highway.layers.gates import ChannelGate, LowRankDense
 
 
@@ -52,6 +52,7 @@ class HighwayDense(GatedBlock):
         **kwargs,
     ):
         super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
+        self.supports_masking = True
         self.units = None if units is None else checked_size(units, "units")
         self.activation = keras.activations.get(activation)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -74,7 +75,7 @@ class HighwayDense(GatedBlock):
             return ChannelGate(self._width, bias, name=name, dtype=self.dtype_policy)
         if self.gate == "low_rank":
             return LowRankDense(
-                self._width, self.gate_rank, bias, self._initializer(), name=name, dtype=self.dtype_policy
+                self._width, self.gate_rank, bias, self._initializer(name), name=name, dtype=self.dtype_policy
             )
         return self._dense(name, bias_initializer=keras.initializers.Constant(bias))
 
@@ -92,9 +93,8 @@ class HighwayDense(GatedBlock):
 
     def _dense(self, name, **kwargs):
         return keras.layers.Dense(
-            self._width, kernel_initializer=self._initializer(), name=name, dtype=self.dtype_policy, **kwargs
+            self._width, kernel_initializer=self._initializer(name), name=name, dtype=self.dtype_policy, **kwargs
         )
 
-    def _initializer(self):
-        """A fresh copy: one unseeded instance would give transform and gates the same values."""
-        return self.kernel_initializer.clone()
+    def _initializer(self, name):
+        return fresh(self.kernel_initializer, PATHS.index(name))

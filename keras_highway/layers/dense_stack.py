@@ -1,10 +1,12 @@
 """Many fully connected highway layers as one layer, run by a scan."""
 
+import functools
+
 import keras
 from keras import ops
 
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating, mix
-from keras_highway.layers.base import check_same_width, checked_size
+from keras_highway.layers.base import PATHS, check_same_width, checked_float, checked_size, fresh
 from keras_highway.layers.dense import HighwayDense
 
 # Layers a step of the scan. One a step spends its time in TensorFlow's loop; more make a larger graph to trace.
@@ -56,12 +58,13 @@ class HighwayDenseStack(keras.layers.Layer):
     ):
         super().__init__(autocast=False, **kwargs)
         self.depth = checked_size(depth, "depth")
+        self.supports_masking = True
         self.units = None if units is None else checked_size(units, "units")
         self.gating = get_gating(gating).name
         self.activation = keras.activations.get(activation)
         self.gate_bias = check_gate_bias(gate_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.skip_dtype = keras.backend.standardize_dtype(skip_dtype)
+        self.skip_dtype = checked_float(skip_dtype)
 
     def build(self, input_shape):
         self._width = check_same_width(self, "units", self.units, input_shape)
@@ -73,7 +76,7 @@ class HighwayDenseStack(keras.layers.Layer):
             kernel = self.add_weight(
                 name=f"{name}_kernel",
                 shape=(self.depth, self._width, self._width),
-                initializer=self._initial_kernels,
+                initializer=functools.partial(self._initial_kernels, PATHS.index(name) * self.depth),
             )
             bias = self.add_weight(
                 name=f"{name}_bias",
@@ -164,9 +167,10 @@ class HighwayDenseStack(keras.layers.Layer):
             "skip_dtype": self.skip_dtype,
         }
 
-    def _initial_kernels(self, shape, dtype=None):
+    def _initial_kernels(self, first, shape, dtype=None):
         """Each layer's kernel from a fresh copy of the initializer, whose fans are those of one layer."""
-        return ops.stack([self.kernel_initializer.clone()(shape[1:], dtype=dtype) for _ in range(shape[0])])
+        kernels = (fresh(self.kernel_initializer, first + i) for i in range(shape[0]))
+        return ops.stack([kernel(shape[1:], dtype=dtype) for kernel in kernels])
 
     def _stacked(self) -> list:
         """Kernel, bias, kernel, bias, ... of transform and gates, in the compute dtype."""

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_highway.layers.base import checked_size
+from keras_highway.layers.base import checked_size, fresh
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -86,6 +86,5 @@ class LowRankDense(keras.layers.Layer):
         }
 
     def _dense(self, units, name, **kwargs):
-        # A fresh copy of the initializer: one unseeded instance would give equal shapes equal values.
-        initializer = self.kernel_initializer.clone()
+        initializer = fresh(self.kernel_initializer, ("down", "up").index(name))
         return keras.layers.Dense(units, kernel_initializer=initializer, name=name, dtype=self.dtype_policy, **kwargs)

@@ -29,7 +29,7 @@ def build(
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels); height and width
             may be `None` where the network is fully convolutional. Defaults
-            to the spec's.
+            to the spec's, or without the top to any height and width.
         pooling: Without the top: `None` (rank-4 output), `"avg"` or `"max"`.
         classes: Int, number of classes. Defaults to the spec's.
         classifier_activation: Activation of the classifier, `None` for
@@ -48,6 +48,8 @@ def build(
     if pooling not in POOLING:
         raise ValueError(f"`pooling` must be one of {POOLING}. Received: pooling={pooling!r}")
     classes = _checked_classes(spec.classes if classes is None else classes)
+    if input_shape is None and not include_top and isinstance(spec, ConvNetSpec):
+        input_shape = _in_format((None, None, spec.input_shape[2]))  # as in keras.applications
     shape = _input_shape(spec, input_tensor, input_shape)
     inputs = _input_layer(input_tensor, shape)
     family = _FAMILIES[type(spec)]

@@ -3,12 +3,12 @@
 The tests compare our networks with these files and need no PyTorch. To make
 the files again, from the root of the repository:
 
-    python3.11 -m venv /tmp/torchenv
-    /tmp/torchenv/bin/pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu
-    /tmp/torchenv/bin/pip install --no-deps torchvision==0.28.0 timm==1.0.31
-    /tmp/torchenv/bin/pip install numpy pyyaml huggingface_hub safetensors pillow
-    /tmp/torchenv/bin/python tests/oracles/make_goldens.py            # all six, a minute on two cores
-    /tmp/torchenv/bin/python tests/oracles/make_goldens.py resnet50   # or some
+    python3.11 -m venv .torchenv
+    .torchenv/bin/pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu
+    .torchenv/bin/pip install --no-deps torchvision==0.28.0 timm==1.0.31
+    .torchenv/bin/pip install numpy pyyaml huggingface_hub safetensors pillow
+    .torchenv/bin/python tests/oracles/make_goldens.py            # all six, a minute on two cores
+    .torchenv/bin/python tests/oracles/make_goldens.py resnet50   # or some
 
 resnet50, resnet101 and resnet152 are timm's; resnet110, highway110 and
 highway111 are those of `torch_cifar.py`. Each runs in evaluation mode with
