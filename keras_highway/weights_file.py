@@ -7,6 +7,7 @@ stamp is an attribute of the file's root that Keras ignores.
 import hashlib
 import json
 import os
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,10 @@ def load(model: keras.Model, path: str | os.PathLike, variant: str) -> None:
     _check_shapes(model, path, variant)
     before = model.get_weights()
     try:
-        model.load_weights(path)
-    except (ValueError, KeyError, OSError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # Keras only warns where layers stay as they were
+            model.load_weights(path)
+    except (ValueError, KeyError, OSError, UserWarning) as error:
         model.set_weights(before)  # Keras sets what it can before it raises
         raise ValueError(f"{path} does not fit variant {variant!r}: {error}") from error
 

@@ -6,7 +6,8 @@ import types
 import numpy as np
 import pytest
 
-from keras_highway.data import CLASSES, load_dataset
+from keras_highway.data import load_dataset
+from keras_highway.transforms import CLASSES
 
 SHAPES = {"mnist": (28, 28), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}
 

@@ -382,3 +382,10 @@ def test_branch_lists_of_different_length():
 def test_option_a_cannot_remove_channels():
     with pytest.raises(ValueError, match="use projection='B'"):
         ZeroPadProjection(2)(array(1, 4, 4, 3))
+
+
+def test_a_seeded_initializer_gives_transform_and_gates_different_kernels():
+    layer = HighwayDense(gating="full", kernel_initializer=keras.initializers.GlorotUniform(seed=7))
+    layer.build((None, 5))
+    h, t, c = (to_numpy(path.kernel) for path in (layer.transform, layer.transform_gate, layer.carry_gate))
+    assert np.abs(h - t).min() > 0 and np.abs(h - c).min() > 0 and np.abs(t - c).min() > 0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import keras_highway as kh
 from keras_highway.variants import VARIANTS
 from training import loop, sources
 from training.optimizers import PaperSGD
@@ -72,13 +73,14 @@ def test_training_learns_and_writes_its_folder(mnist, tmp_path):
     rows = RunFolder(tmp_path, json.loads((tmp_path / "recipe.json").read_text())).rows()
     assert len(rows) == 8 and float(rows[-1]["train_loss"]) < 0.1 * float(rows[0]["train_loss"])
     assert float(rows[-1]["test_accuracy"]) == result["mean"]
+    assert kh.load(str(tmp_path)).output_shape == (None, 10)
 
 
 class Killed(BaseException):
     """Stands for a process that dies."""
 
 
-@pytest.mark.parametrize("file", ["checkpoint.keras", "log.csv", "model.weights.h5"])
+@pytest.mark.parametrize("file", ["checkpoint.keras", "log.csv", "result.json"])
 def test_resume_is_exact(mnist, tmp_path, monkeypatch, file):
     """Dies as it writes a file of the second epoch (or the last file); goes on; weights are bit-identical."""
     whole = loop.train(TINY, mnist, tmp_path / "whole")
@@ -87,7 +89,7 @@ def test_resume_is_exact(mnist, tmp_path, monkeypatch, file):
     def dies(path, write):
         nonlocal count
         count += path.name == file
-        if path.name == file and (count == 2 or file == "model.weights.h5"):
+        if path.name == file and (count == 2 or file == "result.json"):
             raise Killed
         real(path, write)
 

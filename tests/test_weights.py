@@ -1,6 +1,7 @@
 """Weight files: whole and of the right variant, or a clear error; rows and their files."""
 
 import json
+import tomllib
 
 import h5py
 import numpy as np
@@ -157,3 +158,28 @@ def test_unknown_weights(variant, name, match):
 def test_tag_data_set_and_name_mean_the_same():
     rows = {weights.find(name, VARIANT).name for name in ("tvdn", "mnist", "mnist10_w16.tvdn")}
     assert rows == {"mnist10_w16.tvdn"}
+
+
+def test_rows_hashes_and_the_wheel_name_the_same_weights():
+    root = weights_file.Path(kh.__file__).parents[1]
+    hashes = json.loads((root / "keras_highway" / "weights_sha256.json").read_text())
+    wheel = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert set(hashes) == set(weights.WEIGHTS) and all(len(h) == 64 for h in hashes.values())
+    assert wheel["force-include"] == {f"zoo/{name}": f"keras_highway/zoo/{name}" for name in hashes}
+
+
+def test_accuracy_of_the_shipped_convolutional_net():
+    assert weights.result("mnist10_w32.tvdn")["mean"] >= 0.9945
+
+
+def test_a_file_that_fails_half_way_leaves_the_weights(tmp_path):
+    """The same shapes in another order: Keras sets what it can before it raises."""
+    model = kh.create_model(VARIANT)
+    path = tmp_path / "swapped.weights.h5"
+    model.save_weights(path)
+    with h5py.File(path, "a") as saved:
+        layers = saved["layers"]
+        layers.move("conv2d", "other")
+        layers.move("dense", "conv2d")
+        layers.move("other", "dense")
+    refused(path, "does not fit")

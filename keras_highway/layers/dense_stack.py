@@ -96,7 +96,7 @@ class HighwayDenseStack(keras.layers.Layer):
         steps, rest = divmod(self.depth, _UNROLL)
         if steps:
             grouped = [ops.reshape(w[: steps * _UNROLL], (steps, _UNROLL, *w.shape[1:])) for w in weights]
-            y, _ = ops.scan(step, y, grouped)
+            y, _ = ops.scan(step, y, grouped)  # pyright: ignore[reportGeneralTypeIssues]
         return step(y, [w[steps * _UNROLL :] for w in weights])[0] if rest else y
 
     def signals(self, x) -> Signals:
@@ -117,7 +117,7 @@ class HighwayDenseStack(keras.layers.Layer):
         x = ops.cast(x, self.skip_dtype)
         first = self._signals(x, [w[0] for w in self._stacked()])  # says which signals are tensors
         names = [k for k, v in first._asdict().items() if ops.is_tensor(v)]
-        _, traced = ops.scan(step, (x, *[ops.zeros_like(x)] * len(names)), self._stacked())
+        _, traced = ops.scan(step, (x, *[ops.zeros_like(x)] * len(names)), self._stacked())  # pyright: ignore[reportGeneralTypeIssues]
         return first._replace(**dict(zip(names, traced[1:], strict=True)))
 
     def block(self, index) -> HighwayDense:
