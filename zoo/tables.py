@@ -51,6 +51,17 @@ def speed_table(path: Path = ROOT / "tests" / "benchmarks" / "results.json") -> 
     return "\n".join([*lines, "", "Each pair ran side by side in one process; on a CPU, processor seconds."])
 
 
+def depth_table(path: Path = ROOT / "tests" / "benchmarks" / "results.json") -> str:
+    """Processor seconds of the scanned fully connected net, by depth."""
+    lines = ["| layers | backend | build and compile, s | first step, s | step, s |", "|---|---|---|---|---|"]
+    for row in json.loads(path.read_text("utf-8")).values():
+        if row["name"] == "highway_fc, build, first step and step":
+            for depth in sorted((key for key in row if key.isdigit()), key=int):
+                seconds = " | ".join(f"{row[depth][part][1]:.2f}" for part in ("build", "first_step", "step"))
+                lines.append(f"| {depth} | {row['backend']} | {seconds} |")
+    return "\n".join(lines)
+
+
 def variants_table() -> str:
     """The variants with an exact published parameter count."""
     lines = ["| variant | gating | trainable parameters | source |", "|---|---|---|---|"]
@@ -64,6 +75,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "weights": weights_table,
     "variants": variants_table,
     "speed": speed_table,
+    "depth": depth_table,
 }
 
 
