@@ -22,7 +22,7 @@ def file(tmp_path_factory):
     return path
 
 
-def refused(path, match, variant=VARIANT):
+def check_refused(path, match, variant=VARIANT):
     model = kh.create_model(variant)
     before = [np.asarray(w) for w in model.weights]
     with pytest.raises(ValueError, match=match):
@@ -32,18 +32,18 @@ def refused(path, match, variant=VARIANT):
 
 
 def test_missing_file(tmp_path):
-    refused(tmp_path / "none.weights.h5", "No weight file")
+    check_refused(tmp_path / "none.weights.h5", "No weight file")
 
 
 def test_wrong_suffix(tmp_path):
     (tmp_path / "weights.bin").write_bytes(b"x")
-    refused(tmp_path / "weights.bin", r"\.weights\.h5")
+    check_refused(tmp_path / "weights.bin", r"\.weights\.h5")
 
 
 def test_foreign_file(tmp_path):
     path = tmp_path / "foreign.weights.h5"
     path.write_bytes(b"not an HDF5 file at all" * 100)
-    refused(path, "no weight file, or is truncated")
+    check_refused(path, "no weight file, or is truncated")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.9, 0.99])
@@ -51,17 +51,17 @@ def test_truncated_file(file, tmp_path, share):
     path = tmp_path / "cut.weights.h5"
     content = file.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    refused(path, "truncated")
+    check_refused(path, "truncated")
 
 
 def test_file_of_another_variant_by_its_stamp(file):
-    refused(file, "of variant 'mnist10_w16', not of 'mnist10_w32'", "mnist10_w32")
+    check_refused(file, "of variant 'mnist10_w16', not of 'mnist10_w32'", "mnist10_w32")
 
 
 def test_file_of_another_variant_without_a_stamp(tmp_path):
     path = tmp_path / "other.weights.h5"
     kh.create_model("mnist10_w32").save_weights(path)
-    refused(path, "does not hold weights of variant")
+    check_refused(path, "does not hold weights of variant")
 
 
 def test_file_with_more_layers_than_the_model(tmp_path):
@@ -182,4 +182,4 @@ def test_a_file_that_fails_half_way_leaves_the_weights(tmp_path):
         layers.move("conv2d", "other")
         layers.move("dense", "conv2d")
         layers.move("other", "dense")
-    refused(path, "does not fit")
+    check_refused(path, "does not fit")
