@@ -15,6 +15,8 @@ from typing import Any
 import h5py
 import keras
 
+from keras_highway.whole_file import write_whole
+
 _STAMP = "keras_highway"
 SUFFIX = ".weights.h5"
 
@@ -34,17 +36,15 @@ def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int
         variant: Name of its architecture.
         classes: Its number of classes.
     """
-    path = Path(path)
-    temporary = path.with_name(f".partial-{path.name}")
-    try:
+
+    def write(temporary):
         model.save_weights(temporary)
         with h5py.File(temporary, "a") as file:
             if "optimizer" in file:
                 del file["optimizer"]  # two or three times the weights' size, and no use to their users
             file.attrs[_STAMP] = json.dumps({"variant": variant, "classes": classes})
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+    write_whole(Path(path), write)
 
 
 def read_stamp(path: str | os.PathLike) -> dict[str, Any]:

@@ -10,15 +10,7 @@ from pathlib import Path
 
 import keras
 
-
-def write_whole(path: Path, write) -> None:
-    """Writes a file whole or not at all: `write(temporary path)`, then a rename."""
-    temporary = path.with_name(f".partial-{path.name}")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+from keras_highway.whole_file import write_whole
 
 
 def write_json(path: Path, value) -> None:

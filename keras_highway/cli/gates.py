@@ -1,6 +1,5 @@
 """`gates`: a picture of every block's gate activity for an image."""
 
-import os
 from pathlib import Path
 
 from keras_highway.analysis import plot_gates, trace
@@ -8,6 +7,7 @@ from keras_highway.cli.errors import OK, SOME_FAILED, check_out, usage_errors
 from keras_highway.cli.reading import read_images
 from keras_highway.cli.sources import find_source
 from keras_highway.cli.tables import percent
+from keras_highway.whole_file import write_whole
 
 _SUFFIX = ".png"
 
@@ -22,13 +22,8 @@ def run(arguments) -> int:
     traces = trace(source.model(), source.transform.apply(pixels[0][None]))
     best = source.decode(traces.output, top=1)[0][0]
     out = Path(arguments.out)
-    partial = out.with_name(f".partial-{out.name}")
     title = f"{Path(arguments.image).name}: {best.name} ({percent(best.score)}) by {source.weights}"
-    try:
-        with usage_errors():
-            plot_gates(traces, pixels[0].squeeze(), partial, title=title)
-            os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
+    with usage_errors():
+        write_whole(out, lambda path: plot_gates(traces, pixels[0].squeeze(), path, title=title))
     print(f"wrote the transform gates of {len(traces)} blocks to {out}")
     return OK

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_highway.gating import get_gating
+from keras_highway.gating import carry_gate_bias, get_gating
 from keras_highway.layers import BasicBlock, BottleneckBlock, Branch
 from keras_highway.specs import ConvNetSpec, stochastic_depth_rates
 
@@ -100,7 +100,7 @@ def _block(spec, width, stride, gate, rate):
 
 def _shared_gate(spec, block, stage, dtype):
     filters, kernels, strides = block.shape_of_branch()
-    bias = spec.gate_bias if "t" in get_gating(spec.gating).learned_gates else -spec.gate_bias
+    bias = spec.gate_bias if "t" in get_gating(spec.gating).learned_gates else carry_gate_bias(spec.gate_bias)
     return Branch(
         filters,
         kernels,

@@ -1,0 +1,21 @@
+"""Files are written whole or not at all."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Writes a file whole or not at all: `write(temporary path)`, then a rename.
+
+    Args:
+        path: The file.
+        write: Function that writes to the path it is given, which has the
+            file's own suffix and folder.
+    """
+    temporary = path.with_name(f".partial-{path.name}")
+    try:
+        write(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
