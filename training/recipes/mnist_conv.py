@@ -5,8 +5,9 @@
 
 Published: 99.43 % (w 16), 99.55 % (w 32) after 300 epochs, batch 100, Nesterov
 0.9, rate 0.01 divided by 10 at 1/3 and 2/3, weight decay 1e-3 on kernels,
-biases at twice the rate. w 16 keeps all of it; w 32 takes 75 epochs at rate
-0.03 here, its decays at the same shares.
+biases at twice the rate. Here w 16 takes 200 epochs: its first 100 as published,
+then 60 and 40 instead of 100 and 100 at the lower rates. w 32 takes 75 epochs at
+rate 0.03, its decays at the published shares.
 """
 
 from dataclasses import replace
@@ -19,12 +20,13 @@ W16 = Recipe(
     weights="mnist10_w16.tvdn",
     data="mnist",
     transform="mnist",
-    epochs=300,
+    epochs=200,
     learning_rate=0.01,
+    milestones=(0.5, 0.8),
     weight_decay=1e-3,
     bias_multiplier=2.0,
     seed=1,
-    source="TVDN, Table 1",
+    source="TVDN, Table 1; 60 and 40 epochs at the lower rates instead of 100 and 100",
 )
 W32 = replace(
     W16,
@@ -33,6 +35,7 @@ W32 = replace(
     weights="mnist10_w32.tvdn",
     epochs=75,
     learning_rate=0.03,
+    milestones=(1 / 3, 2 / 3),
     source="TVDN, Table 1; 75 epochs at rate 0.03 instead of 300 at 0.01",
 )
 RECIPES = (W16, W32)
