@@ -173,19 +173,37 @@ def override(spec: SpecT, **changes: Any) -> SpecT:
         ValueError: For an unknown field (with near names), a value of the
             wrong type, a size that is not positive, an unknown choice.
     """
-    hints = get_type_hints(type(spec))
+    new = coerced(spec, f"variant {spec.name!r}", **changes)
+    check(new)
+    return new
+
+
+RowT = TypeVar("RowT")
+
+
+def coerced(row: RowT, what: str, **changes: Any) -> RowT:
+    """Returns a dataclass with some fields changed, their names and types checked.
+
+    Args:
+        row: An instance of a dataclass.
+        what: What to call it in messages.
+        **changes: Fields and their new values; a list counts as a tuple and an
+            int as a float.
+
+    Raises:
+        ValueError: For an unknown field (with near names), or a value of the
+            wrong type.
+    """
+    hints = get_type_hints(type(row))
     clean = {}
     for name, value in changes.items():
         if name not in hints:
             hint = did_you_mean(name, hints)
             raise ValueError(
-                f"Unknown field of variant {spec.name!r}.{hint} Its fields are {', '.join(hints)}. "
-                f"Received: {name}={value!r}"
+                f"Unknown field of {what}.{hint} Its fields are {', '.join(hints)}. Received: {name}={value!r}"
             )
         clean[name] = _coerce(name, value, hints[name])
-    new = dataclasses.replace(spec, **clean)
-    check(new)
-    return new
+    return dataclasses.replace(row, **clean)
 
 
 def check(spec: NetSpec) -> None:

@@ -13,6 +13,10 @@ import numpy as np
 class Transform:
     """How pixels in [0, 255] become a network's input: `(pixels * scale - mean) / std`.
 
+    With `contrast`, each image by its own statistics instead: `(pixels - mean
+    of all its pixels) / their standard deviation`, "global contrast
+    normalization" [TVDN, Table 3].
+
     Attributes:
         size: Height and width the network was evaluated at.
         channels: 1 (greyscale) or 3 (RGB).
@@ -21,6 +25,7 @@ class Transform:
         std: One number a channel, divided by at the end.
         crop: Share of the shorter side kept by the central crop, 1.0 for all.
         interpolation: Resampling filter (Pillow's name) of resizing.
+        contrast: Whether images are normalized by their own contrast.
     """
 
     size: tuple[int, int]
@@ -30,6 +35,7 @@ class Transform:
     std: tuple[float, ...] = (1.0,)
     crop: float = 1.0
     interpolation: str = "bicubic"
+    contrast: bool = False
 
     def apply(self, pixels) -> np.ndarray:
         """Scales and normalizes; the argument is not changed.
@@ -47,6 +53,9 @@ class Transform:
                 f"Expected images of {self.channels} channel(s), shape (..., height, width, {self.channels}). "
                 f"Received: shape {pixels.shape}"
             )
+        if self.contrast:
+            mean, std = (v[..., None, None, None] for v in self.contrast_statistics(pixels))
+            return (pixels.astype(np.float32) - mean) / std
         x = pixels.astype(np.float32) * np.float32(self.scale)
         if any(self.mean):
             x -= np.asarray(self.mean, np.float32)
@@ -54,13 +63,38 @@ class Transform:
             x /= np.asarray(self.std, np.float32)
         return x
 
+    @staticmethod
+    def contrast_statistics(pixels) -> tuple[np.ndarray, np.ndarray]:
+        """Returns mean and standard deviation over each image's pixels and channels.
+
+        Args:
+            pixels: Array `(..., height, width, channels)`.
+
+        Returns:
+            Two float32 arrays `(...)`; the deviation is at least 1, of 255,
+            so that an image of one color becomes zero.
+        """
+        pixels = np.asarray(pixels)
+        mean = np.mean(pixels, (-3, -2, -1), dtype=np.float64)
+        # einsum sums squares without a float copy of the whole data set.
+        square = np.einsum("...hwc,...hwc->...", pixels, pixels, dtype=np.float64) / np.prod(pixels.shape[-3:])
+        std = np.sqrt(np.maximum(square - mean**2, 1.0))
+        return mean.astype(np.float32), std.astype(np.float32)
+
 
 MNIST = Transform(size=(28, 28), channels=1, scale=1 / 256)
 CIFAR = Transform(size=(32, 32), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+CIFAR_CONTRAST = Transform(size=(32, 32), channels=3, scale=1.0, contrast=True)
 IMAGENET = Transform(
     size=(224, 224), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), crop=0.95
 )
-TRANSFORMS = {"mnist": MNIST, "cifar10": CIFAR, "cifar100": CIFAR, "imagenet": IMAGENET}
+TRANSFORMS = {
+    "mnist": MNIST,
+    "cifar10": CIFAR,
+    "cifar100": CIFAR,
+    "cifar_contrast": CIFAR_CONTRAST,
+    "imagenet": IMAGENET,
+}
 
 _CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
 CLASSES = {"mnist": tuple("0123456789"), "cifar10": tuple(_CIFAR10.split())}

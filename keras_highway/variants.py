@@ -233,15 +233,24 @@ _FC = tuple(
     for kind, units, gating in (("highway", 50, "coupled"), ("plain", 71, "plain"))
     for depth in (10, 20, 50, 100, 1000)
 )
-_TANH = tuple(
-    replace(row, name="highway_fc50_tanh", activation="tanh", source="TVDN, 4: the nets of Figures 2-4 (MNIST)")
-    for row in _FC
-    if row.name == "highway_fc50"
+_TANH_MNIST = replace(
+    next(row for row in _FC if row.name == "highway_fc50"),
+    name="highway_fc50_tanh",
+    activation="tanh",
+    source="TVDN, 4: the nets of Figures 2-4 (MNIST)",
+)
+_TANH = (
+    _TANH_MNIST,
+    replace(
+        _TANH_MNIST,
+        name="highway_fc50_cifar100",
+        gate_bias=-4.0,
+        input_shape=(32, 32, 3),
+        classes=100,
+        source="TVDN, 4: the nets of Figures 2-4 (CIFAR-100)",
+    ),
 )
 
 VARIANTS: Mapping[str, NetSpec] = MappingProxyType(
-    {
-        row.name: replace(row, recipe=row.name) if row.input_shape != (32, 32, 3) else row
-        for row in (*_IMAGENET, *_CIFAR110, *_CONV_STACKS, *_FC, *_TANH)
-    }
+    {row.name: replace(row, recipe=row.name) for row in (*_IMAGENET, *_CIFAR110, *_CONV_STACKS, *_FC, *_TANH)}
 )

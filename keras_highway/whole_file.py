@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes a file whole or not at all: `write(temporary path)`, then a rename.
+    """Writes a file whole or not at all: `write(temporary path)`, to the disk, then a rename.
 
     Args:
         path: The file.
@@ -16,6 +16,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     temporary = path.with_name(f".partial-{path.name}")
     try:
         write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())  # a rename may reach the disk before the content does
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -1,139 +1,204 @@
-"""The training loop: an epoch is one `fit`, its data order a function of (seed, epoch)."""
+"""The training loop: every step a function of the run's state and (seed, epoch, step), so that a run resumes exactly."""
 
 import time
 
-import keras
 import numpy as np
 
-from keras_highway import weights_file
-from keras_highway.applications import create_model
-from training.optimizers import PaperSGD
-from training.recipe import Recipe
-from training.run_folder import RunFolder, write_json, write_whole
+from training import checkpoint
+from training.checkpoint import Place
+from training.meter import Meter, means
+from training.optimizers import plateau_rate
+from training.program import SUMS, Program
+from training.recipe import Recipe, check
+from training.results import finish
+from training.run_folder import RunFolder
 from training.sources import open_source
+from training.stopping import Stopped, stop_requests
+from training.strategy import Strategy, make_strategy
+
+TEST_BATCH = 500
 
 
-def train(recipe: Recipe, data_dir, out) -> dict:
+def train(
+    recipe: Recipe,
+    data_dir,
+    out,
+    strategy: str | Strategy = "none",
+    save_steps: int | None = None,
+    save_seconds: float = 300.0,
+    until: int | None = None,
+) -> dict | None:
     """Trains a recipe, resuming the run in `out` if there is one.
 
     Args:
         recipe: What to train.
         data_dir: Folder of data sets, see `load_dataset`.
-        out: The run's folder.
+        out: The run's folder; with several machines, on a file system that
+            they share.
+        strategy: A name, see `make_strategy`, or a strategy.
+        save_steps: Save the state every so many steps of an epoch, too.
+        save_seconds: And when so many seconds have passed since it was saved.
+        until: Do not go beyond this epoch now; a later call does.
 
     Returns:
-        The result, as written to result.json.
+        The result, as written to result.json; None if the run is not at its
+        end.
+
+    Raises:
+        FloatingPointError: If the loss or a weight is not finite.
+        Stopped: A `SystemExit`, if SIGTERM asked the run to stop.
+        ValueError: If the recipe, the data or the folder do not fit.
     """
+    check(recipe)
+    strategy = make_strategy(strategy) if isinstance(strategy, str) else strategy
+    strategy.check(recipe)
     source = open_source(recipe, data_dir)
-    folder = RunFolder(out, recipe.to_dict())
-    steps = -(-source.images // recipe.batch_size)
-    model, rows = _restore(folder, steps) if folder.checkpoint.exists() else (_new_model(recipe, source, steps), [])
-    for epoch in range(len(rows), recipe.epochs):
-        _seed_dropout(model, recipe.seed, epoch)
-        start = time.perf_counter()
-        history = model.fit(**source.epoch(epoch), verbose=0).history
-        seconds = time.perf_counter() - start
-        test = model.evaluate(**source.test(), verbose=0, return_dict=True)
-        rows.append(_row(epoch + 1, model, history, test, seconds, source.images))
-        _check_finite(rows[-1], recipe, folder)
-        # The log first: a line ahead of its checkpoint is dropped on resume, a missing line could not be made up.
-        folder.write_rows(rows)
-        write_whole(folder.checkpoint, model.save)
-        print(_line(rows[-1], recipe.epochs), flush=True)
-    return _finish(recipe, folder, model, rows)
+    folder = RunFolder(out, recipe.to_dict(), strategy)
+    with strategy.scope():
+        program = Program(recipe, source)
+    strategy.prepare(program)
+    run = Run(program, source, strategy, folder, save_steps, save_seconds)
+    run.restore()
+    with stop_requests() as stop:
+        while run.place.epoch < min(until or recipe.epochs, recipe.epochs):
+            run.epoch(stop)
+    if run.place.epoch < recipe.epochs:
+        return None
+    return finish(program, strategy, folder, run.rows)
 
 
-def _new_model(recipe, source, steps) -> keras.Model:
-    keras.utils.set_random_seed(recipe.seed)
-    model = create_model(recipe.variant, classes=source.classes, classifier_activation=None, **dict(recipe.overrides))
-    model.compile(
-        PaperSGD(
-            _schedule(recipe, steps),
-            momentum=recipe.momentum,
-            nesterov=recipe.nesterov,
-            l2=recipe.weight_decay,
-            bias_multiplier=recipe.bias_multiplier,
-        ),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-    )
-    return model
+class Run:
+    """A run under way.
 
+    Args:
+        program: Its variables and functions.
+        source: Its data.
+        strategy: Its devices.
+        folder: Its files.
+        save_steps: See `train`.
+        save_seconds: See `train`.
+    """
 
-def _schedule(recipe, steps):
-    if recipe.schedule == "exponential":
-        return keras.optimizers.schedules.ExponentialDecay(recipe.learning_rate, steps, recipe.decay, staircase=True)
-    boundaries = [round(share * recipe.epochs) * steps for share in recipe.milestones]
-    return keras.optimizers.schedules.PiecewiseConstantDecay(
-        boundaries, [recipe.learning_rate * 0.1**i for i in range(len(boundaries) + 1)]
-    )
+    def __init__(self, program, source, strategy, folder, save_steps=None, save_seconds=float("inf")):
+        self.program, self.source, self.strategy, self.folder = program, source, strategy, folder
+        self.engine = strategy.engine(program)
+        self.place = Place(0, 0, np.zeros(len(SUMS)), 0.0, 0.0)
+        self.rows: list[dict] = []
+        self._save_steps, self._save_seconds = save_steps, save_seconds
+        self._saved = time.perf_counter()
 
+    def restore(self) -> None:
+        """Goes back to the last state saved.
 
-def _restore(folder, steps_per_epoch):
-    """Returns the last epoch's model, dropout seeds and optimizer included, and the log up to it."""
-    model = keras.saving.load_model(folder.checkpoint)
-    return model, folder.rows()[: _iterations(model) // steps_per_epoch]
+        Raises:
+            ValueError: If it is not of this run, or other processes found
+                another one.
+        """
+        if self.folder.checkpoint.exists():
+            self.place = checkpoint.restore(self.folder.checkpoint, self.program.state)
+            self.rows = self.folder.rows()[: self.place.epoch]
+        mine = self.place.epoch * self.program.steps_per_epoch + self.place.step
+        if self.strategy.total(mine) != mine * self.strategy.replicas:
+            raise ValueError(
+                f"The processes of this run found different states in {self.folder.path}: it must be on a file "
+                "system that all of them share."
+            )
 
-
-def _seed_dropout(model, seed, epoch) -> None:
-    """Makes an epoch's dropout a function of (seed, epoch): Keras does not save the state of its generators."""
-    draw = np.random.default_rng((seed, epoch, 1))
-    for variable in model.variables:
-        if variable.path.endswith("seed_generator_state"):
-            variable.assign(np.array([draw.integers(2**31), 0], variable.dtype))
-
-
-def _iterations(model) -> int:
-    return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
-
-
-def _check_finite(row, recipe, folder) -> None:
-    if not np.isfinite(row["train_loss"]):
-        raise FloatingPointError(
-            f"The loss of {recipe.name} became {row['train_loss']} in epoch {row['epoch']}. The last good epoch is in "
-            f"{folder.checkpoint}; a smaller learning rate may help."
+    def epoch(self, stop) -> None:
+        """Trains the rest of the current epoch, tests, and saves."""
+        recipe, place = self.program.recipe, self.place
+        if recipe.schedule == "plateau":
+            self.program.set_rate(plateau_rate(recipe, [float(row["train_loss"]) for row in self.rows]))
+        meter = Meter(
+            place.epoch,
+            recipe.epochs,
+            self.program.steps_per_epoch,
+            place.sums,
+            place.step,
+            place.seconds,
+            place.waited,
         )
+        try:
+            self._steps(meter, stop)
+        except FloatingPointError as error:
+            raise FloatingPointError(self._advice(error)) from None
+        finally:
+            meter.close()
+        test = means(self._test())
+        self.rows.append(self._row(means(meter.sums), test, meter))
+        # The log first: a line ahead of its checkpoint is dropped on resume, a missing line could not be made up.
+        self.folder.write_rows(self.rows)
+        self._save(Place(place.epoch + 1, 0, np.zeros(len(SUMS)), 0.0, 0.0))
+        if self.strategy.is_chief:
+            print(line(self.rows[-1], recipe.epochs), flush=True)
+        if stop.made:
+            raise Stopped
+
+    def _steps(self, meter, stop) -> None:
+        epoch = self.place.epoch
+        batches = self.source.batches(epoch, meter.step, self.strategy.shard)
+        while (batch := meter.wait_for(batches)) is not None:
+            meter.add(self.engine.train(batch))
+            if stop.made or self._is_due(meter.step):
+                meter.pause()
+                self._save(Place(epoch, meter.step, meter.sums, meter.seconds, meter.waited))
+                if stop.made:
+                    raise Stopped
+                meter.resume()
+        meter.read()
+
+    def _is_due(self, step) -> bool:
+        if self._save_steps and step % self._save_steps == 0:
+            return True
+        return time.perf_counter() - self._saved > self._save_seconds
+
+    def _save(self, place) -> None:
+        self.engine.sync()
+        self.place, self._saved = place, time.perf_counter()
+        if self.strategy.is_chief:
+            checkpoint.save(self.folder.checkpoint, self.program.state, place, self.strategy.to_numpy)
+
+    def _test(self) -> np.ndarray:
+        self.engine.sync()
+        replicas = self.strategy.replicas
+        size = -(-min(TEST_BATCH, self.source.test_images) // replicas) * replicas
+        with self.program.averages_in_place(self.strategy.to_numpy):
+            batches = self.source.test_batches(size, self.strategy.shard)
+            return np.sum([np.asarray(self.engine.test(batch), np.float64) for batch in batches], axis=0)
+
+    def _row(self, trained, tested, meter) -> dict:
+        epoch = self.place.epoch + 1
+        images = meter.step * self.program.recipe.batch_size
+        row = {
+            "epoch": epoch,
+            "step": epoch * self.program.steps_per_epoch,
+            "learning_rate": self.program.rate(epoch * self.program.steps_per_epoch - 1),
+            "train_loss": trained["loss"],
+            "train_accuracy": trained["accuracy"],
+            "test_loss": tested["loss"],
+            "test_accuracy": tested["accuracy"],
+            "seconds": round(meter.seconds, 2),
+            "images_per_second": round(images / meter.seconds, 1),
+            "waiting": round(meter.waited / meter.seconds, 4),
+        }
+        if self.program.classes >= 100:
+            row["test_top5"] = tested["top5"]
+        return row
+
+    def _advice(self, error) -> str:
+        last = (
+            f"The last good state is in {self.folder.checkpoint}"
+            if self.folder.checkpoint.exists()
+            else "No state was saved"
+        )
+        return f"{error} {last}; a smaller learning rate or clip_norm may help."
 
 
-def _row(epoch, model, history, test, seconds, images) -> dict:
-    return {
-        "epoch": epoch,
-        "step": _iterations(model),
-        "learning_rate": float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)),
-        "train_loss": history["loss"][0],
-        "train_accuracy": history["accuracy"][0],
-        "test_loss": test["loss"],
-        "test_accuracy": test["accuracy"],
-        "seconds": round(seconds, 2),
-        "images_per_second": round(images / seconds, 1),
-    }
-
-
-def _line(row, epochs) -> str:
+def line(row: dict, epochs: int) -> str:
+    """Returns what a person wants to know of an epoch, in one line."""
+    left = row["seconds"] * (epochs - row["epoch"]) / 60
     return (
         f"epoch {row['epoch']:3d}/{epochs}  loss {row['train_loss']:.4f}  train {100 * row['train_accuracy']:.2f} %  "
-        f"test {100 * row['test_accuracy']:.2f} %  rate {row['learning_rate']:.2g}  "
-        f"{row['images_per_second']:.0f} images/s  {row['seconds'] * (epochs - row['epoch']) / 60:.0f} min left"
+        f"test {row['test_loss']:.4f} {100 * row['test_accuracy']:.2f} %  rate {row['learning_rate']:.2g}  "
+        f"{row['images_per_second']:.0f} images/s  waiting {100 * row['waiting']:.1f} %  {left:.0f} min left"
     )
-
-
-def _finish(recipe, folder, model, rows) -> dict:
-    last = {key: float(value) for key, value in rows[-1].items()}
-    weights_file.save(model, folder.path / "model.weights.h5", recipe.variant, model.output_shape[-1])
-    result = {
-        "weights": recipe.weights,
-        "variant": recipe.variant,
-        "data": recipe.data,
-        "metric": "test_accuracy",
-        "n": 1,
-        "mean": last["test_accuracy"],
-        "std": None,
-        "seeds": [recipe.seed],
-        "values": [last["test_accuracy"]],
-        "epochs": recipe.epochs,
-        "epoch_reported": "last",
-        "train_loss": last["train_loss"],
-        **folder.environment(),
-    }
-    write_json(folder.path / "result.json", result)
-    return result

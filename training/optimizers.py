@@ -1,17 +1,21 @@
-"""SGD as the papers used it: L2 on kernels through the gradient, biases at their own rate."""
+"""Optimizers and learning-rate schedules of the recipes."""
+
+import fnmatch
 
 import keras
+
+from training.recipe import Recipe
 
 
 @keras.saving.register_keras_serializable(package="keras_highway_training")
 class PaperSGD(keras.optimizers.SGD):
-    """SGD with momentum whose L2 penalty and bias rate enter through the gradient, as in Caffe.
+    """SGD with momentum whose L2 penalty and rate multipliers enter through the gradient, as in Caffe.
 
-    `g = (dL/dw + weight_decay * w)` for kernels, `g = bias_multiplier *
-    dL/db` for biases and other vectors, then Keras's momentum step. Since the
-    step is linear in g, the factor on a bias's gradient is one on its rate.
+    `g = (dL/dw + l2 * w) * multiplier`, then Keras's momentum step. Since the
+    step is linear in g, a factor on a variable's gradient is one on its rate.
     Keras's own `SGD(weight_decay=...)` is decoupled, `w -= rate * decay * w`
-    outside the momentum: another recipe.
+    outside the momentum: another recipe. All of it happens after gradients are
+    summed over replicas, so that it does not depend on their number.
 
     Args:
         learning_rate: Float or schedule.
@@ -21,24 +25,112 @@ class PaperSGD(keras.optimizers.SGD):
             with `kernel` in their name). Defaults to `0.0`.
         bias_multiplier: Float, factor on the rate of all others. Defaults to
             `1.0`.
+        l2_on_vectors: Bool, whether the penalty is on all others, too.
+            Defaults to `False`.
+        rate_multipliers: Pairs (shell pattern of variable paths, factor on
+            their rate). Defaults to `()`.
     """
 
-    def __init__(self, learning_rate=0.01, momentum=0.9, nesterov=True, l2=0.0, bias_multiplier=1.0, **kwargs):
+    def __init__(
+        self,
+        learning_rate=0.01,
+        momentum=0.9,
+        nesterov=True,
+        l2=0.0,
+        bias_multiplier=1.0,
+        l2_on_vectors=False,
+        rate_multipliers=(),
+        **kwargs,
+    ):
         super().__init__(learning_rate, momentum=momentum, nesterov=nesterov, **kwargs)
-        self.l2, self.bias_multiplier = float(l2), float(bias_multiplier)
+        self.l2, self.bias_multiplier, self.l2_on_vectors = float(l2), float(bias_multiplier), bool(l2_on_vectors)
+        self.rate_multipliers = [(str(pattern), float(factor)) for pattern, factor in rate_multipliers]
 
-    def apply(self, grads, trainable_variables=None):
-        variables = self._trainable_variables if trainable_variables is None else trainable_variables
-        return super().apply(
-            [self._paper_gradient(g, v) for g, v in zip(grads, variables, strict=True)], trainable_variables
-        )
+    def update_step(self, gradient, variable, learning_rate):
+        # Under tf.distribute `variable` is one replica's component, without Keras's name and path.
+        known = self._trainable_variables[self._get_variable_index(variable)]
+        super().update_step(self._paper_gradient(gradient, variable, known), variable, learning_rate)
 
-    def _paper_gradient(self, gradient, variable):
-        if gradient is None:
-            return None
-        if "kernel" in variable.name:
-            return gradient + self.l2 * keras.ops.convert_to_tensor(variable) if self.l2 else gradient
-        return gradient * self.bias_multiplier
+    def _paper_gradient(self, gradient, value, variable):
+        kernel = "kernel" in variable.name
+        if self.l2 and (kernel or self.l2_on_vectors):
+            gradient = gradient + self.l2 * keras.ops.convert_to_tensor(value)
+        factor = 1.0 if kernel else self.bias_multiplier
+        for pattern, multiplier in self.rate_multipliers:
+            if fnmatch.fnmatch(variable.path, pattern):
+                factor *= multiplier
+        return gradient if factor == 1.0 else gradient * factor
 
     def get_config(self):
-        return {**super().get_config(), "l2": self.l2, "bias_multiplier": self.bias_multiplier}
+        return {
+            **super().get_config(),
+            "l2": self.l2,
+            "bias_multiplier": self.bias_multiplier,
+            "l2_on_vectors": self.l2_on_vectors,
+            "rate_multipliers": self.rate_multipliers,
+        }
+
+
+def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
+    """Returns the optimizer of a recipe.
+
+    Args:
+        recipe: What to train.
+        rate: Its learning rate, see `make_schedule`.
+
+    Raises:
+        ValueError: If the recipe asks for what is not built yet.
+    """
+    if recipe.optimizer == "sgd":
+        return PaperSGD(
+            rate,
+            momentum=recipe.momentum,
+            nesterov=recipe.nesterov,
+            l2=recipe.weight_decay,
+            bias_multiplier=recipe.bias_multiplier,
+            l2_on_vectors=recipe.decay_vectors,
+            rate_multipliers=recipe.rate_multipliers,
+        )
+    if recipe.optimizer == "adamw":
+        optimizer = keras.optimizers.AdamW(rate, weight_decay=recipe.weight_decay)
+        if not recipe.decay_vectors:
+            optimizer.exclude_from_weight_decay(var_names=["bias", "beta", "gamma"])
+        return optimizer
+    raise ValueError(
+        f"The recipe {recipe.name!r} needs the optimizer {recipe.optimizer!r}, which this version does not have. "
+        "Try --set optimizer=sgd or adamw with a rate of their own."
+    )
+
+
+def make_schedule(recipe: Recipe, steps_per_epoch: int):
+    """Returns the learning rate of a recipe: a Keras schedule over steps, or a float that the loop may change."""
+    schedules = keras.optimizers.schedules
+    warmup = recipe.warmup_epochs * steps_per_epoch
+    if recipe.schedule == "exponential":
+        return schedules.ExponentialDecay(recipe.learning_rate, steps_per_epoch, recipe.decay, staircase=True)
+    if recipe.schedule == "cosine":
+        total = recipe.epochs * steps_per_epoch
+        alpha = recipe.final_rate / recipe.learning_rate
+        if not warmup:
+            return schedules.CosineDecay(recipe.learning_rate, total, alpha=alpha)
+        return schedules.CosineDecay(
+            recipe.warmup_rate, total - warmup, alpha, warmup_target=recipe.learning_rate, warmup_steps=warmup
+        )
+    if recipe.schedule == "step":
+        boundaries = [round(share * recipe.epochs) * steps_per_epoch for share in recipe.milestones]
+        rates = [recipe.learning_rate * 0.1**i for i in range(len(boundaries) + 1)]
+        if warmup:
+            boundaries, rates = [warmup, *boundaries], [recipe.warmup_rate, *rates]
+        # Keras's schedule changes after its boundary; a step counts from 0, so the last step before it is boundary - 1.
+        return schedules.PiecewiseConstantDecay([boundary - 1 for boundary in boundaries], rates)
+    return recipe.learning_rate
+
+
+def plateau_rate(recipe: Recipe, losses: list[float]) -> float:
+    """Returns the rate of `schedule="plateau"` after epochs with these training losses."""
+    rate, best = recipe.learning_rate, float("inf")
+    for loss in losses:
+        if loss > best - recipe.plateau_delta:
+            rate *= recipe.decay
+        best = min(best, loss)
+    return rate

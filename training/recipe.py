@@ -1,7 +1,20 @@
 """What a recipe must say: everything that decides a run's result."""
 
+import ast
 import dataclasses
 from dataclasses import dataclass
+
+from keras_highway.specs import coerced, override
+from keras_highway.variants import VARIANTS
+
+CHOICES = {
+    "optimizer": ("sgd", "adamw", "lamb"),
+    "schedule": ("constant", "step", "exponential", "cosine", "plateau"),
+    "loss": ("crossentropy", "bce"),
+    "precision": ("float32", "mixed_bfloat16"),
+}
+_POSITIVE = ("epochs", "batch_size", "learning_rate", "micro_batches", "train_images", "test_images", "clip_norm")
+_SHARES = ("momentum", "label_smoothing", "target_threshold", "ema")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,20 +26,55 @@ class Recipe:
         variant: The architecture.
         overrides: Spec fields that differ from the variant's, as pairs.
         weights: The zoo's name of what it trains.
-        data: The data set.
+        data: The data set: `"mnist"`, `"cifar10"`, `"cifar100"`, `"imagenet"`
+            (a folder of class sub-folders), `"tfds:NAME"`, or
+            `"synthetic_mnist"` and so on, made up for tests.
         transform: Row of `keras_highway.transforms.TRANSFORMS`.
-        epochs: Passes over the training set.
+        train_images: Train on the first so many images, `None` for all.
+        test_images: The same for the test set.
+        crop_padding: Training images are shifted by up to so many pixels a
+            side (a random crop of the padded image).
+        flip: Half of the training images are mirrored.
+        epochs: Passes over the training set, its remainder of less than a
+            batch left out, another one each epoch.
         batch_size: Global batch size.
+        micro_batches: A batch is computed in so many parts, its gradients
+            summed (gradient accumulation); batch normalization sees the parts.
+        optimizer: `"sgd"` (`PaperSGD`), `"adamw"`.
         learning_rate: Initial rate.
-        schedule: `"step"` (divided by 10 at each of `milestones`) or
-            `"exponential"` (multiplied by `decay` each epoch).
+        schedule: `"constant"`, `"step"` (divided by 10 at each of
+            `milestones`), `"exponential"` (multiplied by `decay` each epoch),
+            `"cosine"` (to `final_rate`), `"plateau"` (multiplied by `decay`
+            after an epoch whose training loss fell by less than
+            `plateau_delta`).
         milestones: Shares of the run, for `"step"`.
-        decay: Factor an epoch, for `"exponential"`.
+        decay: Factor, for `"exponential"` and `"plateau"`.
+        final_rate: The last rate of `"cosine"`.
+        plateau_delta: For `"plateau"`.
+        warmup_epochs: Epochs at `warmup_rate` (`"step"`), or rising from it
+            to `learning_rate` (`"cosine"`).
+        warmup_rate: See there.
         momentum: Momentum of SGD.
         nesterov: Whether it is Nesterov's.
-        weight_decay: L2 penalty `weight_decay / 2 * |w|^2` on kernels alone.
-        bias_multiplier: Factor on the learning rate of biases.
-        seed: Of initialization, order and dropout.
+        weight_decay: For SGD an L2 penalty `weight_decay / 2 * |w|^2`, for
+            AdamW decoupled; on kernels.
+        decay_vectors: Weight decay on biases and normalization, too.
+        bias_multiplier: SGD: factor on the learning rate of biases.
+        rate_multipliers: SGD: pairs (shell pattern of variable paths, factor
+            on their learning rate).
+        clip_norm: Largest norm of the gradient over all parameters, after
+            its sum over replicas, or `None`.
+        loss: `"crossentropy"`, or `"bce"` (a sigmoid a class).
+        label_smoothing: Share of the target spread over all classes.
+        target_threshold: `"bce"`: targets above it count as 1, or `None`.
+        ema: Decay of the moving average of weights and batch statistics, which
+            is then what is tested and saved, or `None`.
+        precision: Dtype policy; the skip stream stays float32.
+        rand_augment: RandAugment's policy, e.g. `"m7-mstd0.5"`.
+        mixup: Alpha of Mixup.
+        cutmix: Alpha of CutMix.
+        repeated_augmentation: Copies of an image in an epoch.
+        seed: Of initialization, order, augmentation and dropout.
         source: Where the recipe is published and what differs from it.
     """
 
@@ -36,19 +84,109 @@ class Recipe:
     weights: str
     data: str
     transform: str
+    train_images: int | None = None
+    test_images: int | None = None
+    crop_padding: int = 0
+    flip: bool = False
     epochs: int
     batch_size: int = 100
+    micro_batches: int = 1
+    optimizer: str = "sgd"
     learning_rate: float
     schedule: str = "step"
     milestones: tuple[float, ...] = (1 / 3, 2 / 3)
     decay: float = 1.0
+    final_rate: float = 0.0
+    plateau_delta: float = 0.0
+    warmup_epochs: int = 0
+    warmup_rate: float = 0.0
     momentum: float = 0.9
     nesterov: bool = True
     weight_decay: float = 0.0
+    decay_vectors: bool = False
     bias_multiplier: float = 1.0
+    rate_multipliers: tuple[tuple[str, float], ...] = ()
+    clip_norm: float | None = None
+    loss: str = "crossentropy"
+    label_smoothing: float = 0.0
+    target_threshold: float | None = None
+    ema: float | None = None
+    precision: str = "float32"
+    rand_augment: str = ""
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    repeated_augmentation: int = 1
     seed: int = 0
     source: str = ""
 
     def to_dict(self) -> dict:
         """Returns the recipe as plain JSON values."""
         return dataclasses.asdict(self)
+
+
+def changed(recipe: Recipe, **changes) -> Recipe:
+    """Returns the recipe with some fields changed, checked.
+
+    Raises:
+        ValueError: For an unknown field (with near names), a value of the
+            wrong type or out of its range.
+    """
+    new = coerced(recipe, f"recipe {recipe.name!r}", **changes)
+    check(new)
+    return new
+
+
+def check(recipe: Recipe) -> None:
+    """Raises a ValueError where a recipe says something impossible."""
+    for name, known in CHOICES.items():
+        if getattr(recipe, name) not in known:
+            raise ValueError(f"`{name}` must be one of {known}. Received: {name}={getattr(recipe, name)!r}")
+    for name in _POSITIVE:
+        value = getattr(recipe, name)
+        if value is not None and not value > 0:
+            raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+    for name in _SHARES:
+        value = getattr(recipe, name)
+        if value is not None and not 0 <= value < 1:
+            raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}")
+    if recipe.batch_size % recipe.micro_batches:
+        raise ValueError(
+            "`batch_size` must be a multiple of `micro_batches`. "
+            f"Received: batch_size={recipe.batch_size}, micro_batches={recipe.micro_batches}"
+        )
+    if recipe.optimizer != "sgd" and (recipe.rate_multipliers or recipe.bias_multiplier != 1):
+        raise ValueError(
+            "Rate multipliers are for SGD: an adaptive optimizer divides them out again. "
+            f"Received: optimizer={recipe.optimizer!r}"
+        )
+    override(VARIANTS[recipe.variant], **dict(recipe.overrides))
+
+
+def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
+    """Returns the recipe with settings of the command line.
+
+    Args:
+        recipe: Any recipe.
+        settings: `"field=value"` for a field of the recipe, `"net.field=value"`
+            for one of the network's spec. Values are Python literals; what is
+            none is a string.
+
+    Raises:
+        ValueError: As `changed`, and for a setting without `=`.
+    """
+    changes, overrides = {}, dict(recipe.overrides)
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise ValueError(f"A setting is field=value or net.field=value. Received: {setting!r}")
+        try:
+            value = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            value = text
+        if name.startswith("net."):
+            overrides[name.removeprefix("net.")] = value
+        else:
+            changes[name] = value
+    if overrides != dict(recipe.overrides):
+        changes["overrides"] = tuple(overrides.items())
+    return changed(recipe, **changes)

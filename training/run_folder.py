@@ -1,4 +1,4 @@
-"""What a run leaves behind: recipe.json, environment.json, log.csv, checkpoint.keras, model.weights.h5, result.json."""
+"""What a run leaves behind: recipe.json, environment.json, log.csv, checkpoint.npz, model.weights.h5, result.json."""
 
 import csv
 import json
@@ -24,13 +24,16 @@ class RunFolder:
     Args:
         path: The folder, made if needed.
         recipe: The recipe as JSON values.
+        strategy: The run's devices; of several processes, the chief writes.
 
     Raises:
         ValueError: If the folder holds a run of another recipe.
     """
 
-    def __init__(self, path, recipe: dict):
+    def __init__(self, path, recipe: dict, strategy):
         self.path = Path(path)
+        self._writes = strategy.is_chief
+        self._environment = environment(strategy)
         self.path.mkdir(parents=True, exist_ok=True)
         recipe = json.loads(json.dumps(recipe))
         known = self.path / "recipe.json"
@@ -38,18 +41,21 @@ class RunFolder:
             raise ValueError(
                 f"{self.path} holds a run of another recipe: see {known}. Choose another --out, or remove the folder."
             )
-        write_json(known, recipe)
-        if not (self.path / "environment.json").exists():
-            write_json(self.path / "environment.json", environment())
+        if self._writes:
+            write_json(known, recipe)
+            if not (self.path / "environment.json").exists():
+                write_json(self.path / "environment.json", self._environment)
 
     def environment(self) -> dict:
         """Returns commit, versions and hardware as they were when the run began."""
+        if not self._writes:
+            return self._environment
         return json.loads((self.path / "environment.json").read_text("utf-8"))
 
     @property
     def checkpoint(self) -> Path:
-        """The last epoch's model with its optimizer."""
-        return self.path / "checkpoint.keras"
+        """The last state saved."""
+        return self.path / "checkpoint.npz"
 
     @property
     def log(self) -> Path:
@@ -65,6 +71,8 @@ class RunFolder:
 
     def write_rows(self, rows: list[dict]) -> None:
         """Writes the log, whole or not at all."""
+        if not self._writes:
+            return
 
         def write(path):
             with path.open("w", newline="") as file:
@@ -75,16 +83,33 @@ class RunFolder:
         write_whole(self.log, write)
 
 
-def environment() -> dict:
-    """Returns commit, versions and hardware of this run."""
+def environment(strategy) -> dict:
+    """Returns commit, versions and hardware of a run."""
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    cores = f"{os.cpu_count()} CPU cores, {platform.machine()} {_processor()}".strip()
     return {
         "commit": git.stdout.strip() or None,
         "backend": keras.backend.backend(),
         "versions": {name: version(name) for name in ("keras", keras.backend.backend(), "numpy")},
         "python": platform.python_version(),
-        "hardware": f"{os.cpu_count()} CPU cores, {platform.machine()} {_processor()}".strip(),
+        "hardware": ", ".join([*_accelerators(), cores]),
+        "strategy": strategy.name,
+        "replicas": strategy.replicas,
     }
+
+
+def _accelerators() -> list[str]:
+    """The GPUs of this process, as `2 x NAME`."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        names = [device.device_kind for device in jax.local_devices() if device.platform != "cpu"]
+    else:
+        import tensorflow as tf
+
+        gpus = tf.config.list_physical_devices("GPU")
+        names = [tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in gpus]
+    return [f"{names.count(name)} x {name}" for name in sorted(set(names))]
 
 
 def _processor() -> str:

@@ -1,13 +1,32 @@
-"""Where a run's images come from: arrays in memory, or a folder of class sub-folders."""
+"""Where a run's images come from: arrays in memory (then on the device), or a folder of class sub-folders."""
 
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from keras_highway.data import load_dataset
 from keras_highway.transforms import TRANSFORMS
+from training.device_images import COLUMNS, DeviceImages
 from training.recipe import Recipe
+from training.synthetic import PREFIX, synthetic_dataset
+
+
+class Shard(NamedTuple):
+    """The part of every global batch that a process computes: equal parts, in order.
+
+    Attributes:
+        index: Which part.
+        count: How many there are.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def of(self, batch: np.ndarray) -> np.ndarray:
+        """Returns the part of a global batch."""
+        size = len(batch) // self.count
+        return batch[self.index * size : (self.index + 1) * size]
 
 
 class Source(Protocol):
@@ -15,155 +34,93 @@ class Source(Protocol):
 
     Attributes:
         images: Number of training images.
+        test_images: Number of test images.
         classes: Number of classes.
     """
 
     images: int
+    test_images: int
     classes: int
 
-    def epoch(self, epoch: int) -> dict:
-        """Returns the data arguments of `fit` for an epoch, the order a function of (seed, epoch)."""
+    def on_device(self) -> DeviceImages | None:
+        """Returns the images for the device, or None where batches carry their own."""
         ...
 
-    def test(self) -> dict:
-        """Returns the data arguments of `evaluate`."""
+    def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields an epoch's training batches from the `start`-th on, a function of (seed, epoch) alone."""
+        ...
+
+    def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields the test set in batches of equal size; what fills up the last one has weight 0."""
         ...
 
 
 class ArraySource:
-    """MNIST, CIFAR: all images in memory, no augmentation."""
+    """MNIST, CIFAR and other sets that fit into memory; a batch is rows of integers, see `DeviceImages`."""
 
     def __init__(self, recipe: Recipe, data_dir):
-        data = load_dataset(recipe.data, data_dir)
+        data = _dataset(recipe.data, data_dir)
         self._recipe = recipe
-        self._transform = TRANSFORMS[recipe.transform]
-        self._train = data.x_train, data.y_train
-        self._test = {"x": self._transform.apply(data.x_test), "y": data.y_test, "batch_size": 500}
-        self.images, self.classes = len(data.x_train), len(data.classes)
+        self._train = data.x_train[: recipe.train_images], data.y_train[: recipe.train_images]
+        self._test = data.x_test[: recipe.test_images], data.y_test[: recipe.test_images]
+        self.images, self.test_images, self.classes = len(self._train[0]), len(self._test[0]), len(data.classes)
+        self.shape = data.x_train.shape[1:]
 
-    def epoch(self, epoch: int) -> dict:
-        """Returns the shuffled training set."""
-        x, y = self._train
-        order = np.random.default_rng((self._recipe.seed, epoch)).permutation(self.images)
-        return {
-            "x": self._transform.apply(x[order]),
-            "y": y[order],
-            "batch_size": self._recipe.batch_size,
-            "shuffle": False,
-        }
+    def on_device(self) -> DeviceImages:
+        """Returns the training images, then the test images, on the device."""
+        images, labels = (np.concatenate(pair) for pair in zip(self._train, self._test, strict=True))
+        return DeviceImages(images, labels, TRANSFORMS[self._recipe.transform])
 
-    def test(self) -> dict:
-        """Returns the test set."""
-        return self._test
+    def samples(self, epoch: int) -> np.ndarray:
+        """Returns an epoch's training samples in order: shuffled, with their crops and mirrorings."""
+        recipe = self._recipe
+        samples = np.ones((self.images, COLUMNS), np.int32)
+        samples[:, 0] = np.random.default_rng((recipe.seed, epoch)).permutation(self.images)
+        draw = np.random.default_rng((recipe.seed, epoch, 1))
+        samples[:, 1:3] = draw.integers(-recipe.crop_padding, recipe.crop_padding + 1, (self.images, 2))
+        samples[:, 3] = draw.integers(0, 2, self.images) if recipe.flip else 0
+        return samples
+
+    def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields `(samples,)`."""
+        samples, size = self.samples(epoch), self._recipe.batch_size
+        for step in range(start, self.images // size):
+            yield (shard.of(samples[step * size : (step + 1) * size]),)
+
+    def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields `(samples,)`, uncropped."""
+        for first in range(0, self.test_images, size):
+            batch = np.zeros((size, COLUMNS), np.int32)
+            count = min(size, self.test_images - first)
+            batch[:, 0] = self.images  # the first test image fills up, with weight 0
+            batch[:count, 0] += np.arange(first, first + count, dtype=np.int32)
+            batch[:count, 4] = 1
+            yield (shard.of(batch),)
 
 
-class FolderSource:
-    """`DIR/train/CLASS/*` and `DIR/val/CLASS/*`, e.g. ImageNet: decoded in parallel, never all in memory.
-
-    Training images get a random resized crop (8 to 100 % of the area, aspect
-    3/4 to 4/3) and a random flip, test images the transform's central crop
-    [He et al. 2015; UIE, 5.1]. Random operations are stateless, with a seed a
-    sample made of (seed, epoch, position).
-    """
-
-    def __init__(self, recipe: Recipe, data_dir):
-        root = Path(data_dir or "")
-        self._recipe = recipe
-        self._transform = TRANSFORMS[recipe.transform]
-        names = {split: _class_names(root / split) for split in ("train", "val")}
-        if names["train"] != names["val"]:
-            differ = sorted(set(names["train"]) ^ set(names["val"]))
-            raise ValueError(f"{root}/train and {root}/val have different classes: {', '.join(differ[:5])}, ...")
-        self._files = {split: _files(root / split, names[split]) for split in ("train", "val")}
-        self.images, self.classes = len(self._files["train"][0]), len(names["train"])
-
-    def epoch(self, epoch: int) -> dict:
-        """Returns the shuffled, augmented training set."""
-        import tensorflow as tf
-
-        paths, labels = self._files["train"]
-        order = np.random.default_rng((self._recipe.seed, epoch)).permutation(self.images)
-        seeds = np.stack([np.full(self.images, self._recipe.seed), epoch * self.images + np.arange(self.images)], 1)
-        data = tf.data.Dataset.from_tensor_slices((paths[order], labels[order], seeds))
-        return {
-            "x": self._batched(data.map(self._augmented, num_parallel_calls=tf.data.AUTOTUNE)),
-            "shuffle": False,
-        }
-
-    def test(self) -> dict:
-        """Returns the validation set."""
-        import tensorflow as tf
-
-        data = tf.data.Dataset.from_tensor_slices(self._files["val"])
-        return {"x": self._batched(data.map(self._central, num_parallel_calls=tf.data.AUTOTUNE))}
-
-    def _batched(self, data):
-        import tensorflow as tf
-
-        return data.batch(self._recipe.batch_size).prefetch(tf.data.AUTOTUNE)
-
-    def _augmented(self, path, label, seed):
-        import tensorflow as tf
-
-        encoded = tf.io.read_file(path)
-        image = tf.io.decode_image(encoded, channels=3, expand_animations=False)
-        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-            tf.shape(image),
-            tf.zeros([0, 0, 4]),
-            seed,
-            area_range=(0.08, 1.0),
-            aspect_ratio_range=(3 / 4, 4 / 3),
-            use_image_if_no_bounding_boxes=True,
-        )
-        image = tf.image.resize(tf.slice(image, begin, size), self._transform.size, antialias=True)
-        image = tf.image.stateless_random_flip_left_right(image, seed + tf.constant([1, 0], seed.dtype))
-        return self._normalized(image), label
-
-    def _central(self, path, label):
-        import tensorflow as tf
-
-        image = tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
-        height, width = self._transform.size
-        shape = tf.cast(tf.shape(image)[:2], tf.float32)
-        scale = tf.reduce_max(tf.constant([height, width], tf.float32) / shape) / self._transform.crop
-        size = tf.maximum(tf.cast(tf.round(shape * scale), tf.int32), [height, width])
-        image = tf.image.resize(image, size, method=self._transform.interpolation, antialias=True)
-        return self._normalized(tf.image.resize_with_crop_or_pad(image, height, width)), label
-
-    def _normalized(self, image):
-        import tensorflow as tf
-
-        image = tf.clip_by_value(image, 0.0, 255.0) * self._transform.scale
-        return (image - self._transform.mean) / self._transform.std
+def _dataset(name, data_dir):
+    if name.startswith(PREFIX):
+        return synthetic_dataset(name)
+    return load_dataset(name, data_dir)
 
 
 def open_source(recipe: Recipe, data_dir) -> Source:
-    """Returns the source of a recipe's data: `"folder"` or a data set in memory.
+    """Returns the source of a recipe's data.
 
     Raises:
-        ValueError: If the folder is no data set.
+        ValueError: If the folder is no data set, or holds too few images for
+            a batch.
         FileNotFoundError: If it is missing.
     """
-    return FolderSource(recipe, data_dir) if recipe.data == "imagenet" else ArraySource(recipe, data_dir)
+    if recipe.data == "imagenet":
+        from training.folder_source import FolderSource
 
-
-def _class_names(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"No folder {folder}. This recipe needs DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg: pass --data DIR."
+        source = FolderSource(recipe, data_dir)
+    else:
+        source = ArraySource(recipe, data_dir)
+    if source.images < recipe.batch_size:
+        raise ValueError(
+            f"{recipe.data} has {source.images} training images, less than a batch. "
+            f"Received: batch_size={recipe.batch_size}"
         )
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    if not names:
-        raise ValueError(f"{folder} has no sub-folders; it needs one a class.")
-    return names
-
-
-def _files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    paths, labels = [], []
-    for label, name in enumerate(names):
-        found = sorted(str(path) for path in (folder / name).iterdir() if path.is_file())
-        if not found:
-            raise ValueError(f"{folder / name} holds no images.")
-        paths += found
-        labels += [label] * len(found)
-    return np.array(paths), np.array(labels, np.int64)
+    return source

@@ -1,30 +1,72 @@
-"""`python -m training.train RECIPE --data DIR --out RUN`: trains a recipe, or goes on with its run."""
+"""`python -m training.train RECIPE`: trains a recipe, or goes on with its run.
+
+Exit codes: 0 finished; 75 stopped by SIGTERM, its state saved: start it again
+and it goes on; 1 an error, named.
+"""
 
 import argparse
-import dataclasses
+import sys
 
 from keras_highway.near import did_you_mean
+from training.recipe import Recipe, with_settings
 from training.recipes import RECIPES
+from training.tiny import tiny
 
 
 def main(argv=None) -> None:
     """Parses the command line and trains."""
-    parser = argparse.ArgumentParser(prog="python -m training.train", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m training.train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("recipe", help=", ".join(RECIPES))
     parser.add_argument("--data", help="folder of mnist.npz, ... (default: KERAS_HIGHWAY_DATA)")
     parser.add_argument("--out", help="the run's folder (default: runs/RECIPE)")
-    parser.add_argument("--seed", type=int, help="default: the recipe's")
-    parser.add_argument("--epochs", type=int, help="default: the recipe's")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="a field of the recipe, or net.FIELD of its net",
+    )
+    parser.add_argument("--strategy", default="auto", help="auto, none, mirrored, multiworker or jax (default: auto)")
+    parser.add_argument("--tiny", action="store_true", help="a small net and made-up data: seconds, to try the way")
+    parser.add_argument("--save-steps", type=int, help="save the state every so many steps of an epoch, too")
+    parser.add_argument("--until", type=int, metavar="EPOCH", help="do not go beyond this epoch now")
     args = parser.parse_args(argv)
-    if args.recipe not in RECIPES:
-        parser.error(f"unknown recipe {args.recipe!r}.{did_you_mean(args.recipe, RECIPES)} Known: {', '.join(RECIPES)}")
-    changes = {name: getattr(args, name) for name in ("seed", "epochs") if getattr(args, name) is not None}
-    recipe = dataclasses.replace(RECIPES[args.recipe], **changes)
+    try:
+        recipe = choose(args.recipe, args.set, args.tiny)
+    except ValueError as error:
+        parser.error(str(error))
 
     from training.loop import train  # Keras takes seconds to import; --help need not wait
 
-    result = train(recipe, args.data, args.out or f"runs/{recipe.name}")
+    try:
+        result = train(
+            recipe,
+            args.data,
+            args.out or f"runs/{recipe.name}",
+            args.strategy,
+            save_steps=args.save_steps,
+            until=args.until,
+        )
+    except (ValueError, OSError, FloatingPointError) as error:
+        sys.exit(f"error: {error}")
+    if result is None:
+        print(f"{recipe.name}: {args.until} of {recipe.epochs} epochs; run it again to go on")
+        return
     print(f"{result['weights']}: {100 * result['mean']:.2f} % test accuracy after {recipe.epochs} epochs")
+
+
+def choose(name: str, settings: list[str], small: bool) -> Recipe:
+    """Returns a recipe by name, with settings.
+
+    Raises:
+        ValueError: For an unknown name or setting, with near ones.
+    """
+    if name not in RECIPES:
+        raise ValueError(f"Unknown recipe {name!r}.{did_you_mean(name, RECIPES)} Known: {', '.join(RECIPES)}.")
+    recipe = tiny(RECIPES[name]) if small else RECIPES[name]
+    return with_settings(recipe, settings)
 
 
 if __name__ == "__main__":

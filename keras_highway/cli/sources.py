@@ -108,7 +108,7 @@ def published_for(spec) -> str:
         UsageError: If there is none.
     """
     for data, transform in TRANSFORMS.items():
-        if (*transform.size, transform.channels, _NUMBER_OF_CLASSES[data]) == (*spec.input_shape, spec.classes):
+        if (*transform.size, transform.channels, _NUMBER_OF_CLASSES.get(data)) == (*spec.input_shape, spec.classes):
             return data
     raise UsageError(f"Variant {spec.name!r} does not say what images it is for: pass --data-set.")
 

@@ -1,0 +1,77 @@
+"""A run's state in one file: every variable, the place in the data, the log's running sums."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_highway.whole_file import write_whole
+
+
+class Place(NamedTuple):
+    """How far a run is.
+
+    Attributes:
+        epoch: Epochs finished.
+        step: Steps taken of the epoch after these.
+        sums: float64, the log's sums over these steps.
+        seconds: Time they took.
+        waited: Time of it spent waiting for data.
+    """
+
+    epoch: int
+    step: int
+    sums: np.ndarray
+    seconds: float
+    waited: float
+
+
+def save(path: Path, variables, place: Place, to_numpy) -> None:
+    """Writes a checkpoint, whole or not at all.
+
+    Args:
+        path: The file.
+        variables: Keras variables by name.
+        place: How far the run is.
+        to_numpy: Function from a variable to its value.
+
+    Raises:
+        FloatingPointError: If a variable is not finite; nothing is written.
+        OSError: If it cannot be written; the last checkpoint stays.
+    """
+    values = {name: to_numpy(variable) for name, variable in variables.items()}
+    for name, value in values.items():
+        if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
+            raise FloatingPointError(f"{name} has values that are not finite.")
+    header = {"variables": list(values), **place._asdict(), "sums": place.sums.tolist()}
+    arrays = {f"v{i}": value for i, value in enumerate(values.values())}
+    write_whole(path, lambda p: _write(p, header, arrays))
+
+
+def _write(path, header, arrays):
+    with path.open("wb") as file:  # an open file: given a path, NumPy appends .npz
+        np.savez(file, header=np.array(json.dumps(header)), **arrays)
+
+
+def restore(path: Path, variables) -> Place:
+    """Sets variables from a checkpoint; all of them or none.
+
+    Raises:
+        ValueError: If the file is no checkpoint of these variables.
+    """
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            header = json.loads(str(file["header"]))
+            values = [file[f"v{i}"] for i in range(len(header["variables"]))]
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is not a checkpoint of a run: {error}") from error
+    here = [(name, tuple(variable.shape)) for name, variable in variables.items()]
+    there = [(name, value.shape) for name, value in zip(header["variables"], values, strict=True)]
+    if here != there:
+        ours, theirs = sorted(set(here) - set(there))[:3], sorted(set(there) - set(here))[:3]
+        raise ValueError(f"{path} is of another network or version of this program: {ours} here, {theirs} there.")
+    for variable, value in zip(variables.values(), values, strict=True):
+        variable.assign(value)
+    return Place(header["epoch"], header["step"], np.array(header["sums"]), header["seconds"], header["waited"])

@@ -1,0 +1,138 @@
+"""A folder of class sub-folders with images, e.g. ImageNet: decoded in parallel, never all in memory."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from keras_highway.transforms import TRANSFORMS
+from training.recipe import Recipe
+from training.sources import Shard
+
+
+class FolderSource:
+    """`DIR/train/CLASS/*` and `DIR/val/CLASS/*`, e.g. ImageNet: decoded in parallel, never all in memory.
+
+    Training images get a random resized crop (8 to 100 % of the area, aspect
+    3/4 to 4/3) and a random flip, test images the transform's central crop
+    [He et al. 2015; UIE, 5.1]. Random operations are stateless, with a seed a
+    sample made of (seed, epoch, position).
+    """
+
+    def __init__(self, recipe: Recipe, data_dir):
+        root = Path(data_dir or "")
+        self._recipe = recipe
+        self._transform = TRANSFORMS[recipe.transform]
+        names = {split: _class_names(root / split) for split in ("train", "val")}
+        if names["train"] != names["val"]:
+            differ = sorted(set(names["train"]) ^ set(names["val"]))
+            raise ValueError(f"{root}/train and {root}/val have different classes: {', '.join(differ[:5])}, ...")
+        self._files = {split: _files(root / split, names[split]) for split in ("train", "val")}
+        limits = {"train": recipe.train_images, "val": recipe.test_images}
+        if any(limits.values()):  # spread over the classes, which follow one another
+            self._files = {split: _thinned(files, limits[split]) for split, files in self._files.items()}
+        self.images, self.test_images = (len(self._files[split][0]) for split in ("train", "val"))
+        self.classes = len(names["train"])
+
+    def on_device(self) -> None:
+        """Batches carry their own images."""
+        return None
+
+    def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields shuffled, augmented `(images, labels, weights)`."""
+        import tensorflow as tf
+
+        paths, labels = self._files["train"]
+        size = self._recipe.batch_size
+        order = np.random.default_rng((self._recipe.seed, epoch)).permutation(self.images)
+        seeds = np.stack([np.full(self.images, self._recipe.seed), epoch * self.images + np.arange(self.images)], 1)
+        places = [shard.of(np.arange(i * size, (i + 1) * size)) for i in range(start, self.images // size)]
+        if not places:
+            return
+        places = np.concatenate(places)
+        data = tf.data.Dataset.from_tensor_slices((paths[order][places], labels[order][places], seeds[places]))
+        yield from self._batched(data.map(self._augmented, num_parallel_calls=tf.data.AUTOTUNE), size // shard.count)
+
+    def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields central crops."""
+        import tensorflow as tf
+
+        paths, labels = self._files["val"]
+        total = -(-self.test_images // size) * size
+        places = np.concatenate([shard.of(np.arange(i, i + size)) for i in range(0, total, size)])
+        weights = (places < self.test_images).astype(np.float32)
+        places = np.minimum(places, self.test_images - 1)
+        data = tf.data.Dataset.from_tensor_slices((paths[places], labels[places]))
+        batches = self._batched(data.map(self._central, num_parallel_calls=tf.data.AUTOTUNE), size // shard.count)
+        for (images, truth, _), weight in zip(batches, weights.reshape(-1, size // shard.count), strict=True):
+            yield images, truth, weight
+
+    def _batched(self, data, size):
+        import tensorflow as tf
+
+        for images, labels in data.batch(size).prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
+            yield images, labels.astype(np.int32), np.ones(len(labels), np.float32)
+
+    def _augmented(self, path, label, seed):
+        import tensorflow as tf
+
+        encoded = tf.io.read_file(path)
+        image = tf.io.decode_image(encoded, channels=3, expand_animations=False)
+        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+            tf.shape(image),
+            tf.zeros([0, 0, 4]),
+            seed,
+            area_range=(0.08, 1.0),
+            aspect_ratio_range=(3 / 4, 4 / 3),
+            use_image_if_no_bounding_boxes=True,
+        )
+        image = tf.image.resize(tf.slice(image, begin, size), self._transform.size, antialias=True)
+        image = tf.image.stateless_random_flip_left_right(image, seed + tf.constant([1, 0], seed.dtype))
+        return self._normalized(image), label
+
+    def _central(self, path, label):
+        import tensorflow as tf
+
+        image = tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
+        height, width = self._transform.size
+        shape = tf.cast(tf.shape(image)[:2], tf.float32)
+        scale = tf.reduce_max(tf.constant([height, width], tf.float32) / shape) / self._transform.crop
+        size = tf.maximum(tf.cast(tf.round(shape * scale), tf.int32), [height, width])
+        image = tf.image.resize(image, size, method=self._transform.interpolation, antialias=True)
+        return self._normalized(tf.image.resize_with_crop_or_pad(image, height, width)), label
+
+    def _normalized(self, image):
+        import tensorflow as tf
+
+        image = tf.clip_by_value(image, 0.0, 255.0) * self._transform.scale
+        return (image - self._transform.mean) / self._transform.std
+
+
+def _class_names(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"No folder {folder}. This recipe needs DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg: pass --data DIR."
+        )
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    if not names:
+        raise ValueError(f"{folder} has no sub-folders; it needs one a class.")
+    return names
+
+
+def _files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    paths, labels = [], []
+    for label, name in enumerate(names):
+        found = sorted(str(path) for path in (folder / name).iterdir() if path.is_file())
+        if not found:
+            raise ValueError(f"{folder / name} holds no images.")
+        paths += found
+        labels += [label] * len(found)
+    return np.array(paths), np.array(labels, np.int64)
+
+
+def _thinned(files, count):
+    paths, labels = files
+    if count is None or count >= len(paths):
+        return files
+    places = np.linspace(0, len(paths) - 1, count).round().astype(int)
+    return paths[places], labels[places]

@@ -1,0 +1,85 @@
+"""Sums, time and waiting of an epoch, read from the device now and then."""
+
+import sys
+import time
+
+import numpy as np
+from tqdm import tqdm
+
+from training.program import SUMS
+
+_READ_EVERY = 50  # steps: reading makes the host wait for the device
+
+
+class Meter:
+    """What the log says of an epoch.
+
+    Args:
+        epoch: Number of the epoch, from 0.
+        epochs: How many there are.
+        steps: Steps of an epoch.
+        sums: Sums over the steps taken already.
+        start: How many these are.
+        seconds: How long they took.
+        waited: How long of it they waited for data.
+    """
+
+    def __init__(self, epoch, epochs, steps, sums, start, seconds, waited):
+        self.sums = np.array(sums, np.float64)
+        self.step, self.seconds, self.waited = start, seconds, waited
+        self._first_step = epoch * steps
+        self._pending: list = []
+        self._resumed = time.perf_counter()
+        self._bar = tqdm(
+            total=steps, initial=start, desc=f"epoch {epoch + 1}/{epochs}", leave=False, disable=not sys.stderr.isatty()
+        )
+
+    def wait_for(self, batches):
+        """Returns the next batch, or None at the end; the time it takes counts as waiting."""
+        start = time.perf_counter()
+        batch = next(batches, None)
+        self.waited += time.perf_counter() - start
+        return batch
+
+    def add(self, sums) -> None:
+        """Counts a step; `sums` may still be on its way."""
+        self._pending.append(sums)
+        self.step += 1
+        self._bar.update()
+        if len(self._pending) >= _READ_EVERY:
+            self.read()
+
+    def read(self) -> None:
+        """Reads the sums of the steps taken.
+
+        Raises:
+            FloatingPointError: If a step's loss is not finite.
+        """
+        pending, self._pending = self._pending, []
+        for i, value in enumerate(pending):
+            value = np.asarray(value, np.float64)
+            if not np.isfinite(value[0]):
+                step = self._first_step + self.step - len(pending) + i + 1
+                raise FloatingPointError(f"The loss became {value[0]} in step {step} of the run.")
+            self.sums += value
+        now = time.perf_counter()
+        self.seconds, self._resumed = self.seconds + now - self._resumed, now
+        if self.sums[-1]:
+            self._bar.set_postfix(loss=f"{self.sums[0] / self.sums[-1]:.4f}", refresh=False)
+
+    def pause(self) -> None:
+        """Time spent until `resume` does not count."""
+        self.read()
+
+    def resume(self) -> None:
+        """Time counts again."""
+        self._resumed = time.perf_counter()
+
+    def close(self) -> None:
+        """Takes the progress bar away."""
+        self._bar.close()
+
+
+def means(sums) -> dict[str, float]:
+    """Returns loss, accuracy and top-5 accuracy of sums over samples."""
+    return {name: float(value / sums[-1]) for name, value in zip(SUMS[:-1], sums[:-1], strict=True)}

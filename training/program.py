@@ -1,0 +1,142 @@
+"""What one step computes: network, loss, optimizer and moving average, free of any backend's way of differentiating."""
+
+import contextlib
+
+import keras
+from keras import ops
+
+from keras_highway.applications import create_model
+from training.device_images import WEIGHT
+from training.losses import make_loss, test_loss
+from training.optimizers import make_optimizer, make_schedule
+from training.recipe import Recipe
+from training.sources import Source
+
+SUMS = ("loss", "accuracy", "top5", "weight")
+LATER = {"rand_augment": "", "mixup": 0.0, "cutmix": 0.0, "repeated_augmentation": 1}
+
+
+class Program:
+    """The variables of a run and the functions of a batch over them; built inside a strategy's scope.
+
+    Args:
+        recipe: What to train.
+        source: Its data.
+
+    Raises:
+        ValueError: If the recipe asks for what is not built yet.
+    """
+
+    def __init__(self, recipe: Recipe, source: Source):
+        missing = [name for name, off in LATER.items() if getattr(recipe, name) != off]
+        if missing:
+            raise ValueError(
+                f"The recipe {recipe.name!r} needs {', '.join(missing)}, which this version does not have: "
+                "its row records the published procedure."
+            )
+        keras.utils.set_random_seed(recipe.seed)
+        self.recipe = recipe
+        self.steps_per_epoch = source.images // recipe.batch_size
+        self.classes = source.classes
+        self.data = source.on_device()
+        self.net = create_model(
+            recipe.variant,
+            classes=source.classes,
+            classifier_activation=None,
+            dtype=None if recipe.precision == "float32" else recipe.precision,
+            **dict(recipe.overrides),
+        )
+        self._rate = make_schedule(recipe, self.steps_per_epoch)
+        self.optimizer = make_optimizer(recipe, self._rate)
+        self.optimizer.build(self.net.trainable_variables)
+        self._loss = make_loss(recipe, source.classes)
+        self.averaged = [] if recipe.ema is None else [v for v in self.net.variables if not is_seed(v)]
+        self.averages = [
+            keras.Variable(ops.convert_to_numpy(v), dtype=v.dtype, trainable=False, name=f"ema_{i}")
+            for i, v in enumerate(self.averaged)
+        ]
+
+    @property
+    def fixed(self) -> list[keras.Variable]:
+        """Variables that never change: the data."""
+        return self.data.variables if self.data else []
+
+    @property
+    def state(self) -> dict[str, keras.Variable]:
+        """All that a checkpoint holds, by names that do not depend on what else the process has made."""
+        net = self.net.variables
+        seeds = [v for v in net if is_seed(v)]
+        return {
+            **{f"net/{v.path}": v for v in net if not is_seed(v)},
+            **{f"seed/{i}": v for i, v in enumerate(seeds)},
+            **{f"optimizer/{i}_{v.name}": v for i, v in enumerate(self.optimizer.variables)},
+            **{f"average/{i}": v for i, v in enumerate(self.averages)},
+        }
+
+    def rate(self, step: int) -> float:
+        """Returns the learning rate of a step of the run, counted from 0."""
+        rate = self._rate
+        return float(ops.convert_to_numpy(rate(step))) if callable(rate) else rate
+
+    def set_rate(self, rate: float) -> None:
+        """Sets the learning rate of a run without a schedule of steps."""
+        self._rate = rate
+        self.optimizer.learning_rate = rate
+
+    def train_loss(self, batch):
+        """Returns what is differentiated, and sums for the log.
+
+        Args:
+            batch: A tuple of arrays, of the source.
+
+        Returns:
+            The sum of the samples' losses divided by the global batch size,
+            and `SUMS` over the samples.
+        """
+        labels, weight, logits = self._forward(batch, training=True)
+        losses = self._loss(labels, logits) * weight
+        return ops.sum(losses) / self.recipe.batch_size, _sums(losses, labels, weight, logits)
+
+    def test_sums(self, batch):
+        """Returns `SUMS` over a batch of the test set."""
+        labels, weight, logits = self._forward(batch, training=False)
+        return _sums(test_loss(labels, logits) * weight, labels, weight, logits)
+
+    @contextlib.contextmanager
+    def averages_in_place(self, to_numpy):
+        """Within it the network has the moving averages of its weights, where the recipe keeps any.
+
+        Args:
+            to_numpy: Function from a variable to its value.
+        """
+        own = [to_numpy(v) for v in self.averaged]
+        for variable, average in zip(self.averaged, self.averages, strict=True):
+            variable.assign(to_numpy(average))
+        try:
+            yield
+        finally:
+            for variable, value in zip(self.averaged, own, strict=True):
+                variable.assign(value)
+
+    def _forward(self, batch, training):
+        if self.data is not None:
+            (samples,) = batch
+            images, labels = self.data(samples)
+            weight = ops.cast(samples[:, WEIGHT], "float32")
+        else:
+            images, labels, weight = batch
+        return labels, weight, ops.cast(self.net(images, training=training), "float32")
+
+
+def is_seed(variable: keras.Variable) -> bool:
+    """Whether a variable is the state of a random generator."""
+    return variable.path.endswith("seed_generator_state")
+
+
+def _sums(losses, labels, weight, logits):
+    # A rank, not an arg-max: NaN logits must not count as correct.
+    own = ops.take_along_axis(logits, labels[:, None], axis=1)
+    rank = ops.sum(ops.cast(logits > own, "int32"), axis=1)
+    rank = ops.where(ops.isfinite(own[:, 0]), rank, logits.shape[-1])
+    hits = [ops.sum(weight * ops.cast(rank < k, "float32")) for k in (1, 5)]
+    return ops.stack([ops.sum(losses), *hits, ops.sum(weight)])

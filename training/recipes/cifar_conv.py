@@ -1,0 +1,42 @@
+"""The 19-layer convolutional highway nets on CIFAR [TVDN, Table 3].
+
+    python -m training.train cifar10_19layer --data DIR --out RUN
+    python -m training.train cifar100_19layer --data DIR --out RUN
+
+Published: 92.40 (92.31 +- 0.12) % on CIFAR-10, 67.76 (67.61 +- 0.15) % on
+CIFAR-100: global contrast normalization, translations (pad 8, crop 32) and
+mirroring; 400 epochs (200,000 steps of 100), Nesterov 0.9, rate 0.025 divided
+by 10 at 100,000, 150,000 and 175,000 steps, weight decay 1e-3 on kernels,
+biases at twice the rate. No result of ours yet: not trained here.
+"""
+
+from dataclasses import replace
+
+from training.recipe import Recipe
+
+CIFAR10 = Recipe(
+    name="cifar10_19layer",
+    variant="cifar10_19layer",
+    weights="cifar10_19layer.tvdn",
+    data="cifar10",
+    transform="cifar_contrast",
+    crop_padding=8,
+    flip=True,
+    epochs=400,
+    learning_rate=0.025,
+    milestones=(1 / 2, 3 / 4, 7 / 8),
+    weight_decay=1e-3,
+    bias_multiplier=2.0,
+    seed=1,
+    source="TVDN, Table 3",
+)
+RECIPES = (
+    CIFAR10,
+    replace(
+        CIFAR10,
+        name="cifar100_19layer",
+        variant="cifar100_19layer",
+        weights="cifar100_19layer.tvdn",
+        data="cifar100",
+    ),
+)

@@ -1,0 +1,74 @@
+"""Procedures A1, A2, A3 of "ResNet strikes back" [RSB] for the ImageNet nets [BLOG, Evidence 3].
+
+    python -m training.train highway50_a2 --data DIR --out RUN
+
+The rows record the published procedures. LAMB, RandAugment, Mixup, CutMix and
+repeated augmentation are not built yet: training one of these rows says so.
+Published top-1 (A2): Highway50 80.3 %, ResNet50 79.8 %. No result of ours.
+"""
+
+from dataclasses import replace
+
+from training.recipe import Recipe
+
+_NETS = ("highway50", "highway101", "highway152", "resnet50", "resnet101", "resnet152")
+
+
+def _a2(variant: str) -> Recipe:
+    return Recipe(
+        name=f"{variant}_a2",
+        variant=variant,
+        weights=f"{variant}.rsb_a2",
+        overrides=(("stochastic_depth", 0.05),),
+        data="imagenet",
+        transform="imagenet",
+        epochs=300,
+        batch_size=2048,
+        micro_batches=8,
+        optimizer="lamb",
+        learning_rate=5e-3,
+        schedule="cosine",
+        final_rate=1e-6,
+        warmup_epochs=5,
+        warmup_rate=1e-4,
+        weight_decay=0.02,
+        loss="bce",
+        target_threshold=0.2,
+        precision="mixed_bfloat16",
+        rand_augment="m7-mstd0.5-inc1",
+        mixup=0.1,
+        cutmix=1.0,
+        repeated_augmentation=3,
+        source="RSB, A2 (Wightman et al. 2021, arXiv 2110.00476)",
+    )
+
+
+def _a1(variant: str) -> Recipe:
+    return replace(
+        _a2(variant),
+        name=f"{variant}_a1",
+        weights=f"{variant}.rsb_a1",
+        epochs=600,
+        weight_decay=0.01,
+        label_smoothing=0.1,
+        target_threshold=None,
+        mixup=0.2,
+        source="RSB, A1 (Wightman et al. 2021, arXiv 2110.00476)",
+    )
+
+
+def _a3(variant: str) -> Recipe:
+    return replace(
+        _a2(variant),
+        name=f"{variant}_a3",
+        weights=f"{variant}.rsb_a3",
+        overrides=(("input_shape", (160, 160, 3)),),
+        epochs=100,
+        learning_rate=8e-3,
+        rand_augment="m6-mstd0.5-inc1",
+        repeated_augmentation=1,
+        source="RSB, A3 (Wightman et al. 2021, arXiv 2110.00476): trained at 160, tested at 224",
+    )
+
+
+RECIPES: tuple[Recipe, ...] = tuple(procedure(net) for procedure in (_a1, _a2, _a3) for net in _NETS)

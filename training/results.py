@@ -1,0 +1,44 @@
+"""What a finished run says: weights, and result.json."""
+
+from keras_highway import weights_file
+from training.program import Program
+from training.run_folder import RunFolder, write_json
+from training.strategy import Strategy
+
+
+def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[dict]) -> dict:
+    """Writes the weights and the result of a finished run.
+
+    Args:
+        program: Its variables.
+        strategy: Its devices; the chief writes.
+        folder: Its folder.
+        rows: Its log.
+
+    Returns:
+        The result: metric, n, mean, std, seeds, and where it was measured.
+    """
+    recipe, last = program.recipe, {key: float(value) for key, value in rows[-1].items()}
+    result = {
+        "weights": recipe.weights,
+        "variant": recipe.variant,
+        "data": recipe.data,
+        "metric": "test_accuracy",
+        "n": 1,
+        "mean": last["test_accuracy"],
+        "std": None,
+        "seeds": [recipe.seed],
+        "values": [last["test_accuracy"]],
+        "epochs": recipe.epochs,
+        "epoch_reported": "last",
+        "train_loss": last["train_loss"],
+        "images_per_second": last["images_per_second"],
+        "waiting": last["waiting"],
+        **folder.environment(),
+    }
+    with program.averages_in_place(strategy.to_numpy):
+        strategy.finish(program.net)
+        if strategy.is_chief:
+            weights_file.save(program.net, folder.path / "model.weights.h5", recipe.variant, program.classes)
+            write_json(folder.path / "result.json", result)
+    return result

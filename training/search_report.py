@@ -1,0 +1,123 @@
+"""Table, curves and figure of a random search."""
+
+import csv
+import json
+import statistics
+from pathlib import Path
+
+from training.run_folder import write_json
+from training.search import Rung, Search, last_loss, losses
+
+TOP = 3
+STUCK = 2.25  # the loss of ten equally likely classes is 2.303
+
+
+def report(search: Search, rungs: tuple[Rung, ...], out: Path) -> str:
+    """Writes result.json, curves.csv and the figure of a search into its folder.
+
+    Args:
+        search: What was searched.
+        rungs: Its extent.
+        out: Its folder.
+
+    Returns:
+        The table, as text.
+    """
+    cells = {cell: summary(out / cell, rungs) for cell in search.cells}
+    environment = json.loads((out / search.cells[0] / "0" / "environment.json").read_text("utf-8"))
+    result = {
+        "search": search.name,
+        "source": search.source,
+        "metric": "train_loss",
+        "rungs": [rung._asdict() for rung in rungs],
+        "cells": cells,
+        **environment,
+    }
+    write_json(out / "result.json", result)
+    _write_curves(search, out, cells)
+    draw(search, out, cells, out / f"{search.name}.png")
+    return table(result)
+
+
+def summary(folder: Path, rungs: tuple[Rung, ...]) -> dict:
+    """Returns what the runs of a cell came to.
+
+    Returns:
+        Number of runs, of those that diverged and of those that never left
+        chance; the best run, its losses and settings; the mean of the best
+        `TOP` after the first rung, where all runs were equally long.
+    """
+    runs = range(rungs[0].runs)
+    first = {i: _loss_at(folder / str(i), rungs[0].epochs) for i in runs}
+    best = min(runs, key=lambda i: (last_loss(folder / str(i)), i))
+    finite = sorted(loss for loss in first.values() if loss is not None)
+    recipe = json.loads((folder / str(best) / "recipe.json").read_text("utf-8"))
+    with (folder / str(best) / "log.csv").open(newline="") as file:
+        row = list(csv.DictReader(file))[-1]
+    return {
+        "n": rungs[0].runs,
+        "diverged": rungs[0].runs - len(finite),
+        "at_chance": sum(loss > STUCK for loss in finite),
+        "best_run": best,
+        "best_loss": float(row["train_loss"]),
+        "best_epochs": int(row["epoch"]),
+        "best_test_accuracy": float(row["test_accuracy"]),
+        "top": min(TOP, len(finite)),
+        "top_epochs": rungs[0].epochs,
+        "top_mean_loss": statistics.fmean(finite[:TOP]),
+        "settings": {
+            **{name: recipe[name] for name in ("learning_rate", "momentum", "decay", "seed")},
+            **dict(recipe["overrides"]),
+        },
+    }
+
+
+def _loss_at(folder, epochs):
+    found = losses(folder)
+    return found[epochs - 1] if len(found) >= epochs else None
+
+
+def _write_curves(search, out, cells) -> None:
+    with (out / "curves.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["cell", "run", "epoch", "train_loss"])
+        for cell, found in cells.items():
+            for i in range(found["n"]):
+                for epoch, loss in enumerate(losses(out / cell / str(i)), start=1):
+                    writer.writerow([cell, i, epoch, loss])
+
+
+def table(result: dict) -> str:
+    """Returns a search's Markdown table."""
+    top = next(iter(result["cells"].values()))
+    lines = [
+        f"| net | runs | diverged | at chance | best loss | epochs | test accuracy "
+        f"| mean of the top {top['top']} at epoch {top['top_epochs']} |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for cell, found in result["cells"].items():
+        lines.append(
+            f"| `{cell}` | {found['n']} | {found['diverged']} | {found['at_chance']} | {found['best_loss']:.2g} "
+            f"| {found['best_epochs']} | {100 * found['best_test_accuracy']:.2f} % | {found['top_mean_loss']:.2g} |"
+        )
+    return "\n".join(lines)
+
+
+def draw(search: Search, out: Path, cells: dict, path: Path) -> None:
+    """Draws the best run of every cell: training loss by epoch, one panel a kind of net."""
+    import matplotlib.pyplot as plt
+
+    kinds = sorted({cell.split("_")[0] for cell in cells}, reverse=True)
+    figure, axes = plt.subplots(1, len(kinds), figsize=(5 * len(kinds), 3.6), sharey=True, layout="constrained")
+    for axis, kind in zip(axes, kinds, strict=True):
+        own = [cell for cell in cells if cell.split("_")[0] == kind]
+        for shade, cell in enumerate(own):
+            curve = losses(out / cell / str(cells[cell]["best_run"]))
+            axis.plot(range(1, len(curve) + 1), curve, color=plt.cm.viridis(0.85 * shade / max(len(own) - 1, 1)))
+            axis.lines[-1].set_label(cell.removeprefix(f"{kind}_fc") + " layers")
+        axis.set(title=f"{kind}, best of {cells[own[0]]['n']} runs", xlabel="epoch", yscale="log")
+        axis.grid(alpha=0.3)
+        axis.legend(frameon=False)
+    axes[0].set_ylabel("training loss (cross-entropy)")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

@@ -1,0 +1,39 @@
+"""SIGTERM asks a run to stop: it saves its state and exits with a code of its own."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: start it again and it goes on
+
+
+class Stopped(SystemExit):
+    """The run was asked to stop, and has saved its state."""
+
+    def __init__(self):
+        super().__init__(EXIT_CODE)
+
+
+class Request:
+    """Whether the process was asked to stop."""
+
+    made = False
+
+
+@contextlib.contextmanager
+def stop_requests() -> Iterator[Request]:
+    """Notes SIGTERM instead of dying of it; the handler that was there comes back at the end."""
+    request = Request()
+    if threading.current_thread() is not threading.main_thread():
+        yield request  # only the main thread may handle signals
+        return
+
+    def note(_number, _frame):
+        request.made = True
+
+    before = signal.signal(signal.SIGTERM, note)
+    try:
+        yield request
+    finally:
+        signal.signal(signal.SIGTERM, before)
