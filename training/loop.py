@@ -54,8 +54,10 @@ def train(
     strategy.check(recipe)
     source = open_source(recipe, data_dir)
     folder = RunFolder(out, recipe.to_dict(), strategy)
+    with strategy.data_scope():
+        data = source.on_device()
     with strategy.scope():
-        program = Program(recipe, source)
+        program = Program(recipe, source, data)
     strategy.prepare(program)
     run = Run(program, source, strategy, folder, save_steps, save_seconds)
     run.restore()

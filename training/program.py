@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_highway.applications import create_model
-from training.device_images import WEIGHT
+from training.device_images import WEIGHT, DeviceImages
 from training.losses import make_loss, test_loss
 from training.optimizers import make_optimizer, make_schedule
 from training.recipe import Recipe
@@ -22,12 +22,13 @@ class Program:
     Args:
         recipe: What to train.
         source: Its data.
+        data: Its images on the device, where they are.
 
     Raises:
         ValueError: If the recipe asks for what is not built yet.
     """
 
-    def __init__(self, recipe: Recipe, source: Source):
+    def __init__(self, recipe: Recipe, source: Source, data: DeviceImages | None):
         missing = [name for name, off in LATER.items() if getattr(recipe, name) != off]
         if missing:
             raise ValueError(
@@ -38,7 +39,7 @@ class Program:
         self.recipe = recipe
         self.steps_per_epoch = source.images // recipe.batch_size
         self.classes = source.classes
-        self.data = source.on_device()
+        self.data = data
         self.net = create_model(
             recipe.variant,
             classes=source.classes,

@@ -52,6 +52,10 @@ class Strategy:
         """Returns the context in which a run's variables are made."""
         return contextlib.nullcontext()
 
+    def data_scope(self):
+        """Returns the context in which a data set is put on the devices."""
+        return self.scope()
+
     def prepare(self, program: Program) -> None:
         """Adapts a fresh program."""
 
@@ -179,6 +183,10 @@ class MultiWorker(_TensorFlow):
             )
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         super().__init__(strategy, Shard(cluster["index"], cluster["count"]))
+
+    def data_scope(self):
+        # Its variables get the chief's value by a broadcast, which does not know uint8; every process has the data.
+        return contextlib.nullcontext()
 
 
 class JaxDataParallel(Strategy):

@@ -1,0 +1,50 @@
+"""A process of the strategy tests: `python -m tests.strategy_worker OUT STRATEGY [DEVICES]` trains two tiny nets.
+
+`bn`: batch normalization, crops, mirroring, L2 on all parameters, clipping,
+moving average, a test set that does not divide. `micro`: micro-batches, on a
+net without batch normalization. Prints nothing that a test reads: the runs'
+folders are the result.
+"""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from training.recipes import RECIPES
+from training.tiny import tiny
+
+_NET = (("blocks", (1, 1)), ("widths", (4, 6)), ("stem_width", 4))
+BN = replace(
+    tiny(RECIPES["resnet110"]),
+    overrides=_NET,
+    clip_norm=0.5,
+    ema=0.9,
+    learning_rate=0.05,
+    train_images=36,
+    test_images=13,
+)
+MICRO = replace(
+    tiny(RECIPES["highway_fc10"]), micro_batches=2, clip_norm=0.5, learning_rate=0.05, train_images=36, test_images=13
+)
+
+
+def main(out: str, strategy: str, devices: str = "1") -> None:
+    """Trains both nets under a strategy."""
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+    if os.environ.get("KERAS_BACKEND") != "jax" and devices != "1":
+        import tensorflow as tf
+
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * int(devices))
+
+    from training.loop import train
+    from training.strategy import make_strategy
+
+    made = make_strategy(strategy)
+    for name, recipe in {"bn": BN, "micro": MICRO}.items():
+        train(recipe, None, Path(out) / name, made)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
