@@ -79,7 +79,7 @@ class Transform:
         # einsum sums squares without a float copy of the whole data set.
         square = np.einsum("...hwc,...hwc->...", pixels, pixels, dtype=np.float64) / np.prod(pixels.shape[-3:])
         std = np.sqrt(np.maximum(square - mean**2, 1.0))
-        return mean.astype(np.float32), std.astype(np.float32)
+        return np.asarray(mean, np.float32), np.asarray(std, np.float32)
 
 
 MNIST = Transform(size=(28, 28), channels=1, scale=1 / 256)

@@ -10,13 +10,14 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 from training.recipes import RECIPES
 from training.tiny import tiny
 
 _NET = (("blocks", (1, 1)), ("widths", (4, 6)), ("stem_width", 4))
 BN = replace(
-    tiny(RECIPES["resnet110"]),
+    tiny(RECIPES["highway110"]),
     overrides=_NET,
     clip_norm=0.5,
     ema=0.9,
@@ -31,7 +32,8 @@ MICRO = replace(
 
 def main(out: str, strategy: str, devices: str = "1") -> None:
     """Trains both nets under a strategy."""
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+    # Without XLA's optimizations: tiny nets spend their time in its compiler.
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
     if os.environ.get("KERAS_BACKEND") != "jax" and devices != "1":
         import tensorflow as tf
 
@@ -44,6 +46,29 @@ def main(out: str, strategy: str, devices: str = "1") -> None:
     made = make_strategy(strategy)
     for name, recipe in {"bn": BN, "micro": MICRO}.items():
         train(recipe, None, Path(out) / name, made)
+    if strategy == "mirrored":
+        _draw_masks(made, Path(out) / "masks.npz")
+
+
+def _draw_masks(strategy, path) -> None:
+    """Saves which units a dropout layer keeps on either replica."""
+    import keras
+    import numpy as np
+
+    with strategy.scope():
+        net = keras.Sequential([keras.Input((64,)), keras.layers.Dropout(0.5, seed=0)])
+    strategy.prepare(SimpleNamespace(net=net))
+    ones = np.ones((2, 64), "float32")
+
+    def kept(batch):
+        own = (net(batch[0], training=True) != 0)[0]
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return tf.one_hot(replica, 2)[:, None] * tf.cast(own, "float32")[None]
+
+    import tensorflow as tf
+
+    masks = strategy.run(kept, strategy.put((ones,))).numpy()
+    np.savez(path, replica_0=masks[0], replica_1=masks[1])
 
 
 if __name__ == "__main__":

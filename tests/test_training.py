@@ -1,184 +1,271 @@
-"""The training entry: the paper's optimizer, exact resume, run folders, recipes."""
+"""The training loop: it learns, resumes exactly, keeps its last good state, tells what it does."""
 
 import dataclasses
-import json
 
 import keras
 import numpy as np
 import pytest
-from PIL import Image
 
 import keras_highway as kh
-from keras_highway.variants import VARIANTS
-from training import loop, sources
-from training.optimizers import PaperSGD
+from keras_highway.whole_file import write_whole
+from tests.checkpoints import arrays
+from training import checkpoint, loop
+from training.loop import Run, train
+from training.program import Program
 from training.recipe import Recipe
 from training.recipes import RECIPES
-from training.run_folder import RunFolder, write_whole
-from training.train import main
+from training.run_folder import RunFolder
+from training.sources import open_source
+from training.strategy import Strategy
+from training.tiny import tiny
 
-TINY = dataclasses.replace(
-    RECIPES["mnist10_w16"],
-    overrides=(),
-    variant="mnist10_w16",
-    epochs=3,
-    batch_size=40,
-)
+TINY = dataclasses.replace(tiny(RECIPES["mnist10_w16"]), epochs=3)
+DENSE = dataclasses.replace(tiny(RECIPES["highway_fc10"]), learning_rate=0.05)
 
 
-@pytest.fixture(scope="module")
-def mnist(tmp_path_factory):
-    """A small learnable stand-in in the layout of mnist.npz: class k is a bright square at place k."""
-    draw = np.random.default_rng(0)
-    folder = tmp_path_factory.mktemp("data")
-
-    def split(n):
-        y = np.arange(n) % 10
-        x = draw.integers(0, 60, (n, 28, 28)).astype(np.uint8)
-        for image, k in zip(x, y, strict=True):
-            image[5 * (k // 4) + 3 : 5 * (k // 4) + 8, 6 * (k % 4) + 2 : 6 * (k % 4) + 8] = 250
-        return x, y
-
-    (a, b), (c, d) = split(200), split(50)
-    np.savez(folder / "mnist.npz", x_train=a, y_train=b, x_test=c, y_test=d)
-    return folder
+def folder_of(path, recipe) -> RunFolder:
+    return RunFolder(path, recipe.to_dict(), Strategy())
 
 
-@pytest.mark.parametrize("nesterov", [False, True])
-def test_paper_sgd_against_its_equations(nesterov):
-    kernel, bias = keras.Variable([[1.0, -2.0]], name="kernel"), keras.Variable([0.5, 0.5], name="bias")
-    optimizer = PaperSGD(0.1, momentum=0.9, nesterov=nesterov, l2=0.01, bias_multiplier=2.0)
-    optimizer.build([kernel, bias])
-    w, b, vw, vb = np.array([[1.0, -2.0]]), np.array([0.5, 0.5]), 0.0, 0.0
-    for step in range(3):
-        gw, gb = np.array([[0.3, 0.1]]) * (step + 1), np.array([-0.2, 0.4])
-        optimizer.apply([keras.ops.convert_to_tensor(gw, "float32"), keras.ops.convert_to_tensor(gb, "float32")])
-        gw, gb = gw + 0.01 * w, 2.0 * gb
-        vw, vb = 0.9 * vw - 0.1 * gw, 0.9 * vb - 0.1 * gb
-        w, b = (w + 0.9 * vw - 0.1 * gw, b + 0.9 * vb - 0.1 * gb) if nesterov else (w + vw, b + vb)
-    np.testing.assert_allclose(np.asarray(kernel), w, rtol=1e-5)
-    np.testing.assert_allclose(np.asarray(bias), b, rtol=1e-5)
+def program_of(recipe: Recipe, out):
+    """A program and its run, outside of `train`."""
+    source = open_source(recipe, None)
+    program = Program(recipe, source, source.on_device())
+    return program, Run(program, source, Strategy(), folder_of(out, recipe))
 
 
-def test_schedule_of_the_published_steps():
-    rate = loop._schedule(RECIPES["mnist10_w16"], 600)  # 100 epochs of 600 steps: by 10 at epochs 33 and 67
-    values = [float(rate(step)) for step in (0, 33 * 600, 33 * 600 + 1, 67 * 600, 67 * 600 + 1, 59_999)]
-    np.testing.assert_allclose(values, [0.03, 0.03, 0.003, 0.003, 0.0003, 0.0003], rtol=1e-5)
-
-
-def test_training_learns_and_writes_its_folder(mnist, tmp_path):
-    result = loop.train(dataclasses.replace(TINY, variant="highway_fc10", epochs=8, batch_size=10), mnist, tmp_path)
+def test_training_learns_and_writes_its_folder(tmp_path):
+    recipe = dataclasses.replace(
+        RECIPES["highway_fc10"], data="synthetic_mnist", epochs=8, batch_size=10, learning_rate=0.1
+    )
+    result = train(recipe, None, tmp_path)
     assert result["mean"] > 0.9 and result["n"] == 1 and result["std"] is None
     assert result["hardware"] and result["versions"]["keras"] == keras.__version__
-    rows = RunFolder(tmp_path, json.loads((tmp_path / "recipe.json").read_text())).rows()
+    assert (result["strategy"], result["replicas"]) == ("none", 1)
+    rows = folder_of(tmp_path, recipe).rows()
     assert len(rows) == 8 and float(rows[-1]["train_loss"]) < 0.1 * float(rows[0]["train_loss"])
     assert float(rows[-1]["test_accuracy"]) == result["mean"]
-    assert kh.load(str(tmp_path)).output_shape == (None, 10)
+    model = kh.create_model("highway_fc10", weights=str(tmp_path / "model.weights.h5"), classes=10)
+    data = open_source(recipe, None)
+    x, y = data._test
+    accuracy = (model.predict(kh.preprocess_input(x, weights="mnist"), verbose=0).argmax(1) == y).mean()
+    assert accuracy == pytest.approx(result["mean"])
+
+
+def test_logged_losses_are_those_of_keras(tmp_path):
+    """Keras's own fit and evaluate on the same batches in the same order."""
+    recipe = dataclasses.replace(DENSE, epochs=1, weight_decay=0.0, momentum=0.0, train_images=48)
+    program, run = program_of(recipe, tmp_path)
+    model = keras.models.clone_model(program.net)
+    model.set_weights(program.net.get_weights())
+    run.epoch(type("Never", (), {"made": False}))
+    source = open_source(recipe, None)
+    order = source.samples(0)[:, 0]
+    model.compile(
+        keras.optimizers.SGD(0.05), keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
+    )
+    scale = lambda x: kh.preprocess_input(x, weights="mnist")  # noqa: E731
+    history = model.fit(scale(source._train[0][order]), source._train[1][order], batch_size=8, shuffle=False, verbose=0)
+    test = model.evaluate(scale(source._test[0]), source._test[1], verbose=0, return_dict=True)
+    row = run.rows[0]
+    assert row["train_loss"] == pytest.approx(history.history["loss"][0], rel=1e-5)
+    assert row["train_accuracy"] == pytest.approx(history.history["accuracy"][0])
+    assert row["test_loss"] == pytest.approx(test["loss"], rel=1e-5)
+    assert row["test_accuracy"] == pytest.approx(test["accuracy"])
+    for ours, theirs in zip(program.net.weights, model.weights, strict=True):
+        np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), atol=1e-6)
 
 
 class Killed(BaseException):
     """Stands for a process that dies."""
 
 
-@pytest.mark.parametrize("file", ["checkpoint.keras", "log.csv", "result.json"])
-def test_resume_is_exact(mnist, tmp_path, monkeypatch, file):
-    """Dies as it writes a file of the second epoch (or the last file); goes on; weights are bit-identical."""
-    whole = loop.train(TINY, mnist, tmp_path / "whole")
-    real, count = write_whole, 0
+@pytest.mark.parametrize("file", ["checkpoint.npz", "log.csv", "result.json"])
+def test_resume_is_exact_wherever_writing_ends(tmp_path, monkeypatch, file):
+    """Dies as it writes a file of the second epoch (or the last file); goes on; the state is bit-identical."""
+    whole = train(TINY, None, tmp_path / "whole")
+    count = 0
 
     def dies(path, write):
         nonlocal count
         count += path.name == file
         if path.name == file and (count == 2 or file == "result.json"):
             raise Killed
-        real(path, write)
+        write_whole(path, write)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "write_whole", dies)
+        patch.setattr(checkpoint, "write_whole", dies)
         patch.setattr("training.run_folder.write_whole", dies)
         with pytest.raises(Killed):
-            loop.train(TINY, mnist, tmp_path / "cut")
-    resumed = loop.train(TINY, mnist, tmp_path / "cut")
+            train(TINY, None, tmp_path / "cut")
+    resumed = train(TINY, None, tmp_path / "cut")
     assert resumed["values"] == whole["values"] and resumed["train_loss"] == whole["train_loss"]
-    a, b = (keras.saving.load_model(tmp_path / name / "checkpoint.keras") for name in ("whole", "cut"))
-    for ours, theirs in zip(a.weights, b.weights, strict=True):
-        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+    a, b = (arrays(tmp_path / name / "checkpoint.npz") for name in ("whole", "cut"))
+    assert list(a) == list(b) and any(name.startswith("seed/") for name in a)
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
-def test_write_whole_keeps_the_old_file_when_writing_fails(tmp_path):
-    path = tmp_path / "file.json"
-    path.write_text("old")
+def test_full_disk_keeps_the_last_state(tmp_path, monkeypatch):
+    train(TINY, None, tmp_path, until=1)
+    before = (tmp_path / "checkpoint.npz").read_bytes()
 
-    def fails(temporary):
-        temporary.write_text("half")
-        raise OSError("disk full")
+    def fails(file, **_arrays):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
 
-    with pytest.raises(OSError, match="disk full"):
-        write_whole(path, fails)
-    assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["file.json"]
-
-
-def test_infinite_loss_stops_and_keeps_the_last_checkpoint(mnist, tmp_path):
-    bad = dataclasses.replace(TINY, variant="highway_fc10", learning_rate=1e20, nesterov=False)
-    with pytest.raises(FloatingPointError, match="epoch 1"):
-        loop.train(bad, mnist, tmp_path)
-    assert not (tmp_path / "checkpoint.keras").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.np, "savez", fails)
+        with pytest.raises(OSError, match="No space left"):
+            train(TINY, None, tmp_path)
+    assert (tmp_path / "checkpoint.npz").read_bytes() == before
+    assert not list(tmp_path.glob(".partial*"))
+    assert train(TINY, None, tmp_path)["epochs"] == 3
 
 
-def test_folder_of_another_recipe_is_refused(mnist, tmp_path):
-    RunFolder(tmp_path, TINY.to_dict())
+def test_until_stops_between_epochs_and_goes_on(tmp_path):
+    assert train(TINY, None, tmp_path, until=2) is None
+    assert len(folder_of(tmp_path, TINY).rows()) == 2 and not (tmp_path / "result.json").exists()
+    assert train(TINY, None, tmp_path)["epochs"] == 3
+
+
+def test_infinite_loss_stops_names_the_step_and_keeps_the_last_state(tmp_path):
+    bad = dataclasses.replace(DENSE, learning_rate=1e30, schedule="constant")
+    with pytest.raises(FloatingPointError, match=r"loss became (nan|inf) in step \d+ of the run. No state was saved"):
+        train(bad, None, tmp_path / "new")
+    assert not (tmp_path / "new" / "checkpoint.npz").exists()
+    late = dataclasses.replace(bad, learning_rate=1e-3, schedule="exponential", decay=1e33)
+    with pytest.raises(FloatingPointError, match="The last good state is in"):
+        train(late, None, tmp_path / "late")
+    assert all(np.isfinite(value).all() for value in arrays(tmp_path / "late" / "checkpoint.npz").values())
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+    program, run = program_of(DENSE, tmp_path)
+    run._save(run.place)
+    before = run.folder.checkpoint.read_bytes()
+    program.net.trainable_variables[0].assign(np.full(program.net.trainable_variables[0].shape, np.nan))
+    with pytest.raises(FloatingPointError, match=r"net/.*kernel has values that are not finite"):
+        run._save(run.place)
+    assert run.folder.checkpoint.read_bytes() == before
+
+
+def test_folders_of_other_runs_and_broken_states_are_refused(tmp_path):
+    folder_of(tmp_path, TINY)
     with pytest.raises(ValueError, match="another recipe"):
-        loop.train(dataclasses.replace(TINY, seed=9), mnist, tmp_path)
+        train(dataclasses.replace(TINY, seed=9), None, tmp_path)
+    (tmp_path / "checkpoint.npz").write_bytes(b"PK nothing")
+    with pytest.raises(ValueError, match="not a checkpoint of a run"):
+        train(TINY, None, tmp_path)
+    other, _ = program_of(DENSE, tmp_path / "other")
+    (tmp_path / "checkpoint.npz").unlink()
+    checkpoint.save(tmp_path / "checkpoint.npz", other.state, checkpoint.Place(0, 0, np.zeros(4), 0, 0), np.asarray)
+    with pytest.raises(ValueError, match="of another network or version"):
+        train(TINY, None, tmp_path)
 
 
-def test_every_recipe_names_a_variant_and_every_variant_its_recipe():
-    for recipe in RECIPES.values():
-        assert isinstance(recipe, Recipe) and recipe.variant in VARIANTS
-    for spec in VARIANTS.values():
-        assert not spec.recipe or RECIPES[spec.recipe].variant == spec.name
+def test_processes_without_a_common_folder_are_refused(tmp_path):
+    train(TINY, None, tmp_path, until=1)
+    _, run = program_of(TINY, tmp_path)
+    run.strategy.total = lambda mine: mine / 2  # another process at step 0
+    run.strategy.replicas = 2
+    with pytest.raises(ValueError, match="a file system that all of them share"):
+        run.restore()
 
 
-@pytest.fixture
-def images(tmp_path):
-    draw = np.random.default_rng(0)
-    for split in ("train", "val"):
-        for name in ("cat", "dog"):
-            folder = tmp_path / split / name
-            folder.mkdir(parents=True)
-            for i in range(3):
-                Image.fromarray(draw.integers(0, 256, (40, 50, 3), np.uint8)).save(folder / f"{i}.png")
-    return tmp_path
+def test_micro_batches_match_the_large_batch(tmp_path):
+    ends = []
+    for parts in (1, 4):
+        recipe = dataclasses.replace(DENSE, micro_batches=parts, weight_decay=1e-3)
+        train(recipe, None, tmp_path / str(parts))
+        ends.append(arrays(tmp_path / str(parts) / "checkpoint.npz"))
+    for name in ends[0]:
+        np.testing.assert_allclose(ends[0][name], ends[1][name], atol=1e-6, err_msg=name)
 
 
-def test_image_folder_is_a_function_of_seed_and_epoch(images):
-    recipe = dataclasses.replace(RECIPES["highway50"], batch_size=4)
-    source = sources.open_source(recipe, images)
-    assert (source.images, source.classes) == (6, 2)
-    first, again, second = (
-        [(np.asarray(x), np.asarray(y)) for x, y in source.epoch(epoch)["x"]] for epoch in (0, 0, 1)
+def test_moving_average_covers_weights_and_batch_statistics(tmp_path):
+    recipe = dataclasses.replace(tiny(RECIPES["resnet110"]), ema=0.5, epochs=1, train_images=16)
+    program, run = program_of(recipe, tmp_path)
+    expected = [np.asarray(v) for v in program.averaged]
+    names = [v.name for v in program.averaged]
+    for batch in run.source.batches(0, 0, Strategy.shard):
+        run.engine.train(batch)
+        run.engine.sync()
+        expected = [0.5 * e + 0.5 * np.asarray(v) for e, v in zip(expected, program.averaged, strict=True)]
+    assert {"moving_mean", "moving_variance", "gamma", "kernel"} <= set(names)
+    for average, value in zip(program.averages, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(average), value, rtol=1e-4, atol=1e-6)
+    own = program.net.get_weights()
+    with program.averages_in_place(run.strategy.to_numpy):
+        np.testing.assert_allclose(program.net.get_weights()[0], expected[0], rtol=1e-4, atol=1e-6)
+    for before, after in zip(own, program.net.get_weights(), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_clipping_bounds_the_whole_gradient(tmp_path):
+    recipe = dataclasses.replace(DENSE, clip_norm=1e-3, momentum=0.0, learning_rate=1.0, schedule="constant", epochs=1)
+    program, run = program_of(recipe, tmp_path)
+    before = program.net.get_weights()
+    run.engine.train(next(run.source.batches(0, 0, Strategy.shard)))
+    run.engine.sync()
+    step = [a - b for a, b in zip(program.net.get_weights(), before, strict=True)]
+    assert np.sqrt(sum(np.sum(s**2) for s in step)) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_mixed_precision_keeps_the_skip_stream_and_the_weights_in_float32(tmp_path):
+    recipe = dataclasses.replace(tiny(RECIPES["highway110"]), precision="mixed_bfloat16", epochs=1, train_images=16)
+    program, run = program_of(recipe, tmp_path)
+    block = program.net.get_layer("stage1_block1")
+    assert block.compute_dtype == "bfloat16" and block.skip_dtype == "float32"
+    assert {v.dtype for v in program.net.trainable_variables} == {"float32"}
+    run.epoch(type("Never", (), {"made": False}))
+    assert np.isfinite(run.rows[0]["train_loss"])
+
+
+def test_plateau_sets_the_rate_between_epochs(tmp_path):
+    recipe = dataclasses.replace(
+        DENSE, schedule="plateau", decay=0.5, plateau_delta=100.0, learning_rate=0.01, epochs=4
     )
-    assert [x.shape for x, _ in first] == [(4, 224, 224, 3), (2, 224, 224, 3)]
-    for (x, y), (x2, y2) in zip(first, again, strict=True):
-        np.testing.assert_array_equal(x, x2)
-        np.testing.assert_array_equal(y, y2)
-    assert not np.array_equal(first[0][0], second[0][0])
-    assert sorted(np.concatenate([y for _, y in first])) == [0, 0, 0, 1, 1, 1]
-    assert [x.shape[1:] for x, _ in source.test()["x"]] == [(224, 224, 3)] * 2
+    train(recipe, None, tmp_path / "whole")
+    rates = [float(row["learning_rate"]) for row in folder_of(tmp_path / "whole", recipe).rows()]
+    assert rates == [0.01, 0.01, 0.005, 0.0025]  # the first epoch has nothing to be compared with
+    train(recipe, None, tmp_path / "cut", until=2)
+    train(recipe, None, tmp_path / "cut")
+    a, b = (arrays(tmp_path / name / "checkpoint.npz") for name in ("whole", "cut"))
+    np.testing.assert_array_equal(a["net/head/kernel"], b["net/head/kernel"])
 
 
-def test_image_folder_errors(images, tmp_path):
-    recipe = RECIPES["highway50"]
-    with pytest.raises(FileNotFoundError, match="train"):
-        sources.open_source(recipe, tmp_path / "none")
-    (images / "val" / "bird").mkdir()
-    with pytest.raises(ValueError, match="different classes: bird"):
-        sources.open_source(recipe, images)
-    (images / "train" / "bird").mkdir()
-    with pytest.raises(ValueError, match="holds no images"):
-        sources.open_source(recipe, images)
+def test_every_line_of_the_log_says_what_a_person_wants_to_know(tmp_path, capsys):
+    train(dataclasses.replace(DENSE, epochs=1), None, tmp_path)
+    out = capsys.readouterr().out
+    for word in ("epoch   1/1", "loss", "train", "test", "rate", "images/s", "waiting", "min left"):
+        assert word in out
+    row = folder_of(tmp_path, dataclasses.replace(DENSE, epochs=1)).rows()[0]
+    assert loop.line({key: float(value) for key, value in row.items()} | {"epoch": 1}, 1) in out
 
 
-def test_unknown_recipe_names_the_near_ones(capsys):
-    with pytest.raises(SystemExit) as error:
-        main(["mnist10_w61"])
-    assert error.value.code == 2 and "Did you mean 'mnist10_w16'" in capsys.readouterr().err
+def test_tensorboard_events_hold_the_log(tmp_path):
+    import tensorflow as tf
+
+    train(dataclasses.replace(DENSE, epochs=2), None, tmp_path)
+    found = {}
+    for file in (tmp_path / "tensorboard").iterdir():
+        for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
+            event = tf.compat.v1.Event.FromString(record)
+            for value in event.summary.value:
+                assert value.metadata.plugin_data.plugin_name == "scalars"
+                found[value.tag, event.step] = float(tf.make_ndarray(value.tensor))
+    rows = folder_of(tmp_path, dataclasses.replace(DENSE, epochs=2)).rows()
+    for row in rows:
+        assert found["train_loss", int(row["step"])] == pytest.approx(float(row["train_loss"]), rel=1e-6)
+        assert found["test_accuracy", int(row["step"])] == pytest.approx(float(row["test_accuracy"]), rel=1e-6)
+
+
+def test_steps_are_compiled_where_expected():
+    assert Strategy().jit_compile is (keras.backend.backend() == "jax")  # no GPU here: XLA is slower for TensorFlow
+    strategy = Strategy()
+    strategy.jit_compile = True
+    program = Program(DENSE, open_source(DENSE, None), open_source(DENSE, None).on_device())
+    engine = strategy.engine(program)
+    sums = np.asarray(engine.train(next(open_source(DENSE, None).batches(0, 0, Strategy.shard))))
+    assert engine.jit_compile and sums[-1] == DENSE.batch_size  # augmentation, network and update: one XLA program

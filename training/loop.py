@@ -1,4 +1,4 @@
-"""The training loop: every step a function of the run's state and (seed, epoch, step), so that a run resumes exactly."""
+"""The training loop: a step is a function of the run's state and (seed, epoch, step), so a run resumes exactly."""
 
 import time
 
@@ -15,6 +15,7 @@ from training.run_folder import RunFolder
 from training.sources import open_source
 from training.stopping import Stopped, stop_requests
 from training.strategy import Strategy, make_strategy
+from training.tensorboard import write_scalars
 
 TEST_BATCH = 500
 
@@ -111,30 +112,27 @@ class Run:
         recipe, place = self.program.recipe, self.place
         if recipe.schedule == "plateau":
             self.program.set_rate(plateau_rate(recipe, [float(row["train_loss"]) for row in self.rows]))
-        meter = Meter(
-            place.epoch,
-            recipe.epochs,
-            self.program.steps_per_epoch,
-            place.sums,
-            place.step,
-            place.seconds,
-            place.waited,
-        )
+        meter = Meter(place, recipe.epochs, self.program.steps_per_epoch)
         try:
             self._steps(meter, stop)
+            self._end_epoch(meter)
         except FloatingPointError as error:
-            raise FloatingPointError(self._advice(error)) from None
+            saved = self.folder.checkpoint.exists()
+            last = f"The last good state is in {self.folder.checkpoint}" if saved else "No state was saved"
+            raise FloatingPointError(f"{error} {last}; a smaller learning rate, or clip_norm, may help.") from None
         finally:
             meter.close()
-        test = means(self._test())
-        self.rows.append(self._row(means(meter.sums), test, meter))
-        # The log first: a line ahead of its checkpoint is dropped on resume, a missing line could not be made up.
-        self.folder.write_rows(self.rows)
-        self._save(Place(place.epoch + 1, 0, np.zeros(len(SUMS)), 0.0, 0.0))
-        if self.strategy.is_chief:
-            print(line(self.rows[-1], recipe.epochs), flush=True)
         if stop.made:
             raise Stopped
+
+    def _end_epoch(self, meter) -> None:
+        self.rows.append(self._row(means(meter.sums), means(self._test()), meter))
+        # The log first: a line ahead of its checkpoint is dropped on resume, a missing line could not be made up.
+        self.folder.write_rows(self.rows)
+        self._save(Place(self.place.epoch + 1, 0, np.zeros(len(SUMS)), 0.0, 0.0))
+        if self.strategy.is_chief:
+            write_scalars(self.folder.path / "tensorboard", self.rows[-1])
+            print(line(self.rows[-1], self.program.recipe.epochs), flush=True)
 
     def _steps(self, meter, stop) -> None:
         epoch = self.place.epoch
@@ -158,7 +156,11 @@ class Run:
         self.engine.sync()
         self.place, self._saved = place, time.perf_counter()
         if self.strategy.is_chief:
-            checkpoint.save(self.folder.checkpoint, self.program.state, place, self.strategy.to_numpy)
+            try:
+                checkpoint.save(self.folder.checkpoint, self.program.state, place, self.strategy.to_numpy)
+            except FloatingPointError as error:
+                step = place.epoch * self.program.steps_per_epoch + place.step
+                raise FloatingPointError(f"After step {step} of the run {error}") from None
 
     def _test(self) -> np.ndarray:
         self.engine.sync()
@@ -186,14 +188,6 @@ class Run:
         if self.program.classes >= 100:
             row["test_top5"] = tested["top5"]
         return row
-
-    def _advice(self, error) -> str:
-        last = (
-            f"The last good state is in {self.folder.checkpoint}"
-            if self.folder.checkpoint.exists()
-            else "No state was saved"
-        )
-        return f"{error} {last}; a smaller learning rate or clip_norm may help."
 
 
 def line(row: dict, epochs: int) -> str:

@@ -6,6 +6,7 @@ import time
 import numpy as np
 from tqdm import tqdm
 
+from training.checkpoint import Place
 from training.program import SUMS
 
 _READ_EVERY = 50  # steps: reading makes the host wait for the device
@@ -15,23 +16,23 @@ class Meter:
     """What the log says of an epoch.
 
     Args:
-        epoch: Number of the epoch, from 0.
+        place: Where the epoch begins, or goes on.
         epochs: How many there are.
         steps: Steps of an epoch.
-        sums: Sums over the steps taken already.
-        start: How many these are.
-        seconds: How long they took.
-        waited: How long of it they waited for data.
     """
 
-    def __init__(self, epoch, epochs, steps, sums, start, seconds, waited):
-        self.sums = np.array(sums, np.float64)
-        self.step, self.seconds, self.waited = start, seconds, waited
-        self._first_step = epoch * steps
+    def __init__(self, place: Place, epochs: int, steps: int):
+        self.sums = np.array(place.sums, np.float64)
+        self.step, self.seconds, self.waited = place.step, place.seconds, place.waited
+        self._first_step = place.epoch * steps
         self._pending: list = []
         self._resumed = time.perf_counter()
         self._bar = tqdm(
-            total=steps, initial=start, desc=f"epoch {epoch + 1}/{epochs}", leave=False, disable=not sys.stderr.isatty()
+            total=steps,
+            initial=place.step,
+            desc=f"epoch {place.epoch + 1}/{epochs}",
+            leave=False,
+            disable=not sys.stderr.isatty(),
         )
 
     def wait_for(self, batches):

@@ -137,7 +137,8 @@ def is_seed(variable: keras.Variable) -> bool:
 def _sums(losses, labels, weight, logits):
     # A rank, not an arg-max: NaN logits must not count as correct.
     own = ops.take_along_axis(logits, labels[:, None], axis=1)
-    rank = ops.sum(ops.cast(logits > own, "int32"), axis=1)
+    before = ops.arange(logits.shape[-1], dtype="int32")[None, :] < labels[:, None]
+    rank = ops.sum(ops.cast((logits > own) | ((logits == own) & before), "int32"), axis=1)
     rank = ops.where(ops.isfinite(own[:, 0]), rank, logits.shape[-1])
     hits = [ops.sum(weight * ops.cast(rank < k, "float32")) for k in (1, 5)]
     return ops.stack([ops.sum(losses), *hits, ops.sum(weight)])

@@ -9,6 +9,7 @@ Jamieson and Talwalkar 2016).
 """
 
 import argparse
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -139,7 +140,7 @@ def parse_rungs(text: str) -> tuple[Rung, ...]:
         rungs = tuple(Rung(*map(int, part.split("x"))) for part in text.split(","))
     except (ValueError, TypeError):
         rungs = ()
-    pairs = list(zip(rungs, rungs[1:], strict=False))
+    pairs = list(itertools.pairwise(rungs))
     if not rungs or min(min(r) for r in rungs) < 1 or any(a.runs < b.runs or a.epochs >= b.epochs for a, b in pairs):
         raise ValueError(f"Rungs are RUNSxEPOCHS, e.g. 10x4,3x12,1x40: fewer runs, more epochs. Received: {text!r}")
     return rungs

@@ -96,7 +96,7 @@ class Strategy:
 
     def to_numpy(self, variable) -> np.ndarray:
         """Returns a variable's value."""
-        return keras.ops.convert_to_numpy(variable.value)
+        return np.asarray(keras.ops.convert_to_numpy(variable.value))
 
     def finish(self, net: keras.Model) -> None:
         """Makes the trained network an ordinary one of this process alone."""

@@ -32,12 +32,16 @@ def main(argv=None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m training.supervise", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workers", type=int, default=1, help="processes on this machine, without --hosts (default: 1)")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="processes on this machine, without --hosts (default: 1)"
+    )
     parser.add_argument("--hosts", help="names of the machines, one worker each, the same list everywhere")
     parser.add_argument("--rank", type=int, help="which of the hosts this one is, from 0")
     parser.add_argument("--port", type=int, default=12355, help="port on every host (default: 12355)")
     parser.add_argument("--restarts", type=int, default=10, help="give up after so many (default: 10)")
-    parser.add_argument("--pause", type=float, default=None, help="seconds before a restart (default: 0, 30 with --hosts)")
+    parser.add_argument(
+        "--pause", type=float, default=None, help="seconds before a restart (default: 0, 30 with --hosts)"
+    )
     parser.add_argument("train", nargs="+", metavar="RECIPE ...", help="arguments of training.train, after --")
     args = parser.parse_args(argv)
     if (args.hosts is None) != (args.rank is None):

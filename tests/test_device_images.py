@@ -1,0 +1,88 @@
+"""Crops, mirroring and normalization on the device, against slices of padded NumPy images."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+from keras_highway.transforms import TRANSFORMS
+from tests.miniatures import numpy
+from training.device_images import DeviceImages
+from training.recipes import RECIPES
+from training.sources import ArraySource, Shard
+
+DRAW = np.random.default_rng(0)
+IMAGES = DRAW.integers(0, 256, (6, 32, 32, 3)).astype(np.uint8)
+LABELS = np.array([3, 1, 4, 1, 5, 9])
+
+
+def expected(transform, index, row, column, flip, pad=8):
+    """Pads, slices, mirrors: no gathers."""
+    image = IMAGES[index].astype(np.float64)
+    if transform.contrast:
+        image = (image - image.mean()) / image.std()
+    padded = np.pad(image, ((pad, pad), (pad, pad), (0, 0)))
+    crop = padded[pad + row : pad + row + 32, pad + column : pad + column + 32]
+    crop = crop[:, ::-1] if flip else crop
+    return crop if transform.contrast else (crop * transform.scale - transform.mean) / transform.std
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar_contrast"])
+def test_batches_are_slices_of_padded_images(name):
+    transform = TRANSFORMS[name]
+    samples = [(0, 0, 0, 0, 1), (5, -8, 8, 0, 1), (2, 3, -7, 1, 1), (2, 8, 8, 1, 0)]
+    images, labels = DeviceImages(IMAGES, LABELS, transform)(keras.ops.convert_to_tensor(np.array(samples, np.int32)))
+    np.testing.assert_array_equal(numpy(labels), [3, 9, 4, 4])
+    for found, (index, row, column, flip, _) in zip(numpy(images), samples, strict=True):
+        np.testing.assert_allclose(found, expected(transform, index, row, column, flip), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar_contrast"])
+def test_uncropped_images_are_those_of_the_transform(name):
+    samples = np.array([(i, 0, 0, 0, 1) for i in range(6)], np.int32)
+    images, _ = DeviceImages(IMAGES, LABELS, TRANSFORMS[name])(keras.ops.convert_to_tensor(samples))
+    np.testing.assert_allclose(numpy(images), TRANSFORMS[name].apply(IMAGES), atol=1e-6)
+
+
+def test_contrast_normalization_has_mean_zero_and_deviation_one_and_survives_one_color():
+    images = np.concatenate([IMAGES, np.full_like(IMAGES[:1], 7)])
+    x = TRANSFORMS["cifar_contrast"].apply(images)
+    np.testing.assert_allclose(x.mean((1, 2, 3)), 0, atol=1e-5)
+    np.testing.assert_allclose(x.std((1, 2, 3)), [1] * 6 + [0], atol=1e-5)
+
+
+def source(**changes):
+    recipe = dataclasses.replace(
+        RECIPES["cifar10_19layer"], data="synthetic_cifar10", batch_size=32, train_images=None, **changes
+    )
+    return ArraySource(recipe, None)
+
+
+def test_samples_are_a_function_of_seed_and_epoch():
+    one = source()
+    np.testing.assert_array_equal(one.samples(3), source().samples(3))
+    assert not np.array_equal(one.samples(3), one.samples(4))
+    assert not np.array_equal(one.samples(3), source(seed=2).samples(3))
+    samples = np.concatenate([one.samples(epoch) for epoch in range(20)])
+    assert sorted(one.samples(0)[:, 0]) == list(range(200))
+    assert set(samples[:, 1]) == set(samples[:, 2]) == set(range(-8, 9))  # crops of 32 from 32 + 2 * 8
+    assert 0.45 < samples[:, 3].mean() < 0.55 and set(samples[:, 4]) == {1}
+
+
+def test_shards_are_parts_of_the_same_batches_and_resume_in_the_middle():
+    one = source()
+    whole = [batch for (batch,) in one.batches(0, 0, Shard())]
+    parts = [[batch for (batch,) in one.batches(0, 0, Shard(i, 2))] for i in range(2)]
+    assert len(whole) == 200 // 32
+    for batch, left, right in zip(whole, *parts, strict=True):
+        np.testing.assert_array_equal(batch, np.concatenate([left, right]))
+    later = [batch for (batch,) in one.batches(0, 4, Shard())]
+    np.testing.assert_array_equal(later, whole[4:])
+
+
+def test_test_batches_hold_every_test_image_once_by_weight():
+    batches = np.concatenate([batch for (batch,) in source().test_batches(32, Shard())])
+    assert len(batches) == 64
+    assert sorted(batches[batches[:, 4] == 1, 0]) == list(range(200, 250))  # after the training images
+    assert not batches[:, 1:4].any()

@@ -1,0 +1,128 @@
+"""Optimizers, schedules and losses against their equations."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+from training import losses
+from training.losses import make_loss
+from training.optimizers import PaperSGD, make_optimizer, make_schedule, plateau_rate
+from training.recipes import RECIPES
+
+BASE = RECIPES["mnist10_w16"]
+
+
+def tensor(value):
+    return keras.ops.convert_to_tensor(value, "float32")
+
+
+@pytest.mark.parametrize("on_vectors", [False, True])
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_paper_sgd_against_its_equations(nesterov, on_vectors):
+    kernel, bias = keras.Variable([[1.0, -2.0]], name="kernel"), keras.Variable([0.5, 0.5], name="bias")
+    optimizer = PaperSGD(
+        0.1,
+        momentum=0.9,
+        nesterov=nesterov,
+        l2=0.01,
+        bias_multiplier=2.0,
+        l2_on_vectors=on_vectors,
+        rate_multipliers=[("kern*", 3.0)],
+    )
+    optimizer.build([kernel, bias])
+    w, b, vw, vb = np.array([[1.0, -2.0]]), np.array([0.5, 0.5]), 0.0, 0.0
+    for step in range(3):
+        gw, gb = np.array([[0.3, 0.1]]) * (step + 1), np.array([-0.2, 0.4])
+        optimizer.apply([tensor(gw), tensor(gb)])
+        gw, gb = 3.0 * (gw + 0.01 * w), 2.0 * (gb + (0.01 * b if on_vectors else 0.0))
+        vw, vb = 0.9 * vw - 0.1 * gw, 0.9 * vb - 0.1 * gb
+        w, b = (w + 0.9 * vw - 0.1 * gw, b + 0.9 * vb - 0.1 * gb) if nesterov else (w + vw, b + vb)
+    np.testing.assert_allclose(np.asarray(kernel), w, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(bias), b, rtol=1e-5)
+    again = PaperSGD.from_config(optimizer.get_config())
+    assert again.get_config() == optimizer.get_config()
+
+
+def test_adamw_decays_kernels_alone():
+    recipe = dataclasses.replace(BASE, optimizer="adamw", bias_multiplier=1.0, weight_decay=0.5, learning_rate=0.1)
+    optimizer = make_optimizer(recipe, 0.1)
+    variables = {name: keras.Variable([2.0], name=name) for name in ("kernel", "bias", "gamma", "beta")}
+    optimizer.build(list(variables.values()))
+    optimizer.apply([tensor([0.0])] * 4)
+    moved = {name: float(np.asarray(v)[0]) for name, v in variables.items()}
+    assert moved == pytest.approx({"kernel": 1.9, "bias": 2.0, "gamma": 2.0, "beta": 2.0})
+
+
+def rates(recipe, steps_per_epoch, at):
+    schedule = make_schedule(recipe, steps_per_epoch)
+    return [float(schedule(step)) for step in at]
+
+
+def test_step_schedule_changes_exactly_at_its_epochs():
+    recipe = dataclasses.replace(BASE, epochs=300, learning_rate=0.01, milestones=(1 / 3, 2 / 3))
+    found = rates(recipe, 600, (0, 59_999, 60_000, 119_999, 120_000, 179_999))  # the published steps
+    np.testing.assert_allclose(found, [0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001], rtol=1e-5)
+
+
+def test_resnet110_has_a_lower_rate_in_its_first_epoch():
+    found = rates(RECIPES["resnet110"], 390, (0, 389, 390, 100 * 390 - 1, 100 * 390, 150 * 390))
+    np.testing.assert_allclose(found, [0.01, 0.01, 0.1, 0.1, 0.01, 0.001], rtol=1e-5)
+
+
+def test_cosine_rises_from_the_warm_up_rate_and_ends_at_the_last():
+    recipe = RECIPES["highway50_a2"]
+    found = rates(recipe, 10, (0, 25, 50, 50 + 1475, 3000))
+    middle = 1e-6 + (5e-3 - 1e-6) / 2
+    np.testing.assert_allclose(found, [1e-4, (1e-4 + 5e-3) / 2, 5e-3, middle, 1e-6], rtol=1e-3)
+
+
+def test_exponential_decay_falls_by_epoch():
+    recipe = dataclasses.replace(BASE, schedule="exponential", learning_rate=1.0, decay=0.5)
+    assert rates(recipe, 10, (0, 9, 10, 20)) == [1.0, 1.0, 0.5, 0.25]
+
+
+def test_plateau_halves_where_the_loss_does_not_fall_enough():
+    recipe = dataclasses.replace(BASE, schedule="plateau", learning_rate=1.0, decay=0.5, plateau_delta=0.1)
+    assert plateau_rate(recipe, []) == 1.0
+    assert plateau_rate(recipe, [5.0, 4.0, 3.0]) == 1.0
+    assert plateau_rate(recipe, [5.0, 4.95]) == 0.5  # better, by too little
+    assert plateau_rate(recipe, [5.0, 6.0, 4.8, 4.79]) == 0.25  # against the best so far, not the last
+
+
+def test_optimizers_of_later_versions_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"highway50_a2.*'lamb'.*Try --set optimizer=sgd"):
+        make_optimizer(RECIPES["highway50_a2"], 0.1)
+
+
+LOGITS = np.array([[2.0, -1.0, 0.5], [0.1, 0.2, 0.3]], "float32")
+LABELS = np.array([0, 2], "int32")
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_against_its_equation(smoothing):
+    loss = make_loss(dataclasses.replace(BASE, label_smoothing=smoothing), 3)
+    targets = (1 - smoothing) * np.eye(3)[LABELS] + smoothing / 3
+    log_p = LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True))
+    found = np.asarray(loss(keras.ops.convert_to_tensor(LABELS), LOGITS))
+    np.testing.assert_allclose(found, -(targets * log_p).sum(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("smoothing", "threshold"), [(0.0, None), (0.3, None), (0.3, 0.2)])
+def test_binary_cross_entropy_against_its_equation(smoothing, threshold):
+    recipe = dataclasses.replace(BASE, loss="bce", label_smoothing=smoothing, target_threshold=threshold)
+    targets = (1 - smoothing) * np.eye(3)[LABELS] + smoothing / 3
+    if threshold is not None:
+        targets = (targets > threshold).astype(float)
+        np.testing.assert_array_equal(targets, np.eye(3)[LABELS])
+    p = 1 / (1 + np.exp(-LOGITS))
+    expected = -(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean(1)
+    found = np.asarray(make_loss(recipe, 3)(keras.ops.convert_to_tensor(LABELS), LOGITS))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_test_loss_is_plain_cross_entropy():
+    log_p = LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True))
+    found = np.asarray(losses.test_loss(keras.ops.convert_to_tensor(LABELS), keras.ops.convert_to_tensor(LOGITS)))
+    np.testing.assert_allclose(found, -log_p[[0, 1], LABELS], rtol=1e-5)

@@ -1,0 +1,111 @@
+"""Recipes: every row sound, settings checked, every tiny form trains."""
+
+import json
+
+import pytest
+
+from keras_highway.variants import VARIANTS
+from training.program import LATER
+from training.recipe import changed, check, with_settings
+from training.recipes import RECIPES
+from training.run_folder import RunFolder
+from training.strategy import Strategy
+from training.tiny import tiny
+from training.train import choose, main
+
+BASE = RECIPES["cifar10_19layer"]
+LATER_RECIPES = [n for n, r in RECIPES.items() if any(getattr(r, field) != off for field, off in LATER.items())]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_rows_are_sound_and_written_as_json(name):
+    recipe = RECIPES[name]
+    check(recipe)
+    check(tiny(recipe))
+    assert recipe.name == name and recipe.variant in VARIANTS
+    assert json.loads(json.dumps(recipe.to_dict()))["name"] == name
+
+
+def test_every_variant_has_its_recipe():
+    for spec in VARIANTS.values():
+        assert RECIPES[spec.recipe].variant == spec.name
+
+
+def test_published_extents():
+    """Steps of the papers: 200,000 of 100 images; 200 epochs; 300 at batch 2048."""
+    assert BASE.epochs * 50_000 // BASE.batch_size == 200_000
+    assert [round(share * 200_000) for share in BASE.milestones] == [100_000, 150_000, 175_000]
+    assert (RECIPES["highway110"].epochs, RECIPES["highway110"].batch_size) == (200, 128)
+    assert (RECIPES["resnet50_a2"].epochs, RECIPES["resnet50_a2"].batch_size) == (300, 2048)
+    assert RECIPES["resnet50_a1"].epochs == 600 and RECIPES["resnet50_a3"].epochs == 100
+
+
+def test_settings_of_the_command_line():
+    recipe = with_settings(
+        BASE, ["epochs=3", "learning_rate=1", "net.gating=full", "net.gate_bias=-4", "flip=False", "source=a test"]
+    )
+    assert (recipe.epochs, recipe.learning_rate, recipe.flip, recipe.source) == (3, 1.0, False, "a test")
+    assert dict(recipe.overrides) == {"gating": "full", "gate_bias": -4}
+    assert with_settings(recipe, []) == recipe
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("epoch=3", "Did you mean 'epochs'"),
+        ("epochs=3.5", "`epochs` must be of type int"),
+        ("epochs=-1", "`epochs` must be positive"),
+        ("flip=1", "`flip` must be of type bool"),
+        ("schedule=cosin", "`schedule` must be one of"),
+        ("ema=1.5", "`ema` must be in"),
+        ("micro_batches=3", "must be a multiple of `micro_batches`"),
+        ("optimizer=adamw", "Rate multipliers are for SGD"),
+        ("net.gate_bais=-1", "Did you mean 'gate_bias'"),
+        ("epochs", "A setting is field=value"),
+    ],
+)
+def test_settings_that_are_refused(setting, message):
+    with pytest.raises(ValueError, match=message):
+        with_settings(BASE, [setting])
+
+
+def test_unknown_recipes_name_the_near_ones(capsys):
+    with pytest.raises(SystemExit) as error:
+        main(["mnist10_w61"])
+    assert error.value.code == 2 and "Did you mean 'mnist10_w16'" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="Unknown recipe"):
+        choose("highway", [], small=True)
+
+
+@pytest.mark.parametrize("name", LATER_RECIPES)
+def test_recipes_of_later_versions_are_refused_with_the_reason(name, tmp_path):
+    with pytest.raises(SystemExit, match=f"{name}_tiny' needs rand_augment, mixup"):
+        main([name, "--tiny", "--out", str(tmp_path), "--strategy", "none"])
+
+
+# One a family and feature; all of them take minutes.
+QUICK = ("mnist10_w16", "highway_fc50_cifar100", "highway_c", "resnet110", "exclusive110")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+        for name in RECIPES
+        if name not in LATER_RECIPES
+    ],
+)
+def test_tiny_forms_train_by_the_command(name, tmp_path, capsys):
+    main([name, "--tiny", "--out", str(tmp_path), "--strategy", "none"])
+    assert capsys.readouterr().out.count("images/s") == 2
+    rows = RunFolder(tmp_path, tiny(RECIPES[name]).to_dict(), Strategy()).rows()
+    assert [row["step"] for row in rows] == ["6", "12"]
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["weights"] == f"{name}.tiny" and result["n"] == 1 and result["data"].startswith("synthetic_")
+    assert (tmp_path / "model.weights.h5").stat().st_size > 1000
+
+
+def test_changed_checks():
+    assert changed(BASE, epochs=5).epochs == 5
+    with pytest.raises(ValueError, match="Unknown field of recipe 'cifar10_19layer'"):
+        changed(BASE, rate=1.0)

@@ -1,0 +1,95 @@
+"""Exact resume under SIGKILL: a run killed at random steps ends with the weights of one left alone."""
+
+import csv
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.checkpoints import arrays
+
+ROOT = Path(__file__).parents[1]
+# Dropout, random crops and mirroring, momentum, a moving average, a rate that changes: all must come back.
+COMMAND = (
+    "mnist10_w16 --tiny --strategy none --save-steps 1 "
+    "--set epochs=8 --set ema=0.9 --set crop_padding=2 --set flip=True"
+)
+TIMES = {"seconds", "images_per_second", "waiting"}
+
+
+def start(out, backend, *more) -> subprocess.Popen:
+    command = [sys.executable, "-m", "training.train", *COMMAND.split(), "--out", str(out), *more]
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def wait_for_saves(process, path, count) -> int:
+    """Waits until a checkpoint was written anew `count` times, or the process ended; returns how often it was."""
+    seen, last = 0, path.stat().st_mtime_ns if path.exists() else 0
+    while seen < count and process.poll() is None:
+        now = path.stat().st_mtime_ns if path.exists() else 0
+        seen, last = seen + (now != last), now
+        time.sleep(0.0005)
+    return seen
+
+
+def log(folder) -> list[dict]:
+    with (folder / "log.csv").open(newline="") as file:
+        return [{k: v for k, v in row.items() if k not in TIMES} for row in csv.DictReader(file)]
+
+
+def kill_often(tmp_path, backend, kills, seed) -> list[int]:
+    """Kills a run so often, each time after a random number of steps; returns these."""
+    draw, cut, steps = random.Random(seed), tmp_path / "cut", []
+    while len(steps) < kills:
+        process = start(cut, backend)
+        steps.append(wait_for_saves(process, cut / "checkpoint.npz", draw.randint(1, max(1, 46 // kills))))
+        time.sleep(draw.random() * 0.01)
+        assert process.poll() is None, process.communicate()[1].decode()[-2000:]
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    return steps
+
+
+def assert_same_end(tmp_path, backend):
+    runs = [start(tmp_path / name, backend) for name in ("cut", "whole")]
+    for run in runs:
+        error = run.communicate()[1].decode()
+        assert run.returncode == 0, error[-2000:]
+    cut, whole = (arrays(tmp_path / name / "checkpoint.npz") for name in ("cut", "whole"))
+    assert list(cut) == list(whole) and any(name.startswith("average/") for name in cut)
+    for name, value in whole.items():
+        np.testing.assert_array_equal(cut[name], value, err_msg=name)
+    assert log(tmp_path / "cut") == log(tmp_path / "whole")
+    assert len(log(tmp_path / "whole")) == 8
+
+
+def test_killed_runs_end_alike(tmp_path):
+    steps = kill_often(tmp_path, "tensorflow", 2, seed=0)
+    assert sum(steps) >= 2
+    assert_same_end(tmp_path, "tensorflow")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_runs_killed_a_dozen_times_end_alike(tmp_path, backend):
+    steps = kill_often(tmp_path, backend, 12, seed=1)
+    print(f"{backend}: killed 12 times, after {steps} saved steps each")
+    assert sum(steps) >= 12
+    assert_same_end(tmp_path, backend)
+
+
+def test_sigterm_saves_and_exits_with_its_own_code(tmp_path):
+    process = start(tmp_path, "tensorflow", "--set", "epochs=2000")
+    wait_for_saves(process, tmp_path / "checkpoint.npz", 3)
+    process.terminate()
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 75, error.decode()[-2000:]
+    assert arrays(tmp_path / "checkpoint.npz") and not (tmp_path / "result.json").exists()
+    assert b"Traceback" not in error and out.count(b"epoch") < 2000
