@@ -105,19 +105,20 @@ def table(result: dict) -> str:
 
 def draw(search: Search, out: Path, cells: dict, path: Path) -> None:
     """Draws the best run of every cell: training loss by epoch, one panel a kind of net."""
-    import matplotlib.pyplot as plt
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
 
     kinds = sorted({cell.split("_")[0] for cell in cells}, reverse=True)
-    figure, axes = plt.subplots(1, len(kinds), figsize=(5 * len(kinds), 3.6), sharey=True, layout="constrained")
+    figure = Figure(figsize=(4.5 * len(kinds), 3.6), layout="constrained")
+    axes = figure.subplots(1, len(kinds), sharey=True)
     for axis, kind in zip(axes, kinds, strict=True):
         own = [cell for cell in cells if cell.split("_")[0] == kind]
         for shade, cell in enumerate(own):
             curve = losses(out / cell / str(cells[cell]["best_run"]))
-            axis.plot(range(1, len(curve) + 1), curve, color=plt.cm.viridis(0.85 * shade / max(len(own) - 1, 1)))
+            axis.plot(range(1, len(curve) + 1), curve, color=colormaps["viridis"](0.85 * shade / max(len(own) - 1, 1)))
             axis.lines[-1].set_label(cell.removeprefix(f"{kind}_fc") + " layers")
         axis.set(title=f"{kind}, best of {cells[own[0]]['n']} runs", xlabel="epoch", yscale="log")
         axis.grid(alpha=0.3)
         axis.legend(frameon=False)
     axes[0].set_ylabel("training loss (cross-entropy)")
     figure.savefig(path, dpi=120)
-    plt.close(figure)

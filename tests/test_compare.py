@@ -1,0 +1,162 @@
+"""Curves side by side; random searches; supervision of workers."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from training import search
+from training.compare import compare, main, read_run
+from training.recipes import RECIPES
+from training.search import FIGURE1, Rung, parse_rungs, recipe_of, run_search
+from training.search_report import report
+
+ROOT = Path(__file__).parents[1]
+ZOO = ROOT / "zoo"
+
+
+def test_compare_draws_and_tells_the_last_epochs(tmp_path):
+    runs = [ZOO / "mnist10_w16.tvdn", ZOO / "mnist10_w32.tvdn"]
+    text = compare(runs, tmp_path / "curves.png")
+    last = read_run(runs[0])[1][-1]
+    assert f"| mnist10_w16 | {last['epoch']:.0f} | {last['train_loss']:.4f} " in text and "mnist10_w32" in text
+    with Image.open(tmp_path / "curves.png") as image:
+        assert image.size == (1080, 432)
+    same = compare([runs[0], runs[0]], tmp_path / "same.png")
+    assert same.count("mnist10_w16 (mnist10_w16.tvdn)") == 2
+
+
+def test_compare_errors(tmp_path):
+    with pytest.raises(SystemExit, match="holds no run"):
+        main([str(tmp_path)])
+    (tmp_path / "log.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="is not the log of a run"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["10", "10x4,20x8", "10x4,5x4", "0x4", "axb", ""])
+def test_rungs_that_are_refused(text):
+    with pytest.raises(ValueError, match="fewer runs, more epochs"):
+        parse_rungs(text)
+
+
+def test_rungs():
+    assert parse_rungs("10x4,3x12,1x40") == (Rung(10, 4), Rung(3, 12), Rung(1, 40))
+
+
+def test_runs_of_a_search_are_functions_of_their_place():
+    cell = "highway_fc50"
+    one = recipe_of(FIGURE1, cell, 3, 40)
+    assert one == recipe_of(FIGURE1, cell, 3, 40) and one != recipe_of(FIGURE1, cell, 4, 40)
+    drawn = [recipe_of(FIGURE1, cell, i, 40) for i in range(200)]
+    biases = {dict(r.overrides)["gate_bias"] for r in drawn}
+    assert biases == {-float(b) for b in range(1, 11)}  # TVDN 3.1: between -1 and -10
+    assert {dict(r.overrides)["activation"] for r in drawn} == {"relu", "tanh"}
+    assert min(r.learning_rate for r in drawn) < 0.002 and max(r.learning_rate for r in drawn) > 0.15
+    assert "gate_bias" not in dict(recipe_of(FIGURE1, "plain_fc50", 0, 40).overrides)
+    assert {RECIPES[c].variant for c in FIGURE1.cells} == {
+        f"{k}_fc{d}" for k in ("plain", "highway") for d in (10, 20, 50, 100)
+    }
+
+
+def test_search_halves_resumes_and_reports(tmp_path, monkeypatch):
+    small = dataclasses.replace(FIGURE1, cells=("plain_fc10", "highway_fc10"))
+    rungs = (Rung(3, 1), Rung(1, 2))
+    run_search(small, rungs, None, tmp_path, small=True)
+    lengths = {c: sorted(len(search.losses(tmp_path / c / str(i))) for i in range(3)) for c in small.cells}
+    assert lengths == {"plain_fc10": [1, 1, 2], "highway_fc10": [1, 1, 2]}
+    calls = []
+    monkeypatch.setattr("training.loop.train", lambda *a, **k: calls.append(a))
+    run_search(small, rungs, None, tmp_path, small=True)
+    assert not calls  # all is there already
+    text = report(small, rungs, tmp_path)
+    result = json.loads((tmp_path / "result.json").read_text())
+    for cell in small.cells:
+        found = result["cells"][cell]
+        firsts = sorted(search.losses(tmp_path / cell / str(i))[0] for i in range(3))
+        assert found["n"] == 3 and found["best_epochs"] == 2
+        assert found["top_mean_loss"] == pytest.approx(sum(firsts) / 3)
+        assert found["best_loss"] == search.losses(tmp_path / cell / str(found["best_run"]))[-1]
+        assert f"| `{cell}` | 3 | 0 |" in text
+    with Image.open(tmp_path / "figure1.png") as image:
+        assert image.size == (1080, 432)
+    assert len((tmp_path / "curves.csv").read_text().splitlines()) == 1 + 2 * 4
+
+
+def test_diverged_runs_count_as_such(tmp_path):
+    small = dataclasses.replace(
+        FIGURE1, cells=("plain_fc10",), draw=lambda _, __: {"learning_rate": 1e30, "overrides": ()}
+    )
+    run_search(small, (Rung(1, 1),), None, tmp_path, small=True)
+    assert (
+        "nan" in (tmp_path / "plain_fc10" / "0" / "diverged.json").read_text()
+        or "inf" in (tmp_path / "plain_fc10" / "0" / "diverged.json").read_text()
+    )
+    assert search.last_loss(tmp_path / "plain_fc10" / "0") == float("inf")
+
+
+def supervised(tmp_path, worker, *options):
+    """Starts the supervisor over workers of a few lines, in place of training.train."""
+    package = tmp_path / "fake" / "training"
+    package.mkdir(parents=True)
+    for name in ("__init__.py", "supervise.py", "stopping.py"):
+        (package / name).write_text((ROOT / "training" / name).read_text())
+    (package / "train.py").write_text(worker)
+    command = [sys.executable, "-m", "training.supervise", *options, "--", "RECIPE"]
+    environment = {**os.environ, "PYTHONPATH": str(package.parent), "KERAS_BACKEND": "tensorflow"}
+    return subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+WORKER = """
+import json, os, pathlib, signal, sys, time
+rank = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+starts = pathlib.Path(f"starts{rank}")
+starts.write_text(starts.read_text() + "x" if starts.exists() else "x")
+"""
+
+
+def test_all_workers_are_restarted_when_one_dies(tmp_path):
+    worker = WORKER + (
+        "if rank == 1 and len(starts.read_text()) < 3:\n    time.sleep(0.2); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "time.sleep(60 if len(starts.read_text()) < 3 else 0.1)\n"
+    )
+    process = supervised(tmp_path, worker, "--workers", "2")
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+    assert [(tmp_path / f"starts{rank}").read_text() for rank in (0, 1)] == ["xxx", "xxx"]
+    assert error.count("restarting all") == 2 and "-9" in error
+
+
+def test_supervisor_gives_up_after_so_many_restarts(tmp_path):
+    process = supervised(tmp_path, WORKER + "sys.exit(1)\n", "--workers", "2", "--restarts", "1")
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1 and "given up" in error
+    assert (tmp_path / "starts0").read_text() == "xx"
+
+
+def test_sigterm_reaches_the_workers_and_ends_with_its_own_code(tmp_path):
+    worker = WORKER + (
+        "from training.stopping import Stopped, stop_requests\n"
+        "with stop_requests() as stop:\n"
+        "    pathlib.Path(f'ready{rank}').touch()\n"
+        "    while not stop.made: time.sleep(0.01)\n"
+        "    pathlib.Path(f'saved{rank}').touch()\n"
+        "    raise Stopped\n"
+    )
+    process = supervised(tmp_path, worker, "--workers", "2")
+    end = time.monotonic() + 30
+    while not all((tmp_path / f"ready{r}").exists() for r in (0, 1)) and time.monotonic() < end:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 75, error
+    assert (tmp_path / "saved0").exists() and (tmp_path / "saved1").exists() and "it goes on" in error
