@@ -7,9 +7,11 @@ import pytest
 
 import keras_highway as kh
 from keras_highway import weights, weights_file
+from keras_highway.transforms import TRANSFORMS
+from training.recipes import RECIPES
 from zoo import add as adding
 from zoo import tables
-from zoo.cards import percent
+from zoo.cards import described, percent
 
 README = tables.ROOT / "README.md"
 
@@ -48,7 +50,7 @@ def _run(folder, seed, accuracy):
     """A finished run of mnist10_w16, made from the shipped one."""
     shipped = weights.file_of(weights.WEIGHTS["mnist10_w16.tvdn"]).parent
     folder.mkdir()
-    recipe = json.loads((shipped / "recipe.json").read_text())
+    recipe = RECIPES["mnist10_w16"].to_dict()
     result = {**weights.result("mnist10_w16.tvdn"), "seeds": [seed], "values": [accuracy], "mean": accuracy, "n": 1}
     (folder / "recipe.json").write_text(json.dumps({**recipe, "seed": seed}))
     (folder / "result.json").write_text(json.dumps(result))
@@ -80,3 +82,19 @@ def test_adding_refuses_unfinished_and_mixed_runs(tmp_path):
     (b / "recipe.json").write_text(json.dumps({**recipe, "learning_rate": 1.0}))
     with pytest.raises(ValueError, match="different recipes"):
         adding.add([a, b])
+    with pytest.raises(ValueError, match="'mnist10_w16' is not the one of that name .* learning_rate differ"):
+        adding.add([b])
+
+
+def test_runs_of_an_older_version_lack_fields_that_came_later(tmp_path):
+    recipe = RECIPES["mnist10_w16"].to_dict()
+    adding._check_published({key: value for key, value in recipe.items() if key not in ("crop_padding", "ema")})
+    cropped = RECIPES["cifar10_19layer"].to_dict()
+    with pytest.raises(ValueError, match="crop_padding differ"):
+        adding._check_published({key: value for key, value in cropped.items() if key != "crop_padding"})
+
+
+def test_cards_say_how_pixels_become_input():
+    assert described(TRANSFORMS["mnist"]) == "pixels in [0, 255] of 28x28, greyscale, times 1/256"
+    assert described(TRANSFORMS["cifar10"]).endswith("minus (0.485, 0.456, 0.406), over (0.229, 0.224, 0.225)")
+    assert "each image minus its mean" in described(TRANSFORMS["cifar_contrast"])

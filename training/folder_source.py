@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway.transforms import TRANSFORMS
+from training.decoding import Augment, CentralCrop, batches
 from training.recipe import Recipe
 from training.sources import Shard
 
@@ -51,7 +52,9 @@ class FolderSource:
             return
         places = np.concatenate(places)
         data = tf.data.Dataset.from_tensor_slices((paths[order][places], labels[order][places], seeds[places]))
-        yield from self._batched(data.map(self._augmented, num_parallel_calls=tf.data.AUTOTUNE), size // shard.count)
+        augment = Augment(self._transform)
+        data = data.map(lambda path, label, seed: (tf.io.read_file(path), label, seed))
+        yield from batches(data, augment, size // shard.count)
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields central crops."""
@@ -63,49 +66,10 @@ class FolderSource:
         weights = (places < self.test_images).astype(np.float32)
         places = np.minimum(places, self.test_images - 1)
         data = tf.data.Dataset.from_tensor_slices((paths[places], labels[places]))
-        batches = self._batched(data.map(self._central, num_parallel_calls=tf.data.AUTOTUNE), size // shard.count)
-        for (images, truth, _), weight in zip(batches, weights.reshape(-1, size // shard.count), strict=True):
+        data = data.map(lambda path, label: (tf.io.read_file(path), label, tf.zeros([2], tf.int64)))
+        found = batches(data, CentralCrop(self._transform), size // shard.count)
+        for (images, truth, _), weight in zip(found, weights.reshape(-1, size // shard.count), strict=True):
             yield images, truth, weight
-
-    def _batched(self, data, size):
-        import tensorflow as tf
-
-        for images, labels in data.batch(size).prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
-            yield images, labels.astype(np.int32), np.ones(len(labels), np.float32)
-
-    def _augmented(self, path, label, seed):
-        import tensorflow as tf
-
-        encoded = tf.io.read_file(path)
-        image = tf.io.decode_image(encoded, channels=3, expand_animations=False)
-        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-            tf.shape(image),
-            tf.zeros([0, 0, 4]),
-            seed,
-            area_range=(0.08, 1.0),
-            aspect_ratio_range=(3 / 4, 4 / 3),
-            use_image_if_no_bounding_boxes=True,
-        )
-        image = tf.image.resize(tf.slice(image, begin, size), self._transform.size, antialias=True)
-        image = tf.image.stateless_random_flip_left_right(image, seed + tf.constant([1, 0], seed.dtype))
-        return self._normalized(image), label
-
-    def _central(self, path, label):
-        import tensorflow as tf
-
-        image = tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
-        height, width = self._transform.size
-        shape = tf.cast(tf.shape(image)[:2], tf.float32)
-        scale = tf.reduce_max(tf.constant([height, width], tf.float32) / shape) / self._transform.crop
-        size = tf.maximum(tf.cast(tf.round(shape * scale), tf.int32), [height, width])
-        image = tf.image.resize(image, size, method=self._transform.interpolation, antialias=True)
-        return self._normalized(tf.image.resize_with_crop_or_pad(image, height, width)), label
-
-    def _normalized(self, image):
-        import tensorflow as tf
-
-        image = tf.clip_by_value(image, 0.0, 255.0) * self._transform.scale
-        return (image - self._transform.mean) / self._transform.std
 
 
 def _class_names(folder: Path) -> list[str]:

@@ -111,8 +111,13 @@ def open_source(recipe: Recipe, data_dir) -> Source:
         ValueError: If the folder is no data set, or holds too few images for
             a batch.
         FileNotFoundError: If it is missing.
+        ImportError: If it needs a package that is not installed.
     """
-    if recipe.data == "imagenet":
+    if recipe.data.startswith("tfds:"):
+        from training.tfds_source import TfdsSource
+
+        source = TfdsSource(recipe, data_dir)
+    elif recipe.data == "imagenet":
         from training.folder_source import FolderSource
 
         source = FolderSource(recipe, data_dir)

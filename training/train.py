@@ -49,7 +49,7 @@ def main(argv=None) -> None:
             save_steps=args.save_steps,
             until=args.until,
         )
-    except (ValueError, OSError, FloatingPointError) as error:
+    except (ValueError, OSError, ImportError, FloatingPointError) as error:
         sys.exit(f"error: {error}")
     if result is None:
         print(f"{recipe.name}: {args.until} of {recipe.epochs} epochs; run it again to go on")

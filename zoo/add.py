@@ -7,6 +7,7 @@ standard deviation over all of them.
 """
 
 import argparse
+import dataclasses
 import json
 import shutil
 import statistics
@@ -15,6 +16,8 @@ from pathlib import Path
 import keras_highway as kh
 from keras_highway import weights as rows
 from keras_highway import weights_file
+from training.recipe import Recipe
+from training.recipes import RECIPES
 from training.run_folder import write_json
 from zoo.cards import card
 
@@ -32,12 +35,14 @@ def add(runs: list[Path]) -> Path:
         The folder in the zoo.
 
     Raises:
-        ValueError: If a run is not finished, or runs are of different recipes.
+        ValueError: If a run is not finished, runs are of different recipes, or
+            of another than the published one of that name.
     """
     results = [_result(run) for run in runs]
     recipes = [json.loads((run / "recipe.json").read_text("utf-8")) for run in runs]
     if any({**recipe, "seed": None} != {**recipes[0], "seed": None} for recipe in recipes):
         raise ValueError(f"Runs of different recipes cannot be one entry: {', '.join(map(str, runs))}")
+    _check_published(recipes[0])
     row = rows.get(results[0]["weights"])
     folder = ZOO / row.name
     folder.mkdir(exist_ok=True)
@@ -53,6 +58,20 @@ def add(runs: list[Path]) -> Path:
     write_json(HASHES, {**hashes, row.name: weights_file.sha256(folder / rows.FILE)})
     (folder / "card.md").write_text(card(row, pooled(results), recipes[0]), "utf-8")
     return folder
+
+
+def _check_published(recipe) -> None:
+    """A number in the zoo is that of the recipe in the repository, which anyone can train again."""
+    published = RECIPES.get(recipe["name"])
+    defaults = {f.name: f.default for f in dataclasses.fields(Recipe) if f.default is not dataclasses.MISSING}
+    known = json.loads(json.dumps(published.to_dict())) if published else {}
+    recipe = {**json.loads(json.dumps(defaults)), **recipe}  # of an older version, without fields that came later
+    differ = sorted(key for key in known.keys() | recipe.keys() if key != "seed" and known.get(key) != recipe.get(key))
+    if differ:
+        raise ValueError(
+            f"The run's recipe {recipe['name']!r} is not the one of that name in training/recipes: "
+            f"{', '.join(differ)} differ. Give it a row of its own there."
+        )
 
 
 def pooled(results: list[dict]) -> dict:

@@ -1,6 +1,7 @@
 """The card of a weight: what it is, how good, how made, how to use it."""
 
 from keras_highway.specs import NetSpec
+from keras_highway.transforms import Transform
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import WeightsRow
 
@@ -22,7 +23,7 @@ probabilities = model.predict(kh.preprocess_input(images, weights="{name}"))   #
 | metric | test accuracy of the last epoch: **{metric}** |
 | seeds | {seeds} |
 | trained on | {hardware}, {backend} backend, {epochs} epochs, commit `{commit}` |
-| input | pixels in [0, 255] of {size}, times {scale} |
+| input | {input} |
 | licence of the weights | {licence} |
 | recipe | `python -m training.train {recipe} --data DIR` ({recipe_source}) |
 
@@ -54,13 +55,24 @@ def card(row: WeightsRow, result: dict, recipe: dict) -> str:
         backend=result["backend"],
         epochs=result["epochs"],
         commit=result["commit"],
-        size=f"{height}x{width}, {'greyscale' if row.transform.channels == 1 else 'RGB'}",
-        scale=f"1/{round(1 / row.transform.scale)}",
+        input=described(row.transform),
         licence=row.licence,
         recipe=row.recipe,
         recipe_source=recipe["source"],
         seed=result["seeds"][0],
     )
+
+
+def described(transform: Transform) -> str:
+    """Returns in words how pixels become a network's input."""
+    height, width = transform.size
+    text = f"pixels in [0, 255] of {height}x{width}, {'greyscale' if transform.channels == 1 else 'RGB'}"
+    if transform.contrast:
+        return f"{text}; each image minus its mean, over its standard deviation"
+    text += f", times 1/{round(1 / transform.scale)}"
+    if any(transform.mean):
+        text += f", minus {transform.mean}, over {transform.std}"
+    return text
 
 
 def percent(result: dict) -> str:

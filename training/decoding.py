@@ -1,0 +1,84 @@
+"""From encoded images to batches: decoded, cropped, resized and normalized by tf.data, in parallel."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from keras_highway.transforms import Transform
+
+
+class _Decode:
+    """What both crops share.
+
+    Args:
+        transform: Size and normalization.
+    """
+
+    def __init__(self, transform: Transform):
+        self._transform = transform
+
+    def _decoded(self, encoded):
+        import tensorflow as tf
+
+        return tf.io.decode_image(encoded, channels=self._transform.channels, expand_animations=False)
+
+    def _normalized(self, image):
+        import tensorflow as tf
+
+        image = tf.clip_by_value(image, 0.0, 255.0) * self._transform.scale
+        return (image - self._transform.mean) / self._transform.std
+
+
+class Augment(_Decode):
+    """A random resized crop (8 to 100 % of the area, aspect 3/4 to 4/3) and a random flip, a function of the seed."""
+
+    def __call__(self, encoded, seed):
+        """Returns a float32 image of the transform's size."""
+        import tensorflow as tf
+
+        image = self._decoded(encoded)
+        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+            tf.shape(image),
+            tf.zeros([0, 0, 4]),
+            seed,
+            area_range=(0.08, 1.0),
+            aspect_ratio_range=(3 / 4, 4 / 3),
+            use_image_if_no_bounding_boxes=True,
+        )
+        image = tf.image.resize(tf.slice(image, begin, size), self._transform.size, antialias=True)
+        image = tf.image.stateless_random_flip_left_right(image, seed + tf.constant([1, 0], seed.dtype))
+        return self._normalized(image)
+
+
+class CentralCrop(_Decode):
+    """The transform's resizing and central crop; the seed is not used."""
+
+    def __call__(self, encoded, seed):
+        """Returns a float32 image of the transform's size."""
+        import tensorflow as tf
+
+        image = self._decoded(encoded)
+        height, width = self._transform.size
+        shape = tf.cast(tf.shape(image)[:2], tf.float32)
+        scale = tf.reduce_max(tf.constant([height, width], tf.float32) / shape) / self._transform.crop
+        size = tf.maximum(tf.cast(tf.round(shape * scale), tf.int32), [height, width])
+        image = tf.image.resize(image, size, method=self._transform.interpolation, antialias=True)
+        return self._normalized(tf.image.resize_with_crop_or_pad(image, height, width))
+
+
+def batches(data, decode: _Decode, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields batches of decoded images.
+
+    Args:
+        data: tf.data.Dataset of (encoded image, label, seed of shape (2,)).
+        decode: How an image is decoded.
+        size: Images a batch.
+
+    Yields:
+        float32 images, int32 labels, float32 weights of 1.
+    """
+    import tensorflow as tf
+
+    data = data.map(lambda encoded, label, seed: (decode(encoded, seed), label), num_parallel_calls=tf.data.AUTOTUNE)
+    for images, labels in data.batch(size).prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
+        yield images, labels.astype(np.int32), np.ones(len(labels), np.float32)
