@@ -82,7 +82,7 @@ def test_adding_refuses_unfinished_and_mixed_runs(tmp_path):
     (b / "recipe.json").write_text(json.dumps({**recipe, "learning_rate": 1.0}))
     with pytest.raises(ValueError, match="different recipes"):
         adding.add([a, b])
-    with pytest.raises(ValueError, match="'mnist10_w16' is not the one of that name .* learning_rate differ"):
+    with pytest.raises(ValueError, match=r"'mnist10_w16' is not the one of that name .* learning_rate differ"):
         adding.add([b])
 
 
