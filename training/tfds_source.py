@@ -1,6 +1,7 @@
 """Any image data set of TensorFlow Datasets that was prepared here: `data="tfds:NAME"`."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def _limited(count, limit) -> int:
     return count if limit is None else min(count, limit)
 
 
-def _builder(name, data_dir):
+def _builder(name, data_dir) -> Any:
     try:
         import tensorflow_datasets as tfds  # pyright: ignore[reportMissingImports] (an extra)
     except ImportError as error:

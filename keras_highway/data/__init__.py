@@ -1,6 +1,19 @@
 """Data sets and images; nothing here is imported by `import keras_highway`."""
 
+from typing import TYPE_CHECKING
+
 from keras_highway.data.datasets import Dataset as Dataset
 from keras_highway.data.datasets import load_dataset as load_dataset
-from keras_highway.data.images import ImageError as ImageError
-from keras_highway.data.images import load_image as load_image
+
+if TYPE_CHECKING:
+    from keras_highway.data.images import ImageError as ImageError
+    from keras_highway.data.images import load_image as load_image
+
+
+def __getattr__(name: str):
+    """Imports what needs Pillow when it is asked for: training does without."""
+    if name in ("ImageError", "load_image"):
+        from keras_highway.data import images
+
+        return getattr(images, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

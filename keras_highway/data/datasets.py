@@ -4,7 +4,7 @@ import os
 import zipfile
 import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -103,7 +103,7 @@ def _from_tfds(name: str) -> Dataset:
             "tensorflow-datasets."
         ) from error
     try:
-        (train, test), info = tfds.load(
+        loaded: Any = tfds.load(
             name, split=["train", "test"], batch_size=-1, as_supervised=True, download=False, with_info=True
         )
     except AssertionError as error:
@@ -112,6 +112,7 @@ def _from_tfds(name: str) -> Dataset:
             f'data_dir=..., or {DATA_VARIABLE}). To prepare it: python -c "import tensorflow_datasets as t; '
             f"t.load('{name}')\""
         ) from error
+    (train, test), info = loaded
     (x_train, y_train), (x_test, y_test) = (tuple(np.asarray(a) for a in pair) for pair in (train, test))
     classes = CLASSES.get(name) or tuple(info.features["label"].names)
     return Dataset(x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64), classes)
