@@ -15,10 +15,10 @@ import pytest
 from tests.checkpoints import arrays
 
 ROOT = Path(__file__).parents[1]
-# Dropout, random crops and mirroring, momentum, a moving average, a rate that changes: all must come back.
+# Dropout, stochastic depth, crops and mirroring, momentum, a moving average, a changing rate: all must come back.
 COMMAND = (
     "mnist10_w16 --tiny --strategy none --save-steps 1 "
-    "--set epochs=8 --set ema=0.9 --set crop_padding=2 --set flip=True"
+    "--set epochs=8 --set ema=0.9 --set crop_padding=2 --set flip=True --set net.stochastic_depth=0.2"
 )
 TIMES = {"seconds", "images_per_second", "waiting"}
 
@@ -83,6 +83,35 @@ def test_runs_killed_a_dozen_times_end_alike(tmp_path, backend):
     print(f"{backend}: killed 12 times, after {steps} saved steps each")
     assert sum(steps) >= 12
     assert_same_end(tmp_path, backend)
+
+
+def worker_pids(supervisor) -> list[int]:
+    children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text()
+    return [int(pid) for pid in children.split()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_two_workers_of_which_one_is_killed_end_like_one(tmp_path, backend):
+    """The supervisor starts both again; the end is that of a run on one device, left alone."""
+    recipe = ["resnet110", "--tiny", "--save-steps", "1", "--set", "epochs=6", "--set", "train_images=200"]
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-m", "training.supervise", "--workers", "2", "--grace", "5", "--", *recipe]
+    supervisor = subprocess.Popen(
+        [*command, "--out", str(tmp_path / "two")], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    wait_for_saves(supervisor, tmp_path / "two" / "checkpoint.npz", 20)
+    os.kill(worker_pids(supervisor)[1], signal.SIGKILL)
+    error = supervisor.communicate(timeout=500)[1]
+    assert supervisor.returncode == 0, error[-3000:]
+    assert error.count("restarting all") == 1 and "-9" in error
+    alone = [sys.executable, "-m", "training.train", *recipe, "--strategy", "none", "--out", str(tmp_path / "one")]
+    subprocess.run(alone, cwd=ROOT, env=environment, check=True, capture_output=True)
+    two, one = (arrays(tmp_path / name / "checkpoint.npz") for name in ("two", "one"))
+    largest = max(np.abs(two[name] - one[name]).max() for name in one if not name.startswith("seed/"))
+    print(f"{backend}: worker 1 of 2 killed and both restarted; largest difference from one device {largest:.1e}")
+    assert largest < 1e-4
+    assert [row["step"] for row in log(tmp_path / "two")] == [str(25 * (i + 1)) for i in range(6)]
 
 
 def test_sigterm_saves_and_exits_with_its_own_code(tmp_path):

@@ -24,8 +24,6 @@ import time
 
 from training.stopping import EXIT_CODE, stop_requests
 
-_GRACE = 60.0  # seconds from SIGTERM to SIGKILL: time to save a state
-
 
 def main(argv=None) -> int:
     """Parses the command line and supervises; returns the exit code."""
@@ -42,6 +40,7 @@ def main(argv=None) -> int:
     parser.add_argument(
         "--pause", type=float, default=None, help="seconds before a restart (default: 0, 30 with --hosts)"
     )
+    parser.add_argument("--grace", type=float, default=60.0, help="seconds to save a state in (default: 60)")
     parser.add_argument("train", nargs="+", metavar="RECIPE ...", help="arguments of training.train, after --")
     args = parser.parse_args(argv)
     if (args.hosts is None) != (args.rank is None):
@@ -52,15 +51,15 @@ def main(argv=None) -> int:
     # With several machines the other supervisors must have noticed, too, before anyone comes back.
     pause = args.pause if args.pause is not None else (30.0 if hosts else 0.0)
     with stop_requests() as stop:
-        return _supervise(lambda: _start(args, hosts), stop, args.restarts, pause)
+        return _supervise(lambda: _start(args, hosts), stop, args.restarts, pause, args.grace)
 
 
-def _supervise(start, stop, restarts, pause) -> int:
+def _supervise(start, stop, restarts, pause, grace) -> int:
     for attempt in range(restarts + 1):
         workers = start()
         while all(w.poll() in (None, 0) for w in workers) and any(w.poll() is None for w in workers) and not stop.made:
             time.sleep(0.1)
-        codes = _end(workers)
+        codes = _end(workers, grace)
         if all(code == 0 for code in codes):
             return 0
         if stop.made or all(code in (0, EXIT_CODE) for code in codes):
@@ -110,12 +109,12 @@ def _free_ports(count) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def _end(workers) -> list[int]:
+def _end(workers, grace) -> list[int]:
     """Ends the workers that are left: they may save their state, and are killed if they do not end."""
     for worker in workers:
         if worker.poll() is None:
             worker.send_signal(signal.SIGTERM)
-    end = time.monotonic() + _GRACE
+    end = time.monotonic() + grace
     for worker in workers:
         try:
             worker.wait(max(0.0, end - time.monotonic()))
