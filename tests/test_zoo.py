@@ -11,6 +11,7 @@ from keras_highway.transforms import TRANSFORMS
 from training.recipes import RECIPES
 from zoo import add as adding
 from zoo import tables
+from zoo.add_search import add_search
 from zoo.cards import described, percent
 
 README = tables.ROOT / "README.md"
@@ -18,7 +19,7 @@ README = tables.ROOT / "README.md"
 
 def test_readme_tables_are_those_of_the_results():
     text = README.read_text("utf-8")
-    assert text.count("<!-- table:") == 4
+    assert text.count("<!-- table:") == 5
     assert tables.render(text) == text
 
 
@@ -44,6 +45,18 @@ def test_tables_without_an_end_are_refused():
 def test_percent():
     assert percent({"n": 1, "mean": 0.99354, "std": None}) == "99.35 % (n = 1)"
     assert percent({"n": 3, "mean": 0.9941, "std": 0.0003}) == "99.41 ± 0.03 % (n = 3)"
+
+
+def test_adding_a_search(tmp_path):
+    with pytest.raises(ValueError, match="no finished search"):
+        add_search(tmp_path, tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    for file, text in (("result.json", '{"search": "figure1"}'), ("curves.csv", "a"), ("figure1.png", "p")):
+        (out / file).write_text(text)
+    folder = add_search(out, tmp_path)
+    assert (folder / "curves.csv").read_text() == "a" and folder == tmp_path / "zoo" / "searches" / "figure1"
+    assert (tmp_path / "docs" / "figure1.png").read_text() == "p"
 
 
 def _run(folder, seed, accuracy):

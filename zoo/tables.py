@@ -14,6 +14,7 @@ from pathlib import Path
 
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import WEIGHTS
+from training import search_report
 from zoo.cards import percent
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,11 +72,20 @@ def variants_table() -> str:
     return "\n".join(lines)
 
 
+def figure1_table(path: Path = ROOT / "zoo" / "searches" / "figure1" / "result.json") -> str:
+    """The random search of [TVDN, Figure 1] over plain and highway nets of 10 to 100 layers."""
+    result = json.loads(path.read_text("utf-8"))
+    extent = ", then ".join(f"{rung['runs']} runs of {rung['epochs']} epochs" for rung in result["rungs"])
+    note = f"A cell: {extent}; n = 1 seed a run. {result['backend']}, {result['hardware']}, commit `{result['commit']}`."
+    return f"{search_report.table(result)}\n\n{note}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "weights": weights_table,
     "variants": variants_table,
     "speed": speed_table,
     "depth": depth_table,
+    "figure1": figure1_table,
 }
 
 
