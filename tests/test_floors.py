@@ -26,14 +26,16 @@ FLOORS = {
     "surgery": 2,
     "analysis": 2,
     "variants": 3,
-    "predictions": 3,
-    "applications": 3,
+    "weights_row": 3,
     "weights": 3,
     "weights_file": 3,
-    "hub": 4,
     "convert": 4,
-    "cli": 5,
-    "__main__": 6,
+    "hub": 4,
+    "predictions": 5,
+    "applications": 5,
+    "publishing": 6,
+    "cli": 7,
+    "__main__": 8,
 }
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 HEAVY = ("matplotlib", "PIL", "huggingface_hub", "tensorflow_datasets")
