@@ -20,6 +20,9 @@ def client() -> Any:
     """
     try:
         import huggingface_hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+        import huggingface_hub.utils
     except ImportError as error:
         raise HubError(
             "The Hugging Face Hub needs the package huggingface_hub: pip install huggingface_hub. "
@@ -57,7 +60,7 @@ def hub_errors(what: str) -> Iterator[None]:
 def _advice(hub, error) -> str:
     errors = hub.errors
     said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    status = _status(error)
     if isinstance(error, errors.GatedRepoError):
         return f"its terms must be accepted first, on its page, by the account of HF_TOKEN. {said}"
     if isinstance(error, errors.RevisionNotFoundError):
@@ -69,6 +72,16 @@ def _advice(hub, error) -> str:
     if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
         return f"the repository has no such file. {said}"
     return f"try again later, set a mirror with HF_ENDPOINT, or give a file. Nothing broken was kept. {said}"
+
+
+def _status(error) -> int | None:
+    """The HTTP status behind an error: huggingface_hub reports some as a file that is not in the cache."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        if response is not None:
+            return response.status_code
+        error = error.__cause__
+    return None
 
 
 def git_sha1(path: Path) -> str:

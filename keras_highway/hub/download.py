@@ -57,7 +57,9 @@ def fetch(
                 check(path)
         except ValueError as error:
             _remove(path)
-            raise ValueError(f"{filename} of {name}: {error} It was removed: the next call downloads it anew.") from error
+            raise ValueError(
+                f"{filename} of {name}: {error} It was removed: the next call downloads it anew."
+            ) from error
     return path
 
 
