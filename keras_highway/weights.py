@@ -19,6 +19,7 @@ from keras_highway.weights_row import FILE, WeightsRow
 
 ZOO_VARIABLE = "KERAS_HIGHWAY_ZOO"
 _PACKAGE = Path(__file__).resolve().parent
+PLACES = _PACKAGE / "weights_hub.json"  # repository and commit of what is published; `publish` writes it
 
 
 def _mnist(variant: str, sha256: str) -> WeightsRow:
@@ -54,15 +55,11 @@ def _timm(variant: str, tag: str, top1: float | None) -> WeightsRow:
 
 def _ours(rows) -> dict[str, WeightsRow]:
     """Rows under their names, those that are on the Hub with their place there."""
-    places = _read("weights_hub.json")
+    places = json.loads(PLACES.read_text("utf-8"))
     return {row.name: dataclasses.replace(row, **places.get(row.name, {})) for row in rows}
 
 
-def _read(name) -> dict[str, Any]:
-    return json.loads((_PACKAGE / name).read_text("utf-8"))
-
-
-_SHA256 = _read("weights_sha256.json")
+_SHA256 = json.loads((_PACKAGE / "weights_sha256.json").read_text("utf-8"))
 # The first row of a variant is what the name of its data set means: weights="imagenet" is A1 for ResNet50.
 WEIGHTS: Mapping[str, WeightsRow] = MappingProxyType(
     _ours(

@@ -1,4 +1,4 @@
-"""A Hub on 127.0.0.1: the part of the Hugging Face Hub's protocol that huggingface_hub speaks with us, and its failures.
+"""A Hub on 127.0.0.1: the part of the Hugging Face Hub's protocol that we need, and its failures.
 
 Repositories live in memory. Large files (LFS) are served as the Hub serves
 them: `/resolve/` answers with a redirect to a content address, with
@@ -7,6 +7,7 @@ honours `Range`. `fault` decides, request by request, what goes wrong.
 """
 
 import base64
+import contextlib
 import hashlib
 import json
 import re
@@ -38,6 +39,7 @@ class Fault:
         cut: Close the connection after this many bytes of the body.
         alter: Function on the body that is served, its announced hash unchanged.
         delay: Seconds to wait before every eighth of the body.
+        wait: Seconds to wait before doing what was asked.
         announce: Bytes to announce more (or fewer) than there are.
     """
 
@@ -45,6 +47,7 @@ class Fault:
     cut: int | None = None
     alter: Callable[[bytes], bytes] | None = None
     delay: float = 0.0
+    wait: float = 0.0
     announce: int = 0
 
 
@@ -115,21 +118,20 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def handle(self):
-        try:
+        with contextlib.suppress(ConnectionError, TimeoutError):  # a client that was killed or gave up on a slow body
             super().handle()
-        except (ConnectionError, TimeoutError):
-            pass  # a client that was killed, or that gave up on a slow body
 
     def do_GET(self):
         self._answer()
 
-    do_HEAD = do_POST = do_PUT = do_GET
+    do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815, the base class's names
 
     def _answer(self):
         path = unquote(urlsplit(self.path).path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or self._chunks()
         self.hub.requests.append((self.command, path, self.headers.get("Authorization", "")))
         self.fault = self.hub.fault(self.command, path) or Fault()
+        time.sleep(self.fault.wait)
         if self.fault.status:
             return self._send(self.fault.status, b"injected", {"X-Error-Message": "injected"})
         for method, pattern, route in _ROUTES:

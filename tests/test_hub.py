@@ -75,10 +75,31 @@ def test_names(text, expected):
 
 @pytest.mark.parametrize(
     "text",
-    ["hf://", "hf://name", "hf://a/b/c", "hf://../b", "hf://a/..", "hf://a/b@", "hf://a/b@../../x", "hf://a/b@/etc"]
-    + ["hf://a b/c", "hf://a/b?x", "hf:///a/b", "hf://a/b@x y", "hf://a/.b", "hf://a/b\n", ""],
+    [
+        "hf://",
+        "hf://name",
+        "hf://a/b/c",
+        "hf://../b",
+        "hf://a/..",
+        "hf://a/b@",
+        "hf://a/b@../../x",
+        "hf://a/b@/etc",
+        "hf://a/b?x",
+        "hf:///a/b",
+        "hf://a/.b",
+        "hf://a--b/c",
+    ],
 )
 def test_names_that_are_none_or_leave_their_folder(text):
+    check_no_name(text)
+
+
+@pytest.mark.parametrize("text", ["", "hf://a b/c", "hf://a/b@x y", "hf://a/b\n"])
+def test_names_with_spaces(text):
+    check_no_name(text)
+
+
+def check_no_name(text):
     with pytest.raises(ValueError, match=r"hf://org/name"):
         parse(text)
 

@@ -92,7 +92,7 @@ def test_faulty_downloads_end_in_right_weights_or_a_clear_error(fake_hub, conten
             outcomes[kind, "loaded"] += 1
         except (hub.HubError, ValueError) as error:
             assert NAME in str(error) and any(w in str(error) for w in ("try again", "HF_TOKEN", "removed"))
-            assert not [p for p in cache.rglob("blobs/*")], f"seed {seed}, {kind}: something was kept"
+            assert not list(cache.rglob("blobs/*")), f"seed {seed}, {kind}: something was kept"
             outcomes[kind, "refused"] += 1
         monkeypatch.setattr(fake_hub, "fault", lambda method, path: None)
         path = hub.fetch(name, FILE, sha256, weights_file.read_stamp, cache)  # the next call, the Hub is well again

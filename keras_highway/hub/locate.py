@@ -74,7 +74,7 @@ def weights_row(weights: str) -> WeightsRow:
     """
     if not is_hub_name(weights):
         return zoo.described(zoo.get(weights))
-    return _read_row(fetch(parse(weights), ROW_FILE, check=_read_row))
+    return read_row(fetch(parse(weights), ROW_FILE, check=read_row))
 
 
 def _path(weights) -> Path | None:
@@ -87,9 +87,17 @@ def _path(weights) -> Path | None:
     return path / FILE if path.is_dir() else path
 
 
-def _read_row(path) -> WeightsRow:
+def read_row(path: Path) -> WeightsRow:
+    """Returns the row that a `weights.json` describes.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If it is malformed.
+    """
     try:
-        return from_json(json.loads(Path(path).read_text("utf-8")))
+        return from_json(json.loads(path.read_text("utf-8")))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is no JSON: {error}.") from error
 

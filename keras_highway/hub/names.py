@@ -43,7 +43,7 @@ def parse(text: str) -> HubName:
     good = _REPOSITORY.fullmatch(repository) and not _climbs(repository)
     if not good or (at and (not _REVISION.fullmatch(revision) or _climbs(revision))):
         raise ValueError(
-            f"A name on the Hub is {PREFIX}org/name or {PREFIX}org/name@revision, of letters, digits, '-', '_' and '.'. "
+            f"A name on the Hub is {PREFIX}org/name or {PREFIX}org/name@revision, of letters, digits, '-', '_', '.'. "
             f"Received: {text!r}"
         )
     return HubName(repository, revision or MAIN)
