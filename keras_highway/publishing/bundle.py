@@ -43,8 +43,8 @@ def write_bundle(source: Publishable, repository: str, folder: Path) -> keras.Mo
     model = network(row, folder / FILE)
     write_check(model, row.transform, folder / CHECK)
     names, arrays = twin_arrays(model)
-    _write_twin(arrays, names, row, folder / TWIN)
-    _write_json(folder / "config.json", _config(row, folder / FILE))
+    _write_twin(arrays, names, folder / TWIN)
+    _write_json(folder / "config.json", _config(row, model))
     _write_json(folder / "metadata.json", {"keras_version": keras.__version__})
     _write_json(folder / ROW, to_json(dataclasses.replace(row, repository="", revision="main", file=FILE)))
     draw_curve(folder / "log.csv", folder / CURVE, row.name)
@@ -75,16 +75,16 @@ def twin_arrays(model: keras.Model) -> tuple[str, dict[str, np.ndarray]]:
         return "keras", {w.path: np.ascontiguousarray(keras.ops.convert_to_numpy(w)) for w in weights}
 
 
-def _write_twin(arrays, names, row, path) -> None:
+def _write_twin(arrays, names, path) -> None:
     from safetensors.numpy import save_file
 
-    save_file(arrays, path, metadata={"format": names, "variant": row.variant})
+    save_file(arrays, path, metadata={"format": names})  # two entries would come in an order of chance
 
 
-def _config(row, path) -> Any:
+def _config(row, model) -> Any:
     """Keras's own description of the network with its softmax, which `keras.saving.load_model` builds."""
-    model = create_model(row.variant, str(path), classes=len(row.classes))
-    return keras.saving.serialize_keras_object(model)
+    inputs = keras.Input(model.input_shape[1:], name="images")  # Keras would number its name
+    return keras.saving.serialize_keras_object(create_model(row.variant, input_tensor=inputs, classes=len(row.classes)))
 
 
 def _write_json(path, value) -> None:

@@ -1,5 +1,6 @@
 """`check.npz`: an input, its logits and a trace, so that anybody can see that weights compute what they should."""
 
+import zipfile
 from pathlib import Path
 
 import keras
@@ -38,10 +39,10 @@ def compare_check(model: keras.Model, transform: Transform, path: Path) -> float
             `TOLERANCE`, relative to the largest logit where that is above 1.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             recorded = dict(file)
         computed = _computed(model, transform, recorded.pop("pixels"))
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is no {CHECK}: {error!r}.") from error
     if recorded.keys() != computed.keys() or any(recorded[k].shape != v.shape for k, v in computed.items()):
         raise ValueError(f"{path} holds {sorted(recorded)}; the network has {sorted(computed)}, or other shapes.")
