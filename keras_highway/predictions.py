@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_highway.hub import weights_row
+from keras_highway.hub import describe_weights
 from keras_highway.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 
 
@@ -28,7 +28,7 @@ def get_transform(weights: str) -> Transform:
     Raises:
         ValueError: If there is none.
     """
-    return TRANSFORMS[weights] if weights in TRANSFORMS else weights_row(weights).transform
+    return TRANSFORMS[weights] if weights in TRANSFORMS else describe_weights(weights).transform
 
 
 def preprocess_input(x, weights: str = "imagenet") -> np.ndarray:
@@ -80,7 +80,7 @@ def decode_predictions(predictions, top: int = 5, weights: str = "imagenet") -> 
 
 @functools.cache
 def _classes(weights) -> tuple[tuple[str, str], ...]:
-    row = None if weights in CLASSES or weights == "imagenet" else weights_row(weights)
+    row = None if weights in CLASSES or weights == "imagenet" else describe_weights(weights)
     if weights == "imagenet" or (row and row.data == "imagenet" and len(row.classes) == len(imagenet_classes())):
         return imagenet_classes()
     return tuple((str(i), name) for i, name in enumerate(row.classes if row else CLASSES[weights]))

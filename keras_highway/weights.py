@@ -18,6 +18,7 @@ from keras_highway.near import did_you_mean
 from keras_highway.weights_row import FILE, WeightsRow
 
 ZOO_VARIABLE = "KERAS_HIGHWAY_ZOO"
+GATES = "gates.json"
 _PACKAGE = Path(__file__).resolve().parent
 PLACES = _PACKAGE / "weights_hub.json"  # repository and commit of what is published; `publish` writes it
 
@@ -176,7 +177,9 @@ def result(name: str) -> dict[str, Any]:
 
 def described(row: WeightsRow) -> WeightsRow:
     """Returns a row with what was measured, where it is recorded beside the file."""
-    measured, gates = result(row.name), _beside(row.name, "gates.json")
+    measured, gates = result(row.name), _beside(row.name, GATES)
+    if gates.get("sha256") != row.sha256:
+        gates = {}  # measured of weights that have been replaced since
     return dataclasses.replace(row, metrics=measured or row.metrics, gate_report=gates or row.gate_report)
 
 

@@ -19,7 +19,7 @@ import yaml
 import keras_highway as kh
 from keras_highway import weights as zoo
 from keras_highway.cli import main
-from keras_highway.hub import HubError, weights_row
+from keras_highway.hub import HubError, describe_weights
 from keras_highway.publishing import find_publishable, publish, publish_all, verify, write_bundle
 
 NAME = "mnist10_w16.tvdn"
@@ -92,7 +92,7 @@ def test_round_trip(hub, places, tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (1, 28, 28, 1), np.uint8)
     np.testing.assert_array_equal(kh.preprocess_input(pixels, URL), kh.preprocess_input(pixels, NAME))
     assert kh.decode_predictions(np.eye(10)[[3]], 1, URL) == [[("3", "3", 1.0)]]
-    row = weights_row(URL)
+    row = describe_weights(URL)
     assert dataclasses.replace(row, repository="", revision="main") == zoo.described(zoo.get(NAME))
     assert row.metrics == zoo.result(NAME) and row.sha256 == fake.sha256(hub.files(REPO)["model.weights.h5"])
     assert verify(f"{REPO}@v1").difference <= 1e-6
@@ -150,7 +150,7 @@ def test_a_run_is_published_with_its_own_result(hub, tmp_path):
     (run / "result.json").write_text(json.dumps(result))
     publish(str(run), "org/mine", private=True)
     assert hub.repositories["org/mine"].private
-    row = weights_row("hf://org/mine")
+    row = describe_weights("hf://org/mine")
     assert (row.name, row.metrics["mean"], row.classes) == ("mnist10_w16.mine", 0.5, tuple("0123456789"))
     assert verify("org/mine").row == row
 

@@ -12,7 +12,7 @@ from keras_highway import weights_file
 from keras_highway.applications import get_spec, load
 from keras_highway.cli.errors import UsageError, usage_errors
 from keras_highway.cli.tables import size
-from keras_highway.hub import is_hub_name, weights_row
+from keras_highway.hub import describe_weights, is_hub_name
 from keras_highway.near import did_you_mean
 from keras_highway.predictions import Prediction, decode_predictions
 from keras_highway.transforms import CLASSES, TRANSFORMS, Transform
@@ -78,7 +78,7 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
     """
     with usage_errors():
         if is_hub_name(weights) or weights in zoo.WEIGHTS or not _is_path(weights):
-            row = weights_row(weights)
+            row = describe_weights(weights)
             data, classes, result = row.data, row.classes, dict(row.metrics)
             transform = row.transform if data_set is None else _transform(data_set)
             return Source(weights, data_set or data, transform, _numbered(classes), result)

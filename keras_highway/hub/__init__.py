@@ -7,7 +7,7 @@ h5py, json and safetensors. No pickle is opened and no code is run.
 from keras_highway.hub.cards import ModelFacts, card_header
 from keras_highway.hub.client import HubError, cache_folder
 from keras_highway.hub.download import fetch
-from keras_highway.hub.locate import Located, locate, weights_row
+from keras_highway.hub.locate import Located, describe_weights, locate
 from keras_highway.hub.names import HubName, is_hub_name, parse
 from keras_highway.hub.upload import Pushed, push
 
@@ -19,10 +19,10 @@ __all__ = [
     "Pushed",
     "cache_folder",
     "card_header",
+    "describe_weights",
     "fetch",
     "is_hub_name",
     "locate",
     "parse",
     "push",
-    "weights_row",
 ]

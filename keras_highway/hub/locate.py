@@ -61,7 +61,7 @@ def locate(weights: str, variant: str = "", recipe: str = "") -> Located:
     return Located(_file_of(row), row.variant, len(row.classes), published=True)
 
 
-def weights_row(weights: str) -> WeightsRow:
+def describe_weights(weights: str) -> WeightsRow:
     """Returns all that is known of weights: what they are, how they are fed, what was measured.
 
     Args:

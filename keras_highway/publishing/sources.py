@@ -68,16 +68,8 @@ def _of_run(folder) -> Publishable:
         )
     known = zoo.WEIGHTS.get(result["weights"])
     row = known or _new_row(result, stamp["classes"])
-    gates = folder / "gates.json"
-    return _of_folder(
-        folder,
-        dataclasses.replace(
-            row,
-            sha256=weights_file.sha256(folder / FILE),
-            metrics=result,
-            gate_report=json.loads(gates.read_text("utf-8")) if gates.is_file() else {},
-        ),
-    )
+    sha256 = weights_file.sha256(folder / FILE)
+    return _of_folder(folder, dataclasses.replace(row, sha256=sha256, metrics=result, gate_report={}))
 
 
 def _new_row(result, classes) -> WeightsRow:
