@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Networks with gated skip connections.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_list, _classify, _evaluate, _gates, _summary, _fetch, _publish, _verify):
+    for add in (_list, _classify, _evaluate, _gates, _summary, _fetch, _publish, _verify, _export):
         add(commands)
     return parser
 
@@ -139,6 +139,15 @@ def _verify(commands) -> None:
     parser.add_argument("repository", metavar="ORG/NAME", help="a repository of the Hub, ORG/NAME[@REVISION]")
     parser.add_argument("--data", metavar="DIR", help="folder of the data set, to measure the accuracy again")
     parser.add_argument("--batch-size", type=_positive, default=500, metavar="N", help="images at once (default: 500)")
+
+
+def _export(commands) -> None:
+    parser = _command(commands, "export", "export", "write a network for other programs, and compare it")
+    parser.add_argument("weights", metavar="WEIGHTS", help=_WEIGHTS_HELP.split(" (default")[0])
+    parser.add_argument("--format", required=True, choices=("tf_saved_model", "onnx", "litert"), help="of the file")
+    parser.add_argument("--out", required=True, metavar="PATH", help="folder (tf_saved_model), .onnx or .tflite file")
+    parser.add_argument("--fold-batch-norm", action="store_true", help="fold batch normalization into the convolutions")
+    parser.add_argument("--logits", action="store_true", help="give logits, not probabilities")
 
 
 def _weights_arguments(parser) -> None:
