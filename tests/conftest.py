@@ -49,6 +49,7 @@ def fake_hub(tmp_path, monkeypatch):
         "HF_HUB_DISABLE_PROGRESS_BARS": True,
         "HF_HUB_DOWNLOAD_TIMEOUT": 0.4,
         "HF_HUB_OFFLINE": False,
+        "HF_TOKEN_PATH": str(tmp_path / "no_token"),
     }
     for name, value in settings.items():
         monkeypatch.setattr(constants, name, value)

@@ -57,8 +57,9 @@ def fetch(
                 check(path)
         except ValueError as error:
             _remove(path)
+            said = str(error).rstrip(".")
             raise ValueError(
-                f"{filename} of {name}: {error} It was removed: the next call downloads it anew."
+                f"{filename} of {name}: {said}. It was removed: the next call downloads it anew."
             ) from error
     return path
 
