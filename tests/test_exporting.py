@@ -27,20 +27,17 @@ def moved(model):
 @pytest.mark.parametrize(
     ("family", "changes"),
     [
-        ("bottleneck", {}),
-        ("bottleneck", {"gating": "residual"}),
         ("bottleneck", {"gating": "full"}),
-        ("bottleneck", {"gate": "channel"}),
-        ("bottleneck", {"gate": "tied"}),
-        ("conv_net", {}),
         ("conv_net", {"gate": "pointwise", "post_activation": True}),
         ("conv_net", {"projection": "A", "gating": "residual", "neck_width": 5}),
+        pytest.param("bottleneck", {}, marks=pytest.mark.slow),
+        pytest.param("bottleneck", {"gate": "channel"}, marks=pytest.mark.slow),
+        pytest.param("bottleneck", {"gate": "tied"}, marks=pytest.mark.slow),
+        pytest.param("conv_net", {}, marks=pytest.mark.slow),
     ],
 )
 def test_folding_keeps_the_function(family, changes):
-    changes = {"input_shape": (32, 32, 3), **changes}
-    shape = changes.pop("input_shape")
-    model = moved(miniature(family, input_shape=shape, **changes))
+    model = moved(miniature(family, input_shape=(32, 32, 3), **changes))
     folded = fold_batch_norm(model, override(MINIATURES[family], **changes))
     x = batch(model, 4)
     np.testing.assert_allclose(numpy(folded(x)), numpy(model(x)), rtol=1e-4, atol=1e-4)

@@ -58,9 +58,7 @@ def fetch(
         except ValueError as error:
             _remove(path)
             said = str(error).rstrip(".")
-            raise ValueError(
-                f"{filename} of {name}: {said}. It was removed: the next call downloads it anew."
-            ) from error
+            raise ValueError(f"{filename} of {name}: {said}. It was removed: the next call fetches it anew.") from error
     return path
 
 
