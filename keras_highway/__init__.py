@@ -27,6 +27,7 @@ if not _RUNS_AS_PROGRAM:
     from keras_highway.gating import GATINGS as GATINGS
     from keras_highway.gating import Signals as Signals
     from keras_highway.gating import mix as mix
+    from keras_highway.hub import describe_weights as describe_weights
     from keras_highway.predictions import decode_predictions as decode_predictions
     from keras_highway.predictions import get_transform as get_transform
     from keras_highway.predictions import preprocess_input as preprocess_input

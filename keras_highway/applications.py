@@ -3,12 +3,12 @@
 import dataclasses
 import fnmatch
 from collections.abc import Callable
-from pathlib import Path
 
 import keras
 
 from keras_highway import weights as zoo
 from keras_highway import weights_file
+from keras_highway.hub import Located, is_hub_name, locate
 from keras_highway.models.builder import build
 from keras_highway.near import did_you_mean
 from keras_highway.specs import ConvNetSpec, NetSpec, override
@@ -40,7 +40,7 @@ def get_spec(variant: str) -> NetSpec:
 
 def create_model(
     variant: str,
-    weights: str | None = None,
+    weights: str | Located | None = None,
     include_top: bool = True,
     input_tensor=None,
     input_shape: tuple | None = None,
@@ -56,7 +56,8 @@ def create_model(
     Args:
         variant: One of `list_models()`.
         weights: `None` (random), a data set (`"mnist"`), a weights name
-            (`"mnist10_w16.tvdn"`), or a `.weights.h5` file. Defaults to
+            (`"mnist10_w16.tvdn"`) or its tag, a `.weights.h5` file or the
+            folder of one, or `"hf://org/name[@revision]"`. Defaults to
             `None`.
         include_top: Bool, whether to end with the classifier. Defaults to
             `True`.
@@ -98,7 +99,8 @@ def load(weights: str, **kwargs) -> keras.Model:
 
     Args:
         weights: A weights name (`"mnist10_w16.tvdn"`), a folder of the zoo or
-            of a run, or a `.weights.h5` file that `keras_highway` wrote.
+            of a run, a `.weights.h5` file that `keras_highway` wrote, or
+            `"hf://org/name[@revision]"`.
         **kwargs: As in `create_model`, e.g. `include_top=False`.
 
     Returns:
@@ -106,19 +108,15 @@ def load(weights: str, **kwargs) -> keras.Model:
 
     Raises:
         ValueError: If there are no such weights, or the file is broken.
+        HubError: An `OSError`; if they are on the Hub and cannot be had.
     """
-    path = Path(weights)
-    if weights not in zoo.WEIGHTS and path.is_dir():
-        path = path / zoo.FILE
-    if weights in zoo.WEIGHTS or not (path.exists() or path.name.endswith(weights_file.SUFFIX)):
-        return create_model(zoo.get(str(weights)).variant, str(weights), **kwargs)
-    variant = weights_file.read_stamp(path).get("variant")
-    if variant is None:
+    located = locate(str(weights))
+    if not located.variant:
         raise ValueError(
-            f"{path} does not say which variant it is of. "
-            f"Use keras_highway.create_model(VARIANT, weights={str(path)!r})."
+            f"{located.path} does not say which variant it is of. "
+            f"Use keras_highway.create_model(VARIANT, weights={str(located.path)!r})."
         )
-    return create_model(variant, str(path), **kwargs)
+    return create_model(located.variant, located, **kwargs)
 
 
 # Fields that change no trained function: how parameters start, what happens in training alone, precision.
@@ -136,12 +134,9 @@ class _Source:
         """Finds the file that a `weights` argument names; None for random weights."""
         if weights is None:
             return None
-        weights = str(weights)
-        if weights.endswith(weights_file.SUFFIX):
-            stamp = weights_file.read_stamp(weights)
-            return cls(Path(weights), variant, stamp.get("classes"), exact=False)
-        row = zoo.find(weights, variant, VARIANTS[variant].recipe)
-        return cls(zoo.file_of(row), variant, len(row.classes), exact=True)
+        known = isinstance(weights, Located)
+        located = weights if known else locate(str(weights), variant, VARIANTS[variant].recipe)
+        return cls(located.path, variant, located.classes, exact=located.published)
 
     def load_into(self, model, spec, include_top) -> None:
         """Sets the weights; layer by layer, from a model of the file's own form, where the two differ.
@@ -205,8 +200,9 @@ _DOC = """Builds {title} [{source}].
     Args:
         include_top: Bool, whether to end with the classifier. Defaults to
             `True`.
-        weights: `None` (random), `"imagenet"`, a weights name, or a
-            `.weights.h5` file. Defaults to `"imagenet"`.
+        weights: `None` (random), `"imagenet"`, a weights name or its tag, a
+            `.weights.h5` file, or `"hf://org/name[@revision]"`. Defaults to
+            `"imagenet"`.
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels). Defaults to
             `(224, 224, 3)`; channels other than 3 need `weights=None`.
@@ -245,6 +241,8 @@ def _application(variant: str, title: str):
         name=variant,
         **spec_overrides,
     ):
+        if is_hub_name(weights):
+            weights = locate(weights)
         _check_default_classes(weights, include_top, classes)
         return create_model(
             variant,
@@ -273,10 +271,16 @@ def _application(variant: str, title: str):
 
 def _check_default_classes(weights, include_top, classes) -> None:
     """The default of 1000 classes is keras.applications'; with a file of fewer, it would mean a random head."""
-    if include_top and classes == 1000 and str(weights).endswith(weights_file.SUFFIX):
-        held = weights_file.read_stamp(str(weights)).get("classes", classes)
-        if held != classes:
-            raise ValueError(f"{weights} has {held} classes: pass classes={held}. Received: classes={classes}")
+    if not include_top or classes != 1000 or weights is None:
+        return
+    if isinstance(weights, Located):
+        held, weights = weights.classes, weights.path
+    elif str(weights).endswith(weights_file.SUFFIX):
+        held = weights_file.read_stamp(str(weights)).get("classes")
+    else:
+        return
+    if held not in (None, classes):
+        raise ValueError(f"{weights} has {held} classes: pass classes={held}. Received: classes={classes}")
 
 
 Highway50 = _application("highway50", "Highway50")

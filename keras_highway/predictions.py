@@ -1,14 +1,12 @@
 """Into and out of a network: `preprocess_input` and `decode_predictions`, bound to weights."""
 
 import functools
-import json
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from keras_highway import weights as zoo
-from keras_highway.transforms import CLASSES, TRANSFORMS, Transform
+from keras_highway.hub import describe_weights
+from keras_highway.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 
 
 class Prediction(NamedTuple):
@@ -23,13 +21,14 @@ def get_transform(weights: str) -> Transform:
     """Returns the transform of weights or of a data set.
 
     Args:
-        weights: A weights name (`"mnist10_w16.tvdn"`) or a data set
-            (`"imagenet"`, `"cifar10"`, `"cifar100"`, `"mnist"`).
+        weights: A weights name (`"mnist10_w16.tvdn"`), a data set
+            (`"imagenet"`, `"cifar10"`, `"cifar100"`, `"mnist"`) or
+            `"hf://org/name[@revision]"`.
 
     Raises:
         ValueError: If there is none.
     """
-    return TRANSFORMS[weights] if weights in TRANSFORMS else zoo.get(weights).transform
+    return TRANSFORMS[weights] if weights in TRANSFORMS else describe_weights(weights).transform
 
 
 def preprocess_input(x, weights: str = "imagenet") -> np.ndarray:
@@ -81,9 +80,7 @@ def decode_predictions(predictions, top: int = 5, weights: str = "imagenet") -> 
 
 @functools.cache
 def _classes(weights) -> tuple[tuple[str, str], ...]:
-    if weights == "imagenet":
-        path = Path(__file__).parent / "data" / "imagenet_class_index.json"
-        index = json.loads(path.read_text("utf-8"))
-        return tuple(tuple(index[str(i)]) for i in range(len(index)))
-    names = CLASSES[weights] if weights in CLASSES else zoo.get(weights).classes
-    return tuple((str(i), name) for i, name in enumerate(names))
+    row = None if weights in CLASSES or weights == "imagenet" else describe_weights(weights)
+    if weights == "imagenet" or (row and row.data == "imagenet" and len(row.classes) == len(imagenet_classes())):
+        return imagenet_classes()
+    return tuple((str(i), name) for i, name in enumerate(row.classes if row else CLASSES[weights]))

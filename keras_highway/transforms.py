@@ -4,7 +4,10 @@ A transform is part of a trained weight, as the parameters are: the same
 weights under another scaling are another, worse network.
 """
 
+import functools
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -98,3 +101,10 @@ TRANSFORMS = {
 
 _CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
 CLASSES = {"mnist": tuple("0123456789"), "cifar10": tuple(_CIFAR10.split())}
+
+
+@functools.cache
+def imagenet_classes() -> tuple[tuple[str, str], ...]:
+    """Returns WordNet's identifier and the name of each of the 1000 classes, in order; part of the package."""
+    index = json.loads((Path(__file__).parent / "data" / "imagenet_class_index.json").read_text("utf-8"))
+    return tuple((identifier, name) for identifier, name in (index[str(i)] for i in range(len(index))))

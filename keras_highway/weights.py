@@ -4,48 +4,23 @@ Rows say what a file is and how to feed it. What was measured (accuracy, n,
 spread, seeds, commit, hardware) lives once, in the `result.json` beside it.
 """
 
+import dataclasses
 import fnmatch
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from keras_highway import transforms, weights_file
 from keras_highway.near import did_you_mean
-from keras_highway.transforms import Transform
+from keras_highway.weights_row import FILE, WeightsRow
 
 ZOO_VARIABLE = "KERAS_HIGHWAY_ZOO"
-FILE = "model.weights.h5"
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightsRow:
-    """A trained weight file.
-
-    Attributes:
-        name: `<variant>.<tag>`, stable.
-        variant: The architecture.
-        data: The data set it was trained on.
-        recipe: The recipe that trained it.
-        classes: Names of the classes, in order.
-        transform: What its inputs must go through.
-        sha256: Of the file.
-        licence: Of the weights.
-        data_licence: What is known of the data set's terms.
-    """
-
-    name: str
-    variant: str
-    data: str
-    recipe: str
-    classes: tuple[str, ...]
-    transform: Transform
-    sha256: str
-    licence: str = "Apache-2.0"
-    data_licence: str = ""
+GATES = "gates.json"
+_PACKAGE = Path(__file__).resolve().parent
+PLACES = _PACKAGE / "weights_hub.json"  # repository and commit of what is published; `publish` writes it
 
 
 def _mnist(variant: str, sha256: str) -> WeightsRow:
@@ -61,22 +36,60 @@ def _mnist(variant: str, sha256: str) -> WeightsRow:
     )
 
 
-_SHA256 = json.loads((Path(__file__).parent / "weights_sha256.json").read_text("utf-8"))
+def _timm(variant: str, tag: str, top1: float | None) -> WeightsRow:
+    """The residual twins that the papers compare with: "ResNet strikes back", procedures A1, A2, A3."""
+    return WeightsRow(
+        name=f"{variant}.{tag}",
+        variant=variant,
+        data="imagenet",
+        recipe=f"ResNet strikes back, procedure {tag.upper()}",
+        classes=tuple(name for _, name in transforms.imagenet_classes()),
+        transform=transforms.IMAGENET,
+        sha256="",
+        data_licence="ImageNet: access under its terms, for non-commercial research",
+        origin="R. Wightman, H. Touvron, H. Jegou: ResNet strikes back (arXiv 2110.00476); published by timm",
+        repository=f"timm/{variant}.{tag}_in1k",
+        file="model.safetensors",
+        metrics={"metric": "top1_as_published", "mean": top1, "std": None, "n": 1} if top1 else {},
+    )
+
+
+def _ours(rows) -> dict[str, WeightsRow]:
+    """Rows under their names, those that are on the Hub with their place there."""
+    places = json.loads(PLACES.read_text("utf-8"))
+    return {row.name: dataclasses.replace(row, **places.get(row.name, {})) for row in rows}
+
+
+_SHA256 = json.loads((_PACKAGE / "weights_sha256.json").read_text("utf-8"))
+# The first row of a variant is what the name of its data set means: weights="imagenet" is A1 for ResNet50.
 WEIGHTS: Mapping[str, WeightsRow] = MappingProxyType(
-    {
-        row.name: row
-        for row in (
+    _ours(
+        (
             _mnist("mnist10_w16", _SHA256["mnist10_w16.tvdn"]),
             _mnist("mnist10_w32", _SHA256["mnist10_w32.tvdn"]),
             _mnist("highway_fc50_tanh", _SHA256["highway_fc50_tanh.tvdn"]),
+            _timm("resnet50", "a1", 0.804),
+            _timm("resnet50", "a2", 0.798),
+            _timm("resnet50", "a3", None),
+            _timm("resnet101", "a1", 0.815),
+            _timm("resnet101", "a2", 0.813),
+            _timm("resnet101", "a3", None),
+            _timm("resnet152", "a1", 0.820),
+            _timm("resnet152", "a2", 0.818),
+            _timm("resnet152", "a3", None),
         )
-    }
+    )
 )
 
 
 def list_weights(pattern: str = "*") -> list[str]:
     """Returns the names of all weights that match a shell pattern, e.g. `"mnist*"`."""
     return sorted(fnmatch.filter(WEIGHTS, pattern))
+
+
+def words() -> set[str]:
+    """Returns what rows go by: their names, tags and data sets."""
+    return {word for row in WEIGHTS.values() for word in (row.name, row.name.split(".", 1)[1], row.data)}
 
 
 def find(weights: str, variant: str, recipe: str = "") -> WeightsRow:
@@ -117,39 +130,62 @@ def get(name: str) -> WeightsRow:
 
 def folders(name: str) -> list[Path]:
     """Where the files of a weights name may lie, in order: the wheel, `KERAS_HIGHWAY_ZOO`, the checkout."""
-    package = Path(__file__).resolve().parent
-    roots = [package / "zoo"]
-    if (package.parent / "pyproject.toml").is_file():  # a checkout; in site-packages, `zoo` would be anybody's
-        roots.append(package.parent / "zoo")
+    roots = [_PACKAGE / "zoo"]
     if os.environ.get(ZOO_VARIABLE):
-        roots.insert(1, Path(os.environ[ZOO_VARIABLE]))
+        roots.append(Path(os.environ[ZOO_VARIABLE]))
+    if (_PACKAGE.parent / "pyproject.toml").is_file():  # a checkout; in site-packages, `zoo` would be anybody's
+        roots.append(_PACKAGE.parent / "zoo")
     return [root / name for root in roots]
 
 
-def file_of(row: WeightsRow) -> Path:
-    """Returns the weight file of a row, its hash checked.
+def local_file(row: WeightsRow) -> Path | None:
+    """Returns the weight file of a row in one of its folders, its hash checked; None if it is in none.
 
     Raises:
-        ValueError: If it is nowhere, or is not the file the row describes.
+        ValueError: If there is a file and it is not the one the row describes.
     """
-    looked = folders(row.name)
-    for folder in looked:
+    for folder in folders(row.name):
         path = folder / FILE
         if path.is_file():
             found = weights_file.sha256(path)
-            if found != row.sha256:
+            if row.sha256 and found != row.sha256:
                 raise ValueError(
                     f"{path} is damaged or altered: its sha256 is {found}, that of {row.name!r} is {row.sha256}. "
                     "Remove it or reinstall keras_highway."
                 )
             return path
-    raise ValueError(f"No file of weights {row.name!r}. Looked in {', '.join(map(str, looked))}.")
+    return None
+
+
+def file_of(row: WeightsRow) -> Path:
+    """As `local_file`, for rows whose file must be there.
+
+    Raises:
+        ValueError: If it is nowhere, or is not the file the row describes.
+    """
+    path = local_file(row)
+    if path is None:
+        looked = ", ".join(map(str, folders(row.name)))
+        raise ValueError(f"No file of weights {row.name!r}. Looked in {looked}, and they are not on the Hub.")
+    return path
 
 
 def result(name: str) -> dict[str, Any]:
     """Returns what was measured of weights: the `result.json` beside them, `{}` where there is none."""
+    return _beside(name, "result.json")
+
+
+def described(row: WeightsRow) -> WeightsRow:
+    """Returns a row with what was measured, where it is recorded beside the file."""
+    measured, gates = result(row.name), _beside(row.name, GATES)
+    if gates.get("sha256") != row.sha256:
+        gates = {}  # measured of weights that have been replaced since
+    return dataclasses.replace(row, metrics=measured or row.metrics, gate_report=gates or row.gate_report)
+
+
+def _beside(name, file) -> dict[str, Any]:
     for folder in folders(name):
-        path = folder / "result.json"
+        path = folder / file
         if path.is_file():
             return json.loads(path.read_text("utf-8"))
     return {}

@@ -1,6 +1,8 @@
 """Fixtures of the whole test suite."""
 
 import os
+import time
+import types
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before the first import of TensorFlow
@@ -29,3 +31,31 @@ def data_dir() -> Path:
     if not Path(folder).is_dir():
         pytest.skip(f"KERAS_HIGHWAY_DATA={folder!r} is not a folder")
     return Path(folder)
+
+
+@pytest.fixture
+def fake_hub(tmp_path, monkeypatch):
+    """A Hub on 127.0.0.1 that huggingface_hub talks to, with an empty cache; it does not wait between attempts."""
+    from fake_hub import FakeHub
+    from huggingface_hub import constants, file_download
+    from huggingface_hub.utils import _http, close_session
+
+    hub = FakeHub()
+    settings = {
+        "ENDPOINT": hub.url,
+        "HUGGINGFACE_CO_URL_TEMPLATE": hub.url + "/{repo_id}/resolve/{revision}/{filename}",
+        "HF_HUB_CACHE": str(tmp_path / "home" / "hub"),
+        "HF_HUB_DISABLE_XET": True,  # a protocol of its own, of binary chunks; the Hub speaks LFS beside it
+        "HF_HUB_DISABLE_PROGRESS_BARS": True,
+        "HF_HUB_DOWNLOAD_TIMEOUT": 0.4,
+        "HF_HUB_OFFLINE": False,
+        "HF_TOKEN_PATH": str(tmp_path / "no_token"),
+    }
+    for name, value in settings.items():
+        monkeypatch.setattr(constants, name, value)
+    for module in (file_download, _http):
+        monkeypatch.setattr(module, "time", types.SimpleNamespace(**{**vars(time), "sleep": lambda seconds: None}))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    yield hub
+    hub.close()
+    close_session()

@@ -6,7 +6,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_highway.cli.errors import OK, UsageError, usage_errors
-from keras_highway.cli.sources import find_source
+from keras_highway.cli.sources import Source, find_source
 from keras_highway.cli.tables import measured, percent
 from keras_highway.data import load_dataset
 
@@ -21,7 +21,8 @@ def run(arguments) -> int:
             f"The weights know {len(source.classes)} classes, {source.data} has {len(data.classes)}: name the data set "
             f"they are for (--data-set). Received: {source.weights}"
         )
-    accuracy, loss = _measure(source, data.x_test, data.y_test, arguments.batch_size)
+    model = source.model(classifier_activation=None)
+    accuracy, loss = measure(source, data.x_test, data.y_test, arguments.batch_size, model)
     same_data = source.result.get("data", source.data) == source.data
     recorded = (
         {key: source.result[key] for key in ("metric", "mean", "std", "n")} if source.result and same_data else None
@@ -38,9 +39,16 @@ def run(arguments) -> int:
     return OK
 
 
-def _measure(source, images, labels, batch_size) -> tuple[float, float]:
-    """Returns accuracy and mean cross-entropy."""
-    model = source.model(classifier_activation=None)
+def measure(source: Source, images, labels, batch_size: int, model) -> tuple[float, float]:
+    """Returns accuracy and mean cross-entropy.
+
+    Args:
+        source: The weights; their transform is applied.
+        images: Pixels of the test set.
+        labels: Their classes.
+        batch_size: Images at once.
+        model: The weights' network, giving logits.
+    """
     hits, loss = 0, 0.0
     with tqdm(total=len(images), unit=" images", disable=None, leave=False) as bar:
         for start in range(0, len(images), batch_size):

@@ -11,7 +11,8 @@ from keras_highway.cli.quiet import quiet_start
 DEFAULT_WEIGHTS = "mnist10_w32.tvdn"
 PROGRAM = "keras_highway"
 _WEIGHTS_HELP = (
-    "a name that `list` shows, a .weights.h5 file that keras_highway wrote, or the folder of one (default: %(default)s)"
+    "a name that `list` shows, a .weights.h5 file that keras_highway wrote, the folder of one, or "
+    "hf://org/name[@revision] (default: %(default)s)"
 )
 _DATA_SET_HELP = (
     "mnist, cifar10, cifar100 or imagenet: scaling, size and class names of the images (default: what the weights were "
@@ -55,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Networks with gated skip connections.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_list, _classify, _evaluate, _gates, _summary):
+    for add in (_list, _classify, _evaluate, _gates, _summary, _fetch, _publish, _verify, _export):
         add(commands)
     return parser
 
@@ -117,6 +118,36 @@ def _summary(commands) -> None:
         help="change a field of the variant's spec, e.g. --set gating=full --set blocks=[1,1,1,1]; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="write JSON")
+
+
+def _fetch(commands) -> None:
+    parser = _command(commands, "fetch", "fetch", "download weights, for later use without a network")
+    parser.add_argument("weights", metavar="WEIGHTS", help="a name that `list` shows, or hf://org/name[@revision]")
+
+
+def _publish(commands) -> None:
+    parser = _command(commands, "publish", "publish", "bring weights on the Hugging Face Hub up to date")
+    parser.add_argument("source", nargs="?", metavar="RUN|NAME", help="a finished run's folder, or a weights name")
+    parser.add_argument("--repo", required=True, metavar="ORG/NAME", help="the repository; with --all, only ORG")
+    parser.add_argument("--all", action="store_true", help="all weights that have a folder in the zoo")
+    parser.add_argument("--private", action="store_true", help="make a new repository private")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be uploaded")
+
+
+def _verify(commands) -> None:
+    parser = _command(commands, "verify", "verify", "download a repository anew and compute its check again")
+    parser.add_argument("repository", metavar="ORG/NAME", help="a repository of the Hub, ORG/NAME[@REVISION]")
+    parser.add_argument("--data", metavar="DIR", help="folder of the data set, to measure the accuracy again")
+    parser.add_argument("--batch-size", type=_positive, default=500, metavar="N", help="images at once (default: 500)")
+
+
+def _export(commands) -> None:
+    parser = _command(commands, "export", "export", "write a network for other programs, and compare it")
+    parser.add_argument("weights", metavar="WEIGHTS", help=_WEIGHTS_HELP.split(" (default")[0])
+    parser.add_argument("--format", required=True, choices=("tf_saved_model", "onnx", "litert"), help="of the file")
+    parser.add_argument("--out", required=True, metavar="PATH", help="folder (tf_saved_model), .onnx or .tflite file")
+    parser.add_argument("--fold-batch-norm", action="store_true", help="fold batch normalization into the convolutions")
+    parser.add_argument("--logits", action="store_true", help="give logits, not probabilities")
 
 
 def _weights_arguments(parser) -> None:

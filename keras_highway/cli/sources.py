@@ -12,6 +12,7 @@ from keras_highway import weights_file
 from keras_highway.applications import get_spec, load
 from keras_highway.cli.errors import UsageError, usage_errors
 from keras_highway.cli.tables import size
+from keras_highway.hub import describe_weights, is_hub_name
 from keras_highway.near import did_you_mean
 from keras_highway.predictions import Prediction, decode_predictions
 from keras_highway.transforms import CLASSES, TRANSFORMS, Transform
@@ -66,7 +67,8 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
     """Looks up weights; the network is not built yet.
 
     Args:
-        weights: A weights name, a `.weights.h5` file or the folder of one.
+        weights: A weights name, a `.weights.h5` file or the folder of one, or
+            `hf://org/name[@revision]`.
         data_set: The data set they are fed as. Defaults to what the zoo says
             of a name; for a file, to the data set its variant was published
             for (that of the variant's input shape and number of classes).
@@ -75,9 +77,9 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         UsageError: If there are no such weights or no such data set.
     """
     with usage_errors():
-        if weights in zoo.WEIGHTS or not _is_path(weights):
-            row = zoo.get(weights)
-            data, classes, result = row.data, row.classes, zoo.result(weights)
+        if is_hub_name(weights) or weights in zoo.WEIGHTS or not _is_path(weights):
+            row = describe_weights(weights)
+            data, classes, result = row.data, row.classes, dict(row.metrics)
             transform = row.transform if data_set is None else _transform(data_set)
             return Source(weights, data_set or data, transform, _numbered(classes), result)
         path = Path(weights) / zoo.FILE if Path(weights).is_dir() else Path(weights)

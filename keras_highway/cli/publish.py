@@ -1,0 +1,33 @@
+"""`publish`: trained weights to the Hugging Face Hub."""
+
+from keras_highway.cli.errors import OK, UsageError, usage_errors
+from keras_highway.publishing import publish, publish_all
+
+
+def run(arguments) -> int:
+    """Prints a line a repository: what changed, and what it is now."""
+    if arguments.all == bool(arguments.source):
+        raise UsageError(
+            "publish takes either RUN or NAME, or --all. Received: " + ("both" if arguments.all else "none")
+        )
+    organization, _, name = arguments.repo.partition("/")
+    if bool(name) == arguments.all:
+        wanted = "an organization, --repo ORG" if arguments.all else "a repository, --repo ORG/NAME"
+        raise UsageError(f"publish needs {wanted}. Received: --repo {arguments.repo}")
+    with usage_errors():
+        if arguments.all:
+            done = publish_all(organization, arguments.private, arguments.dry_run)
+        else:
+            done = [publish(arguments.source, arguments.repo, arguments.private, arguments.dry_run)]
+    for pushed in done:
+        print(_line(pushed, arguments.dry_run))
+    return OK
+
+
+def _line(pushed, dry_run) -> str:
+    if dry_run:
+        what = f"would upload {', '.join(pushed.changed)}" if pushed.changed else "nothing to do"
+    else:
+        what = f"uploaded {', '.join(pushed.changed)}" if pushed.changed else "up to date"
+    state = f"; {pushed.tag or 'no release'}, commit {pushed.commit[:12]}" if pushed.commit else "; not there yet"
+    return f"{pushed.repository}: {what}{state}"

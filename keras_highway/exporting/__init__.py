@@ -1,0 +1,6 @@
+"""Networks for other programs: TensorFlow's SavedModel, ONNX and LiteRT, each compared with the Keras network."""
+
+from keras_highway.exporting.export import FORMATS, export
+from keras_highway.exporting.fold import fold_batch_norm
+
+__all__ = ["FORMATS", "export", "fold_batch_norm"]

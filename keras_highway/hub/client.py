@@ -1,0 +1,93 @@
+"""huggingface_hub, imported when it is first needed, and its many errors as one."""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+class HubError(OSError):
+    """The Hub, or the way to it, did not give what was asked; the message says what to do."""
+
+
+def client() -> Any:
+    """Returns the huggingface_hub package.
+
+    Raises:
+        HubError: If it is not installed.
+    """
+    try:
+        import huggingface_hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+        import huggingface_hub.utils
+    except ImportError as error:
+        raise HubError(
+            "The Hugging Face Hub needs the package huggingface_hub: pip install huggingface_hub. "
+            "Without it, weights in the package and weight files still load."
+        ) from error
+    return huggingface_hub
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept: `HF_HUB_CACHE`, else below `HF_HOME`."""
+    return Path(client().constants.HF_HUB_CACHE)
+
+
+def endpoint() -> str:
+    """The Hub's address: `HF_ENDPOINT`, else https://huggingface.co."""
+    return str(client().constants.ENDPOINT)
+
+
+@contextlib.contextmanager
+def hub_errors(what: str) -> Iterator[None]:
+    """Turns what huggingface_hub raises inside into a `HubError` that says what failed and what to do.
+
+    Args:
+        what: What was being done, e.g. `"download model.weights.h5 of org/name"`.
+    """
+    hub = client()
+    try:
+        yield
+    except HubError:
+        raise
+    except Exception as error:  # the HTTP library below huggingface_hub changes with its versions, as do its errors
+        raise HubError(f"Could not {what} ({endpoint()}): {_advice(hub, error)}") from error
+
+
+def _advice(hub, error) -> str:
+    errors = hub.errors
+    said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    status = _status(error)
+    if isinstance(error, errors.GatedRepoError):
+        return f"its terms must be accepted first, on its page, by the account of HF_TOKEN. {said}"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"there is no such revision. {said}"
+    if isinstance(error, errors.RepositoryNotFoundError) or status in (401, 403):
+        return f"there is no such repository, or HF_TOKEN does not open it: check the name and the token. {said}"
+    if hub.constants.is_offline_mode():
+        return f"it is not in the cache {cache_folder()} and HF_HUB_OFFLINE is set: unset it, or give a file. {said}"
+    if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
+        return f"the repository has no such file. {said}"
+    return f"try again later, set a mirror with HF_ENDPOINT, or give a file. Nothing broken was kept. {said}"
+
+
+def _status(error) -> int | None:
+    """The HTTP status behind an error: huggingface_hub reports some as a file that is not in the cache."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        if response is not None:
+            return response.status_code
+        error = error.__cause__
+    return None
+
+
+def git_sha1(path: Path) -> str:
+    """Returns the name that git gives a file's content, which is what the Hub compares of small files."""
+    digest = hashlib.sha1(b"blob %d\0" % os.path.getsize(path), usedforsecurity=False)
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

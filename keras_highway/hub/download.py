@@ -1,0 +1,92 @@
+"""One file from the Hub or from its cache, checked before anybody reads it.
+
+huggingface_hub downloads to a file of its own and renames it when its length
+is right, so that a cut download leaves nothing behind. It does not look at
+the content: a file of the right length and the wrong bytes would be trusted
+for good. Here it is compared with its sha256, and removed where it differs.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from keras_highway import weights_file
+from keras_highway.hub.client import cache_folder, client, git_sha1, hub_errors
+from keras_highway.hub.names import HubName
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_GIT_SHA1 = re.compile(r"[0-9a-f]{40}")
+
+
+def fetch(
+    name: HubName,
+    filename: str,
+    sha256: str = "",
+    check: Callable[[Path], object] | None = None,
+    cache: Path | None = None,
+) -> Path:
+    """Returns a file of a repository: from the cache, else downloaded, with its progress on stderr.
+
+    Honours `HF_HUB_OFFLINE`, `HF_ENDPOINT`, `HF_HOME` and `HF_TOKEN`, which
+    huggingface_hub reads. Processes that ask at once wait for each other.
+
+    Args:
+        name: Repository and revision; a commit is served from the cache
+            without asking the Hub.
+        filename: Path of the file in the repository.
+        sha256: What the content must have. Defaults to what the Hub itself
+            says of the file.
+        check: Called with the path; raises `ValueError` if it is not what it
+            should be.
+        cache: Folder of the cache. Defaults to huggingface_hub's.
+
+    Raises:
+        HubError: If it cannot be had.
+        ValueError: If the content is not what it should be. It has been
+            removed from the cache then.
+    """
+    cache = cache_folder() if cache is None else cache
+    with locked(cache, name.repository):
+        with hub_errors(f"download {filename} of {name}"):
+            path = Path(client().hf_hub_download(name.repository, filename, revision=name.revision, cache_dir=cache))
+        try:
+            _check_content(path, sha256, name)
+            if check is not None:
+                check(path)
+        except ValueError as error:
+            _remove(path)
+            said = str(error).rstrip(".")
+            raise ValueError(f"{filename} of {name}: {said}. It was removed: the next call fetches it anew.") from error
+    return path
+
+
+@contextlib.contextmanager
+def locked(cache: Path, repository: str) -> Iterator[None]:
+    """Holds the lock of a repository's files in the cache; other processes wait."""
+    folder = cache / ".locks" / "keras_highway"
+    folder.mkdir(parents=True, exist_ok=True)
+    with client().utils.WeakFileLock(folder / f"{repository.replace('/', '--')}.lock"):
+        yield
+
+
+def _check_content(path, sha256, name) -> None:
+    promised = Path(os.readlink(path)).name if path.is_symlink() else ""  # the cache names contents by their ETag
+    if sha256 or _SHA256.fullmatch(promised):
+        wanted, found = sha256 or promised, weights_file.sha256(path)
+    elif _GIT_SHA1.fullmatch(promised):
+        wanted, found = promised, git_sha1(path)
+    else:
+        return  # a file system without links: nobody says what the content should be
+    if found != wanted:
+        raise ValueError(f"is damaged or altered: its hash is {found}, that of {name} is {wanted}.")
+
+
+def _remove(path: Path) -> None:
+    """Removes a file of the cache: the link of the snapshot and the content it leads to."""
+    while path.is_symlink():
+        target = path.parent / os.readlink(path)
+        path.unlink(missing_ok=True)
+        path = target
+    path.unlink(missing_ok=True)

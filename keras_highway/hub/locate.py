@@ -1,0 +1,152 @@
+"""Where a `weights` argument leads: a file, its variant, and what is known of it.
+
+The order of the search: a path; the files of the wheel; `KERAS_HIGHWAY_ZOO`;
+the checkout's `zoo/`; the Hub's cache; the Hub.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from keras_highway import weights as zoo
+from keras_highway import weights_file
+from keras_highway.convert.timm_file import convert_torch_file, read_safetensors
+from keras_highway.hub.client import cache_folder
+from keras_highway.hub.download import fetch, locked
+from keras_highway.hub.names import HubName, is_hub_name, parse
+from keras_highway.weights_row import FILE, WeightsRow, from_json
+from keras_highway.whole_file import write_whole
+
+ROW_FILE = "weights.json"
+
+
+class Located(NamedTuple):
+    """A weight file on this machine.
+
+    Attributes:
+        path: The file.
+        variant: Its architecture, `""` if the file does not say.
+        classes: Its number of classes, `None` if the file does not say.
+        published: Whether it is a row's, and so of the variant as it is.
+    """
+
+    path: Path
+    variant: str
+    classes: int | None
+    published: bool
+
+
+def locate(weights: str, variant: str = "", recipe: str = "") -> Located:
+    """Finds, or downloads, the file that a `weights` argument names.
+
+    Args:
+        weights: A weights name, a data set or a tag (with `variant`), a
+            `.weights.h5` file, a folder that holds one, or
+            `hf://org/name[@revision]`.
+        variant: The architecture that is asked for. Defaults to any.
+        recipe: The recipe that trains it, for the message.
+
+    Raises:
+        ValueError: If there are no such weights, or the file is not what it
+            should be.
+        HubError: If they are on the Hub and cannot be had.
+    """
+    if is_hub_name(weights):
+        return _of_file(fetch(parse(weights), FILE, check=weights_file.read_stamp))
+    path = _path(weights)
+    if path is not None:
+        return _of_file(path)
+    row = zoo.find(weights, variant, recipe) if variant else zoo.get(weights)
+    return Located(_file_of(row), row.variant, len(row.classes), published=True)
+
+
+def describe_weights(weights: str) -> WeightsRow:
+    """Returns all that is known of weights: what they are, how they are fed, what was measured.
+
+    Args:
+        weights: A weights name, or `hf://org/name[@revision]` (its
+            `weights.json` is downloaded).
+
+    Raises:
+        ValueError: If there are none, or the description is malformed.
+        HubError: If it is on the Hub and cannot be had.
+    """
+    if not is_hub_name(weights):
+        return zoo.described(zoo.get(weights))
+    return read_row(fetch(parse(weights), ROW_FILE, check=read_row))
+
+
+def _path(weights) -> Path | None:
+    """The file of a path; None for the words that rows go by, even where a folder has such a name."""
+    path = Path(weights)
+    if weights.endswith(weights_file.SUFFIX):
+        return path
+    if weights in zoo.words() or not path.exists():
+        return None
+    return path / FILE if path.is_dir() else path
+
+
+def read_row(path: Path) -> WeightsRow:
+    """Returns the row that a `weights.json` describes.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If it is malformed.
+    """
+    try:
+        return from_json(json.loads(path.read_text("utf-8")))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is no JSON: {error}.") from error
+
+
+def _of_file(path) -> Located:
+    stamp = weights_file.read_stamp(path)
+    return Located(path, stamp.get("variant", ""), stamp.get("classes"), published=False)
+
+
+def _file_of(row: WeightsRow) -> Path:
+    path = zoo.local_file(row)
+    if path is not None:
+        return path
+    if not row.repository:
+        return zoo.file_of(row)  # raises, and says where it looked
+    name = HubName(row.repository, row.revision)
+    if row.file == FILE:
+        return fetch(name, row.file, row.sha256, check=weights_file.read_stamp)
+    return _converted(row, fetch(name, row.file, row.sha256, check=read_safetensors))
+
+
+def _converted(row, source: Path) -> Path:
+    """The weight file made from a PyTorch file; made once for every content of that file."""
+    folder = cache_folder().parent / "keras_highway" / "converted"
+    content = weights_file.sha256(source)
+    target, record = (folder / f"{row.name}-{content[:16]}{suffix}" for suffix in (weights_file.SUFFIX, ".json"))
+    with locked(cache_folder(), f"converted/{row.name}"):
+        if not _recorded(target, record):
+            folder.mkdir(parents=True, exist_ok=True)
+            _say(row)
+            convert_torch_file(source, target, row.variant)
+            facts = {"sha256": weights_file.sha256(target), "source_sha256": content, "origin": row.origin}
+            text = json.dumps({**facts, "repository": row.repository, "licence": row.licence}, indent=2)
+            write_whole(record, lambda path: path.write_text(text + "\n", "utf-8"))
+    return target
+
+
+def _recorded(target, record) -> bool:
+    """Whether a conversion was finished, and its file is as it was then."""
+    try:
+        wanted = json.loads(record.read_text("utf-8"))["sha256"]
+        return weights_file.sha256(target) == wanted
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _say(row) -> None:
+    print(
+        f"{row.name}: converting {row.repository} from the Hub, once. Weights: {row.licence}; {row.origin}. "
+        f"{row.data_licence}.",
+        file=sys.stderr,
+    )

@@ -1,0 +1,118 @@
+"""A folder of files into a repository: only what differs, in one commit, with a release tag.
+
+A commit is whole or it is not there, and content that was uploaded before an
+interruption is not uploaded again: whatever stops a push, the same push once
+more ends in the same repository.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from keras_highway import weights_file
+from keras_highway.hub.client import client, git_sha1, hub_errors
+from keras_highway.hub.names import HubName, parse
+
+_TAG = re.compile(r"v(\d+)")
+
+
+class Pushed(NamedTuple):
+    """What a push did, or with `dry_run` would do.
+
+    Attributes:
+        repository: `org/name`.
+        changed: Files that were uploaded.
+        unchanged: Files that were right already.
+        commit: The repository's head afterwards, `""` if there is none yet.
+        tag: The release that is that head, `""` if there is none yet.
+    """
+
+    repository: str
+    changed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    commit: str
+    tag: str
+
+
+def push(
+    folder: Path,
+    repository: str,
+    private: bool = False,
+    dry_run: bool = False,
+    keep: Callable[[dict[str, str]], set[str]] = lambda remote: set(),
+) -> Pushed:
+    """Brings a repository up to date with a folder, and tags it `v1`, `v2`, ... where it changed.
+
+    Files of the repository that are not in the folder stay.
+
+    Args:
+        folder: The files.
+        repository: `org/name`; made if it is not there.
+        private: Bool, whether to make it private.
+        dry_run: Bool, whether only to look.
+        keep: Function from the repository's files (path to hash) to those
+            that are right although they differ.
+
+    Raises:
+        HubError: If the Hub refuses or cannot be reached.
+        ValueError: If `repository` is no name.
+    """
+    name = parse(repository)
+    with hub_errors(f"publish to {name}"):
+        api = client().HfApi()
+        if not dry_run:
+            api.create_repo(name.repository, private=private, exist_ok=True)
+        return _push(api, name, folder, dry_run, keep)
+
+
+def _push(api, name: HubName, folder, dry_run, keep) -> Pushed:
+    head, remote = _state(api, name)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    paths = {path.relative_to(folder).as_posix(): path for path in files}
+    kept = keep(remote)
+    changed = tuple(p for p, file in paths.items() if p not in kept and remote.get(p) not in _hashes(file))
+    unchanged = tuple(p for p in paths if p not in changed)
+    if dry_run:
+        return Pushed(name.repository, changed, unchanged, head, _tag_of(api, name, head) if head else "")
+    if changed:
+        operations = [client().CommitOperationAdd(path_in_repo=p, path_or_fileobj=str(paths[p])) for p in changed]
+        # Without its parent, a commit would silently undo one that another process made meanwhile.
+        head = api.create_commit(
+            name.repository, operations, commit_message=f"Update {', '.join(changed)}", parent_commit=head
+        ).oid
+    return Pushed(name.repository, changed, unchanged, head, _tag_of(api, name, head) or _add_tag(api, name, head))
+
+
+def _state(api, name) -> tuple[str, dict[str, str]]:
+    """Returns the head of a repository, and its files with their hashes; nothing of one that is not there."""
+    try:
+        head = api.repo_info(name.repository).sha
+    except client().errors.RepositoryNotFoundError:
+        return "", {}
+    tree = api.list_repo_tree(name.repository, recursive=True, revision=head)
+    return head, {entry.path: _hash_of(entry) for entry in tree if hasattr(entry, "blob_id")}
+
+
+def _hash_of(entry: Any) -> str:
+    return entry.lfs.sha256 if entry.lfs is not None else entry.blob_id
+
+
+def _hashes(file) -> tuple[str, str]:
+    """Small files are known by git's hash, large ones by their sha256."""
+    return weights_file.sha256(file), git_sha1(file)
+
+
+def _tags(api, name) -> dict[int, str]:
+    refs = api.list_repo_refs(name.repository).tags
+    return {int(match[1]): ref.target_commit for ref in refs if (match := _TAG.fullmatch(ref.name))}
+
+
+def _tag_of(api, name, head) -> str:
+    return next((f"v{n}" for n, commit in _tags(api, name).items() if commit == head), "")
+
+
+def _add_tag(api, name, head) -> str:
+    tag = f"v{max(_tags(api, name), default=0) + 1}"
+    api.create_tag(name.repository, tag=tag, revision=head)
+    return tag

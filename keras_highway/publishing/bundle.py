@@ -1,0 +1,91 @@
+"""What a repository on the Hub holds: weights, their twin, config, card, results, a check, a curve."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_highway.applications import create_model
+from keras_highway.convert import torch_state
+from keras_highway.publishing.card import model_card
+from keras_highway.publishing.check import CHECK, write_check
+from keras_highway.publishing.curve import CURVE, draw_curve
+from keras_highway.publishing.sources import Publishable
+from keras_highway.weights_row import FILE, WeightsRow, to_json
+
+TWIN = "model.safetensors"
+ROW = "weights.json"
+_COPIED = (FILE, "result.json", "recipe.json", "log.csv")
+
+
+def write_bundle(source: Publishable, repository: str, folder: Path) -> keras.Model:
+    """Writes the files of a repository into a folder; the same source gives the same bytes.
+
+    Args:
+        source: What is published.
+        repository: `org/name`, for the card.
+        folder: An empty folder.
+
+    Returns:
+        The network, which gives logits.
+
+    Raises:
+        ValueError: If the weights do not fit their variant.
+    """
+    row = source.row
+    for path in source.folder.iterdir():
+        if path.name in _COPIED or path.name.startswith("log_seed"):
+            shutil.copyfile(path, folder / path.name)
+    model = network(row, folder / FILE)
+    write_check(model, row.transform, folder / CHECK)
+    names, arrays = twin_arrays(model)
+    _write_twin(arrays, names, folder / TWIN)
+    _write_json(folder / "config.json", _config(row, model))
+    _write_json(folder / "metadata.json", {"keras_version": keras.__version__})
+    _write_json(folder / ROW, to_json(dataclasses.replace(row, repository="", revision="main", file=FILE)))
+    draw_curve(folder / "log.csv", folder / CURVE, row.name)
+    recipe = json.loads((folder / "recipe.json").read_text("utf-8"))
+    (folder / "README.md").write_text(model_card(row, repository, recipe, names == "pt"), "utf-8")
+    return model
+
+
+def network(row: WeightsRow, path: Path) -> keras.Model:
+    """Returns the network of a row with the weights of a file, giving logits."""
+    return create_model(row.variant, str(path), classes=len(row.classes), classifier_activation=None)
+
+
+def twin_arrays(model: keras.Model) -> tuple[str, dict[str, np.ndarray]]:
+    """Returns the weights of the safetensors twin, and whose names they have.
+
+    Args:
+        model: The network.
+
+    Returns:
+        `("pt", PyTorch's state dict)` where the network has a PyTorch layout,
+        else `("keras", dict by the paths of Keras's variables)`.
+    """
+    try:
+        return "pt", torch_state(model)
+    except ValueError:
+        weights = [w for w in model.weights if "seed_generator" not in w.path]
+        return "keras", {w.path: np.ascontiguousarray(keras.ops.convert_to_numpy(w)) for w in weights}
+
+
+def _write_twin(arrays, names, path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file(arrays, path, metadata={"format": names})  # two entries would come in an order of chance
+
+
+def _config(row, model) -> Any:
+    """Keras's own description of the network with its softmax, which `keras.saving.load_model` builds."""
+    inputs = keras.Input(model.input_shape[1:], name="images")  # Keras would number its name
+    return keras.saving.serialize_keras_object(create_model(row.variant, input_tensor=inputs, classes=len(row.classes)))
+
+
+def _write_json(path, value) -> None:
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True) + "\n", "utf-8")

@@ -1,0 +1,40 @@
+"""How far the gates of trained weights open: mean and variance of T over a test set."""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_highway.analysis import Tracer
+from keras_highway.transforms import Transform
+
+
+def gate_report(model: keras.Model, transform: Transform, images: np.ndarray, batch_size: int = 200) -> dict[str, Any]:
+    """Measures the transform gate of every block, over images, positions and channels.
+
+    Args:
+        model: A network with gated blocks.
+        transform: What the images go through.
+        images: Pixels, `(n, height, width, channels)`.
+        batch_size: Int, images at once. Defaults to `200`.
+
+    Returns:
+        `{"samples": n, "blocks": {block name: {"mean": ..., "variance": ...}}}`.
+
+    Raises:
+        ValueError: If there are no images, or the network has no blocks.
+    """
+    if len(images) == 0:
+        raise ValueError("A gate report needs images. Received: none")
+    tracer = Tracer(model)
+    sums: dict[str, Any] = {}
+    for start in range(0, len(images), batch_size):
+        for name, entry in tracer(transform.apply(images[start : start + batch_size])).items():
+            t = np.broadcast_to(entry.t, entry.x.shape).astype("float64")
+            sums[name] = sums.get(name, 0.0) + np.array([t.size, t.sum(), np.square(t).sum()])
+    return {"samples": len(images), "blocks": {name: _moments(*values) for name, values in sums.items()}}
+
+
+def _moments(count, total, squares) -> dict[str, float]:
+    mean = total / count
+    return {"mean": round(mean, 6), "variance": round(max(0.0, squares / count - mean**2), 6)}

@@ -1,0 +1,96 @@
+"""Bringing repositories on the Hub up to date with the zoo, and noting their place in the table of weights."""
+
+import json
+import tempfile
+from pathlib import Path
+
+from keras_highway import weights as zoo
+from keras_highway import weights_file
+from keras_highway.hub import HubName, Pushed, fetch, parse, push
+from keras_highway.hub.client import git_sha1
+from keras_highway.publishing.bundle import write_bundle
+from keras_highway.publishing.check import CHECK, compare_check
+from keras_highway.publishing.curve import CURVE
+from keras_highway.publishing.sources import Publishable, find_publishable, zoo_names
+from keras_highway.weights_row import FILE
+from keras_highway.whole_file import write_whole
+
+
+def publish(source: str, repository: str, private: bool = False, dry_run: bool = False) -> Pushed:
+    """Makes a repository of trained weights, or brings it up to date; what is right already stays.
+
+    Interrupted at any point, the same call once more ends in the same
+    repository: its files come in one commit, and then its tag.
+
+    Args:
+        source: The folder of a finished run, or a weights name.
+        repository: `org/name`.
+        private: Bool, whether the repository is private.
+        dry_run: Bool, whether only to say what would change.
+
+    Raises:
+        HubError: If the Hub refuses or cannot be reached.
+        ValueError: If there is nothing to publish, or it is not right.
+    """
+    name = parse(repository)
+    found = find_publishable(source)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "bundle"
+        folder.mkdir()
+        model = write_bundle(found, name.repository, folder)
+        pushed = push(
+            folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, model, found)
+        )
+    if not dry_run and not private:
+        _note_place(found, pushed)
+    return pushed
+
+
+def publish_all(organization: str, private: bool = False, dry_run: bool = False) -> list[Pushed]:
+    """Publishes every weight of the table that has a folder here, each as `organization/<its name>`.
+
+    Args:
+        organization: Of the repositories.
+        private: Bool, whether new repositories are private.
+        dry_run: Bool, whether only to say what would change.
+
+    Raises:
+        HubError: If the Hub refuses or cannot be reached.
+        ValueError: If there is nothing to publish.
+    """
+    names = zoo_names()
+    if not names:
+        raise ValueError(f"No weights have a folder here. Set {zoo.ZOO_VARIABLE}, or publish from a checkout.")
+    return [publish(name, f"{organization}/{name}", private, dry_run) for name in names]
+
+
+def _right(remote, name: HubName, folder, model, found: Publishable) -> set[str]:
+    """Files of the repository that are right although their bytes differ.
+
+    Another processor computes logits that differ in their last bits, another
+    matplotlib draws other pixels.
+    """
+    right = set()
+    if CHECK in remote and remote.get(FILE) == weights_file.sha256(folder / FILE):
+        with tempfile.TemporaryDirectory() as cache:
+            try:
+                compare_check(model, found.row.transform, fetch(name, CHECK, cache=Path(cache)))
+                right.add(CHECK)
+            except ValueError:
+                pass  # it is wrong: the new one replaces it
+    if CURVE in remote and remote.get("log.csv") in (
+        git_sha1(folder / "log.csv"),
+        weights_file.sha256(folder / "log.csv"),
+    ):
+        right.add(CURVE)
+    return right
+
+
+def _note_place(found: Publishable, pushed: Pushed) -> None:
+    """Writes repository and commit into the package's table, where it is a checkout's and has such a row."""
+    if found.row.name not in zoo.WEIGHTS or not (zoo.PLACES.parents[1] / "pyproject.toml").is_file():
+        return
+    places = json.loads(zoo.PLACES.read_text("utf-8"))
+    places[found.row.name] = {"repository": pushed.repository, "revision": pushed.commit}
+    text = json.dumps(places, indent=2, sort_keys=True) + "\n"
+    write_whole(zoo.PLACES, lambda path: path.write_text(text, "utf-8"))

@@ -1,0 +1,60 @@
+"""A published repository, downloaded anew and computed again."""
+
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from keras_highway import weights_file
+from keras_highway.convert.timm_file import read_safetensors
+from keras_highway.hub import HubName, fetch, parse
+from keras_highway.hub.locate import read_row
+from keras_highway.publishing.bundle import ROW, TWIN, network, twin_arrays
+from keras_highway.publishing.check import CHECK, compare_check
+from keras_highway.weights_row import FILE, WeightsRow
+
+
+class Verification(NamedTuple):
+    """What was found right.
+
+    Attributes:
+        row: The weights.
+        model: The network; it gives logits.
+        difference: The largest difference from `check.npz`, relative to the
+            largest logit where that is above 1.
+    """
+
+    row: WeightsRow
+    model: keras.Model
+    difference: float
+
+
+def verify(repository: str) -> Verification:
+    """Downloads a repository into an empty cache, compares hashes and twin, and computes its `check.npz` again.
+
+    Args:
+        repository: `org/name[@revision]`.
+
+    Raises:
+        HubError: If it cannot be had.
+        ValueError: If anything in it is not right.
+    """
+    name = parse(repository)
+    with tempfile.TemporaryDirectory() as cache:
+        return _verified(name, Path(cache))
+
+
+def _verified(name: HubName, cache: Path) -> Verification:
+    row = read_row(fetch(name, ROW, cache=cache))
+    if not row.sha256:
+        raise ValueError(f"{ROW} of {name} does not say which sha256 its weights have.")
+    path = fetch(name, FILE, row.sha256, weights_file.read_stamp, cache)
+    model = network(row, path)
+    difference = compare_check(model, row.transform, fetch(name, CHECK, cache=cache))
+    twin = read_safetensors(fetch(name, TWIN, cache=cache))
+    arrays = twin_arrays(model)[1]
+    if twin.keys() != arrays.keys() or not all(np.array_equal(twin[key], value) for key, value in arrays.items()):
+        raise ValueError(f"{TWIN} of {name} does not hold the weights of {FILE}.")
+    return Verification(row, model, difference)

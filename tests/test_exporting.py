@@ -1,0 +1,107 @@
+"""Exported networks compute what the Keras networks do; batch normalization folds away."""
+
+import keras
+import numpy as np
+import pytest
+from miniatures import MINIATURES, batch, miniature, numpy
+
+import keras_highway as kh
+from keras_highway import applications, weights_file
+from keras_highway.cli import main
+from keras_highway.exporting import export, fold_batch_norm
+from keras_highway.specs import override
+
+NAME = "mnist10_w16.tvdn"
+on_tensorflow = pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="exports come from TensorFlow")
+
+
+def moved(model):
+    """The network with BN statistics that are not those of its start; an identity would prove nothing."""
+    rng = np.random.default_rng(3)
+    for weight in model.weights:
+        if weight.name in ("moving_mean", "moving_variance", "gamma", "beta"):
+            weight.assign(numpy(weight) + rng.uniform(0.1, 0.5, weight.shape))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("bottleneck", {"gating": "full"}),
+        ("conv_net", {"gate": "pointwise", "post_activation": True}),
+        ("conv_net", {"projection": "A", "gating": "residual", "neck_width": 5}),
+        pytest.param("bottleneck", {}, marks=pytest.mark.slow),
+        pytest.param("bottleneck", {"gate": "channel"}, marks=pytest.mark.slow),
+        pytest.param("bottleneck", {"gate": "tied"}, marks=pytest.mark.slow),
+        pytest.param("conv_net", {}, marks=pytest.mark.slow),
+    ],
+)
+def test_folding_keeps_the_function(family, changes):
+    model = moved(miniature(family, input_shape=(32, 32, 3), **changes))
+    folded = fold_batch_norm(model, override(MINIATURES[family], **changes))
+    x = batch(model, 4)
+    np.testing.assert_allclose(numpy(folded(x)), numpy(model(x)), rtol=1e-4, atol=1e-4)
+    assert not [x for x in folded._flatten_layers() if isinstance(x, keras.layers.BatchNormalization)]
+    assert numpy(model(x)).std() > 1e-3
+
+
+def test_nothing_to_fold():
+    model = kh.load(NAME)
+    with pytest.raises(ValueError, match="no batch normalization"):
+        fold_batch_norm(model, kh.get_spec("mnist10_w16"))
+
+
+@on_tensorflow
+@pytest.mark.parametrize(("export_format", "file"), [("tf_saved_model", "net"), ("litert", "net.tflite")])
+def test_exported_networks_are_the_keras_network(export_format, file, tmp_path, capsys):
+    assert main(["export", NAME, "--format", export_format, "--out", str(tmp_path / file)]) == 0
+    assert f"wrote {tmp_path / file}; on random images it differs" in capsys.readouterr().out
+    assert (tmp_path / file).exists()
+    assert main(["export", NAME, "--format", export_format, "--out", str(tmp_path / file)]) == 2  # it exists
+
+
+@on_tensorflow
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_onnx(tmp_path):
+    for package in ("tf2onnx", "onnxruntime"):
+        pytest.importorskip(package)
+    model = moved(miniature("bottleneck", input_shape=(32, 32, 3)))
+    assert export(model, tmp_path / "net.onnx", "onnx") < 1e-4
+
+
+@on_tensorflow
+def test_an_image_net_exported_with_folded_batch_norm(tmp_path, monkeypatch, capsys):
+    spec = override(
+        kh.get_spec("highway50"), blocks=(1, 1, 1, 1), widths=(2, 2, 3, 3), input_shape=(32, 32, 3), classes=5
+    )
+    monkeypatch.setattr(applications, "VARIANTS", {**applications.VARIANTS, "highway50": spec})
+    path = tmp_path / "model.weights.h5"
+    weights_file.save(moved(kh.create_model("highway50")), path, "highway50", 5)
+    out = tmp_path / "net.tflite"
+    assert main(["export", str(path), "--format", "litert", "--out", str(out), "--fold-batch-norm"]) == 0
+    assert out.is_file() and "differs from the Keras network by" in capsys.readouterr().out
+
+
+@on_tensorflow
+def test_an_export_that_computes_something_else_is_removed(tmp_path, monkeypatch):
+    model = kh.load(NAME)
+    monkeypatch.setitem(export.__globals__["FORMATS"], "litert", lambda path, images: np.zeros((3, 10)))
+    with pytest.raises(ValueError, match="differs from the Keras network"):
+        export(model, tmp_path / "net.tflite", "litert")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "export_format", "match"),
+    [((28, 28, 1), "pickle", "must be one of"), ((None, None, 3), "litert", "fixed image size")],
+)
+def test_exports_that_cannot_be(shape, export_format, match, tmp_path):
+    variant = "highway110" if shape[0] is None else "mnist10_w16"
+    spec = {"blocks": (1, 1, 1)} if variant == "highway110" else {}
+    with pytest.raises(ValueError, match=match):
+        export(kh.create_model(variant, input_shape=shape, **spec), tmp_path / "x", export_format)
+
+
+def test_the_suffix_must_be_the_formats(tmp_path, capsys):
+    assert main(["export", NAME, "--format", "onnx", "--out", str(tmp_path / "net.tflite")]) == 2
+    assert "must name a .onnx file" in capsys.readouterr().err

@@ -1,0 +1,286 @@
+"""Weights from the Hub over its real client: what is found where, and that only right files are ever loaded."""
+
+import dataclasses
+import os
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import fake_hub as fake
+import huggingface_hub
+import numpy as np
+import pytest
+
+import keras_highway as kh
+from keras_highway import hub, weights, weights_file
+from keras_highway.hub import HubError, HubName, parse
+
+VARIANT = "mnist10_w16"
+NAME = "org/small"
+FILE = weights.FILE
+X = np.random.default_rng(0).random((2, 28, 28, 1), "float32")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A network with weights of its own, and its file's content."""
+    model = kh.create_model(VARIANT)
+    model.get_layer("head").bias.assign(np.arange(10.0))
+    path = tmp_path_factory.mktemp("trained") / FILE
+    weights_file.save(model, path, VARIANT, 10)
+    return np.asarray(model(X)), path.read_bytes()
+
+
+@pytest.fixture
+def published(fake_hub, trained):
+    """The network in a repository; returns its commit."""
+    return fake_hub.add(NAME, {FILE: trained[1]})
+
+
+def row(sha256, revision="main", **changes):
+    shipped = weights.WEIGHTS["mnist10_w16.tvdn"]
+    return dataclasses.replace(
+        shipped, name=f"{VARIANT}.test", sha256=sha256, repository=NAME, revision=revision, **changes
+    )
+
+
+@pytest.fixture
+def as_row(trained, published, monkeypatch, tmp_path):
+    """The repository as a row of the table, pinned; the zoo folder is elsewhere and empty."""
+    test_row = row(fake.sha256(trained[1]), published)
+    monkeypatch.setattr(weights, "WEIGHTS", {test_row.name: test_row})
+    monkeypatch.setenv("KERAS_HIGHWAY_ZOO", str(tmp_path / "zoo"))
+    return test_row
+
+
+def cached(tmp_path):
+    """The contents in the cache, without locks and links."""
+    return sorted(p.name for p in (tmp_path / "home").rglob("blobs/*"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("hf://org/name", ("org/name", "main")),
+        ("org/name", ("org/name", "main")),
+        ("hf://o-r.g/n_a.m-e@v1", ("o-r.g/n_a.m-e", "v1")),
+        ("hf://org/name@refs/pr/1", ("org/name", "refs/pr/1")),
+    ],
+)
+def test_names(text, expected):
+    assert parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hf://",
+        "hf://name",
+        "hf://a/b/c",
+        "hf://../b",
+        "hf://a/..",
+        "hf://a/b@",
+        "hf://a/b@../../x",
+        "hf://a/b@/etc",
+        "hf://a/b?x",
+        "hf:///a/b",
+        "hf://a/.b",
+        "hf://a--b/c",
+    ],
+)
+def test_names_that_are_none_or_leave_their_folder(text):
+    check_no_name(text)
+
+
+@pytest.mark.parametrize("text", ["", "hf://a b/c", "hf://a/b@x y", "hf://a/b\n"])
+def test_names_with_spaces(text):
+    check_no_name(text)
+
+
+def check_no_name(text):
+    with pytest.raises(ValueError, match=r"hf://org/name"):
+        parse(text)
+
+
+def test_load_from_the_hub_and_then_from_its_cache(fake_hub, published, trained):
+    for _ in range(2):
+        np.testing.assert_array_equal(np.asarray(kh.load(f"hf://{NAME}")(X)), trained[0])
+    assert fake_hub.count("GET", "/content/") == 1
+    model = kh.create_model(VARIANT, weights=f"hf://{NAME}@{published}")
+    np.testing.assert_array_equal(np.asarray(model(X)), trained[0])
+
+
+def test_revisions_are_what_is_loaded(fake_hub, published, trained):
+    fake_hub.repositories[NAME].tags["v1"] = published
+    fake_hub.add(NAME, {FILE: b"something else"})
+    np.testing.assert_array_equal(np.asarray(kh.load(f"hf://{NAME}@v1")(X)), trained[0])
+    with pytest.raises(HubError, match="no such revision"):
+        kh.load(f"hf://{NAME}@v9")
+
+
+def test_a_builder_asks_for_the_classes_of_the_file(fake_hub, trained, tmp_path):
+    path = tmp_path / FILE
+    small = {"input_shape": (32, 32, 3), "blocks": (1, 1, 1, 1), "widths": (2, 2, 2, 2)}
+    weights_file.save(kh.Highway50(weights=None, classes=3, **small), path, "highway50", 3)
+    fake_hub.add("org/three", {FILE: path.read_bytes()})
+    with pytest.raises(ValueError, match="pass classes=3"):
+        kh.Highway50(weights="hf://org/three", **small)
+    assert kh.Highway50(weights="hf://org/three", classes=3, **small).output_shape == (None, 3)
+
+
+def test_a_row_is_downloaded_once_and_then_needs_no_hub(fake_hub, as_row, trained):
+    np.testing.assert_array_equal(np.asarray(kh.load(as_row.name)(X)), trained[0])
+    asked = len(fake_hub.requests)
+    np.testing.assert_array_equal(np.asarray(kh.create_model(VARIANT, weights="test")(X)), trained[0])
+    assert len(fake_hub.requests) == asked  # a pinned commit never changes
+
+
+def test_files_at_hand_come_before_the_hub(fake_hub, as_row, trained, tmp_path):
+    (tmp_path / "zoo" / as_row.name).mkdir(parents=True)
+    (tmp_path / "zoo" / as_row.name / FILE).write_bytes(trained[1])
+    np.testing.assert_array_equal(np.asarray(kh.load(as_row.name)(X)), trained[0])
+    np.testing.assert_array_equal(np.asarray(kh.load(str(tmp_path / "zoo" / as_row.name))(X)), trained[0])
+    assert fake_hub.requests == []
+
+
+def test_the_shipped_weights_need_no_hub(fake_hub):
+    assert kh.load("mnist10_w16.tvdn").name == VARIANT
+    assert fake_hub.requests == []
+
+
+def test_words_of_rows_are_not_folders(monkeypatch, tmp_path):
+    """A folder called `mnist` in the working directory is not what weights="mnist" means."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mnist").mkdir()
+    assert hub.locate("mnist", VARIANT).published
+
+
+def flipped(content: bytes) -> bytes:
+    return content[:100] + bytes([content[100] ^ 1]) + content[101:]
+
+
+@pytest.mark.parametrize("what", ["content", "pinned hash", "no weight file", "a pickle"])
+def test_wrong_content_is_refused_removed_and_loaded_anew(fake_hub, as_row, trained, monkeypatch, tmp_path, what):
+    good = fake_hub.files(NAME)
+    name = as_row.name
+    if what == "content":  # on its way: other bytes than the Hub announces
+        fake_hub.fault = lambda method, path: fake.Fault(alter=flipped) if "/content/" in path else None
+    elif what == "pinned hash":  # at its source: the repository has another file than the row pins
+        fake_hub.repositories[NAME].commits[-1] = (as_row.revision, {FILE: flipped(trained[1])})
+    else:
+        name = f"hf://{NAME}"
+        content = b"no weights" if what == "no weight file" else pickle.dumps(pytest.fail)
+        fake_hub.repositories[NAME].commits[-1] = (as_row.revision, {FILE: content})
+    with pytest.raises(ValueError, match=r"(damaged or altered|no weight file).*removed: the next call fetches"):
+        kh.load(name)
+    assert cached(tmp_path) == []
+    fake_hub.fault = lambda method, path: None
+    fake_hub.repositories[NAME].commits[-1] = (as_row.revision, good)
+    np.testing.assert_array_equal(np.asarray(kh.load(name)(X)), trained[0])
+
+
+def test_a_file_altered_in_the_cache_is_not_trusted(fake_hub, as_row, trained, tmp_path):
+    kh.load(as_row.name)
+    (blob,) = (tmp_path / "home").rglob("blobs/*")
+    blob.write_bytes(flipped(trained[1]))
+    with pytest.raises(ValueError, match="damaged or altered"):
+        kh.load(as_row.name)
+    np.testing.assert_array_equal(np.asarray(kh.load(as_row.name)(X)), trained[0])
+
+
+def test_weights_of_another_variant_are_not_set(published):
+    with pytest.raises(ValueError, match="of variant 'mnist10_w16', not of 'mnist10_w32'"):
+        kh.create_model("mnist10_w32", weights=f"hf://{NAME}")
+
+
+def test_offline_and_not_in_the_cache(fake_hub, published, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(HubError, match="HF_HUB_OFFLINE is set"):
+        kh.load(f"hf://{NAME}")
+    assert fake_hub.requests == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "match"),
+    [
+        (fake.Fault(status=401), "HF_TOKEN"),
+        (fake.Fault(status=403), "HF_TOKEN"),
+        (fake.Fault(status=404), "try again later"),
+        (fake.Fault(status=429), "try again later"),
+        (fake.Fault(status=500), "try again later"),
+    ],
+)
+def test_errors_say_what_to_do(fake_hub, published, fault, match, tmp_path):
+    fake_hub.fault = lambda method, path: fault
+    with pytest.raises(HubError, match=match):
+        kh.load(f"hf://{NAME}")
+    assert cached(tmp_path) == []
+
+
+def test_missing_repository_and_missing_file(fake_hub):
+    fake_hub.add("org/empty", {"README.md": b""})
+    with pytest.raises(HubError, match="no such repository"):
+        kh.load("hf://org/nothing")
+    with pytest.raises(HubError, match="no such file"):
+        kh.load("hf://org/empty")
+
+
+def test_nobody_listens(fake_hub, published, trained):
+    kh.load(f"hf://{NAME}")
+    fake_hub.close()
+    huggingface_hub.utils.close_session()
+    np.testing.assert_array_equal(np.asarray(kh.load(f"hf://{NAME}")(X)), trained[0])  # the cache knows main
+    with pytest.raises(HubError, match="try again later"):
+        kh.load("hf://org/other")
+
+
+FETCH = """
+import sys
+from keras_highway.hub import fetch, parse
+print(fetch(parse(sys.argv[1]), "model.weights.h5"))
+"""
+
+
+def fetching(server, home, name=NAME, **env):
+    """A process of its own that downloads a repository's file; huggingface_hub reads its environment there."""
+    own = {"PYTHONPATH": str(Path(kh.__file__).parents[1]), "KERAS_BACKEND": "numpy", "HF_HUB_DISABLE_XET": "1"}
+    env = {**os.environ, **own, "HF_ENDPOINT": server.url, "HF_HOME": str(home), **env}
+    command = [sys.executable, "-c", FETCH, name]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_environment_is_honoured(fake_hub, trained, tmp_path):
+    fake_hub.add("org/private", {FILE: trained[1]}, private=True)
+    home = tmp_path / "other_home"
+    refused = fetching(fake_hub, home, "org/private")
+    assert "HF_TOKEN" in refused.communicate()[1] and refused.returncode != 0
+    out, err = fetching(fake_hub, home, "org/private", HF_TOKEN=fake.TOKEN, TQDM_POSITION="-1").communicate()
+    assert Path(out.strip()).is_relative_to(home) and Path(out.strip()).read_bytes() == trained[1]
+    assert "100%|" in err  # progress
+    asked = len(fake_hub.requests)
+    offline, _ = fetching(fake_hub, home, "org/private", HF_HUB_OFFLINE="1").communicate()
+    assert offline == out and len(fake_hub.requests) == asked
+
+
+def test_two_processes_at_once(fake_hub, published, trained, tmp_path):
+    fake_hub.fault = lambda method, path: fake.Fault(delay=0.1) if "/content/" in path else None
+    both = [fetching(fake_hub, tmp_path / "shared") for _ in range(2)]
+    paths = [process.communicate()[0].strip() for process in both]
+    assert [Path(path).read_bytes() == trained[1] for path in paths] == [True, True]
+    assert fake_hub.count("GET", "/content/") == 1  # the second waited for the first
+
+
+def test_killed_while_downloading(fake_hub, published, trained, tmp_path):
+    fake_hub.fault = lambda method, path: fake.Fault(delay=0.3) if "/content/" in path else None
+    process = fetching(fake_hub, tmp_path / "home")
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "home").rglob("*.incomplete")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    assert list((tmp_path / "home").rglob("*.incomplete"))  # it was in the middle
+    fake_hub.fault = lambda method, path: None
+    path = hub.fetch(HubName(NAME), FILE)
+    assert path.is_relative_to(tmp_path / "home") and path.read_bytes() == trained[1]

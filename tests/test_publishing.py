@@ -1,0 +1,280 @@
+"""Publishing to a Hub on 127.0.0.1 and back: the round trip, what a repository holds, interruptions."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import fake_hub as fake
+import keras
+import numpy as np
+import pytest
+import yaml
+
+import keras_highway as kh
+from keras_highway import weights as zoo
+from keras_highway.cli import main
+from keras_highway.hub import HubError, describe_weights
+from keras_highway.publishing import find_publishable, publish, publish_all, verify, write_bundle
+
+NAME = "mnist10_w16.tvdn"
+REPO = "org/w16"
+URL = f"hf://{REPO}"
+X = np.random.default_rng(0).random((2, 28, 28, 1), "float32")
+FILES = {
+    ".gitattributes",
+    "README.md",
+    "check.npz",
+    "config.json",
+    "curve.png",
+    "log.csv",
+    "metadata.json",
+    "model.safetensors",
+    "model.weights.h5",
+    "recipe.json",
+    "result.json",
+    "weights.json",
+}
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """The table of published places, in a checkout of its own."""
+    (tmp_path / "checkout" / "keras_highway").mkdir(parents=True)
+    (tmp_path / "checkout" / "pyproject.toml").touch()
+    path = tmp_path / "checkout" / "keras_highway" / "weights_hub.json"
+    path.write_text("{}\n")
+    monkeypatch.setattr(zoo, "PLACES", path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory):
+    """`write_bundle` that makes every bundle once."""
+    known = {}
+
+    def write(source, repository, folder):
+        key = (source.row.name, source.row.sha256, str(source.row.metrics), repository)
+        if key not in known:
+            made = tmp_path_factory.mktemp("bundle")
+            known[key] = (made, write_bundle(source, repository, made))
+        shutil.copytree(known[key][0], folder, dirs_exist_ok=True)
+        return known[key][1]
+
+    return write
+
+
+@pytest.fixture
+def hub(fake_hub, places, bundles, monkeypatch):
+    """A Hub on which we may write."""
+    monkeypatch.setenv("HF_TOKEN", fake.TOKEN)
+    monkeypatch.setattr(sys.modules[publish.__module__], "write_bundle", bundles)
+    return fake_hub
+
+
+def writes(hub):
+    """Requests that change something on the Hub."""
+    return [r for r in hub.requests if r[0] in ("POST", "PUT") and "preupload" not in r[1]]
+
+
+def test_round_trip(hub, places, tmp_path):
+    pushed = publish(NAME, REPO)
+    assert set(hub.files(REPO)) == FILES and set(pushed.changed) == FILES - {".gitattributes"}
+    assert hub.repositories[REPO].tags == {"v1": pushed.commit}
+    assert json.loads(places.read_text()) == {NAME: {"repository": REPO, "revision": pushed.commit}}
+    ours = kh.load(NAME)
+    np.testing.assert_array_equal(np.asarray(kh.load(URL)(X)), np.asarray(ours(X)))
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 28, 28, 1), np.uint8)
+    np.testing.assert_array_equal(kh.preprocess_input(pixels, URL), kh.preprocess_input(pixels, NAME))
+    assert kh.decode_predictions(np.eye(10)[[3]], 1, URL) == [[("3", "3", 1.0)]]
+    row = describe_weights(URL)
+    assert dataclasses.replace(row, repository="", revision="main") == zoo.described(zoo.get(NAME))
+    assert row.metrics == zoo.result(NAME) and row.sha256 == fake.sha256(hub.files(REPO)["model.weights.h5"])
+    assert verify(f"{REPO}@v1").difference <= 1e-6
+
+
+def test_keras_loads_the_repository_by_itself(hub):
+    publish(NAME, REPO)
+    model = keras.saving.load_model(URL)
+    np.testing.assert_array_equal(np.asarray(model(X)), np.asarray(kh.load(NAME)(X)))
+    assert [layer.name for layer in model.layers][1:] == [layer.name for layer in kh.load(NAME).layers][1:]
+
+
+def test_publishing_twice_changes_nothing(hub):
+    first = publish(NAME, REPO)
+    asked = len(writes(hub))
+    second = publish(NAME, REPO)
+    assert second == first._replace(changed=(), unchanged=second.unchanged) and set(second.unchanged) == set(
+        first.changed
+    )
+    assert {r[1] for r in writes(hub)[asked:]} == {"/api/repos/create"}  # which says that it is there
+    assert len(hub.repositories[REPO].commits) == 2
+
+
+def test_only_what_differs_is_uploaded_and_released(hub):
+    first = publish(NAME, REPO)
+    hub.add(REPO, {"README.md": b"# altered by hand\n", "NOTES.md": b"somebody's\n"})
+    second = publish(NAME, REPO)
+    assert second.changed == ("README.md",)
+    assert hub.repositories[REPO].tags == {"v1": first.commit, "v2": second.commit}
+    assert hub.files(REPO)["NOTES.md"] == b"somebody's\n"
+
+
+def test_a_check_that_another_processor_computed_stays_and_a_wrong_one_does_not(hub, tmp_path):
+    publish(NAME, REPO)
+    for shift, changed in ((1e-6, ()), (1.0, ("check.npz",))):
+        path = tmp_path / "check.npz"
+        path.write_bytes(hub.files(REPO)["check.npz"])
+        with np.load(path) as file:
+            arrays = {**file, "logits": file["logits"] + np.float32(shift)}
+        np.savez(path, **arrays)
+        hub.add(REPO, {"check.npz": path.read_bytes()})
+        assert publish(NAME, REPO).changed == changed
+
+
+def test_dry_run_writes_nothing(hub, places, capsys):
+    assert main(["publish", NAME, "--repo", REPO, "--dry-run"]) == 0
+    assert "would upload README.md, check.npz" in capsys.readouterr().out
+    assert writes(hub) == [] and hub.repositories == {} and places.read_text() == "{}\n"
+
+
+def test_a_run_is_published_with_its_own_result(hub, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(zoo.folders(NAME)[-1], run)
+    result = {**zoo.result(NAME), "mean": 0.5, "weights": "mnist10_w16.mine"}
+    (run / "result.json").write_text(json.dumps(result))
+    publish(str(run), "org/mine", private=True)
+    assert hub.repositories["org/mine"].private
+    row = describe_weights("hf://org/mine")
+    assert (row.name, row.metrics["mean"], row.classes) == ("mnist10_w16.mine", 0.5, tuple("0123456789"))
+    assert verify("org/mine").row == row
+
+
+def test_card(hub):
+    publish(NAME, REPO)
+    header, _, text = hub.files(REPO)["README.md"].decode().removeprefix("---\n").partition("\n---\n")
+    data = yaml.safe_load(header)
+    assert (data["library_name"], data["license"], data["datasets"]) == ("keras", "apache-2.0", ["ylecun/mnist"])
+    assert "keras-highway" in data["tags"] and data["metrics"] == ["accuracy"]
+    (index,) = data["model-index"]
+    (result,) = index["results"]
+    assert index["name"] == NAME and result["metrics"][0]["value"] == zoo.result(NAME)["mean"]
+    assert "@inproceedings{srivastava2015training" in text and "hf://org/w16" in text
+    assert f"`{zoo.get(NAME).sha256}`" in text and "CC BY-SA 3.0" in text and "{" not in text.split("```bibtex")[0]
+
+
+def test_publish_all_brings_every_folder_up_to_date(hub, monkeypatch, capsys):
+    rows = {name: zoo.WEIGHTS[name] for name in (NAME, "resnet50.a1")}  # the second has no folder here
+    monkeypatch.setattr(zoo, "WEIGHTS", rows)
+    assert main(["publish", "--all", "--repo", "org"]) == 0
+    assert main(["publish", "--all", "--repo", "org"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert "uploaded README.md" in first and f"org/{NAME}: up to date; v1" in second
+    assert list(hub.repositories) == [f"org/{NAME}"]
+    assert publish_all("org")[0].changed == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["publish", "--repo", "a/b"], "either RUN or NAME, or --all"),
+        (["publish", NAME, "--all", "--repo", "a"], "either RUN or NAME, or --all"),
+        (["publish", NAME, "--repo", "org"], "a repository, --repo ORG/NAME"),
+        (["publish", "--all", "--repo", "a/b"], "an organization, --repo ORG"),
+        (["publish", "mnist10_w61.tvdn", "--repo", "a/b"], "Did you mean"),
+        (["publish", "resnet50.a1", "--repo", "a/b"], "No file of weights"),
+        (["verify", "nothing"], "hf://org/name"),
+        (["verify", "org/nothing"], "no such repository"),
+    ],
+)
+def test_wrong_requests(hub, arguments, match, capsys):
+    assert main(arguments) == 2
+    assert match in capsys.readouterr().err
+
+
+def test_without_a_token(hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with pytest.raises(HubError, match="HF_TOKEN"):
+        publish(NAME, REPO)
+    assert hub.repositories == {}
+
+
+def test_fetch_and_evaluate_over_the_hub(hub, capsys, tmp_path):
+    publish(NAME, REPO)
+    assert main(["fetch", URL]) == 0
+    assert Path(capsys.readouterr().out.strip()).read_bytes() == hub.files(REPO)["model.weights.h5"]
+    data = {"x_test": np.zeros((4, 28, 28), np.uint8), "y_test": np.zeros(4, np.uint8)}
+    np.savez(tmp_path / "mnist.npz", x_train=data["x_test"], y_train=data["y_test"], **data)
+    assert main(["evaluate", URL, "--data", str(tmp_path)]) == 0
+    assert "on the 4 test images of mnist: accuracy" in capsys.readouterr().out
+    assert main(["verify", REPO, "--data", str(tmp_path)]) == 1  # not the accuracy that was recorded
+    assert "DIFFERENT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("what", ["weights", "twin", "check", "row"])
+def test_verify_finds_what_is_wrong(hub, what, tmp_path):
+    publish(NAME, REPO)
+    files = hub.files(REPO)
+    other = tmp_path / "model.weights.h5"
+    kh.weights_file.save(kh.create_model("mnist10_w16"), other, "mnist10_w16", 10)
+    row = json.loads(files["weights.json"])
+    wrong = {
+        "weights": {"model.weights.h5": other.read_bytes()},
+        "twin": {"model.safetensors": files["model.safetensors"][:-4] + b"\0\0\0\0"},
+        "check": {"check.npz": files["check.npz"][:-50]},
+        "row": {"weights.json": json.dumps({**row, "transform": {**row["transform"], "scale": 1.0}}).encode()},
+    }[what]
+    hub.add(REPO, wrong)
+    with pytest.raises(
+        ValueError, match={"weights": "damaged", "twin": "safetensors", "check": "no check", "row": "rec"}[what]
+    ):
+        verify(REPO)
+
+
+def test_the_same_weights_make_the_same_files(tmp_path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+        write_bundle(find_publishable(NAME), REPO, folder)
+    first, second = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in folders)
+    assert first == second and set(first) == FILES - {".gitattributes"}
+
+
+PUSH = """
+import sys
+from pathlib import Path
+from keras_highway.hub import push
+push(Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+def pushing(hub, folder):
+    """A process of its own that uploads what `publish` uploads."""
+    own = {"PYTHONPATH": str(Path(kh.__file__).parents[1]), "KERAS_BACKEND": "numpy", "HF_HUB_DISABLE_XET": "1"}
+    env = {**os.environ, **own, "HF_ENDPOINT": hub.url, "HF_TOKEN": fake.TOKEN}
+    command = [sys.executable, "-c", PUSH, str(folder), REPO]
+    return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("moment", ["/lfs/", "/commit/", "/tag/"])
+def test_killed_while_publishing(hub, bundles, moment, tmp_path):
+    """Killed in the middle of an upload, of the commit, of the release: publish once more, and all is right."""
+    bundles(find_publishable(NAME), REPO, tmp_path / "bundle")
+    hub.fault = lambda method, path: fake.Fault(wait=0.5) if moment in path and method in ("PUT", "POST") else None
+    process = pushing(hub, tmp_path / "bundle")
+    deadline = time.monotonic() + 120
+    while not any(moment in path for _, path, _ in hub.requests) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    time.sleep(0.7)  # the server does what it was asked before it sees that nobody waits for the answer
+    hub.fault = lambda method, path: None
+    pushed = publish(NAME, REPO)
+    repository = hub.repositories[REPO]
+    assert set(hub.files(REPO)) == FILES and list(repository.tags.values()) == [pushed.commit] == [repository.head]
+    assert verify(REPO).row.name == NAME
