@@ -76,7 +76,8 @@ def figure1_table(path: Path = ROOT / "zoo" / "searches" / "figure1" / "result.j
     """The random search of [TVDN, Figure 1] over plain and highway nets of 10 to 100 layers."""
     result = json.loads(path.read_text("utf-8"))
     extent = ", then ".join(f"{rung['runs']} runs of {rung['epochs']} epochs" for rung in result["rungs"])
-    note = f"A cell: {extent}; n = 1 seed a run. {result['backend']}, {result['hardware']}, commit `{result['commit']}`."
+    where = f"{result['backend']}, {result['hardware']}, commit `{result['commit']}`"
+    note = f"A cell: {extent}; n = 1 seed a run. {where}."
     return f"{search_report.table(result)}\n\n{note}"
 
 
