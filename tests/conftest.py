@@ -47,7 +47,7 @@ def fake_hub(tmp_path, monkeypatch):
         "HF_HUB_CACHE": str(tmp_path / "home" / "hub"),
         "HF_HUB_DISABLE_XET": True,  # a protocol of its own, of binary chunks; the Hub speaks LFS beside it
         "HF_HUB_DISABLE_PROGRESS_BARS": True,
-        "HF_HUB_DOWNLOAD_TIMEOUT": 0.4,
+        "HF_HUB_DOWNLOAD_TIMEOUT": 5.0,  # the tests of faults have a shorter one
         "HF_HUB_OFFLINE": False,
         "HF_TOKEN_PATH": str(tmp_path / "no_token"),
     }
