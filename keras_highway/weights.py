@@ -36,6 +36,19 @@ def _mnist(variant: str, sha256: str) -> WeightsRow:
     )
 
 
+def _cifar(variant: str, tag: str, data: str, transform: transforms.Transform, sha256: str) -> WeightsRow:
+    return WeightsRow(
+        name=f"{variant}.{tag}",
+        variant=variant,
+        data=data,
+        recipe=variant,
+        classes=transforms.CLASSES[data],
+        transform=transform,
+        sha256=sha256,
+        data_licence="CIFAR: A. Krizhevsky, V. Nair, G. Hinton; no licence is stated",
+    )
+
+
 def _timm(variant: str, tag: str, top1: float | None) -> WeightsRow:
     """The residual twins that the papers compare with: "ResNet strikes back", procedures A1, A2, A3."""
     return WeightsRow(
@@ -68,6 +81,13 @@ WEIGHTS: Mapping[str, WeightsRow] = MappingProxyType(
             _mnist("mnist10_w16", _SHA256["mnist10_w16.tvdn"]),
             _mnist("mnist10_w32", _SHA256["mnist10_w32.tvdn"]),
             _mnist("highway_fc50_tanh", _SHA256["highway_fc50_tanh.tvdn"]),
+            _cifar(
+                "highway_fc50_cifar100",
+                "tvdn",
+                "cifar100",
+                transforms.CIFAR,
+                _SHA256.get("highway_fc50_cifar100.tvdn", ""),
+            ),
             _timm("resnet50", "a1", 0.804),
             _timm("resnet50", "a2", 0.798),
             _timm("resnet50", "a3", None),

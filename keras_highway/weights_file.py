@@ -27,7 +27,7 @@ def sha256(path: str | os.PathLike) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int) -> None:
+def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int, transform: str = "") -> None:
     """Saves a model's weights, stamped with what they are weights of; whole or not at all.
 
     Args:
@@ -35,20 +35,23 @@ def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int
         path: File to write, ending in `.weights.h5`.
         variant: Name of its architecture.
         classes: Its number of classes.
+        transform: Row of `TRANSFORMS` that its images went through, `""` if
+            unknown.
     """
+    stamp = {"variant": variant, "classes": classes, **({"transform": transform} if transform else {})}
 
     def write(temporary):
         model.save_weights(temporary)
         with h5py.File(temporary, "a") as file:
             if "optimizer" in file:
                 del file["optimizer"]  # two or three times the weights' size, and no use to their users
-            file.attrs[_STAMP] = json.dumps({"variant": variant, "classes": classes})
+            file.attrs[_STAMP] = json.dumps(stamp)
 
     write_whole(Path(path), write)
 
 
 def read_stamp(path: str | os.PathLike) -> dict[str, Any]:
-    """Returns what a weight file says of itself: `variant` and `classes`, or nothing.
+    """Returns what a weight file says of itself: `variant`, `classes` and `transform`, or less.
 
     Raises:
         ValueError: If it is no readable weight file.

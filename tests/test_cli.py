@@ -17,6 +17,7 @@ from keras_highway.cli.parser import DEFAULT_WEIGHTS
 from keras_highway.cli.reading import read_images
 from keras_highway.cli.sources import find_source, published_for
 from keras_highway.specs import override
+from keras_highway.transforms import TRANSFORMS
 from keras_highway.variants import VARIANTS
 
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -216,6 +217,17 @@ def test_a_file_with_other_classes_has_numbers_for_names(tmp_path):
     path = tmp_path / "two.weights.h5"
     weights_file.save(create_model("highway_fc10", classes=2), path, "highway_fc10", 2)
     assert find_source(str(path)).classes == (("0", "0"), ("1", "1"))
+
+
+def test_a_file_says_how_its_images_were_normalized(tmp_path):
+    path = tmp_path / "net.weights.h5"
+    model = create_model("highway_a")
+    weights_file.save(model, path, "highway_a", 10, "cifar_contrast")
+    source = find_source(str(path))
+    assert source.data == "cifar10" and source.transform is TRANSFORMS["cifar_contrast"]
+    assert find_source(str(path), "cifar10").transform is TRANSFORMS["cifar10"]
+    weights_file.save(model, path, "highway_a", 10)
+    assert find_source(str(path)).transform is TRANSFORMS["cifar10"]
 
 
 def test_another_data_set_on_request(capsys, known_file, images):

@@ -39,6 +39,8 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
     with program.averages_in_place(strategy.to_numpy):
         strategy.finish(program.net)
         if strategy.is_chief:
-            weights_file.save(program.net, folder.path / "model.weights.h5", recipe.variant, program.classes)
+            weights_file.save(
+                program.net, folder.path / "model.weights.h5", recipe.variant, program.classes, recipe.transform
+            )
             write_json(folder.path / "result.json", result)
     return result

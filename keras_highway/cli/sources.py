@@ -87,7 +87,8 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         if "variant" not in stamp:
             raise UsageError(f"{path} does not say which variant it is of: keras_highway.weights_file.save says so.")
         data = data_set or published_for(get_spec(stamp["variant"]))
-        return Source(weights, data, _transform(data), _class_names(data, stamp["classes"]), _result_beside(path))
+        transform = _transform(data if data_set else stamp.get("transform", data))
+        return Source(weights, data, transform, _class_names(data, stamp["classes"]), _result_beside(path))
 
 
 def _is_path(weights) -> bool:

@@ -67,12 +67,12 @@ def _of_run(folder) -> Publishable:
             "not of one run."
         )
     known = zoo.WEIGHTS.get(result["weights"])
-    row = known or _new_row(result, stamp["classes"])
+    row = known or _new_row(result, stamp["classes"], stamp.get("transform"))
     sha256 = weights_file.sha256(folder / FILE)
     return _of_folder(folder, dataclasses.replace(row, sha256=sha256, metrics=result, gate_report={}))
 
 
-def _new_row(result, classes) -> WeightsRow:
+def _new_row(result, classes, transform) -> WeightsRow:
     """The row of weights that are not in the table."""
     data = result["data"]
     if data not in TRANSFORMS:
@@ -84,6 +84,6 @@ def _new_row(result, classes) -> WeightsRow:
         data=data,
         recipe=result["weights"].split(".")[0],
         classes=names if len(names) == classes else tuple(map(str, range(classes))),
-        transform=TRANSFORMS[data],
+        transform=TRANSFORMS[transform or data],
         sha256="",
     )
