@@ -99,7 +99,26 @@ def test_diverged_runs_count_as_such(tmp_path):
         "nan" in (tmp_path / "plain_fc10" / "0" / "diverged.json").read_text()
         or "inf" in (tmp_path / "plain_fc10" / "0" / "diverged.json").read_text()
     )
-    assert search.last_loss(tmp_path / "plain_fc10" / "0") == float("inf")
+    assert search.loss_at(tmp_path / "plain_fc10" / "0", 1) == float("inf")
+    text = report(small, (Rung(1, 1),), tmp_path)
+    assert "| `plain_fc10` | 1 | 1 | 0 | - | - | - | - |" in text
+
+
+def test_a_search_promotes_by_the_loss_at_the_rung_before(tmp_path, monkeypatch):
+    """Runs that went further before the search was killed, and one that diverged after its promotion."""
+    logs = {"0": [1.0, 0.1], "1": [0.5], "2": [0.7, 9.0], "3": []}
+    for name, found in logs.items():
+        folder = tmp_path / "plain_fc10" / name
+        folder.mkdir(parents=True)
+        rows = [f"{epoch},{loss}" for epoch, loss in enumerate(found, start=1)]
+        if rows:
+            (folder / "log.csv").write_text("\n".join(["epoch,train_loss", *rows]) + "\n")
+    (tmp_path / "plain_fc10" / "2" / "diverged.json").write_text("{}")
+    asked = []
+    monkeypatch.setattr(search, "_go_on", lambda recipe, data, folder, epochs: asked.append((folder.name, epochs)))
+    small = dataclasses.replace(FIGURE1, cells=("plain_fc10",))
+    run_search(small, (Rung(4, 1), Rung(2, 2)), None, tmp_path)
+    assert asked == [("0", 1), ("1", 1), ("2", 1), ("3", 1), ("1", 2), ("2", 2)]
 
 
 def supervised(tmp_path, worker, *options):
@@ -143,6 +162,28 @@ def test_supervisor_gives_up_after_so_many_restarts(tmp_path):
     assert (tmp_path / "starts0").read_text() == "xx"
 
 
+def test_supervisor_does_not_repeat_named_errors(tmp_path):
+    process = supervised(tmp_path, WORKER + "sys.exit(2)\n", "--workers", "2")
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 2 and "cannot work" in error
+    assert (tmp_path / "starts0").read_text() == "x"
+
+
+def test_supervisor_says_when_workers_end_without_saving(tmp_path):
+    worker = WORKER + "pathlib.Path(f'ready{rank}').touch()\ntime.sleep(60)\n"
+    process = supervised(tmp_path, worker, "--workers", "2")
+    wait_for(tmp_path / "ready0", tmp_path / "ready1")
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1 and "not every worker in time: exit codes [-15, -15]" in error
+
+
+def wait_for(*paths):
+    end = time.monotonic() + 30
+    while not all(path.exists() for path in paths) and time.monotonic() < end:
+        time.sleep(0.02)
+
+
 def test_sigterm_reaches_the_workers_and_ends_with_its_own_code(tmp_path):
     worker = WORKER + (
         "from training.stopping import Stopped, stop_requests\n"
@@ -153,9 +194,7 @@ def test_sigterm_reaches_the_workers_and_ends_with_its_own_code(tmp_path):
         "    raise Stopped\n"
     )
     process = supervised(tmp_path, worker, "--workers", "2")
-    end = time.monotonic() + 30
-    while not all((tmp_path / f"ready{r}").exists() for r in (0, 1)) and time.monotonic() < end:
-        time.sleep(0.02)
+    wait_for(tmp_path / "ready0", tmp_path / "ready1")
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 75, error

@@ -35,9 +35,7 @@ def run(out, way) -> Path:
     addresses = [f"127.0.0.1:{port}" for port in _free_ports(processes)]
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, "-m", "tests.strategy_worker", str(out), name, str(devices)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERAS_BACKEND", backend)
-        environments = [{**environment, **worker_environment(addresses, rank)} for rank in range(processes)]
+    environments = [{**environment, **worker_environment(addresses, rank)} for rank in range(processes)]
     workers = [
         subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         for env in environments

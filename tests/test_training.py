@@ -1,6 +1,7 @@
 """The training loop: it learns, resumes exactly, keeps its last good state, tells what it does."""
 
 import dataclasses
+import json
 
 import keras
 import numpy as np
@@ -14,8 +15,8 @@ from training.loop import Run, train
 from training.program import Program
 from training.recipe import Recipe
 from training.recipes import RECIPES
-from training.run_folder import RunFolder
-from training.sources import open_source
+from training.run_folder import RunFolder, environment
+from training.sources import Shard, open_source
 from training.strategy import Strategy
 from training.tiny import tiny
 
@@ -159,7 +160,8 @@ def test_folders_of_other_runs_and_broken_states_are_refused(tmp_path):
         train(TINY, None, tmp_path)
     other, _ = program_of(DENSE, tmp_path / "other")
     (tmp_path / "checkpoint.npz").unlink()
-    checkpoint.save(tmp_path / "checkpoint.npz", other.state, checkpoint.Place(0, 0, np.zeros(4), 0, 0), np.asarray)
+    values = checkpoint.finite_values(other.state, np.asarray)
+    checkpoint.save(tmp_path / "checkpoint.npz", values, checkpoint.Place(0, 0, np.zeros(4), 0, 0))
     with pytest.raises(ValueError, match="of another network or version"):
         train(TINY, None, tmp_path)
 
@@ -171,6 +173,51 @@ def test_processes_without_a_common_folder_are_refused(tmp_path):
     run.strategy.replicas = 2
     with pytest.raises(ValueError, match="a file system that all of them share"):
         run.restore()
+
+
+def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
+    first = folder_of(tmp_path, TINY)
+    with pytest.raises(ValueError, match="Another process is training in"):
+        folder_of(tmp_path, TINY)
+    del first
+    assert folder_of(tmp_path, TINY).rows() == []
+
+
+def test_results_tell_of_every_machine_a_run_was_on(tmp_path, monkeypatch):
+    train(TINY, None, tmp_path, until=1)
+    monkeypatch.setattr("training.run_folder._accelerators", lambda: ["1 x GPU"])
+    result = train(TINY, None, tmp_path)
+    first, second = result["hardware_changes"]
+    assert second == f"1 x GPU, {first}" and "commit_changes" not in result
+    sessions = json.loads((tmp_path / "sessions.json").read_text())
+    assert [session["from_step"] for session in sessions] == [0, 6]
+
+
+def test_without_git_the_commit_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("KERAS_HIGHWAY_COMMIT", "abc")
+    assert environment(Strategy())["commit"] == "abc"
+
+
+def test_a_log_that_lacks_epochs_is_refused(tmp_path):
+    train(TINY, None, tmp_path, until=2)
+    lines = (tmp_path / "log.csv").read_text().splitlines()
+    (tmp_path / "log.csv").write_text("\n".join(lines[:-1]) + "\n")
+    with pytest.raises(ValueError, match=r"has 1 epochs, .* is after 2"):
+        train(TINY, None, tmp_path)
+
+
+def test_several_processes_agree_on_stopping(tmp_path):
+    """A process that was asked waits for the step on which all ask each other; one that was not stops with it."""
+    _, run = program_of(TINY, tmp_path)
+    run.strategy.shard = Shard(0, 2)
+    asked, others = type("Asked", (), {"made": True}), []
+    run.strategy.total = lambda mine: mine + sum(others)
+    assert [run._is_asked_to(asked, step) for step in (1, 19, 20)] == [False, False, True]
+    calm = type("Calm", (), {"made": False})
+    assert not run._is_asked_to(calm, 20)
+    others.append(1)
+    assert run._is_asked_to(calm, 20) and not run._is_asked_to(calm, 21)
 
 
 def test_micro_batches_match_the_large_batch(tmp_path):

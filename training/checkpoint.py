@@ -28,26 +28,45 @@ class Place(NamedTuple):
     waited: float
 
 
-def save(path: Path, variables, place: Place, to_numpy) -> None:
-    """Writes a checkpoint, whole or not at all.
+def finite_values(variables, to_numpy) -> dict[str, np.ndarray]:
+    """Returns the values of variables by name.
 
     Args:
-        path: The file.
         variables: Keras variables by name.
-        place: How far the run is.
         to_numpy: Function from a variable to its value.
 
     Raises:
-        FloatingPointError: If a variable is not finite; nothing is written.
-        OSError: If it cannot be written; the last checkpoint stays.
+        FloatingPointError: If one is not finite.
     """
     values = {name: to_numpy(variable) for name, variable in variables.items()}
     for name, value in values.items():
         if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
             raise FloatingPointError(f"{name} has values that are not finite.")
+    return values
+
+
+def save(path: Path, values: dict[str, np.ndarray], place: Place) -> None:
+    """Writes a checkpoint, whole or not at all.
+
+    Args:
+        path: The file.
+        values: Arrays by name.
+        place: How far the run is.
+
+    Raises:
+        OSError: If it cannot be written; the last checkpoint stays.
+    """
     header = {"variables": list(values), **place._asdict(), "sums": place.sums.tolist()}
     arrays = {f"v{i}": value for i, value in enumerate(values.values())}
     write_whole(path, lambda p: _write(p, header, arrays))
+
+
+def epochs_of(path: Path) -> int:
+    """Returns how many epochs a checkpoint is after, 0 where there is none."""
+    if not path.exists():
+        return 0
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        return json.loads(str(file["header"]))["epoch"]
 
 
 def _write(path, header, arrays):

@@ -1,10 +1,22 @@
 """From encoded images to batches: decoded, cropped, resized and normalized by tf.data, in parallel."""
 
+import functools
 from collections.abc import Iterator
 
+import keras
 import numpy as np
 
 from keras_highway.transforms import Transform
+
+
+@functools.cache
+def tensorflow():
+    """Returns TensorFlow; where another backend computes, without the GPUs, which it would fill."""
+    import tensorflow as tf
+
+    if keras.backend.backend() != "tensorflow":
+        tf.config.set_visible_devices([], "GPU")
+    return tf
 
 
 class _Decode:
@@ -18,13 +30,11 @@ class _Decode:
         self._transform = transform
 
     def _decoded(self, encoded):
-        import tensorflow as tf
-
+        tf = tensorflow()
         return tf.io.decode_image(encoded, channels=self._transform.channels, expand_animations=False)
 
     def _normalized(self, image):
-        import tensorflow as tf
-
+        tf = tensorflow()
         image = tf.clip_by_value(image, 0.0, 255.0) * self._transform.scale
         return (image - self._transform.mean) / self._transform.std
 
@@ -34,8 +44,7 @@ class Augment(_Decode):
 
     def __call__(self, encoded, seed):
         """Returns a float32 image of the transform's size."""
-        import tensorflow as tf
-
+        tf = tensorflow()
         image = self._decoded(encoded)
         begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
             tf.shape(image),
@@ -55,8 +64,7 @@ class CentralCrop(_Decode):
 
     def __call__(self, encoded, seed):
         """Returns a float32 image of the transform's size."""
-        import tensorflow as tf
-
+        tf = tensorflow()
         image = self._decoded(encoded)
         height, width = self._transform.size
         shape = tf.cast(tf.shape(image)[:2], tf.float32)
@@ -77,8 +85,7 @@ def batches(data, decode: _Decode, size: int) -> Iterator[tuple[np.ndarray, np.n
     Yields:
         float32 images, int32 labels, float32 weights of 1.
     """
-    import tensorflow as tf
-
+    tf = tensorflow()
     data = data.map(lambda encoded, label, seed: (decode(encoded, seed), label), num_parallel_calls=tf.data.AUTOTUNE)
     for images, labels in data.batch(size).prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
         yield images, labels.astype(np.int32), np.ones(len(labels), np.float32)

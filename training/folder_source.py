@@ -6,17 +6,19 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway.transforms import TRANSFORMS
-from training.decoding import Augment, CentralCrop, batches
+from training.decoding import Augment, CentralCrop, batches, tensorflow
 from training.recipe import Recipe
 from training.sources import Shard
+
+_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png")  # what TensorFlow decodes; other files are left alone
 
 
 class FolderSource:
     """`DIR/train/CLASS/*` and `DIR/val/CLASS/*`, e.g. ImageNet: decoded in parallel, never all in memory.
 
     Training images get a random resized crop (8 to 100 % of the area, aspect
-    3/4 to 4/3) and a random flip, test images the transform's central crop
-    [He et al. 2015; UIE, 5.1]. Random operations are stateless, with a seed a
+    3/4 to 4/3) and a random flip, test images the transform's central crop.
+    Random operations are stateless, with a seed a
     sample made of (seed, epoch, position).
     """
 
@@ -41,8 +43,7 @@ class FolderSource:
 
     def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields shuffled, augmented `(images, labels, weights)`."""
-        import tensorflow as tf
-
+        tf = tensorflow()
         paths, labels = self._files["train"]
         size = self._recipe.batch_size
         order = np.random.default_rng((self._recipe.seed, epoch)).permutation(self.images)
@@ -53,20 +54,24 @@ class FolderSource:
         places = np.concatenate(places)
         data = tf.data.Dataset.from_tensor_slices((paths[order][places], labels[order][places], seeds[places]))
         augment = Augment(self._transform)
-        data = data.map(lambda path, label, seed: (tf.io.read_file(path), label, seed))
+        data = data.map(
+            lambda path, label, seed: (tf.io.read_file(path), label, seed), num_parallel_calls=tf.data.AUTOTUNE
+        )
         yield from batches(data, augment, size // shard.count)
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields central crops."""
-        import tensorflow as tf
-
+        tf = tensorflow()
         paths, labels = self._files["val"]
         total = -(-self.test_images // size) * size
         places = np.concatenate([shard.of(np.arange(i, i + size)) for i in range(0, total, size)])
         weights = (places < self.test_images).astype(np.float32)
         places = np.minimum(places, self.test_images - 1)
         data = tf.data.Dataset.from_tensor_slices((paths[places], labels[places]))
-        data = data.map(lambda path, label: (tf.io.read_file(path), label, tf.zeros([2], tf.int64)))
+        data = data.map(
+            lambda path, label: (tf.io.read_file(path), label, tf.zeros([2], tf.int64)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
         found = batches(data, CentralCrop(self._transform), size // shard.count)
         for (images, truth, _), weight in zip(found, weights.reshape(-1, size // shard.count), strict=True):
             yield images, truth, weight
@@ -86,9 +91,9 @@ def _class_names(folder: Path) -> list[str]:
 def _files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
     paths, labels = [], []
     for label, name in enumerate(names):
-        found = sorted(str(path) for path in (folder / name).iterdir() if path.is_file())
+        found = sorted(str(path) for path in (folder / name).iterdir() if path.suffix.lower() in _SUFFIXES)
         if not found:
-            raise ValueError(f"{folder / name} holds no images.")
+            raise ValueError(f"{folder / name} holds no images: {', '.join(_SUFFIXES)}.")
         paths += found
         labels += [label] * len(found)
     return np.array(paths), np.array(labels, np.int64)

@@ -18,6 +18,7 @@ from training.strategy import Strategy, make_strategy
 from training.tensorboard import write_scalars
 
 TEST_BATCH = 500
+_AGREE_EVERY = 20  # steps
 
 
 def train(
@@ -51,23 +52,23 @@ def train(
         ValueError: If the recipe, the data or the folder do not fit.
     """
     check(recipe)
-    strategy = make_strategy(strategy) if isinstance(strategy, str) else strategy
-    strategy.check(recipe)
-    source = open_source(recipe, data_dir)
-    folder = RunFolder(out, recipe.to_dict(), strategy)
-    with strategy.data_scope():
-        data = source.on_device()
-    with strategy.scope():
-        program = Program(recipe, source, data)
-    strategy.prepare(program)
-    run = Run(program, source, strategy, folder, save_steps, save_seconds)
-    run.restore()
     with stop_requests() as stop:
-        while run.place.epoch < min(until or recipe.epochs, recipe.epochs):
+        strategy = make_strategy(strategy) if isinstance(strategy, str) else strategy
+        strategy.check(recipe)
+        source = open_source(recipe, data_dir)
+        folder = RunFolder(out, recipe.to_dict(), strategy)
+        with strategy.data_scope():
+            data = source.on_device()
+        with strategy.scope():
+            program = Program(recipe, source, data)
+        strategy.prepare(program)
+        run = Run(program, source, strategy, folder, save_steps, save_seconds)
+        run.restore()
+        while run.place.epoch < min(recipe.epochs if until is None else until, recipe.epochs):
             run.epoch(stop)
-    if run.place.epoch < recipe.epochs:
-        return None
-    return finish(program, strategy, folder, run.rows)
+        if run.place.epoch < recipe.epochs:
+            return None
+        return finish(program, strategy, folder, run.rows)
 
 
 class Run:
@@ -100,12 +101,18 @@ class Run:
         if self.folder.checkpoint.exists():
             self.place = checkpoint.restore(self.folder.checkpoint, self.program.state)
             self.rows = self.folder.rows()[: self.place.epoch]
+            if len(self.rows) < self.place.epoch:
+                raise ValueError(
+                    f"{self.folder.log} has {len(self.rows)} epochs, {self.folder.checkpoint} is after "
+                    f"{self.place.epoch}: bring the log back, or remove the folder."
+                )
         mine = self.place.epoch * self.program.steps_per_epoch + self.place.step
         if self.strategy.total(mine) != mine * self.strategy.replicas:
             raise ValueError(
                 f"The processes of this run found different states in {self.folder.path}: it must be on a file "
                 "system that all of them share."
             )
+        self.folder.begin_session(mine)
 
     def epoch(self, stop) -> None:
         """Trains the rest of the current epoch, tests, and saves."""
@@ -122,16 +129,17 @@ class Run:
             raise FloatingPointError(f"{error} {last}; a smaller learning rate, or clip_norm, may help.") from None
         finally:
             meter.close()
-        if stop.made:
+        if self._is_asked_to(stop):
             raise Stopped
 
     def _end_epoch(self, meter) -> None:
         self.rows.append(self._row(means(meter.sums), means(self._test()), meter))
         # The log first: a line ahead of its checkpoint is dropped on resume, a missing line could not be made up.
         self.folder.write_rows(self.rows)
-        self._save(Place(self.place.epoch + 1, 0, np.zeros(len(SUMS)), 0.0, 0.0))
         if self.strategy.is_chief:
             write_scalars(self.folder.path / "tensorboard", self.rows[-1])
+        self._save(Place(self.place.epoch + 1, 0, np.zeros(len(SUMS)), 0.0, 0.0))
+        if self.strategy.is_chief:
             print(line(self.rows[-1], self.program.recipe.epochs), flush=True)
 
     def _steps(self, meter, stop) -> None:
@@ -139,13 +147,20 @@ class Run:
         batches = self.source.batches(epoch, meter.step, self.strategy.shard)
         while (batch := meter.wait_for(batches)) is not None:
             meter.add(self.engine.train(batch))
-            if stop.made or self._is_due(meter.step):
+            stopping = self._is_asked_to(stop, meter.step)
+            if stopping or self._is_due(meter.step):
                 meter.pause()
                 self._save(Place(epoch, meter.step, meter.sums, meter.seconds, meter.waited))
-                if stop.made:
+                if stopping:
                     raise Stopped
                 meter.resume()
         meter.read()
+
+    def _is_asked_to(self, stop, step=0) -> bool:
+        """Whether to stop; several processes agree on it, at the same step, or one would wait for another for ever."""
+        if self.strategy.shard.count == 1:
+            return stop.made
+        return step % _AGREE_EVERY == 0 and self.strategy.total(int(stop.made)) > 0
 
     def _is_due(self, step) -> bool:
         if self._save_steps and step % self._save_steps == 0:
@@ -155,12 +170,13 @@ class Run:
     def _save(self, place) -> None:
         self.engine.sync()
         self.place, self._saved = place, time.perf_counter()
+        try:  # on every process: one that stopped alone would leave the others waiting
+            values = checkpoint.finite_values(self.program.state, self.strategy.to_numpy)
+        except FloatingPointError as error:
+            step = place.epoch * self.program.steps_per_epoch + place.step
+            raise FloatingPointError(f"After step {step} of the run {error}") from None
         if self.strategy.is_chief:
-            try:
-                checkpoint.save(self.folder.checkpoint, self.program.state, place, self.strategy.to_numpy)
-            except FloatingPointError as error:
-                step = place.epoch * self.program.steps_per_epoch + place.step
-                raise FloatingPointError(f"After step {step} of the run {error}") from None
+            checkpoint.save(self.folder.checkpoint, values, place)
 
     def _test(self) -> np.ndarray:
         self.engine.sync()

@@ -117,7 +117,7 @@ def make_schedule(recipe: Recipe, steps_per_epoch: int):
             recipe.warmup_rate, total - warmup, alpha, warmup_target=recipe.learning_rate, warmup_steps=warmup
         )
     if recipe.schedule == "step":
-        boundaries = [round(share * recipe.epochs) * steps_per_epoch for share in recipe.milestones]
+        boundaries = [round(share * recipe.epochs * steps_per_epoch) for share in recipe.milestones]
         rates = [recipe.learning_rate * 0.1**i for i in range(len(boundaries) + 1)]
         if warmup:
             boundaries, rates = [warmup, *boundaries], [recipe.warmup_rate, *rates]

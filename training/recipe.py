@@ -2,9 +2,12 @@
 
 import ast
 import dataclasses
+import itertools
 from dataclasses import dataclass
 
+from keras_highway.near import did_you_mean
 from keras_highway.specs import coerced, override
+from keras_highway.transforms import TRANSFORMS
 from keras_highway.variants import VARIANTS
 
 CHOICES = {
@@ -14,6 +17,7 @@ CHOICES = {
     "precision": ("float32", "mixed_bfloat16"),
 }
 _POSITIVE = ("epochs", "batch_size", "learning_rate", "micro_batches", "train_images", "test_images", "clip_norm")
+_NOT_NEGATIVE = ("weight_decay", "crop_padding", "warmup_epochs", "warmup_rate", "final_rate", "seed")
 _SHARES = ("momentum", "label_smoothing", "target_threshold", "ema")
 
 
@@ -45,8 +49,8 @@ class Recipe:
         schedule: `"constant"`, `"step"` (divided by 10 at each of
             `milestones`), `"exponential"` (multiplied by `decay` each epoch),
             `"cosine"` (to `final_rate`), `"plateau"` (multiplied by `decay`
-            after an epoch whose training loss fell by less than
-            `plateau_delta`).
+            after an epoch whose training loss was not below the best so far
+            by `plateau_delta`).
         milestones: Shares of the run, for `"step"`.
         decay: Factor, for `"exponential"` and `"plateau"`.
         final_rate: The last rate of `"cosine"`.
@@ -138,9 +142,17 @@ def changed(recipe: Recipe, **changes) -> Recipe:
 
 def check(recipe: Recipe) -> None:
     """Raises a ValueError where a recipe says something impossible."""
-    for name, known in CHOICES.items():
-        if getattr(recipe, name) not in known:
-            raise ValueError(f"`{name}` must be one of {known}. Received: {name}={getattr(recipe, name)!r}")
+    for name, known in {**CHOICES, "variant": tuple(VARIANTS), "transform": tuple(TRANSFORMS)}.items():
+        value = getattr(recipe, name)
+        if value not in known:
+            hint = did_you_mean(value, known)
+            raise ValueError(f"`{name}` must be one of {', '.join(known)}.{hint} Received: {name}={value!r}")
+    for name in _NOT_NEGATIVE:
+        if getattr(recipe, name) < 0:
+            raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(recipe, name)!r}")
+    shares = (0.0, *recipe.milestones, 1.0)
+    if any(a >= b for a, b in itertools.pairwise(shares)):
+        raise ValueError(f"`milestones` must rise between 0 and 1. Received: milestones={recipe.milestones!r}")
     for name in _POSITIVE:
         value = getattr(recipe, name)
         if value is not None and not value > 0:

@@ -1,16 +1,20 @@
 """What a run leaves behind: recipe.json, environment.json, log.csv, checkpoint.npz, model.weights.h5, result.json."""
 
 import csv
+import fcntl
+import importlib
 import json
 import os
 import platform
 import subprocess
-from importlib.metadata import version
+import weakref
 from pathlib import Path
 
 import keras
 
 from keras_highway.whole_file import write_whole
+
+COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
 
 
 def write_json(path: Path, value) -> None:
@@ -42,15 +46,39 @@ class RunFolder:
                 f"{self.path} holds a run of another recipe: see {known}. Choose another --out, or remove the folder."
             )
         if self._writes:
+            self._lock()
             write_json(known, recipe)
             if not (self.path / "environment.json").exists():
                 write_json(self.path / "environment.json", self._environment)
 
+    def _lock(self) -> None:
+        """Keeps other processes from writing here as long as this object lives."""
+        file = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            raise ValueError(f"Another process is training in {self.path}: end it, or choose another --out.") from None
+        weakref.finalize(self, os.close, file)
+
+    def begin_session(self, step: int) -> None:
+        """Notes that the run goes on from a step, on what and with which version of this program."""
+        if self._writes:
+            path = self.path / "sessions.json"
+            before = json.loads(path.read_text("utf-8")) if path.exists() else []
+            write_json(path, [*before, {"from_step": step, **self._environment}])
+
     def environment(self) -> dict:
-        """Returns commit, versions and hardware as they were when the run began."""
+        """Returns commit, versions and hardware as they were when the run began, and what of it changed since."""
         if not self._writes:
             return self._environment
-        return json.loads((self.path / "environment.json").read_text("utf-8"))
+        sessions = json.loads((self.path / "sessions.json").read_text("utf-8"))
+        several = {
+            key: list(dict.fromkeys(json.dumps(session[key]) for session in sessions))
+            for key in ("commit", "backend", "hardware", "strategy", "replicas")
+        }
+        changed = {f"{key}_changes": [*map(json.loads, values)] for key, values in several.items() if len(values) > 1}
+        return {**json.loads((self.path / "environment.json").read_text("utf-8")), **changed}
 
     @property
     def checkpoint(self) -> Path:
@@ -85,17 +113,30 @@ class RunFolder:
 
 def environment(strategy) -> dict:
     """Returns commit, versions and hardware of a run."""
-    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    backend = keras.backend.backend()
     cores = f"{os.cpu_count()} CPU cores, {platform.machine()} {_processor()}".strip()
     return {
-        "commit": git.stdout.strip() or None,
-        "backend": keras.backend.backend(),
-        "versions": {name: version(name) for name in ("keras", keras.backend.backend(), "numpy")},
+        "commit": _commit(),
+        "backend": backend,
+        "versions": {name: importlib.import_module(name).__version__ for name in ("keras", backend, "numpy")},
         "python": platform.python_version(),
         "hardware": ", ".join([*_accelerators(), cores]),
         "strategy": strategy.name,
         "replicas": strategy.replicas,
     }
+
+
+def _commit() -> str | None:
+    """The commit of this program; on a machine without git or repository, what COMMIT_VARIABLE says."""
+    here = Path(__file__).parent
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
+        changes = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=here, capture_output=True, check=False)
+    except OSError:
+        return os.environ.get(COMMIT_VARIABLE)
+    if head.returncode != 0:
+        return os.environ.get(COMMIT_VARIABLE)
+    return head.stdout.strip() + ("-dirty" if changes.returncode == 1 else "")
 
 
 def _accelerators() -> list[str]:

@@ -10,7 +10,6 @@ Jamieson and Talwalkar 2016).
 
 import argparse
 import itertools
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,9 +90,11 @@ def run_search(search: Search, rungs: tuple[Rung, ...], data_dir, out: Path, sma
         small: Tiny forms of the nets, on synthetic data.
     """
     for cell in search.cells:
-        alive = list(range(rungs[0].runs))
+        alive, before = list(range(rungs[0].runs)), 0
         for rung in rungs:
-            alive = sorted(alive, key=lambda i: (last_loss(out / cell / str(i)), i))[: rung.runs]
+            # By the loss at the rung before, wherever a run is by now: a search that resumes promotes the same runs.
+            ranks = {i: (loss_at(out / cell / str(i), before), i) for i in alive}
+            alive, before = sorted(alive, key=ranks.__getitem__)[: rung.runs], rung.epochs
             for i in alive:
                 recipe = recipe_of(search, cell, i, rungs[-1].epochs, small)
                 _go_on(recipe, data_dir, out / cell / str(i), rung.epochs)
@@ -102,15 +103,19 @@ def run_search(search: Search, rungs: tuple[Rung, ...], data_dir, out: Path, sma
 def _go_on(recipe, data_dir, folder, epochs) -> None:
     import keras
 
+    from training.checkpoint import epochs_of
     from training.loop import train
+    from training.run_folder import write_json
 
-    if (folder / "diverged.json").exists() or len(losses(folder)) >= epochs:
+    # The state counts, not the log, which is ahead of it where a run was killed between the two.
+    finished = epochs < recipe.epochs or (folder / "result.json").exists()
+    if (folder / "diverged.json").exists() or (epochs_of(folder / "checkpoint.npz") >= epochs and finished):
         return
     keras.utils.clear_session()
     try:
         train(recipe, data_dir, folder, until=epochs)
     except FloatingPointError as error:
-        (folder / "diverged.json").write_text(json.dumps({"error": str(error)}) + "\n", "utf-8")
+        write_json(folder / "diverged.json", {"error": str(error)})
 
 
 def losses(folder: Path) -> list[float]:
@@ -122,11 +127,12 @@ def losses(folder: Path) -> list[float]:
     return np.atleast_1d(table["train_loss"]).tolist()
 
 
-def last_loss(folder: Path) -> float:
-    """Returns a run's last training loss: infinite if it diverged, 0 if it has not begun."""
-    if (folder / "diverged.json").exists():
-        return float("inf")
-    return losses(folder)[-1] if losses(folder) else 0.0
+def loss_at(folder: Path, epochs: int) -> float:
+    """Returns a run's training loss after so many epochs: infinite if it did not come so far, 0 at its start."""
+    found = losses(folder)
+    if epochs == 0:
+        return 0.0
+    return found[epochs - 1] if len(found) >= epochs else float("inf")
 
 
 def parse_rungs(text: str) -> tuple[Rung, ...]:

@@ -2,11 +2,13 @@
 
 import csv
 import json
+import math
 import statistics
 from pathlib import Path
 
+from keras_highway.whole_file import write_whole
 from training.run_folder import write_json
-from training.search import Rung, Search, last_loss, losses
+from training.search import Rung, Search, loss_at, losses
 
 TOP = 3
 STUCK = 2.25  # the loss of ten equally likely classes is 2.303
@@ -48,19 +50,24 @@ def summary(folder: Path, rungs: tuple[Rung, ...]) -> dict:
         `TOP` after the first rung, where all runs were equally long.
     """
     runs = range(rungs[0].runs)
-    first = {i: _loss_at(folder / str(i), rungs[0].epochs) for i in runs}
-    best = min(runs, key=lambda i: (last_loss(folder / str(i)), i))
-    finite = sorted(loss for loss in first.values() if loss is not None)
+    first = sorted(loss_at(folder / str(i), rungs[0].epochs) for i in runs)
+    finite = [loss for loss in first if math.isfinite(loss)]
+    # The last rung's runs first; of one that diverged there, what it came to before.
+    ends = {
+        i: max((r.epochs for r in rungs if math.isfinite(loss_at(folder / str(i), r.epochs))), default=0) for i in runs
+    }
+    best = min(runs, key=lambda i: (-ends[i], loss_at(folder / str(i), ends[i]), i))
+    found = {"n": len(runs), "diverged": len(runs) - len(finite), "at_chance": sum(loss > STUCK for loss in finite)}
+    if not finite:
+        return found
     recipe = json.loads((folder / str(best) / "recipe.json").read_text("utf-8"))
     with (folder / str(best) / "log.csv").open(newline="") as file:
-        row = list(csv.DictReader(file))[-1]
+        row = list(csv.DictReader(file))[ends[best] - 1]
     return {
-        "n": rungs[0].runs,
-        "diverged": rungs[0].runs - len(finite),
-        "at_chance": sum(loss > STUCK for loss in finite),
+        **found,
         "best_run": best,
         "best_loss": float(row["train_loss"]),
-        "best_epochs": int(row["epoch"]),
+        "best_epochs": ends[best],
         "best_test_accuracy": float(row["test_accuracy"]),
         "top": min(TOP, len(finite)),
         "top_epochs": rungs[0].epochs,
@@ -72,30 +79,26 @@ def summary(folder: Path, rungs: tuple[Rung, ...]) -> dict:
     }
 
 
-def _loss_at(folder, epochs):
-    found = losses(folder)
-    return found[epochs - 1] if len(found) >= epochs else None
-
-
 def _write_curves(search, out, cells) -> None:
-    with (out / "curves.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["cell", "run", "epoch", "train_loss"])
-        for cell, found in cells.items():
-            for i in range(found["n"]):
-                for epoch, loss in enumerate(losses(out / cell / str(i)), start=1):
-                    writer.writerow([cell, i, epoch, loss])
+    lines = ["cell,run,epoch,train_loss"]
+    for cell, found in cells.items():
+        for i in range(found["n"]):
+            lines += [f"{cell},{i},{e},{loss}" for e, loss in enumerate(losses(out / cell / str(i)), start=1)]
+    write_whole(out / "curves.csv", lambda path: path.write_text("\n".join(lines) + "\n", "utf-8"))
 
 
 def table(result: dict) -> str:
     """Returns a search's Markdown table."""
-    top = next(iter(result["cells"].values()))
+    top = next((found for found in result["cells"].values() if "top" in found), {"top": TOP, "top_epochs": "-"})
     lines = [
         f"| net | runs | diverged | at chance | best loss | epochs | test accuracy "
         f"| mean of the top {top['top']} at epoch {top['top_epochs']} |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for cell, found in result["cells"].items():
+        if "best_loss" not in found:
+            lines.append(f"| `{cell}` | {found['n']} | {found['diverged']} | {found['at_chance']} | - | - | - | - |")
+            continue
         lines.append(
             f"| `{cell}` | {found['n']} | {found['diverged']} | {found['at_chance']} | {found['best_loss']:.2g} "
             f"| {found['best_epochs']} | {100 * found['best_test_accuracy']:.2f} % | {found['top_mean_loss']:.2g} |"
@@ -110,10 +113,12 @@ def draw(search: Search, out: Path, cells: dict, path: Path) -> None:
 
     kinds = sorted({cell.split("_")[0] for cell in cells}, reverse=True)
     figure = Figure(figsize=(4.5 * len(kinds), 3.6), layout="constrained")
-    axes = figure.subplots(1, len(kinds), sharey=True)
+    axes = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
     for axis, kind in zip(axes, kinds, strict=True):
         own = [cell for cell in cells if cell.split("_")[0] == kind]
         for shade, cell in enumerate(own):
+            if "best_run" not in cells[cell]:
+                continue
             curve = losses(out / cell / str(cells[cell]["best_run"]))
             axis.plot(range(1, len(curve) + 1), curve, color=colormaps["viridis"](0.85 * shade / max(len(own) - 1, 1)))
             axis.lines[-1].set_label(cell.removeprefix(f"{kind}_fc") + " layers")

@@ -90,8 +90,8 @@ class Strategy:
         """Inside a replica: sums tensors over all; returns them and the number of replicas."""
         return tensors, 1
 
-    def total(self, number: float) -> float:
-        """Returns the sum of every replica's number."""
+    def total(self, number: int) -> int:
+        """Returns the sum of a whole number over the replicas; every process must ask."""
         return number
 
     def to_numpy(self, variable) -> np.ndarray:
@@ -141,7 +141,8 @@ class _TensorFlow(Strategy):
     def total(self, number):
         import tensorflow as tf
 
-        return float(self.run(lambda batch: tf.reduce_sum(batch[0]), self.put((np.full(self._local, number),))))
+        numbers = np.full(self._local, number, np.int32)
+        return int(self.run(lambda batch: tf.reduce_sum(batch[0]), self.put((numbers,))))
 
     def summed(self, tensors):
         import tensorflow as tf
@@ -222,8 +223,8 @@ class JaxDataParallel(Strategy):
     def total(self, number):
         import jax
 
-        numbers = np.full(jax.local_device_count(), number, np.float32)
-        return float(jax.jit(jax.numpy.sum)(*self.put((numbers,))))
+        numbers = np.full(jax.local_device_count(), number, np.int32)
+        return int(jax.jit(jax.numpy.sum)(*self.put((numbers,))))
 
     def to_numpy(self, variable) -> np.ndarray:
         return np.asarray(variable.value.addressable_data(0))

@@ -7,9 +7,10 @@ and started again; they go on from the last state saved.
     python -m training.supervise --workers 2 -- highway110 --data DIR --out RUN
     python -m training.supervise --hosts a,b --rank 0 -- highway110 ...     # on a; --rank 1 on b
 
-The workers find each other by TF_CONFIG, or with KERAS_BACKEND=jax by
-KERAS_DISTRIBUTION_JOB_ADDRESSES, which this program sets. Exit codes: 0
-finished, 75 stopped by SIGTERM with the state saved, 1 given up.
+The workers find each other by TF_CONFIG or KERAS_DISTRIBUTION_JOB_ADDRESSES,
+which this program sets. Exit codes: 0 finished; 75 stopped by SIGTERM, the
+state saved; 2 a worker named an error that starting again would repeat; 1 given
+up, or stopped before every worker had saved.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import time
 
-from training.stopping import EXIT_CODE, stop_requests
+from training.stopping import EXIT_CODE, USAGE_ERROR, stop_requests
 
 
 def main(argv=None) -> int:
@@ -62,15 +63,28 @@ def _supervise(start, stop, restarts, pause, grace) -> int:
         codes = _end(workers, grace)
         if all(code == 0 for code in codes):
             return 0
-        if stop.made or all(code in (0, EXIT_CODE) for code in codes):
+        if all(code in (0, EXIT_CODE) for code in codes):
             print("stopped; start it again and it goes on", file=sys.stderr, flush=True)
             return EXIT_CODE
+        if stop.made:
+            print(f"stopped, but not every worker in time: exit codes {codes}", file=sys.stderr, flush=True)
+            return 1
+        if USAGE_ERROR in codes:
+            print(f"a worker says that it cannot work: exit codes {codes}", file=sys.stderr, flush=True)
+            return USAGE_ERROR
         left = restarts - attempt
         print(f"a worker ended: exit codes {codes}; restarting all, {left} restarts left", file=sys.stderr, flush=True)
-        if left:
-            time.sleep(pause)
+        _wait(pause if left else 0, stop)
+        if stop.made:
+            return 1
     print("given up", file=sys.stderr, flush=True)
     return 1
+
+
+def _wait(seconds, stop) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not stop.made:
+        time.sleep(0.1)
 
 
 def _start(args, hosts) -> list[subprocess.Popen]:
@@ -91,14 +105,12 @@ def worker_environment(addresses: list[str], rank: int) -> dict[str, str]:
     """
     if len(addresses) == 1:
         return {}
-    if os.environ.get("KERAS_BACKEND") == "jax":
-        return {
-            "KERAS_DISTRIBUTION_JOB_ADDRESSES": ",".join(addresses),
-            "KERAS_DISTRIBUTION_NUM_PROCESSES": str(len(addresses)),
-            "KERAS_DISTRIBUTION_PROCESS_ID": str(rank),
-        }
-    task = {"type": "worker", "index": rank}
-    return {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": task})}
+    return {  # of both backends: which one it is, only Keras knows
+        "KERAS_DISTRIBUTION_JOB_ADDRESSES": ",".join(addresses),
+        "KERAS_DISTRIBUTION_NUM_PROCESSES": str(len(addresses)),
+        "KERAS_DISTRIBUTION_PROCESS_ID": str(rank),
+        "TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}),
+    }
 
 
 def _free_ports(count) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_highway.transforms import TRANSFORMS
-from training.decoding import Augment, CentralCrop, batches
+from training.decoding import Augment, CentralCrop, batches, tensorflow
 from training.recipe import Recipe
 from training.sources import Shard
 
@@ -73,6 +73,7 @@ class TfdsSource:
     def _encoded(self, split, count):
         import tensorflow_datasets as tfds  # pyright: ignore[reportMissingImports] (an extra)
 
+        tensorflow()
         decoders = {"image": tfds.decode.SkipDecoding()}
         data = self._builder.as_dataset(split, shuffle_files=False, decoders=decoders)
         return data.take(count).map(lambda row: (row["image"], row["label"]))

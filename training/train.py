@@ -1,7 +1,7 @@
 """`python -m training.train RECIPE`: trains a recipe, or goes on with its run.
 
 Exit codes: 0 finished; 75 stopped by SIGTERM, its state saved: start it again
-and it goes on; 1 an error, named.
+and it goes on; 2 an error, named.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import sys
 from keras_highway.near import did_you_mean
 from training.recipe import Recipe, with_settings
 from training.recipes import RECIPES
+from training.stopping import USAGE_ERROR
 from training.tiny import tiny
 
 
@@ -50,7 +51,8 @@ def main(argv=None) -> None:
             until=args.until,
         )
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
     if result is None:
         print(f"{recipe.name}: {args.until} of {recipe.epochs} epochs; run it again to go on")
         return

@@ -1,4 +1,4 @@
-"""Highway A, B and C on CIFAR-10, beside the FitNets they were compared with [TVDN, Table 2].
+"""Highway A, B and C on CIFAR-10, of the table that compares them with FitNets [TVDN, Table 2].
 
     python -m training.train highway_b --data DIR --out RUN
 
