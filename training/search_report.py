@@ -122,8 +122,11 @@ def draw(search: Search, out: Path, cells: dict, path: Path) -> None:
             curve = losses(out / cell / str(cells[cell]["best_run"]))
             axis.plot(range(1, len(curve) + 1), curve, color=colormaps["viridis"](0.85 * shade / max(len(own) - 1, 1)))
             axis.lines[-1].set_label(cell.removeprefix(f"{kind}_fc") + " layers")
-        axis.set(title=f"{kind}, best of {cells[own[0]]['n']} runs", xlabel="epoch", yscale="log")
+        axis.set(title=f"{kind}, best of {cells[own[0]]['n']} runs", xlabel="epoch")
+        if axis.lines:
+            axis.set_yscale("log")
         axis.grid(alpha=0.3)
-        axis.legend(frameon=False)
+        if axis.lines:
+            axis.legend(frameon=False)
     axes[0].set_ylabel("training loss (cross-entropy)")
     figure.savefig(path, dpi=120)

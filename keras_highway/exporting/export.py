@@ -67,11 +67,11 @@ def _remove(path) -> None:
 
 def _run_saved_model(path, images) -> np.ndarray:
     layer = keras.layers.TFSMLayer(str(path), call_endpoint="serve")
-    return keras.ops.convert_to_numpy(layer(images))
+    return np.asarray(keras.ops.convert_to_numpy(layer(images)))
 
 
 def _run_onnx(path, images) -> np.ndarray:
-    import onnxruntime
+    import onnxruntime  # pyright: ignore[reportMissingImports] (an extra)
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return session.run(None, {session.get_inputs()[0].name: images})[0]
