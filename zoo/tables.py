@@ -75,7 +75,9 @@ def variants_table() -> str:
 def figure1_table(path: Path = ROOT / "zoo" / "searches" / "figure1" / "result.json") -> str:
     """The random search of [TVDN, Figure 1] over plain and highway nets of 10 to 100 layers."""
     result = json.loads(path.read_text("utf-8"))
-    extent = ", then ".join(f"{rung['runs']} runs of {rung['epochs']} epochs" for rung in result["rungs"])
+    first, *others = result["rungs"]
+    extent = f"{first['runs']} runs of {first['epochs']} epochs"
+    extent += "".join(f", the best {rung['runs']} of them on to {rung['epochs']}" for rung in others)
     where = f"{result['backend']}, {result['hardware']}, commit `{result['commit']}`"
     note = f"A cell: {extent}; n = 1 seed a run. {where}."
     return f"{search_report.table(result)}\n\n{note}"
