@@ -3,6 +3,8 @@ PYTHON ?= python3
 PY := .venv/bin/python
 INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 export TF_CPP_MIN_LOG_LEVEL ?= 3
+# Tests that run on JAX, too.
+ON_JAX := gating layers blocks trace rewire optimizers device_images training
 
 .PHONY: demo test test-jax lint benchmark tables clean
 
@@ -12,7 +14,7 @@ demo: .venv/.demo
 
 test: .venv/.test
 	KERAS_BACKEND=tensorflow $(PY) -m pytest -n 2 --dist loadfile
-	KERAS_BACKEND=jax $(PY) -m pytest tests/test_gating.py tests/test_layers.py tests/test_blocks.py tests/test_trace.py tests/test_rewire.py
+	KERAS_BACKEND=jax $(PY) -m pytest -n 2 --dist loadfile $(ON_JAX:%=tests/test_%.py)
 
 lint: .venv/.lint
 	$(PY) -m ruff check .
