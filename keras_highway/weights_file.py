@@ -27,7 +27,7 @@ def sha256(path: str | os.PathLike) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int) -> None:
+def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int, **more: Any) -> None:
     """Saves a model's weights, stamped with what they are weights of; whole or not at all.
 
     Args:
@@ -35,6 +35,8 @@ def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int
         path: File to write, ending in `.weights.h5`.
         variant: Name of its architecture.
         classes: Its number of classes.
+        **more: What else the stamp says, e.g. the fingerprint of a
+            vocabulary; JSON values.
     """
 
     def write(temporary):
@@ -42,7 +44,7 @@ def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int
         with h5py.File(temporary, "a") as file:
             if "optimizer" in file:
                 del file["optimizer"]  # two or three times the weights' size, and no use to their users
-            file.attrs[_STAMP] = json.dumps({"variant": variant, "classes": classes})
+            file.attrs[_STAMP] = json.dumps({"variant": variant, "classes": classes, **more})
 
     write_whole(Path(path), write)
 

@@ -34,6 +34,7 @@ FLOORS = {
     "hub": 4,
     "predictions": 5,
     "applications": 5,
+    "language": 6,
     "exporting": 6,
     "publishing": 6,
     "cli": 7,

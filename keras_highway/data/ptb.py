@@ -68,7 +68,19 @@ def read_text(path: Path) -> str:
     Raises:
         ValueError: If it holds no words, or no UTF-8; says where.
     """
-    content = path.read_bytes()
+    return decoded(path.read_bytes(), str(path))
+
+
+def decoded(content: bytes, path: str) -> str:
+    """Returns the text that bytes of UTF-8 are.
+
+    Args:
+        content: The bytes.
+        path: Where they are from, for the message.
+
+    Raises:
+        ValueError: As `read_text`.
+    """
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
