@@ -10,9 +10,10 @@ from keras_highway import weights as zoo
 from keras_highway import weights_file
 from keras_highway.hub import Located, is_hub_name, locate
 from keras_highway.models.builder import build
+from keras_highway.models.char_lm import build_char_lm
 from keras_highway.near import did_you_mean
-from keras_highway.specs import ConvNetSpec, NetSpec, override
-from keras_highway.variants import VARIANTS
+from keras_highway.specs import CharLMSpec, ConvNetSpec, NetSpec, override
+from keras_highway.variants import LM_VARIANTS, VARIANTS
 
 
 def list_models(pattern: str = "*", weights: bool = False) -> list[str]:
@@ -23,7 +24,8 @@ def list_models(pattern: str = "*", weights: bool = False) -> list[str]:
         weights: Only variants with trained weights. Defaults to `False`.
     """
     trained = {row.variant for row in zoo.WEIGHTS.values()}
-    return [name for name in fnmatch.filter(VARIANTS, pattern) if not weights or name in trained]
+    names = fnmatch.filter((*VARIANTS, *LM_VARIANTS), pattern)
+    return [name for name in names if not weights or name in trained]
 
 
 def get_spec(variant: str) -> NetSpec:
@@ -32,9 +34,10 @@ def get_spec(variant: str) -> NetSpec:
     Raises:
         ValueError: If there is none, with near names.
     """
-    if variant in VARIANTS:
-        return VARIANTS[variant]
-    hint = did_you_mean(variant, VARIANTS)
+    known = {**VARIANTS, **LM_VARIANTS}
+    if variant in known:
+        return known[variant]
+    hint = did_you_mean(variant, known)
     raise ValueError(f"Unknown variant.{hint} See keras_highway.list_models(). Received: variant={variant!r}")
 
 
@@ -76,13 +79,21 @@ def create_model(
             `gate_bias=-2.0`, `stochastic_depth=0.05`.
 
     Returns:
-        A functional `keras.Model`: `stem`, `stage1_block1`, ..., `head`.
+        A functional `keras.Model`: `stem`, `stage1_block1`, ..., `head`. Of a
+        language model, see `models.char_lm.build_char_lm`; `kh.CharLM` has
+        the words to it.
 
     Raises:
         ValueError: If an argument is unknown or out of its range, or the
             weights do not fit.
     """
     spec = override(get_spec(variant), **spec_overrides)
+    if isinstance(spec, CharLMSpec):
+        images = {"input_tensor": input_tensor, "pooling": pooling} | ({} if include_top else {"include_top": False})
+        _refuse_images(variant, images)
+        changes = {"classes": classes, "input_shape": input_shape}
+        spec = override(spec, **{k: v for k, v in changes.items() if v is not None})
+        return _language_model(spec, variant, weights, classifier_activation, name, dtype)
     source = _Source.of(weights, variant)
     if classes is None and source is not None:
         classes = source.classes
@@ -117,6 +128,24 @@ def load(weights: str, **kwargs) -> keras.Model:
             f"Use keras_highway.create_model(VARIANT, weights={str(located.path)!r})."
         )
     return create_model(located.variant, located, **kwargs)
+
+
+def _language_model(spec, variant, weights, classifier_activation, name, dtype) -> keras.Model:
+    """A language model; trained weights must be of the very model that was asked for."""
+    model = build_char_lm(spec, classifier_activation, name or variant, dtype)
+    if weights is not None:
+        located = weights if isinstance(weights, Located) else locate(str(weights), variant, spec.recipe)
+        weights_file.load(model, located.path, variant)
+    return model
+
+
+def _refuse_images(variant, arguments) -> None:
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if given:
+        raise ValueError(
+            f"Variant {variant!r} takes words, not images: leave these arguments out. "
+            f"Received: {', '.join(f'{name}={value!r}' for name, value in given.items())}"
+        )
 
 
 # Fields that change no trained function: how parameters start, what happens in training alone, precision.

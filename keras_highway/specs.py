@@ -150,8 +150,47 @@ class DenseStackSpec(NetSpec):
     min_size: int = 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class CharLMSpec(NetSpec):
+    """The character-aware language model of [UIE, 5.2], after Kim et al. 2015.
+
+    `input_shape` is one number, the characters of a spelled word, and
+    `classes` the number of words.
+
+    Attributes:
+        characters: Number of characters with their marks.
+        char_units: Size of a character's embedding.
+        kernels: Widths of the convolutions over characters.
+        filters: Number of filters of each.
+        highways: Number of highway layers on a word's vector.
+        units: Size of an LSTM's state.
+        lstms: Number of LSTMs.
+        dropout: Rate between the LSTMs and before the softmax.
+        streams: Parallel streams of text, the batch in training.
+        init_range: All parameters start uniformly up to so far from zero (the
+            biases of gates: from the gate bias).
+    """
+
+    kernels: tuple[int, ...]
+    filters: tuple[int, ...]
+    characters: int = 51
+    char_units: int = 15
+    highways: int = 2
+    units: int = 650
+    lstms: int = 2
+    dropout: float = 0.5
+    streams: int = 20
+    init_range: float = 0.05
+    input_shape: tuple[int, ...] = (21,)
+    min_size: int = 1
+    classes: int = 10_000
+
+
 SpecT = TypeVar("SpecT", bound=NetSpec)
-_POSITIVE = ("blocks", "widths", "stem_width", "neck_width", "depth", "units", "classes", "gate_rank", "filters")
+_POSITIVE = (
+    *("blocks", "widths", "stem_width", "neck_width", "depth", "units", "classes", "gate_rank", "filters"),
+    *("kernels", "characters", "char_units", "highways", "lstms", "streams"),
+)
 _CHOICES = {
     "block": ("basic", "bottleneck"),
     "stem": ("imagenet", "cifar"),
@@ -226,6 +265,8 @@ def check(spec: NetSpec) -> None:
         )
     if isinstance(spec, ConvStackSpec):
         _check_stages(spec)
+    if isinstance(spec, CharLMSpec):
+        _check_char_lm(spec)
     if isinstance(spec, ConvNetSpec) and len(spec.blocks) != len(spec.widths):
         raise ValueError(
             f"`blocks` and `widths` need one number a stage each. Received: blocks={spec.blocks}, widths={spec.widths}"
@@ -242,6 +283,24 @@ def _check_stages(spec: ConvStackSpec) -> None:
     sizes += [stage.filters for stage in spec.stages if stage.filters is not None]
     if not spec.stages or not all(_is_size(s) for s in sizes):
         raise ValueError(f"Sizes of `stages` must be positive whole numbers. Received: stages={spec.stages!r}")
+
+
+def _check_char_lm(spec: CharLMSpec) -> None:
+    if len(spec.kernels) != len(spec.filters):
+        raise ValueError(
+            "`kernels` and `filters` need one number a convolution each. "
+            f"Received: kernels={spec.kernels}, filters={spec.filters}"
+        )
+    if len(spec.input_shape) != 1 or not _is_size(spec.input_shape[0]) or spec.input_shape[0] < max(spec.kernels):
+        raise ValueError(
+            "`input_shape` of a language model is one number, the characters of a spelled word, at least its widest "
+            f"kernel, {max(spec.kernels)}. Received: input_shape={spec.input_shape}"
+        )
+    if not 0.0 <= spec.dropout < 1.0 or not 0.0 < spec.init_range < math.inf:
+        raise ValueError(
+            "`dropout` must be in [0, 1) and `init_range` positive. "
+            f"Received: dropout={spec.dropout}, init_range={spec.init_range}"
+        )
 
 
 def _is_size(value) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from keras_highway.specs import ConvNetSpec, ConvStackSpec, ConvStage, DenseStackSpec, NetSpec
+from keras_highway.specs import CharLMSpec, ConvNetSpec, ConvStackSpec, ConvStage, DenseStackSpec, NetSpec
 
 # --- ImageNet [BLOG, Evidence 3], [UIE, 5.1] ---------------------------------
 
@@ -253,4 +253,47 @@ _TANH = (
 
 VARIANTS: Mapping[str, NetSpec] = MappingProxyType(
     {row.name: replace(row, recipe=row.name) for row in (*_IMAGENET, *_CIFAR110, *_CONV_STACKS, *_FC, *_TANH)}
+)
+
+# --- Language models [UIE, 5.2, Table 1a], after Kim et al. 2015 ---------------
+
+_LM_SIZES = {
+    "large": CharLMSpec(
+        name="charlm_large_coupled", kernels=(1, 2, 3, 4, 5, 6, 7), filters=(50, 100, 150, 200, 200, 200, 200)
+    ),
+    "small": CharLMSpec(
+        name="charlm_small_coupled",
+        kernels=(1, 2, 3, 4, 5, 6),
+        filters=(25, 50, 75, 100, 125, 150),
+        highways=1,
+        units=300,
+    ),
+}
+
+
+def _language_model(size: str, gating: str) -> CharLMSpec:
+    """A row: the residual nets have twice the layers, to match the parameters of those with one learned gate."""
+    spec = _LM_SIZES[size]
+    doubled = gating == "residual"
+    source = "UIE, 5.2, Table 1a" if size == "large" else "Kim et al. 2015, LSTM-Char-Small, under UIE's gatings"
+    return replace(
+        spec,
+        name=f"charlm_{size}_{gating}",
+        gating=gating,
+        highways=2 * spec.highways if doubled else spec.highways,
+        source=source + (": twice the layers, to match parameters" if doubled else ""),
+        recipe=f"charlm_{size}_{gating}",
+    )
+
+
+# Apart from VARIANTS: these read words, those look at images.
+LM_VARIANTS: Mapping[str, CharLMSpec] = MappingProxyType(
+    {
+        row.name: row
+        for row in (
+            _language_model(size, gating)
+            for size in _LM_SIZES
+            for gating in ("plain", "residual", "t_only", "c_only", "coupled", "full")
+        )
+    }
 )

@@ -27,7 +27,7 @@ def sha256(path: str | os.PathLike) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int, transform: str = "") -> None:
+def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int, **more: Any) -> None:
     """Saves a model's weights, stamped with what they are weights of; whole or not at all.
 
     Args:
@@ -35,17 +35,17 @@ def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int
         path: File to write, ending in `.weights.h5`.
         variant: Name of its architecture.
         classes: Its number of classes.
-        transform: Row of `TRANSFORMS` that its images went through, `""` if
-            unknown.
+        **more: What else the stamp says, as JSON values: `transform`, the row
+            of `TRANSFORMS` that images went through; the fingerprint of a
+            vocabulary.
     """
-    stamp = {"variant": variant, "classes": classes, **({"transform": transform} if transform else {})}
 
     def write(temporary):
         model.save_weights(temporary)
         with h5py.File(temporary, "a") as file:
             if "optimizer" in file:
                 del file["optimizer"]  # two or three times the weights' size, and no use to their users
-            file.attrs[_STAMP] = json.dumps(stamp)
+            file.attrs[_STAMP] = json.dumps({"variant": variant, "classes": classes, **more})
 
     write_whole(Path(path), write)
 

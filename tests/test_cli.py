@@ -222,7 +222,7 @@ def test_a_file_with_other_classes_has_numbers_for_names(tmp_path):
 def test_a_file_says_how_its_images_were_normalized(tmp_path):
     path = tmp_path / "net.weights.h5"
     model = create_model("highway_a")
-    weights_file.save(model, path, "highway_a", 10, "cifar_contrast")
+    weights_file.save(model, path, "highway_a", 10, transform="cifar_contrast")
     source = find_source(str(path))
     assert source.data == "cifar10" and source.transform is TRANSFORMS["cifar_contrast"]
     assert find_source(str(path), "cifar10").transform is TRANSFORMS["cifar10"]

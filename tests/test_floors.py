@@ -16,6 +16,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 # Modules and folders of keras_highway, from the ground up; a module imports its own floor and those below.
 FLOORS = {
     "near": 0,
+    "vocabulary": 0,
     "whole_file": 0,
     "gating": 0,
     "specs": 0,
@@ -33,6 +34,7 @@ FLOORS = {
     "hub": 4,
     "predictions": 5,
     "applications": 5,
+    "language": 6,
     "exporting": 6,
     "publishing": 6,
     "cli": 7,

@@ -40,7 +40,11 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
         strategy.finish(program.net)
         if strategy.is_chief:
             weights_file.save(
-                program.net, folder.path / "model.weights.h5", recipe.variant, program.classes, recipe.transform
+                program.net,
+                folder.path / "model.weights.h5",
+                recipe.variant,
+                program.classes,
+                transform=recipe.transform,
             )
             write_json(folder.path / "result.json", result)
     return result

@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Networks with gated skip connections.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_list, _classify, _evaluate, _gates, _summary, _fetch, _publish, _verify, _export):
+    for add in (_list, _classify, _evaluate, _gates, _summary, _fetch, _publish, _verify, _export, _lm):
         add(commands)
     return parser
 
@@ -148,6 +148,27 @@ def _export(commands) -> None:
     parser.add_argument("--out", required=True, metavar="PATH", help="folder (tf_saved_model), .onnx or .tflite file")
     parser.add_argument("--fold-batch-norm", action="store_true", help="fold batch normalization into the convolutions")
     parser.add_argument("--logits", action="store_true", help="give logits, not probabilities")
+
+
+def _lm(commands) -> None:
+    parser = commands.add_parser("lm", help="score and write text with a language model")
+    tasks = parser.add_subparsers(required=True, metavar="TASK", dest="task")
+    score = _command(tasks, "score", "lm", "measure how well a text is predicted, line by line")
+    score.add_argument("file", metavar="FILE", help="UTF-8 text, one sentence a line; - for standard input")
+    generate = _command(tasks, "generate", "lm", "continue a text")
+    generate.add_argument("--prompt", default="", metavar="TEXT", help="its start (default: nothing)")
+    generate.add_argument("--words", type=_positive, default=50, metavar="N", help="words to add (default: 50)")
+    generate.add_argument(
+        "--temperature", type=float, default=1.0, help="near 0 takes the likeliest word (default: %(default)s)"
+    )
+    generate.add_argument("--seed", type=int, help="of the draws (default: another text each time)")
+    neighbours = _command(tasks, "neighbours", "lm", "show the nearest words, before and after the highway layers")
+    neighbours.add_argument("word", metavar="WORD", help="any word, also one that does not exist")
+    neighbours.add_argument("--top", type=_positive, default=5, metavar="K", help="words to show (default: 5)")
+    for task in (score, generate, neighbours):
+        task.add_argument("--weights", required=True, help="a folder that CharLM.save wrote, or a weights name")
+    for task in (score, neighbours):
+        task.add_argument("--json", action="store_true", help="write JSON")
 
 
 def _weights_arguments(parser) -> None:

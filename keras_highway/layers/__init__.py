@@ -5,6 +5,10 @@ from keras_highway.layers.blocks import BasicBlock as BasicBlock
 from keras_highway.layers.blocks import BottleneckBlock as BottleneckBlock
 from keras_highway.layers.branch import Branch as Branch
 from keras_highway.layers.branch import ZeroPadProjection as ZeroPadProjection
+from keras_highway.layers.carried_lstm import CarriedLSTM as CarriedLSTM
+from keras_highway.layers.char_cnn import CharCNN as CharCNN
+from keras_highway.layers.char_cnn import CharEmbedding as CharEmbedding
+from keras_highway.layers.char_cnn import TakeRows as TakeRows
 from keras_highway.layers.conv import HighwayConv2D as HighwayConv2D
 from keras_highway.layers.dense import HighwayDense as HighwayDense
 from keras_highway.layers.dense_stack import HighwayDenseStack as HighwayDenseStack

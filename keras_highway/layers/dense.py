@@ -28,6 +28,8 @@ class HighwayDense(GatedBlock):
         gate_rank: Int, rank of a `"low_rank"` gate.
         kernel_initializer: For the transform's kernel and the gates'. Defaults
             to `"glorot_uniform"`.
+        bias_initializer: For the transform's bias, and added to where the
+            biases of `"same"` gates start. Defaults to `"zeros"`.
         skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
         stochastic_depth: Float in [0, 1). Defaults to `0.0`.
 
@@ -49,6 +51,7 @@ class HighwayDense(GatedBlock):
         kernel_initializer="glorot_uniform",
         skip_dtype="float32",
         stochastic_depth=0.0,
+        bias_initializer="zeros",
         **kwargs,
     ):
         super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
@@ -56,6 +59,7 @@ class HighwayDense(GatedBlock):
         self.units = None if units is None else checked_size(units, "units")
         self.activation = keras.activations.get(activation)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
         self.transform = None
 
     def build(self, input_shape):
@@ -77,7 +81,7 @@ class HighwayDense(GatedBlock):
             return LowRankDense(
                 self._width, self.gate_rank, bias, self._initializer(name), name=name, dtype=self.dtype_policy
             )
-        return self._dense(name, bias_initializer=keras.initializers.Constant(bias))
+        return self._dense(name, bias)
 
     def compute_output_shape(self, input_shape, gate_shape=None):
         check_same_width(self, "units", self.units, input_shape)
@@ -89,11 +93,18 @@ class HighwayDense(GatedBlock):
             "units": self.units,
             "activation": keras.activations.serialize(self.activation),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
 
-    def _dense(self, name, **kwargs):
+    def _dense(self, name, bias=0.0, **kwargs):
+        spread = fresh(self.bias_initializer, PATHS.index(name))
         return keras.layers.Dense(
-            self._width, kernel_initializer=self._initializer(name), name=name, dtype=self.dtype_policy, **kwargs
+            self._width,
+            kernel_initializer=self._initializer(name),
+            bias_initializer=lambda shape, dtype=None: spread(shape, dtype=dtype) + bias,
+            name=name,
+            dtype=self.dtype_policy,
+            **kwargs,
         )
 
     def _initializer(self, name):

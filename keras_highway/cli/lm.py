@@ -1,0 +1,71 @@
+"""`lm`: a language model scores a text, continues one, shows the neighbours of a word."""
+
+import json
+import sys
+from pathlib import Path
+
+from keras_highway.cli.errors import OK, usage_errors
+from keras_highway.cli.tables import table
+from keras_highway.data.ptb import decoded, read_text
+from keras_highway.language import CharLM
+
+STAGES = ("before", "after")
+
+
+def run(arguments) -> int:
+    """Does the task that was asked for."""
+    return _TASKS[arguments.task](arguments)
+
+
+def _score(arguments) -> int:
+    with usage_errors():
+        text = decoded(sys.stdin.buffer.read(), "-") if arguments.file == "-" else read_text(Path(arguments.file))
+        model = CharLM(arguments.weights)
+    score = model.score(text, progress=sys.stderr.isatty())
+    if arguments.json:
+        lines = [{**line._asdict(), "perplexity": line.perplexity} for line in score.lines]
+        total = {"perplexity": score.perplexity, "tokens": score.tokens, **score.strange._asdict()}
+        print(json.dumps({**total, "lines": lines}, ensure_ascii=False, indent=2))
+        return OK
+    for line in score.lines:
+        print(f"{line.perplexity:12.2f}  {line.text}".rstrip())
+    print(f"total: perplexity {score.perplexity:.2f} of {score.tokens} tokens in {len(score.lines)} lines")
+    for note in _notes(score.strange):
+        print(note, file=sys.stderr)
+    return OK
+
+
+def _notes(strange) -> list[str]:
+    """What the vocabulary does not know of a text, and what became of it."""
+    told = (
+        (strange.unseen, "word", "never seen: read by its spelling, predicted as <unk>"),
+        (strange.unreadable, "character", "never seen: read as the character of <unk>"),
+        (strange.cut, "word", "longer than the longest: read without the last characters"),
+    )
+    return [f"note: {count} {what}{'s' if count > 1 else ''} {why}" for count, what, why in told if count]
+
+
+def _generate(arguments) -> int:
+    with usage_errors():
+        model = CharLM(arguments.weights)
+        text = model.generate(arguments.prompt, arguments.words, arguments.temperature, arguments.seed)
+    print(text)
+    return OK
+
+
+def _neighbours(arguments) -> int:
+    with usage_errors():
+        model = CharLM(arguments.weights)
+        found = {stage: model.neighbours(arguments.word, arguments.top, stage) for stage in STAGES}
+    if arguments.json:
+        report = {stage: [near._asdict() for near in nearest] for stage, nearest in found.items()}
+        print(json.dumps({"word": arguments.word, **report}, ensure_ascii=False, indent=2))
+        return OK
+    pairs = zip(*found.values(), strict=True)
+    rows = [[cell for near in pair for cell in (near.word, f"{near.cosine:.3f}")] for pair in pairs]
+    headers = ("before highway layers", "cosine", "after highway layers", "cosine")
+    print(table(headers, rows, right=("cosine",)))
+    return OK
+
+
+_TASKS = {"score": _score, "generate": _generate, "neighbours": _neighbours}

@@ -1,0 +1,104 @@
+"""The Penn Treebank as a corpus for language models, or any corpus of the same three files."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_highway.data.datasets import DATA_VARIABLE
+from keras_highway.vocabulary import Vocabulary, words_of
+
+SPLITS = ("train", "valid", "test")
+
+
+class Corpus(NamedTuple):
+    """A corpus in memory, each split one stream of word numbers.
+
+    Attributes:
+        vocabulary: The words and characters of the training split.
+        train: int32 `(n,)`.
+        valid: int32 `(n,)`.
+        test: int32 `(n,)`.
+    """
+
+    vocabulary: Vocabulary
+    train: np.ndarray
+    valid: np.ndarray
+    test: np.ndarray
+
+
+def load_corpus(folder: str | os.PathLike | None = None) -> Corpus:
+    """Reads a corpus: `train.txt`, `valid.txt` and `test.txt`, one sentence a line.
+
+    Of the Penn Treebank as Mikolov prepared it: 10,000 words with `<unk>` and
+    `<eos>`, 51 characters with the marks, and 929,589, 73,760 and 82,430
+    tokens with one `<eos>` a line [Kim et al. 2015]. Words are numbered as
+    they first appear in the training split; words of the other splits that it
+    lacks (the Treebank has none) count as `<unk>`.
+
+    Args:
+        folder: Folder of the files, which may also be called `ptb.train.txt`
+            and so on, or one with a folder `ptb` that holds them. Defaults to
+            the environment variable `KERAS_HIGHWAY_DATA`.
+
+    Returns:
+        A `Corpus`.
+
+    Raises:
+        FileNotFoundError: If a file is missing, or no folder is known.
+        ValueError: If a file is empty or no UTF-8.
+    """
+    folder = folder or os.environ.get(DATA_VARIABLE)
+    if not folder:
+        raise FileNotFoundError(
+            f"No folder of a corpus: pass the one that holds {', '.join(f'{s}.txt' for s in SPLITS)}, or set "
+            f"{DATA_VARIABLE}."
+        )
+    root = Path(folder) / "ptb" if (Path(folder) / "ptb").is_dir() else Path(folder)
+    paths = [_path(root, split) for split in SPLITS]  # all, before minutes go into the first
+    train, valid, test = ([w for line in words_of(read_text(path)) for w in line] for path in paths)
+    vocabulary = Vocabulary.of(train)
+    return Corpus(vocabulary, *(vocabulary.ids(words) for words in (train, valid, test)))
+
+
+def read_text(path: Path) -> str:
+    """Returns a text file.
+
+    Raises:
+        ValueError: If it holds no words, or no UTF-8; says where.
+    """
+    return decoded(path.read_bytes(), str(path))
+
+
+def decoded(content: bytes, path: str) -> str:
+    """Returns the text that bytes of UTF-8 are.
+
+    Args:
+        content: The bytes.
+        path: Where they are from, for the message.
+
+    Raises:
+        ValueError: As `read_text`.
+    """
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ValueError(
+            f"{path} is no UTF-8: byte {error.start}, in line {line}, is 0x{content[error.start]:02x}. "
+            "Convert the file, e.g. with iconv."
+        ) from error
+    if not text.split():
+        raise ValueError(f"{path} holds no words. Expected one sentence a line.")
+    return text
+
+
+def _path(root, split) -> Path:
+    for name in (f"{split}.txt", f"ptb.{split}.txt"):
+        if (root / name).is_file():
+            return root / name
+    raise FileNotFoundError(
+        f"No file {root / f'{split}.txt'}. A corpus is three files, {', '.join(f'{s}.txt' for s in SPLITS)}, of one "
+        "sentence a line."
+    )

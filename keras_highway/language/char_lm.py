@@ -1,0 +1,345 @@
+"""`kh.CharLM`: the character-aware language model with its words, for people who have text."""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from tqdm import tqdm
+
+from keras_highway import weights_file
+from keras_highway.applications import create_model, get_spec
+from keras_highway.hub import locate
+from keras_highway.language.reader import Reader
+from keras_highway.language.word_table import AFTER, Neighbour, WordTable
+from keras_highway.specs import CharLMSpec
+from keras_highway.vocabulary import END_OF_SENTENCE, Strange, Vocabulary, words_of
+from keras_highway.weights_row import FILE
+from keras_highway.whole_file import write_whole
+
+VOCABULARY = "vocabulary.json"
+DEFAULT = "charlm_large_coupled"
+_STEPS = 128  # words a call in scoring
+
+
+class Line(NamedTuple):
+    """A scored line.
+
+    Attributes:
+        text: Its words, one space apart.
+        tokens: Their number, with the end of the sentence.
+        log_probability: Natural logarithm of the line's probability.
+    """
+
+    text: str
+    tokens: int
+    log_probability: float
+
+    @property
+    def perplexity(self) -> float:
+        """`exp(-log_probability / tokens)`."""
+        return float(np.exp(-self.log_probability / self.tokens))
+
+
+class Score(NamedTuple):
+    """A scored text.
+
+    Attributes:
+        lines: Every line of it.
+        strange: What of it the vocabulary does not know.
+    """
+
+    lines: tuple[Line, ...]
+    strange: Strange
+
+    @property
+    def tokens(self) -> int:
+        """Number of words and ends of sentences."""
+        return sum(line.tokens for line in self.lines)
+
+    @property
+    def perplexity(self) -> float:
+        """Of the whole text."""
+        return float(np.exp(-sum(line.log_probability for line in self.lines) / self.tokens))
+
+
+class CharLM:
+    """A character-aware language model and its words [UIE, 5.2; Kim et al. 2015].
+
+    It reads any word by its characters and predicts the words of its
+    vocabulary. Words are what whitespace separates; the Penn Treebank's are in
+    lower case, with `N` for numbers.
+
+    Args:
+        weights: A data set or tag (`"ptb"`) of `variant`, a weights name, a
+            folder that `save` wrote, or `None` for random weights. Defaults
+            to `"ptb"`.
+        variant: One of `list_models("charlm_*")`. Defaults to that of the
+            weights, else to `"charlm_large_coupled"`.
+        vocabulary: A `Vocabulary`, e.g. that of `load_corpus`. Defaults to
+            the one beside the weights.
+        **spec_overrides: Fields of the variant's spec, e.g. `units=100`; the
+            sizes of the vocabulary follow from it, and what `save` wrote says
+            which others it was made with.
+
+    Raises:
+        ValueError: If there are no such weights, no vocabulary, or the two do
+            not belong together.
+
+    Example:
+
+    >>> from keras_highway.data.ptb import load_corpus
+    >>> corpus = load_corpus("data")
+    >>> lm = kh.CharLM(weights=None, vocabulary=corpus.vocabulary, variant="charlm_small_coupled")
+    >>> lm.score("the cat sat on the mat").perplexity
+    """
+
+    def __init__(
+        self,
+        weights: str | os.PathLike | None = "ptb",
+        variant: str | None = None,
+        vocabulary: Vocabulary | None = None,
+        **spec_overrides,
+    ):
+        located = None if weights is None else locate(str(weights), variant or _variant_of_words(weights))
+        self.variant = variant or (located and located.variant) or DEFAULT
+        if not isinstance(get_spec(self.variant), CharLMSpec):
+            raise ValueError(
+                "CharLM is for language models, see keras_highway.list_models('charlm_*'). "
+                f"Received: variant={self.variant!r}"
+            )
+        if located is not None:
+            vocabulary = _belonging(located.path, vocabulary)
+            spec_overrides = {**weights_file.read_stamp(located.path).get("overrides", {}), **spec_overrides}
+        if vocabulary is None:
+            raise ValueError(
+                "CharLM has words: pass vocabulary=load_corpus(FOLDER).vocabulary (see keras_highway.data.ptb) "
+                "or trained weights. Received: weights=None, vocabulary=None"
+            )
+        self.vocabulary = vocabulary
+        self._overrides = spec_overrides
+        self.network: keras.Model = create_model(
+            self.variant,
+            weights=located,
+            classes=len(vocabulary.words),
+            characters=len(vocabulary.characters),
+            input_shape=(vocabulary.word_length,),
+            classifier_activation=None,
+            **spec_overrides,
+        )
+
+    @cached_property
+    def table(self) -> WordTable:
+        """The vectors of all words, computed once; `forget` after the weights have changed."""
+        return WordTable(self.network, self.vocabulary)
+
+    @cached_property
+    def _reader(self) -> Reader:
+        return Reader(self.network)
+
+    def forget(self) -> None:
+        """Drops the table of word vectors: to be called when the network's weights have changed."""
+        self.__dict__.pop("table", None)
+
+    def encode(self, words: str | Sequence[str], stage: str = AFTER) -> np.ndarray:
+        """Returns the vectors of words, which depend on their spelling alone.
+
+        Args:
+            words: Words, or a text of them; also words never seen.
+            stage: `"after"` the highway layers or `"before"` them. Defaults to
+                `"after"`.
+
+        Returns:
+            float32 `(n, sum(filters))`.
+
+        Raises:
+            ValueError: If there is no such stage.
+        """
+        if stage not in ("before", AFTER):
+            raise ValueError(f"`stage` must be 'before' or 'after' (the highway layers). Received: stage={stage!r}")
+        return self.table.vectors(words.split() if isinstance(words, str) else words, stage)
+
+    def neighbours(self, word: str, count: int = 5, stage: str = AFTER) -> list[Neighbour]:
+        """Returns the words of the vocabulary nearest to a word, by the cosine of their vectors [Kim et al. 2015, 5].
+
+        Args:
+            word: Any word, also one never seen.
+            count: How many.
+            stage: As in `encode`.
+        """
+        if len(word.split()) != 1:
+            raise ValueError(f"Expected one word, without spaces. Received: word={word!r}")
+        self.encode([word], stage)
+        return self.table.neighbours(word, count, stage)
+
+    def score(self, text: str, progress: bool = False) -> Score:
+        """Measures how well the model predicts a text, line by line.
+
+        The text is read as one stream from a zero state after an end of
+        sentence: every word and the end of every line are predicted from all
+        that came before. A word never seen is read by its spelling and counts,
+        where it is to be predicted, as `<unk>`. An empty line is an end of
+        sentence and nothing else.
+
+        Args:
+            text: A text, one sentence a line.
+            progress: Whether to show a progress bar. Defaults to `False`.
+
+        Returns:
+            A `Score`.
+
+        Raises:
+            ValueError: If there is no text.
+        """
+        lines = words_of(text)
+        if not text.strip():
+            raise ValueError("There is nothing to score: a text needs a word. Received: an empty text")
+        tokens = [word for line in lines for word in line]
+        log_p = self.log_probabilities([END_OF_SENTENCE, *tokens[:-1]], tokens, progress)
+        ends = np.cumsum([len(line) for line in lines])
+        sums = np.add.reduceat(log_p, np.concatenate([[0], ends[:-1]]))
+        scored = (Line(" ".join(line[:-1]), len(line), float(s)) for line, s in zip(lines, sums, strict=True))
+        return Score(tuple(scored), self.vocabulary.strange(tokens))
+
+    def log_probabilities(self, words: Sequence[str], targets: Sequence[str], progress: bool = False) -> np.ndarray:
+        """Reads words as one stream from a zero state.
+
+        Args:
+            words: The words.
+            targets: The words that follow each, to be predicted.
+            progress: Whether to show a progress bar.
+
+        Returns:
+            float64 `(n,)`, the natural logarithm of each target's probability.
+        """
+        state, found = self._reader.start(), []
+        wanted = self.vocabulary.ids(targets)
+        with tqdm(total=len(words), unit=" words", disable=not progress, leave=False) as bar:
+            for projected, following, count in self._chunks(words, wanted):
+                own, _, state = self._reader.read(projected, following, state)
+                found.append(np.asarray(own, np.float64)[0, :count])
+                bar.update(count)
+        return np.concatenate(found)
+
+    def perplexity(self, tokens: np.ndarray, progress: bool = False) -> float:
+        """The published measure: a corpus split as one sequence from a zero state [Kim et al.'s code].
+
+        The target of each token is the next one, that of the last the first.
+
+        Args:
+            tokens: Integers `(n,)`, a split of a `Corpus`.
+            progress: Whether to show a progress bar.
+        """
+        words = [self.vocabulary.words[i] for i in tokens]
+        return float(np.exp(-np.mean(self.log_probabilities(words, [*words[1:], words[0]], progress))))
+
+    def generate(
+        self,
+        prompt: str = "",
+        words: int = 50,
+        temperature: float = 1.0,
+        seed: int | None = None,
+        unknown: bool = False,
+    ) -> str:
+        """Continues a text.
+
+        Args:
+            prompt: Its start, also with words never seen.
+            words: How many to add, ends of sentences among them.
+            temperature: Logits are divided by it: near 0 the likeliest word
+                is always taken, above 1 unlikely ones come more often.
+            seed: Of the draws. Defaults to another text each time.
+            unknown: Whether `<unk>` may be drawn. Defaults to `False`.
+
+        Returns:
+            Prompt and continuation, a line a sentence.
+
+        Raises:
+            ValueError: If the temperature or the number of words is not
+                positive.
+        """
+        if not 0 < temperature < float("inf") or words < 1:
+            raise ValueError(
+                "`temperature` must be a positive number and `words` at least 1. "
+                f"Received: temperature={temperature!r}, words={words!r}"
+            )
+        rng = np.random.default_rng(seed)
+        said = [word for line in words_of(prompt) for word in line][:-1]  # the last line goes on
+        state, log_p = self._reader.start(), None
+        for word in (END_OF_SENTENCE, *said):
+            log_p, state = self._next(word, state)
+        for _ in range(words):
+            said.append(self.vocabulary.words[_draw(log_p, temperature, unknown, rng)])
+            log_p, state = self._next(said[-1], state)
+        return _written(said)
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes weights and vocabulary into a folder, from which `CharLM(weights=folder)` makes the model again."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / VOCABULARY, lambda path: path.write_text(self.vocabulary.to_json(), "utf-8"))
+        facts = {"vocabulary": self.vocabulary.fingerprint, "overrides": self._overrides}
+        weights_file.save(self.network, folder / FILE, self.variant, len(self.vocabulary.words), **facts)
+
+    def _next(self, word, state):
+        projected = self.table.projections([word])[None]
+        _, last, state = self._reader.read(projected, np.zeros((1, 1), np.int32), state)
+        return np.asarray(last[0], np.float64), state
+
+    def _chunks(self, words, wanted) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+        """Pieces of equal size: a new shape would be compiled anew. What fills up the last one is read by nobody."""
+        for first in range(0, len(words), _STEPS):
+            piece = words[first : first + _STEPS]
+            projected = self.table.projections(piece)
+            filled = np.zeros((1, _STEPS, projected.shape[1]), np.float32)
+            following = np.zeros((1, _STEPS), np.int32)
+            filled[0, : len(piece)], following[0, : len(piece)] = projected, wanted[first : first + _STEPS]
+            yield filled, following, len(piece)
+
+
+def _written(words) -> str:
+    """The text of words: a line feed for each end of sentence."""
+    ends = [i for i, word in enumerate(words) if word == END_OF_SENTENCE]
+    starts = [0, *(i + 1 for i in ends)]
+    return "\n".join(" ".join(words[a:b]) for a, b in zip(starts, [*ends, len(words)], strict=True))
+
+
+def _draw(log_p, temperature, unknown, rng) -> int:
+    logits = log_p / temperature
+    if not unknown:
+        logits[0] = -np.inf
+    p = np.exp(logits - logits.max())
+    return int(rng.choice(len(p), p=p / p.sum()))
+
+
+def _variant_of_words(weights) -> str:
+    """The variant that a data set or tag means where none is asked for; a path says itself what it is of."""
+    is_word = not str(weights).endswith(weights_file.SUFFIX) and not Path(weights).exists() and "." not in str(weights)
+    return DEFAULT if is_word and "/" not in str(weights) else ""
+
+
+def _belonging(path: Path, vocabulary: Vocabulary | None) -> Vocabulary:
+    """The vocabulary of a weight file, checked against what the file says of it."""
+    given = vocabulary is not None
+    if not given:
+        beside = path.with_name(VOCABULARY)
+        if not beside.is_file():
+            raise ValueError(
+                f"There is no {VOCABULARY} beside {path}: pass vocabulary=, that of the corpus it was trained on."
+            )
+        try:
+            vocabulary = Vocabulary.from_json(beside.read_text("utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{beside} is broken: {error}") from error
+    stamped = weights_file.read_stamp(path).get("vocabulary", vocabulary.fingerprint)
+    if stamped != vocabulary.fingerprint:
+        what = "the vocabulary that was passed" if given else str(path.with_name(VOCABULARY))
+        raise ValueError(
+            f"{what} does not match the weights {path}: they were trained with other words or characters. "
+            f"Received: {len(vocabulary.words)} words, fingerprint {vocabulary.fingerprint[:12]}; "
+            f"expected {stamped[:12]}"
+        )
+    return vocabulary

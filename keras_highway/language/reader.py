@@ -1,0 +1,67 @@
+"""The recurrent part of a language model with its state in hand: any number of texts, started and left at will."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_highway.layers import CarriedLSTM
+
+State = list[np.ndarray]
+
+
+class Reader(keras.Model):
+    """LSTMs and softmax of a network, sharing its weights and not its carried state.
+
+    Inputs: what the words add to the gates of the first LSTM, `(texts, steps,
+    4 * units)`; the number of each next word, `(texts, steps)`; h and c of
+    every LSTM, each `(texts, units)`. Outputs: the log-probability of each
+    next word, `(texts, steps)`; the log-probabilities of all words after the
+    last step, `(texts, classes)`; h and c after the last step.
+
+    Args:
+        network: A network of `build_char_lm`.
+    """
+
+    def __init__(self, network: keras.Model, **kwargs):
+        super().__init__(**kwargs)
+        self.lstms = [layer for layer in network.layers if isinstance(layer, CarriedLSTM)]
+        self.head = network.get_layer("head")
+        # `build` of a subclassed model would make weights; ours are there already.
+        self.built = True
+
+    def call(self, inputs):
+        projected, targets, *before = inputs
+        after, x = [], None
+        for i, lstm in enumerate(self.lstms):
+            z = projected if x is None else lstm.project(x)
+            x, *state = lstm.recur(z, *before[2 * i : 2 * i + 2])
+            after += state
+        log_p = _log_softmax(ops.matmul(x, self.head.kernel) + self.head.bias)
+        own = ops.take_along_axis(log_p, ops.cast(targets, "int32")[..., None], axis=-1)
+        return [own[..., 0], log_p[:, -1], *after]
+
+    def start(self, texts: int = 1) -> State:
+        """Returns the state at the start of texts: zeros."""
+        return [np.zeros((texts, lstm.units), np.float32) for lstm in self.lstms for _ in range(2)]
+
+    def read(self, projected, targets, state: State) -> tuple[np.ndarray, np.ndarray, State]:
+        """Reads some words.
+
+        Args:
+            projected: float32 `(texts, steps, 4 * units)`.
+            targets: Integers `(texts, steps)`, the next words.
+            state: Where the texts are.
+
+        Returns:
+            Log-probabilities of the targets `(texts, steps)`, those of all
+            words after the last step `(texts, classes)`, and where the texts
+            are then.
+        """
+        own, last, *after = self.predict_on_batch([projected, targets, *state])
+        return own, last, after
+
+
+def _log_softmax(logits):
+    # By hand, since Keras has it only as an activation: small numbers of words must not be rounded to zero first.
+    logits = ops.cast(logits, "float32")
+    return logits - ops.logsumexp(logits, axis=-1, keepdims=True)

@@ -1,0 +1,145 @@
+"""An LSTM whose state goes on from one batch to the next, on every backend."""
+
+import keras
+from keras import ops
+
+from keras_highway.layers.base import checked_size, fresh
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class CarriedLSTM(keras.layers.Layer):
+    """LSTM for truncated back-propagation: each batch starts from the state that the last one left.
+
+    `keras.layers.LSTM(stateful=True)` says the same and forgets its state on
+    the JAX backend; here the state is two variables of the layer. Gradients
+    stop at them. They are no weights: `weights` and weight files do not have
+    them, `variables` does. Training and inference both go on from them;
+    `reset_state` starts anew.
+
+    The equations, the order of the gates (input, forget, cell, output) and
+    the weights are those of `keras.layers.LSTM` without an offset on the
+    forget gate. The input's products of all steps are one, before the
+    recurrence.
+
+    Input: `(streams, steps, features)`. Output: `(streams, steps, units)`.
+
+    Args:
+        units: Int, size of the state.
+        streams: Int, size of the batch, which the state belongs to.
+        kernel_initializer: Of the input's kernel and, another draw, of the
+            recurrent one. Defaults to `"glorot_uniform"`.
+        bias_initializer: Defaults to `"zeros"`.
+
+    Raises:
+        ValueError: If a size is not positive, or a batch is not of `streams`
+            rows.
+    """
+
+    def __init__(self, units, streams, kernel_initializer="glorot_uniform", bias_initializer="zeros", **kwargs):
+        super().__init__(**kwargs)
+        self.units, self.streams = checked_size(units, "units"), checked_size(streams, "streams")
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+
+    def build(self, input_shape):
+        self._check_streams(input_shape)
+        wide = 4 * self.units
+        self.kernel = self.add_weight(
+            name="kernel", shape=(input_shape[-1], wide), initializer=fresh(self.kernel_initializer)
+        )
+        self.recurrent_kernel = self.add_weight(
+            name="recurrent_kernel", shape=(self.units, wide), initializer=fresh(self.kernel_initializer, 1)
+        )
+        self.bias = self.add_weight(name="bias", shape=(wide,), initializer=fresh(self.bias_initializer))
+        self.carried = [
+            self.add_weight(
+                name=name, shape=(self.streams, self.units), initializer="zeros", trainable=False, autocast=False
+            )
+            for name in ("carried_h", "carried_c")
+        ]
+
+    def project(self, x):
+        """Returns what the input adds to the gates, of all steps: `(..., 4 * units)`."""
+        return ops.matmul(x, self.kernel) + self.bias
+
+    def recur(self, projected, h, c):
+        """Runs the recurrence.
+
+        Args:
+            projected: Tensor `(streams, steps, 4 * units)`, what `project` gave.
+            h: Tensor `(streams, units)`, the output before the first step.
+            c: Tensor `(streams, units)`, the cell before it.
+
+        Returns:
+            Outputs of all steps `(streams, steps, units)`, and h and c after
+            the last.
+        """
+        kernel = ops.convert_to_tensor(self.recurrent_kernel)
+
+        def step(state, z):
+            state = _cell(z + ops.matmul(state[0], kernel), state[1])
+            return state, state  # TensorFlow's scan wants outputs of the carry's form
+
+        state, (outputs, _) = ops.scan(step, (h, c), ops.swapaxes(projected, 0, 1))  # pyright: ignore[reportGeneralTypeIssues]
+        return ops.swapaxes(outputs, 0, 1), *state
+
+    def call(self, x):
+        self._check_streams(x.shape)
+        start = [ops.cast(ops.convert_to_tensor(v), self.compute_dtype) for v in self.carried]
+        y, *state = self.recur(self.project(x), *start)
+        for variable, value in zip(self.carried, state, strict=True):
+            variable.assign(ops.cast(ops.stop_gradient(value), variable.dtype))
+        return y
+
+    def reset_state(self) -> None:
+        """Sets the state to zero: what comes next does not follow what came before."""
+        for variable in self.carried:
+            variable.assign(ops.zeros(variable.shape, variable.dtype))
+
+    @property
+    def weights(self):
+        """Kernel, recurrent kernel and bias; not the state, which belongs to a batch."""
+        return [] if not self.built else [self.kernel, self.recurrent_kernel, self.bias]
+
+    def save_own_variables(self, store):
+        """Saves the weights, without the state."""
+        for i, variable in enumerate(self.weights):
+            store[str(i)] = variable
+
+    def load_own_variables(self, store):
+        """Loads the weights; the state stays as it is."""
+        if len(store.keys()) != len(self.weights):
+            raise ValueError(
+                f"CarriedLSTM {self.name!r} has {len(self.weights)} weights. Received: a file with {len(store.keys())}"
+            )
+        for i, variable in enumerate(self.weights):
+            variable.assign(store[str(i)])
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.units)
+
+    def compute_output_spec(self, x, **kwargs):
+        return keras.KerasTensor(self.compute_output_shape(x.shape), dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "streams": self.streams,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+        }
+
+    def _check_streams(self, shape):
+        if len(shape) != 3 or shape[0] not in (None, self.streams):
+            raise ValueError(
+                f"CarriedLSTM {self.name!r} carries the state of {self.streams} streams and needs an input of shape "
+                f"({self.streams}, steps, features). Received: input shape {tuple(shape)}"
+            )
+
+
+def _cell(z, c):
+    """One step: gates from `z`, `(streams, 4 * units)`, and the cell before; returns output and cell."""
+    i, f, g, o = ops.split(z, 4, axis=-1)
+    c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
+    return ops.sigmoid(o) * ops.tanh(c), c

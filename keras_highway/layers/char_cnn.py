@@ -1,0 +1,149 @@
+"""From the characters of a word to its vector: embedding, convolutions of several widths, maximum over time."""
+
+import keras
+from keras import ops
+
+from keras_highway.layers.base import checked_size, fresh
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class CharEmbedding(keras.layers.Layer):
+    """Embedding of characters whose padding, character 0, is zero and stays so [Kim et al. 2015].
+
+    Input: integers `(words, length)`. Output: `(words, length, units)`.
+
+    Args:
+        characters: Int, number of characters, the padding among them.
+        units: Int, size of an embedding.
+        embeddings_initializer: Of the embeddings; padding starts at zero.
+            Defaults to `"uniform"`.
+
+    Raises:
+        ValueError: If a size is not positive.
+    """
+
+    def __init__(self, characters, units, embeddings_initializer="uniform", **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.characters, self.units = checked_size(characters, "characters"), checked_size(units, "units")
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+
+    def build(self, input_shape):
+        def initial(shape, dtype=None):
+            values = self.embeddings_initializer(shape, dtype=dtype)
+            return ops.where(ops.arange(shape[0])[:, None] == 0, ops.zeros_like(values), values)
+
+        self.embeddings = self.add_weight(name="embeddings", shape=(self.characters, self.units), initializer=initial)
+
+    def call(self, x):
+        x = ops.cast(x, "int32")
+        vectors = ops.cast(ops.take(self.embeddings, x, axis=0), self.compute_dtype)
+        # Zero times its gradient is zero: the row of the padding never moves.
+        return vectors * ops.cast(x != 0, self.compute_dtype)[..., None]
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.units)
+
+    def compute_output_spec(self, x, **kwargs):
+        return keras.KerasTensor(self.compute_output_shape(x.shape), dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "characters": self.characters,
+            "units": self.units,
+            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class CharCNN(keras.layers.Layer):
+    """Convolutions of several widths over characters, tanh, maximum over time, side by side [Kim et al. 2015, 2.2].
+
+    Windows stay inside the input ("valid"); those that cover padding count
+    like any other, as in the authors' code.
+
+    Input: `(words, length, units)`. Output: `(words, sum(filters))`.
+
+    Args:
+        kernels: Widths of the convolutions, in characters.
+        filters: Number of filters of each.
+        kernel_initializer: Defaults to `"glorot_uniform"`.
+        bias_initializer: Defaults to `"zeros"`.
+
+    Raises:
+        ValueError: If there are not as many filters as kernels, or words are
+            shorter than a kernel.
+    """
+
+    def __init__(self, kernels, filters, kernel_initializer="glorot_uniform", bias_initializer="zeros", **kwargs):
+        super().__init__(**kwargs)
+        self.kernels = tuple(checked_size(k, "kernels") for k in kernels)
+        self.filters = tuple(checked_size(f, "filters") for f in filters)
+        if len(self.kernels) != len(self.filters) or not self.kernels:
+            raise ValueError(
+                "CharCNN needs a number of filters for each kernel. "
+                f"Received: kernels={self.kernels}, filters={self.filters}"
+            )
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+
+    def build(self, input_shape):
+        if input_shape[1] is None or input_shape[1] < max(self.kernels):
+            raise ValueError(
+                f"CharCNN {self.name!r} has a kernel of {max(self.kernels)} characters and needs words of a known "
+                f"length of at least as many, with their marks and padding. Received: input shape {tuple(input_shape)}"
+            )
+        self.convolutions = [
+            keras.layers.Conv1D(
+                filters,
+                kernel,
+                kernel_initializer=fresh(self.kernel_initializer, i),
+                bias_initializer=fresh(self.bias_initializer, i),
+                name=f"width{kernel}",
+                dtype=self.dtype_policy,
+            )
+            for i, (kernel, filters) in enumerate(zip(self.kernels, self.filters, strict=True))
+        ]
+        for convolution in self.convolutions:
+            convolution.build(input_shape)
+
+    def call(self, x):
+        # tanh grows with its argument: the tanh of the maximum is the maximum of the tanh, for a twentieth of the work.
+        best = [ops.max(convolution(x), axis=1) for convolution in self.convolutions]
+        return ops.tanh(ops.concatenate(best, axis=-1))
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], sum(self.filters))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "kernels": list(self.kernels),
+            "filters": list(self.filters),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class TakeRows(keras.layers.Layer):
+    """Puts the vectors of distinct words where the words stand: `vectors[positions]`.
+
+    Inputs: vectors `(words, units)` and integers `(streams, steps)`. Output:
+    `(streams, steps, units)`.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+
+    def build(self, vectors_shape, positions_shape):
+        """Has no weights."""
+
+    def call(self, vectors, positions):
+        return ops.take(vectors, ops.cast(positions, "int32"), axis=0)
+
+    def compute_output_shape(self, vectors_shape, positions_shape):
+        return (*positions_shape, vectors_shape[-1])
+
+    def compute_output_spec(self, vectors, positions, **kwargs):
+        return keras.KerasTensor(self.compute_output_shape(vectors.shape, positions.shape), dtype=vectors.dtype)

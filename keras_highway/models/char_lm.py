@@ -1,0 +1,111 @@
+"""The character-aware language model [UIE, 5.2; Kim et al. 2015], from a `CharLMSpec`."""
+
+import keras
+
+from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HighwayDense, TakeRows
+from keras_highway.specs import CharLMSpec, check, stochastic_depth_rates
+
+
+def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, dtype=None) -> keras.Model:
+    """Builds the network a spec describes, with random weights.
+
+    A word's vector depends on its spelling alone. So the network takes words
+    and places apart: the spelling of some words, and which of them stands
+    where. Given every distinct word of a batch once it computes the same as
+    given a word for each place, for less work; see `keras_highway.data.streams`.
+
+    Inputs: integers `(words, characters a word)` and `(streams, steps)`, the
+    latter numbers of words, from 0. Output: `(streams, steps, classes)`. The
+    state of the LSTMs goes on from batch to batch, see `reset_state`.
+
+    Args:
+        spec: A row of `LM_VARIANTS`, or one with other fields.
+        classifier_activation: Activation of the last layer, `None` for
+            logits. Defaults to `"softmax"`.
+        name: Name of the model. Defaults to the spec's.
+        dtype: Dtype policy of all layers. Defaults to Keras's global policy.
+
+    Returns:
+        A functional `keras.Model`: `char_embedding`, `char_cnn`,
+        `stage1_block1`, ..., `take`, `lstm1`, `lstm2`, `head`.
+
+    Raises:
+        ValueError: If the spec says something impossible.
+    """
+    check(spec)
+    characters = keras.Input(spec.input_shape, dtype="int32", name="characters")
+    positions = keras.Input(batch_shape=(spec.streams, None), dtype="int32", name="positions")
+    x = TakeRows(name="take", dtype=dtype)(word_vectors(spec, characters, dtype), positions)
+    for index in range(1, spec.lstms + 1):
+        x = CarriedLSTM(
+            spec.units,
+            spec.streams,
+            kernel_initializer=_uniform(spec),
+            bias_initializer=_uniform(spec),
+            name=f"lstm{index}",
+            dtype=dtype,
+        )(x)
+        x = keras.layers.Dropout(spec.dropout, name=f"dropout{index}", dtype=dtype)(x)
+    y = keras.layers.Dense(
+        spec.classes,
+        activation=classifier_activation,
+        kernel_initializer=_uniform(spec),
+        bias_initializer=_uniform(spec),
+        name="head",
+        dtype="float32",
+    )(x)
+    return keras.Model([characters, positions], y, name=name or spec.name)
+
+
+def word_vectors(spec: CharLMSpec, characters, dtype=None):
+    """Applies everything that reads characters: embedding, convolutions, highway layers.
+
+    Args:
+        spec: What to build.
+        characters: Keras tensor, integers `(words, characters a word)`.
+        dtype: Dtype policy of the layers.
+
+    Returns:
+        A Keras tensor, `(words, sum(filters))`.
+    """
+    x = CharEmbedding(
+        spec.characters,
+        spec.char_units,
+        embeddings_initializer=_uniform(spec),
+        name="char_embedding",
+        dtype=dtype,
+    )(characters)
+    x = CharCNN(
+        spec.kernels,
+        spec.filters,
+        kernel_initializer=_uniform(spec),
+        bias_initializer=_uniform(spec),
+        name="char_cnn",
+        dtype=dtype,
+    )(x)
+    for index, rate in enumerate(stochastic_depth_rates(spec, spec.highways), start=1):
+        x = HighwayDense(
+            gating=spec.gating,
+            gate_bias=spec.gate_bias,
+            gate=spec.gate,
+            gate_rank=spec.gate_rank,
+            kernel_initializer=_uniform(spec),
+            bias_initializer=_uniform(spec),
+            skip_dtype=spec.skip_dtype,
+            stochastic_depth=rate,
+            name=f"stage1_block{index}",
+            dtype=dtype,
+        )(x)
+    return x
+
+
+def reset_state(model: keras.Model) -> None:
+    """Sets the state of every `CarriedLSTM` of a model to zero, as at the start of a text."""
+    for layer in model.layers:
+        if isinstance(layer, CarriedLSTM):
+            layer.reset_state()
+
+
+def _uniform(spec):
+    """A new instance a parameter: one instance without a seed gives the same values each time."""
+    return keras.initializers.RandomUniform(-spec.init_range, spec.init_range)

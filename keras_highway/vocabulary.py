@@ -1,0 +1,183 @@
+"""The words and the characters of a language model: which word is which number, and how each is spelled.
+
+A model that reads characters can read any word; it predicts only the words
+of its vocabulary. Words and their spelling follow Kim et al., "Character-Aware
+Neural Language Models", 2015: a word is a start mark, its characters, an end
+mark, then padding.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+UNKNOWN, END_OF_SENTENCE = "<unk>", "<eos>"
+PADDING, START, END = "<pad>", "<start>", "<end>"
+# Marks are longer than one character, so that no text can be mistaken for them.
+_MARKS = (PADDING, START, END, UNKNOWN, END_OF_SENTENCE)
+_PAD, _START, _END, _UNKNOWN = range(4)
+LONGEST = 65
+
+
+class Strange(NamedTuple):
+    """What a vocabulary does not know of a text.
+
+    Attributes:
+        unseen: Words outside the vocabulary: read by their spelling, predicted
+            as `<unk>`.
+        unreadable: Characters it has not: read as the character of `<unk>`.
+        cut: Words longer than `word_length`: read without their last
+            characters.
+    """
+
+    unseen: int
+    unreadable: int
+    cut: int
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words and characters, each numbered from 0.
+
+    Attributes:
+        words: `<unk>`, `<eos>` and the others.
+        characters: The five marks (padding, start, end, and one for each of
+            `<unk>` and `<eos>`), then single characters.
+        word_length: Characters of a spelled word with its start and end mark.
+
+    Raises:
+        ValueError: If the marks are not where they must be, something is
+            there twice, or a word cannot have a single character.
+    """
+
+    words: tuple[str, ...]
+    characters: tuple[str, ...]
+    word_length: int
+
+    def __post_init__(self):
+        if self.words[:2] != (UNKNOWN, END_OF_SENTENCE) or len(set(self.words)) != len(self.words):
+            raise ValueError(
+                f"The words of a vocabulary are {UNKNOWN!r}, {END_OF_SENTENCE!r} and then others, each once. "
+                f"Received: {len(self.words)} words, {len(set(self.words))} of them distinct, first {self.words[:2]}"
+            )
+        singles = self.characters[len(_MARKS) :]
+        if self.characters[: len(_MARKS)] != _MARKS or len(set(singles)) != len(singles):
+            raise ValueError(
+                f"The characters of a vocabulary are the marks {_MARKS} and then single ones, each once. "
+                f"Received: first {self.characters[: len(_MARKS)]}, {len(singles)} others"
+            )
+        if self.word_length < 3:
+            raise ValueError(
+                "`word_length` counts a start mark, an end mark and at least one character. "
+                f"Received: word_length={self.word_length}"
+            )
+
+    @classmethod
+    def of(cls, tokens: Iterable[str], longest: int = LONGEST) -> "Vocabulary":
+        """Builds the vocabulary of a text.
+
+        Args:
+            tokens: The words of the text, in order; they are numbered as they
+                first appear.
+            longest: Longest spelling with its marks; longer words are cut.
+
+        Raises:
+            ValueError: If there are no words.
+        """
+        words = [word for word in dict.fromkeys(tokens) if word not in (UNKNOWN, END_OF_SENTENCE)]
+        if not words:
+            raise ValueError("A vocabulary needs words. Received: a text without any (or of `<unk>` alone)")
+        characters = dict.fromkeys(c for word in words for c in word)
+        length = min(max(map(len, words)) + 2, longest)
+        return cls((UNKNOWN, END_OF_SENTENCE, *words), (*_MARKS, *characters), length)
+
+    @cached_property
+    def table(self) -> np.ndarray:
+        """The spelling of every word: int32 `(words, word_length)`."""
+        return self.spell(self.words)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything in it: weights and vocabulary belong together if they name the same."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def ids(self, words: Sequence[str]) -> np.ndarray:
+        """Returns the numbers of words, int32 `(n,)`; an unseen word is `<unk>`, 0."""
+        number = self._word_numbers
+        return np.fromiter((number.get(word, 0) for word in words), np.int32, len(words))
+
+    def spell(self, words: Sequence[str]) -> np.ndarray:
+        """Returns the characters of words: start, characters, end, padding.
+
+        `<unk>` and `<eos>` are one character each. An unseen character is
+        read as that of `<unk>`; of a word that is too long, the last
+        characters before the end mark are left out [Kim et al.'s code].
+
+        Args:
+            words: Any words.
+
+        Returns:
+            int32 `(n, word_length)`.
+        """
+        spelled = np.full((len(words), self.word_length), _PAD, np.int32)
+        number = self._character_numbers
+        for row, word in zip(spelled, words, strict=True):
+            letters = (word,) if word in (UNKNOWN, END_OF_SENTENCE) else tuple(word[: self.word_length - 2])
+            codes = [_START, *(number.get(letter, _UNKNOWN) for letter in letters), _END]
+            row[: len(codes)] = codes
+        return spelled
+
+    def strange(self, words: Iterable[str]) -> Strange:
+        """Counts what the vocabulary does not know of a text, every occurrence."""
+        unseen = unreadable = cut = 0
+        for word in words:
+            if word not in self._word_numbers:
+                unseen += 1
+                unreadable += sum(letter not in self._character_numbers for letter in word)
+                cut += len(word) > self.word_length - 2
+        return Strange(unseen, unreadable, cut)
+
+    def to_json(self) -> str:
+        """Returns it as JSON."""
+        values = {"words": self.words, "characters": self.characters, "word_length": self.word_length}
+        return json.dumps(values, ensure_ascii=False, indent=0)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Vocabulary":
+        """Returns the vocabulary that `to_json` wrote.
+
+        Raises:
+            ValueError: If the text is not such JSON.
+        """
+        try:
+            values = json.loads(text)
+            return cls(tuple(values["words"]), tuple(values["characters"]), int(values["word_length"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"This is no vocabulary: {error!r}") from error
+
+    @cached_property
+    def _word_numbers(self) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self.words)}
+
+    @cached_property
+    def _character_numbers(self) -> dict[str, int]:
+        return {character: i for i, character in enumerate(self.characters)}
+
+
+def words_of(text: str) -> list[list[str]]:
+    """Returns the words of every line, each line ended by `<eos>`.
+
+    Words are what whitespace separates, as they are: no case is folded and
+    nothing is split off. A line without words is `<eos>` alone.
+
+    Args:
+        text: Any text; a last line without a line feed counts.
+    """
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [[*line.split(), END_OF_SENTENCE] for line in lines]

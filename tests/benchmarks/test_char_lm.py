@@ -1,0 +1,93 @@
+"""Tokens a second of the language model: each distinct word once against a word for each place, table against network.
+
+Real text has about half as many distinct words as places: the batches come
+from the Penn Treebank where it is at hand, else from words as frequent.
+"""
+
+import os
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from comparison import compare, record
+
+import keras_highway as kh
+from keras_highway.data.ptb import load_corpus
+from keras_highway.data.streams import distinct, every, streams
+from keras_highway.vocabulary import Vocabulary
+
+STREAMS, STEPS = 20, 35
+TOKENS = STREAMS * STEPS
+
+
+@pytest.fixture(scope="module")
+def text() -> tuple[Vocabulary, np.ndarray]:
+    folder = os.environ.get("KERAS_HIGHWAY_DATA")
+    if folder and (Path(folder) / "ptb").is_dir():
+        corpus = load_corpus(folder)
+        return corpus.vocabulary, corpus.train
+    rng = np.random.default_rng(0)
+    words = {"".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), rng.integers(2, 12))) for _ in range(10_500)}
+    vocabulary = Vocabulary.of([*sorted(words)[:9_998], "a" * 19])
+    share = 1 / np.arange(8, len(vocabulary.words) + 8)  # Zipf's law: 390 distinct words of 700, the Treebank has 361
+    return vocabulary, rng.choice(len(vocabulary.words), 20 * TOKENS, p=share / share.sum()).astype(np.int32)
+
+
+def trainer(vocabulary, size):
+    model = kh.create_model(
+        f"charlm_{size}_coupled",
+        classes=len(vocabulary.words),
+        characters=len(vocabulary.characters),
+        input_shape=(vocabulary.word_length,),
+        classifier_activation=None,
+    )
+    model.compile(keras.optimizers.SGD(1.0, global_clipnorm=5.0), keras.losses.SparseCategoricalCrossentropy(True))
+    return model
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_training_each_word_once(benchmark, text, size):
+    vocabulary, tokens = text
+    inputs, targets = streams(tokens, STREAMS, STEPS)
+    model = trainer(vocabulary, size)
+
+    def step(form):
+        batch = form(inputs[0])
+        model.train_on_batch([vocabulary.table[batch.words], batch.positions], targets[0])
+
+    result = compare(
+        benchmark,
+        f"charlm_{size}: each word once / a word for each place, train",
+        lambda: step(distinct),
+        lambda: step(every),
+        rounds=15,
+    )
+    speed = {"each_word_once": result.wall.subject_seconds, "plain": result.wall.reference_seconds}
+    record(f"charlm_{size} tokens/s, train", **{k: TOKENS / v for k, v in speed.items()})
+    result.check_at_most(1 / 1.2)
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_evaluation_with_a_table(benchmark, text, size):
+    vocabulary, tokens = text
+    lm = kh.CharLM(weights=None, variant=f"charlm_{size}_coupled", vocabulary=vocabulary, streams=1)
+    words = [vocabulary.words[i] for i in tokens[:1024]]
+    lm.encode("a")  # the table is there before the clock starts: it is built once for any amount of text
+
+    def plain():
+        for first in range(0, len(words), 128):
+            batch = every(tokens[None, first : first + 128])
+            logits = lm.network.predict_on_batch([vocabulary.table[batch.words], batch.positions])[0]
+            logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+    result = compare(
+        benchmark,
+        f"charlm_{size}: table of word vectors / network, evaluate",
+        lambda: lm.log_probabilities(words, words),
+        plain,
+        rounds=7,
+    )
+    speed = {"table": result.wall.subject_seconds, "plain": result.wall.reference_seconds}
+    record(f"charlm_{size} tokens/s, evaluate", **{k: len(words) / v for k, v in speed.items()})
+    result.check_at_most(1.0)

@@ -1,0 +1,241 @@
+"""`kh.CharLM` and `python -m keras_highway lm`: text in, perplexities, vectors, text and neighbours out."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from contracts import to_numpy
+
+import keras_highway as kh
+from keras_highway.cli import main
+from keras_highway.data.streams import every
+from keras_highway.models.char_lm import reset_state
+from keras_highway.vocabulary import words_of
+
+TEXT = "the cat sat on the mat\na <unk> cat\n"
+WORDS = kh.Vocabulary.of([w for line in words_of(TEXT) for w in line])
+SMALL = {"kernels": (1, 2), "filters": (4, 5), "char_units": 3, "units": 4, "streams": 1, "init_range": 0.7}
+
+
+def tiny(**changes):
+    """A language model of a few hundred parameters, with random weights."""
+    return kh.CharLM(weights=None, vocabulary=WORDS, variant="charlm_small_coupled", **{**SMALL, **changes})
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(1)
+    return tiny()
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("zoo") / "mine"
+    model.save(path)
+    return path
+
+
+def direct(model, words) -> np.ndarray:
+    """Log-probabilities of all words after each of some words, by the network as it is trained."""
+    reset_state(model.network)
+    batch = every(np.arange(len(words))[None])
+    logits = to_numpy(model.network([WORDS.spell(words)[batch.words], batch.positions], training=False))[0]
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+# --- Scores -------------------------------------------------------------------
+
+
+def test_scores_are_the_networks_own(model):
+    text = "the dog sat\n\non a maximal mat"  # dog and maximal were never seen
+    tokens = [w for line in words_of(text) for w in line]
+    log_p = direct(model, ["<eos>", *tokens[:-1]])[np.arange(len(tokens)), WORDS.ids(tokens)]
+    score = model.score(text)
+    assert [line.text for line in score.lines] == ["the dog sat", "", "on a maximal mat"]
+    assert [line.tokens for line in score.lines] == [4, 1, 5]
+    sums = [log_p[:4].sum(), log_p[4], log_p[5:].sum()]
+    np.testing.assert_allclose([line.log_probability for line in score.lines], sums, rtol=1e-4)
+    np.testing.assert_allclose(
+        [line.perplexity for line in score.lines], np.exp(-np.array(sums) / [4, 1, 5]), rtol=1e-4
+    )
+    assert score.tokens == 10
+    assert score.perplexity == pytest.approx(np.exp(-log_p.mean()), rel=1e-4)
+    assert score.strange == (2, 5, 1)  # d, g and x, i, l are no characters of its text; maximal does not fit
+
+
+def test_the_published_perplexity_is_of_one_sequence(model):
+    words = ["the", "cat", "<eos>"] * 60  # more than one call
+    targets = [*words[1:], words[0]]
+    expected = direct(model, words)[np.arange(len(words)), WORDS.ids(targets)]
+    assert model.perplexity(WORDS.ids(words)) == pytest.approx(np.exp(-expected.mean()), rel=1e-4)
+
+
+def test_nothing_to_score_is_refused(model):
+    for text in ("", " \n\n"):
+        with pytest.raises(ValueError, match="nothing to score"):
+            model.score(text)
+
+
+# --- Vectors ------------------------------------------------------------------
+
+
+def test_vectors_depend_on_the_spelling_alone(model):
+    vectors = model.encode("cat kitten cat <unk>")
+    assert vectors.shape == (4, 9) and vectors.dtype == np.float32
+    np.testing.assert_array_equal(vectors[0], vectors[2])
+    inner = keras.Model(model.network.inputs[0], model.network.get_layer("stage1_block1").output)
+    np.testing.assert_allclose(vectors, to_numpy(inner(WORDS.spell(["cat", "kitten", "cat", "<unk>"]))), atol=1e-6)
+    before = keras.Model(model.network.inputs[0], model.network.get_layer("char_cnn").output)
+    np.testing.assert_allclose(model.encode(["cat"], "before"), to_numpy(before(WORDS.spell(["cat"]))), atol=1e-6)
+    with pytest.raises(ValueError, match="'before' or 'after'"):
+        model.encode("cat", "between")
+
+
+def test_neighbours_are_nearest_by_angle(model):
+    near = model.neighbours("caat", count=3)  # a word that does not exist
+    vector, table = model.encode("caat")[0], model.encode(WORDS.words)
+    cosines = table @ vector / np.linalg.norm(table, axis=1) / np.linalg.norm(vector)
+    assert [n.word for n in near] == [WORDS.words[i] for i in np.argsort(-cosines)[:3]]
+    assert near[0].cosine == pytest.approx(np.sort(cosines)[-1], abs=1e-5)
+    assert "cat" not in [n.word for n in model.neighbours("cat", count=20)]
+    with pytest.raises(ValueError, match="one word, without spaces"):
+        model.neighbours("two words")
+
+
+def test_a_new_table_after_training(model):
+    mine = tiny()
+    old = mine.encode("cat")
+    mine.network.get_layer("stage1_block1").transform_gate.bias.assign(np.full(9, 5.0))
+    np.testing.assert_array_equal(mine.encode("cat"), old)
+    mine.forget()
+    assert np.abs(mine.encode("cat") - old).max() > 0.01
+
+
+# --- Text ---------------------------------------------------------------------
+
+
+def test_generated_text_follows_the_network(model):
+    text = model.generate("the dog", words=12, temperature=1e-4, seed=1)
+    words = [w for line in words_of(text + "\n") for w in line][:-1]
+    assert len(words) == 14
+    assert words[:2] == ["the", "dog"] and "<unk>" not in words
+    log_p = direct(model, ["<eos>", *words[:-1]])
+    log_p[:, 0] = -np.inf
+    assert [WORDS.words[i] for i in log_p.argmax(axis=1)[2:]] == words[2:]
+
+
+def test_draws_follow_seed_and_temperature(model):
+    assert model.generate(words=20, seed=3) == model.generate(words=20, seed=3) != model.generate(words=20, seed=4)
+    assert "<unk>" in model.generate(words=60, temperature=50.0, seed=1, unknown=True)
+    for arguments in ({"temperature": 0.0}, {"temperature": float("nan")}, {"words": 0}):
+        with pytest.raises(ValueError, match="must be a positive number"):
+            model.generate(**arguments)
+
+
+# --- Files --------------------------------------------------------------------
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="this is the run on JAX")
+def test_scores_and_text_on_jax():
+    env = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, "-m", "pytest", __file__, "-k", "own or generated", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def test_a_saved_model_comes_back(model, folder):
+    again = kh.CharLM(weights=folder)
+    assert (again.variant, again.vocabulary) == ("charlm_small_coupled", WORDS)
+    assert again.score(TEXT).perplexity == pytest.approx(model.score(TEXT).perplexity, rel=1e-5)
+    assert kh.CharLM(weights=folder / "model.weights.h5", vocabulary=WORDS).vocabulary is WORDS
+
+
+def test_what_does_not_belong_together_is_refused(folder, tmp_path):
+    other = kh.Vocabulary(WORDS.words, WORDS.characters, 6)
+    with pytest.raises(ValueError, match="vocabulary that was passed does not match the weights"):
+        kh.CharLM(weights=folder, vocabulary=other)
+    (tmp_path / "model.weights.h5").write_bytes((folder / "model.weights.h5").read_bytes())
+    with pytest.raises(ValueError, match=r"no vocabulary\.json beside"):
+        kh.CharLM(weights=tmp_path)
+    (tmp_path / "vocabulary.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"vocabulary\.json is broken"):
+        kh.CharLM(weights=tmp_path)
+    (tmp_path / "vocabulary.json").write_text(other.to_json())
+    with pytest.raises(ValueError, match=r"vocabulary\.json does not match the weights"):
+        kh.CharLM(weights=tmp_path)
+    with pytest.raises(ValueError, match="weights of variant 'charlm_small_coupled', not of 'charlm_small_full'"):
+        kh.CharLM(weights=folder, variant="charlm_small_full")
+    with pytest.raises(ValueError, match="CharLM has words"):
+        kh.CharLM(weights=None)
+    with pytest.raises(ValueError, match="is for language models"):
+        kh.CharLM(weights=None, vocabulary=WORDS, variant="highway110")
+    with pytest.raises(ValueError, match="published yet"):
+        kh.CharLM()
+
+
+# --- The command line ---------------------------------------------------------
+
+
+def lm(capsys, *arguments):
+    code = main(["lm", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_lm_score(capsys, model, folder, tmp_path, monkeypatch):
+    path = tmp_path / "text.txt"
+    path.write_text("the cat\nthe dog sat\n")
+    score = model.score(path.read_text())
+    code, out, err = lm(capsys, "score", path, "--weights", folder)
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split() == [f"{score.lines[0].perplexity:.2f}", "the", "cat"]
+    assert lines[1].split() == [f"{score.lines[1].perplexity:.2f}", "the", "dog", "sat"]
+    assert lines[2] == f"total: perplexity {score.perplexity:.2f} of 7 tokens in 2 lines"
+    assert "1 word never seen" in err and "2 characters never seen" in err
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    code, out, _ = lm(capsys, "score", "-", "--weights", folder, "--json")
+    report = json.loads(out)
+    assert code == 0 and report["perplexity"] == pytest.approx(score.perplexity)
+    assert [line["text"] for line in report["lines"]] == ["the cat", "the dog sat"]
+    assert (report["unseen"], report["unreadable"], report["cut"]) == (1, 2, 0)
+
+
+def test_lm_generate(capsys, model, folder):
+    arguments = ("--prompt", "the dog", "--words", 6, "--temperature", 0.5, "--seed", 2, "--weights", folder)
+    code, out, _ = lm(capsys, "generate", *arguments)
+    assert (code, out) == (0, model.generate("the dog", words=6, temperature=0.5, seed=2) + "\n")
+    code, _, err = lm(capsys, "generate", "--temperature", 0, "--weights", folder)
+    assert code == 2 and "`temperature` must be" in err
+
+
+def test_lm_neighbours(capsys, model, folder):
+    code, out, _ = lm(capsys, "neighbours", "caaat", "--weights", folder, "--top", 2, "--json")
+    found = json.loads(out)
+    for stage in ("before", "after"):
+        assert [n["word"] for n in found[stage]] == [n.word for n in model.neighbours("caaat", 2, stage)]
+    code, out, _ = lm(capsys, "neighbours", "caaat", "--weights", folder, "--top", 2)
+    lines = out.splitlines()
+    assert code == 0 and len(lines) == 4 and lines[0].split()[:3] == ["before", "highway", "layers"]
+    assert found["before"][0]["word"] in lines[2] and found["after"][0]["word"] in lines[2]
+
+
+def test_lm_errors(capsys, folder, tmp_path):
+    (tmp_path / "bad.txt").write_bytes(b"the \xff")
+    (tmp_path / "empty.txt").write_text("\n")
+    for arguments, message in (
+        (("score", tmp_path / "none.txt", "--weights", folder), "none.txt"),
+        (("score", tmp_path / "bad.txt", "--weights", folder), "bad.txt is no UTF-8: byte 4, in line 1, is 0xff"),
+        (("score", tmp_path / "empty.txt", "--weights", folder), "holds no words"),
+        (("neighbours", "two words", "--weights", folder), "one word"),
+        (("neighbours", "cat", "--weights", "nothing"), "Unknown weights"),
+        (("neighbours", "cat", "--weights", "mnist10_w16.tvdn"), "is for language models"),
+    ):
+        code, out, err = lm(capsys, *arguments)
+        assert (code, out) == (2, "") and message in err and "Traceback" not in err
