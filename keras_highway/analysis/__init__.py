@@ -23,6 +23,14 @@ from keras_highway.analysis.lesions import kendall_tau as kendall_tau
 from keras_highway.analysis.lesions import lesion_curve as lesion_curve
 from keras_highway.analysis.lesions import reshuffle_curve as reshuffle_curve
 from keras_highway.analysis.plots import plot_gates as plot_gates
+from keras_highway.analysis.plots_curves import plot_drop_curve as plot_drop_curve
+from keras_highway.analysis.plots_curves import plot_estimation_error as plot_estimation_error
+from keras_highway.analysis.plots_curves import plot_lesion_curve as plot_lesion_curve
+from keras_highway.analysis.plots_curves import plot_reshuffle_curve as plot_reshuffle_curve
+from keras_highway.analysis.plots_curves import plot_trim_curve as plot_trim_curve
+from keras_highway.analysis.plots_gates import plot_gate_maps as plot_gate_maps
+from keras_highway.analysis.plots_gates import plot_gate_summary as plot_gate_summary
+from keras_highway.analysis.plots_gates import plot_routing as plot_routing
 from keras_highway.analysis.rewire import Lesion as Lesion
 from keras_highway.analysis.rewire import lesion as lesion
 from keras_highway.analysis.rewire import rewire as rewire
@@ -30,3 +38,10 @@ from keras_highway.analysis.trace import BlockTrace as BlockTrace
 from keras_highway.analysis.trace import Trace as Trace
 from keras_highway.analysis.trace import Tracer as Tracer
 from keras_highway.analysis.trace import trace as trace
+from keras_highway.analysis.trim import Latency as Latency
+from keras_highway.analysis.trim import TrimCurve as TrimCurve
+from keras_highway.analysis.trim import Trimmed as Trimmed
+from keras_highway.analysis.trim import latency_curve as latency_curve
+from keras_highway.analysis.trim import trim as trim
+from keras_highway.analysis.trim import trim_curve as trim_curve
+from keras_highway.analysis.trim import without as without
