@@ -7,7 +7,10 @@ from miniatures import batch, miniature, numpy
 
 from keras_highway.analysis import blocks, drop_k_curve, kendall_tau, lesion, lesion_curve, reshuffle_curve, rewire
 from keras_highway.analysis.fan import Fan
+from keras_highway.applications import load
+from keras_highway.data import load_dataset
 from keras_highway.gating import GATINGS
+from keras_highway.predictions import get_transform
 
 
 def labelled(model, n=6):
@@ -180,3 +183,14 @@ def test_a_way_around_the_blocks_is_refused():
     around = keras.layers.Concatenate()([model.get_layer("stem").output, model.output])
     with pytest.raises(ValueError, match="a tensor goes around some of them"):
         lesion_curve(keras.Model(model.input, around), labelled(model))
+
+
+def test_the_trained_50_layer_net_leans_on_its_first_blocks(data_dir):
+    """[TVDN, 4.2] on MNIST: early layers matter, layers 15 to 45 have close to no effect."""
+    data = load_dataset("mnist", data_dir)
+    transform = get_transform("mnist").apply
+    test = data.x_test[:500], data.y_test[:500]
+    curve = lesion_curve(load("highway_fc50_tanh.tvdn"), test, transform=transform)
+    cost = curve.intact_accuracy - curve.accuracy
+    assert len(cost) == 49 and cost.argmax() < 5
+    assert np.abs(cost[14:45]).max() <= 0.01 < cost[:5].max()
