@@ -34,6 +34,8 @@ from keras_highway.analysis.plots_gates import plot_routing as plot_routing
 from keras_highway.analysis.rewire import Lesion as Lesion
 from keras_highway.analysis.rewire import lesion as lesion
 from keras_highway.analysis.rewire import rewire as rewire
+from keras_highway.analysis.scores import Scores as Scores
+from keras_highway.analysis.scores import score as score
 from keras_highway.analysis.trace import BlockTrace as BlockTrace
 from keras_highway.analysis.trace import Trace as Trace
 from keras_highway.analysis.trace import Tracer as Tracer

@@ -117,7 +117,7 @@ def _rows(names) -> list[list[str]]:
     return rows
 
 
-def _limits(values, scale) -> tuple[float, float]:
+def robust_limits(values, scale=None) -> tuple[float, float]:
     """Ends of the colour scale; never closer than a thousandth, so that equal gates do not show their rounding."""
     if scale is not None:
         return scale
@@ -143,7 +143,7 @@ def draw_maps(gates, label, image=None, scale=None):
     columns = max(map(len, rows)) + (image is not None)
     figure = figure_class()(figsize=(1.35 * columns + 1.2, 1.6 * len(rows) + 0.4), layout="constrained")
     axes = figure.subplots(len(rows), columns, squeeze=False)
-    low, high = _limits(np.concatenate([m.ravel() for m in maps.values()]), scale)
+    low, high = robust_limits(np.concatenate([m.ravel() for m in maps.values()]), scale)
     drawn = None
     for line, names in enumerate(rows):
         for axis in axes[line]:
@@ -167,7 +167,7 @@ def _stripes(gates, outputs, image, gate, scale):
         _show_image(axes.pop(0), image)
     limit = float(np.percentile(np.abs(outputs), 99)) or 1.0
     panels = (
-        (f"gate {gate}", table, "viridis", *_limits(table, scale), _extend(scale)),
+        (f"gate {gate}", table, "viridis", *robust_limits(table, scale), _extend(scale)),
         ("block output y", outputs, "RdBu_r", -limit, limit, "both"),
     )
     draw_panels(figure, axes, panels)

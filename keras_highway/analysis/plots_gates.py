@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_highway.analysis.plots import draw_maps, draw_panels, figure_class, write
+from keras_highway.analysis.plots import draw_maps, draw_panels, figure_class, robust_limits, write
 
 
 def plot_gate_summary(bias, activity, traces, path=None, *, sample=0, title=None):
@@ -27,10 +27,10 @@ def plot_gate_summary(bias, activity, traces, path=None, *, sample=0, title=None
     gates = {name: entry.t[sample] for name, entry in traces.items()}
     tables = [_table(part) for part in (bias, activity.mean, gates, outputs)]
     limit = float(np.percentile(np.abs(tables[3]), 99)) or 1.0
-    spread = float(np.percentile(np.abs(tables[0]), 99)) or 1.0
+    top = float(np.percentile(tables[1], 99.5))  # on a scale to 1 most means would be one colour
     panels = (
-        ("gate bias", tables[0], "RdBu_r", -spread, spread, "both"),
-        (f"mean gate t, {activity.samples} samples", tables[1], "viridis", 0, 1, "neither"),
+        ("gate bias", tables[0], "viridis", *robust_limits(tables[0]), "both"),
+        (f"mean gate t, {activity.samples} samples", tables[1], "viridis", 0, top, "max"),
         ("gate t, one sample", tables[2], "viridis", 0, 1, "neither"),
         ("block output y, one sample", tables[3], "RdBu_r", -limit, limit, "both"),
     )
