@@ -23,7 +23,7 @@ def main(argv=None) -> None:
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--samples", type=int, default=10_000, help="test images at most (default: all)")
-    parser.add_argument("--choose-on", type=int, default=3000, help="images to choose blocks by, at most")
+    parser.add_argument("--choose-on", type=int, default=1000, help="images to choose blocks by, at most")
     arguments = parser.parse_args(argv)
     arguments.out.mkdir(parents=True, exist_ok=True)
     data = load_dataset("mnist", arguments.data)
@@ -63,7 +63,7 @@ def dense_gates(test, out) -> dict:
         "mean_gate": np.mean([m.mean() for m in activity.mean.values()]),
         "open_for_one_sample": np.mean([share.mean() for share in activity.open_share.values()]),
         "open_for_some_sample": np.mean([(top > 0.5).mean() for top in activity.highest.values()]),
-        "change_in_first_15_blocks": change[:EARLY].sum() / change.sum(),
+        "change_in_first_15_blocks": float(change[:EARLY].sum() / change.sum()),
         "class_difference_in_first_15_blocks": spread[:EARLY].sum() / spread.sum(),
     }
 
@@ -102,7 +102,7 @@ def trimming(choosing, test, out) -> dict:
     plans = [dict.fromkeys(gone[:k]) for k in range(len(gone) + 1)]
     accuracy, loss, samples = analysis.score(model, plans, test, transform=transform)
     curve = small.curve._replace(accuracy=accuracy, loss=loss, samples=samples)
-    depths = sorted({len(gone), len(gone) - len(small.removed), 36, 24, 12, 0}, reverse=True)
+    depths = sorted({len(gone), len(gone) - len(small.removed), 24, 0}, reverse=True)
     x = transform(test[0][:100])
     latency = analysis.latency_curve(model, gone, x, depths=depths, repeats=25, clock=time.process_time)
     analysis.plot_trim_curve(curve, latency, out / "trim.png", title=f"{DENSE}: depth that pays")

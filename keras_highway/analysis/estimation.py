@@ -92,11 +92,7 @@ def estimation_error(
     """
     tracer = Tracer(model)
     outputs = tracer.only("y")
-    groups = stages(outputs.output)
-    if stage is not None:
-        if stage not in groups:
-            raise ValueError(f"The model has no such stage; it has {', '.join(groups)}. Received: stage={stage!r}")
-        groups = {stage: groups[stage]}
+    groups = _stages(outputs.output, stage)
     errors = {name: Moments() for names in groups.values() for name in names}
     targets = {group: Moments() for group in groups}
     samples = 0
@@ -158,6 +154,15 @@ def minimum_variance(var_a, var_b, cov=0.0) -> MinimumVariance:
         )
     variance = np.maximum(var_a * var_b - np.square(cov), 0.0) / spread
     return MinimumVariance((var_b - cov) / spread, (var_a - cov) / spread, variance)
+
+
+def _stages(names, chosen) -> dict[str, list[str]]:
+    groups = stages(names)
+    if chosen is None:
+        return groups
+    if chosen not in groups:
+        raise ValueError(f"The model has no such stage; it has {', '.join(groups)}. Received: stage={chosen!r}")
+    return {chosen: groups[chosen]}
 
 
 def _difference(value, target, name, last) -> np.ndarray:
