@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from miniatures import batch, miniature, numpy
 
-from keras_highway.analysis import Tracer, blocks, lesion, rewire, trace
+from keras_highway.analysis import Tracer, blocks, cost, lesion, rewire, trace
 from keras_highway.gating import GATINGS, get_gating, mix
 
 CHANGES = {
@@ -120,6 +120,19 @@ def test_nested_and_sequential_models():
     assert_exact(nested, batch(nested))
     sequential = keras.Sequential([keras.Input((32, 32, 3)), backbone, keras.layers.Flatten()])
     assert_exact(sequential, batch(sequential))
+
+
+def test_a_nested_model_behind_other_layers():
+    inner = miniature("conv_net")
+    inputs = keras.Input((32, 32, 3))
+    for outer in (
+        keras.Model(inputs, inner(keras.layers.Rescaling(0.5)(inputs))),
+        keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Rescaling(0.5), inner]),
+    ):
+        x = batch(inner)
+        signals = assert_exact(outer, x)
+        assert np.array_equal(signals["stage2_block2"].y, trace(inner, x * np.float32(0.5))["stage2_block2"].y)
+        assert sum(row.parameters for row in cost(outer)) == cost(inner).total.parameters
 
 
 def test_chosen_blocks():

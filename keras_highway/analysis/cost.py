@@ -8,7 +8,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from keras_highway.analysis.graph import holds_blocks, walk
+from keras_highway.analysis.graph import holds_blocks, walk, walk_nested
 from keras_highway.layers import Branch, ChannelGate, GatedBlock, HighwayDenseStack, LowRankDense
 
 
@@ -89,7 +89,7 @@ class _Counter:
 
     def visit(self, layer, *args, **kwargs):
         if holds_blocks(layer):
-            return walk(layer, self.visit, inputs=args[0]).output
+            return walk_nested(layer, self.visit, args[0])
         if isinstance(layer, keras.layers.Layer):
             stage, parameters = self._stage(layer), self._parameters(layer)
             parts = list(_parts(layer, _concrete(layer, args[0])))

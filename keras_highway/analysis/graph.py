@@ -1,6 +1,7 @@
 """A functional model seen as a graph of shared layers: its blocks, and a walk that calls every layer again."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 
 import keras
 
@@ -57,6 +58,23 @@ def block_name(block) -> str:
     raise ValueError(f"A block is named by its name or by itself (a GatedBlock). Received: block={block!r}")
 
 
+def stages(names: Iterable[str]) -> dict[str, list[str]]:
+    """Groups blocks by the stage in their names, `stage<n>_...`.
+
+    Args:
+        names: Names of blocks, in the order of the network.
+
+    Returns:
+        A dict from stage to its blocks; blocks of other names are in
+        `"body"`.
+    """
+    found: dict[str, list[str]] = {}
+    for name in names:
+        match = re.match(r"stage\d+(?=_)", name)
+        found.setdefault(match.group() if match else "body", []).append(name)
+    return found
+
+
 def check_names(names, known) -> None:
     """Raises a ValueError, with near names, for a name that is not among the known ones."""
     for name in names:
@@ -77,11 +95,10 @@ def is_functional(model) -> bool:
     return isinstance(model, keras.Function) or (isinstance(model, keras.Sequential) and model.built)
 
 
-def walk(model, visit: Callable, swap: Callable | None = None, inputs=None) -> keras.Model:
+def walk(model, visit: Callable, swap: Callable | None = None) -> keras.Model:
     """Calls the layers of a model again, in order, as `visit(layer, *args, **kwargs)`.
 
-    The result stands on the same layers and, unless told otherwise, the same
-    inputs; it is not compiled. Nothing about the model or its layers changes,
+    The result stands on the same layers and inputs; it is not compiled. Nothing about the model or its layers changes,
     except that Keras remembers the calls, as it does for any shared layer.
 
     Args:
@@ -89,7 +106,6 @@ def walk(model, visit: Callable, swap: Callable | None = None, inputs=None) -> k
         visit: Function (layer, *args, **kwargs) -> outputs.
         swap: Function layer -> layer, called before `visit`. Defaults to the
             layer itself.
-        inputs: Keras tensors to stand on. Defaults to the model's.
 
     Returns:
         A functional `keras.Model`.
@@ -97,10 +113,24 @@ def walk(model, visit: Callable, swap: Callable | None = None, inputs=None) -> k
     graph = _functional(model)
     return keras.models.clone_model(
         graph,
-        input_tensors=graph.input if inputs is None else inputs,
+        input_tensors=graph.input,
         clone_function=swap or (lambda layer: layer),
         call_function=visit,
     )
+
+
+def walk_nested(model, visit: Callable, inputs):
+    """Calls the layers of a nested model on the tensors that reach it, as `walk` does, and returns its output.
+
+    These may come from any layer before it; a model on such tensors of its
+    own would be cut off from the outer model's input.
+
+    Args:
+        model: A functional or sequential `keras.Model` inside another.
+        visit: Function (layer, *args, **kwargs) -> outputs.
+        inputs: The Keras tensors it is called on.
+    """
+    return _functional(model)._run_through_graph(inputs, call_fn=visit)
 
 
 def _functional(model) -> keras.Model:

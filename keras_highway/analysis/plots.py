@@ -39,34 +39,43 @@ def plot_gates(traces, image=None, path=None, *, gate="t", sample=0, scale=None,
             traces are empty or of mixed shapes, or the batch has no such
             sample.
     """
-    figure_class = _figure_class()
+    figure_class()
     gates = _gates(traces, gate, sample)
     ranks = {values.ndim for values in gates.values()}
     if ranks == {3}:
-        maps = {name: values.mean(_channels()) for name, values in gates.items()}
-        figure = _maps(figure_class, maps, image, gate, scale)
+        figure = draw_maps(gates, f"{gate}, mean over channels", image, scale)
     elif ranks == {1} and len({values.shape for values in gates.values()}) == 1:
         outputs = np.stack([entry.y[sample] for entry in traces.values()])
-        figure = _stripes(figure_class, gates, outputs, image, gate, scale)
+        figure = _stripes(gates, outputs, image, gate, scale)
     else:
         shapes = sorted({values.shape for values in gates.values()})
         raise ValueError(
             "Either every block's gate is an image with channels, or every one is a vector of the same width. "
             f"Received: gates of shapes {shapes}"
         )
-    if title:
-        figure.suptitle(title)
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return write(figure, path, title)
 
 
-def _figure_class() -> Any:
+def figure_class() -> Any:
+    """Returns matplotlib's `Figure`.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("Pictures need matplotlib: pip install matplotlib") from error
     return Figure
+
+
+def write(figure, path=None, title=None):
+    """Puts a title above a figure, writes it to a file if one is named, and returns it."""
+    if title:
+        figure.suptitle(title)
+    if path is not None:
+        figure.savefig(path, dpi=150, metadata={"Software": None})  # the same numbers give the same file
+    return figure
 
 
 def _channels() -> int:
@@ -108,7 +117,7 @@ def _rows(names) -> list[list[str]]:
     return rows
 
 
-def _limits(values, scale) -> tuple[float, float]:
+def robust_limits(values, scale=None) -> tuple[float, float]:
     """Ends of the colour scale; never closer than a thousandth, so that equal gates do not show their rounding."""
     if scale is not None:
         return scale
@@ -117,12 +126,24 @@ def _limits(values, scale) -> tuple[float, float]:
     return min(low, middle - 5e-4), max(high, middle + 5e-4)
 
 
-def _maps(figure_class, maps, image, gate, scale):
+def draw_maps(gates, label, image=None, scale=None):
+    """Draws the mean over channels of one image-shaped array a block, stages below each other.
+
+    Args:
+        gates: Dict from block name to array with channels.
+        label: What the colours mean.
+        image: As in `plot_gates`.
+        scale: As in `plot_gates`.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+    """
+    maps = {name: values.mean(_channels()) for name, values in gates.items()}
     rows = _rows(maps)
     columns = max(map(len, rows)) + (image is not None)
-    figure = figure_class(figsize=(1.35 * columns + 1.2, 1.6 * len(rows) + 0.4), layout="constrained")
+    figure = figure_class()(figsize=(1.35 * columns + 1.2, 1.6 * len(rows) + 0.4), layout="constrained")
     axes = figure.subplots(len(rows), columns, squeeze=False)
-    low, high = _limits(np.concatenate([m.ravel() for m in maps.values()]), scale)
+    low, high = robust_limits(np.concatenate([m.ravel() for m in maps.values()]), scale)
     drawn = None
     for line, names in enumerate(rows):
         for axis in axes[line]:
@@ -132,25 +153,38 @@ def _maps(figure_class, maps, image, gate, scale):
             axis.set_title(f"{name}\nmean {maps[name].mean():.3g}", fontsize=7)
     if image is not None:
         _show_image(axes[0, 0], image)
-    figure.colorbar(drawn, ax=axes, label=f"{gate}, mean over channels", fraction=0.03, extend=_extend(scale))
+    figure.colorbar(drawn, ax=axes, label=label, fraction=0.03, extend=_extend(scale))
     return figure
 
 
-def _stripes(figure_class, gates, outputs, image, gate, scale):
+def _stripes(gates, outputs, image, gate, scale):
     table = np.stack(list(gates.values()))
     height = min(max(2.5, 0.09 * len(table) + 1.0), 12.0)
     ratios = ([0.6] if image is not None else []) + [1, 1]
-    figure = figure_class(figsize=(3.6 * sum(ratios) + 0.6, height), layout="constrained")
+    figure = figure_class()(figsize=(3.6 * sum(ratios) + 0.6, height), layout="constrained")
     axes = list(figure.subplots(1, len(ratios), width_ratios=ratios, squeeze=False)[0])
     if image is not None:
         _show_image(axes.pop(0), image)
     limit = float(np.percentile(np.abs(outputs), 99)) or 1.0
     panels = (
-        (f"gate {gate}", table, "viridis", *_limits(table, scale), _extend(scale)),
+        (f"gate {gate}", table, "viridis", *robust_limits(table, scale), _extend(scale)),
         ("block output y", outputs, "RdBu_r", -limit, limit, "both"),
     )
-    edges = (-0.5, table.shape[1] - 0.5, len(table) + 0.5, 0.5)  # blocks count from 1
+    draw_panels(figure, axes, panels)
+    return figure
+
+
+def draw_panels(figure, axes, panels) -> None:
+    """Draws tables, a row a block and a column a unit, with a colour bar each.
+
+    Args:
+        figure: The figure.
+        axes: One for each panel.
+        panels: Tuples (title, array `(blocks, units)`, colour map, lowest,
+            highest, which ends of the colour bar have an arrow).
+    """
     for axis, (label, values, cmap, low, high, extend) in zip(axes, panels, strict=True):
+        edges = (-0.5, values.shape[1] - 0.5, len(values) + 0.5, 0.5)  # blocks count from 1
         drawn = axis.imshow(
             values, vmin=low, vmax=high, cmap=cmap, aspect="auto", interpolation="nearest", extent=edges
         )
@@ -158,7 +192,6 @@ def _stripes(figure_class, gates, outputs, image, gate, scale):
         axis.set_xlabel("unit")
         axis.set_ylabel("block")
         figure.colorbar(drawn, ax=axis, fraction=0.05, extend=extend)
-    return figure
 
 
 def _extend(scale) -> str:

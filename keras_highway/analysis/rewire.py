@@ -93,6 +93,16 @@ def rewire(model, plan: Plan) -> keras.Model:
     return walk(model, visit, swap)
 
 
+def check_lesionable(block) -> None:
+    """Raises a ValueError, with the reason, if a block is a transition."""
+    if block.is_transition:
+        raise ValueError(
+            f"{block.name!r} is a transition: it changes the shape, so its x is a projection and not the input, "
+            "and a lesion (t = 0) would measure the projection. Lesion the blocks inside a stage. "
+            f"Received: block={block.name!r}"
+        )
+
+
 @keras.saving.register_keras_serializable(package="keras_highway")
 class LesionedBlock(keras.layers.Layer):
     """A block with `t = 0`; see `lesion`.
@@ -108,12 +118,7 @@ class LesionedBlock(keras.layers.Layer):
 
     def __init__(self, block, **kwargs):
         super().__init__(autocast=False, **kwargs)
-        if block.is_transition:
-            raise ValueError(
-                f"{block.name!r} is a transition: it changes the shape, so its x is a projection and not the input, "
-                "and a lesion (t = 0) would measure the projection. Lesion the blocks inside a stage. "
-                f"Received: block={block.name!r}"
-            )
+        check_lesionable(block)
         self.block = block
 
     def build(self, input_shape):

@@ -7,7 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway.analysis.graph import block_name, check_names, holds_blocks, walk
+from keras_highway.analysis.batches import check_batch
+from keras_highway.analysis.graph import block_name, check_names, holds_blocks, walk, walk_nested
 from keras_highway.analysis.graph import blocks as blocks_of
 from keras_highway.gating import get_gating
 from keras_highway.layers import GatedBlock
@@ -65,13 +66,17 @@ class Tracer:
     Raises:
         ValueError: If the model is not functional or has no blocks, or for an
             unknown block.
+
+    Attributes:
+        blocks: Dict from name to `GatedBlock`: the blocks that are kept.
     """
 
     def __init__(self, model, blocks=None):
         known = blocks_of(model)
         wanted = set(known) if blocks is None else set(_names(blocks))
         check_names(wanted, known)
-        self._probes = {name: _Probe(known[name], name=f"{name}_probe") for name in wanted}
+        self.blocks = {name: block for name, block in known.items() if name in wanted}
+        self._probes = {name: _Probe(block, name=f"{name}_probe") for name, block in self.blocks.items()}
         self._places: list[tuple[str, GatedBlock]] = []
         self._signals: list[dict] = []
         graph = walk(model, self._visit)
@@ -79,16 +84,29 @@ class Tracer:
 
     def __call__(self, x) -> Trace:
         """Returns the `Trace` of a batch."""
-        _check_data(x, self._model.inputs)
+        check_batch(x, self._model.inputs)
         output, signals = self._model(x, training=False)
         entries = {
             place: _block_trace(block, values) for (place, block), values in zip(self._places, signals, strict=True)
         }
         return Trace(entries, keras.tree.map_structure(_array, output))
 
+    def only(self, signal) -> keras.Model:
+        """Returns a model of one signal of every place: input -> {place: tensor}.
+
+        Nothing else is kept or converted, for analyses that run over many
+        batches. Places where the signal is constant are left out; a coupled
+        carry gate, `1 - t`, counts as such.
+
+        Args:
+            signal: `"x"`, `"h"`, `"t"`, `"c"` or `"y"`.
+        """
+        pairs = zip(self._places, self._signals, strict=True)
+        return keras.Model(self._model.input, {place: found[signal] for (place, _), found in pairs if signal in found})
+
     def _visit(self, layer, *args, **kwargs):
         if holds_blocks(layer):
-            return walk(layer, self._visit, inputs=args[0]).output
+            return walk_nested(layer, self._visit, args[0])
         probe = self._probes.get(layer.name) if isinstance(layer, GatedBlock) else None
         if probe is None:
             return layer(*args, **kwargs)
@@ -167,25 +185,3 @@ def _block_trace(block, values) -> BlockTrace:
 def _array(tensor) -> np.ndarray:
     array = np.asarray(ops.convert_to_numpy(tensor))
     return array.astype("float32") if array.dtype.itemsize == 2 else array  # NumPy itself has no bfloat16
-
-
-def _check_data(x, inputs) -> None:
-    tensors = keras.tree.flatten(x)
-    if len(inputs) != len(tensors):  # e.g. a list of images: Keras's own message is good
-        tensors = [np.asarray(x)] if len(inputs) == 1 else []
-    for tensor, expected in zip(tensors, inputs, strict=False):
-        shape, wanted = tuple(np.shape(tensor)), tuple(expected.shape)
-        if len(shape) == len(wanted) - 1 and wanted[-1] == 1 and _fits(shape, wanted[:-1]):
-            wanted = wanted[:-1]  # Keras adds the channel axis of grey images
-        if not _fits(shape, wanted):
-            one = " One image needs a batch axis: x[None]." if _fits(shape, wanted[1:]) else ""
-            raise ValueError(
-                f"The data does not fit the model's input.{one} Expected shape {wanted} (None: any size). "
-                f"Received: x.shape={shape}"
-            )
-        if shape[0] == 0:
-            raise ValueError(f"The batch is empty: there is nothing to trace. Received: x.shape={shape}")
-
-
-def _fits(shape, wanted) -> bool:
-    return len(shape) == len(wanted) and all(w in (None, s) for s, w in zip(shape, wanted, strict=True))

@@ -1,0 +1,142 @@
+"""Data for the analyses: an array, a pair or an iterable becomes checked batches."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from tqdm import tqdm
+
+
+class Batch(NamedTuple):
+    """Some samples of a data set.
+
+    Attributes:
+        x: `(n, ...)`, after the transform, of the model's input shape.
+        labels: int64 `(n, ...)`, or `None` where none are asked for.
+    """
+
+    x: Any
+    labels: np.ndarray | None
+
+
+def batches(
+    data, model, *, labelled=False, batch_size=200, transform=None, progress=False, what="analyse"
+) -> Iterator[Batch]:
+    """Yields the batches of a data set, checked against a model's input.
+
+    Args:
+        data: An array of samples; a pair (samples, labels) of arrays; or an
+            iterable of batches or of pairs of them, e.g. a `tf.data.Dataset`.
+        model: The `keras.Model` they are for.
+        labelled: Bool, whether labels are needed; without it they are
+            ignored. Defaults to `False`.
+        batch_size: Int, samples at once, where `data` are arrays. Defaults to
+            `200`.
+        transform: Function from a batch of samples to the model's input, e.g.
+            `kh.get_transform("mnist").apply`, so that the data can stay uint8.
+            Defaults to `None`: as they are.
+        progress: Bool, whether to show a progress bar. Defaults to `False`.
+        what: What is done with the data, for messages.
+
+    Raises:
+        ValueError: If the data are of another form or shape, have no labels
+            where they are needed, or are empty.
+    """
+    pieces, total = _pieces(data, batch_size)
+    seen = 0
+    with tqdm(total=total, unit=" samples", disable=not progress, leave=False) as bar:
+        for piece in pieces:
+            samples, labels = piece if isinstance(piece, (tuple, list)) and len(piece) == 2 else (piece, None)
+            n = _length(samples)
+            if n:
+                x = samples if transform is None else transform(samples)
+                check_batch(x, model.inputs, what)
+                yield Batch(x, _labels(labels, n) if labelled else None)
+            seen += n
+            bar.update(n)
+    if not seen:
+        raise ValueError(f"The data are empty: there is nothing to {what}. Received: {_shape_of(data)}")
+
+
+def check_batch(x, inputs, what="trace") -> None:
+    """Raises a ValueError if a batch does not fit a model's inputs, or is empty.
+
+    Args:
+        x: A batch, or the model's structure of batches.
+        inputs: The model's input tensors.
+        what: What is done with the batch, for the message.
+    """
+    tensors = keras.tree.flatten(x)
+    if len(inputs) != len(tensors):  # e.g. a list of images: Keras's own message is good
+        tensors = [np.asarray(x)] if len(inputs) == 1 else []
+    for tensor, expected in zip(tensors, inputs, strict=False):
+        shape, wanted = tuple(np.shape(tensor)), tuple(expected.shape)
+        if len(shape) == len(wanted) - 1 and wanted[-1] == 1 and _fits(shape, wanted[:-1]):
+            wanted = wanted[:-1]  # Keras adds the channel axis of grey images
+        if not _fits(shape, wanted):
+            one = " One image needs a batch axis: x[None]." if _fits(shape, wanted[1:]) else ""
+            raise ValueError(
+                f"The data does not fit the model's input.{one} Expected shape {wanted} (None: any size). "
+                f"Received: x.shape={shape}"
+            )
+        if shape[0] == 0:
+            raise ValueError(f"The batch is empty: there is nothing to {what}. Received: x.shape={shape}")
+
+
+def _pieces(data, batch_size) -> tuple[Iterable, int | None]:
+    """The data in pieces, and their number of samples where it is known."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        raise ValueError(f"`batch_size` must be a positive integer. Received: batch_size={batch_size!r}")
+    if hasattr(data, "shape") and len(data.shape):
+        return _slices(data, batch_size), len(data)
+    if isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "shape") for part in data):
+        samples, labels = data
+        if len(samples) != len(labels):
+            raise ValueError(
+                f"Samples and labels must be of one length. Received: {len(samples)} samples and {len(labels)} labels"
+            )
+        return zip(_slices(samples, batch_size), _slices(labels, batch_size), strict=True), len(samples)
+    if isinstance(data, Iterable) and not isinstance(data, (str, bytes, dict, tuple)):
+        return data, None
+    raise ValueError(
+        "`data` must be an array of samples, a pair (samples, labels) of arrays, or an iterable of batches or of "
+        f"pairs of them. Received: {_shape_of(data)}"
+    )
+
+
+def _slices(array, size) -> Iterator:
+    return (array[start : start + size] for start in range(0, len(array), size))
+
+
+def _length(samples) -> int:
+    shape = np.shape(samples)
+    if not shape:
+        raise ValueError(
+            "Every batch must be an array of samples, or a pair (samples, labels) of arrays. "
+            f"Received: {_shape_of(samples)}"
+        )
+    return shape[0]
+
+
+def _labels(labels, n) -> np.ndarray:
+    if labels is None:
+        raise ValueError("This needs labels: data=(samples, labels), or batches of such pairs. Received: samples alone")
+    labels = np.asarray(labels)
+    if not np.issubdtype(labels.dtype, np.integer) or len(labels) != n or labels.min() < 0:
+        raise ValueError(
+            "Labels must be class numbers: integers from 0, one a sample (of one-hot labels, the argmax). "
+            f"Received: labels of dtype {labels.dtype}, shape {labels.shape}, for {n} samples"
+        )
+    return labels.astype(np.int64)
+
+
+def _shape_of(data) -> str:
+    if isinstance(data, (tuple, list)):
+        return f"{type(data).__name__} of {len(data)}: " + ", ".join(_shape_of(part) for part in data[:3])
+    shape = getattr(data, "shape", None)
+    return type(data).__name__ + ("" if shape is None else f" of shape {tuple(shape)}")
+
+
+def _fits(shape, wanted) -> bool:
+    return len(shape) == len(wanted) and all(w in (None, s) for s, w in zip(shape, wanted, strict=True))

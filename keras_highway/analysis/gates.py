@@ -1,0 +1,293 @@
+"""Gates over a data set: their biases, how far they open, and for which classes."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_highway.analysis.batches import batches
+from keras_highway.analysis.graph import blocks, holds_blocks, walk, walk_nested
+from keras_highway.analysis.moments import Moments
+from keras_highway.analysis.trace import Tracer
+from keras_highway.gating import GATINGS, get_gating
+from keras_highway.layers import Branch, ChannelGate, GatedBlock, LowRankDense
+
+
+class GateActivity(NamedTuple):
+    """What the gates did over a data set; a dict from block name to float64 array for each measure.
+
+    The arrays have the shape of one sample's gate: `(units,)`, `(height,
+    width, channels)`, or `(1, 1, channels)` where the gate is one number a
+    channel. The mean over positions is `mean[name].mean((0, 1))`, the map over
+    the image `mean[name].mean(-1)`.
+
+    Attributes:
+        samples: How many samples.
+        mean: Mean over the samples [TVDN, Figure 2, column 2].
+        variance: Population variance over the samples.
+        open_share: Share of the samples for which the gate is above
+            `threshold`. Its mean over units is how much of a block opens for
+            one sample.
+        highest: The highest value over the samples: a unit with `highest >
+            threshold` is used by some sample.
+        threshold: From where on a gate counts as open.
+    """
+
+    samples: int
+    mean: dict[str, np.ndarray]
+    variance: dict[str, np.ndarray]
+    open_share: dict[str, np.ndarray]
+    highest: dict[str, np.ndarray]
+    threshold: float
+
+
+class SampleGates(NamedTuple):
+    """What the gates did for each sample.
+
+    Attributes:
+        blocks: Names of the blocks, in the order of the network.
+        mean: float64 `(samples, blocks)`, mean over a block's units.
+        open_share: float64 `(samples, blocks)`, share of its units above the
+            threshold.
+    """
+
+    blocks: tuple[str, ...]
+    mean: np.ndarray
+    open_share: np.ndarray
+
+
+class Routing(NamedTuple):
+    """How the gates differ between classes [TVDN, Figure 3].
+
+    Attributes:
+        classes: int64 `(k,)`, the classes in the data, ascending.
+        samples: int64 `(k,)`, samples of each.
+        mean: Dict from block name to float64 array in the shape of one
+            sample's gate: the mean over all samples.
+        difference: Dict from block name to float64 array `(k, ...)`: the mean
+            over a class minus `mean`.
+    """
+
+    classes: np.ndarray
+    samples: np.ndarray
+    mean: dict[str, np.ndarray]
+    difference: dict[str, np.ndarray]
+
+
+def gate_bias(model, gate="t") -> dict[str, np.ndarray]:
+    """Returns the bias of every learned gate before the sigmoid [TVDN, Figure 2, column 1].
+
+    It is the offset of the gate's last layer: the bias of a dense layer or
+    convolution, the beta of a batch normalization. At the start it is the
+    spec's `gate_bias` everywhere.
+
+    Args:
+        model: A functional `keras.Model` with gated blocks.
+        gate: `"t"` or `"c"`. Defaults to `"t"`.
+
+    Returns:
+        A dict from block name to a float64 array `(units,)` or `(channels,)`.
+        Blocks with a tied gate all have that of the shared layer.
+
+    Raises:
+        ValueError: If the model has no blocks, its gates are constant, or a
+            tied gate comes from a layer unknown here.
+    """
+    check_learned(blocks(model), gate)
+    found: dict[str, np.ndarray] = {}
+
+    def visit(layer, *args, **kwargs):
+        if holds_blocks(layer):
+            return walk_nested(layer, visit, args[0])
+        if isinstance(layer, GatedBlock) and gate in get_gating(layer.gating).learned_gates:
+            maker = layer.transform_gate if gate == "t" else layer.carry_gate
+            if layer.gate == "tied":
+                maker = (kwargs["gate"] if "gate" in kwargs else args[1])._keras_history.operation
+            found.setdefault(layer.name, _offset(maker, layer.name))
+        return layer(*args, **kwargs)
+
+    walk(model, visit)
+    return found
+
+
+def gate_activity(
+    model, data, *, gate="t", blocks=None, threshold=0.5, batch_size=200, transform=None, progress=False
+) -> GateActivity:
+    """Measures every gate over a data set, unit by unit, in the memory of one batch.
+
+    ```python
+    activity = gate_activity(model, images, transform=kh.get_transform("mnist").apply)
+    activity.mean["stage1_block3"].mean()      # how open a block is
+    ```
+
+    Args:
+        model: A functional `keras.Model` with gated blocks. Images must be of
+            one size.
+        data: An array of samples, or an iterable of batches (a
+            `tf.data.Dataset`, a generator); labels are ignored.
+        gate: `"t"` or `"c"`. Defaults to `"t"`.
+        blocks: Which blocks: names or blocks. Defaults to all.
+        threshold: Float, from where on a gate counts as open. Defaults to
+            `0.5`.
+        batch_size: Int, samples at once. Defaults to `200`.
+        transform: Function from a batch of `data` to the model's input.
+        progress: Bool, whether to show a progress bar. Defaults to `False`.
+
+    Returns:
+        A `GateActivity`.
+
+    Raises:
+        ValueError: If the gates are constant (plain and residual nets), for
+            an unknown block, or for data that are empty or of another shape.
+    """
+    moments: dict[str, tuple[Moments, Moments]] = {}
+    highest: dict[str, np.ndarray] = {}
+    feed = batches(data, model, batch_size=batch_size, transform=transform, progress=progress)
+    for gates, _ in _passes(model, feed, gate, blocks):
+        for name, values in gates.items():
+            mean, share = moments.setdefault(name, (Moments(), Moments()))
+            mean.add(values)
+            share.add(values > threshold)
+            top = values.max(0)
+            highest[name] = np.maximum(highest.get(name, top), top)
+    return GateActivity(
+        samples=next(iter(moments.values()))[0].count,
+        mean={name: pair[0].mean for name, pair in moments.items()},
+        variance={name: pair[0].variance for name, pair in moments.items()},
+        open_share={name: pair[1].mean for name, pair in moments.items()},
+        highest={name: values.astype(np.float64) for name, values in highest.items()},
+        threshold=float(threshold),
+    )
+
+
+def gate_samples(
+    model, data, *, gate="t", blocks=None, threshold=0.5, batch_size=200, transform=None, progress=False
+) -> SampleGates:
+    """Measures how open every block is for each sample: two numbers a sample and block.
+
+    (All the gates of one sample are in `trace(model, x)`.)
+
+    Args:
+        model: As in `gate_activity`.
+        data: As in `gate_activity`.
+        gate: `"t"` or `"c"`. Defaults to `"t"`.
+        blocks: Which blocks: names or blocks. Defaults to all.
+        threshold: Float, from where on a gate counts as open. Defaults to
+            `0.5`.
+        batch_size: Int, samples at once. Defaults to `200`.
+        transform: Function from a batch of `data` to the model's input.
+        progress: Bool, whether to show a progress bar. Defaults to `False`.
+
+    Returns:
+        A `SampleGates`.
+
+    Raises:
+        ValueError: As in `gate_activity`.
+    """
+    means, shares, names = [], [], ()
+    feed = batches(data, model, batch_size=batch_size, transform=transform, progress=progress)
+    for gates, _ in _passes(model, feed, gate, blocks):
+        names = tuple(gates)
+        flat = [values.reshape(len(values), -1) for values in gates.values()]
+        means.append(np.stack([values.mean(1, dtype=np.float64) for values in flat], 1))
+        shares.append(np.stack([(values > threshold).mean(1) for values in flat], 1))
+    return SampleGates(names, np.concatenate(means), np.concatenate(shares))
+
+
+def gate_routing(model, data, *, gate="t", blocks=None, batch_size=200, transform=None, progress=False) -> Routing:
+    """Measures how a class's gates differ from the mean over all samples [TVDN, Figure 3].
+
+    Args:
+        model: As in `gate_activity`.
+        data: A pair (samples, labels), or an iterable of such pairs; labels
+            are class numbers `(n,)`.
+        gate: `"t"` or `"c"`. Defaults to `"t"`.
+        blocks: Which blocks: names or blocks. Defaults to all.
+        batch_size: Int, samples at once. Defaults to `200`.
+        transform: Function from a batch of samples to the model's input.
+        progress: Bool, whether to show a progress bar. Defaults to `False`.
+
+    Returns:
+        A `Routing`.
+
+    Raises:
+        ValueError: As in `gate_activity`, and if there are no labels.
+    """
+    overall: dict[str, Moments] = {}
+    by_class: dict[int, dict[str, Moments]] = {}
+    feed = batches(data, model, labelled=True, batch_size=batch_size, transform=transform, progress=progress)
+    for gates, labels in _passes(model, feed, gate, blocks):
+        for name, values in gates.items():
+            overall.setdefault(name, Moments()).add(values)
+            for label in np.unique(labels):
+                moments = by_class.setdefault(int(label), {}).setdefault(name, Moments())
+                moments.add(values[labels == label])
+    classes = sorted(by_class)
+    first = next(iter(overall))
+    return Routing(
+        classes=np.array(classes, np.int64),
+        samples=np.array([by_class[k][first].count for k in classes], np.int64),
+        mean={name: moments.mean for name, moments in overall.items()},
+        difference={
+            name: np.stack([by_class[k][name].mean - moments.mean for k in classes])
+            for name, moments in overall.items()
+        },
+    )
+
+
+def check_learned(known, gate) -> None:
+    """Raises a ValueError, saying what is constant, if no block of a model learns a gate.
+
+    Args:
+        known: Dict from block name to `GatedBlock`.
+        gate: `"t"` or `"c"`.
+    """
+    if gate not in ("t", "c"):
+        raise ValueError(f"`gate` must be 't' or 'c'. Received: gate={gate!r}")
+    gatings = {block.gating for block in known.values()}
+    if any(gate in get_gating(name).learned_gates for name in gatings):
+        return
+    row = get_gating(next(iter(gatings)))
+    what = {"one": "the constant 1", "zero": "the constant 0", "coupled": "1 − t"}[getattr(row, gate)]
+    other = [g for g in row.learned_gates if g != gate]
+    instead = (
+        f"ask for gate={other[0]!r}"
+        if other
+        else "what there is to see without gates: trace, lesion_curve, drop_k_curve, reshuffle_curve, estimation_error"
+    )
+    with_gate = ", ".join(repr(name) for name, other_row in GATINGS.items() if gate in other_row.learned_gates)
+    raise ValueError(
+        f"No block learns a gate {gate}: with gating={row.name!r} (y = {row.formula}) it is {what}, for all data. "
+        f"Gatings that learn it are {with_gate}; here, {instead}. Received: gate={gate!r}"
+    )
+
+
+def _passes(model, feed, gate, chosen) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+    """Yields ({place: gate (n, ...)}, labels) of every batch, from one pass each."""
+    tracer = Tracer(model, chosen)
+    check_learned(tracer.blocks, gate)
+    gates = tracer.only(gate)
+    for x, labels in feed:
+        found = {name: ops.convert_to_numpy(ops.cast(t, "float32")) for name, t in gates(x, training=False).items()}
+        yield {name: np.broadcast_to(t, (len(x), *t.shape[1:])) for name, t in found.items()}, labels
+
+
+def _offset(layer, name) -> np.ndarray:
+    """What a gate layer adds last."""
+    if isinstance(layer, Branch):
+        last = getattr(layer, f"bn{layer.depth}" if layer.batch_norm else f"conv{layer.depth}")
+        weight = last.beta if layer.batch_norm else last.bias
+    elif isinstance(layer, LowRankDense):
+        weight = layer.up.bias
+    elif isinstance(layer, ChannelGate):
+        weight = layer.logit
+    elif isinstance(layer, (keras.layers.Dense, keras.layers.Conv2D)) and layer.use_bias:
+        weight = layer.bias
+    else:
+        raise ValueError(
+            "The bias of a gate is known where a dense layer, convolution or batch normalization makes it last. "
+            f"Received: block {name!r} with gate layer {layer.name!r} of type {type(layer).__name__}"
+        )
+    return np.asarray(ops.convert_to_numpy(weight), np.float64)

@@ -1,0 +1,258 @@
+"""Depth that pays: leave out the blocks a network does without."""
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from keras_highway.analysis.batches import check_batch
+from keras_highway.analysis.gates import check_learned, gate_activity
+from keras_highway.analysis.graph import blocks as blocks_of
+from keras_highway.analysis.graph import check_names
+from keras_highway.analysis.rewire import check_lesionable, rewire
+from keras_highway.analysis.scores import score
+from keras_highway.gating import get_gating
+
+ORDERS = ("lesion", "gates", "greedy")
+
+
+class TrimCurve(NamedTuple):
+    """Performance against depth, from the whole network down.
+
+    Attributes:
+        removed: Names in the order in which they go; row `i` of the arrays is
+            the network without the first `i` of them.
+        depth: int64 `(rows,)`, blocks left.
+        accuracy: float64 `(rows,)`.
+        loss: float64 `(rows,)`, mean cross-entropy in nats.
+        parameters: int64 `(rows,)`, weights left (a tied gate stays, since
+            other blocks may use it).
+        samples: How many samples.
+    """
+
+    removed: tuple[str, ...]
+    depth: np.ndarray
+    accuracy: np.ndarray
+    loss: np.ndarray
+    parameters: np.ndarray
+    samples: int
+
+
+class Trimmed(NamedTuple):
+    """A shorter network.
+
+    Attributes:
+        model: A functional `keras.Model` with layers and weights of its own.
+        removed: Names of the blocks left out, in the order of the network.
+        curve: The `TrimCurve` it was chosen from.
+    """
+
+    model: keras.Model
+    removed: tuple[str, ...]
+    curve: TrimCurve
+
+
+class Latency(NamedTuple):
+    """Time of a forward pass against depth.
+
+    Attributes:
+        depth: int64 `(rows,)`, blocks left.
+        seconds: float64 `(rows, repeats)`, of one batch; the depths took
+            turns.
+        batch_size: Samples in the batch.
+    """
+
+    depth: np.ndarray
+    seconds: np.ndarray
+    batch_size: int
+
+    @property
+    def median(self) -> np.ndarray:
+        """float64 `(rows,)`."""
+        return np.median(self.seconds, 1)
+
+
+def trim(model, data, budget=0.001, *, order="lesion", **options) -> Trimmed:
+    """Leaves out the blocks that a network does without, and returns a smaller one.
+
+    Blocks go one after another, least important first, and every depth is
+    measured; the result is the shallowest whose accuracy is within the
+    budget. It is an ordinary Keras model: it saves, loads, compiles and
+    fine-tunes, and shares nothing with the one it came from.
+
+    ```python
+    small = trim(model, (images, labels), budget=0.001)      # at most 0.1 point less on these images
+    small.model.save("small.keras")
+    ```
+
+    Choose with images that are not those of the test.
+
+    Args:
+        model: A functional `keras.Model` with gated blocks that ends in a
+            softmax or in logits.
+        data: A pair (samples, labels), or a list or data set of such pairs
+            that can be read more than once.
+        budget: Float, how much accuracy on these data may be lost: `0.001` is
+            0.1 point. Defaults to `0.001`.
+        order: Which block goes next: `"lesion"` (the one whose removal alone
+            costs the least loss), `"gates"` (the one whose gates open
+            least, on average) or `"greedy"` (the one whose removal costs
+            least now that others are gone; a pass over the data for every
+            block). Defaults to `"lesion"`.
+        **options: `batch_size`, `transform` and `progress`, as in
+            `lesion_curve`.
+
+    Returns:
+        A `Trimmed`.
+
+    Raises:
+        ValueError: If the model has no blocks that can go (transitions, which
+            change the shape, cannot), the budget or the order is none, with
+            `order="gates"` if the gates are constant, or for data that are
+            empty, unlabelled or of another shape.
+    """
+    if not 0 <= budget <= 1:
+        raise ValueError(f"`budget` is an accuracy from 0 to 1: 0.001 is 0.1 point. Received: budget={budget!r}")
+    curve = trim_curve(model, data, order=order, **options)
+    most = int(np.flatnonzero(curve.accuracy >= curve.accuracy[0] - budget - 1e-12).max())
+    known = list(blocks_of(model))
+    removed = tuple(sorted(curve.removed[:most], key=known.index))
+    return Trimmed(without(model, removed), removed, curve)
+
+
+def trim_curve(model, data, *, order="lesion", **options) -> TrimCurve:
+    """Measures a network at every depth, its blocks going one after another.
+
+    Args:
+        model: As in `trim`.
+        data: As in `trim`.
+        order: As in `trim`.
+        **options: As in `trim`.
+
+    Returns:
+        A `TrimCurve`.
+
+    Raises:
+        ValueError: As in `trim`.
+    """
+    if order not in ORDERS:
+        raise ValueError(f"`order` must be one of {', '.join(map(repr, ORDERS))}. Received: order={order!r}")
+    known = blocks_of(model)
+    names = [name for name, block in known.items() if not block.is_transition]
+    if not names:
+        raise ValueError(f"Every block is a transition, and those cannot go. Received: {', '.join(known)}")
+    if order == "gates":
+        check_learned({name: known[name] for name in names}, "t")
+        removed = _by_gates(model, data, names, options)
+    elif order == "lesion":
+        loss = score(model, [{name: None} for name in names], data, **options).loss
+        removed = [names[i] for i in np.argsort(loss, kind="stable")]
+    else:
+        removed = _greedily(model, data, names, options)
+    plans = [dict.fromkeys(removed[:count]) for count in range(len(removed) + 1)]
+    accuracy, loss, samples = score(model, plans, data, **options)
+    sizes = [sum(int(np.prod(w.shape)) for w in known[name].weights) for name in removed]
+    return TrimCurve(
+        removed=tuple(removed),
+        depth=len(known) - np.arange(len(plans)),
+        accuracy=accuracy,
+        loss=loss,
+        parameters=model.count_params() - np.cumsum([0, *sizes]),
+        samples=samples,
+    )
+
+
+def without(model, blocks: Sequence[str]) -> keras.Model:
+    """Returns a copy of a network without some of its blocks.
+
+    Unlike `rewire(model, {name: None})`, it has layers and weights of its
+    own, so that fine-tuning it leaves the original as it is.
+
+    Args:
+        model: A functional `keras.Model` with gated blocks.
+        blocks: Names of blocks.
+
+    Returns:
+        A functional `keras.Model` of the same name; it is not compiled.
+
+    Raises:
+        ValueError: For an unknown block or a transition, which the rest of
+            the network needs for the shape.
+    """
+    known = blocks_of(model)
+    check_names(blocks, known)
+    for name in blocks:
+        check_lesionable(known[name])
+    shared = rewire(model, dict.fromkeys(blocks))
+    copy = keras.models.clone_model(shared)
+    copy.set_weights(shared.get_weights())
+    return copy
+
+
+def latency_curve(model, removed, x, *, depths=None, repeats=20, clock=time.perf_counter) -> Latency:
+    """Times the forward pass of a network at several depths, in turns.
+
+    Args:
+        model: The whole network.
+        removed: Names of blocks in the order in which they go:
+            `TrimCurve.removed`.
+        x: A batch of the model's input.
+        depths: Ints, numbers of blocks left. Defaults to at most six, evenly
+            from all blocks to none of `removed`.
+        repeats: Int, passes of each, after one that compiles. Defaults to
+            `20`.
+        clock: Function that gives seconds, e.g. `time.process_time` on a busy
+            machine. Defaults to `time.perf_counter`.
+
+    Returns:
+        A `Latency`.
+
+    Raises:
+        ValueError: If a depth cannot be reached, or the batch is of another
+            shape.
+    """
+    known = blocks_of(model)
+    check_names(removed, known)
+    check_batch(x, model.inputs, "time")
+    if depths is None:
+        steps = np.linspace(0, len(removed), min(6, len(removed) + 1))
+        depths = [len(known) - round(float(step)) for step in steps]
+    low = len(known) - len(removed)
+    if repeats < 1 or not all(low <= depth <= len(known) for depth in depths):
+        raise ValueError(
+            f"Depths go from {low} to {len(known)} blocks, and there must be a repeat. "
+            f"Received: depths={list(depths)}, repeats={repeats}"
+        )
+    nets = [rewire(model, dict.fromkeys(removed[: len(known) - depth])) for depth in depths]
+    for net in nets:
+        net.predict_on_batch(x)
+    seconds = [[_time(net, x, clock) for net in nets] for _ in range(repeats)]
+    return Latency(np.array(depths, np.int64), np.array(seconds).T, len(x))
+
+
+def _time(net, x, clock) -> float:
+    start = clock()
+    net.predict_on_batch(x)
+    return clock() - start
+
+
+def _by_gates(model, data, names, options) -> list[str]:
+    """The blocks by how far their gates open on average; one with a constant gate, 1, goes last."""
+    learned = [
+        name
+        for name, block in blocks_of(model).items()
+        if name in names and "t" in get_gating(block.gating).learned_gates
+    ]
+    mean = gate_activity(model, data, blocks=learned, **options).mean
+    return sorted(names, key=lambda name: float(mean[name].mean()) if name in mean else 1.0)
+
+
+def _greedily(model, data, names, options) -> list[str]:
+    removed: list[str] = []
+    left = list(names)
+    while left:
+        loss = score(model, [dict.fromkeys([*removed, name]) for name in left], data, **options).loss
+        removed.append(left.pop(int(loss.argmin())))
+    return removed

@@ -1,0 +1,172 @@
+"""Gates over a data set: what is measured is what NumPy makes of the traces."""
+
+import keras
+import numpy as np
+import pytest
+from miniatures import MINIATURES, batch, miniature, numpy
+
+from keras_highway.analysis import blocks, gate_activity, gate_bias, gate_routing, gate_samples, trace
+from keras_highway.analysis.moments import Moments
+from keras_highway.models.builder import build
+from keras_highway.specs import override
+
+
+def test_moments_of_batches_are_those_of_the_whole():
+    rng = np.random.default_rng(0)
+    values = 1e6 + rng.normal(size=(103, 3, 2))  # the textbook sum of squares loses 5 of 16 digits here
+    moments = Moments()
+    for part in np.split(values, [1, 2, 40, 40, 90]):
+        moments.add(part)
+    assert moments.count == 103
+    np.testing.assert_allclose(moments.mean, values.mean(0), rtol=1e-14)
+    np.testing.assert_allclose(moments.variance, values.var(0), rtol=1e-9)
+    with pytest.raises(ValueError, match=r"shape \(2, 3, 3\) after samples of shape \(3, 2\)"):
+        moments.add(np.zeros((2, 3, 3)))
+
+
+@pytest.mark.parametrize("family", ["dense_stack", "conv_stack", "conv_net"])
+def test_activity_is_that_of_the_traces(family):
+    model = miniature(family, input_shape=(32, 32, 3) if family == "conv_net" else None)
+    x = batch(model, 7)
+    activity = gate_activity(model, x, batch_size=3, threshold=0.4)
+    traces = trace(model, x)
+    assert activity.samples == 7 and list(activity.mean) == list(traces)
+    for name, entry in traces.items():
+        t = entry.t.astype("float64")
+        assert activity.mean[name].shape == entry.x.shape[1:]
+        np.testing.assert_allclose(activity.mean[name], t.mean(0), atol=1e-6)
+        np.testing.assert_allclose(activity.variance[name], t.var(0), atol=1e-6)
+        np.testing.assert_allclose(activity.highest[name], t.max(0), atol=1e-6)
+        near = np.abs(t - 0.4) < 1e-5  # batches of another size may round to the other side
+        np.testing.assert_allclose(activity.open_share[name], (t > 0.4).mean(0), atol=near.mean(0).max() + 1e-12)
+
+
+def test_activity_of_a_generator_of_pairs_with_a_transform():
+    model = miniature("dense_stack")
+    pixels = (255 * batch(model, 5)).astype("uint8")
+    pairs = ((part, np.zeros(len(part), int)) for part in np.split(pixels, [2]))
+    activity = gate_activity(model, pairs, transform=lambda x: x / np.float32(255), blocks="stage1_block2")
+    assert list(activity.mean) == ["stage1_block2"] and activity.samples == 5
+    t = trace(model, pixels / np.float32(255))["stage1_block2"].t
+    np.testing.assert_allclose(activity.mean["stage1_block2"], t.mean(0), atol=1e-6)
+
+
+def test_a_gate_a_channel_has_one_number_a_channel_and_no_variance():
+    model = miniature("conv_net", gate="channel")
+    activity = gate_activity(model, batch(model, 3), batch_size=2)
+    bias = gate_bias(model)
+    for name, mean in activity.mean.items():
+        assert mean.shape == (1, 1, len(bias[name]))
+        np.testing.assert_allclose(mean[0, 0], 1 / (1 + np.exp(-bias[name])), rtol=1e-6)
+        assert (activity.variance[name] < 1e-15).all()
+
+
+def test_samples_and_their_open_share():
+    model = miniature("conv_stack")
+    x = batch(model, 5)
+    found = gate_samples(model, x, batch_size=2, threshold=0.3)
+    traces = trace(model, x)
+    assert found.blocks == tuple(traces) and found.mean.shape == found.open_share.shape == (5, len(traces))
+    for column, entry in enumerate(traces.values()):
+        np.testing.assert_allclose(found.mean[:, column], entry.t.mean((1, 2, 3)), atol=1e-6)
+        np.testing.assert_allclose(found.open_share[:, column], (entry.t > 0.3).mean((1, 2, 3)), atol=1e-3)
+
+
+def test_routing_is_class_mean_minus_overall_mean():
+    model = miniature("dense_stack")
+    x, labels = batch(model, 9), np.array([3, 1, 1, 3, 3, 1, 7, 1, 3])
+    routing = gate_routing(model, (x, labels), batch_size=4)
+    assert routing.classes.tolist() == [1, 3, 7] and routing.samples.tolist() == [4, 4, 1]
+    for name, entry in trace(model, x).items():
+        np.testing.assert_allclose(routing.mean[name], entry.t.mean(0), atol=1e-6)
+        expected = [entry.t[labels == k].mean(0) - entry.t.mean(0) for k in (1, 3, 7)]
+        np.testing.assert_allclose(routing.difference[name], expected, atol=1e-6)
+        weighted = (routing.difference[name] * routing.samples[:, None]).sum(0)
+        np.testing.assert_allclose(weighted, 0, atol=1e-12)  # the class means average to the overall mean
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("dense_stack", {}),
+        ("dense_stack", {"gate": "low_rank", "gate_rank": 2}),
+        ("dense_stack", {"gate": "channel"}),
+        ("conv_stack", {}),
+        ("conv_stack", {"gate": "low_rank", "gate_rank": 2}),
+        ("conv_net", {}),
+        ("conv_net", {"gate": "pointwise"}),
+        ("conv_net", {"gate": "tied"}),
+        ("conv_net", {"batch_norm": False}),
+        ("bottleneck", {}),
+    ],
+)
+def test_the_bias_of_every_kind_of_gate_starts_where_the_spec_says(family, changes):
+    model = build(override(MINIATURES[family], gate_bias=-3.25, **changes))
+    found = gate_bias(model)
+    assert list(found) == list(blocks(model))
+    assert all((bias == -3.25).all() and bias.ndim == 1 for bias in found.values())
+
+
+def test_the_bias_is_that_of_the_weights_and_of_the_carry_gate():
+    model = miniature("dense_stack", gating="full", gate_bias=-2.0)
+    block = blocks(model)["stage1_block2"]
+    np.testing.assert_array_equal(gate_bias(model)["stage1_block2"], numpy(block.transform_gate.bias))
+    np.testing.assert_array_equal(gate_bias(model, "c")["stage1_block2"], numpy(block.carry_gate.bias))
+    inputs = keras.Input(model.input_shape[1:])
+    nested = keras.Model(inputs, keras.layers.Rescaling(2.0)(model(inputs)))
+    np.testing.assert_array_equal(gate_bias(nested)["stage1_block2"], numpy(block.transform_gate.bias))
+
+
+@pytest.mark.parametrize("ask", [gate_bias, lambda m, **k: gate_activity(m, batch(m), **k)])
+@pytest.mark.parametrize(
+    ("gating", "gate", "message"),
+    [
+        ("residual", "t", r"gating='residual' \(y = h \+ x\) it is the constant 1.*lesion_curve"),
+        ("plain", "c", "it is the constant 0"),
+        ("c_only", "t", "ask for gate='c'"),
+        ("coupled", "c", "it is 1 − t, for all data.*ask for gate='t'"),
+        ("coupled", "h", "Received: gate='h'"),
+    ],
+)
+def test_constant_gates_say_so(ask, gating, gate, message):
+    with pytest.raises(ValueError, match=message):
+        ask(miniature("dense_stack", gating=gating), gate=gate)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (np.zeros((0, 28, 28, 1)), r"empty: there is nothing to analyse. Received: ndarray of shape \(0, 28, 28, 1\)"),
+        ([], "empty.*Received: list of 0"),
+        (np.zeros((28, 28, 1)), r"batch axis: x\[None\]"),
+        (np.zeros((3, 32, 32, 3)), r"Received: x.shape=\(3, 32, 32, 3\)"),
+        ((np.zeros((3, 28, 28, 1)), np.zeros(2)), "3 samples and 2 labels"),
+        (None, "Received: NoneType"),
+        ("mnist", "Received: str"),
+        ([1, 2], "Every batch must be an array"),
+    ],
+)
+def test_wrong_data(data, message):
+    with pytest.raises(ValueError, match=message):
+        gate_activity(miniature("dense_stack"), data)
+
+
+@pytest.mark.parametrize("labels", [np.zeros((2, 10)), np.array([0, -1])])
+def test_wrong_labels(labels):
+    model = miniature("dense_stack")
+    with pytest.raises(ValueError, match="class numbers: integers from 0"):
+        gate_routing(model, (batch(model), labels))
+    with pytest.raises(ValueError, match="needs labels"):
+        gate_routing(model, batch(model))
+
+
+def test_unknown_blocks_and_models_without_blocks():
+    model = miniature("dense_stack")
+    with pytest.raises(ValueError, match="Did you mean 'stage1_block1'"):
+        gate_activity(model, batch(model), blocks=["stage1_blok1"])
+    with pytest.raises(ValueError, match="batch_size=0"):
+        gate_activity(model, batch(model), batch_size=0)
+    plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    for ask in (gate_bias, lambda m: gate_activity(m, np.zeros((1, 3)))):
+        with pytest.raises(ValueError, match="no gated blocks"):
+            ask(plain)

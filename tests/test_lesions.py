@@ -1,0 +1,196 @@
+"""Lesions, permutations and removals: one pass over all of them gives what each rewired network gives."""
+
+import keras
+import numpy as np
+import pytest
+from miniatures import batch, miniature, numpy
+
+from keras_highway.analysis import blocks, drop_k_curve, kendall_tau, lesion, lesion_curve, reshuffle_curve, rewire
+from keras_highway.analysis.fan import Fan
+from keras_highway.applications import load
+from keras_highway.data import load_dataset
+from keras_highway.gating import GATINGS
+from keras_highway.predictions import get_transform
+
+
+def labelled(model, n=6):
+    return batch(model, n), np.arange(n) % model.output_shape[-1]
+
+
+def measured(model, x, labels):
+    """Accuracy and cross-entropy of logits by Keras."""
+    logits = numpy(model(x, training=False))
+    loss = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    return (logits.argmax(-1) == labels).mean(), numpy(loss).mean()
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [("dense_stack", {"gating": gating}) for gating in GATINGS]
+    + [("conv_stack", {}), ("conv_net", {"blocks": (3, 3)}), ("conv_net", {"gate": "tied", "gating": "c_only"})],
+)
+def test_a_lesion_curve_is_that_of_the_rewired_networks(family, changes):
+    model = miniature(family, **changes)
+    data = labelled(model)
+    curve = lesion_curve(model, data, batch_size=4)
+    known = blocks(model)
+    assert curve.blocks == tuple(name for name in known if not known[name].is_transition)
+    assert curve.transitions == tuple(name for name in known if known[name].is_transition) and curve.samples == 6
+    np.testing.assert_allclose([curve.intact_accuracy, curve.intact_loss], measured(model, *data), rtol=1e-5)
+    expected = [measured(rewire(model, lesion(name)), *data) for name in curve.blocks]
+    np.testing.assert_allclose(np.stack([curve.accuracy, curve.loss], 1), expected, rtol=1e-5)
+    assert np.unique(curve.loss).size == len(curve.blocks)
+
+
+def test_chosen_blocks_and_taking_them_out():
+    model = miniature("dense_stack", gating="full")
+    data = labelled(model)
+    scaled = lesion_curve(model, data, ["stage1_block3", "stage1_block1"])
+    out = lesion_curve(model, data, "stage1_block1", take_out=True)
+    assert scaled.blocks == ("stage1_block1", "stage1_block3") and out.blocks == ("stage1_block1",)
+    np.testing.assert_allclose(out.loss[0], measured(rewire(model, {"stage1_block1": None}), *data)[1], rtol=1e-5)
+    assert abs(out.loss[0] - scaled.loss[0]) > 1e-4  # y = x and y = x·c
+
+
+def test_logits_and_probabilities_have_the_same_loss():
+    logits = miniature("dense_stack")
+    data = labelled(logits)
+    softmax = keras.Model(logits.input, keras.layers.Softmax()(logits.output))
+    np.testing.assert_allclose(lesion_curve(softmax, data).loss, lesion_curve(logits, data).loss, rtol=1e-5)
+    sigmoid = keras.Model(logits.input, keras.layers.Activation("sigmoid")(logits.output))
+    with pytest.raises(ValueError, match="which ends in sigmoid"):
+        lesion_curve(sigmoid, data)
+
+
+@pytest.mark.parametrize("gate", ["same", "tied"])
+def test_a_fan_of_any_plans(gate):
+    model = miniature("conv_net", blocks=(4, 2), gate=gate)
+    inputs = keras.Input((32, 32, 3))
+    nested = keras.Model(inputs, keras.layers.Rescaling(0.5)(model(inputs)))
+    plans = [
+        {"stage1_block3": "stage1_block4", "stage1_block4": "stage1_block3"},
+        {},
+        {"stage1_block3": None, "stage2_block2": lesion("stage2_block2")},
+        {"stage1_block4": None, "stage1_block2": "stage1_block3"},
+        {},
+    ]
+    x = batch(model, 3)
+    expected = np.stack([numpy(rewire(model, plan)(x, training=False)) for plan in plans])
+    fan = Fan(model, plans)
+    np.testing.assert_allclose(fan(x), expected, atol=1e-5)
+    np.testing.assert_allclose(fan(x[1:2]), expected[:, 1:2], atol=1e-5)  # a smaller last batch
+    np.testing.assert_allclose(Fan(nested, plans)(x), expected / 2, atol=1e-5)
+
+
+def test_the_prefix_is_computed_once():
+    """Every block sees one more copy of the batch than the one before: n²/2 in all, where n networks take n²."""
+    model = miniature("dense_stack", depth=7)
+    rows = {}
+    for name, block in blocks(model).items():
+        count_rows(block.transform, rows, name)
+    fan = Fan(model, [{}, *({name: lesion(name)} for name in blocks(model))])
+    fan._model.run_eagerly = True
+    rows.clear()
+    fan(batch(model, 10))
+    assert list(rows.values()) == [10, 20, 30, 40, 50, 60]
+
+
+def count_rows(layer, rows, name):
+    inner = layer.call
+
+    def call(x, **kwargs):
+        rows[name] = rows.get(name, 0) + (x.shape[0] or 0)
+        return inner(x, **kwargs)
+
+    layer.call = call
+
+
+def test_kendall_tau_by_hand():
+    assert kendall_tau([0, 1, 2, 3]) == 1 and kendall_tau([3, 2, 1, 0]) == -1
+    assert kendall_tau([1, 0, 2]) == pytest.approx(1 / 3)  # of three pairs two agree
+    assert kendall_tau([2, 0, 1]) == pytest.approx(-1 / 3)
+
+
+def test_reshuffled_stages():
+    model = miniature("dense_stack", depth=6)
+    data = labelled(model)
+    curve = reshuffle_curve(model, data, swaps=(1, 3), seeds=(0, 5))
+    assert curve.orders.shape == (4, 5) and curve.stage == "stage1"
+    assert curve.swaps.tolist() == [1, 3, 1, 3] and curve.seeds.tolist() == [0, 0, 5, 5]
+    for i, order in enumerate(curve.orders):
+        assert sorted(order) == list(range(5)) and curve.tau[i] == kendall_tau(order)
+        plan = {curve.blocks[a]: curve.blocks[b] for a, b in enumerate(order)}
+        expected = measured(rewire(model, plan), *data)
+        np.testing.assert_allclose([curve.accuracy[i], curve.loss[i]], expected, rtol=1e-5)
+    assert [(order != np.arange(5)).sum() for order in curve.orders[::2]] == [2, 2]
+    again = reshuffle_curve(model, data, swaps=(1, 3), seeds=(0, 5))
+    assert np.array_equal(again.orders, curve.orders) and np.array_equal(again.loss, curve.loss)
+
+
+def test_only_blocks_that_can_change_places_do():
+    model = miniature("conv_net", blocks=(3, 2), gate="tied")
+    data = labelled(model)
+    assert reshuffle_curve(model, data, "stage1", seeds=(0,)).blocks == ("stage1_block2", "stage1_block3")
+    with pytest.raises(ValueError, match=r"two blocks that can change places; a transition.*stage2_block1"):
+        reshuffle_curve(model, data, "stage2")
+    with pytest.raises(ValueError, match="Did you mean 'stage"):
+        reshuffle_curve(model, data, "stage3")
+    with pytest.raises(ValueError, match=r"The model has stage1, stage2. Received: stage=None"):
+        reshuffle_curve(model, data)
+
+
+def test_random_removals_are_nested():
+    model = miniature("dense_stack", depth=6)
+    data = labelled(model)
+    curve = drop_k_curve(model, data, ks=(1, 3, 5), seeds=(0, 1))
+    assert curve.accuracy.shape == curve.loss.shape == (3, 2)
+    for row, k in enumerate(curve.k):
+        for column, order in enumerate(curve.dropped):
+            assert sorted(order) == sorted(blocks(model))
+            expected = measured(rewire(model, [lesion(name) for name in order[:k]]), *data)
+            np.testing.assert_allclose([curve.accuracy[row, column], curve.loss[row, column]], expected, rtol=1e-5)
+    np.testing.assert_allclose(curve.loss[2, 0], curve.loss[2, 1], rtol=1e-6)  # all five, whatever the order
+    with pytest.raises(ValueError, match=r"Only 5 blocks.*ks up to 6"):
+        drop_k_curve(model, data, ks=(6,))
+    with pytest.raises(ValueError, match=r"positive integers. Received: ks="):
+        drop_k_curve(model, data, ks=(0,))
+
+
+def test_what_is_refused():
+    model = miniature("conv_net")
+    data = labelled(model)
+    with pytest.raises(ValueError, match=r"'stage2_block1' is a transition.*projection"):
+        lesion_curve(model, data, "stage2_block1")
+    with pytest.raises(ValueError, match="Did you mean 'stage1_block2'"):
+        lesion_curve(model, data, "stage1_blok2")
+    with pytest.raises(ValueError, match="no block to lesion"):
+        lesion_curve(model, data, [])
+    with pytest.raises(ValueError, match="needs labels"):
+        lesion_curve(model, data[0])
+    with pytest.raises(ValueError, match=r"gives 10 classes.*up to 10"):
+        lesion_curve(model, (data[0], data[1] + 5))
+    with pytest.raises(ValueError, match="empty: there is nothing to score"):
+        lesion_curve(model, (data[0][:0], data[1][:0]))
+    with pytest.raises(ValueError, match="'stage2_block2' cannot stand in the place of block 'stage1_block2'"):
+        Fan(model, [{"stage1_block2": "stage2_block2"}])
+    plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="no gated blocks"):
+        lesion_curve(plain, (np.zeros((1, 3)), np.zeros(1, int)))
+
+
+def test_a_way_around_the_blocks_is_refused():
+    model = miniature("dense_stack")
+    around = keras.layers.Concatenate()([model.get_layer("stem").output, model.output])
+    with pytest.raises(ValueError, match="a tensor goes around some of them"):
+        lesion_curve(keras.Model(model.input, around), labelled(model))
+
+
+def test_the_trained_50_layer_net_leans_on_its_first_blocks(data_dir):
+    """[TVDN, 4.2] on MNIST: early layers matter, layers 15 to 45 have close to no effect."""
+    data = load_dataset("mnist", data_dir)
+    transform = get_transform("mnist").apply
+    test = data.x_test[:500], data.y_test[:500]
+    curve = lesion_curve(load("highway_fc50_tanh.tvdn"), test, transform=transform)
+    cost = curve.intact_accuracy - curve.accuracy
+    assert len(cost) == 49 and cost.argmax() < 5
+    assert np.abs(cost[14:45]).max() <= 0.01 < cost[:5].max()

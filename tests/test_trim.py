@@ -1,0 +1,137 @@
+"""Shorter networks: what goes, what it costs, and that the rest is an ordinary model."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+from miniatures import batch, miniature, numpy
+
+from keras_highway.analysis import (
+    blocks,
+    gate_activity,
+    latency_curve,
+    lesion_curve,
+    rewire,
+    trim,
+    trim_curve,
+    without,
+)
+from keras_highway.analysis.trim import ORDERS
+
+
+def labelled(model, n=12):
+    return batch(model, n), np.arange(n) % model.output_shape[-1]
+
+
+def measured(model, x, labels):
+    """Accuracy and cross-entropy of logits by Keras."""
+    logits = numpy(model(x, training=False))
+    loss = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    return (logits.argmax(-1) == labels).mean(), numpy(loss).mean()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_curve_is_that_of_the_shorter_networks(order):
+    model = miniature("conv_net", blocks=(3, 3), gating="full")
+    data = labelled(model)
+    curve = trim_curve(model, data, order=order, batch_size=5)
+    gone = len(curve.removed)
+    assert curve.samples == 12 and curve.depth.tolist() == list(range(6, 5 - gone, -1))
+    transitions = {name for name, block in blocks(model).items() if block.is_transition}
+    assert transitions and set(curve.removed) == set(blocks(model)) - transitions
+    for i in range(gone + 1):
+        short = without(model, curve.removed[:i])
+        np.testing.assert_allclose([curve.accuracy[i], curve.loss[i]], measured(short, *data), rtol=1e-5)
+        assert curve.parameters[i] == short.count_params() and len(blocks(short)) == curve.depth[i]
+
+
+def test_the_three_orders():
+    model = miniature("dense_stack", depth=5)
+    data = labelled(model)
+    names = list(blocks(model))
+    loss = lesion_curve(model, data, take_out=True).loss
+    assert trim_curve(model, data).removed == tuple(names[i] for i in np.argsort(loss))
+    mean = gate_activity(model, data[0]).mean
+    assert trim_curve(model, data, order="gates").removed == tuple(sorted(names, key=lambda n: mean[n].mean()))
+    gone = []
+    while len(gone) < len(names):  # by hand: each time the removal that leaves the least loss
+        left = [name for name in names if name not in gone]
+        gone.append(min(left, key=lambda n: measured(without(model, [*gone, n]), *data)[1]))
+    assert trim_curve(model, data, order="greedy").removed == tuple(gone)
+
+
+def test_the_budget_is_kept_and_used():
+    model = miniature("dense_stack", depth=6)
+    x = batch(model, 40)
+    data = x, numpy(model(x)).argmax(-1)  # right about all of them: removals can only lose
+    for budget, order in itertools.product((0.0, 0.2, 1.0), ORDERS):
+        small = trim(model, data, budget, order=order)
+        accuracy = measured(small.model, *data)[0]
+        assert accuracy >= 1 - budget
+        assert list(small.removed) == [name for name in blocks(model) if name in small.removed]
+        assert (small.curve.accuracy[len(small.removed) + 1 :] < 1 - budget).all()
+    assert len(small.removed) == 5
+
+
+def test_the_result_saves_loads_and_fine_tunes_alone(tmp_path):
+    model = miniature("conv_net", blocks=(3, 2))
+    data = labelled(model)
+    small = trim(model, data, 1.0).model
+    before = measured(small, *data), measured(model, *data)
+    small.save(tmp_path / "small.keras")
+    loaded = keras.models.load_model(tmp_path / "small.keras")
+    assert measured(loaded, *data) == before[0]
+    small.save_weights(tmp_path / "small.weights.h5")
+    loaded.load_weights(tmp_path / "small.weights.h5")
+    assert not {id(w) for w in small.weights} & {id(w) for w in model.weights}
+    if keras.backend.backend() != "numpy":
+        small.compile(keras.optimizers.SGD(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        small.fit(*data, epochs=3, verbose=0)
+        assert measured(small, *data)[1] < before[0][1]
+    assert measured(model, *data) == before[1]
+
+
+def test_latency_takes_turns():
+    model = miniature("dense_stack", depth=6)
+    ticks = itertools.count()
+    names = list(blocks(model))
+    found = latency_curve(model, names, batch(model, 3), depths=(5, 2, 0), repeats=4, clock=lambda: 2 ** next(ticks))
+    assert found.depth.tolist() == [5, 2, 0] and found.batch_size == 3 and found.seconds.shape == (3, 4)
+    np.testing.assert_array_equal(found.seconds.T.ravel(), [4**i for i in range(12)])  # 2^(2i+1) - 2^(2i)
+    np.testing.assert_array_equal(found.median, np.median(found.seconds, 1))
+    real = latency_curve(model, names, batch(model), repeats=1)
+    assert real.depth.tolist() == [5, 4, 3, 2, 1, 0] and (real.seconds > 0).all()
+    with pytest.raises(ValueError, match="from 0 to 5 blocks"):
+        latency_curve(model, names, batch(model), depths=(6,))
+
+
+def test_without_shares_nothing_and_computes_what_rewire_does():
+    model = miniature("conv_net", gate="tied", blocks=(4, 2))
+    x = batch(model)
+    short = without(model, ["stage1_block3", "stage2_block2"])
+    wired = rewire(model, {"stage1_block3": None, "stage2_block2": None})
+    np.testing.assert_array_equal(numpy(short(x)), numpy(wired(x)))
+    for weight in short.weights:
+        weight.assign(numpy(weight) * 0)
+    assert np.abs(numpy(wired(x))).sum() > 0
+
+
+def test_what_is_refused():
+    model = miniature("conv_net")
+    data = labelled(model)
+    with pytest.raises(ValueError, match=r"0.001 is 0.1 point. Received: budget=2"):
+        trim(model, data, 2)
+    with pytest.raises(ValueError, match=r"'lesion', 'gates', 'greedy'. Received: order='depth'"):
+        trim(model, data, order="depth")
+    with pytest.raises(ValueError, match="'stage2_block1' is a transition"):
+        without(model, ["stage2_block1"])
+    with pytest.raises(ValueError, match="Did you mean 'stage1_block2'"):
+        without(model, ["stage1_blok2"])
+    with pytest.raises(ValueError, match="Every block is a transition"):
+        deep = miniature("bottleneck", blocks=(1, 1))
+        trim(deep, labelled(deep))
+    with pytest.raises(ValueError, match="constant 1, for all data"):
+        trim(miniature("conv_net", gating="residual"), data, order="gates")
+    with pytest.raises(ValueError, match="empty"):
+        trim(model, (data[0][:0], data[1][:0]))
