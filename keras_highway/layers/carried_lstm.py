@@ -140,6 +140,6 @@ class CarriedLSTM(keras.layers.Layer):
 
 def _cell(z, c):
     """One step: gates from `z`, `(streams, 4 * units)`, and the cell before; returns output and cell."""
-    i, f, g, o = ops.split(z, 4, axis=-1)
+    i, f, g, o = ops.split(z, 4, axis=-1)  # pyright: ignore[reportGeneralTypeIssues]
     c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
     return ops.sigmoid(o) * ops.tanh(c), c

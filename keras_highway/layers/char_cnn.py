@@ -29,7 +29,7 @@ class CharEmbedding(keras.layers.Layer):
 
     def build(self, input_shape):
         def initial(shape, dtype=None):
-            values = self.embeddings_initializer(shape, dtype=dtype)
+            values = self.embeddings_initializer(shape, dtype=dtype)  # pyright: ignore[reportOptionalCall]
             return ops.where(ops.arange(shape[0])[:, None] == 0, ops.zeros_like(values), values)
 
         self.embeddings = self.add_weight(name="embeddings", shape=(self.characters, self.units), initializer=initial)
