@@ -81,7 +81,8 @@ class CarriedLSTM(keras.layers.Layer):
             return state, state  # TensorFlow's scan wants outputs of the carry's form
 
         state, (outputs, _) = ops.scan(step, (h, c), ops.swapaxes(projected, 0, 1))  # pyright: ignore[reportGeneralTypeIssues]
-        return ops.swapaxes(outputs, 0, 1), *state
+        h, c = state  # pyright: ignore[reportGeneralTypeIssues] (scan is typed as giving objects)
+        return ops.swapaxes(outputs, 0, 1), h, c
 
     def call(self, x):
         self._check_streams(x.shape)
