@@ -80,8 +80,9 @@ class CarriedLSTM(keras.layers.Layer):
             state = _cell(z + ops.matmul(state[0], kernel), state[1])
             return state, state  # TensorFlow's scan wants outputs of the carry's form
 
-        state, (outputs, _) = ops.scan(step, (h, c), ops.swapaxes(projected, 0, 1))  # pyright: ignore[reportGeneralTypeIssues]
-        return ops.swapaxes(outputs, 0, 1), *state
+        by_step = ops.swapaxes(projected, 0, 1)
+        (h, c), (outputs, _) = ops.scan(step, (h, c), by_step)  # pyright: ignore[reportGeneralTypeIssues]
+        return ops.swapaxes(outputs, 0, 1), h, c
 
     def call(self, x):
         self._check_streams(x.shape)
@@ -140,6 +141,6 @@ class CarriedLSTM(keras.layers.Layer):
 
 def _cell(z, c):
     """One step: gates from `z`, `(streams, 4 * units)`, and the cell before; returns output and cell."""
-    i, f, g, o = ops.split(z, 4, axis=-1)
+    i, f, g, o = ops.split(z, 4, axis=-1)  # pyright: ignore[reportGeneralTypeIssues]
     c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
     return ops.sigmoid(o) * ops.tanh(c), c
