@@ -18,7 +18,7 @@ from keras_highway.cli.reading import read_images
 from keras_highway.cli.sources import find_source, published_for
 from keras_highway.specs import override
 from keras_highway.transforms import TRANSFORMS
-from keras_highway.variants import VARIANTS
+from keras_highway.variants import LM_VARIANTS, VARIANTS
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 NAME = "mnist10_w16.known"
@@ -106,7 +106,8 @@ def test_list_shows_every_variant_and_all_weights(capsys):
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines if line]
-    assert set(names) == {*VARIANTS, *zoo.WEIGHTS, "variant", "weights", *(n for n in names if set(n) == {"-"})}
+    rules = {name for name in names if set(name) == {"-"}}
+    assert set(names) == {*VARIANTS, *LM_VARIANTS, *zoo.WEIGHTS, "variant", "weights"} | rules
     row = next(line for line in lines if line.startswith("highway50 "))
     assert row.split()[1:5] == ["26,443,560", "coupled", "224x224x3", "1000"]
 

@@ -239,3 +239,12 @@ def test_lm_errors(capsys, folder, tmp_path):
     ):
         code, out, err = lm(capsys, *arguments)
         assert (code, out) == (2, "") and message in err and "Traceback" not in err
+
+
+def test_commands_for_images_refuse_language_models(capsys, folder):
+    assert main(["list", "charlm_small_c*", "--json"]) == 0
+    listed = {v["name"]: v["parameters"] for v in json.loads(capsys.readouterr().out)["variants"]}
+    assert listed == {"charlm_small_c_only": 5_310_115, "charlm_small_coupled": 5_310_115}
+    for arguments in (["summary", "charlm_small_full"], ["classify", "a.png", "--weights", str(folder)]):
+        assert main(arguments) == 2
+        assert "images" in capsys.readouterr().err

@@ -8,15 +8,16 @@ from keras_highway.cli.errors import OK, UsageError
 from keras_highway.cli.parameters import count_parameters
 from keras_highway.cli.tables import measured, size, table
 from keras_highway.near import did_you_mean
-from keras_highway.variants import VARIANTS
+from keras_highway.variants import LM_VARIANTS, VARIANTS
 
 
 def run(arguments) -> int:
     """Prints two tables, or JSON."""
-    variants = [_variant(VARIANTS[name]) for name in fnmatch.filter(VARIANTS, arguments.pattern)]
+    known = {**VARIANTS, **LM_VARIANTS}
+    variants = [_variant(known[name]) for name in fnmatch.filter(known, arguments.pattern)]
     weights = [_weights(zoo.WEIGHTS[name]) for name in zoo.list_weights(arguments.pattern)]
     if not variants and not weights:
-        hint = did_you_mean(arguments.pattern, [*VARIANTS, *zoo.WEIGHTS])
+        hint = did_you_mean(arguments.pattern, [*known, *zoo.WEIGHTS])
         raise UsageError(f"No variant and no weights have such a name.{hint} Received: {arguments.pattern!r}")
     if arguments.json:
         print(json.dumps({"variants": variants, "weights": weights}, indent=2))

@@ -3,7 +3,7 @@
 import functools
 
 from keras_highway.gating import get_gating
-from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec
+from keras_highway.specs import CharLMSpec, ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec
 
 
 @functools.singledispatch
@@ -82,6 +82,25 @@ def _dense_stack(spec: DenseStackSpec) -> int:
 
     block = layer + _learned(spec) * _own_gate(spec, units, layer, low_rank)
     return _dense(height * width * channels, units) + (spec.depth - 1) * block + _dense(units, spec.classes)
+
+
+@count_parameters.register
+def _char_lm(spec: CharLMSpec) -> int:
+    width = sum(spec.filters)
+    total = spec.characters * spec.char_units
+    for kernel, filters in zip(spec.kernels, spec.filters, strict=True):
+        total += _dense(kernel * spec.char_units, filters)
+
+    def low_rank(filters):
+        return width * filters[0] + _dense(*filters)
+
+    layer = _dense(width, width)
+    total += spec.highways * (layer + _learned(spec) * _own_gate(spec, width, layer, low_rank))
+    inputs = width
+    for _ in range(spec.lstms):
+        total += _dense(inputs + spec.units, 4 * spec.units)
+        inputs = spec.units
+    return total + _dense(spec.units, spec.classes)
 
 
 def _own_gate(spec, width, same, low_rank) -> int:

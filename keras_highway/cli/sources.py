@@ -15,6 +15,7 @@ from keras_highway.cli.tables import size
 from keras_highway.hub import describe_weights, is_hub_name
 from keras_highway.near import did_you_mean
 from keras_highway.predictions import Prediction, decode_predictions
+from keras_highway.specs import CharLMSpec
 from keras_highway.transforms import CLASSES, TRANSFORMS, Transform
 
 _NUMBER_OF_CLASSES = {"mnist": 10, "cifar10": 10, "cifar100": 100, "imagenet": 1000}
@@ -86,7 +87,10 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         stamp = weights_file.read_stamp(path)
         if "variant" not in stamp:
             raise UsageError(f"{path} does not say which variant it is of: keras_highway.weights_file.save says so.")
-        data = data_set or published_for(get_spec(stamp["variant"]))
+        spec = get_spec(stamp["variant"])
+        if isinstance(spec, CharLMSpec):
+            raise UsageError(f"{path} is a language model, which takes no images: see `lm --help`.")
+        data = data_set or published_for(spec)
         transform = _transform(data if data_set else stamp.get("transform", data))
         return Source(weights, data, transform, _class_names(data, stamp["classes"]), _result_beside(path))
 

@@ -3,9 +3,10 @@
 import json
 
 from keras_highway.analysis import cost
-from keras_highway.applications import create_model
+from keras_highway.applications import create_model, get_spec
 from keras_highway.cli.errors import OK, UsageError, usage_errors
 from keras_highway.cli.tables import size, table
+from keras_highway.specs import CharLMSpec
 
 _HEADERS = ("stage", "parameters", "multiply-adds", "activation memory")
 
@@ -14,6 +15,8 @@ def run(arguments) -> int:
     """Prints a table, or JSON."""
     overrides = dict(_override(text) for text in arguments.overrides)
     with usage_errors():
+        if isinstance(get_spec(arguments.variant), CharLMSpec):
+            raise UsageError(f"{arguments.variant} reads words, not images: `list` shows its parameters.")
         shape = tuple(arguments.input_shape) if arguments.input_shape else None
         model = create_model(arguments.variant, input_shape=shape, **overrides)
     costs = cost(model)

@@ -80,8 +80,8 @@ class CarriedLSTM(keras.layers.Layer):
             state = _cell(z + ops.matmul(state[0], kernel), state[1])
             return state, state  # TensorFlow's scan wants outputs of the carry's form
 
-        state, (outputs, _) = ops.scan(step, (h, c), ops.swapaxes(projected, 0, 1))  # pyright: ignore[reportGeneralTypeIssues]
-        h, c = state  # pyright: ignore[reportGeneralTypeIssues] (scan is typed as giving objects)
+        by_step = ops.swapaxes(projected, 0, 1)
+        (h, c), (outputs, _) = ops.scan(step, (h, c), by_step)  # pyright: ignore[reportGeneralTypeIssues]
         return ops.swapaxes(outputs, 0, 1), h, c
 
     def call(self, x):

@@ -28,8 +28,10 @@ class CharEmbedding(keras.layers.Layer):
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
     def build(self, input_shape):
+        draw = fresh(self.embeddings_initializer)
+
         def initial(shape, dtype=None):
-            values = self.embeddings_initializer(shape, dtype=dtype)  # pyright: ignore[reportOptionalCall]
+            values = draw(shape, dtype=dtype)
             return ops.where(ops.arange(shape[0])[:, None] == 0, ops.zeros_like(values), values)
 
         self.embeddings = self.add_weight(name="embeddings", shape=(self.characters, self.units), initializer=initial)
