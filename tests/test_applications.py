@@ -118,7 +118,12 @@ def test_imagenet_weights_are_not_published_yet():
 def test_list_models():
     assert {"highway50", "resnet152", "mnist10_w16"} <= set(kh.list_models())
     assert all(name.startswith("highway1") for name in kh.list_models("highway1*"))
-    assert set(kh.list_models(weights=True)) == {"mnist10_w16", "mnist10_w32", "highway_fc50_tanh"} | {
+    assert set(kh.list_models(weights=True)) == {
+        "mnist10_w16",
+        "mnist10_w32",
+        "highway_fc50_tanh",
+        "highway_fc50_cifar100",
+    } | {
         "resnet50",
         "resnet101",
         "resnet152",

@@ -79,7 +79,7 @@ def _from_npz(name: str, path: Path) -> Dataset:
         n, m = len(images[f"x_{split}"]), len(labels[f"y_{split}"])
         if n != m:
             raise ValueError(f"{path} has {n} {split} images but {m} {split} labels.")
-    classes = CLASSES.get(name) or tuple(str(c) for c in arrays.get("classes", range(100)))
+    classes = tuple(map(str, arrays["classes"])) if "classes" in arrays else CLASSES[name]
     for key, values in labels.items():
         if values.size and not 0 <= values.min() <= values.max() < len(classes):
             found = f"{key} from {values.min()} to {values.max()}"
@@ -114,5 +114,5 @@ def _from_tfds(name: str) -> Dataset:
         ) from error
     (train, test), info = loaded
     (x_train, y_train), (x_test, y_test) = (tuple(np.asarray(a) for a in pair) for pair in (train, test))
-    classes = CLASSES.get(name) or tuple(info.features["label"].names)
+    classes = tuple(info.features["label"].names)
     return Dataset(x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64), classes)
