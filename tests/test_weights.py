@@ -172,6 +172,7 @@ def test_rows_hashes_and_the_wheel_name_the_same_weights():
 
 
 def test_accuracy_of_the_shipped_convolutional_net():
+    assert weights.result("mnist10_w16.tvdn")["mean"] >= 0.9935
     assert weights.result("mnist10_w32.tvdn")["mean"] >= 0.9945
 
 
