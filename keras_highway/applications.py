@@ -91,9 +91,8 @@ def create_model(
     if isinstance(spec, CharLMSpec):
         images = {"input_tensor": input_tensor, "pooling": pooling} | ({} if include_top else {"include_top": False})
         _refuse_images(variant, images)
-        changes = {"classes": classes, "input_shape": input_shape}
-        spec = override(spec, **{k: v for k, v in changes.items() if v is not None})
-        return _language_model(spec, variant, weights, classifier_activation, name, dtype)
+        sizes = {"classes": classes, "input_shape": input_shape}
+        return _language_model(spec, sizes, weights, classifier_activation, name or variant, dtype)
     source = _Source.of(weights, variant)
     if classes is None and source is not None:
         classes = source.classes
@@ -130,12 +129,13 @@ def load(weights: str, **kwargs) -> keras.Model:
     return create_model(located.variant, located, **kwargs)
 
 
-def _language_model(spec, variant, weights, classifier_activation, name, dtype) -> keras.Model:
-    """A language model; trained weights must be of the very model that was asked for."""
-    model = build_char_lm(spec, classifier_activation, name or variant, dtype)
+def _language_model(spec, sizes, weights, classifier_activation, name, dtype) -> keras.Model:
+    """A language model of the sizes that are given; trained weights must be of the very model that was asked for."""
+    spec = override(spec, **{key: value for key, value in sizes.items() if value is not None})
+    model = build_char_lm(spec, classifier_activation, name, dtype)
     if weights is not None:
-        located = weights if isinstance(weights, Located) else locate(str(weights), variant, spec.recipe)
-        weights_file.load(model, located.path, variant)
+        located = weights if isinstance(weights, Located) else locate(str(weights), spec.name, spec.recipe)
+        weights_file.load(model, located.path, spec.name)
     return model
 
 

@@ -1,5 +1,6 @@
 """Files are written whole or not at all."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -21,3 +22,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value) -> None:
+    """Writes JSON, whole or not at all."""
+    write_whole(path, lambda p: p.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8"))

@@ -97,6 +97,7 @@ def test_resume_is_exact_wherever_writing_ends(tmp_path, monkeypatch, file):
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "write_whole", dies)
         patch.setattr("training.run_folder.write_whole", dies)
+        patch.setattr("keras_highway.whole_file.write_whole", dies)
         with pytest.raises(Killed):
             train(TINY, None, tmp_path / "cut")
     resumed = train(TINY, None, tmp_path / "cut")

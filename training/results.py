@@ -1,8 +1,9 @@
 """What a finished run says: weights, and result.json."""
 
 from keras_highway import weights_file
+from keras_highway.whole_file import write_json
 from training.program import Program
-from training.run_folder import RunFolder, write_json
+from training.run_folder import RunFolder
 from training.strategy import Strategy
 
 

@@ -12,14 +12,9 @@ from pathlib import Path
 
 import keras
 
-from keras_highway.whole_file import write_whole
+from keras_highway.whole_file import write_json, write_whole
 
 COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
-
-
-def write_json(path: Path, value) -> None:
-    """Writes JSON, whole or not at all."""
-    write_whole(path, lambda p: p.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8"))
 
 
 class RunFolder:

@@ -103,9 +103,9 @@ def run_search(search: Search, rungs: tuple[Rung, ...], data_dir, out: Path, sma
 def _go_on(recipe, data_dir, folder, epochs) -> None:
     import keras
 
+    from keras_highway.whole_file import write_json
     from training.checkpoint import epochs_of
     from training.loop import train
-    from training.run_folder import write_json
 
     # The state counts, not the log, which is ahead of it where a run was killed between the two.
     finished = epochs < recipe.epochs or (folder / "result.json").exists()

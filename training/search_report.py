@@ -6,8 +6,7 @@ import math
 import statistics
 from pathlib import Path
 
-from keras_highway.whole_file import write_whole
-from training.run_folder import write_json
+from keras_highway.whole_file import write_json, write_whole
 from training.search import Rung, Search, loss_at, losses
 
 TOP = 3

@@ -16,9 +16,9 @@ from pathlib import Path
 import keras_highway as kh
 from keras_highway import weights as rows
 from keras_highway import weights_file
+from keras_highway.whole_file import write_json
 from training.recipe import Recipe
 from training.recipes import RECIPES
-from training.run_folder import write_json
 from zoo.cards import card
 
 ZOO = Path(__file__).resolve().parent

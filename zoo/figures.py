@@ -10,7 +10,7 @@ from keras_highway import analysis
 from keras_highway import weights as rows
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
-from training.run_folder import write_json
+from keras_highway.whole_file import write_json
 
 OUT = Path(__file__).parents[1] / "docs" / "analysis"
 DENSE, IMAGES = "highway_fc50_tanh.tvdn", "mnist10_w32.tvdn"

@@ -6,7 +6,7 @@ from keras_highway import weights as rows
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
 from keras_highway.publishing.gate_report import gate_report
-from training.run_folder import write_json
+from keras_highway.whole_file import write_json
 from zoo.add import ZOO
 
 

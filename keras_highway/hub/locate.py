@@ -16,7 +16,7 @@ from keras_highway.hub.client import cache_folder
 from keras_highway.hub.download import fetch, locked
 from keras_highway.hub.names import HubName, is_hub_name, parse
 from keras_highway.weights_row import FILE, WeightsRow, from_json
-from keras_highway.whole_file import write_whole
+from keras_highway.whole_file import write_json
 
 ROW_FILE = "weights.json"
 
@@ -130,8 +130,7 @@ def _converted(row, source: Path) -> Path:
             _say(row)
             convert_torch_file(source, target, row.variant)
             facts = {"sha256": weights_file.sha256(target), "source_sha256": content, "origin": row.origin}
-            text = json.dumps({**facts, "repository": row.repository, "licence": row.licence}, indent=2)
-            write_whole(record, lambda path: path.write_text(text + "\n", "utf-8"))
+            write_json(record, {**facts, "repository": row.repository, "licence": row.licence})
     return target
 
 

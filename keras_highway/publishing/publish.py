@@ -13,7 +13,7 @@ from keras_highway.publishing.check import CHECK, compare_check
 from keras_highway.publishing.curve import CURVE
 from keras_highway.publishing.sources import Publishable, find_publishable, zoo_names
 from keras_highway.weights_row import FILE
-from keras_highway.whole_file import write_whole
+from keras_highway.whole_file import write_json
 
 
 def publish(source: str, repository: str, private: bool = False, dry_run: bool = False) -> Pushed:
@@ -92,5 +92,4 @@ def _note_place(found: Publishable, pushed: Pushed) -> None:
         return
     places = json.loads(zoo.PLACES.read_text("utf-8"))
     places[found.row.name] = {"repository": pushed.repository, "revision": pushed.commit}
-    text = json.dumps(places, indent=2, sort_keys=True) + "\n"
-    write_whole(zoo.PLACES, lambda path: path.write_text(text, "utf-8"))
+    write_json(zoo.PLACES, {name: dict(sorted(place.items())) for name, place in sorted(places.items())})
