@@ -6,7 +6,7 @@ import pytest
 
 from keras_highway.variants import VARIANTS
 from training.program import LATER
-from training.recipe import changed, check, with_settings
+from training.recipe import changed, with_settings
 from training.recipes import RECIPES
 from training.run_folder import RunFolder
 from training.strategy import Strategy
@@ -20,8 +20,8 @@ LATER_RECIPES = [n for n, r in RECIPES.items() if any(getattr(r, field) != off f
 @pytest.mark.parametrize("name", RECIPES)
 def test_rows_are_sound_and_written_as_json(name):
     recipe = RECIPES[name]
-    check(recipe)
-    check(tiny(recipe))
+    recipe.check()
+    tiny(recipe).check()
     assert recipe.name == name and recipe.variant in VARIANTS
     assert json.loads(json.dumps(recipe.to_dict()))["name"] == name
 

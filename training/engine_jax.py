@@ -3,7 +3,7 @@
 import jax
 import keras
 
-from training.program import Program
+from training.program import Trainable
 
 
 class JaxEngine:
@@ -16,21 +16,21 @@ class JaxEngine:
 
     jit_compile = True
 
-    def __init__(self, program: Program, strategy):
+    def __init__(self, program: Trainable, strategy):
         self._program, self._strategy = program, strategy
         self._values = None
         self._train = jax.jit(self._train_step, donate_argnums=0)
         self._test = jax.jit(self._test_step)
 
     def train(self, batch):
-        """Takes a step on a host's part of a batch; returns `SUMS` over the batch, on the device."""
+        """Takes a step on a host's part of a batch; returns the program's `sums` over the batch, on the device."""
         if self._values is None:
             self._values = self._groups(lambda variable: variable.value)
         self._values, sums = self._train(self._values, self._fixed(), self._strategy.put(batch))
         return sums
 
     def test(self, batch):
-        """Returns `SUMS` over a test batch, on the device."""
+        """Returns the program's `sums` over a test batch, on the device."""
         self.sync()
         net = [v.value for v in self._program.net.variables]
         return self._test(net, self._fixed(), self._strategy.put(batch))

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from training.program import Program
+from training.program import Trainable
 
 
 class TensorFlowEngine:
@@ -13,18 +13,18 @@ class TensorFlowEngine:
         strategy: Runs a function on every replica and sums what it returns.
     """
 
-    def __init__(self, program: Program, strategy):
+    def __init__(self, program: Trainable, strategy):
         self._program, self._strategy = program, strategy
         self.jit_compile = strategy.jit_compile
         self._train = tf.function(self._train_step, jit_compile=self.jit_compile)
         self._test = tf.function(self._test_step, jit_compile=self.jit_compile)
 
     def train(self, batch):
-        """Takes a step on a host's part of a batch; returns `SUMS` over the batch, on the device."""
+        """Takes a step on a host's part of a batch; returns the program's `sums` over the batch, on the device."""
         return self._train(self._strategy.put(batch))
 
     def test(self, batch):
-        """Returns `SUMS` over a test batch, on the device."""
+        """Returns the program's `sums` over a test batch, on the device."""
         return self._test(self._strategy.put(batch))
 
     def sync(self) -> None:
@@ -50,7 +50,8 @@ class TensorFlowEngine:
             part = tuple(a[i::parts] for a in batch) if parts > 1 else batch
             with tf.GradientTape() as tape:
                 loss, more = program.train_loss(part)
-            found = tape.gradient(loss, [v.value for v in variables])
+            # Dense: an embedding's gradient comes as slices, which cannot be added or divided.
+            found = [tf.convert_to_tensor(g) for g in tape.gradient(loss, [v.value for v in variables])]
             gradients = found if gradients is None else [a + b for a, b in zip(gradients, found, strict=True)]
             sums = more if sums is None else sums + more
         program.optimizer.apply(self._clipped(gradients), variables)

@@ -7,7 +7,6 @@ import numpy as np
 from tqdm import tqdm
 
 from training.checkpoint import Place
-from training.program import SUMS
 
 _READ_EVERY = 50  # steps: reading makes the host wait for the device
 
@@ -81,6 +80,6 @@ class Meter:
         self._bar.close()
 
 
-def means(sums) -> dict[str, float]:
-    """Returns loss, accuracy and top-5 accuracy of sums over samples."""
-    return {name: float(value / sums[-1]) for name, value in zip(SUMS[:-1], sums[:-1], strict=True)}
+def means(sums, names: tuple[str, ...]) -> dict[str, float]:
+    """Returns the means of sums over samples, by name; the last sum is the number of samples."""
+    return {name: float(value / sums[-1]) for name, value in zip(names[:-1], sums[:-1], strict=True)}

@@ -16,42 +16,25 @@ SUMS = ("loss", "accuracy", "top5", "weight")
 LATER = {"rand_augment": "", "mixup": 0.0, "cutmix": 0.0, "repeated_augmentation": 1}
 
 
-class Program:
-    """The variables of a run and the functions of a batch over them; built inside a strategy's scope.
+class Trainable:
+    """The variables of a run: a network, its optimizer and moving averages.
 
     Args:
         recipe: What to train.
-        source: Its data.
-        data: Its images on the device, where they are.
+        net: The network.
+        optimizer: Not yet built.
+        rate: Its learning rate, a Keras schedule over steps or a float.
 
-    Raises:
-        ValueError: If the recipe asks for what is not built yet.
+    Attributes:
+        sums: Names of what a step sums over samples; the last counts them.
     """
 
-    def __init__(self, recipe: Recipe, source: Source, data: DeviceImages | None):
-        missing = [name for name, off in LATER.items() if getattr(recipe, name) != off]
-        if missing:
-            raise ValueError(
-                f"The recipe {recipe.name!r} needs {', '.join(missing)}, which this version does not have: "
-                "its row records the published procedure."
-            )
-        keras.utils.set_random_seed(recipe.seed)
-        self.recipe = recipe
-        self.steps_per_epoch = source.images // recipe.batch_size
-        self.classes = source.classes
-        self.data = data
-        self.net = create_model(
-            recipe.variant,
-            classes=source.classes,
-            classifier_activation=None,
-            dtype=None if recipe.precision == "float32" else recipe.precision,
-            **dict(recipe.overrides),
-        )
-        self._rate = make_schedule(recipe, self.steps_per_epoch)
-        self.optimizer = make_optimizer(recipe, self._rate)
-        self.optimizer.build(self.net.trainable_variables)
-        self._loss = make_loss(recipe, source.classes)
-        self.averaged = [] if recipe.ema is None else [v for v in self.net.variables if not is_seed(v)]
+    sums: tuple[str, ...]
+
+    def __init__(self, recipe, net: keras.Model, optimizer: keras.optimizers.Optimizer, rate):
+        self.recipe, self.net, self.optimizer, self._rate = recipe, net, optimizer, rate
+        optimizer.build(net.trainable_variables)
+        self.averaged = [] if recipe.ema is None else [v for v in net.variables if not is_seed(v)]
         self.averages = [
             keras.Variable(ops.convert_to_numpy(v), dtype=v.dtype, trainable=False, name=f"ema_{i}")
             for i, v in enumerate(self.averaged)
@@ -59,8 +42,8 @@ class Program:
 
     @property
     def fixed(self) -> list[keras.Variable]:
-        """Variables that never change: the data."""
-        return self.data.variables if self.data else []
+        """Variables that never change."""
+        return []
 
     @property
     def state(self) -> dict[str, keras.Variable]:
@@ -84,6 +67,64 @@ class Program:
         self._rate = rate
         self.optimizer.learning_rate = rate
 
+    @contextlib.contextmanager
+    def averages_in_place(self, to_numpy):
+        """Within it the network has the moving averages of its weights, where the recipe keeps any.
+
+        Args:
+            to_numpy: Function from a variable to its value.
+        """
+        own = [to_numpy(v) for v in self.averaged]
+        for variable, average in zip(self.averaged, self.averages, strict=True):
+            variable.assign(to_numpy(average))
+        try:
+            yield
+        finally:
+            for variable, value in zip(self.averaged, own, strict=True):
+                variable.assign(value)
+
+
+class Program(Trainable):
+    """The variables of a run and the functions of a batch over them; built inside a strategy's scope.
+
+    Args:
+        recipe: What to train.
+        source: Its data.
+        data: Its images on the device, where they are.
+
+    Raises:
+        ValueError: If the recipe asks for what is not built yet.
+    """
+
+    sums = SUMS
+
+    def __init__(self, recipe: Recipe, source: Source, data: DeviceImages | None):
+        missing = [name for name, off in LATER.items() if getattr(recipe, name) != off]
+        if missing:
+            raise ValueError(
+                f"The recipe {recipe.name!r} needs {', '.join(missing)}, which this version does not have: "
+                "its row records the published procedure."
+            )
+        keras.utils.set_random_seed(recipe.seed)
+        net = create_model(
+            recipe.variant,
+            classes=source.classes,
+            classifier_activation=None,
+            dtype=None if recipe.precision == "float32" else recipe.precision,
+            **dict(recipe.overrides),
+        )
+        self.steps_per_epoch = source.images // recipe.batch_size
+        rate = make_schedule(recipe, self.steps_per_epoch)
+        super().__init__(recipe, net, make_optimizer(recipe, rate), rate)
+        self.classes = source.classes
+        self.data = data
+        self._loss = make_loss(recipe, source.classes)
+
+    @property
+    def fixed(self) -> list[keras.Variable]:
+        """The data."""
+        return self.data.variables if self.data else []
+
     def train_loss(self, batch):
         """Returns what is differentiated, and sums for the log.
 
@@ -102,22 +143,6 @@ class Program:
         """Returns `SUMS` over a batch of the test set."""
         labels, weight, logits = self._forward(batch, training=False)
         return _sums(test_loss(labels, logits) * weight, labels, weight, logits)
-
-    @contextlib.contextmanager
-    def averages_in_place(self, to_numpy):
-        """Within it the network has the moving averages of its weights, where the recipe keeps any.
-
-        Args:
-            to_numpy: Function from a variable to its value.
-        """
-        own = [to_numpy(v) for v in self.averaged]
-        for variable, average in zip(self.averaged, self.averages, strict=True):
-            variable.assign(to_numpy(average))
-        try:
-            yield
-        finally:
-            for variable, value in zip(self.averaged, own, strict=True):
-                variable.assign(value)
 
     def _forward(self, batch, training):
         if self.data is not None:

@@ -127,6 +127,39 @@ class Recipe:
         """Returns the recipe as plain JSON values."""
         return dataclasses.asdict(self)
 
+    def check(self) -> None:
+        """Raises a ValueError where a recipe says something impossible."""
+        for name, known in {**CHOICES, "variant": tuple(VARIANTS), "transform": tuple(TRANSFORMS)}.items():
+            value = getattr(self, name)
+            if value not in known:
+                hint = did_you_mean(value, known)
+                raise ValueError(f"`{name}` must be one of {', '.join(known)}.{hint} Received: {name}={value!r}")
+        for name in _NOT_NEGATIVE:
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(self, name)!r}")
+        shares = (0.0, *self.milestones, 1.0)
+        if any(a >= b for a, b in itertools.pairwise(shares)):
+            raise ValueError(f"`milestones` must rise between 0 and 1. Received: milestones={self.milestones!r}")
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        for name in _SHARES:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}")
+        if self.batch_size % self.micro_batches:
+            raise ValueError(
+                "`batch_size` must be a multiple of `micro_batches`. "
+                f"Received: batch_size={self.batch_size}, micro_batches={self.micro_batches}"
+            )
+        if self.optimizer != "sgd" and (self.rate_multipliers or self.bias_multiplier != 1):
+            raise ValueError(
+                "Rate multipliers are for SGD: an adaptive optimizer divides them out again. "
+                f"Received: optimizer={self.optimizer!r}"
+            )
+        override(VARIANTS[self.variant], **dict(self.overrides))
+
 
 def changed(recipe: Recipe, **changes) -> Recipe:
     """Returns the recipe with some fields changed, checked.
@@ -136,42 +169,8 @@ def changed(recipe: Recipe, **changes) -> Recipe:
             wrong type or out of its range.
     """
     new = coerced(recipe, f"recipe {recipe.name!r}", **changes)
-    check(new)
+    new.check()
     return new
-
-
-def check(recipe: Recipe) -> None:
-    """Raises a ValueError where a recipe says something impossible."""
-    for name, known in {**CHOICES, "variant": tuple(VARIANTS), "transform": tuple(TRANSFORMS)}.items():
-        value = getattr(recipe, name)
-        if value not in known:
-            hint = did_you_mean(value, known)
-            raise ValueError(f"`{name}` must be one of {', '.join(known)}.{hint} Received: {name}={value!r}")
-    for name in _NOT_NEGATIVE:
-        if getattr(recipe, name) < 0:
-            raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(recipe, name)!r}")
-    shares = (0.0, *recipe.milestones, 1.0)
-    if any(a >= b for a, b in itertools.pairwise(shares)):
-        raise ValueError(f"`milestones` must rise between 0 and 1. Received: milestones={recipe.milestones!r}")
-    for name in _POSITIVE:
-        value = getattr(recipe, name)
-        if value is not None and not value > 0:
-            raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
-    for name in _SHARES:
-        value = getattr(recipe, name)
-        if value is not None and not 0 <= value < 1:
-            raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}")
-    if recipe.batch_size % recipe.micro_batches:
-        raise ValueError(
-            "`batch_size` must be a multiple of `micro_batches`. "
-            f"Received: batch_size={recipe.batch_size}, micro_batches={recipe.micro_batches}"
-        )
-    if recipe.optimizer != "sgd" and (recipe.rate_multipliers or recipe.bias_multiplier != 1):
-        raise ValueError(
-            "Rate multipliers are for SGD: an adaptive optimizer divides them out again. "
-            f"Received: optimizer={recipe.optimizer!r}"
-        )
-    override(VARIANTS[recipe.variant], **dict(recipe.overrides))
 
 
 def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:

@@ -18,7 +18,8 @@ import keras
 import numpy as np
 
 from keras_highway.near import did_you_mean
-from training.program import Program
+from training.language.recipe import LanguageRecipe
+from training.program import Trainable
 from training.recipe import Recipe
 from training.sources import Shard
 
@@ -56,11 +57,18 @@ class Strategy:
         """Returns the context in which a data set is put on the devices."""
         return self.scope()
 
-    def prepare(self, program: Program) -> None:
+    def prepare(self, program: Trainable) -> None:
         """Adapts a fresh program."""
 
-    def check(self, recipe: Recipe) -> None:
+    def check(self, recipe: Recipe | LanguageRecipe) -> None:
         """Raises a ValueError for what cannot be divided among the replicas."""
+        if isinstance(recipe, LanguageRecipe):
+            if self.replicas > 1:
+                raise ValueError(
+                    "A language model trains on one device: its LSTMs carry the state of all streams of a batch from "
+                    f"step to step. Use --strategy none. Received: strategy={self.name!r}, {self.replicas} replicas"
+                )
+            return
         parts = self.replicas * recipe.micro_batches
         if recipe.batch_size % parts:
             raise ValueError(
@@ -68,7 +76,7 @@ class Strategy:
                 f"Received: batch_size={recipe.batch_size}"
             )
 
-    def engine(self, program: Program):
+    def engine(self, program: Trainable):
         """Returns what runs the program's steps."""
         if keras.backend.backend() == "jax":
             from training.engine_jax import JaxEngine
@@ -116,7 +124,7 @@ class _TensorFlow(Strategy):
     def scope(self):
         return self._strategy.scope()
 
-    def prepare(self, program: Program) -> None:
+    def prepare(self, program: Trainable) -> None:
         """Batch statistics over the global batch, and other dropout masks on every replica."""
         for layer in program.net._flatten_layers():
             if isinstance(layer, keras.layers.BatchNormalization):

@@ -3,8 +3,11 @@
 import numpy as np
 
 from keras_highway.data import Dataset
+from keras_highway.data.ptb import Corpus
+from keras_highway.vocabulary import Vocabulary
 
 PREFIX = "synthetic_"
+SYNTHETIC_CORPUS = "synthetic_ptb"
 _SHAPES = {
     "mnist": (28, 28, 1),
     "cifar10": (32, 32, 3),
@@ -41,3 +44,19 @@ def _split(draw, n, shape):
         top, left = shape[0] // 8 + (k // 4) * height, shape[1] // 10 + (k % 4) * width
         image[top : top + height, left : left + width] = 250
     return x, y
+
+
+def synthetic_corpus(tokens: int = 2400) -> Corpus:
+    """Makes up a learnable corpus: 40 words, each followed by one of two others or the end of a sentence."""
+    draw = np.random.default_rng(0)
+    words = [a + b for a in "bdfgklmn" for b in ("a", "en", "ick", "o", "u")]
+    follows = draw.integers(0, len(words), (len(words), 2))
+    found, last = [], 0
+    while len(found) < 2 * tokens:
+        found.append(words[last])
+        last = follows[last, draw.integers(0, 2)]
+        if draw.random() < 0.1:
+            found.append("<eos>")
+    vocabulary = Vocabulary.of(words)
+    ids = vocabulary.ids(found[: 2 * tokens])
+    return Corpus(vocabulary, ids[:tokens], ids[tokens : tokens + tokens // 2], ids[tokens + tokens // 2 :])

@@ -10,6 +10,7 @@ import sys
 from keras_highway.near import did_you_mean
 from training.recipe import Recipe, with_settings
 from training.recipes import RECIPES
+from training.shown import shown
 from training.stopping import USAGE_ERROR
 from training.tiny import tiny
 
@@ -56,7 +57,7 @@ def main(argv=None) -> None:
     if result is None:
         print(f"{recipe.name}: {args.until} of {recipe.epochs} epochs; run it again to go on")
         return
-    print(f"{result['weights']}: {100 * result['mean']:.2f} % test accuracy after {recipe.epochs} epochs")
+    print(f"{result['weights']}: {result['metric'].replace('_', ' ')} {shown(result)} after {recipe.epochs} epochs")
 
 
 def choose(name: str, settings: list[str], small: bool) -> Recipe:

@@ -4,6 +4,7 @@ from keras_highway.specs import NetSpec
 from keras_highway.transforms import Transform
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import WeightsRow
+from training.shown import shown
 
 _CARD = """# {name}
 
@@ -49,7 +50,7 @@ def card(row: WeightsRow, result: dict, recipe: dict) -> str:
         source=spec.source,
         data=row.data,
         data_licence=row.data_licence,
-        metric=percent(result),
+        metric=shown(result),
         seeds=f"{result['n']} ({', '.join(map(str, result['seeds']))})",
         hardware=result["hardware"],
         backend=result["backend"],
@@ -73,10 +74,3 @@ def described(transform: Transform) -> str:
     if any(transform.mean):
         text += f", minus {transform.mean}, over {transform.std}"
     return text
-
-
-def percent(result: dict) -> str:
-    """Returns a result as people read it: `99.43 %` of one run, `99.43 ± 0.03 % (n = 3)` of several."""
-    if result["n"] == 1:
-        return f"{100 * result['mean']:.2f} % (n = 1)"
-    return f"{100 * result['mean']:.2f} ± {100 * result['std']:.2f} % (n = {result['n']})"

@@ -15,7 +15,7 @@ from pathlib import Path
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import WEIGHTS
 from training import search_report
-from zoo.cards import percent
+from training.shown import shown
 
 ROOT = Path(__file__).resolve().parent.parent
 _PUBLISHED = {"mnist10_w16.tvdn": "99.43 (99.4 ± 0.03)", "mnist10_w32.tvdn": "99.55 (99.54 ± 0.02)"}
@@ -31,7 +31,7 @@ def weights_table(zoo: Path = ROOT / "zoo") -> str:
     lines = ["| weights | test accuracy (last epoch) | published, % | epochs | recipe |", "|---|---|---|---|---|"]
     for name, result in results(zoo).items():
         lines.append(
-            f"| `{name}` | {percent(result)} | {_PUBLISHED.get(name, '-')} | {result['epochs']} "
+            f"| `{name}` | {shown(result)} | {_PUBLISHED.get(name, '-')} | {result['epochs']} "
             f"| `{WEIGHTS[name].recipe}` |"
         )
     hardware = sorted({result["hardware"] for result in results(zoo).values()})

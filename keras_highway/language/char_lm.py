@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from keras_highway import weights_file
 from keras_highway.applications import create_model, get_spec
+from keras_highway.data.streams import streams
 from keras_highway.hub import locate
 from keras_highway.language.reader import Reader
 from keras_highway.language.word_table import AFTER, Neighbour, WordTable
@@ -224,17 +225,35 @@ class CharLM:
                 bar.update(count)
         return np.concatenate(found)
 
-    def perplexity(self, tokens: np.ndarray, progress: bool = False) -> float:
-        """The published measure: a corpus split as one sequence from a zero state [Kim et al.'s code].
+    def perplexity(self, tokens: np.ndarray, texts: int = 1, steps: int = _STEPS, progress: bool = False) -> float:
+        """The published measure of a corpus split [Kim et al.'s code].
 
         The target of each token is the next one, that of the last the first.
 
         Args:
             tokens: Integers `(n,)`, a split of a `Corpus`.
+            texts: The split is read as so many parallel texts from a zero
+                state. Defaults to 1, one sequence, as the published test
+                perplexity; the validation perplexity in training is over 20.
+            steps: With several texts the split is cut to a multiple of `texts
+                * steps`; 35 for the published validation perplexity.
             progress: Whether to show a progress bar.
+
+        Raises:
+            ValueError: If the split is too short.
         """
+        if texts > 1:
+            return float(np.exp(-self._stream_log_probability(tokens, texts, steps)))
         words = [self.vocabulary.words[i] for i in tokens]
         return float(np.exp(-np.mean(self.log_probabilities(words, [*words[1:], words[0]], progress))))
+
+    def _stream_log_probability(self, tokens, texts, steps) -> float:
+        inputs, targets = streams(tokens, texts, steps)
+        state, total = self._reader.start(texts), 0.0
+        for words, following in zip(inputs, targets, strict=True):
+            own, _, state = self._reader.read(self.table.projections_of(words), following.astype(np.int32), state)
+            total += float(np.sum(own, dtype=np.float64))
+        return total / inputs.size
 
     def generate(
         self,

@@ -62,6 +62,10 @@ class WordTable:
         rows = self._rows(words)
         return self._projections[rows]
 
+    def projections_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns the same of words of the vocabulary by their numbers: float32 `(*numbers.shape, 4 * units)`."""
+        return self._projections[numbers]
+
     def neighbours(self, word: str, count: int, stage: str = AFTER) -> list[Neighbour]:
         """Returns the words of the vocabulary whose vectors are nearest to a word's, the word itself left out."""
         known = len(self._vocabulary.words)

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_highway.layers.base import checked_size, fresh
+from keras_highway.layers.lstm_recurrence import recur
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -19,7 +20,8 @@ class CarriedLSTM(keras.layers.Layer):
     The equations, the order of the gates (input, forget, cell, output) and
     the weights are those of `keras.layers.LSTM` without an offset on the
     forget gate. The input's products of all steps are one, before the
-    recurrence.
+    recurrence, and so is the gradient of the recurrent kernel, after it. Gates
+    and state are float32 whatever the dtype policy.
 
     Input: `(streams, steps, features)`. Output: `(streams, steps, units)`.
 
@@ -74,20 +76,14 @@ class CarriedLSTM(keras.layers.Layer):
             Outputs of all steps `(streams, steps, units)`, and h and c after
             the last.
         """
-        kernel = ops.convert_to_tensor(self.recurrent_kernel)
-
-        def step(state, z):
-            state = _cell(z + ops.matmul(state[0], kernel), state[1])
-            return state, state  # TensorFlow's scan wants outputs of the carry's form
-
-        by_step = ops.swapaxes(projected, 0, 1)
-        (h, c), (outputs, _) = ops.scan(step, (h, c), by_step)  # pyright: ignore[reportGeneralTypeIssues]
-        return ops.swapaxes(outputs, 0, 1), h, c
+        # Cast once, not in every step.
+        kernel = ops.cast(ops.convert_to_tensor(self.recurrent_kernel), self.compute_dtype)
+        y, h, c = recur(projected, kernel, h, c)
+        return ops.cast(y, self.compute_dtype), h, c
 
     def call(self, x):
         self._check_streams(x.shape)
-        start = [ops.cast(ops.convert_to_tensor(v), self.compute_dtype) for v in self.carried]
-        y, *state = self.recur(self.project(x), *start)
+        y, *state = self.recur(self.project(x), *(ops.convert_to_tensor(v) for v in self.carried))
         for variable, value in zip(self.carried, state, strict=True):
             variable.assign(ops.cast(ops.stop_gradient(value), variable.dtype))
         return y
@@ -137,10 +133,3 @@ class CarriedLSTM(keras.layers.Layer):
                 f"CarriedLSTM {self.name!r} carries the state of {self.streams} streams and needs an input of shape "
                 f"({self.streams}, steps, features). Received: input shape {tuple(shape)}"
             )
-
-
-def _cell(z, c):
-    """One step: gates from `z`, `(streams, 4 * units)`, and the cell before; returns output and cell."""
-    i, f, g, o = ops.split(z, 4, axis=-1)  # pyright: ignore[reportGeneralTypeIssues]
-    c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
-    return ops.sigmoid(o) * ops.tanh(c), c

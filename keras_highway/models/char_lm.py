@@ -27,7 +27,8 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
 
     Returns:
         A functional `keras.Model`: `char_embedding`, `char_cnn`,
-        `stage1_block1`, ..., `take`, `lstm1`, `lstm2`, `head`.
+        `stage1_block1`, ..., `take`, `lstm1`, `lstm2`, `head`, and
+        `predictions`, float32 whatever the policy.
 
     Raises:
         ValueError: If the spec says something impossible.
@@ -48,12 +49,13 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
         x = keras.layers.Dropout(spec.dropout, name=f"dropout{index}", dtype=dtype)(x)
     y = keras.layers.Dense(
         spec.classes,
-        activation=classifier_activation,
         kernel_initializer=_uniform(spec),
         bias_initializer=_uniform(spec),
         name="head",
-        dtype="float32",
+        dtype=dtype,
     )(x)
+    # Half of a step's products are the head's; only what follows them must be float32.
+    y = keras.layers.Activation(classifier_activation or "linear", name="predictions", dtype="float32")(y)
     return keras.Model([characters, positions], y, name=name or spec.name)
 
 

@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from training.recipes import cifar_110, cifar_conv, cifar_fc, cifar_fitnets, imagenet, mnist_conv, mnist_fc, rsb
+from training.recipes import charlm, cifar_110, cifar_conv, cifar_fc, cifar_fitnets, imagenet, mnist_conv, mnist_fc, rsb
 
-_MODULES = (mnist_conv, mnist_fc, cifar_conv, cifar_fitnets, cifar_110, cifar_fc, imagenet, rsb)
+_MODULES = (mnist_conv, mnist_fc, cifar_conv, cifar_fitnets, cifar_110, cifar_fc, imagenet, rsb, charlm)
 RECIPES = MappingProxyType({recipe.name: recipe for module in _MODULES for recipe in module.RECIPES})

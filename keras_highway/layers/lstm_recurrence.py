@@ -1,0 +1,82 @@
+"""The recurrence of an LSTM and its derivative, with every product that can wait taken out of the loop."""
+
+from keras import ops
+
+
+def recur(projected, kernel, h, c):
+    """Runs an LSTM over projected inputs.
+
+    Differentiating a loop step by step would add a product for the recurrent
+    kernel's gradient at each step. Here the backward loop carries only the
+    state's derivative; the kernel's gradient is one product over all steps
+    after it. The products are in the dtype of `kernel`; gates and state are
+    float32.
+
+    Args:
+        projected: Tensor `(streams, steps, 4 * units)`: what the inputs add to
+            the gates (input, forget, cell, output), biases included.
+        kernel: Tensor `(units, 4 * units)`, the recurrent kernel, in the dtype
+            to compute in.
+        h: Tensor `(streams, units)`, the output before the first step.
+        c: Tensor `(streams, units)`, the cell before it.
+
+    Returns:
+        Outputs of all steps, float32 `(streams, steps, units)`, and h and c
+        after the last.
+    """
+    return _recurrence(*(ops.convert_to_tensor(x) for x in (projected, kernel, h, c)))
+
+
+@ops.custom_gradient
+def _recurrence(projected, kernel, h, c):
+    first_h, first_c = ops.cast(h, "float32"), ops.cast(c, "float32")
+
+    def step(state, z):
+        recurrent = ops.matmul(ops.cast(state[0], kernel.dtype), kernel)
+        state = _cell(ops.cast(z, "float32") + ops.cast(recurrent, "float32"), state[1])
+        return state, state  # TensorFlow's scan wants outputs of the carry's form: the gates travel in it, too
+
+    by_step = ops.swapaxes(projected, 0, 1)
+    start = (first_h, first_c, ops.zeros_like(ops.cast(by_step[0], "float32")))
+    (last_h, last_c, _), (outputs, cells, gates) = ops.scan(step, start, by_step)  # pyright: ignore[reportGeneralTypeIssues]
+
+    def gradient(*upstream):
+        # TensorFlow passes a derivative an argument, JAX all in one.
+        dy, last_dh, last_dc = upstream if len(upstream) == 3 else upstream[0]
+        cells_before = ops.concatenate([first_c[None], cells[:-1]])
+        transposed = ops.transpose(kernel)
+
+        def back(state, saved):
+            dh, dc, _ = state
+            dy, gates, c, c_before = saved
+            dz, dc = _cell_gradient(dh + dy, dc, gates, c, c_before)
+            dh = ops.cast(ops.matmul(ops.cast(dz, kernel.dtype), transposed), "float32")
+            return (dh, dc, dz), (dh, dc, dz)
+
+        saved = (ops.swapaxes(ops.cast(dy, "float32"), 0, 1), gates, cells, cells_before)
+        start = (ops.cast(last_dh, "float32"), ops.cast(last_dc, "float32"), ops.zeros_like(gates[0]))
+        (dh, dc, _), (_, _, dz) = ops.scan(back, start, saved, reverse=True)  # pyright: ignore[reportGeneralTypeIssues]
+        before = ops.concatenate([first_h[None], outputs[:-1]])
+        flat = [ops.cast(ops.reshape(x, (-1, x.shape[-1])), kernel.dtype) for x in (before, dz)]
+        d_kernel = ops.matmul(ops.transpose(flat[0]), flat[1])
+        d_projected = ops.cast(ops.swapaxes(dz, 0, 1), projected.dtype)
+        return d_projected, d_kernel, ops.cast(dh, h.dtype), ops.cast(dc, c.dtype)
+
+    return (ops.swapaxes(outputs, 0, 1), last_h, last_c), gradient
+
+
+def _cell(z, c):
+    """One step: gates from `z`, `(streams, 4 * units)`, and the cell before; returns output, cell and gates."""
+    i, f, g, o = ops.split(z, 4, axis=-1)  # pyright: ignore[reportGeneralTypeIssues]
+    i, f, g, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(g), ops.sigmoid(o)
+    c = f * c + i * g
+    return o * ops.tanh(c), c, ops.concatenate([i, f, g, o], axis=-1)
+
+
+def _cell_gradient(dh, dc, gates, c, c_before):
+    """The derivatives of a step's `z` and of the cell before it, from those of its output and cell."""
+    i, f, g, o = ops.split(gates, 4, axis=-1)  # pyright: ignore[reportGeneralTypeIssues]
+    t = ops.tanh(c)
+    dc = dc + dh * o * (1 - t * t)
+    dz = (dc * g * i * (1 - i), dc * c_before * f * (1 - f), dc * i * (1 - g * g), dh * t * o * (1 - o))
+    return ops.concatenate(dz, axis=-1), dc * f

@@ -1,0 +1,1 @@
+"""Training of language models: their recipes' form, data, steps, epochs and results."""

@@ -1,0 +1,75 @@
+"""What one step of a language model computes."""
+
+import keras
+from keras import ops
+
+from keras_highway.applications import create_model
+from keras_highway.language import CharLM
+from keras_highway.models.char_lm import reset_state
+from training.language.recipe import LanguageRecipe
+from training.language.source import TextSource
+from training.program import Trainable
+
+
+class LanguageProgram(Trainable):
+    """The variables of a run and the functions of a batch over them.
+
+    Args:
+        recipe: What to train.
+        source: Its data.
+        data: `None`: batches carry their words.
+    """
+
+    sums = ("loss", "tokens")
+
+    def __init__(self, recipe: LanguageRecipe, source: TextSource, data: None = None):
+        keras.utils.set_random_seed(recipe.seed)
+        words = source.vocabulary
+        net = create_model(
+            recipe.variant,
+            classes=len(words.words),
+            characters=len(words.characters),
+            input_shape=(words.word_length,),
+            classifier_activation=None,
+            dtype=None if recipe.precision == "float32" else recipe.precision,
+            **dict(recipe.overrides),
+        )
+        super().__init__(recipe, net, keras.optimizers.SGD(recipe.learning_rate), recipe.learning_rate)
+        self.steps_per_epoch = source.batches_per_epoch
+        self.batch_tokens = source.streams * source.steps
+        self._source = source
+        self._lm = CharLM(weights=None, variant=recipe.variant, vocabulary=words, **dict(recipe.overrides))
+
+    def begin_text(self) -> None:
+        """Sets the carried state to zero: the text begins."""
+        reset_state(self.net)
+
+    def train_loss(self, batch):
+        """Returns what is differentiated, the mean over tokens, and `sums` over them.
+
+        Args:
+            batch: Spelled words, positions and targets, see `TextSource`.
+        """
+        spelled, positions, targets = batch
+        logits = ops.cast(self.net([spelled, positions], training=True), "float32")
+        total = ops.sum(keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True))
+        tokens = ops.cast(ops.size(targets), "float32")
+        return total / tokens, ops.stack([total, tokens])
+
+    def test_sums(self, batch):
+        """Refuses: perplexity is measured by `trained_lm`, with a state of its own."""
+        raise TypeError("A language model is tested by trained_lm().perplexity, not by batches.")
+
+    def trained_lm(self) -> CharLM:
+        """Returns the model as its users have it, in float32, with the weights of now."""
+        self._lm.network.set_weights([ops.convert_to_numpy(w) for w in self.net.weights])
+        self._lm.forget()
+        return self._lm
+
+    def validation_perplexity(self) -> float:
+        """Returns that of the validation split, laid out as the training text is."""
+        return self.trained_lm().perplexity(self._source.valid, self._source.streams, self._source.steps)
+
+    def test_perplexity(self, progress: bool = False) -> float:
+        """Returns that of the test split as one sequence."""
+        return self.trained_lm().perplexity(self._source.test, progress=progress)

@@ -1,0 +1,45 @@
+"""What a finished run of a language model says: weights with their vocabulary, and result.json."""
+
+from keras_highway.whole_file import write_json
+from training.language.program import LanguageProgram
+from training.run_folder import RunFolder
+from training.strategy import Strategy
+
+
+def finish(program: LanguageProgram, strategy: Strategy, folder: RunFolder, rows: list[dict]) -> dict:
+    """Measures the test perplexity; writes weights, vocabulary and result.
+
+    Args:
+        program: Its variables.
+        strategy: Its devices.
+        folder: Its folder.
+        rows: Its log.
+
+    Returns:
+        The result: metric, n, mean, std, seeds, and where it was measured.
+    """
+    recipe, last = program.recipe, {key: float(value) for key, value in rows[-1].items()}
+    strategy.finish(program.net)
+    perplexity = program.test_perplexity()
+    result = {
+        "weights": recipe.weights,
+        "variant": recipe.variant,
+        "data": recipe.data,
+        "metric": "test_perplexity",
+        "n": 1,
+        "mean": perplexity,
+        "std": None,
+        "seeds": [recipe.seed],
+        "values": [perplexity],
+        "epochs": recipe.epochs,
+        "epoch_reported": "last",
+        "valid_perplexity": last["valid_perplexity"],
+        "train_perplexity": last["train_perplexity"],
+        "precision": recipe.precision,
+        "tokens_per_second": last["tokens_per_second"],
+        "waiting": last["waiting"],
+        **folder.environment(),
+    }
+    program.trained_lm().save(folder.path)
+    write_json(folder.path / "result.json", result)
+    return result

@@ -1,0 +1,21 @@
+"""The character-aware language model in six gatings, large and small, on the Penn Treebank [UIE, 5.2, Table 1a].
+
+python -m training.train charlm_small_coupled --data DIR --out RUN
+python -m training.table1a --data DIR --out RUNS        # all six large ones, side by side
+"""
+
+from keras_highway.variants import LM_VARIANTS
+from training.language.recipe import LanguageRecipe
+
+RECIPES = tuple(
+    LanguageRecipe(
+        name=variant,
+        variant=variant,
+        weights=f"{variant}.ptb",
+        precision="mixed_bfloat16",
+        seed=1,
+        source="UIE, 5.2, after Kim et al. 2015: SGD at 1.0, halved on a plateau of the validation perplexity, 25 epochs; "
+        "products in bfloat16 here",
+    )
+    for variant in LM_VARIANTS
+)
