@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 from contracts import array, check_layer, to_numpy
+from gradients import value_and_gradients
 from keras import ops
 
 import keras_highway as kh
@@ -119,7 +120,9 @@ def test_published_start():
 def test_dropout_is_between_the_lstms_and_before_the_softmax():
     model = build_char_lm(TINY)
     names = [layer.name for layer in model.layers]
-    assert names[-6:] == ["take", "lstm1", "dropout1", "lstm2", "dropout2", "head"]
+    assert names[-7:] == ["take", "lstm1", "dropout1", "lstm2", "dropout2", "head", "predictions"]
+    mixed = build_char_lm(TINY, dtype="mixed_bfloat16")
+    assert (mixed.get_layer("head").compute_dtype, mixed.output.dtype) == ("bfloat16", "float32")
     rates = [layer.rate for layer in model.layers if isinstance(layer, keras.layers.Dropout)]
     assert rates == [0.5, 0.5]
 
@@ -257,27 +260,11 @@ def test_the_state_is_no_weight(tmp_path):
 
 
 def loss_and_gradients(model, batch, targets):
-    variables = model.trainable_variables
-
-    def loss(values):
-        mapping = list(zip(variables, values, strict=True))
-        with keras.StatelessScope(state_mapping=mapping):
-            logits = model(fed(batch), training=False)
+    def loss():
+        logits = model(fed(batch), training=False)
         return ops.mean(keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True))
 
-    values = [ops.convert_to_tensor(ops.convert_to_numpy(v)) for v in variables]
-    if keras.backend.backend() == "jax":
-        import jax
-
-        value, found = jax.jit(jax.value_and_grad(loss))(values)
-    else:
-        import tensorflow as tf
-
-        with tf.GradientTape() as tape:
-            tape.watch(values)
-            value = loss(values)
-        found = [tf.convert_to_tensor(g) for g in tape.gradient(value, values)]
-    return to_numpy(value), [to_numpy(g) for g in found]
+    return value_and_gradients(loss, model)
 
 
 @pytest.mark.parametrize("gating", ["coupled", "full"])

@@ -9,10 +9,11 @@ import keras_highway as kh
 from keras_highway import weights, weights_file
 from keras_highway.transforms import TRANSFORMS
 from training.recipes import RECIPES
+from training.shown import shown
 from zoo import add as adding
 from zoo import tables
 from zoo.add_search import add_search
-from zoo.cards import described, percent
+from zoo.cards import described
 
 README = tables.ROOT / "README.md"
 
@@ -25,7 +26,7 @@ def test_readme_tables_are_those_of_the_results():
 
 def test_check_fails_on_an_altered_table(tmp_path, capsys):
     text = README.read_text("utf-8")
-    value = percent(weights.result("mnist10_w16.tvdn"))
+    value = shown(weights.result("mnist10_w16.tvdn"))
     assert value in text
     altered = tmp_path / "README.md"
     altered.write_text(text.replace(value, "99.99 % (n = 1)"), "utf-8")
@@ -42,9 +43,11 @@ def test_tables_without_an_end_are_refused():
         tables.render("<!-- table:x -->\n<!-- end:x -->")
 
 
-def test_percent():
-    assert percent({"n": 1, "mean": 0.99354, "std": None}) == "99.35 % (n = 1)"
-    assert percent({"n": 3, "mean": 0.9941, "std": 0.0003}) == "99.41 ± 0.03 % (n = 3)"
+def test_results_as_people_read_them():
+    accuracy, perplexity = {"metric": "test_accuracy"}, {"metric": "test_perplexity"}
+    assert shown({**accuracy, "n": 1, "mean": 0.99354, "std": None}) == "99.35 % (n = 1)"
+    assert shown({**accuracy, "n": 3, "mean": 0.9941, "std": 0.0003}) == "99.41 ± 0.03 % (n = 3)"
+    assert shown({**perplexity, "n": 2, "mean": 79.126, "std": 0.2}) == "79.13 ± 0.20 (n = 2)"
 
 
 def test_adding_a_search(tmp_path):

@@ -27,7 +27,7 @@ class LanguageRecipe:
         test_tokens: The same for the validation and the test split.
         epochs: Passes over the training split.
         steps: Tokens of a stream in a batch, over which gradients go back.
-        learning_rate: Initial rate of SGD.
+        learning_rate: Initial rate of SGD on the loss summed over `steps`.
         decay: The rate is multiplied by it after an epoch, from the third on,
             in which the validation perplexity did not fall by more than
             `plateau_delta`.

@@ -14,8 +14,8 @@ RECIPES = tuple(
         weights=f"{variant}.ptb",
         precision="mixed_bfloat16",
         seed=1,
-        source="UIE, 5.2, after Kim et al. 2015: SGD at 1.0, halved on a plateau of the validation perplexity, 25 epochs; "
-        "products in bfloat16 here",
+        source="UIE, 5.2, after Kim et al. 2015: SGD at 1.0, halved on a plateau of the validation perplexity, "
+        "25 epochs; products in bfloat16 here",
     )
     for variant in LM_VARIANTS
 )

@@ -1,0 +1,181 @@
+"""Training of language models: it learns, resumes exactly, measures what it says, refuses what cannot work."""
+
+import dataclasses
+import math
+
+import keras
+import numpy as np
+import pytest
+from gradients import value_and_gradients
+
+import keras_highway as kh
+from keras_highway.data.ptb import Corpus
+from keras_highway.vocabulary import Vocabulary
+from tests.checkpoints import arrays
+from training.language.program import LanguageProgram
+from training.language.recipe import LanguageRecipe, rate_after
+from training.language.source import TextSource, open_source
+from training.loop import kind_of, train
+from training.recipe import changed, with_settings
+from training.recipes import RECIPES
+from training.run_folder import RunFolder
+from training.sources import Shard
+from training.strategy import Strategy
+from training.synthetic import synthetic_corpus
+from training.tiny import tiny
+
+TINY = dataclasses.replace(tiny(RECIPES["charlm_small_coupled"]), precision="float32")
+
+
+class Asked:
+    """A request to stop after so many looks."""
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    @property
+    def made(self):
+        self.looks -= 1
+        return self.looks < 0
+
+
+def run_of(recipe, out):
+    source = open_source(recipe, None)
+    program = LanguageProgram(recipe, source)
+    return kind_of(recipe).run(program, source, Strategy(), RunFolder(out, recipe.to_dict(), Strategy()))
+
+
+def test_rows_are_the_published_set_up():
+    for name in ("charlm_large_coupled", "charlm_small_full", "charlm_large_residual"):
+        recipe = RECIPES[name]
+        assert isinstance(recipe, LanguageRecipe) and recipe.variant == name and recipe.weights == f"{name}.ptb"
+        assert (recipe.epochs, recipe.steps, recipe.learning_rate, recipe.clip_norm) == (25, 35, 1.0, 5.0)
+        assert (recipe.decay, recipe.plateau_delta, recipe.overrides) == (0.5, 1.0, ())
+
+
+def test_plateau_by_hand():
+    """Halved after epochs 3 (fell by 0.5) and 5 (rose), not after 2 (too early) nor 4 (fell by 3)."""
+    recipe = RECIPES["charlm_small_coupled"]
+    perplexities = [100.0, 100.0, 99.5, 96.5, 97.0]
+    rates = [rate_after(recipe, perplexities[:n]) for n in range(6)]
+    assert rates == [1.0, 1.0, 1.0, 0.5, 0.5, 0.25]
+
+
+def test_it_learns_and_its_numbers_are_those_of_the_model_it_saves(tmp_path):
+    recipe = dataclasses.replace(TINY, epochs=12)
+    result = train(recipe, None, tmp_path)
+    rows = RunFolder(tmp_path, recipe.to_dict(), Strategy()).rows()
+    words = len(synthetic_corpus().vocabulary.words)
+    # Every word has two successors: a perplexity of about 3 is possible, 42 is that of a guess.
+    assert float(rows[0]["valid_perplexity"]) < words and float(rows[-1]["valid_perplexity"]) < 12
+    assert float(rows[-1]["train_perplexity"]) == pytest.approx(math.exp(float(rows[-1]["train_loss"])))
+    model = kh.CharLM(weights=tmp_path)
+    source = open_source(recipe, None)
+    assert model.perplexity(source.test) == pytest.approx(result["mean"], rel=1e-5)
+    assert model.perplexity(source.valid, 4, 20) == pytest.approx(result["valid_perplexity"], rel=1e-5)
+    assert (result["metric"], result["n"], result["precision"]) == ("test_perplexity", 1, "float32")
+
+
+def test_parallel_texts_are_as_many_single_ones(tmp_path):
+    """The validation perplexity by the network itself: streams of 20 steps with its own carried state."""
+    run = run_of(TINY, tmp_path)
+    program, source = run.program, run.source
+    program.begin_text()
+    total = count = 0.0
+    valid = TextSource(dataclasses.replace(TINY, train_tokens=None), Corpus(*source_splits(source)))
+    for spelled, positions, targets in valid.batches(0, 0, Shard()):
+        logits = program.net([spelled, positions], training=False)
+        losses = keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True)
+        total, count = total + float(keras.ops.sum(losses)), count + targets.size
+    assert program.validation_perplexity() == pytest.approx(math.exp(total / count), rel=1e-5)
+
+
+def source_splits(source):
+    """A corpus whose training split is the validation split."""
+    return source.vocabulary, source.valid, source.valid, source.test
+
+
+def test_the_first_loss_is_that_of_the_network(tmp_path):
+    """Mean over tokens; a step of plain SGD at the clipped gradient."""
+    run = run_of(dataclasses.replace(TINY, clip_norm=1e-3), tmp_path)
+    before = [np.asarray(v) for v in run.program.net.trainable_variables]
+    batch = next(run.source.batches(0, 0, Shard()))
+    run.program.begin_text()
+    total, tokens = np.asarray(run.engine.train(batch))
+    run.engine.sync()
+    assert tokens == 80 and total / tokens == pytest.approx(math.log(42), rel=0.02)
+    after = [np.asarray(v) for v in run.program.net.trainable_variables]
+    moved = math.sqrt(sum(float(np.sum((a - b) ** 2)) for a, b in zip(after, before, strict=True)))
+    assert moved == pytest.approx(1e-3, rel=1e-2)  # rate 1
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_resume_is_exact_in_the_middle_of_an_epoch(tmp_path, precision):
+    """The carried state, the dropout and the text go on where they were."""
+    recipe = dataclasses.replace(TINY, precision=precision)
+    whole = train(recipe, None, tmp_path / "whole")
+    run = run_of(recipe, tmp_path / "cut")
+    with pytest.raises(SystemExit):
+        run.epoch(Asked(7))
+    assert run.place.step == 8
+    del run  # and its lock
+    resumed = train(recipe, None, tmp_path / "cut")
+    a, b = (arrays(tmp_path / name / "checkpoint.npz") for name in ("whole", "cut"))
+    assert list(a) == list(b) and any(name.endswith("carried_c") for name in a)
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+    assert resumed["values"] == whole["values"]
+
+
+def test_the_gradient_is_that_of_the_sum_over_steps(tmp_path):
+    """Of 4 streams of 20 steps: 20 times the gradient of the mean over tokens."""
+    run = run_of(dataclasses.replace(TINY, overrides=(*TINY.overrides, ("dropout", 0.0))), tmp_path)
+    spelled, positions, targets = next(run.source.batches(0, 0, Shard()))
+    net = run.program.net
+
+    def mean():
+        logits = net([spelled, positions], training=True)
+        return keras.ops.mean(keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True))
+
+    run.program.begin_text()
+    loss, gradients = value_and_gradients(mean, net)
+    run.program.begin_text()
+    total, summed = value_and_gradients(lambda: run.program.train_loss((spelled, positions, targets))[0], net)
+    assert total == pytest.approx(20 * loss, rel=1e-5)
+    for a, b in zip(summed, gradients, strict=True):
+        np.testing.assert_allclose(a, 20 * b, rtol=1e-4, atol=1e-6)
+
+
+def test_an_epoch_begins_with_a_zero_state(tmp_path):
+    """The same text twice at rate 0 without dropout: the same loss."""
+    recipe = dataclasses.replace(TINY, learning_rate=1e-12, epochs=2, overrides=(*TINY.overrides, ("dropout", 0.0)))
+    train(recipe, None, tmp_path)
+    first, second = RunFolder(tmp_path, recipe.to_dict(), Strategy()).rows()
+    assert float(first["train_loss"]) == pytest.approx(float(second["train_loss"]), rel=1e-6)
+
+
+def test_what_cannot_work_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="`precision` must be one of"):
+        changed(TINY, precision="half")
+    with pytest.raises(ValueError, match="Did you mean 'clip_norm'"):
+        with_settings(TINY, ["clip_nrom=2"])
+    for field in ("decay", "seed", "steps"):
+        with pytest.raises(ValueError, match=f"`{field}` must"):
+            changed(TINY, **{field: -1})
+    with pytest.raises(ValueError, match="one device: its LSTMs carry"):
+        strategy = Strategy()
+        strategy.replicas = 2
+        strategy.check(TINY)
+    with pytest.raises(ValueError, match="too short for one batch"):
+        open_source(dataclasses.replace(TINY, test_tokens=30), None)
+    with pytest.raises(FileNotFoundError, match="No file .*train.txt"):
+        train(dataclasses.replace(TINY, data="ptb"), tmp_path, tmp_path / "run")
+
+
+def test_any_corpus_by_its_folder(tmp_path):
+    text = "the cat sat on the mat\n" * 40
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text(text)
+    result = train(dataclasses.replace(TINY, data=str(tmp_path), epochs=1), None, tmp_path / "run")
+    assert result["mean"] < 9
+    assert kh.CharLM(weights=tmp_path / "run").vocabulary == Vocabulary.of(text.split())
