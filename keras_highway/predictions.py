@@ -28,7 +28,7 @@ def get_transform(weights: str) -> Transform:
     Raises:
         ValueError: If there is none.
     """
-    return TRANSFORMS[weights] if weights in TRANSFORMS else describe_weights(weights).transform
+    return TRANSFORMS[weights] if weights in TRANSFORMS else describe_weights(weights).images
 
 
 def preprocess_input(x, weights: str = "imagenet") -> np.ndarray:

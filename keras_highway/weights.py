@@ -49,6 +49,19 @@ def _cifar(variant: str, tag: str, data: str, transform: transforms.Transform, s
     )
 
 
+def _language(variant: str, sha256: str) -> WeightsRow:
+    return WeightsRow(
+        name=f"{variant}.ptb",
+        variant=variant,
+        data="ptb",
+        recipe=variant,
+        classes=(),
+        transform=None,
+        sha256=sha256,
+        data_licence="Penn Treebank, as prepared by T. Mikolov: LDC99T42, under the Linguistic Data Consortium's terms",
+    )
+
+
 def _timm(variant: str, tag: str, top1: float | None) -> WeightsRow:
     """The residual twins that the papers compare with: "ResNet strikes back", procedures A1, A2, A3."""
     return WeightsRow(
@@ -88,6 +101,7 @@ WEIGHTS: Mapping[str, WeightsRow] = MappingProxyType(
                 transforms.CIFAR,
                 _SHA256.get("highway_fc50_cifar100.tvdn", ""),
             ),
+            _language("charlm_small_coupled", _SHA256.get("charlm_small_coupled.ptb", "")),
             _timm("resnet50", "a1", 0.804),
             _timm("resnet50", "a2", 0.798),
             _timm("resnet50", "a3", None),

@@ -14,6 +14,7 @@ from typing import Any
 
 import h5py
 import keras
+import numpy as np
 
 from keras_highway.whole_file import write_whole
 
@@ -27,7 +28,9 @@ def sha256(path: str | os.PathLike) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int, **more: Any) -> None:
+def save(
+    model: keras.Model, path: str | os.PathLike, variant: str, classes: int, float16: bool = False, **more: Any
+) -> None:
     """Saves a model's weights, stamped with what they are weights of; whole or not at all.
 
     Args:
@@ -35,6 +38,8 @@ def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int
         path: File to write, ending in `.weights.h5`.
         variant: Name of its architecture.
         classes: Its number of classes.
+        float16: Store in half precision, in half the size; loaded, weights
+            have the precision of the model. Defaults to `False`.
         **more: What else the stamp says, as JSON values: `transform`, the row
             of `TRANSFORMS` that images went through; the fingerprint of a
             vocabulary.
@@ -45,9 +50,35 @@ def save(model: keras.Model, path: str | os.PathLike, variant: str, classes: int
         with h5py.File(temporary, "a") as file:
             if "optimizer" in file:
                 del file["optimizer"]  # two or three times the weights' size, and no use to their users
+        if float16:
+            _halve(temporary)
+        with h5py.File(temporary, "a") as file:
             file.attrs[_STAMP] = json.dumps({"variant": variant, "classes": classes, **more})
 
     write_whole(Path(path), write)
+
+
+def _halve(path) -> None:
+    """Rewrites a file with its float32 arrays in float16: what is deleted inside a file would keep its room."""
+    whole = Path(path).with_suffix(".whole")
+    os.replace(path, whole)
+    try:
+        with h5py.File(whole, "r") as source, h5py.File(path, "w") as target:
+            target.attrs.update(source.attrs)
+
+            def copy(name, item):
+                if isinstance(item, h5py.Group):
+                    target.require_group(name).attrs.update(item.attrs)
+                    return
+                half = item.dtype == np.float32
+                values = item[()]
+                if half and np.abs(values).max(initial=0) > np.finfo(np.float16).max:
+                    raise ValueError(f"{name} has values beyond float16's largest, 65504: store it in float32.")
+                target.create_dataset(name, data=values.astype(np.float16) if half else values).attrs.update(item.attrs)
+
+            source.visititems(copy)
+    finally:
+        whole.unlink()
 
 
 def read_stamp(path: str | os.PathLike) -> dict[str, Any]:

@@ -20,8 +20,9 @@ class WeightsRow:
         variant: The architecture.
         data: The data set it was trained on.
         recipe: The recipe that trained it.
-        classes: Names of the classes, in order.
-        transform: What its inputs must go through.
+        classes: Names of the classes, in order; of a language model, whose
+            words are in the `vocabulary.json` beside the file, none.
+        transform: What images must go through; of a language model, `None`.
         sha256: Of the file; `""` where the publisher gives none in advance.
         licence: Of the weights.
         data_licence: What is known of the data set's terms.
@@ -39,7 +40,7 @@ class WeightsRow:
     data: str
     recipe: str
     classes: tuple[str, ...]
-    transform: Transform
+    transform: Transform | None
     sha256: str
     licence: str = "Apache-2.0"
     data_licence: str = ""
@@ -49,6 +50,20 @@ class WeightsRow:
     file: str = FILE
     metrics: Mapping[str, Any] = field(default_factory=dict, hash=False)
     gate_report: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def images(self) -> Transform:
+        """What images must go through.
+
+        Raises:
+            ValueError: If the weights are of a language model.
+        """
+        if self.transform is None:
+            raise ValueError(
+                f"{self.name!r} is a language model: it reads words, not images. Use keras_highway.CharLM, or "
+                "`python -m keras_highway lm --help`."
+            )
+        return self.transform
 
 
 def to_json(row: WeightsRow) -> dict[str, Any]:
@@ -67,7 +82,7 @@ def from_json(values: Any) -> WeightsRow:
         ValueError: If something is missing or of another type.
     """
     try:
-        transform = _picked(Transform, values["transform"])
+        transform = None if values["transform"] is None else _picked(Transform, values["transform"])
         row = WeightsRow(
             **{
                 **_picked_values(WeightsRow, values),
@@ -93,13 +108,21 @@ def _picked(cls, values):
 
 def _check(row: WeightsRow) -> None:
     texts = (row.name, row.variant, row.data, row.recipe, row.sha256, row.licence, *row.classes)
-    numbers = (row.transform.scale, row.transform.crop, *row.transform.mean, *row.transform.std)
-    sizes = (*row.transform.size, row.transform.channels)
+    mappings = all(isinstance(mapping, Mapping) for mapping in (row.metrics, row.gate_report))
+    if not all(isinstance(text, str) for text in texts) or not mappings:
+        raise TypeError("a text or a table is not one")
+    if (row.transform is None) != (not row.classes):
+        raise TypeError("images need classes and a transform, a language model has neither")
+    if row.transform is not None:
+        _check_transform(row.transform)
+
+
+def _check_transform(transform: Transform) -> None:
+    numbers = (transform.scale, transform.crop, *transform.mean, *transform.std)
+    sizes = (*transform.size, transform.channels)
     if not (
-        all(isinstance(text, str) for text in texts)
-        and all(isinstance(n, int | float) and math.isfinite(n) for n in numbers)
+        all(isinstance(n, int | float) and math.isfinite(n) for n in numbers)
         and all(isinstance(n, int) and n > 0 for n in sizes)
-        and len(row.transform.size) == 2
-        and all(isinstance(mapping, Mapping) for mapping in (row.metrics, row.gate_report))
+        and len(transform.size) == 2
     ):
-        raise TypeError("a text, a number or a size is not one")
+        raise TypeError("a number or a size of the transform is not one")

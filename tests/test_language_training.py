@@ -27,6 +27,10 @@ from training.tiny import tiny
 TINY = dataclasses.replace(tiny(RECIPES["charlm_small_coupled"]), precision="float32")
 
 
+# Published nets break the symmetry of a small start over hundreds of steps; here there are thirty an epoch.
+LEARNS = (*TINY.overrides, ("dropout", 0.0), ("init_range", 0.5))
+
+
 class Asked:
     """A request to stop after so many looks."""
 
@@ -62,7 +66,7 @@ def test_plateau_by_hand():
 
 
 def test_it_learns_and_its_numbers_are_those_of_the_model_it_saves(tmp_path):
-    recipe = dataclasses.replace(TINY, epochs=12)
+    recipe = dataclasses.replace(TINY, epochs=10, decay=1.0, learning_rate=0.5, overrides=LEARNS)
     result = train(recipe, None, tmp_path)
     rows = RunFolder(tmp_path, recipe.to_dict(), Strategy()).rows()
     words = len(synthetic_corpus().vocabulary.words)
@@ -168,7 +172,7 @@ def test_what_cannot_work_is_refused(tmp_path):
         strategy.check(TINY)
     with pytest.raises(ValueError, match="too short for one batch"):
         open_source(dataclasses.replace(TINY, test_tokens=30), None)
-    with pytest.raises(FileNotFoundError, match="No file .*train.txt"):
+    with pytest.raises(FileNotFoundError, match=r"No file .*train\.txt"):
         train(dataclasses.replace(TINY, data="ptb"), tmp_path, tmp_path / "run")
 
 
@@ -176,6 +180,10 @@ def test_any_corpus_by_its_folder(tmp_path):
     text = "the cat sat on the mat\n" * 40
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.txt").write_text(text)
-    result = train(dataclasses.replace(TINY, data=str(tmp_path), epochs=1), None, tmp_path / "run")
-    assert result["mean"] < 9
+    result = train(
+        dataclasses.replace(TINY, data=str(tmp_path), epochs=4, learning_rate=0.1, overrides=LEARNS),
+        None,
+        tmp_path / "run",
+    )
+    assert result["mean"] < 8  # a guess among its words
     assert kh.CharLM(weights=tmp_path / "run").vocabulary == Vocabulary.of(text.split())

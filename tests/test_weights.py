@@ -86,6 +86,26 @@ def test_saving_leaves_the_optimizer_out(tmp_path):
     assert weights_file.read_stamp(path) == {"variant": "highway_fc10", "classes": 10}
 
 
+def test_half_precision_is_half_the_size_and_near(tmp_path):
+    model = kh.create_model(VARIANT)
+    paths = [tmp_path / f"{name}.weights.h5" for name in ("whole", "half")]
+    for path, float16 in zip(paths, (False, True), strict=True):
+        weights_file.save(model, path, VARIANT, 10, float16, transform="mnist")
+    size, half = (path.stat().st_size for path in paths)
+    assert half < 0.7 * size
+    assert weights_file.read_stamp(paths[1]) == {"variant": VARIANT, "classes": 10, "transform": "mnist"}
+    twin = kh.create_model(VARIANT)
+    weights_file.load(twin, paths[1], VARIANT)
+    for a, b in zip(model.get_weights(), twin.get_weights(), strict=True):
+        assert b.dtype == np.float32
+        np.testing.assert_array_equal(b, a.astype(np.float16).astype(np.float32))
+    model.weights[0].assign(np.full(model.weights[0].shape, 1e5))
+    before = paths[1].read_bytes()
+    with pytest.raises(ValueError, match="beyond float16's largest, 65504"):
+        weights_file.save(model, paths[1], VARIANT, 10, float16=True)
+    assert paths[1].read_bytes() == before and len(list(tmp_path.iterdir())) == 2
+
+
 def test_failed_saving_keeps_the_old_file(file, tmp_path, monkeypatch):
     path = tmp_path / "keep.weights.h5"
     path.write_bytes(file.read_bytes())

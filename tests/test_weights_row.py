@@ -58,6 +58,16 @@ def test_unknown_keys_are_of_later_versions():
     assert from_json({**to_json(row), "new": 1}) == row
 
 
+def test_a_language_model_takes_no_images():
+    row = zoo.get("charlm_small_coupled.ptb")
+    assert row.classes == () and row.transform is None
+    for images in (lambda: row.images, lambda: kh.preprocess_input(np.zeros((1, 28, 28, 1)), weights=row.name)):
+        with pytest.raises(ValueError, match=r"reads words, not images. Use keras_highway\.CharLM"):
+            images()
+    with pytest.raises(ValueError, match="incomplete or malformed"):
+        from_json({**to_json(row), "classes": ["a"]})
+
+
 def test_gate_report_is_the_moments_of_the_traces():
     model = miniature("conv_stack")
     pixels = (255 * batch(model, 5)).astype("uint8")

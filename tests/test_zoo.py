@@ -8,8 +8,10 @@ import pytest
 import keras_highway as kh
 from keras_highway import weights, weights_file
 from keras_highway.transforms import TRANSFORMS
+from training.loop import train
 from training.recipes import RECIPES
 from training.shown import shown
+from training.tiny import tiny
 from zoo import add as adding
 from zoo import tables
 from zoo.add_search import add_search
@@ -87,6 +89,46 @@ def test_adding_runs_pools_their_seeds(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "hashes.json").read_text()) == {"mnist10_w16.tvdn": weights_file.sha256(file)}
     assert weights_file.read_stamp(file)["variant"] == "mnist10_w16"
     assert "98.50 ± 0.71 % (n = 2)" in (folder / "card.md").read_text()
+
+
+def test_half_precision_must_keep_what_was_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(adding, "ZOO", tmp_path)
+    monkeypatch.setattr(adding, "HASHES", tmp_path / "hashes.json")
+    (tmp_path / "hashes.json").write_text("{}")
+    measured = []
+
+    def measure(row, folder, data_dir):
+        measured.append((row.name, folder, data_dir))
+        return 0.9899
+
+    monkeypatch.setattr("zoo.stored.measure", measure)
+    folder = adding.add([_run(tmp_path / "a", 1, 0.99)], float16=True, data_dir="data")
+    assert measured == [("mnist10_w16.tvdn", folder, "data")]
+    result = json.loads((folder / "result.json").read_text())
+    assert result["mean"] == 0.99 and result["stored"] == {"dtype": "float16", "test_accuracy": 0.9899}
+    with pytest.raises(ValueError, match=r"in float16 its test_accuracy is 0\.98990, in float32 0\.99100"):
+        adding.add([_run(tmp_path / "b", 1, 0.991)], float16=True)
+
+
+def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
+    """A tiny run under the published recipe's name: weights with their vocabulary, a card that says how to use them."""
+    recipe = tiny(RECIPES["charlm_small_coupled"])
+    train(recipe, None, tmp_path / "run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    name = "charlm_small_coupled"
+    published = {**RECIPES[name].to_dict(), "seed": 3}
+    (tmp_path / "run" / "recipe.json").write_text(json.dumps(published))
+    (tmp_path / "run" / "result.json").write_text(json.dumps({**result, "weights": f"{name}.ptb"}))
+    monkeypatch.setattr(adding, "ZOO", tmp_path)
+    monkeypatch.setattr(adding, "HASHES", tmp_path / "hashes.json")
+    (tmp_path / "hashes.json").write_text("{}")
+    folder = adding.add([tmp_path / "run"])
+    before, after = (kh.CharLM(weights=path) for path in (tmp_path / "run", folder))
+    text = "ba den"
+    assert after.score(text).perplexity == before.score(text).perplexity
+    card = (folder / "card.md").read_text()
+    assert f'kh.CharLM("{name}.ptb")' in card and f"test perplexity of the last epoch: **{result['mean']:.2f}" in card
+    assert f"| `{name}.ptb` | {result['mean']:.2f} (n = 1) | about 93 |" in tables.language_table(tmp_path)
 
 
 def test_adding_refuses_unfinished_and_mixed_runs(tmp_path):

@@ -3,7 +3,8 @@
 Copies log, recipe and result, stamps the weights with their variant, records
 their hash in the package and writes the card. Several runs of one recipe
 with different seeds make one entry: the first run's weights, and n, mean and
-standard deviation over all of them.
+standard deviation over all of them. With `--float16` weights are stored in
+half the size, if what was measured of them holds on the data.
 """
 
 import argparse
@@ -17,53 +18,67 @@ import keras_highway as kh
 from keras_highway import weights as rows
 from keras_highway import weights_file
 from keras_highway.whole_file import write_json
-from training.recipe import Recipe
 from training.recipes import RECIPES
 from zoo.cards import card
+from zoo.stored import check_stored
 
 ZOO = Path(__file__).resolve().parent
 HASHES = ZOO.parent / "keras_highway" / "weights_sha256.json"
 
 
-def add(runs: list[Path]) -> Path:
+def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
     """Adds runs of one recipe to the zoo.
 
     Args:
         runs: Run folders that hold a result.json; the first gives the weights.
+        float16: Store weights in half precision.
+        data_dir: Folder of the data sets, to measure those once more.
 
     Returns:
         The folder in the zoo.
 
     Raises:
         ValueError: If a run is not finished, runs are of different recipes, or
-            of another than the published one of that name.
+            of another than the published one of that name; if half precision
+            changes what was measured.
     """
     results = [_result(run) for run in runs]
     recipes = [json.loads((run / "recipe.json").read_text("utf-8")) for run in runs]
     if any({**recipe, "seed": None} != {**recipes[0], "seed": None} for recipe in recipes):
         raise ValueError(f"Runs of different recipes cannot be one entry: {', '.join(map(str, runs))}")
     _check_published(recipes[0])
-    row = rows.get(results[0]["weights"])
+    row, pool = rows.get(results[0]["weights"]), pooled(results)
     folder = ZOO / row.name
     folder.mkdir(exist_ok=True)
-    model = kh.create_model(row.variant, classifier_activation=None)
-    model.load_weights(runs[0] / rows.FILE)
-    weights_file.save(model, folder / rows.FILE, row.variant, len(row.classes))
+    _store(runs[0], row, folder, float16)
+    if float16:
+        found = check_stored(row, folder, data_dir, results[0])
+        pool = {**pool, "stored": {"dtype": "float16", pool["metric"]: found}}
     for name in ("log.csv", "recipe.json"):
         shutil.copy(runs[0] / name, folder / name)
     for run, result in zip(runs[1:], results[1:], strict=True):
         shutil.copy(run / "log.csv", folder / f"log_seed{result['seeds'][0]}.csv")
-    write_json(folder / "result.json", pooled(results))
+    write_json(folder / "result.json", pool)
     hashes = json.loads(HASHES.read_text("utf-8"))
     write_json(HASHES, {**hashes, row.name: weights_file.sha256(folder / rows.FILE)})
-    (folder / "card.md").write_text(card(row, pooled(results), recipes[0]), "utf-8")
+    (folder / "card.md").write_text(card(row, pool, recipes[0]), "utf-8")
     return folder
+
+
+def _store(run, row, folder, float16) -> None:
+    if row.transform is None:
+        kh.CharLM(weights=run, variant=row.variant).save(folder, float16)
+        return
+    model = kh.create_model(row.variant, classifier_activation=None)
+    model.load_weights(run / rows.FILE)
+    weights_file.save(model, folder / rows.FILE, row.variant, len(row.classes), float16)
 
 
 def _check_published(recipe) -> None:
     """A number in the zoo is that of the recipe in the repository, which anyone can train again."""
     published = RECIPES.get(recipe["name"])
-    defaults = {f.name: f.default for f in dataclasses.fields(Recipe) if f.default is not dataclasses.MISSING}
+    fields = dataclasses.fields(type(published)) if published else ()
+    defaults = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
     known = json.loads(json.dumps(published.to_dict())) if published else {}
     recipe = json.loads(json.dumps({**defaults, **recipe}))  # of an older version, without fields that came later
     differ = sorted(key for key in known.keys() | recipe.keys() if key != "seed" and known.get(key) != recipe.get(key))
@@ -98,7 +113,10 @@ def main(argv=None) -> None:
     """Parses the command line."""
     parser = argparse.ArgumentParser(prog="python -m zoo.add", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="run folders of one recipe")
-    folder = add(parser.parse_args(argv).runs)
+    parser.add_argument("--float16", action="store_true", help="store the weights in half precision")
+    parser.add_argument("--data", help="folder of the data sets, with --float16 (default: KERAS_HIGHWAY_DATA)")
+    args = parser.parse_args(argv)
+    folder = add(args.runs, args.float16, args.data)
     print(f"{folder}: added. Now: python -m zoo.tables")
 
 

@@ -1,8 +1,7 @@
 """The card of a weight: what it is, how good, how made, how to use it."""
 
-from keras_highway.specs import NetSpec
+from keras_highway.applications import get_spec
 from keras_highway.transforms import Transform
-from keras_highway.variants import VARIANTS
 from keras_highway.weights import WeightsRow
 from training.shown import shown
 
@@ -13,15 +12,14 @@ _CARD = """# {name}
 ```python
 import keras_highway as kh
 
-model = kh.load("{name}")
-probabilities = model.predict(kh.preprocess_input(images, weights="{name}"))   # uint8 (n, {shape})
+{usage}
 ```
 
 | | |
 |---|---|
 | variant | `{variant}` ({source}) |
 | data | {data}; {data_licence} |
-| metric | test accuracy of the last epoch: **{metric}** |
+| metric | {what} of the last epoch: **{metric}** |
 | seeds | {seeds} |
 | trained on | {hardware}, {backend} backend, {epochs} epochs, commit `{commit}` |
 | input | {input} |
@@ -32,6 +30,12 @@ The shipped file is the run with seed {seed}; its epochs are in `log.csv`.
 """
 
 
+_IMAGES = """model = kh.load("{name}")
+probabilities = model.predict(kh.preprocess_input(images, weights="{name}"))   # uint8 (n, {shape})"""
+_TEXT = """model = kh.CharLM("{name}")
+print(model.score("the company said it expects higher sales").perplexity)"""
+
+
 def card(row: WeightsRow, result: dict, recipe: dict) -> str:
     """Returns the text of a card.
 
@@ -40,12 +44,12 @@ def card(row: WeightsRow, result: dict, recipe: dict) -> str:
         result: Their result.
         recipe: The recipe that trained them, as JSON values.
     """
-    spec: NetSpec = VARIANTS[row.variant]
-    height, width = row.transform.size
+    spec = get_spec(row.variant)
     return _CARD.format(
         name=row.name,
         sentence=f"`{row.variant}`, gating `{spec.gating}`, trained on {row.data}.",
-        shape=f"{height}, {width}, {row.transform.channels}",
+        usage=_usage(row),
+        what=result["metric"].replace("_", " "),
         variant=row.variant,
         source=spec.source,
         data=row.data,
@@ -56,12 +60,23 @@ def card(row: WeightsRow, result: dict, recipe: dict) -> str:
         backend=result["backend"],
         epochs=result["epochs"],
         commit=result["commit"],
-        input=described(row.transform),
+        input=_input(row),
         licence=row.licence,
         recipe=row.recipe,
         recipe_source=recipe["source"],
         seed=result["seeds"][0],
     )
+
+
+def _usage(row: WeightsRow) -> str:
+    if row.transform is None:
+        return _TEXT.format(name=row.name)
+    (height, width), channels = row.transform.size, row.transform.channels
+    return _IMAGES.format(name=row.name, shape=f"{height}, {width}, {channels}")
+
+
+def _input(row: WeightsRow) -> str:
+    return "words, read by their characters" if row.transform is None else described(row.transform)
 
 
 def described(transform: Transform) -> str:

@@ -48,7 +48,7 @@ def main(argv=None) -> None:
 
 def dense_gates(test, out) -> dict:
     """Figures 2 and 3 of TVDN; returns what the paper claims of them, in numbers."""
-    model, transform = load(DENSE), rows.get(DENSE).transform.apply
+    model, transform = load(DENSE), rows.get(DENSE).images.apply
     bias = analysis.gate_bias(model)
     activity = analysis.gate_activity(model, test[0], transform=transform, threshold=0.5)
     traces = analysis.trace(model, transform(test[0][:100]))
@@ -73,7 +73,7 @@ def dense_gates(test, out) -> dict:
 
 def lesions(test, out) -> dict:
     """Figure 4 of TVDN, and the orders and removals of UIE, for the 50-layer net."""
-    model, transform = load(DENSE), rows.get(DENSE).transform.apply
+    model, transform = load(DENSE), rows.get(DENSE).images.apply
     curve = analysis.lesion_curve(model, test, transform=transform)
     analysis.plot_lesion_curve(curve, out / "tvdn_figure4.png", title=f"{DENSE}, as [TVDN, Figure 4] (test set)")
     fewer = test[0][:2000], test[1][:2000]
@@ -99,14 +99,14 @@ def trimming(training, held_out, test, out) -> dict:
 
     How far is not for the training images to say: the net has memorized them.
     """
-    model, transform = load(DENSE), rows.get(DENSE).transform.apply
+    model, transform = load(DENSE), rows.get(DENSE).images.apply
     curve = analysis.trim_curve(model, training, order="greedy", transform=transform)
     return {"ordered_by": curve.samples, **depth_that_pays(model, curve, held_out, test, out)}
 
 
 def depth_that_pays(model, curve, held_out, test, out) -> dict:
     """Chooses a depth on held-out images and measures all depths on the test images."""
-    transform, gone = rows.get(DENSE).transform.apply, curve.removed
+    transform, gone = rows.get(DENSE).images.apply, curve.removed
     plans = [dict.fromkeys(gone[:k]) for k in range(len(gone) + 1)]
     seen = analysis.score(model, plans, held_out, transform=transform)
     accuracy, loss, samples = analysis.score(model, plans, test, transform=transform)
@@ -133,7 +133,7 @@ def depth_that_pays(model, curve, held_out, test, out) -> dict:
 
 def image_gates(test, out) -> dict:
     """Where the gates of the convolutional net open, and its estimation errors."""
-    model, transform = load(IMAGES), rows.get(IMAGES).transform.apply
+    model, transform = load(IMAGES), rows.get(IMAGES).images.apply
     fewer = test[0][:1000]
     activity = analysis.gate_activity(model, fewer, batch_size=50, transform=transform)
     analysis.plot_gate_maps(activity, out / "gate_maps.png", title=f"{IMAGES}, {activity.samples} test images")

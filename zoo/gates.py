@@ -19,7 +19,7 @@ def main(argv=None) -> None:
     for name in arguments.names or sorted(path.parent.name for path in ZOO.glob("*/result.json")):
         row = rows.get(name)
         images = load_dataset(row.data, arguments.data).x_test
-        report = {"sha256": row.sha256, **gate_report(load(name), row.transform, images)}
+        report = {"sha256": row.sha256, **gate_report(load(name), row.images, images)}
         write_json(ZOO / name / "gates.json", report)
         print(f"{ZOO / name / 'gates.json'}: the gates over {len(images)} test images")
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import WEIGHTS
 from training import search_report
+from training.recipes.charlm import PUBLISHED_PERPLEXITIES
 from training.shown import shown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,15 +28,35 @@ def results(zoo: Path = ROOT / "zoo") -> dict[str, dict]:
 
 
 def weights_table(zoo: Path = ROOT / "zoo") -> str:
-    """The trained weights and what was measured of them."""
+    """The trained weights of image nets and what was measured of them."""
     lines = ["| weights | test accuracy (last epoch) | published, % | epochs | recipe |", "|---|---|---|---|---|"]
-    for name, result in results(zoo).items():
+    images = {name: result for name, result in results(zoo).items() if result["metric"] == "test_accuracy"}
+    for name, result in images.items():
         lines.append(
             f"| `{name}` | {shown(result)} | {_PUBLISHED.get(name, '-')} | {result['epochs']} "
             f"| `{WEIGHTS[name].recipe}` |"
         )
-    hardware = sorted({result["hardware"] for result in results(zoo).values()})
-    return "\n".join([*lines, "", f"Trained on {'; '.join(hardware)}. Logs: `zoo/*/log.csv`."])
+    return "\n".join([*lines, "", _trained_on(images)])
+
+
+def language_table(zoo: Path = ROOT / "zoo") -> str:
+    """The trained weights of language models."""
+    lines = [
+        "| weights | test perplexity (last epoch) | published | validation | epochs | products in |",
+        "|---|---|---|---|---|---|",
+    ]
+    models = {name: result for name, result in results(zoo).items() if result["metric"] == "test_perplexity"}
+    for name, result in models.items():
+        lines.append(
+            f"| `{name}` | {shown(result)} | {PUBLISHED_PERPLEXITIES.get(result['variant'], '-')} "
+            f"| {result['valid_perplexity']:.2f} | {result['epochs']} | {result['precision'].removeprefix('mixed_')} |"
+        )
+    return "\n".join([*lines, "", _trained_on(models)])
+
+
+def _trained_on(measured) -> str:
+    hardware = sorted({result["hardware"] for result in measured.values()})
+    return f"Trained on {'; '.join(hardware)}. Logs: `zoo/*/log.csv`."
 
 
 def speed_table(path: Path = ROOT / "tests" / "benchmarks" / "results.json") -> str:
@@ -85,6 +106,7 @@ def figure1_table(path: Path = ROOT / "zoo" / "searches" / "figure1" / "result.j
 
 TABLES: dict[str, Callable[[], str]] = {
     "weights": weights_table,
+    "language": language_table,
     "variants": variants_table,
     "speed": speed_table,
     "depth": depth_table,

@@ -4,6 +4,7 @@ import fnmatch
 import json
 
 from keras_highway import weights as zoo
+from keras_highway.applications import get_spec
 from keras_highway.cli.errors import OK, UsageError
 from keras_highway.cli.parameters import count_parameters
 from keras_highway.cli.tables import measured, size, table
@@ -44,7 +45,7 @@ def _weights(row) -> dict:
         "variant": row.variant,
         "data": row.data,
         "result": {key: result[key] for key in ("metric", "mean", "std", "n")} if result else None,
-        "parameters": count_parameters(VARIANTS[row.variant]),
+        "parameters": count_parameters(get_spec(row.variant)),
         "licence": row.licence,
         "data_licence": row.data_licence,
     }
@@ -66,4 +67,4 @@ def _weights_table(weights) -> str:
     if not weights:
         return ""
     rows = [(w["name"], w["data"], measured(w["result"]), f"{w['parameters']:,}", w["licence"]) for w in weights]
-    return table(("weights", "data", "test accuracy", "parameters", "licence"), rows, right=("parameters",))
+    return table(("weights", "data", "measured on the test set", "parameters", "licence"), rows, right=("parameters",))

@@ -81,7 +81,7 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         if is_hub_name(weights) or weights in zoo.WEIGHTS or not _is_path(weights):
             row = describe_weights(weights)
             data, classes, result = row.data, row.classes, dict(row.metrics)
-            transform = row.transform if data_set is None else _transform(data_set)
+            transform = row.images if data_set is None else _transform(data_set)
             return Source(weights, data_set or data, transform, _numbered(classes), result)
         path = Path(weights) / zoo.FILE if Path(weights).is_dir() else Path(weights)
         stamp = weights_file.read_stamp(path)

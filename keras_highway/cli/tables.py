@@ -35,8 +35,14 @@ def size(shape: Sequence[int]) -> str:
 
 
 def measured(result: dict | None) -> str:
-    """Returns a result.json's accuracy with its spread and number of runs, e.g. `99.43 +- 0.03 % (n=3)`."""
+    """Returns a result.json's metric with its spread and number of runs.
+
+    `99.43 +- 0.03 % (n=3)` is an accuracy, `perplexity 79.13 (n=1)` another metric.
+    """
     if not result:
         return "not measured"
-    spread = "" if result["std"] is None else f" +- {100 * result['std']:.2f}"
-    return f"{100 * result['mean']:.2f}{spread} % (n={result['n']})"
+    accuracy = result["metric"].endswith(("accuracy", "top1_as_published"))
+    scale, unit = (100, " %") if accuracy else (1, "")
+    spread = "" if result["std"] is None else f" +- {scale * result['std']:.2f}"
+    name = "" if accuracy else result["metric"].removeprefix("test_") + " "
+    return f"{name}{scale * result['mean']:.2f}{spread}{unit} (n={result['n']})"

@@ -21,7 +21,7 @@ def run(arguments) -> int:
         return OK
     with usage_errors():
         data = load_dataset(row.data, arguments.data)
-    source = Source(arguments.repository, row.data, row.transform, (), {})
+    source = Source(arguments.repository, row.data, row.images, (), {})
     accuracy, _ = measure(source, data.x_test, data.y_test, arguments.batch_size, found.model)
     values = row.metrics.get("values") or [row.metrics.get("mean")]
     right = values[0] is not None and abs(accuracy - values[0]) <= _AGREEMENT

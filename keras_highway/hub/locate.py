@@ -37,7 +37,7 @@ class Located(NamedTuple):
     published: bool
 
 
-def locate(weights: str, variant: str = "", recipe: str = "") -> Located:
+def locate(weights: str, variant: str = "", recipe: str = "", beside: tuple[str, ...] = ()) -> Located:
     """Finds, or downloads, the file that a `weights` argument names.
 
     Args:
@@ -46,6 +46,8 @@ def locate(weights: str, variant: str = "", recipe: str = "") -> Located:
             `hf://org/name[@revision]`.
         variant: The architecture that is asked for. Defaults to any.
         recipe: The recipe that trains it, for the message.
+        beside: Names of files that must lie beside it: from the Hub they are
+            downloaded, too.
 
     Raises:
         ValueError: If there are no such weights, or the file is not what it
@@ -53,12 +55,13 @@ def locate(weights: str, variant: str = "", recipe: str = "") -> Located:
         HubError: If they are on the Hub and cannot be had.
     """
     if is_hub_name(weights):
-        return _of_file(fetch(parse(weights), FILE, check=weights_file.read_stamp))
+        return _of_file(_fetched(parse(weights), beside))
     path = _path(weights)
     if path is not None:
         return _of_file(path)
     row = zoo.find(weights, variant, recipe) if variant else zoo.get(weights)
-    return Located(_file_of(row), row.variant, len(row.classes), published=True)
+    path = _file_of(row, beside)
+    return Located(path, row.variant, len(row.classes) or _of_file(path).classes, published=True)
 
 
 def describe_weights(weights: str) -> WeightsRow:
@@ -107,7 +110,17 @@ def _of_file(path) -> Located:
     return Located(path, stamp.get("variant", ""), stamp.get("classes"), published=False)
 
 
-def _file_of(row: WeightsRow) -> Path:
+def _fetched(name: HubName, beside, sha256="") -> Path:
+    """The weight file of a repository, and the files that belong to it, from the same commit."""
+    path = fetch(name, FILE, sha256, check=weights_file.read_stamp)
+    for file in beside:
+        other = fetch(name, file)
+        if other.parent != path.parent:
+            raise ValueError(f"{name} changed between two downloads: {path} and {other}. Try again.")
+    return path
+
+
+def _file_of(row: WeightsRow, beside) -> Path:
     path = zoo.local_file(row)
     if path is not None:
         return path
@@ -115,7 +128,7 @@ def _file_of(row: WeightsRow) -> Path:
         return zoo.file_of(row)  # raises, and says where it looked
     name = HubName(row.repository, row.revision)
     if row.file == FILE:
-        return fetch(name, row.file, row.sha256, check=weights_file.read_stamp)
+        return _fetched(name, beside, row.sha256)
     return _converted(row, fetch(name, row.file, row.sha256, check=read_safetensors))
 
 

@@ -105,7 +105,11 @@ class CharLM:
         vocabulary: Vocabulary | None = None,
         **spec_overrides,
     ):
-        located = None if weights is None else locate(str(weights), variant or _variant_of_words(weights))
+        located = (
+            None
+            if weights is None
+            else locate(str(weights), variant or _variant_of_words(weights), beside=(VOCABULARY,))
+        )
         self.variant = variant or (located and located.variant) or DEFAULT
         if not isinstance(get_spec(self.variant), CharLMSpec):
             raise ValueError(
@@ -295,13 +299,19 @@ class CharLM:
             log_p, state = self._next(said[-1], state)
         return _written(said)
 
-    def save(self, folder: str | os.PathLike) -> None:
-        """Writes weights and vocabulary into a folder, from which `CharLM(weights=folder)` makes the model again."""
+    def save(self, folder: str | os.PathLike, float16: bool = False) -> None:
+        """Writes weights and vocabulary into a folder, from which `CharLM(weights=folder)` makes the model again.
+
+        Args:
+            folder: The folder, made if needed.
+            float16: Store weights in half precision, in half the size.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / VOCABULARY, lambda path: path.write_text(self.vocabulary.to_json(), "utf-8"))
         facts = {"vocabulary": self.vocabulary.fingerprint, "overrides": self._overrides}
-        weights_file.save(self.network, folder / FILE, self.variant, len(self.vocabulary.words), **facts)
+        words = len(self.vocabulary.words)
+        weights_file.save(self.network, folder / FILE, self.variant, words, float16, **facts)
 
     def _next(self, word, state):
         projected = self.table.projections([word])[None]

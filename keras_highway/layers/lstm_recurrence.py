@@ -24,7 +24,8 @@ def recur(projected, kernel, h, c):
         Outputs of all steps, float32 `(streams, steps, units)`, and h and c
         after the last.
     """
-    return _recurrence(*(ops.convert_to_tensor(x) for x in (projected, kernel, h, c)))
+    # Copies: TensorFlow's custom gradients refuse variables, and converting one to a tensor gives the variable itself.
+    return _recurrence(*(ops.copy(x) for x in (projected, kernel, h, c)))
 
 
 @ops.custom_gradient

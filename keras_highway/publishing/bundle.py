@@ -41,7 +41,7 @@ def write_bundle(source: Publishable, repository: str, folder: Path) -> keras.Mo
         if path.name in _COPIED or path.name.startswith("log_seed"):
             shutil.copyfile(path, folder / path.name)
     model = network(row, folder / FILE)
-    write_check(model, row.transform, folder / CHECK)
+    write_check(model, row.images, folder / CHECK)
     names, arrays = twin_arrays(model)
     _write_twin(arrays, names, folder / TWIN)
     _write_json(folder / "config.json", _config(row, model))

@@ -74,7 +74,7 @@ def _right(remote, name: HubName, folder, model, found: Publishable) -> set[str]
     if CHECK in remote and remote.get(FILE) == weights_file.sha256(folder / FILE):
         with tempfile.TemporaryDirectory() as cache:
             try:
-                compare_check(model, found.row.transform, fetch(name, CHECK, cache=Path(cache)))
+                compare_check(model, found.row.images, fetch(name, CHECK, cache=Path(cache)))
                 right.add(CHECK)
             except ValueError:
                 pass  # it is wrong: the new one replaces it

@@ -52,7 +52,7 @@ def _verified(name: HubName, cache: Path) -> Verification:
         raise ValueError(f"{ROW} of {name} does not say which sha256 its weights have.")
     path = fetch(name, FILE, row.sha256, weights_file.read_stamp, cache)
     model = network(row, path)
-    difference = compare_check(model, row.transform, fetch(name, CHECK, cache=cache))
+    difference = compare_check(model, row.images, fetch(name, CHECK, cache=cache))
     twin = read_safetensors(fetch(name, TWIN, cache=cache))
     arrays = twin_arrays(model)[1]
     if twin.keys() != arrays.keys() or not all(np.array_equal(twin[key], value) for key, value in arrays.items()):

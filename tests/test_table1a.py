@@ -1,0 +1,39 @@
+"""Six models at once: one command, resumable, a failure of one is its own."""
+
+import json
+
+import pytest
+
+from training import table1a
+from training.recipes import RECIPES
+from training.recipes.charlm import PUBLISHED_PERPLEXITIES
+
+
+def test_published_numbers_are_of_recipes():
+    assert set(PUBLISHED_PERPLEXITIES) <= set(RECIPES)
+    assert [PUBLISHED_PERPLEXITIES[f"charlm_large_{g}"] for g in table1a.GATINGS[:3]] == ["92.60", "91.32", "82.94"]
+
+
+def test_two_at_once_then_on_from_there(tmp_path, capsys):
+    command = ["--tiny", "--out", str(tmp_path), "--gatings", "coupled", "residual", "--jobs", "2"]
+    assert table1a.main([*command, "--until", "1"]) == 0
+    assert "| coupled | 79.13 | not finished |" in capsys.readouterr().out
+    assert table1a.main([*command, "--jobs", "1"]) == 0
+    out = capsys.readouterr().out
+    results = {
+        g: json.loads((tmp_path / f"charlm_large_{g}" / "result.json").read_text()) for g in ("coupled", "residual")
+    }
+    for gating, result in results.items():
+        assert f"| {result['mean']:.2f} (n = 1) | {result['valid_perplexity']:.2f} | 2 |" in out, gating
+    sessions = json.loads((tmp_path / "charlm_large_coupled" / "sessions.json").read_text())
+    assert [session["from_step"] for session in sessions] == [0, 30]
+    assert table1a.main([*command, "--table"]) == 0
+
+
+def test_a_failure_is_told_and_leaves_the_others(tmp_path, capsys):
+    command = ["--tiny", "--out", str(tmp_path), "--gatings", "plain", "--set", "epochs=1"]
+    assert table1a.main([*command, "--set", "clip_nrom=1"]) == 1
+    assert "charlm_large_plain: failed, see" in capsys.readouterr().err
+    assert "Did you mean 'clip_norm'" in (tmp_path / "charlm_large_plain.log").read_text()
+    with pytest.raises(SystemExit):
+        table1a.main(["--jobs", "0"])

@@ -1,0 +1,103 @@
+"""`python -m training.table1a`: the language model in six gatings, trained side by side; the table of [UIE, Table 1a].
+
+Every model is a process with a folder and a log of its own, `OUT/RECIPE` and
+`OUT/RECIPE.log`. Started again, each goes on where it stopped, and finished
+ones are left alone. With `--jobs` several share the device. With `--table`
+nothing is trained.
+
+Exit codes: 0 all finished; 75 stopped by SIGTERM, the states saved; 1 a model
+failed, its log says why, the others were trained.
+"""
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from training.recipes.charlm import PUBLISHED_PERPLEXITIES
+from training.shown import shown
+from training.stopping import EXIT_CODE, stop_requests
+
+GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
+
+
+def main(argv=None) -> int:
+    """Parses the command line, trains, prints the table; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.table1a", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", help="folder that holds ptb/ (default: KERAS_HIGHWAY_DATA)")
+    parser.add_argument("--out", type=Path, default=Path("runs/table1a"), help="default: runs/table1a")
+    parser.add_argument("--size", choices=("large", "small"), default="large", help="of the models (default: large)")
+    parser.add_argument("--gatings", nargs="+", choices=GATINGS, default=GATINGS, help="default: all six")
+    parser.add_argument("--jobs", type=int, default=1, help="models that train at once (default: 1)")
+    parser.add_argument("--until", type=int, metavar="EPOCH", help="do not go beyond this epoch now")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="a field of all recipes")
+    parser.add_argument("--tiny", action="store_true", help="tiny models and made-up data: to try the way")
+    parser.add_argument("--table", action="store_true", help="print the table of the runs as they are")
+    args = parser.parse_args(argv)
+    if args.jobs < 1:
+        parser.error(f"--jobs must be at least 1. Received: {args.jobs}")
+    names = [f"charlm_{args.size}_{gating}" for gating in args.gatings]
+    code = 0 if args.table else train_all(names, args)
+    print(table(names, args.out))
+    return code
+
+
+def train_all(names: list[str], args) -> int:
+    """Trains recipes, `args.jobs` at once; returns the exit code."""
+    args.out.mkdir(parents=True, exist_ok=True)
+    waiting, running, failed, stopped = list(names), {}, [], []
+    with stop_requests() as stop:
+        while running or (waiting and not stop.made):
+            while waiting and len(running) < args.jobs and not stop.made:
+                name = waiting.pop(0)
+                running[name] = _start(name, args)
+            if stop.made:
+                for process in running.values():
+                    process.terminate()
+            for name, process in list(running.items()):
+                if process.poll() is not None:
+                    del running[name]
+                    (stopped if process.returncode == EXIT_CODE else failed if process.returncode else []).append(name)
+                    print(f"{name}: ended with exit code {process.returncode}", file=sys.stderr, flush=True)
+            time.sleep(0.2)
+    for name in failed:
+        print(f"{name}: failed, see {args.out / name}.log", file=sys.stderr)
+    return 1 if failed else EXIT_CODE if stopped or stop.made else 0
+
+
+def _start(name, args) -> subprocess.Popen:
+    command = [sys.executable, "-m", "training.train", name, "--out", str(args.out / name), "--strategy", "none"]
+    command += ["--data", args.data] if args.data else []
+    command += ["--tiny"] if args.tiny else []
+    command += ["--until", str(args.until)] if args.until else []
+    command += [part for setting in args.set for part in ("--set", setting)]
+    # JAX takes three quarters of a GPU's memory for the first process that asks, and leaves none to the others.
+    share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / args.jobs:.3f}"}
+    with open(f"{args.out / name}.log", "a") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, env={**share, **os.environ})
+
+
+def table(names: list[str], out: Path) -> str:
+    """Returns the published and the measured perplexities; of a run under way, how far it is."""
+    lines = ["| gating | test perplexity, published | measured | validation | epochs |", "|---|---|---|---|---|"]
+    for name in names:
+        folder, rows = out / name, []
+        if (folder / "log.csv").exists():
+            with (folder / "log.csv").open(newline="") as file:
+                rows = list(csv.DictReader(file))
+        result = folder / "result.json"
+        measured = shown(json.loads(result.read_text("utf-8"))) if result.exists() else "not finished"
+        valid = f"{float(rows[-1]['valid_perplexity']):.2f}" if rows else "-"
+        gating = name.split("_", 2)[2]
+        lines.append(f"| {gating} | {PUBLISHED_PERPLEXITIES.get(name, '-')} | {measured} | {valid} | {len(rows)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
