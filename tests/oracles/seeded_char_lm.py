@@ -1,0 +1,39 @@
+"""Sizes, first weights and text of the language model's golden file: the same in PyTorch and in the tests."""
+
+import numpy as np
+
+try:  # a script beside it, or a module of the tests
+    from seeded_state import SEED
+except ImportError:
+    from oracles.seeded_state import SEED
+
+SIZES = {
+    "characters": 9,
+    "words": 11,
+    "char_units": 3,
+    "kernels": (1, 2, 3),
+    "filters": (3, 4, 5),
+    "highways": 2,
+    "units": 6,
+}
+STREAMS, STEPS, BATCHES, LENGTH = 3, 7, 10, 6
+
+
+def start(shapes):
+    """Float32 numbers in (-0.4, 0.4) by name and shape, gate biases around -1; the padding's embedding is zero."""
+    random = np.random.RandomState(SEED)
+    values = {}
+    for name in sorted(shapes):
+        values[name] = random.uniform(-0.4, 0.4, shapes[name]).astype("float32")
+        if name.endswith((".t.bias", ".c.bias")):
+            values[name] -= 1
+    values["embedding.weight"][0] = 0
+    return values
+
+
+def text():
+    """Spelling `(words, length)`, then positions and targets, each `(batches, streams, steps)`."""
+    random = np.random.RandomState(SEED + 1)
+    spelled = random.randint(1, 9, (SIZES["words"], LENGTH)) * (np.arange(LENGTH) < random.randint(3, 7, (11, 1)))
+    inputs, targets = (random.randint(0, SIZES["words"], (BATCHES, STREAMS, STEPS)) for _ in range(2))
+    return spelled, inputs, targets

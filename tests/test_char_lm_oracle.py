@@ -1,0 +1,86 @@
+"""Our language model in training against one in PyTorch: loss after loss, all six gatings.
+
+`oracles/make_char_lm_goldens.py` ran that once and stored what it found. No
+PyTorch here.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from contracts import to_numpy
+from oracles.seeded_char_lm import LENGTH, SIZES, STREAMS, start, text
+
+from keras_highway.data.streams import distinct
+from keras_highway.vocabulary import Vocabulary
+from training.language.program import LanguageProgram
+from training.recipes import RECIPES
+from training.strategy import Strategy
+
+GOLDEN = Path(__file__).parent / "oracles" / "goldens" / "charlm.npz"
+GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
+
+
+class Text:
+    """What a program wants of a source: the golden text's words."""
+
+    streams, steps, batches_per_epoch = STREAMS, text()[1].shape[2], len(text()[1])
+    vocabulary = Vocabulary(
+        ("<unk>", "<eos>", *"abcdefghi"), ("<pad>", "<start>", "<end>", "<unk>", "<eos>", *"abcd"), LENGTH
+    )
+
+
+def torch_names(net):
+    """Our variables by PyTorch's names, each with the function that makes ours of theirs."""
+    convolution, linear, same = (lambda a: a.transpose(2, 1, 0)), np.transpose, np.asarray
+    pairs = {"embedding.weight": (net.get_layer("char_embedding").embeddings, same)}
+
+    def add(name, layer, turn):
+        pairs[f"{name}.weight"] = (layer.kernel, turn)
+        pairs[f"{name}.bias"] = (layer.bias, same)
+
+    for i, layer in enumerate(net.get_layer("char_cnn").convolutions):
+        add(f"convolutions.{i}", layer, convolution)
+    for i in range(SIZES["highways"]):
+        block = net.get_layer(f"stage1_block{i + 1}")
+        for name, layer in (("h", block.transform), ("t", block.transform_gate), ("c", block.carry_gate)):
+            if layer is not None:
+                add(f"highways.{i}.{name}", layer, linear)
+    for i in range(2):
+        lstm = net.get_layer(f"lstm{i + 1}")
+        pairs[f"lstm.weight_ih_l{i}"] = (lstm.kernel, linear)
+        pairs[f"lstm.weight_hh_l{i}"] = (lstm.recurrent_kernel, linear)
+        pairs[f"lstm.bias_ih_l{i}"] = (lstm.bias, same)
+    add("head", net.get_layer("head"), linear)
+    return pairs
+
+
+@pytest.mark.parametrize("gating", GATINGS)
+def test_ten_steps_are_those_of_pytorch(gating):
+    sizes = {k: SIZES[k] for k in ("char_units", "kernels", "filters", "highways", "units")}
+    recipe = dataclasses.replace(
+        RECIPES[f"charlm_large_{gating}"],
+        overrides=(*sizes.items(), ("streams", STREAMS), ("dropout", 0.0)),
+        precision="float32",
+    )
+    program = LanguageProgram(recipe, Text())
+    pairs = torch_names(program.net)
+    assert len(pairs) == len(program.net.trainable_variables)
+    values = start({name: tuple(turn(to_numpy(v)).shape) for name, (v, turn) in pairs.items()})
+    for name, (variable, turn) in pairs.items():
+        variable.assign(turn(values[name]) if turn is not np.transpose else values[name].T)
+    engine = Strategy().engine(program)
+    spelled, inputs, targets = (a.astype("int32") for a in text())
+    losses = []
+    for x, y in zip(inputs, targets, strict=True):
+        batch = distinct(x, multiple=8)
+        total, tokens = np.asarray(engine.train((spelled[batch.words], batch.positions, y)), np.float64)
+        losses.append(total / tokens)
+    engine.sync()
+    with np.load(GOLDEN) as golden:
+        np.testing.assert_allclose(losses, golden[f"{gating}/losses"], rtol=2e-5)
+        for name, (variable, _) in pairs.items():
+            squares = float(keras.ops.sum(keras.ops.square(variable)))
+            assert squares == pytest.approx(float(golden[f"{gating}/{name}"]), rel=1e-4), name
