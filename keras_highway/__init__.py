@@ -24,6 +24,7 @@ if not _RUNS_AS_PROGRAM:
     from keras_highway.applications import get_spec as get_spec
     from keras_highway.applications import list_models as list_models
     from keras_highway.applications import load as load
+    from keras_highway.from_resnet import highway_from_resnet as highway_from_resnet
     from keras_highway.gating import GATINGS as GATINGS
     from keras_highway.gating import Signals as Signals
     from keras_highway.gating import mix as mix

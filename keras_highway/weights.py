@@ -232,5 +232,16 @@ def _missing(weights, variant, recipe, own) -> str:
     have = f"Weights of {variant!r}: {', '.join(own)}." if own else f"No weights of {variant!r} are published yet."
     return (
         f"Unknown weights for {variant!r}: {weights!r}.{hint} {have} All weights: {', '.join(WEIGHTS)}. "
-        f"For random weights pass weights=None. {train}"
+        f"For random weights pass weights=None. {train}{_twin(variant)}"
+    )
+
+
+def _twin(variant) -> str:
+    """What there is instead for a highway net whose residual twin has weights."""
+    twin = variant.replace("highway", "resnet", 1)
+    if twin == variant or not any(row.variant == twin for row in WEIGHTS.values()):
+        return ""
+    return (
+        f" Or start from a trained ResNet: keras_highway.highway_from_resnet(keras_highway.create_model({twin!r}, "
+        "'imagenet')) computes what it does, with gates to train."
     )

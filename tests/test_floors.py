@@ -26,6 +26,7 @@ FLOORS = {
     "models": 2,
     "surgery": 2,
     "analysis": 2,
+    "from_resnet": 2,
     "variants": 3,
     "weights_row": 3,
     "weights": 3,

@@ -1,0 +1,285 @@
+"""From a ResNet to a highway network that computes the same function: a start for its gates, not a published net.
+
+ReLU is positively homogeneous, `relu(a·z) = a·relu(z)` for `a > 0`, and every
+branch begins with a convolution; so a factor on the skip stream can be carried
+from block to block exactly. With gates that start at the constants `t` and `c`
+(coupled: `t = ε`, `c = 1 − ε`) and an input that arrives as `s·x`, the block
+
+    y' = relu(t·H'(s·x) + c·s·x)          for  y = relu(H(x) + x)
+
+gives `y' = s'·y`, `s' = c·s`, where H' is H with its first convolution divided
+by `s` and its output (gamma and beta of the last batch normalization)
+multiplied by `s'/t`. What follows the first convolution of H' is as in H, so
+this holds for batch statistics as for moving ones. A projection P' is P with
+its convolution divided by `s` and its output by `c`; then `s' = 1`. So is the
+classifier, or any other layer of convolutions, divided by the `s` it gets.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_highway.analysis.graph import blocks, is_functional, walk
+from keras_highway.gating import GATINGS, get_gating
+from keras_highway.layers import Branch, GatedBlock
+from keras_highway.layers.blocks import ConvBlock
+
+GATES = {"channel": "channel", "full": "same"}  # word here -> `gate` of the block
+_SMALLEST = 1e-30  # of the stream's factor: float32 ends at 1e-38, and activations have to fit above it
+_KEEP_FACTOR = (
+    keras.layers.ZeroPadding2D,
+    keras.layers.MaxPooling2D,
+    keras.layers.AveragePooling2D,
+    keras.layers.GlobalAveragePooling2D,
+    keras.layers.GlobalMaxPooling2D,
+    keras.layers.Flatten,
+    keras.layers.Dropout,
+)
+
+
+def highway_from_resnet(model, gating="coupled", epsilon=0.1, gate="channel", name=None) -> keras.Model:
+    """Turns a ResNet into a highway network that computes the same function.
+
+    A converted net, not a published one: `highway50_from_resnet50` has the
+    ResNet's weights and widths, and gates that say nothing yet. The weights of
+    [BLOG]'s Highway50 need training on ImageNet.
+
+    Every transform gate starts at `T = epsilon` and every learned carry gate
+    at `C = 1 - epsilon`, whatever the input; the scales of the branches make up
+    for it. Outputs are the ResNet's, with moving and with batch statistics.
+    From there, gates can be trained, traced and trimmed.
+
+    What to know before training:
+
+    - `gate="full"`: the last batch normalization of a gate has gamma 0. In the
+      first step only its gamma and beta get a gradient; the gate's
+      convolutions, freshly initialized, get theirs as gamma leaves 0.
+    - The stream inside a stage shrinks by `1 - epsilon` a block, to 0.025 in
+      the longest stage of ResNet152. Convolutions that read it have kernels
+      larger by as much, and a step of plain SGD moves those relatively less.
+    - A lesion (`T = 0`) passes x on at the factor with which it came:
+      `1 / (1 - epsilon)` times what the next block expects.
+    - Frozen layers stay frozen, but gates are trainable: `kh.freeze(resnet)`
+      before the conversion leaves gates and classifier to be trained.
+
+    Args:
+        model: A post-activation ResNet of `keras_highway` with its
+            classifier: `kh.ResNet50(weights="imagenet")`, `resnet110`, ...
+        gating: `"coupled"`, `"full"`, `"t_only"` or `"c_only"`. Defaults to
+            `"coupled"`.
+        epsilon: Float in (0, 1), where gates start. Defaults to `0.1`.
+        gate: `"channel"` (a number a channel, independent of the data: 15,104
+            parameters for ResNet50) or `"full"` (a gate branch as deep as the
+            transform). Defaults to `"channel"`.
+        name: Name of the result. Defaults to `"highway50_from_resnet50"` for a
+            model named `"resnet50"`.
+
+    Returns:
+        A functional `keras.Model` with layers and weights of its own, the
+        layer names and output shape of `model`; not compiled. Its layers are
+        those of `kh.create_model("resnet50", gating="coupled",
+        gate="channel")`, which can load its weights.
+
+    Raises:
+        ValueError: If the model is no chain of layers with residual
+            post-activation blocks, has stochastic depth or lacks its
+            classifier, or another argument is out of its range.
+
+    Example:
+
+    >>> resnet = kh.ResNet50(weights="imagenet")
+    >>> highway = kh.highway_from_resnet(resnet, epsilon=0.1)
+    """
+    epsilon = _checked_epsilon(epsilon)
+    _check_choices(gating, gate)
+    _check_model(model)
+    chain = _Chain(model.inputs[0], get_gating(gating), epsilon, gate)
+    converted = walk(model, chain.follow)
+    chain.check_end()
+    return keras.Model(converted.inputs[0], converted.outputs[0], name=name or _converted_name(model.name))
+
+
+class _Chain:
+    """Follows a model layer by layer: builds the converted layers and knows the stream's factor `s`.
+
+    Attributes:
+        s: The output of the layers so far is `s` times the ResNet's.
+    """
+
+    def __init__(self, inputs, gating, epsilon, gate):
+        self.s = 1.0
+        self.output = inputs
+        self.gating, self.gate = gating.name, GATES[gate]
+        self.t = epsilon if gating.t == "learned" else 1.0
+        self.c = 1.0 if gating.c == "one" else 1.0 - epsilon
+        self.gate_bias = math.log(epsilon / (1.0 - epsilon))
+        self.seen: set[str] = set()
+
+    def follow(self, layer, *args, **kwargs):
+        """Returns the output of the layer that stands for `layer`."""
+        self._check_place(layer, args)
+        if isinstance(layer, ConvBlock):
+            changes = {"gating": self.gating, "gate": self.gate, "gate_bias": self.gate_bias, "trainable": True}
+        else:
+            changes = {}
+        new = type(layer).from_config({**layer.get_config(), **changes})
+        self.output = new(*args, **kwargs)
+        if isinstance(layer, ConvBlock):
+            self._convert_block(layer, new)
+        elif isinstance(layer, Branch):
+            _copy_branch(layer, new)
+            self._take_factor(new.conv1)
+        else:
+            new.set_weights(layer.get_weights())
+            if isinstance(layer, keras.layers.Dense):
+                self._take_factor(new)
+        return self.output
+
+    def check_end(self) -> None:
+        """Refuses a net whose output would be scaled."""
+        if self.s != 1.0:
+            raise ValueError(
+                f"Without its classifier, the converted net would give the ResNet's features times {self.s:.3g}. "
+                "Convert the net with its top (include_top=True) and take kh.features of the result. "
+                f"Received: a model whose last layer gives {tuple(self.output.shape)}"
+            )
+
+    def _convert_block(self, old, new) -> None:
+        """See the equations at the top of this file."""
+        s = self.s
+        _copy_branch(old.transform, new.transform)
+        if isinstance(old.projection, Branch):
+            _copy_branch(old.projection, new.projection)
+            _multiply(1.0 / s, new.projection.conv1.kernel)
+            _multiply(1.0 / self.c, *_output_parameters(new.projection))
+            self.s = 1.0
+        else:  # x itself, or padded with channels of zeros
+            self.s = self.c * s
+        _multiply(1.0 / s, new.transform.conv1.kernel)
+        _multiply(self.s / self.t, *_output_parameters(new.transform))
+        for gate in (new.transform_gate, new.carry_gate):
+            if isinstance(gate, Branch):
+                _multiply(0.0, _output_parameters(gate)[0])
+        if self.s < _SMALLEST:
+            raise ValueError(
+                f"With epsilon={1.0 - self.c:g} the skip stream would shrink to {self.s:.1g} of its size at "
+                f"{old.name!r}, which float32 cannot carry. Pass a smaller epsilon, such as 0.1."
+            )
+
+    def _take_factor(self, layer) -> None:
+        _multiply(1.0 / self.s, layer.kernel)
+        self.s = 1.0
+
+    def _check_place(self, layer, args) -> None:
+        if len(args) != 1 or args[0] is not self.output or layer.name in self.seen:
+            raise ValueError(
+                "highway_from_resnet follows a chain of layers, each on the output of the one before and used once, "
+                "and carries a factor along it. Build the ResNet with kh.ResNet50 or kh.create_model. "
+                f"Received: a model in which layer {layer.name!r} stands elsewhere"
+            )
+        self.seen.add(layer.name)
+        known = isinstance(layer, (ConvBlock, Branch, keras.layers.Dense, *_KEEP_FACTOR))
+        if not known and (self.s != 1.0 or not isinstance(layer, keras.layers.Layer)):
+            raise ValueError(
+                "highway_from_resnet can carry a factor through residual blocks, convolution branches, pooling, "
+                "dropout and Dense layers only: build other layers on its result. "
+                f"Received: {layer.name!r} of type {type(layer).__name__}"
+            )
+
+
+def _copy_branch(old: Branch, new: Branch) -> None:
+    """Copies weights, and what is frozen: batch normalization may be, on its own."""
+    new.set_weights(old.get_weights())
+    new.trainable = old.trainable
+    for before, after in zip(_sublayers(old), _sublayers(new), strict=True):
+        after.trainable = before.trainable
+
+
+def _sublayers(branch: Branch) -> Iterator[keras.layers.Layer]:
+    for i in range(1, branch.depth + 1):
+        yield getattr(branch, f"conv{i}")
+        if branch.batch_norm:
+            yield getattr(branch, f"bn{i}")
+
+
+def _output_parameters(branch: Branch) -> tuple[Any, Any]:
+    """The two variables in which the branch's output is linear: scale and offset."""
+    *_, last = _sublayers(branch)
+    return (last.gamma, last.beta) if branch.batch_norm else (last.kernel, last.bias)
+
+
+def _multiply(factor: float, *variables) -> None:
+    for variable in variables:
+        variable.assign(factor * np.asarray(ops.convert_to_numpy(variable), "float64"))
+
+
+def _converted_name(name: str) -> str:
+    start = name.replace("resnet", "highway", 1) if name.startswith("resnet") else "highway"
+    return f"{start}_from_{name}"
+
+
+def _checked_epsilon(epsilon) -> float:
+    try:
+        value = float(epsilon)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 0.0 < value < 1.0:
+        raise ValueError(
+            "`epsilon` (where the transform gates start) must be a number above 0 and below 1, such as 0.1. "
+            f"Received: epsilon={epsilon!r}"
+        )
+    return value
+
+
+def _check_choices(gating, gate) -> None:
+    if not get_gating(gating).learned_gates:
+        learning = [name for name, row in GATINGS.items() if row.learned_gates]
+        raise ValueError(
+            f"`gating` must learn a gate: one of {', '.join(map(repr, learning))}. Received: gating={gating!r}"
+        )
+    if gate not in GATES:
+        raise ValueError(f"`gate` must be one of {', '.join(map(repr, GATES))}. Received: gate={gate!r}")
+
+
+def _check_model(model) -> None:
+    """Refuses what is no post-activation ResNet of ours, before anything is built."""
+    advice = "Pass a ResNet such as kh.ResNet50(weights='imagenet') or kh.create_model('resnet110')."
+    if not is_functional(model) or len(model.inputs) != 1 or len(model.outputs) != 1:
+        raise ValueError(
+            f"highway_from_resnet converts a functional model of one input and one output. {advice} "
+            f"Received: model of type {type(model).__name__}"
+        )
+    if not any(isinstance(layer, GatedBlock) for layer in model.layers):
+        raise ValueError(
+            f"Model {model.name!r} has no residual blocks of keras_highway among its layers (a nested model's do not "
+            f"count). {advice} Received: a model with layers {', '.join(x.name for x in model.layers[:8])}"
+        )
+    for block in blocks(model).values():
+        reason = _refusal(block, model)
+        if reason:
+            raise ValueError(f"{reason} Received: model {model.name!r}, block {block.name!r}")
+
+
+def _refusal(block, model) -> str | None:
+    """Why a block cannot be converted; None if it can."""
+    if block.gating != "residual":
+        return f"Only residual blocks are converted; this one has gating={block.gating!r} and needs no conversion."
+    if not isinstance(block, ConvBlock):
+        return f"Only BasicBlocks and BottleneckBlocks are converted; this one is a {type(block).__name__}."
+    if not block.post_activation:
+        return (
+            "Only post-activation ResNets are converted, with a ReLU after each sum; this block has none. "
+            "Use one with post_activation=True, such as kh.ResNet50."
+        )
+    if block.stochastic_depth:
+        return (
+            "Stochastic depth skips blocks, and a converted block changes the scale of what it passes on. Build the "
+            "ResNet with stochastic_depth=0.0: the weights are the same."
+        )
+    if not any(block is layer for layer in model.layers):
+        return "The blocks of a nested model are not converted: convert that model by itself."
+    return None

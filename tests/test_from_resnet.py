@@ -1,0 +1,262 @@
+"""A ResNet as a highway net: the same function, with gates that learn."""
+
+import keras
+import numpy as np
+import pytest
+from miniatures import numpy
+from oracles.seeded_state import seeded_images, seeded_state
+
+import keras_highway as kh
+from keras_highway.convert import assign_torch_state, torch_state
+from keras_highway.exporting import fold_batch_norm
+from keras_highway.specs import override
+
+DEPTHS = ("resnet50", "resnet101", "resnet152")
+NARROW = {"widths": (4, 4, 8, 8), "stem_width": 8, "classes": 7}  # deep as ever: the factors are what is tested
+FLAT = {"blocks": (2, 2, 1, 1), **NARROW}
+IMAGES = seeded_images(2, 64)
+
+
+def resnet(variant="resnet50", size=64, **changes):
+    """A ResNet with seeded random weights and BN statistics that gives logits."""
+    options = {"input_shape": (size, size, 3), "classifier_activation": None, **changes}
+    model = kh.create_model(variant, **options)
+    if options.get("batch_norm", True):
+        shapes = [(name, array.shape) for name, array in torch_state(model).items()]
+        assign_torch_state(model, seeded_state(shapes))
+    return model
+
+
+def check_same_function(net, highway, images=IMAGES, atol=1e-4):
+    """Logits with moving statistics, with those of the batch, and with the moving ones that this has changed."""
+    before = numpy(net(images, training=False))
+    for training in (False, True, False):
+        wanted, got = (numpy(model(images, training=training)) for model in (net, highway))
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=atol)
+    assert before.std() > 1e-2 and np.abs(wanted - before).max() > 10 * atol
+
+
+@pytest.mark.parametrize(
+    ("variant", "gate"),
+    [("resnet50", "channel"), ("resnet50", "full"), ("resnet101", "channel"), ("resnet152", "full")],
+)
+def test_the_same_function_at_every_depth(variant, gate):
+    net = resnet(variant, **NARROW)
+    highway = kh.highway_from_resnet(net, gate=gate)
+    assert highway.name == f"{variant.replace('resnet', 'highway')}_from_{variant}"
+    assert [layer.name for layer in highway.layers] == [layer.name for layer in net.layers]
+    assert not {id(w) for w in highway.weights} & {id(w) for w in net.weights}
+    check_same_function(net, highway)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gate", ["channel", "full"])
+@pytest.mark.parametrize("variant", DEPTHS)
+def test_the_same_function_at_full_width(variant, gate):
+    net = resnet(variant)
+    check_same_function(net, kh.highway_from_resnet(net, gate=gate))
+
+
+@pytest.mark.parametrize(
+    ("variant", "changes"),
+    [
+        ("resnet110", {"blocks": (3, 2, 2), "classes": 7}),  # basic blocks; the factor is carried through option A
+        ("resnet110", {"blocks": (2, 2, 2), "neck_width": 5, "final_relu": True, "projection": "B"}),
+        ("resnet50_uie_nobn", FLAT),
+    ],
+)
+def test_other_nets_of_the_zoo(variant, changes):
+    batch_norm = changes.get("batch_norm", not variant.endswith("nobn"))
+    net = resnet(variant, batch_norm=batch_norm, **changes)
+    for gate in ("channel", "full"):
+        highway = kh.highway_from_resnet(net, gate=gate)
+        if batch_norm:
+            check_same_function(net, highway)
+        else:
+            wanted = numpy(net(IMAGES))
+            np.testing.assert_allclose(numpy(highway(IMAGES)), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("gating", ["coupled", "full", "t_only", "c_only"])
+@pytest.mark.parametrize("epsilon", [0.02, 0.5])
+def test_every_gating_and_epsilon(gating, epsilon):
+    net = resnet(**FLAT)
+    highway = kh.highway_from_resnet(net, gating=gating, epsilon=epsilon, gate="full")
+    check_same_function(net, highway)
+    for _, signals in kh.analysis.trace(highway, IMAGES).items():
+        if gating != "c_only":
+            np.testing.assert_allclose(signals.t, epsilon, rtol=1e-5)
+        if gating in ("full", "c_only"):
+            np.testing.assert_allclose(signals.c, 1 - epsilon, rtol=1e-5)
+
+
+def test_how_many_parameters_gates_have():
+    net = kh.ResNet50(weights=None, input_shape=(None, None, 3))
+    assert kh.highway_from_resnet(net).count_params() - net.count_params() == 15_104
+
+
+def gates_of(model, *names):
+    """Values of the gates' parameters of these names, by path."""
+    return {w.path: numpy(w).copy() for w in model.weights if "transform_gate" in w.path and w.name in names}
+
+
+def moved(before, after):
+    """The share of numbers that changed, in the array where it is smallest."""
+    return min(float(np.mean(after[path] != before[path])) for path in before)
+
+
+def trained(model):
+    model.compile(keras.optimizers.SGD(1.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.train_on_batch(IMAGES, np.array([1, 3]))
+    return model
+
+
+def test_gradients_reach_every_channel_gate():
+    highway = kh.highway_from_resnet(resnet(**FLAT))
+    before = gates_of(highway, "logit")
+    assert len(before) == 6 and {float(v.std()) for v in before.values()} == {0.0}
+    assert moved(before, gates_of(trained(highway), "logit")) > 0.7  # the rest: channels that the ReLU shuts
+
+
+def test_gradients_reach_full_gates_and_then_their_convolutions():
+    """Through a gamma of 0 nothing goes back: first it learns itself, with beta."""
+    highway = kh.highway_from_resnet(resnet(**FLAT), gate="full")
+    kernels = gates_of(highway, "kernel")
+    last = {path: value for path, value in gates_of(highway, "gamma", "beta").items() if "bn3" in path}
+    assert len(kernels) == 18 and len(last) == 12
+    assert {float(v.min()) for p, v in last.items() if p.endswith("gamma")} == {0.0}
+    first = gates_of(trained(highway), "kernel", "gamma", "beta")
+    assert moved(last, first) > 0.7
+    assert all(np.array_equal(first[path], kernels[path]) for path in kernels)
+    second = gates_of(trained(highway), "kernel")
+    assert moved(kernels, second) > 0.7
+
+
+def test_trace_rewire_trim_fold():
+    highway = kh.highway_from_resnet(resnet(**FLAT))
+    traces = kh.analysis.trace(highway, IMAGES)
+    assert list(traces) == [f"stage{s}_block{b}" for s, b in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (4, 1))]
+    whole = numpy(highway(IMAGES))
+    np.testing.assert_allclose(numpy(kh.analysis.rewire(highway, {})(IMAGES)), whole, atol=1e-6)
+    lesioned = kh.analysis.rewire(highway, kh.analysis.lesion("stage1_block2"))
+    assert np.abs(numpy(lesioned(IMAGES)) - whole).max() > 1e-3
+    small = kh.analysis.trim(highway, (IMAGES, np.array([0, 1])), budget=1.0)
+    assert set(small.removed) == {"stage1_block2", "stage2_block2"}
+    spec = override(kh.get_spec("resnet50"), gating="coupled", gate="channel", **FLAT)
+    np.testing.assert_allclose(numpy(fold_batch_norm(highway, spec)(IMAGES)), whole, atol=1e-4)
+
+
+def test_saved_and_loaded(tmp_path):
+    highway = kh.highway_from_resnet(resnet(**FLAT), gate="full", name="mine")
+    highway.save(tmp_path / "net.keras")
+    again = keras.saving.load_model(tmp_path / "net.keras")
+    assert again.name == "mine"
+    np.testing.assert_allclose(numpy(again(IMAGES)), numpy(highway(IMAGES)), atol=1e-6)
+    highway.save_weights(tmp_path / "net.weights.h5")
+    options = {"input_shape": (64, 64, 3), "classifier_activation": None}
+    other = kh.create_model("resnet50", gating="coupled", weights=str(tmp_path / "net.weights.h5"), **options, **FLAT)
+    np.testing.assert_allclose(numpy(other(IMAGES)), numpy(highway(IMAGES)), atol=1e-6)
+
+
+def test_what_is_frozen_stays_frozen_but_the_gates():
+    net = resnet(**FLAT)
+    kh.freeze(net)
+    highway = kh.highway_from_resnet(net)
+    assert {w.name for w in highway.trainable_weights} == {"logit", "kernel", "bias"}
+    assert len(highway.trainable_weights) == 6 + 2  # a gate a block; the classifier
+    wanted, got = (numpy(model(IMAGES, training=True)) for model in (net, highway))
+    np.testing.assert_allclose(got, wanted, atol=1e-4)  # frozen batch normalization keeps its statistics
+    norm = resnet(**FLAT)
+    norm.get_layer("stage2_block1").transform.bn2.trainable = False
+    copied = kh.highway_from_resnet(norm).get_layer("stage2_block1").transform
+    assert [copied.bn1.trainable, copied.bn2.trainable, copied.conv2.trainable] == [True, False, True]
+
+
+def test_a_fresh_classifier_and_layers_of_ones_own():
+    net = kh.reset_classifier(resnet(**FLAT), 3)
+    check_same_function(net, kh.highway_from_resnet(net), atol=1e-5)
+    inputs = keras.Input((64, 64, 3))
+    x = keras.layers.Rescaling(0.5)(inputs)
+    for layer in net.layers[1:]:
+        x = layer(x)
+    longer = keras.Model(inputs, keras.layers.Softmax()(x))
+    check_same_function(longer, kh.highway_from_resnet(longer), atol=1e-5)
+
+
+def test_mixed_precision():
+    net = resnet(dtype="mixed_bfloat16", **FLAT)
+    wanted, got = (numpy(model(IMAGES)) for model in (net, kh.highway_from_resnet(net)))
+    np.testing.assert_allclose(got, wanted, atol=0.05 * np.abs(wanted).max())
+
+
+def branched():
+    inputs = keras.Input((32, 32, 8))
+    block = kh.layers.BasicBlock(8, gating="residual", post_activation=True)(inputs)
+    other = kh.layers.BasicBlock(8, gating="residual", post_activation=True)(inputs)
+    return keras.Model(inputs, keras.layers.Add()([block, other]))
+
+
+def on_top(*layers):
+    net = resnet(include_top=False, blocks=(1, 1, 2, 2), **NARROW)
+    x = net.output
+    for layer in layers:
+        x = layer(x)
+    return keras.Model(net.input, x)
+
+
+def nested():
+    inner, inputs = resnet(**FLAT), keras.Input((64, 64, 3))
+    return keras.Model(inputs, inner(inputs))
+
+
+REFUSED = {
+    "no model": (lambda: "resnet50", "Received: model of type str"),
+    "no blocks": (lambda: keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]), "no residual blocks"),
+    "nested": (nested, "nested"),
+    "highway already": (lambda: kh.create_model("highway110", blocks=(1, 1, 1)), "gating='coupled' and needs no"),
+    "no post-activation": (lambda: resnet(post_activation=False, **FLAT), "Only post-activation ResNets"),
+    "another block": (
+        lambda: kh.create_model("mnist10_w16", gating="residual"),
+        "this one is a HighwayConv2D",
+    ),
+    "stochastic depth": (lambda: resnet(stochastic_depth=0.1, **FLAT), "stochastic_depth=0.0"),
+    "no top": (on_top, "Without its classifier"),
+    "branches": (branched, "chain of layers"),
+    "unknown layer": (lambda: on_top(keras.layers.LayerNormalization()), "of type LayerNormalization"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_models_that_are_refused(case):
+    make, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message) as error:
+        kh.highway_from_resnet(make())
+    assert "Received" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"epsilon": 0}, "above 0 and below 1"),
+        ({"epsilon": 1.0}, "epsilon=1.0"),
+        ({"epsilon": float("nan")}, "epsilon=nan"),
+        ({"epsilon": "a"}, "epsilon='a'"),
+        ({"gate": "same"}, "one of 'channel', 'full'"),
+        ({"gating": "residual"}, "one of 't_only', 'c_only', 'coupled', 'full'"),
+        ({"gating": "couple"}, "Did you mean 'coupled'"),
+        ({"epsilon": 0.9999999999}, "float32 cannot carry. Pass a smaller epsilon"),
+    ],
+)
+def test_arguments_out_of_range(arguments, message):
+    net = resnet(**{**FLAT, "blocks": (5, 1, 1, 1)})
+    with pytest.raises(ValueError, match=message):
+        kh.highway_from_resnet(net, **arguments)
+
+
+@pytest.mark.parametrize("variant", ["highway50", "highway101", "highway152"])
+def test_the_error_of_missing_imagenet_weights_says_so(variant):
+    with pytest.raises(ValueError, match=r"highway_from_resnet\(keras_highway.create_model\('resnet"):
+        kh.create_model(variant, weights="imagenet")
+    with pytest.raises(ValueError) as error:
+        kh.create_model("highway110", weights="imagenet")
+    assert "highway_from_resnet" not in str(error.value)
