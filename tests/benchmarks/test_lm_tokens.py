@@ -1,10 +1,11 @@
-"""Tokens a second of the language model: each distinct word once against a word for each place, table against network.
+"""Tokens a second of the language model: each distinct word once, table against network, ours against PyTorch's.
 
 Real text has about half as many distinct words as places: the batches come
 from the Penn Treebank where it is at hand, else from words as frequent.
 """
 
 import os
+import subprocess
 from pathlib import Path
 
 import keras
@@ -17,6 +18,8 @@ from keras_highway.data.ptb import load_corpus
 from keras_highway.data.streams import distinct, every, streams
 from keras_highway.vocabulary import Vocabulary
 
+ROOT = Path(__file__).resolve().parents[2]
+TORCH_VARIABLE = "KERAS_HIGHWAY_TORCH"  # an interpreter with PyTorch
 STREAMS, STEPS = 20, 35
 TOKENS = STREAMS * STEPS
 
@@ -34,13 +37,14 @@ def text() -> tuple[Vocabulary, np.ndarray]:
     return vocabulary, rng.choice(len(vocabulary.words), 20 * TOKENS, p=share / share.sum()).astype(np.int32)
 
 
-def trainer(vocabulary, size):
+def trainer(vocabulary, size, dtype=None):
     model = kh.create_model(
         f"charlm_{size}_coupled",
         classes=len(vocabulary.words),
         characters=len(vocabulary.characters),
         input_shape=(vocabulary.word_length,),
         classifier_activation=None,
+        dtype=dtype,
     )
     model.compile(keras.optimizers.SGD(1.0, global_clipnorm=5.0), keras.losses.SparseCategoricalCrossentropy(True))
     return model
@@ -66,6 +70,62 @@ def test_training_each_word_once(benchmark, text, size):
     speed = {"each_word_once": result.wall.subject_seconds, "plain": result.wall.reference_seconds}
     record(f"charlm_{size} tokens/s, train", **{k: TOKENS / v for k, v in speed.items()})
     result.check_at_most(1 / 1.2)
+
+
+class TorchWorker:
+    """PyTorch in a process of its own, from the interpreter that `TORCH_VARIABLE` names or `.torchenv`."""
+
+    def __init__(self, path):
+        interpreter = Path(os.environ.get(TORCH_VARIABLE, ROOT / ".torchenv" / "bin" / "python"))
+        if not interpreter.exists():
+            pytest.skip(f"no PyTorch: see tests/oracles/make_goldens.py, or set {TORCH_VARIABLE}")
+        worker = Path(__file__).with_name("torch_lm_worker.py")
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([interpreter, worker, path], stdin=pipe, stdout=pipe, text=True)
+        self.seconds = 0.0
+
+    def step(self):
+        print(file=self.process.stdin, flush=True)
+        self.seconds = float(self.process.stdout.readline())
+
+    def close(self):
+        with self.process:
+            self.process.kill()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_training_against_pytorch(benchmark, text, tmp_path, size, dtype):
+    """The same model, batch and de-duplication; PyTorch in float32, ours in float32 and with products in bfloat16."""
+    vocabulary, tokens = text
+    inputs, targets = streams(tokens, STREAMS, STEPS)
+    batch, spec = distinct(inputs[0]), kh.get_spec(f"charlm_{size}_coupled")
+    spelled = vocabulary.table[batch.words]
+    np.savez(
+        tmp_path / "batch.npz",
+        spelled=spelled,
+        positions=batch.positions,
+        targets=targets[0],
+        characters=len(vocabulary.characters),
+        words=len(vocabulary.words),
+        **{name: getattr(spec, name) for name in ("char_units", "highways", "units", "kernels", "filters")},
+    )
+    worker = TorchWorker(tmp_path / "batch.npz")
+    model = trainer(vocabulary, size, dtype)
+    try:
+        result = compare(
+            benchmark,
+            f"charlm_{size}, {dtype.removeprefix('mixed_')} / PyTorch, train",
+            lambda: model.train_on_batch([spelled, batch.positions], targets[0]),
+            worker.step,
+            rounds=11,
+            reference_clock=lambda: worker.seconds,
+        )
+    finally:
+        worker.close()
+    speed = {"keras_highway": result.wall.subject_seconds, "pytorch": result.wall.reference_seconds}
+    record(f"charlm_{size} tokens/s against PyTorch, {dtype}", **{k: TOKENS / v for k, v in speed.items()})
+    result.check_at_most(1.0)
 
 
 @pytest.mark.parametrize("size", ["small", "large"])
