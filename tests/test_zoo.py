@@ -7,6 +7,7 @@ import pytest
 
 import keras_highway as kh
 from keras_highway import weights, weights_file
+from keras_highway.publishing import publish
 from keras_highway.transforms import TRANSFORMS
 from training.loop import train
 from training.recipes import RECIPES
@@ -126,6 +127,8 @@ def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
     before, after = (kh.CharLM(weights=path) for path in (tmp_path / "run", folder))
     text = "ba den"
     assert after.score(text).perplexity == before.score(text).perplexity
+    with pytest.raises(ValueError, match="Language models cannot be published yet"):
+        publish(str(tmp_path / "run"), "org/name", dry_run=True)
     card = (folder / "card.md").read_text()
     assert f'kh.CharLM("{name}.ptb")' in card and f"test perplexity of the last epoch: **{result['mean']:.2f}" in card
     assert f"| `{name}.ptb` | {result['mean']:.2f} (n = 1) | about 93 |" in tables.language_table(tmp_path)

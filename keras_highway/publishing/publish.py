@@ -1,6 +1,7 @@
 """Bringing repositories on the Hub up to date with the zoo, and noting their place in the table of weights."""
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from keras_highway.hub.client import git_sha1
 from keras_highway.publishing.bundle import write_bundle
 from keras_highway.publishing.check import CHECK, compare_check
 from keras_highway.publishing.curve import CURVE
-from keras_highway.publishing.sources import Publishable, find_publishable, zoo_names
+from keras_highway.publishing.sources import Publishable, find_publishable, is_publishable, zoo_names
 from keras_highway.weights_row import FILE
 from keras_highway.whole_file import write_json
 
@@ -49,6 +50,8 @@ def publish(source: str, repository: str, private: bool = False, dry_run: bool =
 def publish_all(organization: str, private: bool = False, dry_run: bool = False) -> list[Pushed]:
     """Publishes every weight of the table that has a folder here, each as `organization/<its name>`.
 
+    Language models, which cannot be published yet, are named on stderr.
+
     Args:
         organization: Of the repositories.
         private: Bool, whether new repositories are private.
@@ -61,7 +64,10 @@ def publish_all(organization: str, private: bool = False, dry_run: bool = False)
     names = zoo_names()
     if not names:
         raise ValueError(f"No weights have a folder here. Set {zoo.ZOO_VARIABLE}, or publish from a checkout.")
-    return [publish(name, f"{organization}/{name}", private, dry_run) for name in names]
+    for name in names:
+        if not is_publishable(name):
+            print(f"{name}: left out, a language model cannot be published yet", file=sys.stderr)
+    return [publish(name, f"{organization}/{name}", private, dry_run) for name in names if is_publishable(name)]
 
 
 def _right(remote, name: HubName, folder, model, found: Publishable) -> set[str]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from keras_highway import weights as zoo
 from keras_highway import weights_file
 from keras_highway.transforms import CLASSES, TRANSFORMS, imagenet_classes
+from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights_row import FILE, WeightsRow
 
 RESULT = "result.json"
@@ -34,12 +35,13 @@ def find_publishable(source: str) -> Publishable:
             folder is in the checkout, in `KERAS_HIGHWAY_ZOO` or in the wheel.
 
     Raises:
-        ValueError: If there is none, if it is not finished, or if its weights
-            are not those of its row.
+        ValueError: If there is none, if it is not finished, if its weights
+            are not those of its row, or if they are a language model's.
     """
     if source not in zoo.WEIGHTS and Path(source).is_dir():
         return _of_run(Path(source))
     row = zoo.get(source)
+    _refuse_language_models(row.variant)
     zoo.file_of(row)  # its hash is right
     return _of_folder(next(f for f in zoo.folders(source) if (f / FILE).is_file()), zoo.described(row))
 
@@ -47,6 +49,20 @@ def find_publishable(source: str) -> Publishable:
 def zoo_names() -> list[str]:
     """Returns the names of all weights of the table that have a folder here."""
     return [name for name in zoo.list_weights() if any((f / FILE).is_file() for f in zoo.folders(name))]
+
+
+def is_publishable(name: str) -> bool:
+    """Whether weights of the table can be published: those of image nets."""
+    return zoo.get(name).transform is not None
+
+
+def _refuse_language_models(variant) -> None:
+    if variant in LM_VARIANTS:
+        raise ValueError(
+            "Language models cannot be published yet: a repository's card and check are made for images. "
+            f"keras_highway.CharLM loads one from hf://org/name that holds {FILE} and vocabulary.json. "
+            f"Received: weights of {variant!r}"
+        )
 
 
 def _of_folder(folder, row) -> Publishable:
@@ -66,6 +82,7 @@ def _of_run(folder) -> Publishable:
             f"{folder / FILE} is of variant {stamp.get('variant')!r}, {RESULT} of {result['variant']!r}: they are "
             "not of one run."
         )
+    _refuse_language_models(result["variant"])
     known = zoo.WEIGHTS.get(result["weights"])
     row = known or _new_row(result, stamp["classes"], stamp.get("transform"))
     sha256 = weights_file.sha256(folder / FILE)
