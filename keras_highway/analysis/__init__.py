@@ -7,6 +7,8 @@ from keras_highway.analysis.estimation import EstimationError as EstimationError
 from keras_highway.analysis.estimation import MinimumVariance as MinimumVariance
 from keras_highway.analysis.estimation import estimation_error as estimation_error
 from keras_highway.analysis.estimation import minimum_variance as minimum_variance
+from keras_highway.analysis.gate_stats import GateRow as GateRow
+from keras_highway.analysis.gate_stats import GateStats as GateStats
 from keras_highway.analysis.gates import GateActivity as GateActivity
 from keras_highway.analysis.gates import Routing as Routing
 from keras_highway.analysis.gates import SampleGates as SampleGates
