@@ -17,6 +17,8 @@ from keras_highway.analysis.gates import gate_bias as gate_bias
 from keras_highway.analysis.gates import gate_routing as gate_routing
 from keras_highway.analysis.gates import gate_samples as gate_samples
 from keras_highway.analysis.graph import blocks as blocks
+from keras_highway.analysis.guided import GuidedGradients as GuidedGradients
+from keras_highway.analysis.guided import guided_backprop as guided_backprop
 from keras_highway.analysis.lesions import DropCurve as DropCurve
 from keras_highway.analysis.lesions import LesionCurve as LesionCurve
 from keras_highway.analysis.lesions import ReshuffleCurve as ReshuffleCurve
@@ -33,11 +35,17 @@ from keras_highway.analysis.plots_curves import plot_trim_curve as plot_trim_cur
 from keras_highway.analysis.plots_gates import plot_gate_maps as plot_gate_maps
 from keras_highway.analysis.plots_gates import plot_gate_summary as plot_gate_summary
 from keras_highway.analysis.plots_gates import plot_routing as plot_routing
+from keras_highway.analysis.plots_units import plot_guided as plot_guided
+from keras_highway.analysis.plots_units import plot_patches as plot_patches
+from keras_highway.analysis.receptive_field import Field as Field
+from keras_highway.analysis.receptive_field import receptive_field as receptive_field
 from keras_highway.analysis.rewire import Lesion as Lesion
 from keras_highway.analysis.rewire import lesion as lesion
 from keras_highway.analysis.rewire import rewire as rewire
 from keras_highway.analysis.scores import Scores as Scores
 from keras_highway.analysis.scores import score as score
+from keras_highway.analysis.top_patches import Patches as Patches
+from keras_highway.analysis.top_patches import top_patches as top_patches
 from keras_highway.analysis.trace import BlockTrace as BlockTrace
 from keras_highway.analysis.trace import Trace as Trace
 from keras_highway.analysis.trace import Tracer as Tracer
