@@ -40,6 +40,7 @@ FLOORS = {
     "language": 6,
     "exporting": 6,
     "publishing": 6,
+    "reporting": 6,
     "cli": 7,
     "__main__": 8,
 }

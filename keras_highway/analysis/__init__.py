@@ -33,8 +33,10 @@ from keras_highway.analysis.plots_curves import plot_lesion_curve as plot_lesion
 from keras_highway.analysis.plots_curves import plot_reshuffle_curve as plot_reshuffle_curve
 from keras_highway.analysis.plots_curves import plot_trim_curve as plot_trim_curve
 from keras_highway.analysis.plots_gates import plot_gate_maps as plot_gate_maps
+from keras_highway.analysis.plots_gates import plot_gate_profile as plot_gate_profile
 from keras_highway.analysis.plots_gates import plot_gate_summary as plot_gate_summary
 from keras_highway.analysis.plots_gates import plot_routing as plot_routing
+from keras_highway.analysis.plots_gates import plot_routing_profile as plot_routing_profile
 from keras_highway.analysis.plots_units import plot_guided as plot_guided
 from keras_highway.analysis.plots_units import plot_patches as plot_patches
 from keras_highway.analysis.receptive_field import Field as Field
