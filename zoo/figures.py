@@ -15,6 +15,7 @@ from keras_highway.whole_file import write_json
 OUT = Path(__file__).parents[1] / "docs" / "analysis"
 DENSE, IMAGES = "highway_fc50_tanh.tvdn", "mnist10_w32.tvdn"
 BUDGET = 0.001  # 0.1 point
+UNIT = "stage1_block2", 11  # finds the end of a stroke at the lower right
 EARLY = 15  # [TVDN, 4]: "most of the change in outputs happens in the early layers (about 15 for MNIST)"
 
 
@@ -40,7 +41,11 @@ def main(argv=None) -> None:
             "lesions": lesions(test, arguments.out),
             "trim": trimming(training, held_out, rest, arguments.out),
         },
-        IMAGES: {"sha256": rows.get(IMAGES).sha256, "estimation": image_gates(test, arguments.out)},
+        IMAGES: {
+            "sha256": rows.get(IMAGES).sha256,
+            "estimation": image_gates(test, arguments.out),
+            "unit": unit(test, arguments.out),
+        },
     }
     write_json(arguments.out / "numbers.json", numbers)
     print(f"wrote the figures and their numbers to {arguments.out}")
@@ -147,6 +152,24 @@ def image_gates(test, out) -> dict:
             "std": error.std.tolist(),
         }
         for stage, error in errors.items()
+    }
+
+
+def unit(test, out) -> dict:
+    """Figure 4 of UIE: what excites one unit of the convolutional net, over the blocks of its first stage."""
+    model, transform = load(IMAGES), rows.get(IMAGES).transform.apply
+    images, (block, channel) = test[0][:2000], UNIT
+    best = analysis.top_patches(model, images, block, channel, transform=transform)
+    analysis.plot_patches(best, out / "patches.png", title=f"{block}, channel {channel}: strongest patches")
+    found = analysis.guided_backprop(model, images[best.image], block.split("_")[0], channel, transform=transform)
+    title = f"{IMAGES}, as [UIE, Figure 4]: channel {channel}, its activation and guided derivative"
+    analysis.plot_guided(found, images[best.image], out / "guided.png", title=title)
+    return {
+        "samples": len(images),
+        "block": block,
+        "channel": channel,
+        "images": best.image.tolist(),
+        "activation": best.value.tolist(),
     }
 
 

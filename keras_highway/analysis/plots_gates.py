@@ -72,6 +72,78 @@ def plot_routing(routing, classes=None, path=None, *, title=None):
     return write(figure, path, title)
 
 
+def plot_gate_profile(activity, bias=None, path=None, *, title=None):
+    """Draws, block by block, the mean gate, the share of open gates and the bias, of any net.
+
+    Args:
+        activity: What `gate_activity(model, data)` returned.
+        bias: Optional, what `gate_bias(model)` returned.
+        path: Optional file to write.
+        title: Text above the picture.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+    """
+    rows = 1 + (bias is not None)
+    figure = figure_class()(figsize=(7.0, 2.3 * rows), layout="constrained")
+    axes = figure.subplots(rows, 1, squeeze=False, sharex=True)[:, 0]
+    places = np.arange(1, len(activity.mean) + 1)
+    lines = (
+        ("mean gate", "o", [mean.mean() for mean in activity.mean.values()]),
+        (f"above {activity.threshold:g} for one sample", "s", [v.mean() for v in activity.open_share.values()]),
+        ("for some sample", "D", [(top > activity.threshold).mean() for top in activity.highest.values()]),
+    )
+    for label, marker, values in lines:
+        axes[0].plot(places, values, marker=marker, markersize=3, lw=1, label=label)
+    axes[0].set(ylabel=f"gate, share of gates ({activity.samples} samples)", ylim=(0, None))
+    axes[0].yaxis.label.set_fontsize(8)
+    axes[0].legend(fontsize=8)
+    if bias is not None:
+        values = [bias[name.split(":")[0]] for name in activity.mean]
+        axes[1].plot(places, [v.mean() for v in values], marker="o", markersize=3, lw=1)
+        axes[1].fill_between(places, [v.min() for v in values], [v.max() for v in values], alpha=0.2, lw=0)
+        axes[1].set(ylabel="bias: mean, range")
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    axes[-1].set(xlabel="block")
+    axes[-1].xaxis.get_major_locator().set_params(integer=True)
+    return write(figure, path, title)
+
+
+def plot_routing_profile(routing, names=None, path=None, *, title=None):
+    """Draws, class by block, how far a class's gates are from the mean over all samples, of any net.
+
+    Args:
+        routing: What `gate_routing(model, data)` returned.
+        names: Optional names of `routing.classes`. Defaults to their numbers.
+        path: Optional file to write.
+        title: Text above the picture.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+        ValueError: If there are not as many names as classes.
+    """
+    names = routing.classes.tolist() if names is None else list(names)
+    count = len(routing.classes)
+    if len(names) != count:
+        raise ValueError(f"The data have {count} classes. Received: {len(names)} names")
+    table = np.stack([np.abs(d).reshape(count, -1).mean(1) for d in routing.difference.values()], 1)
+    figure = figure_class()(figsize=(7.0, 0.28 * count + 1.2), layout="constrained")
+    axis = figure.subplots()
+    edges = (0.5, table.shape[1] + 0.5, count - 0.5, -0.5)  # blocks count from 1
+    drawn = axis.imshow(table, vmin=0, cmap="viridis", aspect="auto", interpolation="nearest", extent=edges)
+    axis.set(xlabel="block", yticks=range(count), yticklabels=names)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    figure.colorbar(drawn, ax=axis, label="mean |class mean − mean|", fraction=0.05)
+    return write(figure, path, title)
+
+
 def plot_gate_maps(activity, path=None, *, scale=None, title=None):
     """Draws where in the image the gates of a convolutional net open: the mean over samples and channels.
 

@@ -18,6 +18,7 @@ _DATA_SET_HELP = (
     "mnist, cifar10, cifar100 or imagenet: scaling, size and class names of the images (default: what the weights were "
     "trained on as `list` shows it; for a file, the data set its variant was published for)"
 )
+_DATA_HELP = "folder of mnist.npz, cifar10.npz, cifar100.npz (default: KERAS_HIGHWAY_DATA, else TensorFlow Datasets)"
 _INVERT_HELP = "swap dark and light first: the MNIST networks know white digits on black, not ink on paper"
 
 
@@ -56,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Networks with gated skip connections.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_list, _classify, _evaluate, _gates, _summary, _fetch, _publish, _verify, _export, _lm):
+    for add in (_list, _classify, _evaluate, _gates, _report, _summary, _fetch, _publish, _verify, _export, _lm):
         add(commands)
     return parser
 
@@ -86,11 +87,7 @@ def _evaluate(commands) -> None:
     parser = _command(commands, "evaluate", "evaluate", "measure accuracy and loss on a test set")
     parser.add_argument("weights", metavar="WEIGHTS", help=_WEIGHTS_HELP.split(" (default")[0])
     parser.add_argument("--data-set", help=_DATA_SET_HELP)
-    parser.add_argument(
-        "--data",
-        metavar="DIR",
-        help="folder of mnist.npz, cifar10.npz, cifar100.npz (default: KERAS_HIGHWAY_DATA, else TensorFlow Datasets)",
-    )
+    parser.add_argument("--data", metavar="DIR", help=_DATA_HELP)
     parser.add_argument("--batch-size", type=_positive, default=500, metavar="N", help="images at once (default: 500)")
     parser.add_argument("--json", action="store_true", help="write JSON")
 
@@ -101,6 +98,20 @@ def _gates(commands) -> None:
     parser.add_argument("--out", required=True, metavar="FILE.png", help="the picture to write")
     _weights_arguments(parser)
     parser.add_argument("--invert", action="store_true", help=_INVERT_HELP)
+
+
+def _report(commands) -> None:
+    parser = _command(commands, "report", "report", "measure gates, lesions, orders and depth: one HTML page, and JSON")
+    parser.add_argument("weights", metavar="WEIGHTS", help=_WEIGHTS_HELP.split(" (default")[0])
+    parser.add_argument("--out", required=True, metavar="FILE.html", help="the page; the numbers go to FILE.json")
+    parser.add_argument("--data-set", help=_DATA_SET_HELP)
+    parser.add_argument("--data", metavar="DIR", help=_DATA_HELP)
+    parser.add_argument(
+        "--samples",
+        type=_positive,
+        metavar="N",
+        help="test images (default: from 50 to 1000, as many as take about a minute on one core)",
+    )
 
 
 def _summary(commands) -> None:

@@ -52,6 +52,8 @@ def _document(cls):
 class ConvBlock(GatedBlock):
     """What the residual-style blocks share; subclasses say filters and kernels of the transform."""
 
+    rectify = staticmethod(ops.relu)  # as in Branch
+
     def __init__(
         self,
         stride=1,
@@ -130,7 +132,7 @@ class ConvBlock(GatedBlock):
         return self._branch(name, filters, kernels, strides, final_bias=bias)
 
     def finish(self, y):
-        return ops.relu(y) if self.post_activation else y
+        return self.rectify(y) if self.post_activation else y
 
     def compute_output_shape(self, input_shape, gate_shape=None):
         shape = list(input_shape)

@@ -45,6 +45,8 @@ class Branch(keras.layers.Layer):
         ValueError: If the lists differ in length or a size is not positive.
     """
 
+    rectify = staticmethod(ops.relu)  # an attribute, so that guided back-propagation can set another in its copy
+
     def __init__(
         self,
         filters,
@@ -99,7 +101,7 @@ class Branch(keras.layers.Layer):
             x = getattr(self, f"conv{i + 1}")(x)
             if self.batch_norm:
                 x = getattr(self, f"bn{i + 1}")(x)
-            x = ops.relu(x) if i < self.depth - 1 else self.activation(x)
+            x = self.rectify(x) if i < self.depth - 1 else self.activation(x)
         return x
 
     def compute_output_shape(self, input_shape):

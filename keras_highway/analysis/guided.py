@@ -1,0 +1,175 @@
+"""Guided back-propagation: which pixels speak for a unit [UIE, Figure 4; Springenberg et al. 2015]."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_highway.analysis.batches import check_batch
+from keras_highway.analysis.graph import block_name, check_names, stages
+from keras_highway.analysis.graph import blocks as blocks_of
+from keras_highway.analysis.rewire import rewire
+from keras_highway.analysis.trace import Tracer
+from keras_highway.gradients import input_gradient
+from keras_highway.layers import GatedBlock
+
+_RELUS = (keras.activations.relu, ops.relu)
+
+
+class GuidedGradients(NamedTuple):
+    """Guided derivatives of one unit's activation with respect to images.
+
+    Attributes:
+        blocks: Names of the blocks, in the order of the network.
+        channel: The unit's channel.
+        gradient: float32 `(blocks, n, height, width, channels)`, in the
+            layout of the model's input: positive where a brighter pixel
+            raises the activation.
+        position: int64 `(blocks, n, 2)`, row and column of the unit that is
+            looked at: where the channel is most active in that block;
+            `(blocks, n, 0)` for fully connected blocks.
+        value: float32 `(blocks, n)`, its activation.
+    """
+
+    blocks: tuple[str, ...]
+    channel: int
+    gradient: np.ndarray
+    position: np.ndarray
+    value: np.ndarray
+
+
+def guided_backprop(model, images, block, channel, *, transform=None) -> GuidedGradients:
+    """Back-propagates a unit's activation to images, letting only positive evidence through the ReLUs.
+
+    At every ReLU the derivative is zero where its input was negative, as
+    always, and also where the derivative itself is negative. What stays are
+    the pixels that excite the unit. The unit is a channel of a block's output
+    `y`, at its most active position in each image. Gates are differentiated as
+    they are; a net without ReLUs gets its plain derivative.
+
+    ```python
+    best = kh.analysis.top_patches(model, images, "stage1_block3", channel=5)
+    guided = kh.analysis.guided_backprop(model, images[best.image], "stage1", channel=5)   # the stage's blocks
+    kh.analysis.plot_guided(guided, images[best.image])
+    ```
+
+    Args:
+        model: A functional `keras.Model` with gated blocks. It stays as it
+            is: the ReLUs are exchanged in a copy.
+        images: Array `(n, height, width, channels)`.
+        block: A block's name, the block, a list of them, or a stage's name,
+            e.g. `"stage2"`: all of its blocks.
+        channel: Int, which channel of the blocks' outputs.
+        transform: Function from `images` to the model's input. Defaults to
+            `None`: they are it.
+
+    Returns:
+        A `GuidedGradients`.
+
+    Raises:
+        ValueError: For an unknown block or stage, a channel that a block does
+            not have, or images of another shape than the model's input.
+        NotImplementedError: On other backends than TensorFlow and JAX.
+    """
+    x = images if transform is None else transform(images)
+    check_batch(x, model.inputs, "look at")
+    x = ops.cast(ops.convert_to_tensor(x), "float32")
+    names = chosen_blocks(blocks_of(model), block)
+    copy = _guided_copy(model)
+    tracer = Tracer(copy, names)
+    found = [_of_block(Tracer(copy, name).only("y"), name, tracer.blocks[name], channel, x) for name in names]
+    gradient, position, value = (np.stack(parts) for parts in zip(*found, strict=True))
+    return GuidedGradients(tuple(names), int(channel), gradient, position, value)
+
+
+def chosen_blocks(known, block) -> list[str]:
+    """Returns the names that `block` stands for, in the order of the network.
+
+    Args:
+        known: Dict from name to `GatedBlock`.
+        block: As in `guided_backprop`.
+
+    Raises:
+        ValueError: For an unknown block or stage.
+    """
+    groups = stages(known)
+    if isinstance(block, str) and block in groups:
+        return groups[block]
+    items = [block] if isinstance(block, (str, GatedBlock)) or not isinstance(block, Iterable) else block
+    wanted = {block_name(item) for item in items}
+    check_names(wanted, {**known, **groups})
+    if not wanted <= set(known):
+        raise ValueError(f"A stage stands alone, not in a list with blocks. Received: block={block!r}")
+    if not wanted:
+        raise ValueError("There is no block to look at. Received: block=[]")
+    return [name for name in known if name in wanted]
+
+
+def channel_of(y, block, channel):
+    """One channel of a block's output: `(n, ...)`.
+
+    Raises:
+        ValueError: If there is no such channel.
+    """
+    axis = 1 if len(y.shape) == 4 and getattr(block, "data_format", None) == "channels_first" else -1
+    if isinstance(channel, bool) or not isinstance(channel, (int, np.integer)) or not 0 <= channel < y.shape[axis]:
+        raise ValueError(f"Block {block.name!r} has channels 0 to {y.shape[axis] - 1}. Received: channel={channel!r}")
+    return y[:, channel] if axis == 1 else y[..., channel]
+
+
+def strongest(values) -> tuple[np.ndarray, np.ndarray]:
+    """Position `(n, rank)` and value `(n,)` of the highest of each sample's values `(n, ...)`."""
+    flat = values.reshape(len(values), -1)
+    best = flat.argmax(1)
+    position = np.stack(np.unravel_index(best, values.shape[1:]), 1) if values.ndim > 1 else np.zeros((len(values), 0))
+    return position.astype(np.int64), flat[np.arange(len(flat)), best]
+
+
+@ops.custom_gradient
+def guided_relu(x):
+    """ReLU whose derivative is also zero where that of its output is negative."""
+
+    def gradient(*upstream):
+        # TensorFlow passes the derivative alone, JAX in a tuple.
+        dy = upstream[0][0] if isinstance(upstream[0], (tuple, list)) else upstream[0]
+        return ops.where(ops.logical_and(x > 0, dy > 0), dy, ops.zeros_like(dy))
+
+    return ops.relu(x), gradient
+
+
+def _of_block(outputs, name, block, channel, x) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gradient, position and value of one block's unit."""
+
+    def unit(x):
+        return ops.cast(channel_of(outputs(x, training=False)[name], block, channel), "float32")
+
+    values = np.asarray(ops.convert_to_numpy(unit(x)))
+    position, value = strongest(values)
+    mask = np.zeros(values.shape, np.float32)
+    mask[(np.arange(len(values)), *position.T)] = 1.0
+    return np.asarray(ops.convert_to_numpy(input_gradient(lambda x: unit(x) * mask, x))), position, value
+
+
+def _guided_copy(model) -> keras.Model:
+    """A copy of a network with layers of its own, its ReLUs guided."""
+    shared = rewire(model, {})
+    copy = keras.models.clone_model(shared, clone_function=_copy_layer)
+    copy.set_weights(shared.get_weights())
+    for layer in copy._flatten_layers():
+        if any(getattr(layer, "activation", None) is relu for relu in _RELUS):
+            layer.activation = guided_relu
+        if hasattr(layer, "rectify"):
+            layer.rectify = guided_relu
+    return copy
+
+
+def _copy_layer(layer):
+    if isinstance(layer, keras.layers.ReLU) and (layer.max_value, layer.negative_slope, layer.threshold) == (
+        None,
+        0,
+        0,
+    ):
+        return keras.layers.Activation("relu", name=layer.name, dtype=layer.dtype_policy)
+    return layer.__class__.from_config(layer.get_config())

@@ -1,0 +1,42 @@
+"""`report`: every analysis of a network, as one HTML page and JSON."""
+
+import logging
+from pathlib import Path
+
+from keras_highway.cli.errors import OK, UsageError, check_out, usage_errors
+from keras_highway.cli.sources import find_source
+from keras_highway.data import load_dataset
+from keras_highway.reporting import make_report, write_report
+
+_SUFFIX = ".html"
+
+
+def run(arguments) -> int:
+    """Writes the page and the numbers beside it, and says where."""
+    check_out(arguments.out, _SUFFIX)
+    out = Path(arguments.out)
+    check_out(str(out.with_suffix(".json")), ".json")
+    source = find_source(arguments.weights, arguments.data_set)
+    with usage_errors():
+        data = load_dataset(source.data, arguments.data)
+    if len(data.classes) != len(source.classes):
+        raise UsageError(
+            f"The weights know {len(source.classes)} classes, {source.data} has {len(data.classes)}: name the data set "
+            f"they are for (--data-set). Received: {source.weights}"
+        )
+    # TensorFlow warns that many functions are traced: every analysis has a network of its own.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    model = source.model()
+    report = make_report(
+        model,
+        (data.x_test, data.y_test),
+        f"{source.weights} on {source.data}",
+        transform=source.transform.apply,
+        classes=[name for _, name in source.classes],
+        samples=arguments.samples,
+        progress=True,
+    )
+    with usage_errors():
+        numbers = write_report(report, out)
+    print(f"wrote {len(report.sections)} analyses over {report.facts['images']} test images to {out} and {numbers}")
+    return OK

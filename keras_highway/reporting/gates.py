@@ -1,0 +1,110 @@
+"""The sections on gates: how far they open, and for which classes."""
+
+import numpy as np
+
+from keras_highway import analysis
+from keras_highway.analysis.gates import check_learned
+from keras_highway.gating import get_gating
+from keras_highway.reporting.section import Section, Subject, absent, picture
+
+CLASSES = 10  # at most; each takes the memory of all gates of one sample
+
+
+def gates(subject: Subject) -> Section:
+    """Biases, means and open shares of every block."""
+    key, title = "gates", "Gates"
+    try:
+        which = learned_gate(subject.model)
+    except ValueError as error:
+        return absent(key, title, error)
+    bias = analysis.gate_bias(subject.model, which)
+    activity = analysis.gate_activity(subject.model, subject.images, gate=which, **subject.options)
+    profile = analysis.plot_gate_profile(activity, bias)
+    pictures = [picture(profile, "Bias, mean, and share of gates above one half, block by block")]
+    ranks = {mean.shape for mean in activity.mean.values()}
+    if which == "t" and len(ranks) == 1 and len(next(iter(ranks))) == 1:
+        inputs = subject.images[:1] if subject.transform is None else subject.transform(subject.images[:1])
+        drawn = analysis.plot_gate_summary(bias, activity, analysis.trace(subject.model, inputs))
+        caption = "Every unit of every block: bias, mean gate, gate and output for one image [TVDN, Figure 2]"
+        pictures.append(picture(drawn, caption))
+    elif all(len(shape) == 3 for shape in ranks):
+        drawn = analysis.plot_gate_maps(activity)
+        pictures.append(picture(drawn, "Where in the image the gates open, mean over images and channels"))
+    numbers = _gate_numbers(which, bias, activity)
+    text = (
+        f"The gate {which} decides how much of a block's input is {_MEANING[which]}. Over {activity.samples} images it "
+        f"is {numbers['mean_gate']:.3f} on average; {100 * numbers['open_for_one_image']:.1f} % of the gates are above "
+        f"one half for a given image, and {100 * numbers['open_for_some_image']:.1f} % for at least one."
+    )
+    return Section(key, title, text, tuple(pictures), numbers)
+
+
+def routing(subject: Subject) -> Section:
+    """How the gates differ between classes."""
+    key, title = "routing", "Routing"
+    try:
+        which = learned_gate(subject.model)
+    except ValueError as error:
+        return absent(key, title, error)
+    shown = np.unique(subject.labels)[:CLASSES]
+    among = np.isin(subject.labels, shown)
+    data = subject.images[among], subject.labels[among]
+    found = analysis.gate_routing(subject.model, data, gate=which, **subject.options)
+    names = [subject.classes[k] for k in found.classes]
+    pictures = [
+        picture(analysis.plot_routing_profile(found, names), "Mean absolute difference of a class's gates, by block")
+    ]
+    table = {block: np.abs(d).reshape(len(names), -1).mean(1) for block, d in found.difference.items()}
+    total = np.sum(list(table.values()), 0)
+    block = max(table, key=lambda name: table[name].mean())
+    text = (
+        "If gates route information, they open differently for different classes: here a class's mean gates minus the "
+        f"mean over all {int(found.samples.sum())} images of {len(names)} classes [TVDN, Figure 3]. The class that "
+        f"differs most is {names[int(total.argmax())]}; the block whose gates tell classes apart most is {block}."
+    )
+    numbers = {
+        "gate": which,
+        "classes": names,
+        "images": found.samples.tolist(),
+        "mean_absolute_difference": {name: row.tolist() for name, row in table.items()},
+    }
+    return Section(key, title, text, tuple(pictures), numbers)
+
+
+def learned_gate(model) -> str:
+    """Returns the gate to look at: `"t"`, or `"c"` where only that is learned.
+
+    Raises:
+        ValueError: If no gate is learned; says what there is instead.
+    """
+    known = analysis.blocks(model)
+    gates_learned = {gate for block in known.values() for gate in get_gating(block.gating).learned_gates}
+    if "t" in gates_learned or not gates_learned:
+        check_learned(known, "t")
+        return "t"
+    return "c"
+
+
+_MEANING = {"t": "transformed; 0 carries it on unchanged", "c": "carried on beside the transform"}
+
+
+def _gate_numbers(which, bias, activity) -> dict:
+    blocks = {
+        name: {
+            "bias": float(bias[name.split(":")[0]].mean()),
+            "mean": float(activity.mean[name].mean()),
+            "variance": float(activity.variance[name].mean()),
+            "open_for_one_image": float(activity.open_share[name].mean()),
+            "open_for_some_image": float((activity.highest[name] > activity.threshold).mean()),
+        }
+        for name in activity.mean
+    }
+    return {
+        "gate": which,
+        "images": activity.samples,
+        "threshold": activity.threshold,
+        "mean_gate": float(np.mean([row["mean"] for row in blocks.values()])),
+        "open_for_one_image": float(np.mean([row["open_for_one_image"] for row in blocks.values()])),
+        "open_for_some_image": float(np.mean([row["open_for_some_image"] for row in blocks.values()])),
+        "blocks": blocks,
+    }

@@ -1,0 +1,97 @@
+"""A report as one HTML file that needs nothing else, and as JSON."""
+
+import base64
+import html
+from pathlib import Path
+
+import keras
+
+from keras_highway.reporting.report import Report
+from keras_highway.reporting.section import Picture, Section
+from keras_highway.whole_file import write_json, write_whole
+
+_STYLE = """
+body { margin: 0 auto; max-width: 60rem; padding: 1rem; font: 1rem/1.5 system-ui, sans-serif;
+  color: #1b1b1b; background: #fff; overflow-wrap: break-word; }
+h1 { font-size: 1.5rem; line-height: 1.2; margin: 0 0 .5rem; }
+h2 { font-size: 1.2rem; margin: 2rem 0 .25rem; border-top: 1px solid #ddd; padding-top: 1rem; }
+nav a { display: inline-block; margin-right: 1rem; padding: .4rem 0; }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .5rem 1rem; margin: 1rem 0; }
+dt { font-size: .8rem; color: #595959; }
+dd { margin: 0; font-size: .9rem; font-weight: 600; }
+figure { margin: 1rem 0; overflow-x: auto; }
+img { display: block; max-width: 100%; height: auto; }
+img.wide { width: 100%; min-width: 44rem; max-width: none; }
+figcaption { font-size: .875rem; color: #595959; position: sticky; left: 0; }
+footer { margin-top: 2rem; font-size: .875rem; color: #595959; }
+"""
+
+
+def write_report(report: Report, path: Path) -> Path:
+    """Writes the page, and the numbers as JSON beside it; each whole or not at all.
+
+    Args:
+        report: What `make_report` returned.
+        path: The page, a `.html` file.
+
+    Returns:
+        The path of the JSON file: the page's with the suffix `.json`.
+    """
+    numbers = path.with_suffix(".json")
+    write_whole(path, lambda p: p.write_text(page(report, numbers.name), "utf-8"))
+    write_json(numbers, {"title": report.title, **report.facts, **{s.key: s.numbers for s in report.sections}})
+    return numbers
+
+
+def page(report: Report, numbers: str) -> str:
+    """Returns the HTML of a report.
+
+    Args:
+        report: The report.
+        numbers: Name of the JSON file beside it.
+    """
+    title = html.escape(report.title)
+    links = "".join(f'<a href="#{s.key}">{html.escape(s.title)}</a>' for s in report.sections)
+    facts = "".join(
+        f"<div><dt>{_label(key)}</dt><dd>{_value(key, value)}</dd></div>" for key, value in report.facts.items()
+    )
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<header><h1>{title}</h1></header>\n<dl>{facts}</dl>\n<nav>{links}</nav>\n<main>\n"
+        + "\n".join(map(_section, report.sections))
+        + f"\n</main>\n<footer>All numbers are in {html.escape(numbers)}. [TVDN]: Training Very Deep Networks, 2015. "
+        "[UIE]: Highway and Residual Networks learn Unrolled Iterative Estimation, 2017. "
+        f"Keras {keras.__version__} on {keras.backend.backend()}.</footer>\n</body>\n</html>\n"
+    )
+
+
+def _section(section: Section) -> str:
+    pictures = "".join(map(_figure, section.pictures))
+    heading = f"<h2>{html.escape(section.title)}</h2>"
+    return f'<section id="{section.key}">{heading}<p>{html.escape(section.text)}</p>{pictures}</section>'
+
+
+def _figure(picture: Picture) -> str:
+    data = base64.b64encode(picture.png).decode("ascii")
+    caption = html.escape(picture.caption)
+    style = ' class="wide"' if picture.wide else ""
+    # A region that scrolls must be reachable by keyboard.
+    focus = ' tabindex="0"' if picture.wide else ""
+    return (
+        f'<figure{focus}><img{style} alt="{caption}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )
+
+
+def _label(key) -> str:
+    return html.escape(key.replace("_", "-"))
+
+
+def _value(key, value) -> str:
+    if key == "accuracy":
+        return f"{100 * value:.2f} %"
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return f"{value:,}" if isinstance(value, int) else html.escape(str(value))

@@ -1,0 +1,85 @@
+"""The report of one network: facts, then a section an analysis."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from keras_highway import analysis
+from keras_highway.reporting import depth, gates
+from keras_highway.reporting.section import Section, Subject
+
+SECTIONS = (gates.gates, gates.routing, depth.lesions, depth.orders, depth.estimation, depth.trimming)
+FEWEST, MOST = 50, 1000  # images
+_MULTIPLY_ADDS = 4e11  # of all analyses together: below a minute on one core
+
+
+class Report(NamedTuple):
+    """A network, measured.
+
+    Attributes:
+        title: What was looked at.
+        facts: Dict from what to value, e.g. `"accuracy"`.
+        sections: The analyses.
+    """
+
+    title: str
+    facts: dict[str, str | int | float]
+    sections: tuple[Section, ...]
+
+
+def make_report(
+    model,
+    data,
+    title,
+    *,
+    transform: Callable | None = None,
+    classes: Sequence[str] | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> Report:
+    """Measures a network on some images of a data set.
+
+    Args:
+        model: A functional `keras.Model` with gated blocks that ends in a
+            softmax or in logits.
+        data: A pair (images, labels) of arrays.
+        title: What to call the report.
+        transform: Function from a batch of images to the model's input.
+        classes: Names of the classes. Defaults to their numbers.
+        samples: Int, how many images, drawn at random. Defaults to what keeps
+            all analyses below about a minute on one core: from 50 to 1000.
+        seed: Int, of the draw. Defaults to `0`.
+        progress: Bool, whether to show a progress bar. Defaults to `False`.
+
+    Returns:
+        A `Report`.
+
+    Raises:
+        ValueError: If the model has no blocks, or the data are empty,
+            unlabelled or of another shape.
+    """
+    images, labels = data
+    known = analysis.blocks(model)
+    total = analysis.cost(model).total
+    if samples is None:
+        passes = 2 * len(known) * total.multiply_adds
+        samples = int(np.clip(_MULTIPLY_ADDS / passes, FEWEST, MOST))
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:samples])
+    names = tuple(classes or map(str, range(int(np.max(labels, initial=0)) + 1)))
+    subject = Subject(model, images[chosen], labels[chosen], transform, names)
+    accuracy, loss, count = analysis.score(model, [{}], subject.data, **subject.options)
+    facts: dict[str, str | int | float] = {
+        "network": model.name,
+        "gating": ", ".join(sorted({block.gating for block in known.values()})),
+        "blocks": len(known),
+        "parameters": total.parameters,
+        "multiply_adds": total.multiply_adds,
+        "images": count,
+        "accuracy": float(accuracy[0]),
+        "loss": float(loss[0]),
+    }
+    with tqdm(SECTIONS, unit=" sections", leave=False, disable=None if progress else True) as bar:
+        return Report(title, facts, tuple(make(subject) for make in bar))

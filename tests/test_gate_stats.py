@@ -1,0 +1,171 @@
+"""Gates during training: what is recorded is what NumPy makes of the traces, at the right steps, on any strategy."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from miniatures import batch, miniature
+
+from keras_highway.analysis import GateRow, GateStats, trace
+from keras_highway.event_file import EventFile
+
+ROOT = Path(__file__).parents[1]
+
+
+def fitted(stats, model=None):
+    """A miniature after two epochs of three steps of `fit`, with the callback."""
+    model = miniature("dense_stack") if model is None else model
+    model.compile(keras.optimizers.SGD(0.05), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, y = batch(model, 12), np.arange(12) % 10
+    model.fit(x, y, batch_size=4, epochs=2, callbacks=[stats], verbose=0)
+    return model
+
+
+def read(folder) -> list[GateRow]:
+    with (folder / "gates.csv").open(newline="") as file:
+        return [
+            GateRow(int(r["epoch"]), int(r["step"]), r["block"], *(float(r[k]) for k in GateRow._fields[3:]))
+            for r in csv.DictReader(file)
+        ]
+
+
+def expected(model, x, epoch, step) -> list[GateRow]:
+    """The rows by NumPy, from a trace."""
+    found = []
+    for name, entry in trace(model, x).items():
+        t = entry.t.astype("float64")
+        found.append(GateRow(epoch, step, name, t.mean(), t.var(), ((t < 0.01) | (t > 0.99)).mean(), (t < 0.01).mean()))
+    return found
+
+
+def agree(rows, others, atol=2e-6):
+    assert [row[:3] for row in rows] == [row[:3] for row in others]
+    np.testing.assert_allclose([row[3:] for row in rows], [row[3:] for row in others], atol=atol)
+
+
+@pytest.mark.parametrize("family", ["dense_stack", "conv_stack"])
+def test_records_are_those_of_the_traces(tmp_path, family):
+    model = miniature(family)
+    x = batch(model, 5)
+    stats = GateStats(x, tmp_path)
+    before = expected(model, x, 0, 0)
+    fitted(stats, model)
+    after = expected(model, x, 2, 6)
+    rows = read(tmp_path)
+    assert rows == stats.rows
+    agree(rows[: len(before)], before)
+    agree(rows[-len(after) :], after)
+    assert [(row.epoch, row.step) for row in rows if row.block == "stage1_block1"] == [(0, 0), (1, 3), (2, 6)]
+    means = {row.step: row.mean for row in rows if row.block == "stage1_block1"}
+    assert len(set(means.values())) == 3  # the net learns, and each record is of its time
+
+
+def test_saturated_gates_are_counted_on_both_sides(tmp_path):
+    model = miniature("dense_stack", gating="full")
+    block = model.get_layer("stage1_block1")
+    block.transform_gate.kernel.assign(np.zeros(block.transform_gate.kernel.shape))
+    block.transform_gate.bias.assign([-5.0, -4.0, 0.0, 4.0, 5.0, 6.0])  # sigmoid(±4) is 0.018 and 0.982: not saturated
+    stats = GateStats(batch(model, 3), tmp_path, blocks="stage1_block1", tensorboard=False)
+    stats.set_model(model)
+    (row,) = stats.record(4, 70)
+    assert row[:3] == (4, 70, "stage1_block1")
+    assert row.saturated == pytest.approx(3 / 6) and row.shut == pytest.approx(1 / 6)
+    assert read(tmp_path) == [row] and not list(tmp_path.glob("events*"))
+
+
+@pytest.mark.parametrize(("every", "steps"), [(1, [0, 1, 2, 3, 4, 5]), (2, [0, 2, 4]), (4, [0, 4]), (7, [0])])
+def test_every_so_many_steps(tmp_path, every, steps):
+    stats = GateStats(batch(miniature("dense_stack"), 2), tmp_path, every=every, tensorboard=False)
+    fitted(stats)
+    assert [row.step for row in stats.rows if row.block == "stage1_block1"] == steps
+
+
+def test_training_is_the_same_with_and_without(tmp_path):
+    found = []
+    for every in (None, "epoch", 1):
+        keras.utils.set_random_seed(3)  # of the weights, and of the order of the samples
+        model = miniature("dense_stack")
+        x = batch(model, 2)
+        found.append(fitted(GateStats(x, tmp_path, every=every) if every else keras.callbacks.Callback(), model))
+    for ours in found[1:]:
+        for a, b in zip(ours.get_weights(), found[0].get_weights(), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_resumed_run_goes_on_in_its_file(tmp_path):
+    x = batch(miniature("dense_stack"), 2)
+    fitted(GateStats(x, tmp_path))
+    again = GateStats(x, tmp_path, append=True)
+    fitted(again)
+    assert [row.step for row in read(tmp_path) if row.block == "stage1_block2"] == [0, 3, 6, 3, 6]
+    fitted(GateStats(x, tmp_path))
+    assert len(read(tmp_path)) == 3 * 3
+
+
+def test_tensorboard_reads_what_is_written(tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    stats = GateStats(batch(miniature("dense_stack"), 2), tmp_path)
+    fitted(stats)
+    (path,) = tmp_path.glob("events.out.tfevents.*")
+    iterator = tf.compat.v1.train.summary_iterator(str(path))  # checks the checksums
+    events = [event for event in iterator if event.summary.value]
+    found = {(event.step, value.tag): value.simple_value for event in events for value in event.summary.value}
+    wanted = {
+        (row.step, f"gates_{name}/{row.block}"): getattr(row, name)
+        for row in stats.rows
+        for name in ("mean", "variance", "saturated", "shut")
+    }
+    assert found.keys() == wanted.keys()
+    assert all(found[key] == np.float32(wanted[key]) for key in wanted)
+
+
+def test_event_files_hold_large_steps_and_long_texts(tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    file = EventFile(tmp_path / "new")
+    file.write(3_000_000_000, {"x" * 300: -1.5})
+    events = list(tf.compat.v1.train.summary_iterator(str(file.path)))
+    assert events[0].file_version == "brain.Event:2" and events[1].step == 3_000_000_000
+    assert events[1].summary.value[0].tag == "x" * 300 and events[1].summary.value[0].simple_value == -1.5
+
+
+def test_rows_under_two_mirrored_replicas_are_those_of_one_device(tmp_path):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("tf.distribute needs KERAS_BACKEND=tensorflow")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gate_stats_worker", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    after = np.load(tmp_path / "weights.npz")
+    model = miniature("conv_net", blocks=(1, 1))
+    model.set_weights([after[f"arr_{i}"] for i in range(len(after.files))])
+    inside, outside = read(tmp_path / "inside"), read(tmp_path / "outside")
+    assert [row.step for row in inside[::2]] == [0, 3, 6] and inside[0].mean != inside[-2].mean
+    agree(inside[-2:], expected(model, batch(model, 5), 2, 6))
+    assert [row.step for row in outside[::2]] == [6, 8, 10]
+    agree(outside[:2], [row._replace(epoch=0) for row in inside[-2:]])
+
+
+def test_wrong_arguments(tmp_path):
+    x = batch(miniature("dense_stack"), 2)
+    for every in ("step", 0, True, 2.5):
+        with pytest.raises(ValueError, match="'epoch' or a positive number of steps"):
+            GateStats(x, tmp_path, every=every)
+    with pytest.raises(ValueError, match=r"gating='residual'.*constant 1"):
+        GateStats(x, tmp_path).set_model(miniature("dense_stack", gating="residual"))
+    with pytest.raises(ValueError, match="Did you mean 'stage1_block1'"):
+        GateStats(x, tmp_path, blocks=["stage1_blok1"]).set_model(miniature("dense_stack"))
+    with pytest.raises(ValueError, match="batch axis"):
+        GateStats(x[0], tmp_path).set_model(miniature("dense_stack"))
+    with pytest.raises(ValueError, match="no model to measure"):
+        GateStats(x, tmp_path).record(0, 0)
