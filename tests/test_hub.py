@@ -16,6 +16,7 @@ import pytest
 import keras_highway as kh
 from keras_highway import hub, weights, weights_file
 from keras_highway.hub import HubError, HubName, parse
+from keras_highway.vocabulary import Vocabulary
 
 VARIANT = "mnist10_w16"
 NAME = "org/small"
@@ -284,3 +285,35 @@ def test_killed_while_downloading(fake_hub, published, trained, tmp_path):
     fake_hub.fault = lambda method, path: None
     path = hub.fetch(HubName(NAME), FILE)
     assert path.is_relative_to(tmp_path / "home") and path.read_bytes() == trained[1]
+
+
+@pytest.fixture(scope="module")
+def language_model(tmp_path_factory):
+    """A small language model and the folder it was saved in."""
+    small = {"kernels": (1, 2), "filters": (3, 4), "char_units": 2, "units": 5}
+    words = Vocabulary.of(["the", "cat", "sat", "on", "the", "mat"])
+    model = kh.CharLM(weights=None, variant="charlm_small_coupled", vocabulary=words, **small)
+    folder = tmp_path_factory.mktemp("language")
+    model.save(folder)
+    return model, folder
+
+
+def test_a_language_model_comes_with_its_words(fake_hub, language_model):
+    model, folder = language_model
+    fake_hub.add("org/lm", {path.name: path.read_bytes() for path in folder.iterdir()})
+    text = "the cat sat on a mat"
+    found = kh.CharLM("hf://org/lm")
+    assert found.vocabulary == model.vocabulary
+    assert found.score(text).perplexity == pytest.approx(model.score(text).perplexity, rel=1e-6)
+
+
+def test_a_language_model_without_its_words_or_with_others_is_refused(fake_hub, language_model):
+    _, folder = language_model
+    weights_only = {FILE: (folder / FILE).read_bytes()}
+    fake_hub.add("org/wordless", weights_only)
+    with pytest.raises(HubError, match=r"vocabulary\.json"):
+        kh.CharLM("hf://org/wordless")
+    others = Vocabulary.of(["one", "two", "three", "four", "five"]).to_json().encode()
+    fake_hub.add("org/others", {**weights_only, "vocabulary.json": others})
+    with pytest.raises(ValueError, match="does not match the weights"):
+        kh.CharLM("hf://org/others")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from keras_highway.variants import VARIANTS
+from keras_highway.variants import LM_VARIANTS, VARIANTS
 from training.program import LATER
 from training.recipe import changed, with_settings
 from training.recipes import RECIPES
@@ -14,7 +14,7 @@ from training.tiny import tiny
 from training.train import choose, main
 
 BASE = RECIPES["cifar10_19layer"]
-LATER_RECIPES = [n for n, r in RECIPES.items() if any(getattr(r, field) != off for field, off in LATER.items())]
+LATER_RECIPES = [n for n, r in RECIPES.items() if any(getattr(r, field, off) != off for field, off in LATER.items())]
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -22,12 +22,12 @@ def test_rows_are_sound_and_written_as_json(name):
     recipe = RECIPES[name]
     recipe.check()
     tiny(recipe).check()
-    assert recipe.name == name and recipe.variant in VARIANTS
+    assert recipe.name == name and recipe.variant in {**VARIANTS, **LM_VARIANTS}
     assert json.loads(json.dumps(recipe.to_dict()))["name"] == name
 
 
 def test_every_variant_has_its_recipe():
-    for spec in VARIANTS.values():
+    for spec in (*VARIANTS.values(), *LM_VARIANTS.values()):
         assert RECIPES[spec.recipe].variant == spec.name
 
 
@@ -102,9 +102,10 @@ QUICK = ("mnist10_w16", "highway_fc50_cifar100", "highway_c", "resnet110", "excl
 )
 def test_tiny_forms_train_by_the_command(name, tmp_path, capsys):
     main([name, "--tiny", "--out", str(tmp_path), "--strategy", "none"])
-    assert capsys.readouterr().out.count("images/s") == 2
+    language = name in LM_VARIANTS
+    assert capsys.readouterr().out.count("tokens/s" if language else "images/s") == 2
     rows = RunFolder(tmp_path, tiny(RECIPES[name]).to_dict(), Strategy()).rows()
-    assert [row["step"] for row in rows] == ["6", "12"]
+    assert [row["step"] for row in rows] == (["30", "60"] if language else ["6", "12"])
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["weights"] == f"{name}.tiny" and result["n"] == 1 and result["data"].startswith("synthetic_")
     assert (tmp_path / "model.weights.h5").stat().st_size > 1000

@@ -6,8 +6,10 @@ error.
 """
 
 import argparse
+import csv
 import json
 import re
+import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -93,6 +95,28 @@ def variants_table() -> str:
     return "\n".join(lines)
 
 
+def steps_table(folder: Path = ROOT / "zoo" / "runs" / "cpu_steps") -> str:
+    """Runs of some steps on a CPU, which show that a recipe works and are no results."""
+    lines = [
+        "| recipe | steps | training loss, first to last epoch | images/s | images | products in |",
+        "|---|---|---|---|---|---|",
+    ]
+    hardware = set()
+    for path in sorted(folder.glob("*/recipe.json")):
+        recipe = json.loads(path.read_text("utf-8"))
+        with path.with_name("log.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        losses = [float(row["train_loss"]) for row in rows]
+        speed = statistics.median(float(row["images_per_second"]) for row in rows)
+        environment = json.loads(path.with_name("environment.json").read_text("utf-8"))
+        hardware.add(f"{environment['backend']}, {environment['hardware']}")
+        lines.append(
+            f"| `{recipe['name']}` | {rows[-1]['step']} | {losses[0]:.3f} to {losses[-1]:.3f} in {len(rows)} "
+            f"| {speed:.0f} | {recipe['train_images']:,} | {recipe['precision'].removeprefix('mixed_')} |"
+        )
+    return "\n".join([*lines, "", f"On one busy core of: {'; '.join(sorted(hardware))}. n = 1."])
+
+
 def figure1_table(path: Path = ROOT / "zoo" / "searches" / "figure1" / "result.json") -> str:
     """The random search of [TVDN, Figure 1] over plain and highway nets of 10 to 100 layers."""
     result = json.loads(path.read_text("utf-8"))
@@ -111,6 +135,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": speed_table,
     "depth": depth_table,
     "figure1": figure1_table,
+    "steps": steps_table,
 }
 
 
