@@ -90,28 +90,33 @@ def worker_pids(supervisor) -> list[int]:
     return [int(pid) for pid in children.split()]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_two_workers_of_which_one_is_killed_end_like_one(tmp_path, backend):
-    """The supervisor starts both again; the end is that of a run on one device, left alone."""
-    recipe = ["resnet110", "--tiny", "--save-steps", "1", "--set", "epochs=6", "--set", "train_images=200"]
+def supervised(out, backend) -> subprocess.Popen:
+    recipe = ["resnet110", "--tiny", "--save-steps", "1", "--set", "epochs=3", "--set", "train_images=80"]
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, "-m", "training.supervise", "--workers", "2", "--grace", "5", "--", *recipe]
-    supervisor = subprocess.Popen(
-        [*command, "--out", str(tmp_path / "two")], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
-    )
-    wait_for_saves(supervisor, tmp_path / "two" / "checkpoint.npz", 20)
+    return subprocess.Popen([*command, "--out", str(out)], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_two_workers_of_which_one_is_killed_end_like_two_left_alone(tmp_path, backend):
+    """The supervisor starts both again. That two workers compute what one device does is tested in test_strategies:
+    here, over 30 steps of batch normalization, rounding would grow to anything."""
+    supervisor = supervised(tmp_path / "cut", backend)
+    wait_for_saves(supervisor, tmp_path / "cut" / "checkpoint.npz", 12)
     os.kill(worker_pids(supervisor)[1], signal.SIGKILL)
     error = supervisor.communicate(timeout=500)[1]
     assert supervisor.returncode == 0, error[-3000:]
-    assert error.count("restarting all") == 1 and "-9" in error
-    alone = [sys.executable, "-m", "training.train", *recipe, "--strategy", "none", "--out", str(tmp_path / "one")]
-    subprocess.run(alone, cwd=ROOT, env=environment, check=True, capture_output=True)
-    two, one = (arrays(tmp_path / name / "checkpoint.npz") for name in ("two", "one"))
-    largest = max(np.abs(two[name] - one[name]).max() for name in one if not name.startswith("seed/"))
-    print(f"{backend}: worker 1 of 2 killed and both restarted; largest difference from one device {largest:.1e}")
-    assert largest < 1e-4
-    assert [row["step"] for row in log(tmp_path / "two")] == [str(25 * (i + 1)) for i in range(6)]
+    # The other worker may outlive its partner's death and die of the next meeting.
+    assert 1 <= error.count("restarting all") <= 2 and "-9" in error
+    whole = supervised(tmp_path / "whole", backend)
+    assert "restarting all" not in whole.communicate(timeout=500)[1] and whole.returncode == 0
+    one, two = (arrays(tmp_path / name / "checkpoint.npz") for name in ("whole", "cut"))
+    largest = max(np.abs(two[name] - one[name]).max() for name in one)
+    print(f"{backend}: worker 1 of 2 killed and both restarted; largest difference from a run left alone {largest:.1e}")
+    assert largest <= 1e-6
+    assert log(tmp_path / "cut") == log(tmp_path / "whole")
+    assert [row["step"] for row in log(tmp_path / "cut")] == ["10", "20", "30"]
 
 
 def test_sigterm_saves_and_exits_with_its_own_code(tmp_path):
