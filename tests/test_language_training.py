@@ -63,6 +63,7 @@ def test_plateau_by_hand():
     perplexities = [100.0, 100.0, 99.5, 96.5, 97.0]
     rates = [rate_after(recipe, perplexities[:n]) for n in range(6)]
     assert rates == [1.0, 1.0, 1.0, 0.5, 0.5, 0.25]
+    assert rate_after(recipe, [100.0, 99.0, 98.0]) == 1.0  # by 1 exactly
 
 
 def test_it_learns_and_its_numbers_are_those_of_the_model_it_saves(tmp_path):
@@ -150,12 +151,17 @@ def test_the_gradient_is_that_of_the_sum_over_steps(tmp_path):
         np.testing.assert_allclose(a, 20 * b, rtol=1e-4, atol=1e-6)
 
 
-def test_an_epoch_begins_with_a_zero_state(tmp_path):
-    """The same text twice at rate 0 without dropout: the same loss."""
-    recipe = dataclasses.replace(TINY, learning_rate=1e-12, epochs=2, overrides=(*TINY.overrides, ("dropout", 0.0)))
-    train(recipe, None, tmp_path)
-    first, second = RunFolder(tmp_path, recipe.to_dict(), Strategy()).rows()
-    assert float(first["train_loss"]) == pytest.approx(float(second["train_loss"]), rel=1e-6)
+def test_an_epoch_begins_with_a_zero_state_and_its_rest_does_not(tmp_path):
+    run = run_of(TINY, tmp_path)
+    carried = [v for name, v in run.program.state.items() if "carried" in name]
+    with pytest.raises(SystemExit):
+        run.epoch(Asked(3))
+    assert len(carried) == 4 and all(np.abs(np.asarray(v)).max() > 0 for v in carried)
+    run._prepare_epoch()
+    assert run.place.step == 4 and all(np.abs(np.asarray(v)).max() > 0 for v in carried)
+    run.place = run.place._replace(epoch=1, step=0)
+    run._prepare_epoch()
+    assert all((np.asarray(v) == 0).all() for v in carried)
 
 
 def test_what_cannot_work_is_refused(tmp_path):
@@ -174,6 +180,15 @@ def test_what_cannot_work_is_refused(tmp_path):
         open_source(dataclasses.replace(TINY, test_tokens=30), None)
     with pytest.raises(FileNotFoundError, match=r"No file .*train\.txt"):
         train(dataclasses.replace(TINY, data="ptb"), tmp_path, tmp_path / "run")
+
+
+def test_perplexity_of_numbers_that_are_no_words_is_refused():
+    model = kh.CharLM(None, TINY.variant, synthetic_corpus().vocabulary, **dict(TINY.overrides))
+    for tokens in ([1, 2, 99], [-1, 2], [], [[1, 2]]):
+        with pytest.raises(ValueError, match="must be numbers of this model's 42 words"):
+            model.perplexity(np.array(tokens, "int32"))
+    with pytest.raises(ValueError, match="`texts` and `steps` must be at least 1"):
+        model.perplexity(np.array([1, 2]), texts=0)
 
 
 def test_any_corpus_by_its_folder(tmp_path):

@@ -229,3 +229,11 @@ def test_a_browser_renders_it(written, tmp_path, width):
 RELAY = """<script>addEventListener("load", () => {
   document.body.innerHTML = frames[0].document.querySelector("pre").outerHTML;
 });</script>"""
+
+
+@pytest.mark.parametrize("change", [{"samples": 0}, {"labels": None}, {"count": 0}, {"labels": np.zeros(3, "int64")}])
+def test_nothing_to_report_on_is_refused(change):
+    images = np.zeros((change.get("count", 4), 28, 28, 1), "uint8")
+    labels = change.get("labels", np.zeros(len(images), "int64"))
+    with pytest.raises(ValueError, match=r"needs images, a label for each, and at least one sample\. Received"):
+        make_report(None, (images, labels), "none", samples=change.get("samples"))

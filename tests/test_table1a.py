@@ -1,6 +1,9 @@
 """Six models at once: one command, resumable, a failure of one is its own."""
 
 import json
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -31,9 +34,28 @@ def test_two_at_once_then_on_from_there(tmp_path, capsys):
 
 
 def test_a_failure_is_told_and_leaves_the_others(tmp_path, capsys):
-    command = ["--tiny", "--out", str(tmp_path), "--gatings", "plain", "--set", "epochs=1"]
-    assert table1a.main([*command, "--set", "clip_nrom=1"]) == 1
+    (tmp_path / "charlm_large_plain").mkdir()
+    (tmp_path / "charlm_large_plain" / "recipe.json").write_text("{}")
+    command = ["--tiny", "--out", str(tmp_path), "--gatings", "plain", "coupled", "--set", "epochs=1"]
+    assert table1a.main(command) == 1
     assert "charlm_large_plain: failed, see" in capsys.readouterr().err
-    assert "Did you mean 'clip_norm'" in (tmp_path / "charlm_large_plain.log").read_text()
+    assert "holds a run of another recipe" in (tmp_path / "charlm_large_plain.log").read_text()
+    finished = tmp_path / "charlm_large_coupled"
+    before = {path.name: path.read_bytes() for path in finished.iterdir() if path.is_file()}
+    assert "result.json" in before
+    assert table1a.main([*command[:3], "--gatings", "coupled", "--set", "epochs=1"]) == 0
+    assert {path.name: path.read_bytes() for path in finished.iterdir() if path.is_file()} == before
     with pytest.raises(SystemExit):
         table1a.main(["--jobs", "0"])
+
+
+def test_sigterm_stops_all_and_they_go_on(tmp_path):
+    command = [sys.executable, "-m", "training.table1a", "--tiny", "--out", str(tmp_path), "--jobs", "2"]
+    command += ["--gatings", "plain", "coupled", "--set", "epochs=2000"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    while process.poll() is None and not (tmp_path / "charlm_large_coupled" / "log.csv").exists():
+        time.sleep(0.1)
+    process.terminate()
+    error = process.communicate(timeout=120)[1]
+    assert process.returncode == 75 and "failed" not in error, error[-2000:]
+    assert (tmp_path / "charlm_large_coupled" / "checkpoint.npz").exists()

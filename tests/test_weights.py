@@ -99,10 +99,11 @@ def test_half_precision_is_half_the_size_and_near(tmp_path):
     for a, b in zip(model.get_weights(), twin.get_weights(), strict=True):
         assert b.dtype == np.float32
         np.testing.assert_array_equal(b, a.astype(np.float16).astype(np.float32))
-    model.weights[0].assign(np.full(model.weights[0].shape, 1e5))
     before = paths[1].read_bytes()
-    with pytest.raises(ValueError, match="beyond float16's largest, 65504"):
-        weights_file.save(model, paths[1], VARIANT, 10, float16=True)
+    for value in (1e5, np.nan):
+        model.weights[0].assign(np.full(model.weights[0].shape, value))
+        with pytest.raises(ValueError, match="not finite, or beyond float16's largest, 65504"):
+            weights_file.save(model, paths[1], VARIANT, 10, float16=True)
     assert paths[1].read_bytes() == before and len(list(tmp_path.iterdir())) == 2
 
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 import keras_highway as kh
@@ -12,11 +13,13 @@ from keras_highway.transforms import TRANSFORMS
 from training.loop import train
 from training.recipes import RECIPES
 from training.shown import shown
+from training.synthetic import synthetic_corpus
 from training.tiny import tiny
 from zoo import add as adding
 from zoo import tables
 from zoo.add_search import add_search
 from zoo.cards import described
+from zoo.stored import measure
 
 README = tables.ROOT / "README.md"
 
@@ -98,17 +101,40 @@ def test_half_precision_must_keep_what_was_measured(tmp_path, monkeypatch):
     (tmp_path / "hashes.json").write_text("{}")
     measured = []
 
-    def measure(row, folder, data_dir):
+    def measured_before(row, folder, data_dir):
         measured.append((row.name, folder, data_dir))
         return 0.9899
 
-    monkeypatch.setattr("zoo.stored.measure", measure)
+    monkeypatch.setattr("zoo.stored.measure", measured_before)
     folder = adding.add([_run(tmp_path / "a", 1, 0.99)], float16=True, data_dir="data")
-    assert measured == [("mnist10_w16.tvdn", folder, "data")]
+    assert [(name, data_dir) for name, _, data_dir in measured] == [("mnist10_w16.tvdn", "data")]
     result = json.loads((folder / "result.json").read_text())
     assert result["mean"] == 0.99 and result["stored"] == {"dtype": "float16", "test_accuracy": 0.9899}
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(ValueError, match=r"in float16 its test_accuracy is 0\.98990, in float32 0\.99100"):
         adding.add([_run(tmp_path / "b", 1, 0.991)], float16=True)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert not list(tmp_path.glob(".partial*"))
+
+
+def write_corpus(folder):
+    """The synthetic corpus as files; returns the folder of its folder."""
+    corpus = synthetic_corpus()
+    (folder / "ptb").mkdir()
+    for split in ("train", "valid", "test"):
+        words = " ".join(corpus.vocabulary.words[i] for i in getattr(corpus, split))
+        (folder / "ptb" / f"{split}.txt").write_text(words.replace(" <eos> ", "\n"))
+    return folder
+
+
+def test_what_is_stored_is_measured(tmp_path):
+    """Of a shipped net on images that it was not made for, by hand."""
+    row = weights.get("mnist10_w16.tvdn")
+    x = np.random.default_rng(0).integers(0, 256, (30, 28, 28, 1)).astype("uint8")
+    probabilities = kh.load(row.name).predict(kh.preprocess_input(x, weights=row.name), verbose=0)
+    y = np.where(np.arange(30) < 12, probabilities.argmax(1), (probabilities.argmax(1) + 1) % 10)
+    np.savez(tmp_path / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    assert measure(row, weights.file_of(row).parent, tmp_path) == 0.4
 
 
 def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
@@ -125,6 +151,7 @@ def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
     (tmp_path / "hashes.json").write_text("{}")
     folder = adding.add([tmp_path / "run"])
     before, after = (kh.CharLM(weights=path) for path in (tmp_path / "run", folder))
+    assert measure(weights.get(f"{name}.ptb"), folder, write_corpus(tmp_path)) > 1
     text = "ba den"
     assert after.score(text).perplexity == before.score(text).perplexity
     with pytest.raises(ValueError, match="Language models cannot be published yet"):

@@ -5,7 +5,7 @@ Every model is a process with a folder and a log of its own, `OUT/RECIPE` and
 ones are left alone. With `--jobs` several share the device. With `--table`
 nothing is trained.
 
-Exit codes: 0 all finished; 75 stopped by SIGTERM, the states saved; 1 a model
+Exit codes: 0 all finished, or came as far as `--until`; 75 stopped by SIGTERM, the states saved; 1 a model
 failed, its log says why, the others were trained.
 """
 
@@ -13,6 +13,7 @@ import argparse
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -51,34 +52,44 @@ def main(argv=None) -> int:
 def train_all(names: list[str], args) -> int:
     """Trains recipes, `args.jobs` at once; returns the exit code."""
     args.out.mkdir(parents=True, exist_ok=True)
-    waiting, running, failed, stopped = list(names), {}, [], []
+    waiting = [name for name in names if not (args.out / name / "result.json").exists()]
+    running: dict[str, subprocess.Popen] = {}
+    codes: dict[str, int] = {}
+    told = False
     with stop_requests() as stop:
-        while running or (waiting and not stop.made):
-            while waiting and len(running) < args.jobs and not stop.made:
-                name = waiting.pop(0)
-                running[name] = _start(name, args)
-            if stop.made:
-                for process in running.values():
-                    process.terminate()
-            for name, process in list(running.items()):
-                if process.poll() is not None:
-                    del running[name]
-                    (stopped if process.returncode == EXIT_CODE else failed if process.returncode else []).append(name)
-                    print(f"{name}: ended with exit code {process.returncode}", file=sys.stderr, flush=True)
-            time.sleep(0.2)
+        try:
+            while running or (waiting and not stop.made):
+                while waiting and len(running) < args.jobs and not stop.made:
+                    name = waiting.pop(0)
+                    running[name] = _start(name, args)
+                if stop.made and not told:
+                    told = True  # once: a second signal would hit a process that is saving its state
+                    for process in running.values():
+                        process.terminate()
+                for name in [name for name, process in running.items() if process.poll() is not None]:
+                    codes[name] = running.pop(name).returncode
+                    print(f"{name}: ended with exit code {codes[name]}", file=sys.stderr, flush=True)
+                time.sleep(0.2)
+        finally:
+            for process in running.values():  # this process failed: nobody would see to them
+                process.terminate()
+    # A process that was told before it could listen has nothing to save.
+    stopped = {EXIT_CODE, -signal.SIGTERM} if stop.made else {EXIT_CODE}
+    failed = [name for name, code in codes.items() if code not in {0, *stopped}]
     for name in failed:
         print(f"{name}: failed, see {args.out / name}.log", file=sys.stderr)
-    return 1 if failed else EXIT_CODE if stopped or stop.made else 0
+    return 1 if failed else EXIT_CODE if stop.made or any(codes.values()) else 0
 
 
 def _start(name, args) -> subprocess.Popen:
     command = [sys.executable, "-m", "training.train", name, "--out", str(args.out / name), "--strategy", "none"]
     command += ["--data", args.data] if args.data else []
     command += ["--tiny"] if args.tiny else []
-    command += ["--until", str(args.until)] if args.until else []
+    command += ["--until", str(args.until)] if args.until is not None else []
     command += [part for setting in args.set for part in ("--set", setting)]
     # JAX takes three quarters of a GPU's memory for the first process that asks, and leaves none to the others.
-    share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / args.jobs:.3f}"}
+    # TensorFlow takes all of it.
+    share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / args.jobs:.3f}", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     with open(f"{args.out / name}.log", "a") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, env={**share, **os.environ})
 

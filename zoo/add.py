@@ -12,6 +12,7 @@ import dataclasses
 import json
 import shutil
 import statistics
+import tempfile
 from pathlib import Path
 
 import keras_highway as kh
@@ -49,19 +50,25 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
     _check_published(recipes[0])
     row, pool = rows.get(results[0]["weights"]), pooled(results)
     folder = ZOO / row.name
-    folder.mkdir(exist_ok=True)
-    _store(runs[0], row, folder, float16)
-    if float16:
-        found = check_stored(row, folder, data_dir, results[0])
-        pool = {**pool, "stored": {"dtype": "float16", pool["metric"]: found}}
-    for name in ("log.csv", "recipe.json"):
-        shutil.copy(runs[0] / name, folder / name)
-    for run, result in zip(runs[1:], results[1:], strict=True):
-        shutil.copy(run / "log.csv", folder / f"log_seed{result['seeds'][0]}.csv")
-    write_json(folder / "result.json", pool)
+    # Beside the entry that may be there, which stays as it is until the new one is whole.
+    with tempfile.TemporaryDirectory(dir=ZOO, prefix=f".partial-{row.name}-") as temporary:
+        new = Path(temporary) / row.name
+        new.mkdir()
+        _store(runs[0], row, new, float16)
+        if float16:
+            found = check_stored(row, new, data_dir, results[0])
+            pool = {**pool, "stored": {"dtype": "float16", pool["metric"]: found}}
+        for name in ("log.csv", "recipe.json"):
+            shutil.copy(runs[0] / name, new / name)
+        for run, result in zip(runs[1:], results[1:], strict=True):
+            shutil.copy(run / "log.csv", new / f"log_seed{result['seeds'][0]}.csv")
+        write_json(new / "result.json", pool)
+        (new / "card.md").write_text(card(row, pool, recipes[0]), "utf-8")
+        if folder.exists():
+            folder.rename(Path(temporary) / "old")
+        new.rename(folder)
     hashes = json.loads(HASHES.read_text("utf-8"))
     write_json(HASHES, {**hashes, row.name: weights_file.sha256(folder / rows.FILE)})
-    (folder / "card.md").write_text(card(row, pool, recipes[0]), "utf-8")
     return folder
 
 

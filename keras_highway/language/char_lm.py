@@ -82,6 +82,7 @@ class CharLM:
             weights, else to `"charlm_large_coupled"`.
         vocabulary: A `Vocabulary`, e.g. that of `load_corpus`. Defaults to
             the one beside the weights.
+        dtype: Dtype policy of all layers. Defaults to Keras's global policy.
         **spec_overrides: Fields of the variant's spec, e.g. `units=100`; the
             sizes of the vocabulary follow from it, and what `save` wrote says
             which others it was made with.
@@ -103,6 +104,7 @@ class CharLM:
         weights: str | os.PathLike | None = "ptb",
         variant: str | None = None,
         vocabulary: Vocabulary | None = None,
+        dtype=None,
         **spec_overrides,
     ):
         located = (
@@ -133,6 +135,7 @@ class CharLM:
             characters=len(vocabulary.characters),
             input_shape=(vocabulary.word_length,),
             classifier_activation=None,
+            dtype=dtype,
             **spec_overrides,
         )
 
@@ -235,7 +238,8 @@ class CharLM:
         The target of each token is the next one, that of the last the first.
 
         Args:
-            tokens: Integers `(n,)`, a split of a `Corpus`.
+            tokens: Integers `(n,)`, a split of a `Corpus` of this model's
+                vocabulary.
             texts: The split is read as so many parallel texts from a zero
                 state. Defaults to 1, one sequence, as the published test
                 perplexity; the validation perplexity in training is over 20.
@@ -244,8 +248,19 @@ class CharLM:
             progress: Whether to show a progress bar.
 
         Raises:
-            ValueError: If the split is too short.
+            ValueError: If the split is too short, a number is none of this
+                vocabulary's, or the number of texts or steps is not positive.
         """
+        tokens = np.asarray(tokens)
+        if texts < 1 or steps < 1:
+            raise ValueError(f"`texts` and `steps` must be at least 1. Received: texts={texts}, steps={steps}")
+        known = len(self.vocabulary.words)
+        if tokens.ndim != 1 or not tokens.size or tokens.min() < 0 or tokens.max() >= known:
+            span = f", from {tokens.min()} to {tokens.max()}" if tokens.size else ""
+            raise ValueError(
+                f"`tokens` must be numbers of this model's {known} words, (n,): those of a `Corpus` of the same "
+                f"vocabulary. Received: shape {tokens.shape}{span}"
+            )
         if texts > 1:
             return float(np.exp(-self._stream_log_probability(tokens, texts, steps)))
         words = [self.vocabulary.words[i] for i in tokens]

@@ -62,13 +62,18 @@ def make_report(
             unlabelled or of another shape.
     """
     images, labels = data
+    if labels is None or not len(images) or len(images) != len(labels) or (samples is not None and samples < 1):
+        raise ValueError(
+            "A report needs images, a label for each, and at least one sample. Received: "
+            f"{len(images)} images, {'no' if labels is None else len(labels)} labels, samples={samples}"
+        )
     known = analysis.blocks(model)
     total = analysis.cost(model).total
     if samples is None:
         passes = 2 * len(known) * total.multiply_adds
         samples = int(np.clip(_MULTIPLY_ADDS / passes, FEWEST, MOST))
     chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:samples])
-    names = tuple(classes or map(str, range(int(np.max(labels, initial=0)) + 1)))
+    names = tuple(map(str, range(int(np.max(labels)) + 1)) if classes is None else classes)
     subject = Subject(model, images[chosen], labels[chosen], transform, names)
     accuracy, loss, count = analysis.score(model, [{}], subject.data, **subject.options)
     facts: dict[str, str | int | float] = {

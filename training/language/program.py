@@ -38,7 +38,8 @@ class LanguageProgram(Trainable):
         self.steps_per_epoch = source.batches_per_epoch
         self.batch_tokens = source.streams * source.steps
         self._source = source
-        self._lm = CharLM(weights=None, variant=recipe.variant, vocabulary=words, **dict(recipe.overrides))
+        # In float32 whatever Keras's global policy is: this is what is measured and saved.
+        self._lm = CharLM(None, recipe.variant, words, dtype="float32", **dict(recipe.overrides))
 
     def begin_text(self) -> None:
         """Sets the carried state to zero: the text begins."""

@@ -29,7 +29,7 @@ class LanguageRecipe:
         steps: Tokens of a stream in a batch, over which gradients go back.
         learning_rate: Initial rate of SGD on the loss summed over `steps`.
         decay: The rate is multiplied by it after an epoch, from the third on,
-            in which the validation perplexity did not fall by more than
+            in which the validation perplexity fell by less than
             `plateau_delta`.
         plateau_delta: See there; in units of perplexity.
         clip_norm: Largest norm of the gradient over all parameters, or `None`.
