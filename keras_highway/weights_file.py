@@ -75,7 +75,7 @@ def _halve(path) -> None:
                 values = item[()]
                 if half and not np.abs(values).max(initial=0) <= np.finfo(np.float16).max:
                     raise ValueError(
-                        f"{name} has values that are not finite, or beyond float16's largest, 65504: store it in float32."
+                        f"{name} has values that are not finite, or beyond float16's largest, 65504: use float32."
                     )
                 target.create_dataset(name, data=values.astype(np.float16) if half else values).attrs.update(item.attrs)
 

@@ -1,5 +1,6 @@
 """The zoo: adding runs, cards, tables that cannot differ from their results."""
 
+import dataclasses
 import json
 import shutil
 
@@ -139,7 +140,8 @@ def test_what_is_stored_is_measured(tmp_path):
 
 def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
     """A tiny run under the published recipe's name: weights with their vocabulary, a card that says how to use them."""
-    recipe = tiny(RECIPES["charlm_small_coupled"])
+    data = write_corpus(tmp_path)
+    recipe = dataclasses.replace(tiny(RECIPES["charlm_small_coupled"]), data=str(data / "ptb"), test_tokens=None)
     train(recipe, None, tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     name = "charlm_small_coupled"
@@ -151,7 +153,10 @@ def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
     (tmp_path / "hashes.json").write_text("{}")
     folder = adding.add([tmp_path / "run"])
     before, after = (kh.CharLM(weights=path) for path in (tmp_path / "run", folder))
-    assert measure(weights.get(f"{name}.ptb"), folder, write_corpus(tmp_path)) > 1
+    assert measure(weights.get(f"{name}.ptb"), folder, data) == pytest.approx(result["mean"], rel=1e-5)
+    (data / "ptb" / "train.txt").write_text("other words\n")
+    with pytest.raises(ValueError, match="not the one .* was trained on: other words"):
+        measure(weights.get(f"{name}.ptb"), folder, data)
     text = "ba den"
     assert after.score(text).perplexity == before.score(text).perplexity
     with pytest.raises(ValueError, match="Language models cannot be published yet"):
