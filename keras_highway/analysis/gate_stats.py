@@ -55,7 +55,7 @@ class GateStats(keras.callbacks.Callback):
     epoch has 50 steps on batches of that size. Between records, a step costs
     one comparison.
 
-    Works with `fit` on every backend, under `tf.distribute` in one process
+    Works with `fit` on TensorFlow and JAX, under `tf.distribute` in one process
     (the batch is then not split) and, with several processes, in one of them.
     In a loop of your own: `stats.set_model(model)`, then `stats.record(epoch,
     step)` whenever you want one.
@@ -94,6 +94,7 @@ class GateStats(keras.callbacks.Callback):
         self._measured: keras.Model | None = None
         self._names: list[str] = []
         self._seen = self._last = 0
+        self._first = True
 
     def set_model(self, model):
         if self._measured is None or model is not self._model:
@@ -102,11 +103,13 @@ class GateStats(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._seen = self._last = self._steps()
-        if not (self._append and self._csv.exists()):
-            self.record(0, self._seen)
+        self._first = not (self._append and self._csv.exists())
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch, self._seen = epoch, self._steps()
+        if self._first:  # only here is known how many epochs there were before this `fit`
+            self._first = False
+            self.record(epoch, self._seen)
 
     def on_train_batch_begin(self, batch, logs=None):
         # Before a step, not after the one before it: Keras may run what comes after a step in another thread.
