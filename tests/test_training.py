@@ -289,7 +289,8 @@ def test_every_line_of_the_log_says_what_a_person_wants_to_know(tmp_path, capsys
     for word in ("epoch   1/1", "loss", "train", "test", "rate", "images/s", "waiting", "min left"):
         assert word in out
     row = folder_of(tmp_path, dataclasses.replace(DENSE, epochs=1)).rows()[0]
-    assert loop.line({key: float(value) for key, value in row.items()} | {"epoch": 1}, 1) in out
+    _, run = program_of(dataclasses.replace(DENSE, epochs=1), tmp_path / "other")
+    assert run.line({key: float(value) for key, value in row.items()} | {"epoch": 1}) in out
 
 
 def test_tensorboard_events_hold_the_log(tmp_path):
