@@ -10,7 +10,7 @@ import pytest
 import keras_highway as kh
 from keras_highway.whole_file import write_whole
 from tests.checkpoints import arrays
-from training import checkpoint, loop
+from training import checkpoint
 from training.loop import Run, train
 from training.program import Program
 from training.recipe import Recipe
