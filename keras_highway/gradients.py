@@ -17,7 +17,7 @@ def input_gradient(function: Callable, x):
         A tensor of the shape of `x`.
 
     Raises:
-        NotImplementedError: On other backends than TensorFlow and JAX.
+        ValueError: On other backends than TensorFlow and JAX.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -32,4 +32,4 @@ def input_gradient(function: Callable, x):
         import jax
 
         return jax.jit(jax.grad(lambda x: ops.sum(function(x))))(ops.convert_to_tensor(x))
-    raise NotImplementedError(f"Gradients are taken on TensorFlow and JAX. Received: KERAS_BACKEND={backend}")
+    raise ValueError(f"Gradients are taken on TensorFlow and JAX. Received: KERAS_BACKEND={backend}")

@@ -46,6 +46,7 @@ def train(
     save_steps: int | None = None,
     save_seconds: float = 300.0,
     until: int | None = None,
+    log_steps: bool = False,
 ) -> dict | None:
     """Trains a recipe, resuming the run in `out` if there is one.
 
@@ -58,6 +59,8 @@ def train(
         save_steps: Save the state every so many steps of an epoch, too.
         save_seconds: And when so many seconds have passed since it was saved.
         until: Do not go beyond this epoch now; a later call does.
+        log_steps: Write the loss of every step to steps.csv, too; from the
+            first step of a run on, or not at all.
 
     Returns:
         The result, as written to result.json; None if the run is not at its
@@ -80,7 +83,7 @@ def train(
         with strategy.scope():
             program = kind.program(recipe, source, data)
         strategy.prepare(program)
-        run = kind.run(program, source, strategy, folder, save_steps, save_seconds)
+        run = kind.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)
         run.restore()
         while run.place.epoch < min(recipe.epochs if until is None else until, recipe.epochs):
             run.epoch(stop)

@@ -18,11 +18,17 @@ class Meter:
         place: Where the epoch begins, or goes on.
         epochs: How many there are.
         steps: Steps of an epoch.
+
+    Attributes:
+        sums: Of the steps read so far.
+        losses: Step of the run, from 1, and mean loss of each of them, since
+            somebody emptied it.
     """
 
     def __init__(self, place: Place, epochs: int, steps: int):
         self.sums = np.array(place.sums, np.float64)
         self.step, self.seconds, self.waited = place.step, place.seconds, place.waited
+        self.losses: list[tuple[int, float]] = []
         self._first_step = place.epoch * steps
         self._pending: list = []
         self._resumed = time.perf_counter()
@@ -56,12 +62,13 @@ class Meter:
             FloatingPointError: If a step's loss is not finite.
         """
         pending, self._pending = self._pending, []
-        for i, value in enumerate(pending):
+        first = self._first_step + self.step - len(pending) + 1
+        for step, value in enumerate(pending, first):
             value = np.asarray(value, np.float64)
             if not np.isfinite(value[0]):
-                step = self._first_step + self.step - len(pending) + i + 1
                 raise FloatingPointError(f"The loss became {value[0]} in step {step} of the run.")
             self.sums += value
+            self.losses.append((step, value[0] / value[-1]))
         now = time.perf_counter()
         self.seconds, self._resumed = self.seconds + now - self._resumed, now
         if self.sums[-1]:

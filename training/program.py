@@ -113,7 +113,7 @@ class Program(Trainable):
             dtype=None if recipe.precision == "float32" else recipe.precision,
             **dict(recipe.overrides),
         )
-        self.steps_per_epoch = source.images // recipe.batch_size
+        self.steps_per_epoch, self.batch_units = source.images // recipe.batch_size, recipe.batch_size
         rate = make_schedule(recipe, self.steps_per_epoch)
         super().__init__(recipe, net, make_optimizer(recipe, rate), rate)
         self.classes = source.classes

@@ -25,14 +25,17 @@ class Run:
         folder: Its files.
         save_steps: See `train`.
         save_seconds: See `train`.
+        log_steps: See `train`.
     """
 
-    def __init__(self, program, source, strategy, folder, save_steps=None, save_seconds=float("inf")):
+    unit = "images"  # of which so many a second are trained
+
+    def __init__(self, program, source, strategy, folder, save_steps=None, save_seconds=float("inf"), log_steps=False):
         self.program, self.source, self.strategy, self.folder = program, source, strategy, folder
         self.engine = strategy.engine(program)
         self.place = Place(0, 0, np.zeros(len(self.program.sums)), 0.0, 0.0)
         self.rows: list[dict] = []
-        self._save_steps, self._save_seconds = save_steps, save_seconds
+        self._save_steps, self._save_seconds, self._log_steps = save_steps, save_seconds, log_steps
         self._saved = time.perf_counter()
 
     def restore(self) -> None:
@@ -56,6 +59,8 @@ class Run:
                 f"The processes of this run found different states in {self.folder.path}: it must be on a file "
                 "system that all of them share."
             )
+        if self._log_steps:
+            self.folder.cut_step_losses(mine)
         self.folder.begin_session(mine)
 
     def epoch(self, stop) -> None:
@@ -84,6 +89,7 @@ class Run:
         self.rows.append(self._row(means(meter.sums, self.program.sums), self._test(), meter))
         # The log first: a line ahead of its checkpoint is dropped on resume, a missing line could not be made up.
         self.folder.write_rows(self.rows)
+        self._write_losses(meter)
         if self.strategy.is_chief:
             write_scalars(self.folder.path / "tensorboard", self.rows[-1])
         self._save(Place(self.place.epoch + 1, 0, np.zeros(len(self.program.sums)), 0.0, 0.0))
@@ -98,6 +104,7 @@ class Run:
             stopping = self._is_asked_to(stop, meter.step)
             if stopping or self._is_due(meter.step):
                 meter.pause()
+                self._write_losses(meter)
                 self._save(Place(epoch, meter.step, meter.sums, meter.seconds, meter.waited))
                 if stopping:
                     raise Stopped
@@ -134,32 +141,45 @@ class Run:
             sums = np.sum([np.asarray(self.engine.test(batch), np.float64) for batch in batches], axis=0)
         return means(sums, self.program.sums)
 
+    def _write_losses(self, meter) -> None:
+        if self._log_steps:
+            self.folder.add_step_losses(meter.losses)
+        meter.losses.clear()
+
     def _row(self, trained, tested, meter) -> dict:
+        """A line of the log: where it is, what was measured, how fast it went."""
         epoch = self.place.epoch + 1
-        images = meter.step * self.program.recipe.batch_size
-        row = {
+        return {
             "epoch": epoch,
             "step": epoch * self.program.steps_per_epoch,
             "learning_rate": self.program.rate(epoch * self.program.steps_per_epoch - 1),
+            **self._measures(trained, tested),
+            "seconds": round(meter.seconds, 2),
+            f"{self.unit}_per_second": round(meter.step * self.program.batch_units / meter.seconds, 1),
+            "waiting": round(meter.waited / meter.seconds, 4),
+        }
+
+    def _measures(self, trained, tested) -> dict[str, float]:
+        """The log's columns of what was measured in training and in the test after it."""
+        top5 = {"test_top5": tested["top5"]} if self.program.classes >= 100 else {}
+        return {
             "train_loss": trained["loss"],
             "train_accuracy": trained["accuracy"],
             "test_loss": tested["loss"],
             "test_accuracy": tested["accuracy"],
-            "seconds": round(meter.seconds, 2),
-            "images_per_second": round(images / meter.seconds, 1),
-            "waiting": round(meter.waited / meter.seconds, 4),
+            **top5,
         }
-        if self.program.classes >= 100:
-            row["test_top5"] = tested["top5"]
-        return row
 
     def line(self, row: dict) -> str:
         """Returns what a person wants to know of an epoch, in one line."""
         epochs = self.program.recipe.epochs
         left = row["seconds"] * (epochs - row["epoch"]) / 60
         return (
-            f"epoch {row['epoch']:3d}/{epochs}  loss {row['train_loss']:.4f}  "
-            f"train {100 * row['train_accuracy']:.2f} %  test {row['test_loss']:.4f} {100 * row['test_accuracy']:.2f} %"
-            f"  rate {row['learning_rate']:.2g}  {row['images_per_second']:.0f} images/s  "
+            f"epoch {row['epoch']:3d}/{epochs}  loss {row['train_loss']:.4f}  {self._measures_line(row)}  "
+            f"rate {row['learning_rate']:.2g}  {row[f'{self.unit}_per_second']:.0f} {self.unit}/s  "
             f"waiting {100 * row['waiting']:.1f} %  {left:.0f} min left"
         )
+
+    def _measures_line(self, row) -> str:
+        train, test = 100 * row["train_accuracy"], 100 * row["test_accuracy"]
+        return f"train {train:.2f} %  test {row['test_loss']:.4f} {test:.2f} %"

@@ -1,4 +1,8 @@
-"""What a run leaves behind: recipe.json, environment.json, log.csv, checkpoint.npz, model.weights.h5, result.json."""
+"""What a run leaves behind.
+
+recipe.json, environment.json, sessions.json, log.csv, checkpoint.npz,
+model.weights.h5, result.json; if asked for, steps.csv.
+"""
 
 import csv
 import fcntl
@@ -104,6 +108,33 @@ class RunFolder:
                 writer.writerows(rows)
 
         write_whole(self.log, write)
+
+    @property
+    def steps(self) -> Path:
+        """One line a step, where the run was asked for it."""
+        return self.path / "steps.csv"
+
+    def cut_step_losses(self, last: int) -> None:
+        """Makes the file of the steps' losses, or drops from it the steps after `last`, which are taken again.
+
+        Raises:
+            ValueError: If it lacks steps before `last`.
+        """
+        if not self._writes:
+            return
+        lines = self.steps.read_text("utf-8").splitlines() if self.steps.exists() else ["step,train_loss"]
+        if len(lines) - 1 < last:
+            raise ValueError(
+                f"{self.steps} has {len(lines) - 1} steps of the {last} that were taken: go on without --log-steps, "
+                "or bring the file back."
+            )
+        write_whole(self.steps, lambda path: path.write_text("\n".join(lines[: last + 1]) + "\n", "utf-8"))
+
+    def add_step_losses(self, losses: list[tuple[int, float]]) -> None:
+        """Adds steps of the run and their losses to the file."""
+        if self._writes:
+            with self.steps.open("a") as file:
+                file.writelines(f"{step},{loss}\n" for step, loss in losses)
 
 
 def environment(strategy) -> dict:

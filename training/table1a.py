@@ -37,6 +37,7 @@ def main(argv=None) -> int:
     parser.add_argument("--gatings", nargs="+", choices=GATINGS, default=GATINGS, help="default: all six")
     parser.add_argument("--jobs", type=int, default=1, help="models that train at once (default: 1)")
     parser.add_argument("--until", type=int, metavar="EPOCH", help="do not go beyond this epoch now")
+    parser.add_argument("--log-steps", action="store_true", help="write the loss of every step to OUT/RECIPE/steps.csv")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="a field of all recipes")
     parser.add_argument("--tiny", action="store_true", help="tiny models and made-up data: to try the way")
     parser.add_argument("--table", action="store_true", help="print the table of the runs as they are")
@@ -85,6 +86,7 @@ def _start(name, args) -> subprocess.Popen:
     command = [sys.executable, "-m", "training.train", name, "--out", str(args.out / name), "--strategy", "none"]
     command += ["--data", args.data] if args.data else []
     command += ["--tiny"] if args.tiny else []
+    command += ["--log-steps"] if args.log_steps else []
     command += ["--until", str(args.until)] if args.until is not None else []
     command += [part for setting in args.set for part in ("--set", setting)]
     # JAX takes three quarters of a GPU's memory for the first process that asks, and leaves none to the others.

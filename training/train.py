@@ -34,6 +34,7 @@ def main(argv=None) -> None:
     parser.add_argument("--tiny", action="store_true", help="a small net and made-up data: seconds, to try the way")
     parser.add_argument("--save-steps", type=int, help="save the state every so many steps of an epoch, too")
     parser.add_argument("--until", type=int, metavar="EPOCH", help="do not go beyond this epoch now")
+    parser.add_argument("--log-steps", action="store_true", help="write the loss of every step to steps.csv, too")
     args = parser.parse_args(argv)
     try:
         recipe = choose(args.recipe, args.set, args.tiny)
@@ -50,6 +51,7 @@ def main(argv=None) -> None:
             args.strategy,
             save_steps=args.save_steps,
             until=args.until,
+            log_steps=args.log_steps,
         )
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -71,7 +71,7 @@ def guided_backprop(model, images, block, channel, *, transform=None) -> GuidedG
     Raises:
         ValueError: For an unknown block or stage, a channel that a block does
             not have, or images of another shape than the model's input.
-        NotImplementedError: On other backends than TensorFlow and JAX.
+        ValueError: On other backends than TensorFlow and JAX.
     """
     x = images if transform is None else transform(images)
     check_batch(x, model.inputs, "look at")

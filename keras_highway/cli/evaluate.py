@@ -5,22 +5,14 @@ import json
 import numpy as np
 from tqdm import tqdm
 
-from keras_highway.cli.errors import OK, UsageError, usage_errors
-from keras_highway.cli.sources import Source, find_source
+from keras_highway.cli.errors import OK
+from keras_highway.cli.sources import Source, find_source_and_data
 from keras_highway.cli.tables import measured, percent
-from keras_highway.data import load_dataset
 
 
 def run(arguments) -> int:
     """Prints a line, or JSON; a progress bar on a terminal."""
-    source = find_source(arguments.weights, arguments.data_set)
-    with usage_errors():
-        data = load_dataset(source.data, arguments.data)
-    if len(data.classes) != len(source.classes):
-        raise UsageError(
-            f"The weights know {len(source.classes)} classes, {source.data} has {len(data.classes)}: name the data set "
-            f"they are for (--data-set). Received: {source.weights}"
-        )
+    source, data = find_source_and_data(arguments.weights, arguments.data_set, arguments.data)
     model = source.model(classifier_activation=None)
     accuracy, loss = measure(source, data.x_test, data.y_test, arguments.batch_size, model)
     same_data = source.result.get("data", source.data) == source.data

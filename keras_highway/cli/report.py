@@ -3,9 +3,8 @@
 import logging
 from pathlib import Path
 
-from keras_highway.cli.errors import OK, UsageError, check_out, usage_errors
-from keras_highway.cli.sources import find_source
-from keras_highway.data import load_dataset
+from keras_highway.cli.errors import OK, check_out, usage_errors
+from keras_highway.cli.sources import find_source_and_data
 from keras_highway.reporting import make_report, write_report
 
 _SUFFIX = ".html"
@@ -16,14 +15,7 @@ def run(arguments) -> int:
     check_out(arguments.out, _SUFFIX)
     out = Path(arguments.out)
     check_out(str(out.with_suffix(".json")), ".json")
-    source = find_source(arguments.weights, arguments.data_set)
-    with usage_errors():
-        data = load_dataset(source.data, arguments.data)
-    if len(data.classes) != len(source.classes):
-        raise UsageError(
-            f"The weights know {len(source.classes)} classes, {source.data} has {len(data.classes)}: name the data set "
-            f"they are for (--data-set). Received: {source.weights}"
-        )
+    source, data = find_source_and_data(arguments.weights, arguments.data_set, arguments.data)
     # TensorFlow warns that many functions are traced: every analysis has a network of its own.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     model = source.model()

@@ -12,6 +12,7 @@ from keras_highway import weights_file
 from keras_highway.applications import get_spec, load
 from keras_highway.cli.errors import UsageError, usage_errors
 from keras_highway.cli.tables import size
+from keras_highway.data import Dataset, load_dataset
 from keras_highway.hub import describe_weights, is_hub_name
 from keras_highway.near import did_you_mean
 from keras_highway.predictions import Prediction, decode_predictions
@@ -93,6 +94,29 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         data = data_set or published_for(spec)
         transform = _transform(data if data_set else stamp.get("transform", data))
         return Source(weights, data, transform, _class_names(data, stamp["classes"]), _result_beside(path))
+
+
+def find_source_and_data(weights: str, data_set: str | None, folder: str | None) -> tuple[Source, Dataset]:
+    """Looks up weights and reads the data set they are fed as.
+
+    Args:
+        weights: See `find_source`.
+        data_set: The same.
+        folder: Folder of data sets, `None` for `KERAS_HIGHWAY_DATA`.
+
+    Raises:
+        UsageError: If there are none, or the weights know another number of
+            classes.
+    """
+    source = find_source(weights, data_set)
+    with usage_errors():
+        data = load_dataset(source.data, folder)
+    if len(data.classes) != len(source.classes):
+        raise UsageError(
+            f"The weights know {len(source.classes)} classes, {source.data} has {len(data.classes)}: name the data set "
+            f"they are for (--data-set). Received: {source.weights}"
+        )
+    return source, data
 
 
 def _is_path(weights) -> bool:

@@ -36,7 +36,7 @@ class LanguageProgram(Trainable):
         )
         super().__init__(recipe, net, keras.optimizers.SGD(recipe.learning_rate), recipe.learning_rate)
         self.steps_per_epoch = source.batches_per_epoch
-        self.batch_tokens = source.streams * source.steps
+        self.batch_units = source.streams * source.steps
         self._source = source
         # In float32 whatever Keras's global policy is: this is what is measured and saved.
         self._lm = CharLM(None, recipe.variant, words, dtype="float32", **dict(recipe.overrides))
@@ -61,10 +61,6 @@ class LanguageProgram(Trainable):
         total = ops.sum(keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True))
         tokens = ops.cast(ops.size(targets), "float32")
         return total / len(targets), ops.stack([total, tokens])
-
-    def test_sums(self, batch):
-        """Refuses: perplexity is measured by `trained_lm`, with a state of its own."""
-        raise TypeError("A language model is tested by trained_lm().perplexity, not by batches.")
 
     def trained_lm(self) -> CharLM:
         """Returns the model as its users have it, in float32, with the weights of now."""

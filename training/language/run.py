@@ -11,6 +11,7 @@ class LanguageRun(Run):
     """A run of a `LanguageProgram`; see `Run`."""
 
     program: LanguageProgram
+    unit = "tokens"
 
     def _prepare_epoch(self) -> None:
         self.program.set_rate(rate_after(self.program.recipe, [float(row["valid_perplexity"]) for row in self.rows]))
@@ -20,27 +21,12 @@ class LanguageRun(Run):
     def _test(self) -> dict[str, float]:
         return {"perplexity": self.program.validation_perplexity()}
 
-    def _row(self, trained, tested, meter) -> dict:
-        epoch = self.place.epoch + 1
+    def _measures(self, trained, tested) -> dict[str, float]:
         return {
-            "epoch": epoch,
-            "step": epoch * self.program.steps_per_epoch,
-            "learning_rate": self.program.rate(epoch * self.program.steps_per_epoch - 1),
             "train_loss": trained["loss"],
             "train_perplexity": math.exp(min(trained["loss"], 700.0)),
             "valid_perplexity": tested["perplexity"],
-            "seconds": round(meter.seconds, 2),
-            "tokens_per_second": round(meter.step * self.program.batch_tokens / meter.seconds, 1),
-            "waiting": round(meter.waited / meter.seconds, 4),
         }
 
-    def line(self, row: dict) -> str:
-        """Returns what a person wants to know of an epoch, in one line."""
-        epochs = self.program.recipe.epochs
-        left = row["seconds"] * (epochs - row["epoch"]) / 60
-        return (
-            f"epoch {row['epoch']:3d}/{epochs}  loss {row['train_loss']:.4f}  "
-            f"perplexity train {row['train_perplexity']:.2f} valid {row['valid_perplexity']:.2f}  "
-            f"rate {row['learning_rate']:.2g}  {row['tokens_per_second']:.0f} tokens/s  "
-            f"waiting {100 * row['waiting']:.1f} %  {left:.0f} min left"
-        )
+    def _measures_line(self, row) -> str:
+        return f"perplexity train {row['train_perplexity']:.2f} valid {row['valid_perplexity']:.2f}"
