@@ -169,6 +169,8 @@ class CharLMSpec(NetSpec):
         streams: Parallel streams of text, the batch in training.
         init_range: All parameters start uniformly up to so far from zero (the
             biases of gates: from the gate bias).
+        hierarchical: Whether the softmax is in two steps, for large
+            vocabularies, see `HierarchicalSoftmax`.
     """
 
     kernels: tuple[int, ...]
@@ -181,6 +183,7 @@ class CharLMSpec(NetSpec):
     dropout: float = 0.5
     streams: int = 20
     init_range: float = 0.05
+    hierarchical: bool = False
     input_shape: tuple[int, ...] = (21,)
     min_size: int = 1
     classes: int = 10_000

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway.layers import CarriedLSTM
+from keras_highway.layers import CarriedLSTM, HierarchicalSoftmax
 
 State = list[np.ndarray]
 
@@ -36,7 +36,9 @@ class Reader(keras.Model):
             z = projected if x is None else lstm.project(x)
             x, *state = lstm.recur(z, *before[2 * i : 2 * i + 2])
             after += state
-        log_p = _log_softmax(ops.matmul(x, self.head.kernel) + self.head.bias)
+        if isinstance(self.head, HierarchicalSoftmax):
+            return [self.head.target_log_probabilities(x, targets), self.head(x[:, -1]), *after]
+        log_p = _log_softmax(self.head(x))
         own = ops.take_along_axis(log_p, ops.cast(targets, "int32")[..., None], axis=-1)
         return [own[..., 0], log_p[:, -1], *after]
 

@@ -14,3 +14,4 @@ from keras_highway.layers.dense import HighwayDense as HighwayDense
 from keras_highway.layers.dense_stack import HighwayDenseStack as HighwayDenseStack
 from keras_highway.layers.gates import ChannelGate as ChannelGate
 from keras_highway.layers.gates import LowRankDense as LowRankDense
+from keras_highway.layers.hierarchical_softmax import HierarchicalSoftmax as HierarchicalSoftmax

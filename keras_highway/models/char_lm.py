@@ -1,8 +1,11 @@
 """The character-aware language model [UIE, 5.2; Kim et al. 2015], from a `CharLMSpec`."""
 
-import keras
+from collections.abc import Callable
 
-from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HighwayDense, TakeRows
+import keras
+from keras import ops
+
+from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HierarchicalSoftmax, HighwayDense, TakeRows
 from keras_highway.specs import CharLMSpec, check, stochastic_depth_rates
 
 
@@ -21,7 +24,8 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
     Args:
         spec: A row of `LM_VARIANTS`, or one with other fields.
         classifier_activation: Activation of the last layer, `None` for
-            logits. Defaults to `"softmax"`.
+            logits (with `hierarchical`, log-probabilities). Defaults to
+            `"softmax"`.
         name: Name of the model. Defaults to the spec's.
         dtype: Dtype policy of all layers. Defaults to Keras's global policy.
 
@@ -47,7 +51,8 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
             dtype=dtype,
         )(x)
         x = keras.layers.Dropout(spec.dropout, name=f"dropout{index}", dtype=dtype)(x)
-    y = keras.layers.Dense(
+    head = HierarchicalSoftmax if spec.hierarchical else keras.layers.Dense
+    y = head(
         spec.classes,
         kernel_initializer=_uniform(spec),
         bias_initializer=_uniform(spec),
@@ -99,6 +104,32 @@ def word_vectors(spec: CharLMSpec, characters, dtype=None):
             dtype=dtype,
         )(x)
     return x
+
+
+def make_token_losses(model: keras.Model) -> Callable:
+    """Returns the function that computes what the training of a language model is about.
+
+    Args:
+        model: A network of `build_char_lm` that ends with logits; it is
+            called in training mode.
+
+    Returns:
+        Function (spelled words, positions, targets) to the negative
+        log-probability of each target, float32 `(streams, steps)`. With
+        `hierarchical`, other words' probabilities are not computed.
+    """
+    head = model.get_layer("head")
+    if not isinstance(head, HierarchicalSoftmax):
+
+        def losses(spelled, positions, targets):
+            logits = ops.cast(model([spelled, positions], training=True), "float32")
+            return keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True)
+
+        return losses
+    body = keras.Model(model.inputs, head.input)
+    return lambda spelled, positions, targets: (
+        -head.target_log_probabilities(body([spelled, positions], training=True), targets)
+    )
 
 
 def reset_state(model: keras.Model) -> None:

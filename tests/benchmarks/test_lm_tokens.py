@@ -4,6 +4,7 @@ Real text has about half as many distinct words as places: the batches come
 from the Penn Treebank where it is at hand, else from words as frequent.
 """
 
+import dataclasses
 import os
 import subprocess
 from pathlib import Path
@@ -14,9 +15,14 @@ import pytest
 from comparison import compare, record
 
 import keras_highway as kh
-from keras_highway.data.ptb import load_corpus
+from keras_highway.data.ptb import Corpus, load_corpus
 from keras_highway.data.streams import distinct, every, streams
 from keras_highway.vocabulary import Vocabulary
+from training.language.program import LanguageProgram
+from training.language.source import TextSource
+from training.recipes import RECIPES
+from training.sources import Shard
+from training.strategy import Strategy
 
 ROOT = Path(__file__).resolve().parents[2]
 TORCH_VARIABLE = "KERAS_HIGHWAY_TORCH"  # an interpreter with PyTorch
@@ -70,6 +76,22 @@ def test_training_each_word_once(benchmark, text, size):
     speed = {"each_word_once": result.wall.subject_seconds, "plain": result.wall.reference_seconds}
     record(f"charlm_{size} tokens/s, train", **{k: TOKENS / v for k, v in speed.items()})
     result.check_at_most(1 / 1.2)
+
+
+def test_softmax_in_two_steps(benchmark, text):
+    """Ten thousand words, the small model in float32: the whole training step."""
+    vocabulary, tokens = text
+    row = RECIPES["charlm_small_coupled"]
+
+    def step(**overrides):
+        recipe = dataclasses.replace(row, precision="float32", overrides=tuple(overrides.items()))
+        source = TextSource(recipe, Corpus(vocabulary, tokens, tokens[: 20 * TOKENS], tokens[: 20 * TOKENS]))
+        engine = Strategy().engine(LanguageProgram(recipe, source))
+        batch = next(source.batches(0, 0, Shard()))
+        return lambda: np.asarray(engine.train(batch))
+
+    name = "charlm_small: softmax in two steps / in one, train"
+    compare(benchmark, name, step(hierarchical=True), step(), rounds=15).check_at_most(1.0)
 
 
 class TorchWorker:

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_highway.applications import create_model
 from keras_highway.language import CharLM
-from keras_highway.models.char_lm import reset_state
+from keras_highway.models.char_lm import make_token_losses, reset_state
 from training.language.recipe import LanguageRecipe
 from training.language.source import TextSource
 from training.program import Trainable
@@ -37,7 +37,7 @@ class LanguageProgram(Trainable):
         super().__init__(recipe, net, keras.optimizers.SGD(recipe.learning_rate), recipe.learning_rate)
         self.steps_per_epoch = source.batches_per_epoch
         self.batch_units = source.streams * source.steps
-        self._source = source
+        self._source, self._token_losses = source, make_token_losses(net)
         # In float32 whatever Keras's global policy is: this is what is measured and saved.
         self._lm = CharLM(None, recipe.variant, words, dtype="float32", **dict(recipe.overrides))
 
@@ -56,9 +56,8 @@ class LanguageProgram(Trainable):
         Args:
             batch: Spelled words, positions and targets, see `TextSource`.
         """
-        spelled, positions, targets = batch
-        logits = ops.cast(self.net([spelled, positions], training=True), "float32")
-        total = ops.sum(keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True))
+        targets = batch[-1]
+        total = ops.sum(self._token_losses(*batch))
         tokens = ops.cast(ops.size(targets), "float32")
         return total / len(targets), ops.stack([total, tokens])
 
