@@ -47,6 +47,8 @@ def test_settings_of_the_command_line():
     assert (recipe.epochs, recipe.learning_rate, recipe.flip, recipe.source) == (3, 1.0, False, "a test")
     assert dict(recipe.overrides) == {"gating": "full", "gate_bias": -4}
     assert with_settings(recipe, []) == recipe
+    hierarchical = with_settings(RECIPES["charlm_small_coupled"], ["net.hierarchical=true"])
+    assert dict(hierarchical.overrides) == {"hierarchical": True}
 
 
 @pytest.mark.parametrize(

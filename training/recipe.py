@@ -179,8 +179,8 @@ def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
     Args:
         recipe: Any recipe.
         settings: `"field=value"` for a field of the recipe, `"net.field=value"`
-            for one of the network's spec. Values are Python literals; what is
-            none is a string.
+            for one of the network's spec. Values are Python literals, `true`
+            and `false` count; what is none is a string.
 
     Raises:
         ValueError: As `changed`, and for a setting without `=`.
@@ -191,7 +191,7 @@ def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
         if not equals:
             raise ValueError(f"A setting is field=value or net.field=value. Received: {setting!r}")
         try:
-            value = ast.literal_eval(text)
+            value = ast.literal_eval({"true": "True", "false": "False"}.get(text, text))
         except (ValueError, SyntaxError):
             value = text
         if name.startswith("net."):
