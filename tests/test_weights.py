@@ -142,7 +142,8 @@ def test_shipped_weights_are_the_rows_file(name):
     recipe = json.loads((path.parent / "recipe.json").read_text())
     assert recipe["variant"] == row.variant and recipe["name"] == row.recipe
     rows = (path.parent / "log.csv").read_text().splitlines()
-    assert len(rows) == recipe["epochs"] + 1  # one line an epoch and the header
+    assert len(rows) == result["epochs"] + 1  # one line an epoch and the header
+    assert result.get("of_epochs", result["epochs"]) == recipe["epochs"]
     last = dict(zip(rows[0].split(","), rows[-1].split(","), strict=True))
     if result["metric"] == "test_accuracy":
         assert float(last["test_accuracy"]) == result["values"][0]

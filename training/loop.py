@@ -47,6 +47,7 @@ def train(
     save_seconds: float = 300.0,
     until: int | None = None,
     log_steps: bool = False,
+    finish: bool = False,
 ) -> dict | None:
     """Trains a recipe, resuming the run in `out` if there is one.
 
@@ -61,10 +62,13 @@ def train(
         until: Do not go beyond this epoch now; a later call does.
         log_steps: Write the loss of every step to steps.csv, too; from the
             first step of a run on, or not at all.
+        finish: At the end of this call write weights and result although
+            epochs are left; the result says how many were trained of how
+            many. A later call goes on from there.
 
     Returns:
         The result, as written to result.json; None if the run is not at its
-        end.
+        end and `finish` is not set.
 
     Raises:
         FloatingPointError: If the loss or a weight is not finite.
@@ -87,6 +91,11 @@ def train(
         run.restore()
         while run.place.epoch < min(recipe.epochs if until is None else until, recipe.epochs):
             run.epoch(stop)
-        if run.place.epoch < recipe.epochs:
+        if run.place.epoch < recipe.epochs and not finish:
             return None
+        if run.place.step or not run.rows:
+            raise ValueError(
+                f"A result is of whole epochs, and the run is after step {run.place.step} of epoch "
+                f"{run.place.epoch + 1}: train on, to --until {run.place.epoch + 1} at least."
+            )
         return kind.finish(program, strategy, folder, run.rows)

@@ -1,5 +1,7 @@
 """What a finished run says: weights, and result.json."""
 
+from typing import Any
+
 from keras_highway import weights_file
 from keras_highway.whole_file import write_json
 from training.program import Program
@@ -30,7 +32,7 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
         "std": None,
         "seeds": [recipe.seed],
         "values": [last["test_accuracy"]],
-        "epochs": recipe.epochs,
+        **epochs(recipe, rows),
         "epoch_reported": "last",
         "train_loss": last["train_loss"],
         "images_per_second": last["images_per_second"],
@@ -49,3 +51,9 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
             )
             write_json(folder.path / "result.json", result)
     return result
+
+
+def epochs(recipe, rows: list[dict]) -> dict[str, Any]:
+    """Returns how many epochs a result is after; of a run that was ended early, also how many it should have had."""
+    early = {"of_epochs": recipe.epochs} if len(rows) < recipe.epochs else {}
+    return {"epochs": len(rows), **early}

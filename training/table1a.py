@@ -53,7 +53,7 @@ def main(argv=None) -> int:
 def train_all(names: list[str], args) -> int:
     """Trains recipes, `args.jobs` at once; returns the exit code."""
     args.out.mkdir(parents=True, exist_ok=True)
-    waiting = [name for name in names if not (args.out / name / "result.json").exists()]
+    waiting = [name for name in names if not _is_finished(args.out / name)]
     running: dict[str, subprocess.Popen] = {}
     codes: dict[str, int] = {}
     told = False
@@ -80,6 +80,12 @@ def train_all(names: list[str], args) -> int:
     for name in failed:
         print(f"{name}: failed, see {args.out / name}.log", file=sys.stderr)
     return 1 if failed else EXIT_CODE if stop.made or any(codes.values()) else 0
+
+
+def _is_finished(folder) -> bool:
+    """Whether a run has a result of all its epochs."""
+    result = folder / "result.json"
+    return result.exists() and "of_epochs" not in json.loads(result.read_text("utf-8"))
 
 
 def _start(name, args) -> subprocess.Popen:

@@ -10,7 +10,7 @@ import sys
 from keras_highway.near import did_you_mean
 from training.recipe import Recipe, with_settings
 from training.recipes import RECIPES
-from training.shown import shown
+from training.shown import shown, shown_epochs
 from training.stopping import USAGE_ERROR
 from training.tiny import tiny
 
@@ -35,6 +35,9 @@ def main(argv=None) -> None:
     parser.add_argument("--save-steps", type=int, help="save the state every so many steps of an epoch, too")
     parser.add_argument("--until", type=int, metavar="EPOCH", help="do not go beyond this epoch now")
     parser.add_argument("--log-steps", action="store_true", help="write the loss of every step to steps.csv, too")
+    parser.add_argument(
+        "--finish", action="store_true", help="after --until, write weights and result although epochs are left"
+    )
     args = parser.parse_args(argv)
     try:
         recipe = choose(args.recipe, args.set, args.tiny)
@@ -52,6 +55,7 @@ def main(argv=None) -> None:
             save_steps=args.save_steps,
             until=args.until,
             log_steps=args.log_steps,
+            finish=args.finish,
         )
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -59,7 +63,9 @@ def main(argv=None) -> None:
     if result is None:
         print(f"{recipe.name}: {args.until} of {recipe.epochs} epochs; run it again to go on")
         return
-    print(f"{result['weights']}: {result['metric'].replace('_', ' ')} {shown(result)} after {recipe.epochs} epochs")
+    print(
+        f"{result['weights']}: {result['metric'].replace('_', ' ')} {shown(result)} after {shown_epochs(result)} epochs"
+    )
 
 
 def choose(name: str, settings: list[str], small: bool) -> Recipe:

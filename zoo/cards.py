@@ -3,7 +3,7 @@
 from keras_highway.applications import get_spec
 from keras_highway.transforms import Transform
 from keras_highway.weights import WeightsRow
-from training.shown import shown
+from training.shown import shown, shown_epochs
 
 _CARD = """# {name}
 
@@ -58,7 +58,7 @@ def card(row: WeightsRow, result: dict, recipe: dict) -> str:
         seeds=f"{result['n']} ({', '.join(map(str, result['seeds']))})",
         hardware=result["hardware"],
         backend=result["backend"],
-        epochs=result["epochs"],
+        epochs=shown_epochs(result),
         commit=result["commit"],
         input=_input(row),
         licence=row.licence,

@@ -18,7 +18,8 @@ from keras_highway.variants import VARIANTS
 from keras_highway.weights import WEIGHTS
 from training import search_report
 from training.recipes.charlm import PUBLISHED_PERPLEXITIES
-from training.shown import shown
+from training.shown import shown, shown_epochs
+from zoo import language_steps
 
 ROOT = Path(__file__).resolve().parent.parent
 _PUBLISHED = {"mnist10_w16.tvdn": "99.43 (99.4 ± 0.03)", "mnist10_w32.tvdn": "99.55 (99.54 ± 0.02)"}
@@ -35,7 +36,7 @@ def weights_table(zoo: Path = ROOT / "zoo") -> str:
     images = {name: result for name, result in results(zoo).items() if result["metric"] == "test_accuracy"}
     for name, result in images.items():
         lines.append(
-            f"| `{name}` | {shown(result)} | {_PUBLISHED.get(name, '-')} | {result['epochs']} "
+            f"| `{name}` | {shown(result)} | {_PUBLISHED.get(name, '-')} | {shown_epochs(result)} "
             f"| `{WEIGHTS[name].recipe}` |"
         )
     return "\n".join([*lines, "", _trained_on(images)])
@@ -49,9 +50,10 @@ def language_table(zoo: Path = ROOT / "zoo") -> str:
     ]
     models = {name: result for name, result in results(zoo).items() if result["metric"] == "test_perplexity"}
     for name, result in models.items():
+        products = result["precision"].removeprefix("mixed_")
         lines.append(
             f"| `{name}` | {shown(result)} | {PUBLISHED_PERPLEXITIES.get(result['variant'], '-')} "
-            f"| {result['valid_perplexity']:.2f} | {result['epochs']} | {result['precision'].removeprefix('mixed_')} |"
+            f"| {result['valid_perplexity']:.2f} | {shown_epochs(result)} | {products} |"
         )
     return "\n".join([*lines, "", _trained_on(models)])
 
@@ -136,6 +138,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "depth": depth_table,
     "figure1": figure1_table,
     "steps": steps_table,
+    "language_steps": language_steps.table,
 }
 
 

@@ -2,6 +2,7 @@
 
 from keras_highway.whole_file import write_json
 from training.language.program import LanguageProgram
+from training.results import epochs
 from training.run_folder import RunFolder
 from training.strategy import Strategy
 
@@ -31,7 +32,7 @@ def finish(program: LanguageProgram, strategy: Strategy, folder: RunFolder, rows
         "std": None,
         "seeds": [recipe.seed],
         "values": [perplexity],
-        "epochs": recipe.epochs,
+        **epochs(recipe, rows),
         "epoch_reported": "last",
         "valid_perplexity": last["valid_perplexity"],
         "train_perplexity": last["train_perplexity"],
