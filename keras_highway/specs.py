@@ -169,6 +169,8 @@ class CharLMSpec(NetSpec):
         streams: Parallel streams of text, the batch in training.
         init_range: All parameters start uniformly up to so far from zero (the
             biases of gates: from the gate bias).
+        published_perplexity: Test perplexity on the Penn Treebank as the
+            source writes it, `""` where it does not.
     """
 
     kernels: tuple[int, ...]
@@ -184,6 +186,7 @@ class CharLMSpec(NetSpec):
     input_shape: tuple[int, ...] = (21,)
     min_size: int = 1
     classes: int = 10_000
+    published_perplexity: str = ""
 
 
 SpecT = TypeVar("SpecT", bound=NetSpec)

@@ -2,11 +2,9 @@
 
 import json
 
-import numpy as np
-from tqdm import tqdm
-
+from keras_highway.accuracy import measure
 from keras_highway.cli.errors import OK, UsageError, usage_errors
-from keras_highway.cli.sources import Source, find_source
+from keras_highway.cli.sources import find_source
 from keras_highway.cli.tables import measured, percent
 from keras_highway.data import load_dataset
 
@@ -22,7 +20,7 @@ def run(arguments) -> int:
             f"they are for (--data-set). Received: {source.weights}"
         )
     model = source.model(classifier_activation=None)
-    accuracy, loss = measure(source, data.x_test, data.y_test, arguments.batch_size, model)
+    accuracy, loss = measure(model, source.transform, data.x_test, data.y_test, arguments.batch_size)
     same_data = source.result.get("data", source.data) == source.data
     recorded = (
         {key: source.result[key] for key in ("metric", "mean", "std", "n")} if source.result and same_data else None
@@ -37,26 +35,3 @@ def run(arguments) -> int:
         difference = 100 * (accuracy - recorded["mean"])
         print(f"recorded: {measured(recorded)}; here {difference:+.2f} points")
     return OK
-
-
-def measure(source: Source, images, labels, batch_size: int, model) -> tuple[float, float]:
-    """Returns accuracy and mean cross-entropy.
-
-    Args:
-        source: The weights; their transform is applied.
-        images: Pixels of the test set.
-        labels: Their classes.
-        batch_size: Images at once.
-        model: The weights' network, giving logits.
-    """
-    hits, loss = 0, 0.0
-    with tqdm(total=len(images), unit=" images", disable=None, leave=False) as bar:
-        for start in range(0, len(images), batch_size):
-            batch, truth = images[start : start + batch_size], labels[start : start + batch_size]
-            logits = model.predict_on_batch(source.transform.apply(batch)).astype(np.float64)
-            logits -= logits.max(axis=1, keepdims=True)
-            log_likelihood = logits[np.arange(len(truth)), truth] - np.log(np.exp(logits).sum(axis=1))
-            hits += int((logits.argmax(axis=1) == truth).sum())
-            loss -= float(log_likelihood.sum())
-            bar.update(len(truth))
-    return hits / len(images), loss / len(images)
