@@ -8,7 +8,7 @@ import numpy as np
 from keras_highway.applications import get_spec, load
 from keras_highway.hub import locate
 from keras_highway.language import CharLM
-from keras_highway.layers import TakeRows
+from keras_highway.models.char_lm import word_part
 from keras_highway.specs import CharLMSpec
 from keras_highway.vocabulary import Vocabulary
 
@@ -57,9 +57,7 @@ def part_of(weights: str, logits: bool = False) -> Part:
 
 
 def _word_vectors(lm: CharLM) -> Part:
-    take = next(layer for layer in lm.network.layers if isinstance(layer, TakeRows))
-    model = keras.Model(lm.network.inputs[0], take.input[0], name=f"{lm.network.name}_words")
-    return Part(model, _samples(lm.vocabulary), "words of its vocabulary and words never seen")
+    return Part(word_part(lm.network), _samples(lm.vocabulary), "words of its vocabulary and words never seen")
 
 
 def _samples(vocabulary: Vocabulary) -> np.ndarray:

@@ -32,7 +32,7 @@ _PAPERS = {
   year = {2016}
 }""",
 }
-_SHIPPED = "The package keras_highway has these weights, too: `{by_name}`. "
+_SHIPPED = "The package keras_highway has these weights, too: `{by_name}`.\n"
 _CONDITIONS = ("n", "seeds", "std", "precision")  # of a measurement
 _TEXT = """
 # {name}
@@ -105,7 +105,7 @@ def model_card(row: WeightsRow, repository: str, recipe: dict, torch_names: bool
         known=parts.knows[1],
         metric=_metric(metrics, metric),
         details="".join(f"| {label} | {text} |\n" for label, text in parts.details),
-        hardware=f"{metrics.get('hardware', 'not recorded')}, commit `{metrics.get('commit', 'not recorded')}`",
+        hardware=_trained_on(metrics),
         recipe=f"`python -m training.train {row.recipe} --data DIR` ({recipe.get('source', row.recipe)})",
         input=parts.input,
         licence=row.licence,
@@ -145,10 +145,18 @@ def _metric(metrics, metric) -> str:
     return f"{what}: **{metric.shown(metrics['mean'], metrics.get('std'))} (n = {metrics['n']})**; seeds {seeds}"
 
 
+def _trained_on(metrics) -> str:
+    known = [metrics["hardware"]] if "hardware" in metrics else []
+    known += [f"{metrics['backend']} backend"] if "backend" in metrics else []
+    known += [f"{metrics['epochs']} epochs"] if "epochs" in metrics else []
+    known += [f"commit `{metrics['commit']}`"] if "commit" in metrics else []
+    return ", ".join(known) or "not recorded"
+
+
 def _gates(report) -> str:
     """A table of how far every block's gates open."""
     if not report:
         return ""
     lines = [f"| {name} | {g['mean']:.3f} | {g['variance']:.4f} |" for name, g in report["blocks"].items()]
-    head = f"\nTransform gates over {report['samples']} test samples:\n\n"
+    head = f"\nTransform gates over {report['samples']} {report.get('of', 'test samples')}:\n\n"
     return head + "| block | mean of T | variance of T |\n|---|---|---|\n" + "\n".join(lines) + "\n"

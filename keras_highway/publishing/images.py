@@ -1,6 +1,7 @@
 """Weights of nets that look at images, as publishing sees them."""
 
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from keras_highway.accuracy import measure
 from keras_highway.applications import create_model
 from keras_highway.data import load_dataset
+from keras_highway.publishing.gate_report import gate_report
 from keras_highway.publishing.subject import CardParts, Measured, Metric, Subject
 from keras_highway.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.variants import VARIANTS
@@ -98,6 +100,9 @@ class ImageClassifier(Subject):
         data = load_dataset(self.row.data, data_dir)
         accuracy, _ = measure(self.network, self.row.images, data.x_test, data.y_test, batch_size)
         return Measured(accuracy, f"on the {len(data.x_test)} test images of {self.row.data}")
+
+    def gate_report(self, data_dir=None) -> dict[str, Any]:
+        return gate_report(self.network, self.row.images, load_dataset(self.row.data, data_dir).x_test)
 
 
 def described(transform: Transform) -> str:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,13 +12,15 @@ from keras_highway import weights, weights_file
 from keras_highway.applications import create_model
 from keras_highway.data.ptb import load_corpus
 from keras_highway.language.char_lm import VOCABULARY, CharLM
-from keras_highway.models.char_lm import reset_state
+from keras_highway.models.char_lm import reset_state, word_part
+from keras_highway.publishing.gate_report import gate_moments
 from keras_highway.publishing.subject import CardParts, Measured, Metric, Subject
 from keras_highway.variants import LM_VARIANTS
 from keras_highway.vocabulary import END_OF_SENTENCE
 from keras_highway.weights_row import WeightsRow
 
 _WORDS, _CALLS = 8, 2
+_BATCH = 500
 # The Hub's name of a corpus, its name in words, and its language.
 _CORPORA = {"ptb": ("ptb-text-only/ptb_text_only", "Penn Treebank", "en")}
 _EXAMPLE = """lm = kh.CharLM("hf://{repository}")
@@ -122,6 +125,13 @@ class LanguageModel(Subject):
             )
         perplexity = self.lm.perplexity(corpus.test, progress=sys.stderr.isatty())
         return Measured(perplexity, f"on the {len(corpus.test)} test words of {self.row.data}")
+
+    def gate_report(self, data_dir=None) -> dict[str, Any]:
+        """Over the words of the vocabulary, each once."""
+        table = self.lm.vocabulary.table
+        batches = (table[first : first + _BATCH] for first in range(0, len(table), _BATCH))
+        blocks = gate_moments(word_part(self.network), batches)
+        return {"samples": len(table), "of": "words of the vocabulary", "blocks": blocks}
 
 
 def _details(metrics, published) -> Iterator[tuple[str, str]]:

@@ -157,6 +157,22 @@ class Subject(abc.ABC):
             ValueError: If they are not what the weights were trained on.
         """
 
+    @abc.abstractmethod
+    def gate_report(self, data_dir=None) -> dict[str, Any]:
+        """Measures how far the gates open: what a `gates.json` holds.
+
+        Args:
+            data_dir: Folder of the data sets, for those that need one.
+
+        Returns:
+            `{"samples": n, "of": what they are, "blocks": {block name:
+            {"mean": ..., "variance": ...}}}`; without `"of"` they are test
+            samples.
+
+        Raises:
+            FileNotFoundError: If the data are needed and nowhere.
+        """
+
     def traced(self, inputs) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Returns the network's logits for an input, and every block's mean transform gate by channel."""
         try:
