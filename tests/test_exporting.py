@@ -105,9 +105,7 @@ def test_what_a_language_model_has_not_is_not_exported(words, tmp_path, capsys):
 
 @on_tensorflow
 def test_an_image_net_exported_with_folded_batch_norm(tmp_path, monkeypatch, capsys):
-    spec = override(
-        kh.get_spec("highway50"), blocks=(1, 1, 1, 1), widths=(2, 2, 3, 3), input_shape=(32, 32, 3), classes=5
-    )
+    spec = override(kh.get_spec("highway50"), blocks=(1, 1), widths=(2, 3), input_shape=(32, 32, 3), classes=5)
     monkeypatch.setattr(applications, "VARIANTS", {**applications.VARIANTS, "highway50": spec})
     path = tmp_path / "model.weights.h5"
     weights_file.save(moved(kh.create_model("highway50")), path, "highway50", 5)
@@ -118,7 +116,7 @@ def test_an_image_net_exported_with_folded_batch_norm(tmp_path, monkeypatch, cap
 
 @on_tensorflow
 def test_an_export_that_computes_something_else_is_removed(tmp_path, monkeypatch):
-    model = kh.load(NAME)
+    model = miniature("dense_stack")
     monkeypatch.setitem(export.__globals__["FORMATS"], "litert", lambda path, images: np.zeros((3, 10)))
     with pytest.raises(ValueError, match="differs from the Keras network"):
         export(model, tmp_path / "net.tflite", "litert")
