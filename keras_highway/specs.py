@@ -171,6 +171,8 @@ class CharLMSpec(NetSpec):
             biases of gates: from the gate bias).
         hierarchical: Whether the softmax is in two steps, for large
             vocabularies, see `HierarchicalSoftmax`.
+        published_perplexity: Test perplexity on the Penn Treebank as the
+            source writes it, `""` where it does not.
     """
 
     kernels: tuple[int, ...]
@@ -187,6 +189,7 @@ class CharLMSpec(NetSpec):
     input_shape: tuple[int, ...] = (21,)
     min_size: int = 1
     classes: int = 10_000
+    published_perplexity: str = ""
 
 
 SpecT = TypeVar("SpecT", bound=NetSpec)

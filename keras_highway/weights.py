@@ -20,6 +20,7 @@ from keras_highway.weights_row import FILE, WeightsRow
 ZOO_VARIABLE = "KERAS_HIGHWAY_ZOO"
 GATES = "gates.json"
 _PACKAGE = Path(__file__).resolve().parent
+_TREEBANK = "Penn Treebank, as prepared by T. Mikolov: LDC99T42, under the Linguistic Data Consortium's terms"
 PLACES = _PACKAGE / "weights_hub.json"  # repository and commit of what is published; `publish` writes it
 
 
@@ -49,16 +50,24 @@ def _cifar(variant: str, tag: str, data: str, transform: transforms.Transform, s
     )
 
 
-def _language(variant: str, sha256: str) -> WeightsRow:
+def language_row(name: str, variant: str, data: str, sha256: str = "") -> WeightsRow:
+    """Returns the row of a language model's weights.
+
+    Args:
+        name: `<recipe>.<tag>`.
+        variant: The architecture.
+        data: The corpus, `"ptb"` or anybody's own.
+        sha256: Of the file.
+    """
     return WeightsRow(
-        name=f"{variant}.ptb",
+        name=name,
         variant=variant,
-        data="ptb",
-        recipe=variant,
+        data=data,
+        recipe=name.split(".")[0],
         classes=(),
         transform=None,
         sha256=sha256,
-        data_licence="Penn Treebank, as prepared by T. Mikolov: LDC99T42, under the Linguistic Data Consortium's terms",
+        data_licence=_TREEBANK if data == "ptb" else "",
     )
 
 
@@ -101,7 +110,9 @@ WEIGHTS: Mapping[str, WeightsRow] = MappingProxyType(
                 transforms.CIFAR,
                 _SHA256["highway_fc50_cifar100.tvdn"],
             ),
-            _language("charlm_small_coupled", _SHA256["charlm_small_coupled.ptb"]),
+            language_row(
+                "charlm_small_coupled.ptb", "charlm_small_coupled", "ptb", _SHA256["charlm_small_coupled.ptb"]
+            ),
             _timm("resnet50", "a1", 0.804),
             _timm("resnet50", "a2", 0.798),
             _timm("resnet50", "a3", None),

@@ -126,3 +126,8 @@ def _check_transform(transform: Transform) -> None:
         and len(transform.size) == 2
     ):
         raise TypeError("a number or a size of the transform is not one")
+
+
+def shown_epochs(result: dict) -> str:
+    """Returns how many epochs a result is after, e.g. `"25"`, or `"18 of 25"` of a run that was ended early."""
+    return f"{result['epochs']} of {result['of_epochs']}" if "of_epochs" in result else str(result["epochs"])

@@ -34,6 +34,19 @@ def data_dir() -> Path:
 
 
 @pytest.fixture
+def places(tmp_path, monkeypatch):
+    """The table of published places, in a checkout of its own."""
+    from keras_highway import weights
+
+    (tmp_path / "checkout" / "keras_highway").mkdir(parents=True)
+    (tmp_path / "checkout" / "pyproject.toml").touch()
+    path = tmp_path / "checkout" / "keras_highway" / "weights_hub.json"
+    path.write_text("{}\n")
+    monkeypatch.setattr(weights, "PLACES", path)
+    return path
+
+
+@pytest.fixture
 def fake_hub(tmp_path, monkeypatch):
     """A Hub on 127.0.0.1 that huggingface_hub talks to, with an empty cache; it does not wait between attempts."""
     from fake_hub import FakeHub

@@ -8,7 +8,7 @@ from miniatures import MINIATURES, batch, miniature, numpy
 import keras_highway as kh
 from keras_highway import applications, weights_file
 from keras_highway.cli import main
-from keras_highway.exporting import export, fold_batch_norm
+from keras_highway.exporting import FORMATS, export, fold_batch_norm
 from keras_highway.specs import override
 
 NAME = "mnist10_w16.tvdn"
@@ -69,11 +69,43 @@ def test_onnx(tmp_path):
     assert export(model, tmp_path / "net.onnx", "onnx") < 1e-4
 
 
+@pytest.fixture(scope="module")
+def words():
+    """A language model of a few hundred parameters."""
+    keras.utils.set_random_seed(1)
+    vocabulary = kh.Vocabulary.of(["the", "cat", "sat", "on", "the", "mat"])
+    small = {"kernels": (1, 2), "filters": (4, 5), "char_units": 3, "units": 4, "init_range": 0.7}
+    return kh.CharLM(None, "charlm_small_coupled", vocabulary, **small)
+
+
+@on_tensorflow
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("export_format", ["tf_saved_model", "litert", "onnx"])
+def test_the_part_of_a_language_model_that_makes_vectors_of_words(words, export_format, tmp_path, capsys):
+    """What was exported is what `encode` returns, of words that both know and of words never seen."""
+    if export_format == "onnx":
+        pytest.importorskip("tf2onnx")
+    words.save(tmp_path / "lm")
+    out = tmp_path / {"tf_saved_model": "net", "litert": "net.tflite", "onnx": "net.onnx"}[export_format]
+    assert main(["export", str(tmp_path / "lm"), "--format", export_format, "--out", str(out)]) == 0
+    assert "on words of its vocabulary and words never seen it differs" in capsys.readouterr().out
+    asked = ["the", "mat", "tamtam", "<unk>", "x"]
+    computed = FORMATS[export_format](out, words.vocabulary.spell(asked))
+    np.testing.assert_allclose(computed, words.encode(asked), rtol=1e-4, atol=1e-5)
+    assert np.ptp(computed, axis=0).max() > 0.1
+
+
+def test_what_a_language_model_has_not_is_not_exported(words, tmp_path, capsys):
+    words.save(tmp_path / "lm")
+    for option, match in (("--logits", "neither logits"), ("--fold-batch-norm", "no batch normalization")):
+        command = ["export", str(tmp_path / "lm"), "--format", "litert", "--out", str(tmp_path / "x.tflite"), option]
+        assert main(command) == 2
+        assert match in capsys.readouterr().err and not (tmp_path / "x.tflite").exists()
+
+
 @on_tensorflow
 def test_an_image_net_exported_with_folded_batch_norm(tmp_path, monkeypatch, capsys):
-    spec = override(
-        kh.get_spec("highway50"), blocks=(1, 1, 1, 1), widths=(2, 2, 3, 3), input_shape=(32, 32, 3), classes=5
-    )
+    spec = override(kh.get_spec("highway50"), blocks=(1, 1), widths=(2, 3), input_shape=(32, 32, 3), classes=5)
     monkeypatch.setattr(applications, "VARIANTS", {**applications.VARIANTS, "highway50": spec})
     path = tmp_path / "model.weights.h5"
     weights_file.save(moved(kh.create_model("highway50")), path, "highway50", 5)
@@ -84,7 +116,7 @@ def test_an_image_net_exported_with_folded_batch_norm(tmp_path, monkeypatch, cap
 
 @on_tensorflow
 def test_an_export_that_computes_something_else_is_removed(tmp_path, monkeypatch):
-    model = kh.load(NAME)
+    model = miniature("dense_stack")
     monkeypatch.setitem(export.__globals__["FORMATS"], "litert", lambda path, images: np.zeros((3, 10)))
     with pytest.raises(ValueError, match="differs from the Keras network"):
         export(model, tmp_path / "net.tflite", "litert")

@@ -24,6 +24,7 @@ FLOORS = {
     "specs": 0,
     "transforms": 0,
     "data": 0,
+    "accuracy": 1,
     "layers": 1,
     "models": 2,
     "surgery": 2,

@@ -42,17 +42,6 @@ FILES = {
 }
 
 
-@pytest.fixture
-def places(tmp_path, monkeypatch):
-    """The table of published places, in a checkout of its own."""
-    (tmp_path / "checkout" / "keras_highway").mkdir(parents=True)
-    (tmp_path / "checkout" / "pyproject.toml").touch()
-    path = tmp_path / "checkout" / "keras_highway" / "weights_hub.json"
-    path.write_text("{}\n")
-    monkeypatch.setattr(zoo, "PLACES", path)
-    return path
-
-
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory):
     """`write_bundle` that makes every bundle once."""

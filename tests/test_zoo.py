@@ -9,7 +9,6 @@ import pytest
 
 import keras_highway as kh
 from keras_highway import weights, weights_file
-from keras_highway.publishing import publish
 from keras_highway.transforms import TRANSFORMS
 from training.loop import train
 from training.recipes import RECIPES
@@ -19,7 +18,7 @@ from training.tiny import tiny
 from zoo import add as adding
 from zoo import tables
 from zoo.add_search import add_search
-from zoo.cards import described
+from zoo.cards import card, described
 from zoo.stored import measure
 
 README = tables.ROOT / "README.md"
@@ -159,11 +158,16 @@ def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
         measure(weights.get(f"{name}.ptb"), folder, data)
     text = "ba den"
     assert after.score(text).perplexity == before.score(text).perplexity
-    with pytest.raises(ValueError, match="Language models cannot be published yet"):
-        publish(str(tmp_path / "run"), "org/name", dry_run=True)
     card = (folder / "card.md").read_text()
     assert f'kh.CharLM("{name}.ptb")' in card and f"test perplexity of the last epoch: **{result['mean']:.2f}" in card
     assert f"| `{name}.ptb` | {result['mean']:.2f} (n = 1) | about 93 |" in tables.language_table(tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(tables.results()))
+def test_cards_are_what_publish_sends(name):
+    folder = tables.ROOT / "zoo" / name
+    assert (folder / "card.md").read_text("utf-8") == card(weights.described(weights.get(name)), folder)
+    assert (folder / "curve.png").is_file()
 
 
 def test_adding_refuses_unfinished_and_mixed_runs(tmp_path):

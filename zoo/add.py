@@ -20,7 +20,7 @@ from keras_highway import weights as rows
 from keras_highway import weights_file
 from keras_highway.whole_file import write_json
 from training.recipes import RECIPES
-from zoo.cards import card
+from zoo.cards import write_card
 from zoo.stored import check_stored
 
 ZOO = Path(__file__).resolve().parent
@@ -63,7 +63,7 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
         for run, result in zip(runs[1:], results[1:], strict=True):
             shutil.copy(run / "log.csv", new / f"log_seed{result['seeds'][0]}.csv")
         write_json(new / "result.json", pool)
-        (new / "card.md").write_text(card(row, pool, recipes[0]), "utf-8")
+        write_card(dataclasses.replace(row, sha256=weights_file.sha256(new / rows.FILE), metrics=pool), new)
         if folder.exists():
             folder.rename(Path(temporary) / "old")
         new.rename(folder)

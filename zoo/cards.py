@@ -1,91 +1,65 @@
-"""The card of a weight: what it is, how good, how made, how to use it."""
+"""`python -m zoo.cards [NAME...]`: writes the cards of the zoo, with their curves.
 
-from keras_highway.applications import get_spec
-from keras_highway.transforms import Transform
-from keras_highway.weights import WeightsRow
-from training.shown import shown, shown_epochs
-
-_CARD = """# {name}
-
-{sentence}
-
-```python
-import keras_highway as kh
-
-{usage}
-```
-
-| | |
-|---|---|
-| variant | `{variant}` ({source}) |
-| data | {data}; {data_licence} |
-| metric | {what} of the last epoch: **{metric}** |
-| seeds | {seeds} |
-| trained on | {hardware}, {backend} backend, {epochs} epochs, commit `{commit}` |
-| input | {input} |
-| licence of the weights | {licence} |
-| recipe | `python -m training.train {recipe} --data DIR` ({recipe_source}) |
-
-The shipped file is the run with seed {seed}; its epochs are in `log.csv`.
+A card is what `publish` sends as the README.md of a repository, here with
+`org/name` for its name.
 """
 
+import argparse
+import json
+from pathlib import Path
 
-_IMAGES = """model = kh.load("{name}")
-probabilities = model.predict(kh.preprocess_input(images, weights="{name}"))   # uint8 (n, {shape})"""
-_TEXT = """model = kh.CharLM("{name}")
-print(model.score("the company said it expects higher sales").perplexity)"""
+import keras
+
+import keras_highway as kh
+from keras_highway import weights as rows
+from keras_highway.convert import torch_variables
+from keras_highway.publishing.card import model_card
+from keras_highway.publishing.curve import CURVE, draw_curve
+from keras_highway.publishing.images import described as described
+from keras_highway.publishing.kinds import kind_of
+from keras_highway.weights import WeightsRow
+
+ZOO = Path(__file__).resolve().parent
+REPOSITORY = "org/name"
+CARD = "card.md"
 
 
-def card(row: WeightsRow, result: dict, recipe: dict) -> str:
-    """Returns the text of a card.
+def write_card(row: WeightsRow, folder: Path) -> None:
+    """Writes card and curve of weights into their folder.
 
     Args:
-        row: The weights.
-        result: Their result.
-        recipe: The recipe that trained them, as JSON values.
+        row: The weights, with what was measured.
+        folder: It holds `recipe.json` and `log.csv`.
     """
-    spec = get_spec(row.variant)
-    return _CARD.format(
-        name=row.name,
-        sentence=f"`{row.variant}`, gating `{spec.gating}`, trained on {row.data}.",
-        usage=_usage(row),
-        what=result["metric"].replace("_", " "),
-        variant=row.variant,
-        source=spec.source,
-        data=row.data,
-        data_licence=row.data_licence,
-        metric=shown(result),
-        seeds=f"{result['n']} ({', '.join(map(str, result['seeds']))})",
-        hardware=result["hardware"],
-        backend=result["backend"],
-        epochs=shown_epochs(result),
-        commit=result["commit"],
-        input=_input(row),
-        licence=row.licence,
-        recipe=row.recipe,
-        recipe_source=recipe["source"],
-        seed=result["seeds"][0],
-    )
+    draw_curve(folder / "log.csv", folder / CURVE, row.name, kind_of(row.variant).metric.name)
+    (folder / CARD).write_text(card(row, folder), "utf-8")
 
 
-def _usage(row: WeightsRow) -> str:
-    if row.transform is None:
-        return _TEXT.format(name=row.name)
-    (height, width), channels = row.transform.size, row.transform.channels
-    return _IMAGES.format(name=row.name, shape=f"{height}, {width}, {channels}")
+def card(row: WeightsRow, folder: Path) -> str:
+    """Returns the text of a card; arguments as in `write_card`."""
+    recipe = json.loads((folder / "recipe.json").read_text("utf-8"))
+    return model_card(row, REPOSITORY, recipe, _has_torch_names(row.variant))
 
 
-def _input(row: WeightsRow) -> str:
-    return "words, read by their characters" if row.transform is None else described(row.transform)
+def _has_torch_names(variant) -> bool:
+    with keras.StatelessScope(initialize_variables=False):
+        model = kh.create_model(variant)
+    try:
+        torch_variables(model)
+    except ValueError:
+        return False
+    return True
 
 
-def described(transform: Transform) -> str:
-    """Returns in words how pixels become a network's input."""
-    height, width = transform.size
-    text = f"pixels in [0, 255] of {height}x{width}, {'greyscale' if transform.channels == 1 else 'RGB'}"
-    if transform.contrast:
-        return f"{text}; each image minus its mean, over its standard deviation"
-    text += f", times 1/{round(1 / transform.scale)}"
-    if any(transform.mean):
-        text += f", minus {transform.mean}, over {transform.std}"
-    return text
+def main(argv=None) -> None:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(prog="python -m zoo.cards", description=__doc__)
+    parser.add_argument("names", nargs="*", help="weights (default: all that have a folder in the zoo)")
+    arguments = parser.parse_args(argv)
+    for name in arguments.names or sorted(path.parent.name for path in ZOO.glob("*/result.json")):
+        write_card(rows.described(rows.get(name)), ZOO / name)
+        print(f"{ZOO / name / CARD}: written")
+
+
+if __name__ == "__main__":
+    main()

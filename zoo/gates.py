@@ -1,13 +1,12 @@
-"""`python -m zoo.gates --data DIR [NAME...]`: measures the gates of trained weights, into their `gates.json`."""
+"""`python -m zoo.gates --data DIR [NAME...]`: measures gates of trained weights, into `gates.json` and card."""
 
 import argparse
 
 from keras_highway import weights as rows
-from keras_highway.applications import load
-from keras_highway.data import load_dataset
-from keras_highway.publishing.gate_report import gate_report
+from keras_highway.publishing import kind_of
 from keras_highway.whole_file import write_json
 from zoo.add import ZOO
+from zoo.cards import write_card
 
 
 def main(argv=None) -> None:
@@ -18,10 +17,10 @@ def main(argv=None) -> None:
     arguments = parser.parse_args(argv)
     for name in arguments.names or sorted(path.parent.name for path in ZOO.glob("*/result.json")):
         row = rows.get(name)
-        images = load_dataset(row.data, arguments.data).x_test
-        report = {"sha256": row.sha256, **gate_report(load(name), row.images, images)}
-        write_json(ZOO / name / "gates.json", report)
-        print(f"{ZOO / name / 'gates.json'}: the gates over {len(images)} test images")
+        report = kind_of(row.variant).open(row, rows.file_of(row)).gate_report(arguments.data)
+        write_json(ZOO / name / "gates.json", {"sha256": row.sha256, **report})
+        write_card(rows.described(row), ZOO / name)
+        print(f"{ZOO / name / 'gates.json'}: the gates over {report['samples']} {report.get('of', 'test samples')}")
 
 
 if __name__ == "__main__":

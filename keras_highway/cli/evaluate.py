@@ -2,11 +2,9 @@
 
 import json
 
-import numpy as np
-from tqdm import tqdm
-
+from keras_highway.accuracy import measure
 from keras_highway.cli.errors import OK
-from keras_highway.cli.sources import Source, find_source_and_data
+from keras_highway.cli.sources import find_source_and_data
 from keras_highway.cli.tables import measured, percent
 
 
@@ -14,7 +12,7 @@ def run(arguments) -> int:
     """Prints a line, or JSON; a progress bar on a terminal."""
     source, data = find_source_and_data(arguments.weights, arguments.data_set, arguments.data)
     model = source.model(classifier_activation=None)
-    accuracy, loss = measure(source, data.x_test, data.y_test, arguments.batch_size, model)
+    accuracy, loss = measure(model, source.transform, data.x_test, data.y_test, arguments.batch_size)
     same_data = source.result.get("data", source.data) == source.data
     recorded = (
         {key: source.result[key] for key in ("metric", "mean", "std", "n")} if source.result and same_data else None
@@ -29,26 +27,3 @@ def run(arguments) -> int:
         difference = 100 * (accuracy - recorded["mean"])
         print(f"recorded: {measured(recorded)}; here {difference:+.2f} points")
     return OK
-
-
-def measure(source: Source, images, labels, batch_size: int, model) -> tuple[float, float]:
-    """Returns accuracy and mean cross-entropy.
-
-    Args:
-        source: The weights; their transform is applied.
-        images: Pixels of the test set.
-        labels: Their classes.
-        batch_size: Images at once.
-        model: The weights' network, giving logits.
-    """
-    hits, loss = 0, 0.0
-    with tqdm(total=len(images), unit=" images", disable=None, leave=False) as bar:
-        for start in range(0, len(images), batch_size):
-            batch, truth = images[start : start + batch_size], labels[start : start + batch_size]
-            logits = model.predict_on_batch(source.transform.apply(batch)).astype(np.float64)
-            logits -= logits.max(axis=1, keepdims=True)
-            log_likelihood = logits[np.arange(len(truth)), truth] - np.log(np.exp(logits).sum(axis=1))
-            hits += int((logits.argmax(axis=1) == truth).sum())
-            loss -= float(log_likelihood.sum())
-            bar.update(len(truth))
-    return hits / len(images), loss / len(images)

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from keras_highway.applications import get_spec, load
+from keras_highway.applications import get_spec
 from keras_highway.cli.errors import OK, UsageError, usage_errors
-from keras_highway.exporting import export, fold_batch_norm
+from keras_highway.exporting import export, fold_batch_norm, part_of
 from keras_highway.hub import locate
 
 _SUFFIXES = {"tf_saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
@@ -18,9 +18,9 @@ def run(arguments) -> int:
     if out.exists():
         raise UsageError(f"{out} exists: remove it, or choose another --out.")
     with usage_errors():
-        model = load(arguments.weights, classifier_activation=None if arguments.logits else "softmax")
+        model, samples, where = part_of(arguments.weights, arguments.logits)
         if arguments.fold_batch_norm:
             model = fold_batch_norm(model, get_spec(locate(arguments.weights).variant))
-        difference = export(model, out, arguments.format)
-    print(f"wrote {out}; on random images it differs from the Keras network by {difference:.1e}")
+        difference = export(model, out, arguments.format, samples)
+    print(f"wrote {out}; on {where} it differs from the Keras network by {difference:.1e}")
     return OK

@@ -2,10 +2,13 @@
 
 from keras_highway.cli.errors import OK, usage_errors
 from keras_highway.hub import locate
+from keras_highway.publishing import kind_of
 
 
 def run(arguments) -> int:
     """Prints where the file is."""
     with usage_errors():
-        print(locate(arguments.weights).path)
+        located = locate(arguments.weights)
+        locate(arguments.weights, beside=kind_of(located.variant).beside)  # a language model without words is no use
+        print(located.path)
     return OK

@@ -148,12 +148,13 @@ def _publish(commands) -> None:
 def _verify(commands) -> None:
     parser = _command(commands, "verify", "verify", "download a repository anew and compute its check again")
     parser.add_argument("repository", metavar="ORG/NAME", help="a repository of the Hub, ORG/NAME[@REVISION]")
-    parser.add_argument("--data", metavar="DIR", help="folder of the data set, to measure the accuracy again")
+    parser.add_argument("--data", metavar="DIR", help="folder of the data set, to measure accuracy or perplexity again")
     parser.add_argument("--batch-size", type=_positive, default=500, metavar="N", help="images at once (default: 500)")
 
 
 def _export(commands) -> None:
-    parser = _command(commands, "export", "export", "write a network for other programs, and compare it")
+    text = "write a network, or what makes vectors of a language model's words, for other programs, and compare it"
+    parser = _command(commands, "export", "export", text)
     parser.add_argument("weights", metavar="WEIGHTS", help=_WEIGHTS_HELP.split(" (default")[0])
     parser.add_argument("--format", required=True, choices=("tf_saved_model", "onnx", "litert"), help="of the file")
     parser.add_argument("--out", required=True, metavar="PATH", help="folder (tf_saved_model), .onnx or .tflite file")

@@ -16,14 +16,16 @@ TOLERANCE = 1e-4
 _SAMPLES = 3  # another batch size than the one a tracer would see
 
 
-def export(model: keras.Model, path: Path, export_format: str) -> float:
-    """Exports a network, runs the exported file on random images and compares.
+def export(model: keras.Model, path: Path, export_format: str, samples: np.ndarray | None = None) -> float:
+    """Exports a network, runs the exported file and compares.
 
     Args:
-        model: A network with a fixed image size.
+        model: A network of one input, with a fixed image size.
         path: What to write: a folder for `"tf_saved_model"`, a `.onnx` or a
             `.tflite` file.
         export_format: `"tf_saved_model"`, `"onnx"` or `"litert"`.
+        samples: What both are run on, of the dtype of the network's input.
+            Defaults to random images.
 
     Returns:
         The largest difference from the Keras network, relative to its largest
@@ -43,12 +45,15 @@ def export(model: keras.Model, path: Path, export_format: str) -> float:
         )
     if None in model.input_shape[1:]:
         raise ValueError(f"Exporting needs a fixed image size: pass input_shape. Received: {model.input_shape}")
-    images = np.random.default_rng(0).standard_normal((_SAMPLES, *model.input_shape[1:])).astype("float32")
-    expected = keras.ops.convert_to_numpy(model(images, training=False))
+    if samples is None:
+        samples = np.random.default_rng(0).standard_normal((_SAMPLES, *model.input_shape[1:])).astype("float32")
+    expected = keras.ops.convert_to_numpy(model(samples, training=False))
     run = FORMATS[export_format]
     try:
-        model.export(path, format=export_format, verbose=False)
-        computed = run(path, images)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Keras's own ways to tf2onnx: NumPy 2, protobuf
+            model.export(path, format=export_format, verbose=False)
+        computed = run(path, samples)
         difference = float(np.abs(computed - expected).max()) / max(1.0, float(np.abs(expected).max()))
         if not difference <= TOLERANCE:  # not a number is no agreement
             raise ValueError(f"The exported network differs from the Keras network by {difference:.2g}.")
@@ -65,28 +70,28 @@ def _remove(path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _run_saved_model(path, images) -> np.ndarray:
+def _run_saved_model(path, samples) -> np.ndarray:
     layer = keras.layers.TFSMLayer(str(path), call_endpoint="serve")
-    return np.asarray(keras.ops.convert_to_numpy(layer(images)))
+    return np.asarray(keras.ops.convert_to_numpy(layer(samples)))
 
 
-def _run_onnx(path, images) -> np.ndarray:
+def _run_onnx(path, samples) -> np.ndarray:
     import onnxruntime  # pyright: ignore[reportMissingImports] (an extra)
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return session.run(None, {session.get_inputs()[0].name: images})[0]
+    return session.run(None, {session.get_inputs()[0].name: samples})[0]
 
 
-def _run_litert(path, images) -> np.ndarray:
+def _run_litert(path, samples) -> np.ndarray:
     import tensorflow as tf
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it will move to a package of its own
         interpreter = tf.lite.Interpreter(str(path))
     (given,), (result,) = interpreter.get_input_details(), interpreter.get_output_details()
-    interpreter.resize_tensor_input(given["index"], images.shape)
+    interpreter.resize_tensor_input(given["index"], samples.shape)
     interpreter.allocate_tensors()
-    interpreter.set_tensor(given["index"], images)
+    interpreter.set_tensor(given["index"], samples)
     interpreter.invoke()
     return interpreter.get_tensor(result["index"])
 

@@ -1,7 +1,7 @@
 """The header of a model card: what the Hub's search and its leaderboards read."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from keras_highway.hub.client import client
 
@@ -12,18 +12,28 @@ class ModelFacts(NamedTuple):
     Attributes:
         name: Of the weights.
         licence: SPDX-like, e.g. `"apache-2.0"`.
-        data: Of the data set, e.g. `"mnist"`.
+        task: The Hub's name of the task, e.g. `"image-classification"`.
+        data: The Hub's name of the data set, e.g. `"ylecun/mnist"`.
         metric: Of the measurement, e.g. `"accuracy"`.
         value: The number measured; None if nothing was.
+        conditions: Of the measurement: n, seeds, ...
         tags: Words to find it by.
+        task_name: The task in words. Defaults to none.
+        data_name: The data set in words. Defaults to `data`.
+        language: Of the text, e.g. `"en"`. Defaults to none.
     """
 
     name: str
     licence: str
+    task: str
     data: str
     metric: str
     value: float | None
+    conditions: Mapping[str, Any]
     tags: Sequence[str]
+    task_name: str | None = None
+    data_name: str | None = None
+    language: str | None = None
 
 
 def card_header(facts: ModelFacts) -> str:
@@ -37,18 +47,21 @@ def card_header(facts: ModelFacts) -> str:
     if facts.value is not None:
         results = [
             hub.EvalResult(
-                task_type="image-classification",
+                task_type=facts.task,
+                task_name=facts.task_name,
                 dataset_type=facts.data,
-                dataset_name=facts.data,
+                dataset_name=facts.data_name or facts.data,
                 dataset_split="test",
                 metric_type=facts.metric,
                 metric_value=facts.value,
+                metric_args=dict(facts.conditions) or None,
             )
         ]
     data = hub.ModelCardData(
         library_name="keras",
-        pipeline_tag="image-classification",
+        pipeline_tag=facts.task,
         license=facts.licence,
+        language=facts.language,
         datasets=[facts.data],
         metrics=[facts.metric],
         tags=list(facts.tags),

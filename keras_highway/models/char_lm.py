@@ -132,6 +132,20 @@ def make_token_losses(model: keras.Model) -> Callable:
     )
 
 
+def word_part(network: keras.Model) -> keras.Model:
+    """Returns the part of a network that makes vectors of words, sharing its layers.
+
+    Args:
+        network: A network of `build_char_lm`.
+
+    Returns:
+        A functional `keras.Model`: integers `(words, characters a word)` to
+        `(words, sum(filters))`.
+    """
+    take = next(layer for layer in network.layers if isinstance(layer, TakeRows))
+    return keras.Model(network.inputs[0], take.input[0], name=f"{network.name}_words")
+
+
 def reset_state(model: keras.Model) -> None:
     """Sets the state of every `CarriedLSTM` of a model to zero, as at the start of a text."""
     for layer in model.layers:

@@ -4,25 +4,25 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
 
-from keras_highway.applications import create_model
 from keras_highway.convert import torch_state
 from keras_highway.publishing.card import model_card
 from keras_highway.publishing.check import CHECK, write_check
 from keras_highway.publishing.curve import CURVE, draw_curve
+from keras_highway.publishing.kinds import kind_of
 from keras_highway.publishing.sources import Publishable
-from keras_highway.weights_row import FILE, WeightsRow, to_json
+from keras_highway.publishing.subject import Subject
+from keras_highway.weights_row import FILE, to_json
 
 TWIN = "model.safetensors"
 ROW = "weights.json"
 _COPIED = (FILE, "result.json", "recipe.json", "log.csv")
 
 
-def write_bundle(source: Publishable, repository: str, folder: Path) -> keras.Model:
+def write_bundle(source: Publishable, repository: str, folder: Path) -> Subject:
     """Writes the files of a repository into a folder; the same source gives the same bytes.
 
     Args:
@@ -31,31 +31,26 @@ def write_bundle(source: Publishable, repository: str, folder: Path) -> keras.Mo
         folder: An empty folder.
 
     Returns:
-        The network, which gives logits.
+        The weights, loaded.
 
     Raises:
         ValueError: If the weights do not fit their variant.
     """
-    row = source.row
+    row, kind = source.row, kind_of(source.row.variant)
     for path in source.folder.iterdir():
-        if path.name in _COPIED or path.name.startswith("log_seed"):
+        if path.name in (*_COPIED, *kind.beside) or path.name.startswith("log_seed"):
             shutil.copyfile(path, folder / path.name)
-    model = network(row, folder / FILE)
-    write_check(model, row.images, folder / CHECK)
-    names, arrays = twin_arrays(model)
+    subject = kind.open(row, folder / FILE)
+    write_check(subject, folder / CHECK)
+    names, arrays = twin_arrays(subject.network)
     _write_twin(arrays, names, folder / TWIN)
-    _write_json(folder / "config.json", _config(row, model))
+    _write_json(folder / "config.json", keras.saving.serialize_keras_object(subject.with_softmax()))
     _write_json(folder / "metadata.json", {"keras_version": keras.__version__})
     _write_json(folder / ROW, to_json(dataclasses.replace(row, repository="", revision="main", file=FILE)))
-    draw_curve(folder / "log.csv", folder / CURVE, row.name)
+    draw_curve(folder / "log.csv", folder / CURVE, row.name, kind.metric.name)
     recipe = json.loads((folder / "recipe.json").read_text("utf-8"))
     (folder / "README.md").write_text(model_card(row, repository, recipe, names == "pt"), "utf-8")
-    return model
-
-
-def network(row: WeightsRow, path: Path) -> keras.Model:
-    """Returns the network of a row with the weights of a file, giving logits."""
-    return create_model(row.variant, str(path), classes=len(row.classes), classifier_activation=None)
+    return subject
 
 
 def twin_arrays(model: keras.Model) -> tuple[str, dict[str, np.ndarray]]:
@@ -79,12 +74,6 @@ def _write_twin(arrays, names, path) -> None:
     from safetensors.numpy import save_file
 
     save_file(arrays, path, metadata={"format": names})  # two entries would come in an order of chance
-
-
-def _config(row, model) -> Any:
-    """Keras's own description of the network with its softmax, which `keras.saving.load_model` builds."""
-    inputs = keras.Input(model.input_shape[1:], name="images")  # Keras would number its name
-    return keras.saving.serialize_keras_object(create_model(row.variant, input_tensor=inputs, classes=len(row.classes)))
 
 
 def _write_json(path, value) -> None:

@@ -1,17 +1,12 @@
 """The model card: the README.md of a repository, its header for machines and its text for people."""
 
+from keras_highway import weights
+from keras_highway.applications import get_spec
 from keras_highway.hub import ModelFacts, card_header
 from keras_highway.publishing.curve import CURVE
-from keras_highway.variants import VARIANTS
-from keras_highway.weights_row import WeightsRow
+from keras_highway.publishing.kinds import kind_of
+from keras_highway.weights_row import WeightsRow, shown_epochs
 
-# The Hub's names of the data sets.
-_DATA_SETS = {
-    "mnist": "ylecun/mnist",
-    "cifar10": "uoft-cs/cifar10",
-    "cifar100": "uoft-cs/cifar100",
-    "imagenet": "ILSVRC/imagenet-1k",
-}
 _PAPERS = {
     "TVDN": """@inproceedings{srivastava2015training,
   title = {Training Very Deep Networks},
@@ -30,35 +25,43 @@ _PAPERS = {
   author = {Srivastava, Rupesh Kumar},
   year = {2025}
 }""",
+    "Kim et al.": """@inproceedings{kim2016character,
+  title = {Character-Aware Neural Language Models},
+  author = {Kim, Yoon and Jernite, Yacine and Sontag, David and Rush, Alexander M.},
+  booktitle = {AAAI Conference on Artificial Intelligence},
+  year = {2016}
+}""",
 }
+_SHIPPED = "The package keras_highway has these weights, too: `{by_name}`.\n"
+_CONDITIONS = ("n", "seeds", "std", "precision")  # of a measurement
 _TEXT = """
 # {name}
 
-{sentence}
+A {kind}, `y = H(x)·T(x) + x·C(x)`, trained on {data}.
 
 ```python
 import keras_highway as kh
 
-weights = "hf://{repository}"
-model = kh.load(weights)
-probabilities = model.predict(kh.preprocess_input(images, weights=weights))   # uint8 (n, {height}, {width}, {channels})
-print(kh.decode_predictions(probabilities, weights=weights))
+{example}
 ```
 
-Or with Keras alone, after `import keras_highway` (which registers the layers): `keras.saving.load_model("{hub}")`.
+{shipped}Or with Keras alone, after `import keras_highway` (which registers the layers):
+`keras.saving.load_model("{hub}")`. {alone}
 `model.safetensors` has the same weights with {twin} names.
 
 | | |
 |---|---|
 | variant | `{variant}`, gating `{gating}` ({source}) |
 | data | {data}; {data_licence} |
-| classes | {classes} |
+| {knows} | {known} |
 | metric | {metric} |
-| trained on | {hardware} |
+{details}| trained on | {hardware} |
 | recipe | {recipe} |
-| input | {size}, pixels in [0, 255] times {scale:.6g}, minus {mean}, over {std}; central crop {crop}, {interpolation} |
+| input | {input} |
 | licence of the weights | {licence} |
 | sha256 of `model.weights.h5` | `{sha256}` |
+
+The file is the run with seed {seed}; its epochs are in `log.csv`.
 
 ![Training curve]({curve})
 {gates}
@@ -82,55 +85,72 @@ def model_card(row: WeightsRow, repository: str, recipe: dict, torch_names: bool
         recipe: The recipe that trained them, as JSON values.
         torch_names: Bool, whether the safetensors twin has PyTorch's names.
     """
-    spec, metrics = VARIANTS[row.variant], row.metrics
-    kind = "residual network" if spec.gating == "residual" else "highway network"
-    facts = ModelFacts(
+    spec, metrics = get_spec(row.variant), row.metrics
+    metric, parts = kind_of(row.variant).metric, kind_of(row.variant).card(row, repository)
+    return _header(row, metric, parts) + _TEXT.format(
         name=row.name,
-        licence=row.licence.lower(),
-        data=_DATA_SETS.get(row.data, row.data),
-        metric="accuracy",
-        value=metrics.get("mean"),
-        tags=("keras", "keras-highway", "image-classification", kind.replace(" ", "-")),
-    )
-    return card_header(facts) + _TEXT.format(
-        name=row.name,
-        sentence=f"A {kind}, `y = H(x)·T(x) + x·C(x)`, trained on {row.data}.",
+        kind=parts.kind,
+        example=parts.example,
+        shipped=_SHIPPED.format(by_name=parts.by_name) if row.name in weights.WEIGHTS else "",
         repository=repository,
         hub=f"hf://{repository}",
-        height=row.images.size[0],
-        width=row.images.size[1],
-        channels=row.images.channels,
+        alone=parts.alone,
         twin="PyTorch's" if torch_names else "Keras's",
         variant=row.variant,
         gating=spec.gating,
         source=spec.source,
         data=row.data,
         data_licence=row.data_licence or "see the data set's own terms",
-        classes=f"{len(row.classes)}: {', '.join(row.classes[:10])}{', ...' if len(row.classes) > 10 else ''}",
-        metric=_metric(metrics),
-        hardware=f"{metrics.get('hardware', 'not recorded')}, commit `{metrics.get('commit', 'not recorded')}`",
+        knows=parts.knows[0],
+        known=parts.knows[1],
+        metric=_metric(metrics, metric),
+        details="".join(f"| {label} | {text} |\n" for label, text in parts.details),
+        hardware=_trained_on(metrics),
         recipe=f"`python -m training.train {row.recipe} --data DIR` ({recipe.get('source', row.recipe)})",
-        size=f"{row.images.size[0]}x{row.images.size[1]} {'grey' if row.images.channels == 1 else 'RGB'}",
-        scale=row.images.scale,
-        mean=list(row.images.mean),
-        std=list(row.images.std),
-        crop=row.images.crop,
-        interpolation=row.images.interpolation,
+        input=parts.input,
         licence=row.licence,
         sha256=row.sha256,
+        seed=next(iter(metrics.get("seeds", ())), "that was not recorded"),
         curve=CURVE,
         gates=_gates(row.gate_report),
         citation="\n\n".join(text for key, text in _PAPERS.items() if key == "TVDN" or key in spec.source),
     )
 
 
-def _metric(metrics) -> str:
+def _header(row, metric, parts) -> str:
+    kind = "residual" if get_spec(row.variant).gating == "residual" else "highway"
+    facts = ModelFacts(
+        name=row.name,
+        licence=row.licence.lower(),
+        task=parts.task,
+        task_name=parts.task_name,
+        data=parts.data,
+        data_name=parts.data_name,
+        language=parts.language,
+        metric=metric.name,
+        value=row.metrics.get("mean"),
+        conditions={key: row.metrics[key] for key in _CONDITIONS if row.metrics.get(key)} | parts.conditions,
+        tags=("keras", "keras-highway", parts.task, f"{kind}-network"),
+    )
+    return card_header(facts)
+
+
+def _metric(metrics, metric) -> str:
     if not metrics.get("n"):
         return "not measured"
-    spread = "" if metrics.get("std") is None else f" ± {100 * metrics['std']:.2f}"
-    seeds = ", ".join(map(str, metrics.get("seeds", ())))
     what = str(metrics.get("metric", "")).replace("_", " ")
-    return f"{what}: **{100 * metrics['mean']:.2f}{spread} %** (n = {metrics['n']}; seeds {seeds})"
+    if metrics.get("epoch_reported"):
+        what += f" of the {metrics['epoch_reported']} epoch"
+    seeds = ", ".join(map(str, metrics.get("seeds", ())))
+    return f"{what}: **{metric.shown(metrics['mean'], metrics.get('std'))} (n = {metrics['n']})**; seeds {seeds}"
+
+
+def _trained_on(metrics) -> str:
+    known = [metrics["hardware"]] if "hardware" in metrics else []
+    known += [f"{metrics['backend']} backend"] if "backend" in metrics else []
+    known += [f"{shown_epochs(metrics)} epochs"] if "epochs" in metrics else []
+    known += [f"commit `{metrics['commit']}`"] if "commit" in metrics else []
+    return ", ".join(known) or "not recorded"
 
 
 def _gates(report) -> str:
@@ -138,5 +158,5 @@ def _gates(report) -> str:
     if not report:
         return ""
     lines = [f"| {name} | {g['mean']:.3f} | {g['variance']:.4f} |" for name, g in report["blocks"].items()]
-    head = f"\nTransform gates over {report['samples']} test samples:\n\n"
+    head = f"\nTransform gates over {report['samples']} {report.get('of', 'test samples')}:\n\n"
     return head + "| block | mean of T | variance of T |\n|---|---|---|\n" + "\n".join(lines) + "\n"

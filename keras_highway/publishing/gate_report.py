@@ -1,5 +1,6 @@
-"""How far the gates of trained weights open: mean and variance of T over a test set."""
+"""How far the gates of trained weights open: mean and variance of T over a test set, or a vocabulary."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -26,13 +27,28 @@ def gate_report(model: keras.Model, transform: Transform, images: np.ndarray, ba
     """
     if len(images) == 0:
         raise ValueError("A gate report needs images. Received: none")
+    starts = range(0, len(images), batch_size)
+    batches = (transform.apply(images[start : start + batch_size]) for start in starts)
+    return {"samples": len(images), "blocks": gate_moments(model, batches)}
+
+
+def gate_moments(model: keras.Model, batches: Iterable) -> dict[str, dict[str, float]]:
+    """Measures the transform gate of every block over all samples, positions and channels of batches.
+
+    Args:
+        model: A network with gated blocks.
+        batches: What it is called on.
+
+    Returns:
+        `{block name: {"mean": ..., "variance": ...}}`.
+    """
     tracer = Tracer(model)
     sums: dict[str, Any] = {}
-    for start in range(0, len(images), batch_size):
-        for name, entry in tracer(transform.apply(images[start : start + batch_size])).items():
+    for batch in batches:
+        for name, entry in tracer(batch).items():
             t = np.broadcast_to(entry.t, entry.x.shape).astype("float64")
             sums[name] = sums.get(name, 0.0) + np.array([t.size, t.sum(), np.square(t).sum()])
-    return {"samples": len(images), "blocks": {name: _moments(*values) for name, values in sums.items()}}
+    return {name: _moments(*values) for name, values in sums.items()}
 
 
 def _moments(count, total, squares) -> dict[str, float]:

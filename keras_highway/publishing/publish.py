@@ -1,7 +1,6 @@
 """Bringing repositories on the Hub up to date with the zoo, and noting their place in the table of weights."""
 
 import json
-import sys
 import tempfile
 from pathlib import Path
 
@@ -12,7 +11,8 @@ from keras_highway.hub.client import git_sha1
 from keras_highway.publishing.bundle import write_bundle
 from keras_highway.publishing.check import CHECK, compare_check
 from keras_highway.publishing.curve import CURVE
-from keras_highway.publishing.sources import Publishable, find_publishable, is_publishable, zoo_names
+from keras_highway.publishing.sources import Publishable, find_publishable, zoo_names
+from keras_highway.publishing.subject import Subject
 from keras_highway.weights_row import FILE
 from keras_highway.whole_file import write_json
 
@@ -38,10 +38,8 @@ def publish(source: str, repository: str, private: bool = False, dry_run: bool =
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "bundle"
         folder.mkdir()
-        model = write_bundle(found, name.repository, folder)
-        pushed = push(
-            folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, model, found)
-        )
+        subject = write_bundle(found, name.repository, folder)
+        pushed = push(folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, subject))
     if not dry_run and not private:
         _note_place(found, pushed)
     return pushed
@@ -49,8 +47,6 @@ def publish(source: str, repository: str, private: bool = False, dry_run: bool =
 
 def publish_all(organization: str, private: bool = False, dry_run: bool = False) -> list[Pushed]:
     """Publishes every weight of the table that has a folder here, each as `organization/<its name>`.
-
-    Language models, which cannot be published yet, are named on stderr.
 
     Args:
         organization: Of the repositories.
@@ -64,13 +60,10 @@ def publish_all(organization: str, private: bool = False, dry_run: bool = False)
     names = zoo_names()
     if not names:
         raise ValueError(f"No weights have a folder here. Set {zoo.ZOO_VARIABLE}, or publish from a checkout.")
-    for name in names:
-        if not is_publishable(name):
-            print(f"{name}: left out, a language model cannot be published yet", file=sys.stderr)
-    return [publish(name, f"{organization}/{name}", private, dry_run) for name in names if is_publishable(name)]
+    return [publish(name, f"{organization}/{name}", private, dry_run) for name in names]
 
 
-def _right(remote, name: HubName, folder, model, found: Publishable) -> set[str]:
+def _right(remote, name: HubName, folder, subject: Subject) -> set[str]:
     """Files of the repository that are right although their bytes differ.
 
     Another processor computes logits that differ in their last bits, another
@@ -80,7 +73,7 @@ def _right(remote, name: HubName, folder, model, found: Publishable) -> set[str]
     if CHECK in remote and remote.get(FILE) == weights_file.sha256(folder / FILE):
         with tempfile.TemporaryDirectory() as cache:
             try:
-                compare_check(model, found.row.images, fetch(name, CHECK, cache=Path(cache)))
+                compare_check(subject, fetch(name, CHECK, cache=Path(cache)))
                 right.add(CHECK)
             except ValueError:
                 pass  # it is wrong: the new one replaces it

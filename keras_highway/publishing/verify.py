@@ -4,15 +4,16 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-import keras
 import numpy as np
 
 from keras_highway import weights_file
 from keras_highway.convert.timm_file import read_safetensors
 from keras_highway.hub import HubName, fetch, parse
 from keras_highway.hub.locate import read_row
-from keras_highway.publishing.bundle import ROW, TWIN, network, twin_arrays
+from keras_highway.publishing.bundle import ROW, TWIN, twin_arrays
 from keras_highway.publishing.check import CHECK, compare_check
+from keras_highway.publishing.kinds import kind_of
+from keras_highway.publishing.subject import Subject
 from keras_highway.weights_row import FILE, WeightsRow
 
 
@@ -20,15 +21,18 @@ class Verification(NamedTuple):
     """What was found right.
 
     Attributes:
-        row: The weights.
-        model: The network; it gives logits.
+        subject: The weights, loaded.
         difference: The largest difference from `check.npz`, relative to the
             largest logit where that is above 1.
     """
 
-    row: WeightsRow
-    model: keras.Model
+    subject: Subject
     difference: float
+
+    @property
+    def row(self) -> WeightsRow:
+        """What is known of the weights."""
+        return self.subject.row
 
 
 def verify(repository: str) -> Verification:
@@ -50,11 +54,14 @@ def _verified(name: HubName, cache: Path) -> Verification:
     row = read_row(fetch(name, ROW, cache=cache))
     if not row.sha256:
         raise ValueError(f"{ROW} of {name} does not say which sha256 its weights have.")
+    kind = kind_of(row.variant)
     path = fetch(name, FILE, row.sha256, weights_file.read_stamp, cache)
-    model = network(row, path)
-    difference = compare_check(model, row.images, fetch(name, CHECK, cache=cache))
+    for file in kind.beside:
+        fetch(name, file, cache=cache)
+    subject = kind.open(row, path)
+    difference = compare_check(subject, fetch(name, CHECK, cache=cache))
     twin = read_safetensors(fetch(name, TWIN, cache=cache))
-    arrays = twin_arrays(model)[1]
+    arrays = twin_arrays(subject.network)[1]
     if twin.keys() != arrays.keys() or not all(np.array_equal(twin[key], value) for key, value in arrays.items()):
         raise ValueError(f"{TWIN} of {name} does not hold the weights of {FILE}.")
-    return Verification(row, model, difference)
+    return Verification(subject, difference)

@@ -7,15 +7,8 @@ python -m training.table1a --data DIR --out RUNS        # all six large ones, si
 from keras_highway.variants import LM_VARIANTS
 from training.language.recipe import LanguageRecipe
 
-# Test perplexities of [UIE, Table 1a]; of the small model, about 93 after Kim et al. 2015.
 PUBLISHED_PERPLEXITIES = {
-    "charlm_large_plain": "92.60",
-    "charlm_large_residual": "91.32",
-    "charlm_large_t_only": "82.94",
-    "charlm_large_c_only": "79.15",
-    "charlm_large_coupled": "79.13",
-    "charlm_large_full": "79.09",
-    "charlm_small_coupled": "about 93",
+    name: spec.published_perplexity for name, spec in LM_VARIANTS.items() if spec.published_perplexity
 }
 RECIPES = tuple(
     LanguageRecipe(

@@ -1,0 +1,117 @@
+"""Weights of nets that look at images, as publishing sees them."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_highway.accuracy import measure
+from keras_highway.applications import create_model
+from keras_highway.data import load_dataset
+from keras_highway.publishing.gate_report import gate_report
+from keras_highway.publishing.subject import CardParts, Measured, Metric, Subject
+from keras_highway.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
+from keras_highway.variants import VARIANTS
+from keras_highway.weights_row import WeightsRow
+
+# The Hub's names of the data sets.
+_DATA_SETS = {
+    "mnist": "ylecun/mnist",
+    "cifar10": "uoft-cs/cifar10",
+    "cifar100": "uoft-cs/cifar100",
+    "imagenet": "ILSVRC/imagenet-1k",
+}
+_EXAMPLE = """weights = "hf://{repository}"
+model = kh.load(weights)
+probabilities = model.predict(kh.preprocess_input(images, weights=weights))   # uint8 (n, {height}, {width}, {channels})
+print(kh.decode_predictions(probabilities, weights=weights))"""
+
+
+class ImageClassifier(Subject):
+    """Weights of a network that looks at images."""
+
+    given = ("pixels",)
+    # 5 of 10,000 images may fall on the other side with another processor's rounding.
+    metric = Metric("accuracy", 100.0, " %", 5e-4)
+
+    @classmethod
+    def open(cls, row: WeightsRow, path: Path) -> "ImageClassifier":
+        return cls(row, create_model(row.variant, str(path), classes=len(row.classes), classifier_activation=None))
+
+    @classmethod
+    def new_row(cls, result, stamp) -> WeightsRow:
+        data, classes = result["data"], stamp["classes"]
+        if data not in TRANSFORMS:
+            raise ValueError(f"Unknown data set. Known: {', '.join(TRANSFORMS)}. Received: {data!r} in result.json")
+        names = tuple(name for _, name in imagenet_classes()) if data == "imagenet" else CLASSES.get(data, ())
+        return WeightsRow(
+            name=result["weights"],
+            variant=result["variant"],
+            data=data,
+            recipe=result["weights"].split(".")[0],
+            classes=names if len(names) == classes else tuple(map(str, range(classes))),
+            transform=TRANSFORMS[stamp.get("transform") or data],
+            sha256="",
+        )
+
+    @classmethod
+    def card(cls, row: WeightsRow, repository: str) -> CardParts:
+        images, data = row.images, _DATA_SETS.get(row.data, row.data)
+        (height, width), channels = images.size, images.channels
+        return CardParts(
+            task="image-classification",
+            task_name=None,
+            data=data,
+            data_name=data,
+            language=None,
+            kind="residual network" if VARIANTS[row.variant].gating == "residual" else "highway network",
+            example=_EXAMPLE.format(repository=repository, height=height, width=width, channels=channels),
+            by_name=f'kh.load("{row.name}")',
+            alone=f"Input: what `preprocess_input` gives, float32 (n, {height}, {width}, {channels}); output: "
+            "probabilities.",
+            knows=(
+                "classes",
+                f"{len(row.classes)}: {', '.join(row.classes[:10])}{', ...' if len(row.classes) > 10 else ''}",
+            ),
+            input=f"{described(images)}; central crop {images.crop}, {images.interpolation}",
+            details=(),
+            conditions={},
+        )
+
+    def with_softmax(self) -> keras.Model:
+        inputs = keras.Input(self.network.input_shape[1:], name="images")  # Keras would number its name
+        return create_model(self.row.variant, input_tensor=inputs, classes=len(self.row.classes))
+
+    def example(self) -> dict[str, np.ndarray]:
+        """A smooth picture and its mirror image: noise would look alike to every pooling layer."""
+        transform = self.row.images
+        height, width = transform.size
+        y, x = np.mgrid[0:height, 0:width] / max(height, width)
+        waves = [127.5 * (1 + np.sin(9 * x * (c + 1) + 7 * y)) for c in range(transform.channels)]
+        picture = np.stack(waves, axis=-1).astype("uint8")
+        return {"pixels": np.stack([picture, picture[:, ::-1]])}
+
+    def computed(self, given) -> dict[str, np.ndarray]:
+        logits, gates = self.traced(self.row.images.apply(given["pixels"]))
+        return {"logits": logits, **gates}
+
+    def measure(self, data_dir=None, batch_size: int = 500) -> Measured:
+        data = load_dataset(self.row.data, data_dir)
+        accuracy, _ = measure(self.network, self.row.images, data.x_test, data.y_test, batch_size)
+        return Measured(accuracy, f"on the {len(data.x_test)} test images of {self.row.data}")
+
+    def gate_report(self, data_dir=None) -> dict[str, Any]:
+        return gate_report(self.network, self.row.images, load_dataset(self.row.data, data_dir).x_test)
+
+
+def described(transform: Transform) -> str:
+    """Returns in words how pixels become a network's input."""
+    height, width = transform.size
+    text = f"pixels in [0, 255] of {height}x{width}, {'greyscale' if transform.channels == 1 else 'RGB'}"
+    if transform.contrast:
+        return f"{text}; each image minus its mean, over its standard deviation"
+    text += f", times 1/{round(1 / transform.scale)}"
+    if any(transform.mean):
+        text += f", minus {transform.mean}, over {transform.std}"
+    return text

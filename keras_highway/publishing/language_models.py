@@ -1,0 +1,148 @@
+"""Weights of language models, as publishing sees them."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_highway import weights, weights_file
+from keras_highway.applications import create_model
+from keras_highway.data.ptb import load_corpus
+from keras_highway.language.char_lm import VOCABULARY, CharLM
+from keras_highway.models.char_lm import reset_state, word_part
+from keras_highway.publishing.gate_report import gate_moments
+from keras_highway.publishing.subject import CardParts, Measured, Metric, Subject
+from keras_highway.variants import LM_VARIANTS
+from keras_highway.vocabulary import END_OF_SENTENCE
+from keras_highway.weights_row import WeightsRow
+
+_WORDS, _CALLS = 8, 2
+_BATCH = 500
+# The Hub's name of a corpus, its name in words, and its language.
+_CORPORA = {"ptb": ("ptb-text-only/ptb_text_only", "Penn Treebank", "en")}
+_EXAMPLE = """lm = kh.CharLM("hf://{repository}")
+print(lm.score("the company said it expects growth").perplexity)
+print(lm.generate("the company", words=20, temperature=0.7))
+print(lm.neighbours("looooook"))         # of any word, also one that nobody wrote before"""
+_ALONE = f"""Inputs: `characters`, int32 (words, length), how each distinct word is
+spelled, and `positions`, int32 (texts, steps), which of them stands where; output: probabilities of each next word.
+`kh.Vocabulary.from_json` reads the text of `{VOCABULARY}`, and its `spell` gives `characters`. The state of the LSTMs
+is no part of the weights: it starts at zero and goes on from call to call, for as many texts at once as
+`model.input_shape` says, until `keras_highway.models.char_lm.reset_state(model)`."""
+_INPUT = """words, which are what whitespace separates, no case folded; each is read by its characters (a start mark, \
+the characters, an end mark, padding). A word outside the vocabulary is read by its spelling and predicted as `<unk>`, \
+an unknown character is read as that of `<unk>`, a word longer than the longest without its last characters"""
+
+
+class LanguageModel(Subject):
+    """Weights of a character-aware language model, with its words.
+
+    Args:
+        row: The weights.
+        lm: The model.
+        overrides: The fields of its spec that are not its variant's.
+    """
+
+    beside = (VOCABULARY,)
+    given = ("words", "positions")
+    metric = Metric("perplexity", 1.0, "", 0.01)
+
+    def __init__(self, row: WeightsRow, lm: CharLM, overrides: dict):
+        super().__init__(row, lm.network)
+        self.lm, self._overrides = lm, overrides
+
+    @classmethod
+    def open(cls, row: WeightsRow, path: Path) -> "LanguageModel":
+        return cls(row, CharLM(path, row.variant), weights_file.read_stamp(path).get("overrides", {}))
+
+    @classmethod
+    def new_row(cls, result, stamp) -> WeightsRow:
+        """As every subject's. A corpus may be a folder of anybody's: the row has the folder's name."""
+        return weights.language_row(result["weights"], result["variant"], Path(result["data"]).name)
+
+    @classmethod
+    def card(cls, row: WeightsRow, repository: str) -> CardParts:
+        data, data_name, language = _CORPORA.get(row.data, (row.data, row.data, None))
+        published = LM_VARIANTS[row.variant].published_perplexity if row.data in _CORPORA else ""
+        return CardParts(
+            task="text-generation",
+            task_name="Language modelling",
+            data=data,
+            data_name=data_name,
+            language=language,
+            kind="character-aware language model with highway layers",
+            example=_EXAMPLE.format(repository=repository),
+            by_name=f'kh.CharLM("{row.name}")',
+            alone=_ALONE,
+            knows=("words and characters", f"those of the training text, in `{VOCABULARY}`"),
+            input=_INPUT,
+            details=tuple(_details(row.metrics, published)),
+            conditions={"published": published} if published else {},
+        )
+
+    def with_softmax(self) -> keras.Model:
+        words = self.lm.vocabulary
+        return create_model(
+            self.row.variant,
+            classes=len(words.words),
+            characters=len(words.characters),
+            input_shape=(words.word_length,),
+            **self._overrides,
+        )
+
+    def example(self) -> dict[str, np.ndarray]:
+        """Words from all over the vocabulary and one never seen; every text begins with another of them."""
+        words = self.lm.vocabulary.words
+        spread = [words[i] for i in np.linspace(2, len(words) - 1, _WORDS - 2).astype(int)]
+        chosen = np.array([END_OF_SENTENCE, *spread, spread[-1][::-1] + spread[0]])
+        texts = self.network.input_shape[1][0]
+        positions = (np.arange(_WORDS) + np.arange(texts)[:, None]) % _WORDS
+        return {"words": chosen, "positions": positions.astype(np.int32)}
+
+    def computed(self, given) -> dict[str, np.ndarray]:
+        """The logits after the last word, read in two calls: the state goes on from one to the next."""
+        words, positions = given["words"], given["positions"]
+        if words.dtype.kind != "U" or not 0 <= positions.min() <= positions.max() < len(words):
+            raise ValueError("positions that are not of its words")
+        characters = self.lm.vocabulary.spell(words.tolist())
+        reset_state(self.network)
+        try:
+            calls = [self.traced([characters, steps]) for steps in np.array_split(positions, _CALLS, axis=1)]
+        finally:
+            reset_state(self.network)
+        logits, gates = calls[-1]
+        return {"characters": characters, "logits": logits[:, -1], **gates}
+
+    def measure(self, data_dir=None, batch_size: int = 500) -> Measured:
+        """As every subject's; a text is one sequence, which has no batches."""
+        corpus = load_corpus(data_dir)
+        if corpus.vocabulary != self.lm.vocabulary:
+            raise ValueError(
+                f"The corpus in {data_dir} is not the one that {self.row.name!r} was trained on: other words."
+            )
+        perplexity = self.lm.perplexity(corpus.test, progress=sys.stderr.isatty())
+        return Measured(perplexity, f"on the {len(corpus.test)} test words of {self.row.data}")
+
+    def gate_report(self, data_dir=None) -> dict[str, Any]:
+        """Over the words of the vocabulary, each once."""
+        table = self.lm.vocabulary.table
+        batches = (table[first : first + _BATCH] for first in range(0, len(table), _BATCH))
+        blocks = gate_moments(word_part(self.network), batches)
+        return {"samples": len(table), "of": "words of the vocabulary", "blocks": blocks}
+
+
+def _details(metrics, published) -> Iterator[tuple[str, str]]:
+    """Rows of a card's table: the published number beside ours, and how ours came about."""
+    if published:
+        yield "published", f"test perplexity {published}"
+    if "valid_perplexity" in metrics:
+        yield "validation", f"perplexity {metrics['valid_perplexity']:.2f}"
+    if "precision" in metrics:
+        products = metrics["precision"].removeprefix("mixed_")
+        yield "precision", f"products in {products}, gates, states and softmax in float32; measured in float32"
+    if "stored" in metrics:
+        stored = metrics["stored"]
+        yield "stored", f"in {stored['dtype']}, of which the test perplexity is {stored['test_perplexity']:.2f}"

@@ -1,0 +1,197 @@
+"""What publishing asks of weights, whether they look at images or read words: see `kinds.py`."""
+
+import abc
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import keras
+import numpy as np
+
+from keras_highway.analysis import Tracer
+from keras_highway.weights_row import WeightsRow
+
+_GATE = "gate/"
+
+
+class Metric(NamedTuple):
+    """What is measured of weights, and how it is written.
+
+    Attributes:
+        name: Of the Hub's list of metrics; columns of a `log.csv` end in it.
+        scale: What a value is multiplied by for people.
+        unit: What stands behind it then.
+        agreement: How far another processor's rounding may move it.
+    """
+
+    name: str
+    scale: float
+    unit: str
+    agreement: float
+
+    def shown(self, value: float, std: float | None = None) -> str:
+        """Returns a value for people, e.g. `99.43 ± 0.03 %`."""
+        spread = "" if std is None else f" ± {self.scale * std:.2f}"
+        return f"{self.scale * value:.2f}{spread}{self.unit}"
+
+
+class Measured(NamedTuple):
+    """A metric, measured.
+
+    Attributes:
+        value: The number.
+        where: In words, e.g. `"on the 10000 test images of mnist"`.
+    """
+
+    value: float
+    where: str
+
+
+class CardParts(NamedTuple):
+    """What a model card says that depends on what the weights are fed with.
+
+    Attributes:
+        task: The Hub's name of what they do.
+        task_name: The same in words, `None` where the Hub's name says it.
+        data: The Hub's name of the data set.
+        data_name: The same in words.
+        language: Of the text, `None` of images.
+        kind: What the network is, e.g. `"highway network"`.
+        example: How to use it, as Python.
+        by_name: The call that loads weights of the table.
+        alone: What to know of the network that Keras loads by itself.
+        knows: A row of the table: a label, and what classes or words it knows.
+        input: What goes into it.
+        details: More rows of the table: labels and texts.
+        conditions: Of the measurement, for machines.
+    """
+
+    task: str
+    task_name: str | None
+    data: str
+    data_name: str
+    language: str | None
+    kind: str
+    example: str
+    by_name: str
+    alone: str
+    knows: tuple[str, str]
+    input: str
+    details: tuple[tuple[str, str], ...]
+    conditions: dict[str, Any]
+
+
+class Subject(abc.ABC):
+    """Trained weights, loaded, and all that depends on what they are fed with.
+
+    Args:
+        row: The weights.
+        network: Their network; it gives logits.
+
+    Attributes:
+        beside: Files without which the weights cannot be used.
+        given: The arrays of a `check.npz` that are fed.
+        metric: What is measured of them.
+    """
+
+    beside: ClassVar[tuple[str, ...]] = ()
+    given: ClassVar[tuple[str, ...]]
+    metric: ClassVar[Metric]
+
+    def __init__(self, row: WeightsRow, network: keras.Model):
+        self.row, self.network = row, network
+
+    @classmethod
+    @abc.abstractmethod
+    def open(cls, row: WeightsRow, path: Path) -> Self:
+        """Loads the weights of a row from a file, with the files that must lie beside it.
+
+        Raises:
+            ValueError: If the file does not fit the row's variant.
+        """
+
+    @classmethod
+    @abc.abstractmethod
+    def new_row(cls, result: dict[str, Any], stamp: dict[str, Any]) -> WeightsRow:
+        """Returns the row of weights that are not in the table.
+
+        Args:
+            result: What their result.json holds.
+            stamp: What their file says of itself.
+
+        Raises:
+            ValueError: If the data set is unknown.
+        """
+
+    @classmethod
+    @abc.abstractmethod
+    def card(cls, row: WeightsRow, repository: str) -> CardParts:
+        """Returns what the card of a row says, its repository being `org/name`."""
+
+    @abc.abstractmethod
+    def with_softmax(self) -> keras.Model:
+        """Returns a network that gives probabilities, with random weights: what Keras's `config.json` describes."""
+
+    @abc.abstractmethod
+    def example(self) -> dict[str, np.ndarray]:
+        """Returns some input for a `check.npz`, the same each time."""
+
+    @abc.abstractmethod
+    def computed(self, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns what a `check.npz` records of an input: `"logits"`, and each block's mean gates by channel.
+
+        Raises:
+            ValueError: If it is no input.
+        """
+
+    @abc.abstractmethod
+    def measure(self, data_dir=None, batch_size: int = 500) -> Measured:
+        """Measures the metric on the test set.
+
+        Args:
+            data_dir: Folder of the data sets. Defaults to what
+                `KERAS_HIGHWAY_DATA` says.
+            batch_size: Images at once. Defaults to `500`.
+
+        Raises:
+            FileNotFoundError: If the data are nowhere.
+            ValueError: If they are not what the weights were trained on.
+        """
+
+    @abc.abstractmethod
+    def gate_report(self, data_dir=None) -> dict[str, Any]:
+        """Measures how far the gates open: what a `gates.json` holds.
+
+        Args:
+            data_dir: Folder of the data sets, for those that need one.
+
+        Returns:
+            `{"samples": n, "of": what they are, "blocks": {block name:
+            {"mean": ..., "variance": ...}}}`; without `"of"` they are test
+            samples.
+
+        Raises:
+            FileNotFoundError: If the data are needed and nowhere.
+        """
+
+    def traced(self, inputs) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Returns the network's logits for an input, and every block's mean transform gate by channel."""
+        try:
+            traces = Tracer(self.network)(inputs)
+        except ValueError:  # the nets of 1000 layers run them in a scan and have no blocks
+            return np.asarray(keras.ops.convert_to_numpy(self.network(inputs, training=False))), {}
+        gates = {}
+        for name, entry in traces.items():
+            t = np.broadcast_to(entry.t, entry.x.shape)
+            gates[_GATE + name] = t.mean(axis=tuple(range(t.ndim - 1))).astype("float32")
+        return np.asarray(traces.output), gates
+
+
+def recorded(row: WeightsRow) -> float | None:
+    """Returns what was measured of the very file of a row, `None` if nothing was.
+
+    Of several runs the first gave the file; where it is stored in half
+    precision, it was measured once more.
+    """
+    metrics = row.metrics
+    stored = metrics.get("stored", {}).get(metrics.get("metric"))
+    return stored if stored is not None else (metrics.get("values") or [metrics.get("mean")])[0]
