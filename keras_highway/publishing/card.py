@@ -1,5 +1,6 @@
 """The model card: the README.md of a repository, its header for machines and its text for people."""
 
+from keras_highway import weights as zoo
 from keras_highway.hub import ModelFacts, card_header
 from keras_highway.publishing.curve import CURVE
 from keras_highway.variants import VARIANTS
@@ -109,7 +110,7 @@ def model_card(row: WeightsRow, repository: str, recipe: dict, torch_names: bool
         classes=f"{len(row.classes)}: {', '.join(row.classes[:10])}{', ...' if len(row.classes) > 10 else ''}",
         metric=_metric(metrics),
         hardware=f"{metrics.get('hardware', 'not recorded')}, commit `{metrics.get('commit', 'not recorded')}`",
-        recipe=f"`python -m training.train {row.recipe} --data DIR` ({recipe.get('source', row.recipe)})",
+        recipe=_recipe(row, recipe),
         size=f"{row.images.size[0]}x{row.images.size[1]} {'grey' if row.images.channels == 1 else 'RGB'}",
         scale=row.images.scale,
         mean=list(row.images.mean),
@@ -122,6 +123,17 @@ def model_card(row: WeightsRow, repository: str, recipe: dict, torch_names: bool
         gates=_gates(row.gate_report),
         citation="\n\n".join(text for key, text in _PAPERS.items() if key == "TVDN" or key in spec.source),
     )
+
+
+def _recipe(row, recipe) -> str:
+    """The command; for weights that are not the zoo's also what was set, which `--set` may have changed."""
+    name = recipe.get("name", row.recipe)
+    command = f"`python -m training.train {name} --data DIR` ({recipe.get('source', name)})"
+    if row.name in zoo.WEIGHTS:
+        return command
+    fields = ("epochs", "batch_size", "learning_rate", "train_images")
+    told = [f"{field} {recipe[field]}" for field in fields if recipe.get(field) is not None]
+    return f"{command}, here with {', '.join(told)}: all settings are in `recipe.json`" if told else command
 
 
 def _metric(metrics) -> str:
