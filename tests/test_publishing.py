@@ -144,6 +144,24 @@ def test_a_run_is_published_with_its_own_result(hub, tmp_path):
     assert verify("org/mine").row == row
 
 
+def test_the_card_of_a_run_says_what_was_set(hub, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(find_publishable(NAME).folder, run)
+    for name, changes in (
+        ("result.json", {"weights": "other.mine"}),
+        ("recipe.json", {"epochs": 4, "learning_rate": 0.5, "train_images": 600}),
+    ):
+        (run / name).write_text(json.dumps(json.loads((run / name).read_text()) | changes))
+    publish(str(run), "org/other")
+    (line,) = [x for x in hub.files("org/other")["README.md"].decode().splitlines() if x.startswith("| recipe |")]
+    assert "training.train mnist10_w16 --data DIR" in line
+    assert line.endswith(
+        "here with epochs 4, batch_size 100, learning_rate 0.5, train_images 600: all settings are in `recipe.json` |"
+    )
+    publish(NAME, REPO)
+    assert "here with" not in hub.files(REPO)["README.md"].decode()
+
+
 def test_card(hub):
     publish(NAME, REPO)
     header, _, text = hub.files(REPO)["README.md"].decode().removeprefix("---\n").partition("\n---\n")

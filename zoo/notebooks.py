@@ -7,6 +7,7 @@ from pathlib import Path
 from keras_highway.whole_file import write_whole
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+TIMEOUT = 1200  # seconds a cell: each notebook takes less than 180 on an idle core, and not every core is idle
 
 
 def main(argv=None) -> None:
@@ -38,7 +39,11 @@ def run(path: Path) -> None:
 
     notebook = nbformat.read(path, as_version=4)
     client = nbclient.NotebookClient(
-        notebook, timeout=180, record_timing=False, resources={"metadata": {"path": str(path.parent)}}
+        notebook,
+        timeout=TIMEOUT,
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(path.parent)}},
     )
     client.execute()
     notebook.metadata["language_info"] = {"name": "python"}

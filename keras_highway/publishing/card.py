@@ -106,7 +106,7 @@ def model_card(row: WeightsRow, repository: str, recipe: dict, torch_names: bool
         metric=_metric(metrics, metric),
         details="".join(f"| {label} | {text} |\n" for label, text in parts.details),
         hardware=_trained_on(metrics),
-        recipe=f"`python -m training.train {row.recipe} --data DIR` ({recipe.get('source', row.recipe)})",
+        recipe=_recipe(row, recipe),
         input=parts.input,
         licence=row.licence,
         sha256=row.sha256,
@@ -133,6 +133,17 @@ def _header(row, metric, parts) -> str:
         tags=("keras", "keras-highway", parts.task, f"{kind}-network"),
     )
     return card_header(facts)
+
+
+def _recipe(row, recipe) -> str:
+    """The command; for weights that are not the zoo's also what was set, which `--set` may have changed."""
+    name = recipe.get("name", row.recipe)
+    command = f"`python -m training.train {name} --data DIR` ({recipe.get('source', name)})"
+    if row.name in weights.WEIGHTS:
+        return command
+    fields = ("epochs", "batch_size", "learning_rate", "train_images")
+    told = [f"{field} {recipe[field]}" for field in fields if recipe.get(field) is not None]
+    return f"{command}, here with {', '.join(told)}: all settings are in `recipe.json`" if told else command
 
 
 def _metric(metrics, metric) -> str:
