@@ -39,8 +39,34 @@ HIGHWAY1000 = replace(
     epochs=3,
     source="TVDN, 3.1: SGD did not stall beyond 1000 layers; rates and gate bias chosen here",
 )
+# The twins beside which Figure 4 shows it, of as many parameters: 71 units, as the plain nets of [TVDN, 3.1].
+RESIDUAL50 = replace(
+    TANH50,
+    name="residual_fc50_tanh",
+    weights="residual_fc50_tanh.tvdn",
+    overrides=(("gating", "residual"), ("units", 71)),
+    source="the residual twin of highway_fc50_tanh: the same recipe",
+)
+PLAIN50 = replace(
+    TANH50,
+    name="plain_fc50_tanh",
+    variant="plain_fc50",
+    weights="plain_fc50_tanh.tvdn",
+    overrides=(("activation", "tanh"),),
+    source="the plain twin of highway_fc50_tanh: the same recipe",
+)
+PLAIN10 = replace(
+    PLAIN50,
+    name="plain_fc10_tanh",
+    variant="plain_fc10",
+    weights="plain_fc10_tanh.tvdn",
+    source="plain_fc50_tanh of 10 layers",
+)
 RECIPES = (
     TANH50,
+    RESIDUAL50,
+    PLAIN50,
+    PLAIN10,
     *(replace(TANH50, name=name, variant=name, weights=f"{name}.tvdn") for name in _OTHERS),
     HIGHWAY1000,
     replace(HIGHWAY1000, name="plain_fc1000", variant="plain_fc1000", weights="plain_fc1000.tvdn", overrides=()),
