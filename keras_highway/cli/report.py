@@ -6,7 +6,7 @@ from pathlib import Path
 from keras_highway.cli.errors import OK, UsageError, check_out, usage_errors
 from keras_highway.cli.sources import find_source
 from keras_highway.data import load_dataset
-from keras_highway.reporting import make_report, write_report
+from keras_highway.reporting import make_report, numbers_of, write_report
 
 _SUFFIX = ".html"
 
@@ -18,6 +18,7 @@ def run(arguments) -> int:
     check_out(str(out.with_suffix(".json")), ".json")
     source = find_source(arguments.weights, arguments.data_set)
     with usage_errors():
+        numbers_of(out)  # it would be a pity to be refused after all that work
         data = load_dataset(source.data, arguments.data)
     if len(data.classes) != len(source.classes):
         raise UsageError(

@@ -60,7 +60,8 @@ PLAIN10 = replace(
     name="plain_fc10_tanh",
     variant="plain_fc10",
     weights="plain_fc10_tanh.tvdn",
-    source="plain_fc50_tanh of 10 layers",
+    learning_rate=0.05,
+    source="plain_fc50_tanh of 10 layers; rate chosen here",
 )
 RECIPES = (
     TANH50,
