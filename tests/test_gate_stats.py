@@ -125,7 +125,9 @@ def test_steps_taken_again_after_a_kill_are_recorded_once(tmp_path, every):
     with (tmp_path / "gates.csv").open("a") as file:
         file.write("2,8,stage1_block1,0.1")  # the process was killed here; its state is that of step 6
     again = GateStats(x, tmp_path, every=every, append=True, tensorboard=False)
-    model.fit(batch(model, 12), np.arange(12) % 10, batch_size=4, epochs=3, initial_epoch=2, callbacks=[again], verbose=0)
+    model.fit(
+        batch(model, 12), np.arange(12) % 10, batch_size=4, epochs=3, initial_epoch=2, callbacks=[again], verbose=0
+    )
     found = read(tmp_path)
     assert found == [*whole, *again.rows]
     assert [row.step for row in again.rows[::3]] == ([9] if every == "epoch" else [7, 8, 9])

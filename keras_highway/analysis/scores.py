@@ -97,9 +97,7 @@ def score(model, plans: Sequence[Wiring], data, **options) -> Scores:
     return Scores(*compare(model, plans, data, **options)[:3])
 
 
-def compare(
-    model, plans: Sequence[Wiring], data, *, batch_size=100, transform=None, progress=False
-) -> Comparison:
+def compare(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=None, progress=False) -> Comparison:
     """Measures `rewire(model, plan)` for each plan, and against the first, in one pass over the data.
 
     Args:
