@@ -73,7 +73,7 @@ def _is_report(numbers: Path) -> bool:
         found = json.loads(numbers.read_text("utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and _ALWAYS <= found.keys()
+    return isinstance(found, dict) and found.keys() >= _ALWAYS
 
 
 def page(report: Report, numbers: str) -> str:
