@@ -40,8 +40,8 @@ HIGHWAY1000 = replace(
     source="TVDN, 3.1: SGD did not stall beyond 1000 layers; rates and gate bias chosen here",
 )
 # The twins beside it in Figure 4, of about as many parameters: 71 units, as the plain nets of [TVDN, 3.1]. Rates: the
-# least training loss after 4 epochs at 0.2 (the highway net's), 0.05, 0.0125, 0.003. The plain net of 50 layers stays
-# at chance at all but the last; that of 10 layers was tried at 0.2, where it stays at chance, and 0.05.
+# least training loss after 4 epochs at 0.2 (the highway net's), 0.05, 0.0125 and 0.003; the plain net of 50 layers
+# stays at chance at all but the last. That of 10 layers was tried at 0.2, where it stays at chance, and 0.05.
 RESIDUAL50 = replace(
     TANH50,
     name="residual_fc50_tanh",
