@@ -47,11 +47,15 @@ def main(argv=None) -> None:
 def make(name, data, out, runs=None) -> None:
     """Makes one part, and puts its numbers among the others'."""
     path = out / "numbers.json"
-    numbers = json.loads(path.read_text("utf-8")) if path.exists() else {}
     weights, part = PARTS[name]
-    found = part(data, out, runs, numbers.get(weights, {}))
+    found = part(data, out, runs, _read(path).get(weights, {}))
+    numbers = _read(path)  # another part may have been made meanwhile
     numbers[weights] = {**numbers.get(weights, {}), "sha256": rows.get(weights).sha256, name: found}
     write_json(path, numbers)
+
+
+def _read(path) -> dict:
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
 
 
 def _test(data, name) -> tuple:
