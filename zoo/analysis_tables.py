@@ -59,8 +59,8 @@ def trim_table(path: Path = NUMBERS) -> str:
         f"Of {whole} blocks; {trimmed['samples']:,} test images, {len(chosen)} seeds: mean ± standard error of the "
         f"pairs; the seeds share the net and the test images. Without trimming, {tuned['epochs']} epochs of "
         f"fine-tuning change the accuracy from {100 * trimmed['seeds'][0]['accuracy'][0]:.2f} to "
-        f"{_range([100 * _row(row, whole)['accuracy'] for row in tuned['seeds']], '.2f')} %. Speed-up: processor time of "
-        f"a batch of {speed['batch_size']}, median of {speed['pairs']} pairs, {speed['backend']}."
+        f"{_range([100 * _row(row, whole)['accuracy'] for row in tuned['seeds']], '.2f')} %. Speed-up: processor time "
+        f"of a batch of {speed['batch_size']}, median of {speed['pairs']} pairs, {speed['backend']}."
     )
     return "\n".join([*lines, "", note])
 

@@ -18,7 +18,7 @@ from keras_highway.analysis.plots import write
 
 NET = "highway_fc50_tanh.tvdn"
 SEEDS = (0, 1, 2)
-ORDER_BY, CHOOSE_BY = 2_000, 20_000  # training images
+ORDER_BY, CHOOSE_BY = 1_000, 20_000  # training images
 BUDGET, CONFIDENCE = 0.001, 0.95  # 0.1 point
 EPOCHS, RATE, BATCH = 3, 0.02, 100
 DEPTHS = (24, 12)  # fine-tuned besides the depth that was chosen

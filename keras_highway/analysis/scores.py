@@ -114,23 +114,45 @@ def compare(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=N
     Raises:
         ValueError: As in `score`.
     """
-    logits = gives_logits(model)
-    fans = [Fan(model, plans[i : i + _AT_ONCE]) for i in range(0, len(plans), _AT_ONCE)]
-    lost, gained = np.zeros((2, len(plans)), np.int64)
-    hits, loss, count, samples = np.zeros(len(plans)), np.zeros(len(plans)), 0, 0
-    feed = batches(
-        data, model, labelled=True, batch_size=batch_size, transform=transform, progress=progress, what="score"
-    )
-    for x, labels in feed:
-        outputs = np.concatenate([fan(x) for fan in fans])
-        right, losses = _compare(outputs, labels, logits)
-        hits += right.sum(1)
-        lost += (right[:1] & ~right).sum(1)
-        gained += (right & ~right[:1]).sum(1)
-        loss += losses
-        count += labels.size
-        samples += len(labels)
-    return Comparison(hits / count, loss / count, samples, lost, gained, count)
+    return Scorer(model, plans)(data, batch_size=batch_size, transform=transform, progress=progress)
+
+
+class Scorer:
+    """`compare` for several passes over data: compiled once, and blocks can be taken out between the passes.
+
+    Args:
+        model: As in `score`.
+        plans: As in `score`.
+        switches: Names of blocks that `switch_off` can take out.
+
+    Raises:
+        ValueError: If the plans do not fit the model.
+    """
+
+    def __init__(self, model, plans: Sequence[Wiring], switches: Sequence[str] = ()):
+        self._model, self._count, self._logits = model, len(plans), gives_logits(model)
+        self._fans = [Fan(model, plans[i : i + _AT_ONCE], switches) for i in range(0, len(plans), _AT_ONCE)]
+
+    def switch_off(self, name: str) -> None:
+        """Takes one of the `switches` out of every plan."""
+        for fan in self._fans:
+            fan.switch_off(name)
+
+    def __call__(self, data, *, batch_size=100, transform=None, progress=False) -> Comparison:
+        """Compares the plans with the first, on some data."""
+        lost, gained = np.zeros((2, self._count), np.int64)
+        hits, loss, count, samples = np.zeros(self._count), np.zeros(self._count), 0, 0
+        options = {"batch_size": batch_size, "transform": transform, "progress": progress}
+        for x, labels in batches(data, self._model, labelled=True, what="score", **options):
+            outputs = np.concatenate([fan(x) for fan in self._fans])
+            right, losses = _compare(outputs, labels, self._logits)
+            hits += right.sum(1)
+            lost += (right[:1] & ~right).sum(1)
+            gained += (right & ~right[:1]).sum(1)
+            loss += losses
+            count += labels.size
+            samples += len(labels)
+        return Comparison(hits / count, loss / count, samples, lost, gained, count)
 
 
 def gives_logits(model) -> bool:

@@ -12,7 +12,7 @@ from keras_highway.analysis.gates import check_learned, gate_activity
 from keras_highway.analysis.graph import blocks as blocks_of
 from keras_highway.analysis.graph import check_names
 from keras_highway.analysis.rewire import check_lesionable, rewire
-from keras_highway.analysis.scores import Comparison, compare, score
+from keras_highway.analysis.scores import Comparison, Scorer, compare, score
 from keras_highway.gating import get_gating
 
 ORDERS = ("lesion", "gates", "greedy")
@@ -283,9 +283,11 @@ def _by_gates(model, data, names, options) -> list[str]:
 
 
 def _greedily(model, data, names, options) -> list[str]:
+    scorer = Scorer(model, [{name: None} for name in names], switches=names)
     removed: list[str] = []
-    left = list(names)
-    while left:
-        loss = score(model, [dict.fromkeys([*removed, name]) for name in left], data, **options).loss
-        removed.append(left.pop(int(loss.argmin())))
+    while len(removed) < len(names):
+        loss = scorer(data, **options).loss
+        loss[[names.index(name) for name in removed]] = np.inf
+        removed.append(names[int(loss.argmin())])
+        scorer.switch_off(removed[-1])
     return removed
