@@ -13,6 +13,7 @@ from keras_highway.analysis import (
     compare,
     gate_activity,
     latency_curve,
+    lesion,
     lesion_curve,
     rewire,
     score,
@@ -20,6 +21,7 @@ from keras_highway.analysis import (
     trim_curve,
     without,
 )
+from keras_highway.analysis.scores import Scorer
 from keras_highway.analysis.trim import ORDERS
 
 
@@ -200,3 +202,21 @@ def test_with_confidence_depth_stops_at_the_first_that_may_cost_more():
     for confidence in (0.0, 1.0, 95):
         with pytest.raises(ValueError, match=r"`confidence` is a probability .* Received: confidence="):
             trim(model, (x, labels), confidence=confidence)
+
+
+@pytest.mark.parametrize("changes", [{"gate": "tied"}, {"gating": "plain"}, {"gating": "full"}])
+def test_switched_off_is_taken_out(changes):
+    model = miniature("conv_net", blocks=(4, 2), **changes)
+    data = labelled(model, 6)
+    plans = [{}, {"stage1_block2": None}, {"stage1_block3": lesion("stage1_block3")}, {"stage2_block2": None}]
+    scorer = Scorer(model, plans, switches=["stage1_block3", "stage1_block4", "stage2_block2"])
+    np.testing.assert_allclose(scorer(data, batch_size=4).loss, score(model, plans, data).loss, rtol=1e-5)
+    gone = {}
+    for name in ("stage1_block3", "stage2_block2"):
+        scorer.switch_off(name)
+        gone[name] = None
+        np.testing.assert_allclose(
+            scorer(data, batch_size=4).loss, score(model, [{**plan, **gone} for plan in plans], data).loss, rtol=1e-5
+        )
+    with pytest.raises(ValueError, match="'stage2_block1' is a transition"):
+        Scorer(model, plans, switches=["stage2_block1"])

@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 import keras_highway as kh
 from keras_highway import analysis
 from keras_highway import weights as rows
@@ -14,6 +16,7 @@ RUNS = Path(__file__).parent / "runs"
 HIGHWAY, CIFAR = "highway_fc50_tanh", "highway_fc50_cifar100"
 TWINS = ("residual_fc50_tanh", "plain_fc50_tanh", "plain_fc10_tanh")
 FREE = 0.001  # 0.1 point
+TRAINING = 20_000  # images of the training set
 
 
 def twins(data: Callable, out: Path, runs: Path | None) -> dict:
@@ -45,7 +48,8 @@ def _trained(name, runs):
 
 def _curves(name, net, data) -> dict[str, analysis.LesionCurve]:
     transform = kh.get_transform(RECIPES[name].transform).apply
-    parts = {"training": (data.x_train, data.y_train), "test": (data.x_test, data.y_test)}
+    drawn = np.sort(np.random.default_rng(0).permutation(len(data.x_train))[:TRAINING])
+    parts = {"training": (data.x_train[drawn], data.y_train[drawn]), "test": (data.x_test, data.y_test)}
     return {part: analysis.lesion_curve(net, pair, transform=transform) for part, pair in parts.items()}
 
 
