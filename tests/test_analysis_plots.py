@@ -100,6 +100,10 @@ def test_depth_with_and_without_latency(dense):
     assert len(figure.axes) == 3 and len(analysis.plot_trim_curve(curve).axes) == 2
     np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), 100 * (1 - curve.accuracy))
     np.testing.assert_allclose(figure.axes[2].lines[0].get_ydata(), 1e3 * latency.median)
+    other = curve._replace(depth=curve.depth[:2], accuracy=curve.accuracy[:2], parameters=curve.parameters[:2])
+    axis = analysis.plot_trim_curve({"a": curve, "b": other}).axes[0]
+    np.testing.assert_allclose(axis.lines[1].get_ydata(), 100 * (1 - other.accuracy))
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["a", "b"]
 
 
 def test_nothing_to_draw_and_unknown_metrics(dense):

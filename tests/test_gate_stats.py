@@ -78,11 +78,17 @@ def test_saturated_gates_are_counted_on_both_sides(tmp_path):
     assert read(tmp_path) == [row] and not list(tmp_path.glob("events*"))
 
 
-@pytest.mark.parametrize(("every", "steps"), [(1, [0, 1, 2, 3, 4, 5]), (2, [0, 2, 4]), (4, [0, 4]), (7, [0])])
+@pytest.mark.parametrize(
+    ("every", "steps"), [(1, [0, 1, 2, 3, 4, 5, 6]), (2, [0, 2, 4, 6]), (3, [0, 3, 6]), (4, [0, 4]), (7, [0])]
+)
 def test_every_so_many_steps(tmp_path, every, steps):
-    stats = GateStats(batch(miniature("dense_stack"), 2), tmp_path, every=every, tensorboard=False)
-    fitted(stats)
+    x = batch(miniature("dense_stack"), 2)
+    stats = GateStats(x, tmp_path, every=every, tensorboard=False)
+    model = fitted(stats)
     assert [row.step for row in stats.rows if row.block == "stage1_block1"] == steps
+    assert all(row.epoch == row.step // 3 for row in stats.rows)
+    if steps[-1] == 6:
+        agree(stats.rows[-len(expected(model, x, 2, 6)) :], expected(model, x, 2, 6))
 
 
 def test_training_is_the_same_with_and_without(tmp_path):
@@ -102,9 +108,30 @@ def test_a_resumed_run_goes_on_in_its_file(tmp_path):
     fitted(GateStats(x, tmp_path))
     again = GateStats(x, tmp_path, append=True)
     fitted(again)
-    assert [row.step for row in read(tmp_path) if row.block == "stage1_block2"] == [0, 3, 6, 3, 6]
+    # This optimizer has taken no step yet, so steps 3 and 6 are taken again: their rows are those of the second fit.
+    found = read(tmp_path)
+    assert [row.step for row in found if row.block == "stage1_block2"] == [0, 3, 6]
+    assert found[3:] == again.rows
     fitted(GateStats(x, tmp_path))
     assert len(read(tmp_path)) == 3 * 3
+
+
+@pytest.mark.parametrize("every", ["epoch", 1])
+def test_steps_taken_again_after_a_kill_are_recorded_once(tmp_path, every):
+    model = miniature("dense_stack")
+    x = batch(model, 2)
+    fitted(GateStats(x, tmp_path, every=every), model)
+    whole = read(tmp_path)
+    with (tmp_path / "gates.csv").open("a") as file:
+        file.write("2,8,stage1_block1,0.1")  # the process was killed here; its state is that of step 6
+    again = GateStats(x, tmp_path, every=every, append=True, tensorboard=False)
+    model.fit(
+        batch(model, 12), np.arange(12) % 10, batch_size=4, epochs=3, initial_epoch=2, callbacks=[again], verbose=0
+    )
+    found = read(tmp_path)
+    assert found == [*whole, *again.rows]
+    assert [row.step for row in again.rows[::3]] == ([9] if every == "epoch" else [7, 8, 9])
+    assert len({(row.step, row.block) for row in found}) == len(found)
 
 
 def test_tensorboard_reads_what_is_written(tmp_path):

@@ -17,6 +17,8 @@ from keras_highway import analysis, weights_file
 from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.reporting import make_report, write_report
+from keras_highway.reporting.report import Report
+from keras_highway.reporting.section import Section
 
 KEYS = ["gates", "routing", "lesions", "orders", "estimation", "trim"]
 VOID = {"meta", "img", "link", "br", "hr", "input"}
@@ -184,6 +186,30 @@ def test_wrong_requests(trained, capsys, change, message):
     assert main(["report", str(trained / "net.weights.h5"), *(a for pair in options.items() for a in pair)]) == 2
     assert message in capsys.readouterr().err
     assert not (trained / "report.html").exists() and not (trained / "report.json").exists()
+
+
+@pytest.mark.parametrize("content", ['{"title": "my thesis"}', "[1, 2]", "not JSON"])
+def test_a_file_of_another_kind_is_not_replaced(trained, capsys, content):
+    (trained / "report.json").write_text(content)
+    arguments = ["report", str(trained / "net.weights.h5"), "--data", str(trained)]
+    assert main([*arguments, "--out", str(trained / "report.html")]) == 2
+    assert "report.json, where the numbers go, is not a report's" in capsys.readouterr().err
+    assert (trained / "report.json").read_text() == content and not (trained / "report.html").exists()
+
+
+def test_a_report_replaces_a_report(written):
+    path, numbers = written
+    before = path.with_suffix(".json").read_bytes()
+    sections = tuple(Section(key, key, "text", (), numbers[key]) for key in KEYS)
+    facts = {key: value for key, value in numbers.items() if key not in ("title", *KEYS)}
+    with pytest.raises(FileExistsError, match="is not a report's"):
+        path.with_suffix(".json").write_text("{}")
+        write_report(Report(numbers["title"], facts, sections), path)
+    path.with_suffix(".json").write_bytes(before)
+    page = path.read_bytes()
+    write_report(Report(numbers["title"], facts, sections), path)
+    assert path.with_suffix(".json").read_bytes() == before
+    path.write_bytes(page)
 
 
 LOOK = """<script>addEventListener("load", () => {

@@ -8,15 +8,20 @@ import pytest
 from miniatures import batch, miniature, numpy
 
 from keras_highway.analysis import (
+    Comparison,
     blocks,
+    compare,
     gate_activity,
     latency_curve,
+    lesion,
     lesion_curve,
     rewire,
+    score,
     trim,
     trim_curve,
     without,
 )
+from keras_highway.analysis.scores import Scorer
 from keras_highway.analysis.trim import ORDERS
 
 
@@ -135,3 +140,83 @@ def test_what_is_refused():
         trim(miniature("conv_net", gating="residual"), data, order="gates")
     with pytest.raises(ValueError, match="empty"):
         trim(model, (data[0][:0], data[1][:0]))
+
+
+def by_hand(model, plans, x, labels):
+    """Samples lost and gained by each plan against the first, one network at a time."""
+    right = [numpy(rewire(model, plan)(x)).argmax(-1) == labels for plan in plans]
+    return [int((right[0] & ~r).sum()) for r in right], [int((r & ~right[0]).sum()) for r in right]
+
+
+def test_a_comparison_counts_pairs():
+    model = miniature("dense_stack", depth=5)
+    x, labels = labelled(model, 30)
+    plans = [{}, *({name: None} for name in blocks(model)), dict.fromkeys(blocks(model))]
+    found = compare(model, plans, (x, labels), batch_size=7)
+    lost, gained = by_hand(model, plans, x, labels)
+    assert found.lost.tolist() == lost and found.gained.tolist() == gained and max(lost) > 0
+    np.testing.assert_allclose(found.cost, found.accuracy[0] - found.accuracy, atol=1e-12)
+    for i, (a, b) in enumerate(zip(lost, gained, strict=True)):
+        differences = np.array([1] * a + [-1] * b + [0] * (30 - a - b))
+        assert found.standard_error[i] == pytest.approx(differences.std() / np.sqrt(30))
+    scores = score(model, plans, (x, labels), batch_size=7)
+    np.testing.assert_array_equal(scores.accuracy, found.accuracy)
+    np.testing.assert_array_equal(scores.loss, found.loss)
+
+
+def test_the_bound_holds_as_often_as_it_says():
+    """Of 4000 draws of 500 pairs, with a true cost of 0.01, about 95 % have a bound above it; never 0."""
+    rng = np.random.default_rng(0)
+    draws = rng.multinomial(500, (0.03, 0.02, 0.95), 4000)
+    zeros = np.zeros(4000)
+    bound = Comparison(zeros, zeros, 500, draws[:, 0], draws[:, 1], 500).highest_cost(0.95)
+    assert 0.94 <= (bound >= 0.01).mean() <= 0.97
+    none = Comparison(zeros, zeros, 500, np.zeros(1), np.zeros(1), 500).highest_cost(0.95)
+    assert 0.002 < none[0] < 0.01  # 500 samples that agree say that little
+
+
+def test_depth_is_chosen_on_other_data():
+    model = miniature("dense_stack", depth=6)
+    x = batch(model, 60)
+    labels = numpy(model(x)).argmax(-1)
+    ordering, choosing = (x[:20], labels[:20]), (x[20:], labels[20:])
+    small = trim(model, ordering, 0.2, choose_on=choosing)
+    assert small.curve.removed == trim_curve(model, ordering).removed and small.curve.samples == 40
+    plans = [dict.fromkeys(small.curve.removed[:k]) for k in range(6)]
+    np.testing.assert_array_equal(small.curve.accuracy, score(model, plans, choosing).accuracy)
+    assert len(small.removed) == np.flatnonzero(small.curve.accuracy >= 0.8 - 1e-12).max()
+
+
+def test_with_confidence_depth_stops_at_the_first_that_may_cost_more():
+    model = miniature("dense_stack", depth=6)
+    x = batch(model, 200)
+    labels = numpy(model(x)).argmax(-1)
+    labels[::9] = (labels[::9] + 1) % 10  # some that a shorter net can gain
+    for budget in (0.0, 0.05, 0.3, 1.0):
+        small = trim(model, (x, labels), budget, confidence=0.9)
+        plans = [dict.fromkeys(small.curve.removed[:k]) for k in range(6)]
+        within = compare(model, plans, (x, labels)).highest_cost(0.9) <= budget
+        assert len(small.removed) == (1 + [*within[1:], False].index(False)) - 1
+        assert len(small.removed) <= len(trim(model, (x, labels), budget).removed)
+    assert len(small.removed) == 5
+    for confidence in (0.0, 1.0, 95):
+        with pytest.raises(ValueError, match=r"`confidence` is a probability .* Received: confidence="):
+            trim(model, (x, labels), confidence=confidence)
+
+
+@pytest.mark.parametrize("changes", [{"gate": "tied"}, {"gating": "plain"}, {"gating": "full"}])
+def test_switched_off_is_taken_out(changes):
+    model = miniature("conv_net", blocks=(4, 2), **changes)
+    data = labelled(model, 6)
+    plans = [{}, {"stage1_block2": None}, {"stage1_block3": lesion("stage1_block3")}, {"stage2_block2": None}]
+    scorer = Scorer(model, plans, switches=["stage1_block3", "stage1_block4", "stage2_block2"])
+    np.testing.assert_allclose(scorer(data, batch_size=4).loss, score(model, plans, data).loss, rtol=1e-5)
+    gone = {}
+    for name in ("stage1_block3", "stage2_block2"):
+        scorer.switch_off(name)
+        gone[name] = None
+        np.testing.assert_allclose(
+            scorer(data, batch_size=4).loss, score(model, [{**plan, **gone} for plan in plans], data).loss, rtol=1e-5
+        )
+    with pytest.raises(ValueError, match="'stage2_block1' is a transition"):
+        Scorer(model, plans, switches=["stage2_block1"])

@@ -1,7 +1,13 @@
-"""`python -m zoo.figures --data DIR`: figures of the papers' analyses from trained weights, into `docs/analysis`."""
+"""`python -m zoo.figures --data DIR`: figures of the papers' analyses from trained weights, into `docs/analysis`.
+
+Their numbers go into `numbers.json` beside them; `--only PART` makes some of
+them anew and leaves the others as they are. `twins` needs `--runs`, and `tune`,
+which trains, is several times faster with KERAS_BACKEND=jax.
+"""
 
 import argparse
-import time
+import functools
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,69 +16,79 @@ from keras_highway import analysis
 from keras_highway import weights as rows
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
+from keras_highway.variants import VARIANTS
 from keras_highway.whole_file import write_json
+from zoo import depth, figure4
 
 OUT = Path(__file__).parents[1] / "docs" / "analysis"
-DENSE, IMAGES = "highway_fc50_tanh.tvdn", "mnist10_w32.tvdn"
-BUDGET = 0.001  # 0.1 point
+DENSE, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
 UNIT = "stage1_block2", 11  # finds the end of a stroke at the lower right
-EARLY = 15  # [TVDN, 4]: "most of the change in outputs happens in the early layers (about 15 for MNIST)"
+# Where [TVDN, 4] says that things happen: "the early layers (about 15 for MNIST and 40 for CIFAR-100)".
+EARLY = {DENSE: 15, CIFAR: 40}
 
 
 def main(argv=None) -> None:
     """Parses the command line."""
-    parser = argparse.ArgumentParser(prog="python -m zoo.figures", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m zoo.figures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--samples", type=int, default=10_000, help="test images at most (default: all)")
-    parser.add_argument("--choose-on", type=int, default=1000, help="training images to order the blocks by")
+    parser.add_argument("--runs", type=Path, help="folder of the runs of Figure 4's residual and plain nets")
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")
     arguments = parser.parse_args(argv)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    data = load_dataset("mnist", arguments.data)
-    test = data.x_test[: arguments.samples], data.y_test[: arguments.samples]
-    chosen = np.random.default_rng(0).permutation(len(data.x_train))[: arguments.choose_on]
-    training = data.x_train[chosen], data.y_train[chosen]
-    half = len(test[0]) // 2
-    held_out, rest = (tuple(part[cut] for part in test) for cut in (slice(half, None), slice(half)))
-    numbers = {
-        DENSE: {
-            "sha256": rows.get(DENSE).sha256,
-            "gates": dense_gates(test, arguments.out),
-            "lesions": lesions(test, arguments.out),
-            "trim": trimming(training, held_out, rest, arguments.out),
-        },
-        IMAGES: {
-            "sha256": rows.get(IMAGES).sha256,
-            "estimation": image_gates(test, arguments.out),
-            "unit": unit(test, arguments.out),
-        },
-    }
-    write_json(arguments.out / "numbers.json", numbers)
+    data = functools.cache(lambda name: load_dataset(name, arguments.data))
+    for name in arguments.only or (part for part in PARTS if part != "twins" or arguments.runs):
+        make(name, data, arguments.out, arguments.runs)
     print(f"wrote the figures and their numbers to {arguments.out}")
 
 
-def dense_gates(test, out) -> dict:
+def make(name, data, out, runs=None) -> None:
+    """Makes one part, and puts its numbers among the others'."""
+    path = out / "numbers.json"
+    weights, part = PARTS[name]
+    found = part(data, out, runs, _read(path).get(weights, {}))
+    numbers = _read(path)  # another part may have been made meanwhile
+    numbers[weights] = {**numbers.get(weights, {}), "sha256": rows.get(weights).sha256, name: found}
+    write_json(path, numbers)
+
+
+def _read(path) -> dict:
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def _test(data, name) -> tuple:
+    found = data(rows.get(name).data)
+    return found.x_test, found.y_test
+
+
+def dense_gates(name, suffix, test, out) -> dict:
     """Figures 2 and 3 of TVDN; returns what the paper claims of them, in numbers."""
-    model, transform = load(DENSE), rows.get(DENSE).images.apply
+    model, transform, early = load(name), rows.get(name).images.apply, EARLY[name]
     bias = analysis.gate_bias(model)
     activity = analysis.gate_activity(model, test[0], transform=transform, threshold=0.5)
     traces = analysis.trace(model, transform(test[0][:100]))
-    analysis.plot_gate_summary(bias, activity, traces, out / "tvdn_figure2.png", title=f"{DENSE}, as [TVDN, Figure 2]")
+    analysis.plot_gate_summary(
+        bias, activity, traces, out / f"tvdn_figure2{suffix}.png", title=f"{name}, as [TVDN, Figure 2]"
+    )
     routing = analysis.gate_routing(model, test, transform=transform)
-    analysis.plot_routing(routing, (0, 7), out / "tvdn_figure3.png", title=f"{DENSE}, as [TVDN, Figure 3]")
+    title = f"{name}, as [TVDN, Figure 3]"
+    analysis.plot_routing(routing, (0, 7), out / f"tvdn_figure3{suffix}.png", title=title)
     biases = np.stack(list(bias.values()))
     change = np.array([np.abs(entry.y - entry.x).mean() for entry in traces.values()])
+    start = VARIANTS[rows.get(name).variant].gate_bias
     spread = np.stack([np.abs(d).mean((0, 1)) for d in routing.difference.values()])
     return {
         "samples": activity.samples,
-        "bias_start": -2.0,
+        "bias_start": start,
         "bias_mean": biases.mean(),
-        "bias_share_that_fell": (biases < -2.0).mean(),
+        "bias_share_that_fell": (biases < start).mean(),
         "mean_gate": np.mean([m.mean() for m in activity.mean.values()]),
         "open_for_one_sample": np.mean([share.mean() for share in activity.open_share.values()]),
         "open_for_some_sample": np.mean([(top > 0.5).mean() for top in activity.highest.values()]),
-        "change_in_first_15_blocks": float(change[:EARLY].sum() / change.sum()),
-        "class_difference_in_first_15_blocks": spread[:EARLY].sum() / spread.sum(),
+        f"change_in_first_{early}_blocks": float(change[:early].sum() / change.sum()),
+        f"class_difference_in_first_{early}_blocks": spread[:early].sum() / spread.sum(),
     }
 
 
@@ -99,52 +115,22 @@ def lesions(test, out) -> dict:
     }
 
 
-def trimming(training, held_out, test, out) -> dict:
-    """Depth that pays: the order by training images, how far by half of the test set, the accuracy by the other.
-
-    How far is not for the training images to say: the net has memorized them.
-    """
-    model, transform = load(DENSE), rows.get(DENSE).images.apply
-    curve = analysis.trim_curve(model, training, order="greedy", transform=transform)
-    return {"ordered_by": curve.samples, **depth_that_pays(model, curve, held_out, test, out)}
-
-
-def depth_that_pays(model, curve, held_out, test, out) -> dict:
-    """Chooses a depth on held-out images and measures all depths on the test images."""
-    transform, gone = rows.get(DENSE).images.apply, curve.removed
-    plans = [dict.fromkeys(gone[:k]) for k in range(len(gone) + 1)]
-    seen = analysis.score(model, plans, held_out, transform=transform)
-    accuracy, loss, samples = analysis.score(model, plans, test, transform=transform)
-    curve = curve._replace(accuracy=accuracy, loss=loss, samples=samples)
-    k = int(np.flatnonzero(seen.accuracy >= seen.accuracy[0] - BUDGET - 1e-9).max())
-    depths = sorted({len(gone), len(gone) - k, 24, 0}, reverse=True)
-    x = transform(test[0][:100])
-    latency = analysis.latency_curve(model, gone, x, depths=depths, repeats=25, clock=time.process_time)
-    analysis.plot_trim_curve(curve, latency, out / "trim.png", title=f"{DENSE}: depth that pays")
-    ratios = latency.seconds[0] / latency.seconds[depths.index(len(gone) - k)]
-    return {
-        "depth_chosen_on": seen.samples,
-        "samples": samples,
-        "blocks": len(gone),
-        "removed": k,
-        "accuracy": accuracy[0],
-        "accuracy_trimmed": accuracy[k],
-        "parameters": int(curve.parameters[0]),
-        "parameters_trimmed": int(curve.parameters[k]),
-        "processor_seconds_ratio_quartiles": np.percentile(ratios, (25, 50, 75)).tolist(),
-        "pairs": len(ratios),
-    }
-
-
 def image_gates(test, out) -> dict:
-    """Where the gates of the convolutional net open, and its estimation errors."""
+    """Where the gates of the convolutional net open, its estimation errors and its lesions."""
     model, transform = load(IMAGES), rows.get(IMAGES).images.apply
     fewer = test[0][:1000]
     activity = analysis.gate_activity(model, fewer, batch_size=50, transform=transform)
     analysis.plot_gate_maps(activity, out / "gate_maps.png", title=f"{IMAGES}, {activity.samples} test images")
     errors = analysis.estimation_error(model, fewer, batch_size=50, transform=transform)
     analysis.plot_estimation_error(errors, out / "estimation_images.png", title=f"{IMAGES}, as [UIE, Figure 3]")
-    return {
+    curve = analysis.lesion_curve(model, (fewer, test[1][:1000]), batch_size=50, transform=transform)
+    analysis.plot_lesion_curve(curve, out / "lesions_images.png", title=f"{IMAGES}, one block lesioned (test set)")
+    lesioned = {
+        "samples": curve.samples,
+        "intact_accuracy": curve.intact_accuracy,
+        "accuracy": dict(zip(curve.blocks, curve.accuracy.tolist(), strict=True)),
+    }
+    found = {
         stage: {
             "samples": error.samples,
             "scale": error.scale,
@@ -153,6 +139,7 @@ def image_gates(test, out) -> dict:
         }
         for stage, error in errors.items()
     }
+    return {"estimation": found, "lesions": lesioned}
 
 
 def unit(test, out) -> dict:
@@ -172,6 +159,19 @@ def unit(test, out) -> dict:
         "activation": best.value.tolist(),
     }
 
+
+# What can be made: a function of (data, out, runs, the numbers that there are), and whose numbers it gives.
+PARTS = {
+    "gates": (DENSE, lambda data, out, runs, known: dense_gates(DENSE, "", _test(data, DENSE), out)),
+    "cifar_gates": (CIFAR, lambda data, out, runs, known: dense_gates(CIFAR, "_cifar100", _test(data, CIFAR), out)),
+    "lesions": (DENSE, lambda data, out, runs, known: lesions(_test(data, DENSE), out)),
+    "twins": (DENSE, lambda data, out, runs, known: figure4.twins(data, out, runs)),
+    "trim": (DENSE, lambda data, out, runs, known: depth.trimming(data("mnist"))),
+    "tune": (DENSE, lambda data, out, runs, known: depth.tuning(data("mnist"), known["trim"])),
+    "latency": (DENSE, lambda data, out, runs, known: depth.latency(data("mnist"), out, known["trim"], known["tune"])),
+    "images": (IMAGES, lambda data, out, runs, known: image_gates(_test(data, IMAGES), out)),
+    "unit": (IMAGES, lambda data, out, runs, known: unit(_test(data, IMAGES), out)),
+}
 
 if __name__ == "__main__":
     main()

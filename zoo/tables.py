@@ -1,4 +1,4 @@
-"""`python -m zoo.tables [--check]`: writes the README's tables from `zoo/*/result.json`.
+"""`python -m zoo.tables [--check]`: writes the README's tables from what was measured: `zoo/*/result.json` and so on.
 
 A table stands between `<!-- table:NAME -->` and `<!-- end:NAME -->`. With
 `--check` nothing is written, and a table that differs from its results is an
@@ -19,7 +19,7 @@ from keras_highway.weights import WEIGHTS
 from training import search_report
 from training.recipes.charlm import PUBLISHED_PERPLEXITIES
 from training.shown import shown, shown_epochs
-from zoo import language_steps
+from zoo import analysis_tables, language_steps
 
 ROOT = Path(__file__).resolve().parent.parent
 _PUBLISHED = {"mnist10_w16.tvdn": "99.43 (99.4 ± 0.03)", "mnist10_w32.tvdn": "99.55 (99.54 ± 0.02)"}
@@ -137,6 +137,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": speed_table,
     "depth": depth_table,
     "figure1": figure1_table,
+    "figure4": analysis_tables.figure4_table,
+    "trim": analysis_tables.trim_table,
     "steps": steps_table,
     "language_steps": language_steps.table,
 }

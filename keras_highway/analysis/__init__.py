@@ -44,7 +44,9 @@ from keras_highway.analysis.receptive_field import receptive_field as receptive_
 from keras_highway.analysis.rewire import Lesion as Lesion
 from keras_highway.analysis.rewire import lesion as lesion
 from keras_highway.analysis.rewire import rewire as rewire
+from keras_highway.analysis.scores import Comparison as Comparison
 from keras_highway.analysis.scores import Scores as Scores
+from keras_highway.analysis.scores import compare as compare
 from keras_highway.analysis.scores import score as score
 from keras_highway.analysis.top_patches import Patches as Patches
 from keras_highway.analysis.top_patches import top_patches as top_patches

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_highway.analysis.graph import blocks, check_names, holds_blocks, walk, walk_nested
-from keras_highway.analysis.rewire import Lesion, LesionedBlock
+from keras_highway.analysis.rewire import Lesion, LesionedBlock, check_lesionable
 from keras_highway.layers import GatedBlock
 
 Wiring = Mapping[str, Lesion | str | None]
@@ -29,6 +29,8 @@ class Fan:
             the block's own skip.
         plans: The wirings: dicts from a block's name to a `Lesion`, the name
             of another block, or `None` (taken out).
+        switches: Names of blocks that `switch_off` can take out of every plan
+            later, without compiling anew.
 
     Raises:
         ValueError: If the model has no blocks or something goes around them,
@@ -36,9 +38,13 @@ class Fan:
             other shapes in each other's places.
     """
 
-    def __init__(self, model, plans: Sequence[Wiring]):
+    def __init__(self, model, plans: Sequence[Wiring], switches: Sequence[str] = ()):
         self._known = blocks(model)
         self._plans = list(plans)
+        check_names(switches, self._known)
+        for name in switches:
+            check_lesionable(self._known[name])
+        self._switches = {name: _Switch(name=f"{name}_switch", dtype="float32") for name in switches}
         for plan in self._plans:
             check_names(plan, self._known)
             check_names([what for what in plan.values() if isinstance(what, str)], self._known)
@@ -71,6 +77,14 @@ class Fan:
         output = np.asarray(self._model.predict_on_batch(x))
         return output.reshape(self._copies, len(x), *output.shape[1:])[self._group, :n]
 
+    def switch_off(self, name: str) -> None:
+        """Takes one of the `switches` out of every plan: its input goes on as it is.
+
+        Args:
+            name: The block's name.
+        """
+        self._switches[name].off.assign(True)
+
     def _visit(self, layer, *args, **kwargs):
         if holds_blocks(layer):
             return walk_nested(layer, self._visit, args[0])
@@ -91,9 +105,18 @@ class Fan:
                 copies.append(copy)
         inputs = {"x": x} if gate is None else {"x": x, "gate": gate}
         if list(options) == [block.name]:
-            return block(**inputs)
+            y = block(**inputs)
+            switch = self._switches.get(block.name)
+            return y if switch is None else switch(x, y)
         layers = [self._layer(wish, block, x, gate) for wish in options]
-        fork = _Fork(block, layers, list(options.values()), self._copies, name=f"{block.name}_fork{self._forks}")
+        fork = _Fork(
+            block,
+            layers,
+            list(options.values()),
+            self._copies,
+            self._switches.get(block.name),
+            name=f"{block.name}_fork{self._forks}",
+        )
         new = {(wish, copy): i for i, (wish, copy) in enumerate((w, c) for w, cs in options.items() for c in cs)}
         self._group = [new[pair] for pair in zip(wishes, self._group, strict=True)]
         self._copies = len(new)
@@ -132,16 +155,29 @@ class Fan:
             )
 
 
+class _Switch(keras.layers.Layer):
+    """`y`, or `x` once it is off."""
+
+    def __init__(self, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.off = self.add_weight((), "zeros", "bool", trainable=False, name="off")
+        self.built = True  # else Keras on JAX would first run the whole network step by step
+
+    def call(self, x, y):
+        return ops.where(ops.convert_to_tensor(self.off), ops.cast(x, y.dtype), y)
+
+
 class _Fork(keras.layers.Layer):
     """Several layers in the place of one block, each for some of the copies that a batch consists of."""
 
-    def __init__(self, block, options, copies, total, **kwargs):
+    def __init__(self, block, options, copies, total, switch=None, **kwargs):
         super().__init__(autocast=False, dtype=block.dtype_policy, **kwargs)
         self.block = block
         self.used = [layer for layer in options if layer is not None]  # a list of layers, so that Keras tracks them
         self._taken_out = [layer is None for layer in options]
         self._chosen = copies
         self._total = total
+        self.switch = switch
 
     def build(self, x_shape=None, gate_shape=None):
         """Does nothing: the blocks are built."""
@@ -156,6 +192,8 @@ class _Fork(keras.layers.Layer):
                 y = next(layers)(rows)
             else:
                 y = next(layers)(rows, gate=self._rows(gate, chosen))
+            if self.switch is not None:
+                y = self.switch(rows, y)
             outputs.append(ops.cast(y, self.block.skip_dtype))
         return outputs[0] if len(outputs) == 1 else ops.concatenate(outputs, 0)
 

@@ -11,6 +11,7 @@ from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.gates import check_learned
 from keras_highway.analysis.trace import Tracer
 from keras_highway.event_file import EventFile
+from keras_highway.whole_file import write_whole
 
 SHUT, OPEN = 0.01, 0.99  # beyond these a gate's sigmoid has next to no gradient: at most a 25th of its steepest
 
@@ -71,7 +72,9 @@ class GateStats(keras.callbacks.Callback):
             gate.
         tensorboard: Bool, whether to write an event file. Defaults to `True`.
         append: Bool, whether to go on with the CSV file of a run that was
-            stopped; else it is replaced. Defaults to `False`.
+            stopped; else it is replaced. What the file says of steps beyond
+            the optimizer's count is dropped, since they are taken again.
+            Defaults to `False`.
 
     Raises:
         ValueError: If `every` is neither; and, when training begins, if the
@@ -103,7 +106,10 @@ class GateStats(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._seen = self._last = self._steps()
-        self._first = not (self._append and self._csv.exists())
+        goes_on = self._append and self._csv.exists()
+        self._first = not goes_on
+        if goes_on and not self.rows:
+            _drop_after(self._csv, self._seen)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch, self._seen = epoch, self._steps()
@@ -115,14 +121,13 @@ class GateStats(keras.callbacks.Callback):
         # Before a step, not after the one before it: Keras may run what comes after a step in another thread.
         if self.every == "epoch":
             return
-        done = self._seen + batch
-        if done // self.every > self._last // self.every:
-            self._last = done
-            self.record(self._epoch, done)
+        self._record_if_due(self._epoch, self._seen + batch)
 
     def on_epoch_end(self, epoch, logs=None):
         if self.every == "epoch":
             self.record(epoch + 1, self._steps())
+        else:
+            self._record_if_due(epoch + 1, self._steps())
 
     def record(self, epoch: int, step: int) -> list[GateRow]:
         """Measures the gates now, and writes them.
@@ -149,6 +154,11 @@ class GateStats(keras.callbacks.Callback):
         self.rows += rows
         return rows
 
+    def _record_if_due(self, epoch, done) -> None:
+        if done // self.every > self._last // self.every:
+            self._last = done
+            self.record(epoch, done)
+
     @property
     def _csv(self) -> Path:
         return self.folder / "gates.csv"
@@ -168,6 +178,13 @@ class GateStats(keras.callbacks.Callback):
             measures = ("mean", "variance", "saturated", "shut")
             scalars = {f"gates_{name}/{row.block}": getattr(row, name) for name in measures for row in rows}
             self._events.write(rows[0].step, scalars)
+
+
+def _drop_after(path, step) -> None:
+    """Drops the rows of later steps from a CSV file, and a line that was cut."""
+    header, *rows = path.read_bytes().decode().splitlines(keepends=True)
+    kept = [row for row in rows if row.endswith("\n") and int(row.split(",")[1]) <= step]
+    write_whole(path, lambda p: p.write_bytes("".join([header, *kept]).encode()))
 
 
 class _Summary(keras.layers.Layer):

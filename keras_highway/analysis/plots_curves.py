@@ -113,11 +113,11 @@ def plot_estimation_error(errors, path=None, *, title=None):
     return write(figure, path, title)
 
 
-def plot_trim_curve(curve, latency=None, path=None, *, title=None):
+def plot_trim_curve(curves, latency=None, path=None, *, title=None):
     """Draws error, parameters and, if it was measured, latency against depth.
 
     Args:
-        curve: A `TrimCurve`.
+        curves: A `TrimCurve`, or a dict from label to `TrimCurve`.
         latency: Optional `Latency` of the same network.
         path: Optional file to write.
         title: Text above the picture.
@@ -127,13 +127,17 @@ def plot_trim_curve(curve, latency=None, path=None, *, title=None):
 
     Raises:
         ImportError: If matplotlib is not installed.
+        ValueError: If there is nothing to draw.
     """
     count = 2 if latency is None else 3
     figure = figure_class()(figsize=(3.6 * count, 3.2), layout="constrained")
     axes = figure.subplots(1, count)
-    axes[0].plot(curve.depth, 100 * (1 - curve.accuracy), marker="o", markersize=3, lw=1)
-    axes[0].set_ylabel(f"error, % of {curve.samples}")
-    axes[1].plot(curve.depth, curve.parameters / 1e3, lw=1)
+    for i, (label, curve) in enumerate(_labelled(curves).items()):
+        axes[0].plot(curve.depth, 100 * (1 - curve.accuracy), marker=_MARKERS[i % 8], markersize=3, lw=1, label=label)
+        axes[1].plot(curve.depth, curve.parameters / 1e3, lw=1)
+    axes[0].set_ylabel(f"error, % of {_samples(curves)}")
+    if isinstance(curves, dict):
+        axes[0].legend(fontsize=8)
     axes[1].set_ylabel("parameters, thousands")
     if latency is not None:
         low, middle, high = 1e3 * np.percentile(latency.seconds, (25, 50, 75), axis=1)
@@ -173,8 +177,11 @@ def _one_axis(width):
 
 
 def _finish(axis, x, y, curves) -> None:
-    samples = {curve.samples for curve in _labelled(curves).values()}
-    axis.set(xlabel=x, ylabel=f"{y} ({', '.join(map(str, sorted(samples)))} samples)")
+    axis.set(xlabel=x, ylabel=f"{y} ({_samples(curves)} samples)")
     axis.grid(alpha=0.3)
     if isinstance(curves, dict):
         axis.legend()
+
+
+def _samples(curves) -> str:
+    return ", ".join(map(str, sorted({curve.samples for curve in _labelled(curves).values()})))

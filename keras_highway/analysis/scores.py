@@ -1,6 +1,7 @@
 """Accuracy and loss of many wirings of a network over a data set."""
 
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import keras
@@ -27,7 +28,52 @@ class Scores(NamedTuple):
     samples: int
 
 
-def score(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=None, progress=False) -> Scores:
+class Comparison(NamedTuple):
+    """How well networks classify, each sample compared with what the first of them says of it.
+
+    Attributes:
+        accuracy: float64 `(networks,)`.
+        loss: float64 `(networks,)`, mean cross-entropy in nats.
+        samples: How many samples.
+        lost: int64 `(networks,)`, labels that the first has right and this
+            one wrong.
+        gained: int64 `(networks,)`, labels that the first has wrong and this
+            one right.
+        labels: How many labels: `samples`, or more where a sample has many.
+    """
+
+    accuracy: np.ndarray
+    loss: np.ndarray
+    samples: int
+    lost: np.ndarray
+    gained: np.ndarray
+    labels: int
+
+    @property
+    def cost(self) -> np.ndarray:
+        """float64 `(networks,)`, accuracy lost against the first."""
+        return (self.lost - self.gained) / self.labels
+
+    @property
+    def standard_error(self) -> np.ndarray:
+        """float64 `(networks,)`, that of `cost`: of pairs, so that what both have wrong does not count."""
+        return np.sqrt(_paired_variance(self.lost, self.gained, self.labels))
+
+    def highest_cost(self, confidence: float) -> np.ndarray:
+        """The one-sided upper bound of `cost` on other data of the kind, float64 `(networks,)`.
+
+        Adjusted Wald interval of paired proportions (Agresti and Min, 2005):
+        half an observation is added to each of the four cells, so that the
+        bound of a network that nothing tells apart is not zero.
+
+        Args:
+            confidence: Float, e.g. `0.95`.
+        """
+        lost, gained, n = self.lost + 0.5, self.gained + 0.5, self.labels + 2
+        return (lost - gained) / n + NormalDist().inv_cdf(confidence) * np.sqrt(_paired_variance(lost, gained, n))
+
+
+def score(model, plans: Sequence[Wiring], data, **options) -> Scores:
     """Measures `rewire(model, plan)` for each plan, in one pass over the data.
 
     Args:
@@ -36,10 +82,10 @@ def score(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=Non
         plans: What `Fan` takes; `{}` is the model itself.
         data: A pair (samples, labels), or an iterable of such pairs; labels
             are class numbers.
-        batch_size: Int, samples at once; behind the last block they are that
-            many for each plan. Defaults to `100`.
-        transform: Function from a batch of samples to the model's input.
-        progress: Bool, whether to show a progress bar. Defaults to `False`.
+        **options: `batch_size` (Int, samples at once, defaults to `100`;
+            behind the last block they are that many for each plan),
+            `transform` (function from a batch of samples to the model's
+            input) and `progress` (Bool).
 
     Returns:
         `Scores`, in the order of the plans.
@@ -48,20 +94,65 @@ def score(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=Non
         ValueError: If the plans do not fit the model, or the data are empty,
             unlabelled or of another shape.
     """
-    logits = gives_logits(model)
-    fans = [Fan(model, plans[i : i + _AT_ONCE]) for i in range(0, len(plans), _AT_ONCE)]
-    hits, loss, count, samples = np.zeros(len(plans)), np.zeros(len(plans)), 0, 0
-    feed = batches(
-        data, model, labelled=True, batch_size=batch_size, transform=transform, progress=progress, what="score"
-    )
-    for x, labels in feed:
-        outputs = np.concatenate([fan(x) for fan in fans])
-        right, losses = _compare(outputs, labels, logits)
-        hits += right
-        loss += losses
-        count += labels.size
-        samples += len(labels)
-    return Scores(hits / count, loss / count, samples)
+    return Scores(*compare(model, plans, data, **options)[:3])
+
+
+def compare(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=None, progress=False) -> Comparison:
+    """Measures `rewire(model, plan)` for each plan, and against the first, in one pass over the data.
+
+    Args:
+        model: As in `score`.
+        plans: As in `score`; at least one.
+        data: As in `score`.
+        batch_size: As in `score`.
+        transform: As in `score`.
+        progress: As in `score`.
+
+    Returns:
+        A `Comparison`, in the order of the plans.
+
+    Raises:
+        ValueError: As in `score`.
+    """
+    return Scorer(model, plans)(data, batch_size=batch_size, transform=transform, progress=progress)
+
+
+class Scorer:
+    """`compare` for several passes over data: compiled once, and blocks can be taken out between the passes.
+
+    Args:
+        model: As in `score`.
+        plans: As in `score`.
+        switches: Names of blocks that `switch_off` can take out.
+
+    Raises:
+        ValueError: If the plans do not fit the model.
+    """
+
+    def __init__(self, model, plans: Sequence[Wiring], switches: Sequence[str] = ()):
+        self._model, self._count, self._logits = model, len(plans), gives_logits(model)
+        self._fans = [Fan(model, plans[i : i + _AT_ONCE], switches) for i in range(0, len(plans), _AT_ONCE)]
+
+    def switch_off(self, name: str) -> None:
+        """Takes one of the `switches` out of every plan."""
+        for fan in self._fans:
+            fan.switch_off(name)
+
+    def __call__(self, data, *, batch_size=100, transform=None, progress=False) -> Comparison:
+        """Compares the plans with the first, on some data."""
+        lost, gained = np.zeros((2, self._count), np.int64)
+        hits, loss, count, samples = np.zeros(self._count), np.zeros(self._count), 0, 0
+        options = {"batch_size": batch_size, "transform": transform, "progress": progress}
+        for x, labels in batches(data, self._model, labelled=True, what="score", **options):
+            outputs = np.concatenate([fan(x) for fan in self._fans])
+            right, losses = _compare(outputs, labels, self._logits)
+            hits += right.sum(1)
+            lost += (right[:1] & ~right).sum(1)
+            gained += (right & ~right[:1]).sum(1)
+            loss += losses
+            count += labels.size
+            samples += len(labels)
+        return Comparison(hits / count, loss / count, samples, lost, gained, count)
 
 
 def gives_logits(model) -> bool:
@@ -87,7 +178,7 @@ def gives_logits(model) -> bool:
 
 
 def _compare(outputs, labels, logits) -> tuple[np.ndarray, np.ndarray]:
-    """Hits and summed cross-entropy of outputs `(networks, n, ..., classes)`, each `(networks,)`."""
+    """Of outputs `(networks, n, ..., classes)`: which are right, `(networks, labels)`, and the summed cross-entropy."""
     classes = outputs.shape[-1]
     if outputs.shape[1:-1] != labels.shape or labels.max() >= classes:
         raise ValueError(
@@ -95,7 +186,7 @@ def _compare(outputs, labels, logits) -> tuple[np.ndarray, np.ndarray]:
             f"be below {classes}. Received: labels of shape {labels.shape}, up to {labels.max()}"
         )
     over = tuple(range(1, labels.ndim + 1))
-    hits = (outputs.argmax(-1) == labels).sum(over)
+    right = (outputs.argmax(-1) == labels).reshape(len(outputs), -1)
     scores = outputs.astype(np.float64)
     true = np.take_along_axis(scores, np.broadcast_to(labels, outputs.shape[:-1])[..., None], -1)[..., 0]
     if logits:
@@ -103,4 +194,9 @@ def _compare(outputs, labels, logits) -> tuple[np.ndarray, np.ndarray]:
         likelihood = true - top - np.log(np.exp(scores - top[..., None]).sum(-1))
     else:
         likelihood = np.log(np.maximum(true, np.finfo(np.float32).tiny))  # a float32 softmax may round to 0
-    return hits, -likelihood.sum(over)
+    return right, -likelihood.sum(over)
+
+
+def _paired_variance(lost, gained, n) -> np.ndarray:
+    """Of the mean of n differences, of which `lost` are 1, `gained` -1 and the rest 0."""
+    return (lost + gained - (lost - gained) ** 2 / n) / n**2

@@ -12,7 +12,7 @@ from keras_highway.analysis.gates import check_learned, gate_activity
 from keras_highway.analysis.graph import blocks as blocks_of
 from keras_highway.analysis.graph import check_names
 from keras_highway.analysis.rewire import check_lesionable, rewire
-from keras_highway.analysis.scores import score
+from keras_highway.analysis.scores import Comparison, Scorer, compare, score
 from keras_highway.gating import get_gating
 
 ORDERS = ("lesion", "gates", "greedy")
@@ -74,7 +74,7 @@ class Latency(NamedTuple):
         return np.median(self.seconds, 1)
 
 
-def trim(model, data, budget=0.001, *, order="lesion", **options) -> Trimmed:
+def trim(model, data, budget=0.001, *, order="lesion", choose_on=None, confidence=None, **options) -> Trimmed:
     """Leaves out the blocks that a network does without, and returns a smaller one.
 
     Blocks go one after another, least important first, and every depth is
@@ -87,7 +87,14 @@ def trim(model, data, budget=0.001, *, order="lesion", **options) -> Trimmed:
     small.model.save("small.keras")
     ```
 
-    Choose with images that are not those of the test.
+    Choose with images that are not those of the test. An order that was
+    chosen on some images looks better on them than on others, so let others
+    say how far to go; and what they say is an estimate, whose upper bound can
+    be held against the budget instead:
+
+    ```python
+    small = trim(model, some, budget=0.001, order="greedy", choose_on=others, confidence=0.95)
+    ```
 
     Args:
         model: A functional `keras.Model` with gated blocks that ends in a
@@ -101,22 +108,38 @@ def trim(model, data, budget=0.001, *, order="lesion", **options) -> Trimmed:
             least, on average) or `"greedy"` (the one whose removal costs
             least now that others are gone; a pass over the data for every
             block). Defaults to `"lesion"`.
+        choose_on: Other data of the same forms, on which every depth is
+            measured; `data` then only give the order. Defaults to `None`: the
+            same.
+        confidence: Float below 1, e.g. `0.95`: a depth is within the budget
+            if the one-sided upper bound of what it costs is
+            (`Comparison.highest_cost`), and the first depth that is not ends
+            the search, so that trying many depths does not spend the
+            confidence. Defaults to `None`: the shallowest depth whose
+            accuracy, as measured, is within the budget.
         **options: `batch_size`, `transform` and `progress`, as in
             `lesion_curve`.
 
     Returns:
-        A `Trimmed`.
+        A `Trimmed`; its curve is that of `choose_on`.
 
     Raises:
         ValueError: If the model has no blocks that can go (transitions, which
-            change the shape, cannot), the budget or the order is none, with
-            `order="gates"` if the gates are constant, or for data that are
+            change the shape, cannot), the budget, the order or the confidence
+            is none, with `order="gates"` if the gates are constant, or for data that are
             empty, unlabelled or of another shape.
     """
     if not 0 <= budget <= 1:
         raise ValueError(f"`budget` is an accuracy from 0 to 1: 0.001 is 0.1 point. Received: budget={budget!r}")
-    curve = trim_curve(model, data, order=order, **options)
-    most = int(np.flatnonzero(curve.accuracy >= curve.accuracy[0] - budget - 1e-12).max())
+    if confidence is not None and not 0 < confidence < 1:
+        raise ValueError(f"`confidence` is a probability between 0 and 1: 0.95. Received: confidence={confidence!r}")
+    removed = _order(model, data, order, options)
+    curve, found = _measured(model, removed, data if choose_on is None else choose_on, options)
+    if confidence is None:
+        most = int(np.flatnonzero(found.cost <= budget + 1e-12).max())
+    else:
+        beyond = found.highest_cost(confidence)[1:] > budget
+        most = int(np.argmax([*beyond, True]))
     known = list(blocks_of(model))
     removed = tuple(sorted(curve.removed[:most], key=known.index))
     return Trimmed(without(model, removed), removed, curve)
@@ -137,31 +160,7 @@ def trim_curve(model, data, *, order="lesion", **options) -> TrimCurve:
     Raises:
         ValueError: As in `trim`.
     """
-    if order not in ORDERS:
-        raise ValueError(f"`order` must be one of {', '.join(map(repr, ORDERS))}. Received: order={order!r}")
-    known = blocks_of(model)
-    names = [name for name, block in known.items() if not block.is_transition]
-    if not names:
-        raise ValueError(f"Every block is a transition, and those cannot go. Received: {', '.join(known)}")
-    if order == "gates":
-        check_learned({name: known[name] for name in names}, "t")
-        removed = _by_gates(model, data, names, options)
-    elif order == "lesion":
-        loss = score(model, [{name: None} for name in names], data, **options).loss
-        removed = [names[i] for i in np.argsort(loss, kind="stable")]
-    else:
-        removed = _greedily(model, data, names, options)
-    plans = [dict.fromkeys(removed[:count]) for count in range(len(removed) + 1)]
-    accuracy, loss, samples = score(model, plans, data, **options)
-    sizes = [sum(int(np.prod(w.shape)) for w in known[name].weights) for name in removed]
-    return TrimCurve(
-        removed=tuple(removed),
-        depth=len(known) - np.arange(len(plans)),
-        accuracy=accuracy,
-        loss=loss,
-        parameters=model.count_params() - np.cumsum([0, *sizes]),
-        samples=samples,
-    )
+    return _measured(model, _order(model, data, order, options), data, options)[0]
 
 
 def without(model, blocks: Sequence[str]) -> keras.Model:
@@ -232,6 +231,40 @@ def latency_curve(model, removed, x, *, depths=None, repeats=20, clock=time.perf
     return Latency(np.array(depths, np.int64), np.array(seconds).T, len(x))
 
 
+def _order(model, data, order, options) -> list[str]:
+    """Names of all blocks that can go, in the order in which they do."""
+    if order not in ORDERS:
+        raise ValueError(f"`order` must be one of {', '.join(map(repr, ORDERS))}. Received: order={order!r}")
+    known = blocks_of(model)
+    names = [name for name, block in known.items() if not block.is_transition]
+    if not names:
+        raise ValueError(f"Every block is a transition, and those cannot go. Received: {', '.join(known)}")
+    if order == "gates":
+        check_learned({name: known[name] for name in names}, "t")
+        return _by_gates(model, data, names, options)
+    if order == "lesion":
+        loss = score(model, [{name: None} for name in names], data, **options).loss
+        return [names[i] for i in np.argsort(loss, kind="stable")]
+    return _greedily(model, data, names, options)
+
+
+def _measured(model, removed, data, options) -> tuple[TrimCurve, Comparison]:
+    """Every depth on some data, and against the whole network."""
+    known = blocks_of(model)
+    plans = [dict.fromkeys(removed[:count]) for count in range(len(removed) + 1)]
+    found = compare(model, plans, data, **options)
+    sizes = [sum(int(np.prod(w.shape)) for w in known[name].weights) for name in removed]
+    curve = TrimCurve(
+        removed=tuple(removed),
+        depth=len(known) - np.arange(len(plans)),
+        accuracy=found.accuracy,
+        loss=found.loss,
+        parameters=model.count_params() - np.cumsum([0, *sizes]),
+        samples=found.samples,
+    )
+    return curve, found
+
+
 def _time(net, x, clock) -> float:
     start = clock()
     net.predict_on_batch(x)
@@ -250,9 +283,11 @@ def _by_gates(model, data, names, options) -> list[str]:
 
 
 def _greedily(model, data, names, options) -> list[str]:
+    scorer = Scorer(model, [{name: None} for name in names], switches=names)
     removed: list[str] = []
-    left = list(names)
-    while left:
-        loss = score(model, [dict.fromkeys([*removed, name]) for name in left], data, **options).loss
-        removed.append(left.pop(int(loss.argmin())))
+    while len(removed) < len(names):
+        loss = scorer(data, **options).loss
+        loss[[names.index(name) for name in removed]] = np.inf
+        removed.append(names[int(loss.argmin())])
+        scorer.switch_off(removed[-1])
     return removed

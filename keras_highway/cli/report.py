@@ -5,7 +5,7 @@ from pathlib import Path
 
 from keras_highway.cli.errors import OK, check_out, usage_errors
 from keras_highway.cli.sources import find_source_and_data
-from keras_highway.reporting import make_report, write_report
+from keras_highway.reporting import make_report, numbers_of, write_report
 
 _SUFFIX = ".html"
 
@@ -15,6 +15,8 @@ def run(arguments) -> int:
     check_out(arguments.out, _SUFFIX)
     out = Path(arguments.out)
     check_out(str(out.with_suffix(".json")), ".json")
+    with usage_errors():
+        numbers_of(out)  # it would be a pity to be refused after all that work
     source, data = find_source_and_data(arguments.weights, arguments.data_set, arguments.data)
     # TensorFlow warns that many functions are traced: every analysis has a network of its own.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)

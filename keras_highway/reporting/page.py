@@ -2,6 +2,7 @@
 
 import base64
 import html
+import json
 from pathlib import Path
 
 import keras
@@ -10,6 +11,7 @@ from keras_highway.reporting.report import Report
 from keras_highway.reporting.section import Picture, Section
 from keras_highway.whole_file import write_json, write_whole
 
+_ALWAYS = {"title", "network", "gates", "lesions"}  # keys by which a report's numbers are known
 _STYLE = """
 body { margin: 0 auto; max-width: 60rem; padding: 1rem; font: 1rem/1.5 system-ui, sans-serif;
   color: #1b1b1b; background: #fff; overflow-wrap: break-word; }
@@ -36,11 +38,42 @@ def write_report(report: Report, path: Path) -> Path:
 
     Returns:
         The path of the JSON file: the page's with the suffix `.json`.
+
+    Raises:
+        FileExistsError: If there is a file of that name that no report has
+            written.
     """
-    numbers = path.with_suffix(".json")
+    numbers = numbers_of(path)
     write_whole(path, lambda p: p.write_text(page(report, numbers.name), "utf-8"))
     write_json(numbers, {"title": report.title, **report.facts, **{s.key: s.numbers for s in report.sections}})
     return numbers
+
+
+def numbers_of(path: Path) -> Path:
+    """Returns where the numbers of a page go: an earlier report's are replaced, a file of another kind is not.
+
+    Args:
+        path: The page, a `.html` file.
+
+    Raises:
+        FileExistsError: If there is a file of that name that no report has
+            written.
+    """
+    numbers = path.with_suffix(".json")
+    if numbers.exists() and not _is_report(numbers):
+        raise FileExistsError(
+            f"{numbers}, where the numbers go, is not a report's, and is not replaced: choose another name for the "
+            f"page. Received: {path}"
+        )
+    return numbers
+
+
+def _is_report(numbers: Path) -> bool:
+    try:
+        found = json.loads(numbers.read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.keys() >= _ALWAYS
 
 
 def page(report: Report, numbers: str) -> str:

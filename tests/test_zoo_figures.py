@@ -1,0 +1,88 @@
+"""Figures of trained weights: parts that keep each other's numbers, pairs counted by hand, tables of those numbers."""
+
+import json
+
+import numpy as np
+import pytest
+
+from zoo import analysis_tables, depth, figure4, figures
+
+
+def test_a_part_leaves_the_others_numbers(tmp_path, monkeypatch):
+    seen = []
+
+    def part(data, out, runs, known):
+        seen.append(known)
+        return {"value": len(seen)}
+
+    net, other = figures.DENSE, figures.IMAGES
+    monkeypatch.setattr(figures, "PARTS", {"a": (net, part), "b": (net, part), "c": (other, part)})
+    for name in ("a", "b", "c", "a"):
+        figures.make(name, None, tmp_path)
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    assert {key: row["value"] for key, row in numbers[net].items() if key != "sha256"} == {"a": 4, "b": 2}
+    assert numbers[other]["c"] == {"value": 3} and len(numbers[other]["sha256"]) == 64
+    assert "a" not in seen[0] and seen[1]["a"] == {"value": 1} and seen[2] == {}
+
+
+def test_twins_need_their_runs(tmp_path):
+    with pytest.raises(ValueError, match="--runs FOLDER"):
+        figure4.twins(None, tmp_path, None)
+
+
+def test_pairs_of_fine_tuned_nets():
+    whole = np.array([True] * 90 + [False] * 10)
+    ours = np.array([False] * 5 + [True] * 87 + [False] * 8)
+    row = depth._pair(24, {49: whole, 24: ours})
+    differences = whole.astype(float) - ours
+    assert row["cost"] == pytest.approx(differences.mean()) and row["accuracy"] == 0.87
+    assert row["standard_error"] == pytest.approx(differences.std() / 10)
+    assert depth._pair(49, {49: whole, 24: ours})["cost"] == 0
+
+
+def test_tables_of_made_up_numbers(tmp_path):
+    def tuned(deep, cost):
+        return {"blocks_left": deep, "accuracy": 0.9 - cost, "cost": cost, "standard_error": 0.001}
+
+    seeds = [
+        {
+            "seed": s,
+            "order": [3, 1, 2],
+            "removed": {"blocks": k},
+            "accuracy": [0.9],
+            "lost": [0, 4, 9, 50],
+            "gained": [0, 4, 0, 0],
+        }
+        for s, k in ((0, 1), (1, 2))
+    ]
+    curve = {
+        "samples": 1000,
+        "intact_accuracy": 0.99,
+        "blocks": 3,
+        "accuracy": [0.98, 0.99, 0.5],
+        "worst_block": "stage1_block3",
+    }
+    twin = {"seed": 1, "epochs": 50, "backend": "jax", "hardware": "a core", "test": curve, "training": curve}
+    numbers = {
+        "twins": {"a_net": {**twin, "test": {**curve, "blocks_that_cost_at_most_0.1_point": 1}}},
+        "trim": {"samples": 1000, "seeds": seeds},
+        "tune": {"epochs": 3, "seeds": [{"depths": [tuned(3, 0), tuned(2, 0.01), tuned(1, 0.03)]}] * 2},
+        "latency": {
+            "pairs": 25,
+            "batch_size": 100,
+            "backend": "tensorflow",
+            "depths": [
+                {"blocks_left": d, "parameters": 1000 * d, "speed_up_quartiles": [0, 4 - d, 9]} for d in (3, 2, 1)
+            ],
+        },
+    }
+    numbers["twins"]["a_net"]["training"] = numbers["twins"]["a_net"]["test"]
+    path = tmp_path / "numbers.json"
+    path.write_text(json.dumps({analysis_tables.NET: numbers}))
+    lines = analysis_tables.figure4_table(path).splitlines()
+    assert "| `a_net` | 1,000 test | 1.00 | 3 | 1 | 1.00 | 49.00, block3 |" in lines
+    assert lines[-1] == "n = 1 net each, seed 1, 50 epochs. Trained on jax, a core."
+    text = analysis_tables.trim_table(path)
+    # Costs 0 and 0.9 points; errors sqrt(8)/1000 and sqrt(9 - 0.081)/1000.
+    assert "| 1 to 2 (chosen) | 1,000 to 2,000 | 2.00 to 3.00 | 0.45 ± 0.29 | 2.00 ± 0.10 |" in text
+    assert "from 90.00 to 90.00 %" in text

@@ -1,0 +1,100 @@
+"""README's tables of the analyses, from `docs/analysis/numbers.json`, which `python -m zoo.figures` wrote."""
+
+import json
+import statistics
+from pathlib import Path
+
+NUMBERS = Path(__file__).resolve().parents[1] / "docs" / "analysis" / "numbers.json"
+NET = "highway_fc50_tanh.tvdn"
+
+
+def figure4_table(path: Path = NUMBERS) -> str:
+    """What one lesioned block costs highway, residual and plain nets [TVDN, Figure 4]."""
+    lines = [
+        "| net | images | error, % | blocks | cost at most 0.1 point | median cost, points | highest |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    found = _numbers(path)["twins"]
+    for name, row in found.items():
+        for part in ("training", "test"):
+            one = row[part]
+            cost = [100 * (one["intact_accuracy"] - accuracy) for accuracy in one["accuracy"]]
+            lines.append(
+                f"| `{name}` | {one['samples']:,} {part} | {100 * (1 - one['intact_accuracy']):.2f} | {one['blocks']} "
+                f"| {one['blocks_that_cost_at_most_0.1_point']} | {statistics.median(cost):.2f} "
+                f"| {max(cost):.2f}, {one['worst_block'].removeprefix('stage1_')} |"
+            )
+    where = sorted({f"{row['backend']}, {row['hardware']}" for row in found.values()})
+    seeds = sorted({row["seed"] for row in found.values()})
+    note = (
+        f"n = 1 net each, seed {', '.join(map(str, seeds))}, {_one([row['epochs'] for row in found.values()])} epochs"
+    )
+    return "\n".join([*lines, "", f"{note}. Trained on {'; '.join(where)}."])
+
+
+def trim_table(path: Path = NUMBERS) -> str:
+    """What depth costs the 50-layer net on test images that chose nothing, trimmed and fine-tuned."""
+    numbers = _numbers(path)
+    trimmed, tuned, speed = (numbers[key] for key in ("trim", "tune", "latency"))
+    ratios = {row["blocks_left"]: row["speed_up_quartiles"] for row in speed["depths"]}
+    sizes = {row["blocks_left"]: row["parameters"] for row in speed["depths"]}
+    lines = [
+        "| blocks left | parameters | speed-up | trimmed: cost, points | fine-tuned, too: cost, points |",
+        "|---|---|---|---|---|",
+    ]
+    whole = len(trimmed["seeds"][0]["order"])
+    chosen = [whole - row["removed"]["blocks"] for row in trimmed["seeds"]]
+    others = sorted(set(ratios) - {whole, *chosen}, reverse=True)
+    for depths, what in [(chosen, " (chosen)"), *(([depth] * len(chosen), "") for depth in others)]:
+        costs = [
+            _trimmed(row, whole - depth, trimmed["samples"])
+            for row, depth in zip(trimmed["seeds"], depths, strict=True)
+        ]
+        after = [_tuned(row, depth) for row, depth in zip(tuned["seeds"], depths, strict=True)]
+        lines.append(
+            f"| {_range(depths, ',.0f')}{what} | {_range([sizes[d] for d in depths], ',.0f')} "
+            f"| {_range([ratios[d][1] for d in depths], '.2f')} | {_mean(costs)} | {_mean(after)} |"
+        )
+    note = (
+        f"Of {whole} blocks; {trimmed['samples']:,} test images, {len(chosen)} seeds: mean ± standard error of the "
+        f"pairs; the seeds share the net and the test images. Without trimming, {tuned['epochs']} epochs of "
+        f"fine-tuning change the accuracy from {100 * trimmed['seeds'][0]['accuracy'][0]:.2f} to "
+        f"{_range([100 * _row(row, whole)['accuracy'] for row in tuned['seeds']], '.2f')} %. Speed-up: processor time "
+        f"of a batch of {speed['batch_size']}, median of {speed['pairs']} pairs, {speed['backend']}."
+    )
+    return "\n".join([*lines, "", note])
+
+
+def _numbers(path) -> dict:
+    return json.loads(path.read_text("utf-8"))[NET]
+
+
+def _trimmed(row, k, n) -> tuple[float, float]:
+    """Cost of `k` blocks on `n` images and its standard error."""
+    lost, gained = row["lost"][k], row["gained"][k]
+    return (lost - gained) / n, (lost + gained - (lost - gained) ** 2 / n) ** 0.5 / n
+
+
+def _row(seed, depth) -> dict:
+    return next(row for row in seed["depths"] if row["blocks_left"] == depth)
+
+
+def _tuned(seed, depth) -> tuple[float, float]:
+    row = _row(seed, depth)
+    return row["cost"], row["standard_error"]
+
+
+def _mean(costs) -> str:
+    """Points: the mean cost, and the mean standard error, since the seeds share the images."""
+    cost, error = (100 * statistics.mean(part) for part in zip(*costs, strict=True))
+    return f"{cost:.2f} ± {error:.2f}"
+
+
+def _range(values, form) -> str:
+    low, high = (format(value, form) for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _one(values):
+    (value,) = set(values)
+    return value
