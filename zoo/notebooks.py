@@ -7,7 +7,7 @@ from pathlib import Path
 from keras_highway.whole_file import write_whole
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-TIMEOUT = 1200  # seconds a cell: each notebook takes less than 180 on an idle core, and not every core is idle
+TIMEOUT = 1200  # seconds a cell: a notebook takes at most 180 of processor time, but cores may be shared
 
 
 def main(argv=None) -> None:
