@@ -20,7 +20,9 @@ from keras_highway.cli import main
 from keras_highway.hub import describe_weights
 from keras_highway.models.char_lm import reset_state
 from keras_highway.publishing import Publishable, find_publishable, publish, publish_all, verify, write_bundle
+from keras_highway.publishing.card import model_card
 from keras_highway.publishing.check import compare_check
+from keras_highway.publishing.language_models import LanguageModel
 from keras_highway.vocabulary import words_of
 from keras_highway.weights_row import WeightsRow
 
@@ -274,3 +276,32 @@ def test_gates_are_reported_over_the_vocabulary(bundle):
     assert (report["samples"], report["of"]) == (len(WORDS.words), "words of the vocabulary")
     assert report["blocks"]["stage1_block1"]["mean"] == pytest.approx(float(t.mean()), abs=1e-5)
     assert math.isfinite(report["blocks"]["stage1_block1"]["variance"])
+
+
+def test_a_run_that_went_on_after_its_result_is_refused(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    with (tmp_path / "run" / "log.csv").open("a") as file:
+        file.write("3,2.9,18.0,19.0\n")
+    with pytest.raises(ValueError, match=r"result.json is after 2 epochs and log.csv has 3: the run went on since"):
+        find_publishable(str(tmp_path / "run"))
+
+
+def test_a_card_claims_the_published_number_of_its_own_net_and_text_alone(run, bundle):
+    row = bundle[1].row
+    for recipe, published in (
+        ({"name": "charlm_small_coupled", "source": "Kim et al."}, True),
+        ({"overrides": [["units", 50]]}, False),
+        ({"test_tokens": 14000}, False),
+    ):
+        text = model_card(row, REPO, recipe, torch_names=False)
+        assert ("about 93" in text) == published
+    text = model_card(row, REPO, {"overrides": [["units", 50]], "test_tokens": 14000, "steps": 10}, torch_names=False)
+    assert "here with steps 10, test_tokens 14000, units 50: all settings are in `recipe.json`" in text
+
+
+def test_a_folder_of_the_treebanks_name_is_not_the_treebank():
+    result = {"weights": NAME, "variant": "charlm_small_coupled", "data": "/home/me/ptb"}
+    row = LanguageModel.new_row(result, {})
+    assert row.data == "a folder named ptb"
+    assert LanguageModel.card(row, REPO, {}).data_name == "a folder named ptb"
+    assert LanguageModel.new_row({**result, "data": "ptb"}, {}).data == "ptb"

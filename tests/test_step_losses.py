@@ -45,24 +45,71 @@ def test_every_step_has_its_loss_and_a_resumed_run_the_same(tmp_path):
     assert (cut / "steps.csv").read_text() == (whole / "steps.csv").read_text()
 
 
-def test_a_run_that_is_ended_early_says_so_and_goes_on(tmp_path):
+class Asked:
+    """A request to stop after so many looks."""
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    @property
+    def made(self):
+        self.looks -= 1
+        return self.looks < 0
+
+
+def run_of(folder, **options) -> Run:
+    source = open_source(RECIPE, None)
+    return Run(Program(RECIPE, source, source.on_device()), source, Strategy(), folder_of(folder, RECIPE), **options)
+
+
+def test_steps_are_exact_in_the_middle_of_an_epoch(tmp_path):
+    """Saved every other step, told to stop after the third: the fourth and what a dead process wrote are taken anew."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train(RECIPE, None, whole, log_steps=True)
+    run = run_of(cut, save_steps=2, log_steps=True)
+    run.restore()
+    with pytest.raises(SystemExit):
+        run.epoch(Asked(2))
+    del run  # and its lock
+    assert [row["step"] for row in rows(cut, "steps.csv")] == ["1", "2", "3"]
+    with (cut / "steps.csv").open("a") as file:
+        file.write("4,1")
+    train(RECIPE, None, cut, log_steps=True)
+    assert (cut / "steps.csv").read_text() == (whole / "steps.csv").read_text()
+
+
+def test_a_torn_file_of_losses_is_refused(tmp_path):
+    train(RECIPE, None, tmp_path, log_steps=True, until=1)
+    lines = (tmp_path / "steps.csv").read_text().splitlines()
+    (tmp_path / "steps.csv").write_text("\n".join([*lines[:2], *lines[3:], "junk"]))
+    with pytest.raises(ValueError, match=r"has 1 steps of the"):
+        train(RECIPE, None, tmp_path, log_steps=True)
+
+
+def dies(self, stop):
+    raise KeyboardInterrupt
+
+
+def test_a_run_that_is_ended_early_says_so_and_goes_on(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"after step 0 of epoch 1: train on, to --until 1 at least"):
         train(RECIPE, None, tmp_path, until=0, finish=True)
     early = train(RECIPE, None, tmp_path, until=1, finish=True)
     assert (early["epochs"], early["of_epochs"], shown_epochs(early)) == (1, 2, "1 of 2")
     assert early["mean"] == float(rows(tmp_path, "log.csv")[-1]["test_accuracy"])
+    assert (tmp_path / "result.json").exists()
+    with monkeypatch.context() as patch:  # it goes on, and dies: the result was that of other weights
+        patch.setattr(Run, "epoch", dies)
+        with pytest.raises(KeyboardInterrupt):
+            train(RECIPE, None, tmp_path)
+    assert not (tmp_path / "result.json").exists()
     whole = train(RECIPE, None, tmp_path)
     assert "of_epochs" not in whole and shown_epochs(whole) == "2"
     assert whole["values"] == train(RECIPE, None, tmp_path / "at_once")["values"]
 
 
 def test_a_result_is_of_whole_epochs(tmp_path):
-    class Asked:
-        made = True
-
     with pytest.raises(SystemExit):
-        source = open_source(RECIPE, None)
-        Run(Program(RECIPE, source, source.on_device()), source, Strategy(), folder_of(tmp_path, RECIPE)).epoch(Asked)
+        run_of(tmp_path).epoch(Asked(0))
     with pytest.raises(ValueError, match=r"after step 1 of epoch 1: train on"):
         train(RECIPE, None, tmp_path, until=0, finish=True)
     assert not (tmp_path / "result.json").exists()

@@ -49,6 +49,7 @@ def test_a_failure_is_told_and_leaves_the_others(tmp_path, capsys):
         table1a.main(["--jobs", "0"])
 
 
+@pytest.mark.slow
 def test_sigterm_stops_all_and_they_go_on(tmp_path):
     command = [sys.executable, "-m", "training.table1a", "--tiny", "--out", str(tmp_path), "--jobs", "2"]
     command += ["--gatings", "plain", "coupled", "--set", "epochs=2000"]

@@ -181,6 +181,10 @@ def test_adding_refuses_unfinished_and_mixed_runs(tmp_path):
         adding.add([a, b])
     with pytest.raises(ValueError, match=r"'mnist10_w16' is not the one of that name .* learning_rate differ"):
         adding.add([b])
+    c = _run(tmp_path / "c", 3, 0.97)
+    (c / "result.json").write_text(json.dumps({**json.loads((c / "result.json").read_text()), "epochs": 18}))
+    with pytest.raises(ValueError, match="different numbers of epochs"):
+        adding.add([a, c])
 
 
 def test_runs_of_an_older_version_lack_fields_that_came_later(tmp_path):

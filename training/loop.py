@@ -89,13 +89,20 @@ def train(
         strategy.prepare(program)
         run = kind.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)
         run.restore()
-        while run.place.epoch < min(recipe.epochs if until is None else until, recipe.epochs):
+        last = min(recipe.epochs if until is None else until, recipe.epochs)
+        if run.place.epoch < last:
+            folder.drop_result()
+        while run.place.epoch < last:
             run.epoch(stop)
         if run.place.epoch < recipe.epochs and not finish:
             return None
-        if run.place.step or not run.rows:
-            raise ValueError(
-                f"A result is of whole epochs, and the run is after step {run.place.step} of epoch "
-                f"{run.place.epoch + 1}: train on, to --until {run.place.epoch + 1} at least."
-            )
+        _check_whole(run)
         return kind.finish(program, strategy, folder, run.rows)
+
+
+def _check_whole(run: Run) -> None:
+    if run.place.step or not run.rows:
+        raise ValueError(
+            f"A result is of whole epochs, and the run is after step {run.place.step} of epoch {run.place.epoch + 1}: "
+            f"train on, to --until {run.place.epoch + 1} at least."
+        )

@@ -27,9 +27,13 @@ class Trainable:
 
     Attributes:
         sums: Names of what a step sums over samples; the last counts them.
+        steps_per_epoch: Set by subclasses.
+        batch_units: Images or tokens of a step, for their number a second.
     """
 
     sums: tuple[str, ...]
+    steps_per_epoch: int
+    batch_units: int
 
     def __init__(self, recipe, net: keras.Model, optimizer: keras.optimizers.Optimizer, rate):
         self.recipe, self.net, self.optimizer, self._rate = recipe, net, optimizer, rate

@@ -42,6 +42,7 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
     with program.averages_in_place(strategy.to_numpy):
         strategy.finish(program.net)
         if strategy.is_chief:
+            folder.drop_result()  # written last, it says that the weights are its own
             weights_file.save(
                 program.net,
                 folder.path / "model.weights.h5",
@@ -49,7 +50,7 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
                 program.classes,
                 transform=recipe.transform,
             )
-            write_json(folder.path / "result.json", result)
+            write_json(folder.result, result)
     return result
 
 

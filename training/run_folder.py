@@ -7,6 +7,7 @@ model.weights.h5, result.json; if asked for, steps.csv.
 import csv
 import fcntl
 import importlib
+import itertools
 import json
 import os
 import platform
@@ -110,6 +111,16 @@ class RunFolder:
         write_whole(self.log, write)
 
     @property
+    def result(self) -> Path:
+        """What was measured at the end."""
+        return self.path / "result.json"
+
+    def drop_result(self) -> None:
+        """Takes away a result that is no longer that of the weights beside it: the run goes on, or ends anew."""
+        if self._writes:
+            self.result.unlink(missing_ok=True)
+
+    @property
     def steps(self) -> Path:
         """One line a step, where the run was asked for it."""
         return self.path / "steps.csv"
@@ -120,14 +131,16 @@ class RunFolder:
         Raises:
             ValueError: If it lacks steps before `last`.
         """
-        if not self._writes:
-            return
         lines = self.steps.read_text("utf-8").splitlines() if self.steps.exists() else ["step,train_loss"]
-        if len(lines) - 1 < last:
+        whole = itertools.takewhile(lambda row: row[1].startswith(f"{row[0]},"), enumerate(lines[1:], 1))
+        known = sum(1 for _ in whole)
+        if known < last:  # every process says so, or the others would wait for the chief
             raise ValueError(
-                f"{self.steps} has {len(lines) - 1} steps of the {last} that were taken: go on without --log-steps, "
+                f"{self.steps} has {known} steps of the {last} that were taken: go on without --log-steps, "
                 "or bring the file back."
             )
+        if not self._writes:
+            return
         write_whole(self.steps, lambda path: path.write_text("\n".join(lines[: last + 1]) + "\n", "utf-8"))
 
     def add_step_losses(self, losses: list[tuple[int, float]]) -> None:
@@ -135,6 +148,8 @@ class RunFolder:
         if self._writes:
             with self.steps.open("a") as file:
                 file.writelines(f"{step},{loss}\n" for step, loss in losses)
+                file.flush()
+                os.fsync(file.fileno())  # before the checkpoint, which says that they were taken
 
 
 def environment(strategy) -> dict:

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from training.recipes.charlm import PUBLISHED_PERPLEXITIES
-from training.shown import shown
+from training.shown import shown, shown_epochs
 from training.stopping import EXIT_CODE, stop_requests
 
 GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
@@ -82,6 +82,11 @@ def train_all(names: list[str], args) -> int:
     return 1 if failed else EXIT_CODE if stop.made or any(codes.values()) else 0
 
 
+def _measured(path) -> str:
+    result = json.loads(path.read_text("utf-8"))
+    return shown(result) + (f", after {shown_epochs(result)} epochs" if "of_epochs" in result else "")
+
+
 def _is_finished(folder) -> bool:
     """Whether a run has a result of all its epochs."""
     result = folder / "result.json"
@@ -111,7 +116,7 @@ def table(names: list[str], out: Path) -> str:
             with (folder / "log.csv").open(newline="") as file:
                 rows = list(csv.DictReader(file))
         result = folder / "result.json"
-        measured = shown(json.loads(result.read_text("utf-8"))) if result.exists() else "not finished"
+        measured = _measured(result) if result.exists() else "not finished"
         valid = f"{float(rows[-1]['valid_perplexity']):.2f}" if rows else "-"
         gating = name.split("_", 2)[2]
         lines.append(f"| {gating} | {PUBLISHED_PERPLEXITIES.get(name, '-')} | {measured} | {valid} | {len(rows)} |")

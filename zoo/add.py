@@ -39,14 +39,17 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
         The folder in the zoo.
 
     Raises:
-        ValueError: If a run is not finished, runs are of different recipes, or
-            of another than the published one of that name; if half precision
-            changes what was measured.
+        ValueError: If a run has no result, runs are of different recipes or
+            numbers of epochs, or of another recipe than the published one of
+            that name; if half precision changes what was measured. (A run
+            that was ended early is taken; its entry says so.)
     """
     results = [_result(run) for run in runs]
     recipes = [json.loads((run / "recipe.json").read_text("utf-8")) for run in runs]
     if any({**recipe, "seed": None} != {**recipes[0], "seed": None} for recipe in recipes):
         raise ValueError(f"Runs of different recipes cannot be one entry: {', '.join(map(str, runs))}")
+    if len({result["epochs"] for result in results}) > 1:
+        raise ValueError(f"Runs of different numbers of epochs cannot be one entry: {', '.join(map(str, runs))}")
     _check_published(recipes[0])
     row, pool = rows.get(results[0]["weights"]), pooled(results)
     folder = ZOO / row.name

@@ -72,11 +72,10 @@ def table(folder: Path = RUNS) -> str:
         lines.append(
             f"| {run.gating} | {published} | {len(run.losses)} | {first:.2f} to {last:.2f} | {run.valid:.0f} |"
         )
-    tokens = {run.recipe["test_tokens"] for run in runs}
-    products = {run.recipe["precision"].removeprefix("mixed_") for run in runs}
+    ((tokens, precision, seed),) = {tuple(run.recipe[f] for f in ("test_tokens", "precision", "seed")) for run in runs}
     where = {f"{run.environment['backend']}, {run.environment['hardware']}" for run in runs}
     note = (
-        f"n = 1, seed 1; validation: the first {tokens.pop():,} tokens; products in {products.pop()}; "
+        f"n = 1, seed {seed}; validation: the first {tokens:,} tokens; products in {precision.removeprefix('mixed_')}; "
         f"{'; '.join(sorted(where))}. Logs: `zoo/runs/lm_steps`."
     )
     return "\n".join([*lines, "", note])

@@ -41,7 +41,7 @@ class HierarchicalSoftmax(keras.layers.Layer):
         super().__init__(**kwargs)
         self.classes = checked_size(classes, "classes")
         # isqrt(n - 1) + 1 is the square root rounded up, in whole numbers.
-        self.clusters = checked_size(clusters or math.isqrt(self.classes - 1) + 1, "clusters")
+        self.clusters = checked_size(math.isqrt(self.classes - 1) + 1 if clusters is None else clusters, "clusters")
         if self.clusters > self.classes:
             raise ValueError(
                 f"`clusters` must not exceed `classes`. Received: clusters={self.clusters}, classes={self.classes}"
@@ -58,8 +58,14 @@ class HierarchicalSoftmax(keras.layers.Layer):
             name="cluster_kernel", shape=(features, self.clusters), initializer=kernel
         )
         self.cluster_bias = self.add_weight(name="cluster_bias", shape=(self.clusters,), initializer=bias)
+
+        def drawn(shape, dtype=None):
+            # As the one matrix it is: of three axes, initializers would take the first for that of a convolution.
+            flat = kernels((features, self.clusters * self.places), dtype=dtype)
+            return ops.transpose(ops.reshape(flat, (features, self.clusters, self.places)), (1, 0, 2))
+
         # A cluster's part is one piece of memory, which training takes out as a whole.
-        self.kernel = self.add_weight(name="kernel", shape=(self.clusters, features, self.places), initializer=kernels)
+        self.kernel = self.add_weight(name="kernel", shape=(self.clusters, features, self.places), initializer=drawn)
         self.bias = self.add_weight(name="bias", shape=(self.clusters, self.places), initializer=biases)
 
     def call(self, x):
@@ -74,7 +80,9 @@ class HierarchicalSoftmax(keras.layers.Layer):
         """Returns the log-probabilities of one class each, without those of the others.
 
         It takes a copy of the kernel of each target's cluster: `features *
-        sqrt(classes)` numbers a target.
+        sqrt(classes)` numbers a target. On TensorFlow the kernel's gradient is
+        sparse, one slice a target: convert it to a tensor before its norm is
+        taken, or repeated clusters count wrongly.
 
         Args:
             x: Tensor `(..., features)`.

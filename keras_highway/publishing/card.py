@@ -33,6 +33,10 @@ _PAPERS = {
 }""",
 }
 _SHIPPED = "The package keras_highway has these weights, too: `{by_name}`.\n"
+_TOLD = (
+    *("epochs", "batch_size", "steps", "learning_rate", "precision"),
+    *("train_images", "test_images", "train_tokens", "test_tokens"),
+)  # of a recipe, where it may not be the published one
 _CONDITIONS = ("n", "seeds", "std", "precision")  # of a measurement
 _TEXT = """
 # {name}
@@ -86,7 +90,7 @@ def model_card(row: WeightsRow, repository: str, recipe: dict, torch_names: bool
         torch_names: Bool, whether the safetensors twin has PyTorch's names.
     """
     spec, metrics = get_spec(row.variant), row.metrics
-    metric, parts = kind_of(row.variant).metric, kind_of(row.variant).card(row, repository)
+    metric, parts = kind_of(row.variant).metric, kind_of(row.variant).card(row, repository, recipe)
     return _header(row, metric, parts) + _TEXT.format(
         name=row.name,
         kind=parts.kind,
@@ -141,8 +145,8 @@ def _recipe(row, recipe) -> str:
     command = f"`python -m training.train {name} --data DIR` ({recipe.get('source', name)})"
     if row.name in weights.WEIGHTS:
         return command
-    fields = ("epochs", "batch_size", "learning_rate", "train_images")
-    told = [f"{field} {recipe[field]}" for field in fields if recipe.get(field) is not None]
+    told = [f"{field} {recipe[field]}" for field in _TOLD if recipe.get(field) is not None]
+    told += [f"{field} {value}" for field, value in recipe.get("overrides", ())]
     return f"{command}, here with {', '.join(told)}: all settings are in `recipe.json`" if told else command
 
 

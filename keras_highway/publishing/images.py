@@ -56,7 +56,7 @@ class ImageClassifier(Subject):
         )
 
     @classmethod
-    def card(cls, row: WeightsRow, repository: str) -> CardParts:
+    def card(cls, row: WeightsRow, repository: str, recipe: dict) -> CardParts:
         images, data = row.images, _DATA_SETS.get(row.data, row.data)
         (height, width), channels = images.size, images.channels
         return CardParts(

@@ -61,12 +61,17 @@ class LanguageModel(Subject):
     @classmethod
     def new_row(cls, result, stamp) -> WeightsRow:
         """As every subject's. A corpus may be a folder of anybody's: the row has the folder's name."""
-        return weights.language_row(result["weights"], result["variant"], Path(result["data"]).name)
+        name = Path(result["data"]).name
+        if name in _CORPORA and name != result["data"]:
+            name = f"a folder named {name}"
+        return weights.language_row(result["weights"], result["variant"], name)
 
     @classmethod
-    def card(cls, row: WeightsRow, repository: str) -> CardParts:
+    def card(cls, row: WeightsRow, repository: str, recipe: dict) -> CardParts:
         data, data_name, language = _CORPORA.get(row.data, (row.data, row.data, None))
-        published = LM_VARIANTS[row.variant].published_perplexity if row.data in _CORPORA else ""
+        # Another net, or a part of the text, has no published number.
+        same = row.data in _CORPORA and not any(recipe.get(f) for f in ("overrides", "train_tokens", "test_tokens"))
+        published = LM_VARIANTS[row.variant].published_perplexity if same else ""
         return CardParts(
             task="text-generation",
             task_name="Language modelling",
@@ -107,6 +112,8 @@ class LanguageModel(Subject):
         words, positions = given["words"], given["positions"]
         if words.dtype.kind != "U" or not 0 <= positions.min() <= positions.max() < len(words):
             raise ValueError("positions that are not of its words")
+        if len(positions) != self.network.input_shape[1][0]:
+            raise ValueError(f"positions of {len(positions)} texts, not of {self.network.input_shape[1][0]}")
         characters = self.lm.vocabulary.spell(words.tolist())
         reset_state(self.network)
         try:
@@ -123,8 +130,9 @@ class LanguageModel(Subject):
             raise ValueError(
                 f"The corpus in {data_dir} is not the one that {self.row.name!r} was trained on: other words."
             )
-        perplexity = self.lm.perplexity(corpus.test, progress=sys.stderr.isatty())
-        return Measured(perplexity, f"on the {len(corpus.test)} test words of {self.row.data}")
+        test = corpus.test[: self.row.metrics.get("test_tokens")]  # as many as the recorded number is over
+        perplexity = self.lm.perplexity(test, progress=sys.stderr.isatty())
+        return Measured(perplexity, f"on the {len(test)} test words of {self.row.data}")
 
     def gate_report(self, data_dir=None) -> dict[str, Any]:
         """Over the words of the vocabulary, each once."""

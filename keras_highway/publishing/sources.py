@@ -1,5 +1,6 @@
 """What can be published: a finished run's folder, or weights of the zoo."""
 
+import csv
 import dataclasses
 import json
 from pathlib import Path
@@ -54,7 +55,19 @@ def _of_folder(folder, row) -> Publishable:
     missing = [name for name in needed if not (folder / name).is_file()]
     if missing:
         raise ValueError(f"{folder} is no finished run: it has no {', '.join(missing)}.")
+    _check_epochs(folder, row.metrics)
     return Publishable(folder, row)
+
+
+def _check_epochs(folder, result) -> None:
+    """The weights are those of the last line of the log."""
+    with (folder / "log.csv").open(newline="", encoding="utf-8") as file:
+        logged = len(list(csv.DictReader(file)))
+    if result.get("epochs", logged) != logged:
+        raise ValueError(
+            f"{folder / RESULT} is after {result['epochs']} epochs and log.csv has {logged}: the run went on since. "
+            "End it with `python -m training.train ... --finish`."
+        )
 
 
 def _of_run(folder) -> Publishable:

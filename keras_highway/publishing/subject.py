@@ -124,7 +124,7 @@ class Subject(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def card(cls, row: WeightsRow, repository: str) -> CardParts:
+    def card(cls, row: WeightsRow, repository: str, recipe: dict) -> CardParts:
         """Returns what the card of a row says, its repository being `org/name`."""
 
     @abc.abstractmethod

@@ -71,6 +71,11 @@ class LanguageProgram(Trainable):
         """Returns that of the validation split, laid out as the training text is."""
         return self.trained_lm().perplexity(self._source.valid, self._source.streams, self._source.steps)
 
+    @property
+    def test_tokens(self) -> int:
+        """Number of tokens that the test perplexity is over."""
+        return len(self._source.test)
+
     def test_perplexity(self, progress: bool = False) -> float:
         """Returns that of the test split as one sequence."""
         return self.trained_lm().perplexity(self._source.test, progress=progress)

@@ -34,6 +34,7 @@ def finish(program: LanguageProgram, strategy: Strategy, folder: RunFolder, rows
         "values": [perplexity],
         **epochs(recipe, rows),
         "epoch_reported": "last",
+        "test_tokens": program.test_tokens,
         "valid_perplexity": last["valid_perplexity"],
         "train_perplexity": last["train_perplexity"],
         "precision": recipe.precision,
@@ -41,6 +42,7 @@ def finish(program: LanguageProgram, strategy: Strategy, folder: RunFolder, rows
         "waiting": last["waiting"],
         **folder.environment(),
     }
+    folder.drop_result()  # written last, it says that the weights are its own
     program.trained_lm().save(folder.path)
-    write_json(folder.path / "result.json", result)
+    write_json(folder.result, result)
     return result
