@@ -1,8 +1,9 @@
 """`python -m zoo.figures --data DIR`: figures of the papers' analyses from trained weights, into `docs/analysis`.
 
 Their numbers go into `numbers.json` beside them; `--only PART` makes some of
-them anew and leaves the others as they are. `twins` needs `--runs`, and `tune`,
-which trains, is several times faster with KERAS_BACKEND=jax.
+them anew and leaves the others as they are. Without `--runs`, `twins` draws
+what was measured before. `trim`, and `tune`, which trains, are faster with
+KERAS_BACKEND=jax.
 """
 
 import argparse
@@ -39,7 +40,7 @@ def main(argv=None) -> None:
     arguments = parser.parse_args(argv)
     arguments.out.mkdir(parents=True, exist_ok=True)
     data = functools.cache(lambda name: load_dataset(name, arguments.data))
-    for name in arguments.only or (part for part in PARTS if part != "twins" or arguments.runs):
+    for name in arguments.only or PARTS:
         make(name, data, arguments.out, arguments.runs)
     print(f"wrote the figures and their numbers to {arguments.out}")
 
@@ -165,7 +166,7 @@ PARTS = {
     "gates": (DENSE, lambda data, out, runs, known: dense_gates(DENSE, "", _test(data, DENSE), out)),
     "cifar_gates": (CIFAR, lambda data, out, runs, known: dense_gates(CIFAR, "_cifar100", _test(data, CIFAR), out)),
     "lesions": (DENSE, lambda data, out, runs, known: lesions(_test(data, DENSE), out)),
-    "twins": (DENSE, lambda data, out, runs, known: figure4.twins(data, out, runs)),
+    "twins": (DENSE, lambda data, out, runs, known: figure4.twins(data, out, runs, known.get("twins"))),
     "trim": (DENSE, lambda data, out, runs, known: depth.trimming(data("mnist"))),
     "tune": (DENSE, lambda data, out, runs, known: depth.tuning(data("mnist"), known["trim"])),
     "latency": (DENSE, lambda data, out, runs, known: depth.latency(data("mnist"), out, known["trim"], known["tune"])),
