@@ -10,6 +10,7 @@ import argparse
 import functools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from keras_highway.applications import load
 from keras_highway.data import load_dataset
 from keras_highway.variants import VARIANTS
 from keras_highway.whole_file import write_json
+from training.run_folder import environment
 from zoo import depth, figure4
 
 OUT = Path(__file__).parents[1] / "docs" / "analysis"
@@ -51,8 +53,16 @@ def make(name, data, out, runs=None) -> None:
     weights, part = PARTS[name]
     found = part(data, out, runs, _read(path).get(weights, {}))
     numbers = _read(path)  # another part may have been made meanwhile
-    numbers[weights] = {**numbers.get(weights, {}), "sha256": rows.get(weights).sha256, name: found}
+    others = numbers.get(weights, {})
+    made = {**others.get("made", {}), name: _here()} if found != others.get(name) else others.get("made", {})
+    numbers[weights] = {**others, "sha256": rows.get(weights).sha256, name: found, "made": made}
     write_json(path, numbers)
+
+
+def _here() -> dict:
+    """What and where it was made."""
+    found = environment(SimpleNamespace(name="none", replicas=1))
+    return {key: found[key] for key in ("commit", "backend", "hardware")}
 
 
 def _read(path) -> dict:
