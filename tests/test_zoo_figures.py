@@ -20,8 +20,9 @@ def test_a_part_leaves_the_others_numbers(tmp_path, monkeypatch):
     for name in ("a", "b", "c", "a"):
         figures.make(name, None, tmp_path)
     numbers = json.loads((tmp_path / "numbers.json").read_text())
-    assert {key: row["value"] for key, row in numbers[net].items() if key != "sha256"} == {"a": 4, "b": 2}
+    assert {key: row["value"] for key, row in numbers[net].items() if key in "ab"} == {"a": 4, "b": 2}
     assert numbers[other]["c"] == {"value": 3} and len(numbers[other]["sha256"]) == 64
+    assert set(numbers[net]["made"]) == {"a", "b"} and numbers[net]["made"]["a"]["hardware"]
     assert "a" not in seen[0] and seen[1]["a"] == {"value": 1} and seen[2] == {}
 
 
@@ -70,12 +71,12 @@ def test_tables_of_made_up_numbers(tmp_path):
         "latency": {
             "pairs": 25,
             "batch_size": 100,
-            "backend": "tensorflow",
             "depths": [
                 {"blocks_left": d, "parameters": 1000 * d, "speed_up_quartiles": [0, 4 - d, 9]} for d in (3, 2, 1)
             ],
         },
     }
+    numbers["made"] = {"tune": {"backend": "jax"}, "latency": {"backend": "tensorflow", "hardware": "a core"}}
     numbers["twins"]["a_net"]["training"] = numbers["twins"]["a_net"]["test"]
     path = tmp_path / "numbers.json"
     path.write_text(json.dumps({analysis_tables.NET: numbers}))
@@ -85,4 +86,4 @@ def test_tables_of_made_up_numbers(tmp_path):
     text = analysis_tables.trim_table(path)
     # Costs 0 and 0.9 points; errors sqrt(8)/1000 and sqrt(9 - 0.081)/1000.
     assert "| 1 to 2 (chosen) | 1,000 to 2,000 | 2.00 to 3.00 | 0.45 ± 0.29 | 2.00 ± 0.10 |" in text
-    assert "from 90.00 to 90.00 %" in text
+    assert "(90.00 %; before, 90.00 %)" in text and "jax, speed-up tensorflow, a core." in text

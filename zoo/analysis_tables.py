@@ -55,12 +55,14 @@ def trim_table(path: Path = NUMBERS) -> str:
             f"| {_range(depths, ',.0f')}{what} | {_range([sizes[d] for d in depths], ',.0f')} "
             f"| {_range([ratios[d][1] for d in depths], '.2f')} | {_mean(costs)} | {_mean(after)} |"
         )
+    after = _range([100 * _row(row, whole)["accuracy"] for row in tuned["seeds"]], ".2f")
+    made = numbers["made"]
     note = (
         f"Of {whole} blocks; {trimmed['samples']:,} test images, {len(chosen)} seeds: mean ± standard error of the "
-        f"pairs; the seeds share the net and the test images. Without trimming, {tuned['epochs']} epochs of "
-        f"fine-tuning change the accuracy from {100 * trimmed['seeds'][0]['accuracy'][0]:.2f} to "
-        f"{_range([100 * _row(row, whole)['accuracy'] for row in tuned['seeds']], '.2f')} %. Speed-up: processor time "
-        f"of a batch of {speed['batch_size']}, median of {speed['pairs']} pairs, {speed['backend']}."
+        f"pairs; the seeds share the net and the test images. Fine-tuned {tuned['epochs']} epochs, against the whole net "
+        f"fine-tuned alike ({after} %; before, {100 * trimmed['seeds'][0]['accuracy'][0]:.2f} %). Speed-up: processor time "
+        f"of a batch of {speed['batch_size']}, median of {speed['pairs']} pairs. {made['tune']['backend']}, speed-up "
+        f"{made['latency']['backend']}, {made['latency']['hardware']}."
     )
     return "\n".join([*lines, "", note])
 
@@ -87,7 +89,7 @@ def _tuned(seed, depth) -> tuple[float, float]:
 def _mean(costs) -> str:
     """Points: the mean cost, and the mean standard error, since the seeds share the images."""
     cost, error = (100 * statistics.mean(part) for part in zip(*costs, strict=True))
-    return f"{cost:.2f} ± {error:.2f}"
+    return f"{round(cost, 2) + 0.0:.2f} ± {error:.2f}"  # + 0.0: no negative zero
 
 
 def _range(values, form) -> str:

@@ -150,6 +150,7 @@ def _draw(times, trimmed, tuned, out) -> None:
     )
     figure = analysis.plot_trim_curve(curves, times)
     figure.axes[0].set_ylim(2, 6)
+    figure.axes[2].set_xlim(figure.axes[0].get_xlim())
     write(figure, out / "trim.png", f"{NET}: depth that pays")
 
 

@@ -15,25 +15,31 @@ from training.recipes import RECIPES
 RUNS = Path(__file__).parent / "runs"
 HIGHWAY, CIFAR = "highway_fc50_tanh", "highway_fc50_cifar100"
 TWINS = ("residual_fc50_tanh", "plain_fc50_tanh", "plain_fc10_tanh")
+LABELS = dict(zip((HIGHWAY, *TWINS), ("highway", "residual", "plain", "plain, 10 layers"), strict=True))
 FREE = 0.001  # 0.1 point
 TRAINING = 20_000  # images of the training set
 
 
-def twins(data: Callable, out: Path, runs: Path | None) -> dict:
+def twins(data: Callable, out: Path, runs: Path | None, known: dict | None = None) -> dict:
     """The curves of the highway net and its twins on MNIST, and of the CIFAR-100 net, side by side.
 
     Args:
         data: Function from a data set's name to its arrays.
         out: Folder of the figures.
         runs: Folder of the twins' finished runs, each in a folder of its
-            recipe's name; their weights are not in the zoo.
+            recipe's name; their weights are not in the zoo. `None`: draws
+            what was measured before.
+        known: What was measured before.
     """
-    if runs is None:
+    if runs is None and not known:
         raise ValueError("Figure 4 side by side needs the twins' weights: train them, and pass --runs FOLDER")
-    nets = {name: _trained(name, runs) for name in (HIGHWAY, *TWINS, CIFAR)}
-    curves = {name: _curves(name, net, data(RECIPES[name].data)) for name, net in nets.items()}
-    _draw(curves, out)
-    return {name: {**_provenance(name), **_numbers(curve)} for name, curve in curves.items()}
+    found = known if runs is None else {name: _measured(name, data, runs) for name in (HIGHWAY, *TWINS, CIFAR)}
+    _draw(found, out)
+    return found
+
+
+def _measured(name, data, runs) -> dict:
+    return {**_provenance(name), **_numbers(_curves(name, _trained(name, runs), data(RECIPES[name].data)))}
 
 
 def _trained(name, runs):
@@ -53,19 +59,25 @@ def _curves(name, net, data) -> dict[str, analysis.LesionCurve]:
     return {part: analysis.lesion_curve(net, pair, transform=transform) for part, pair in parts.items()}
 
 
-def _draw(curves, out) -> None:
-    """Every net on the images it was trained on; the highway and the residual net once more where they are good."""
-    for part in ("training", "test"):
-        four = {name: curves[name][part] for name in (HIGHWAY, *TWINS)}
-        figure = analysis.plot_lesion_curve(four)
-        figure.axes[0].set_yscale("log")
-        write(
-            figure,
-            out / f"tvdn_figure4_twins_{part}.png",
-            f"MNIST, {part} set, as [TVDN, Figure 4]: one block lesioned",
-        )
-    figure = analysis.plot_lesion_curve({f"{part} set": curve for part, curve in curves[CIFAR].items()})
-    write(figure, out / "tvdn_figure4_cifar100.png", f"{CIFAR}, as [TVDN, Figure 4]")
+def _draw(found, out) -> None:
+    ticks = {"training": (0, 0.01, 0.1, 1, 10, 100), "test": (2, 5, 10, 20, 50, 100)}
+    for part, at in ticks.items():
+        nets = {LABELS[name]: _curve(found[name][part]) for name in (HIGHWAY, *TWINS)}
+        figure = analysis.plot_lesion_curve(nets)
+        axis = figure.axes[0]
+        axis.set_yscale("symlog", linthresh=0.01)  # to 0: the highway net has the whole training set right
+        axis.set(ylim=(at[0], 150), yticks=at, yticklabels=map(str, at))
+        axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=4, frameon=False)
+        write(figure, out / f"tvdn_figure4_twins_{part}.png", f"MNIST, {part} set: error with one block lesioned")
+    figure = analysis.plot_lesion_curve(_curve(found[CIFAR]["training"]))
+    write(figure, out / "tvdn_figure4_cifar100.png", f"{CIFAR}, as [TVDN, Figure 4] (training set)")
+
+
+def _curve(row) -> analysis.LesionCurve:
+    """The stored numbers, to be drawn."""
+    blocks = tuple(f"stage1_block{i}" for i in range(1, row["blocks"] + 1))
+    accuracy, loss = np.array(row["accuracy"]), np.array(row["loss"])
+    return analysis.LesionCurve(blocks, accuracy, loss, row["intact_accuracy"], float("nan"), row["samples"], ())
 
 
 def _provenance(name) -> dict:

@@ -1,14 +1,16 @@
 """`python -m zoo.figures --data DIR`: figures of the papers' analyses from trained weights, into `docs/analysis`.
 
 Their numbers go into `numbers.json` beside them; `--only PART` makes some of
-them anew and leaves the others as they are. `twins` needs `--runs`, and `tune`,
-which trains, is several times faster with KERAS_BACKEND=jax.
+them anew and leaves the others as they are. Without `--runs`, `twins` draws
+what was measured before. `trim`, and `tune`, which trains, are faster with
+KERAS_BACKEND=jax.
 """
 
 import argparse
 import functools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from keras_highway.applications import load
 from keras_highway.data import load_dataset
 from keras_highway.variants import VARIANTS
 from keras_highway.whole_file import write_json
+from training.run_folder import environment
 from zoo import depth, figure4
 
 OUT = Path(__file__).parents[1] / "docs" / "analysis"
@@ -39,7 +42,7 @@ def main(argv=None) -> None:
     arguments = parser.parse_args(argv)
     arguments.out.mkdir(parents=True, exist_ok=True)
     data = functools.cache(lambda name: load_dataset(name, arguments.data))
-    for name in arguments.only or (part for part in PARTS if part != "twins" or arguments.runs):
+    for name in arguments.only or PARTS:
         make(name, data, arguments.out, arguments.runs)
     print(f"wrote the figures and their numbers to {arguments.out}")
 
@@ -50,8 +53,16 @@ def make(name, data, out, runs=None) -> None:
     weights, part = PARTS[name]
     found = part(data, out, runs, _read(path).get(weights, {}))
     numbers = _read(path)  # another part may have been made meanwhile
-    numbers[weights] = {**numbers.get(weights, {}), "sha256": rows.get(weights).sha256, name: found}
+    others = numbers.get(weights, {})
+    made = {**others.get("made", {}), name: _here()} if found != others.get(name) else others.get("made", {})
+    numbers[weights] = {**others, "sha256": rows.get(weights).sha256, name: found, "made": made}
     write_json(path, numbers)
+
+
+def _here() -> dict:
+    """What and where it was made."""
+    found = environment(SimpleNamespace(name="none", replicas=1))
+    return {key: found[key] for key in ("commit", "backend", "hardware")}
 
 
 def _read(path) -> dict:
@@ -165,7 +176,7 @@ PARTS = {
     "gates": (DENSE, lambda data, out, runs, known: dense_gates(DENSE, "", _test(data, DENSE), out)),
     "cifar_gates": (CIFAR, lambda data, out, runs, known: dense_gates(CIFAR, "_cifar100", _test(data, CIFAR), out)),
     "lesions": (DENSE, lambda data, out, runs, known: lesions(_test(data, DENSE), out)),
-    "twins": (DENSE, lambda data, out, runs, known: figure4.twins(data, out, runs)),
+    "twins": (DENSE, lambda data, out, runs, known: figure4.twins(data, out, runs, known.get("twins"))),
     "trim": (DENSE, lambda data, out, runs, known: depth.trimming(data("mnist"))),
     "tune": (DENSE, lambda data, out, runs, known: depth.tuning(data("mnist"), known["trim"])),
     "latency": (DENSE, lambda data, out, runs, known: depth.latency(data("mnist"), out, known["trim"], known["tune"])),
