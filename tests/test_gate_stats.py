@@ -112,6 +112,7 @@ def test_a_resumed_run_goes_on_in_its_file(tmp_path):
     found = read(tmp_path)
     assert [row.step for row in found if row.block == "stage1_block2"] == [0, 3, 6]
     assert found[3:] == again.rows
+    assert len((tmp_path / "gates.1.csv").read_text().splitlines()) == 1 + 3 * 3  # nothing is lost for good
     fitted(GateStats(x, tmp_path))
     assert len(read(tmp_path)) == 3 * 3
 
@@ -132,6 +133,17 @@ def test_steps_taken_again_after_a_kill_are_recorded_once(tmp_path, every):
     assert found == [*whole, *again.rows]
     assert [row.step for row in again.rows[::3]] == ([9] if every == "epoch" else [7, 8, 9])
     assert len({(row.step, row.block) for row in found}) == len(found)
+
+
+def test_files_that_are_empty_or_others(tmp_path):
+    x = batch(miniature("dense_stack"), 2)
+    (tmp_path / "gates.csv").write_text("")
+    fitted(GateStats(x, tmp_path, append=True, tensorboard=False))
+    assert {row.step for row in read(tmp_path)} >= {3, 6}
+    (tmp_path / "gates.csv").write_text("mine,2\n1,2\n")
+    with pytest.raises(ValueError, match=r"gates.csv is none of GateStats's files"):
+        fitted(GateStats(x, tmp_path, append=True, tensorboard=False))
+    assert (tmp_path / "gates.csv").read_text() == "mine,2\n1,2\n"
 
 
 def test_tensorboard_reads_what_is_written(tmp_path):
@@ -179,7 +191,7 @@ def test_rows_under_two_mirrored_replicas_are_those_of_one_device(tmp_path):
     inside, outside = read(tmp_path / "inside"), read(tmp_path / "outside")
     assert [row.step for row in inside[::2]] == [0, 3, 6] and inside[0].mean != inside[-2].mean
     agree(inside[-2:], expected(model, batch(model, 5), 2, 6))
-    assert [row.step for row in outside[::2]] == [6, 8, 10]
+    assert [row.step for row in outside[::2]] == [6, 8, 10, 12]
     agree(outside[:2], [row._replace(epoch=0) for row in inside[-2:]])
 
 

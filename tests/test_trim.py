@@ -193,7 +193,7 @@ def test_with_confidence_depth_stops_at_the_first_that_may_cost_more():
     labels = numpy(model(x)).argmax(-1)
     labels[::9] = (labels[::9] + 1) % 10  # some that a shorter net can gain
     for budget in (0.0, 0.05, 0.3, 1.0):
-        small = trim(model, (x, labels), budget, confidence=0.9)
+        small = trim(model, (x, labels), budget, choose_on=(x, labels), confidence=0.9)
         plans = [dict.fromkeys(small.curve.removed[:k]) for k in range(6)]
         within = compare(model, plans, (x, labels)).highest_cost(0.9) <= budget
         assert len(small.removed) == (1 + [*within[1:], False].index(False)) - 1
@@ -202,6 +202,8 @@ def test_with_confidence_depth_stops_at_the_first_that_may_cost_more():
     for confidence in (0.0, 1.0, 95):
         with pytest.raises(ValueError, match=r"`confidence` is a probability .* Received: confidence="):
             trim(model, (x, labels), confidence=confidence)
+    with pytest.raises(ValueError, match=r"`confidence` needs `choose_on`"):
+        trim(model, (x, labels), confidence=0.9)
 
 
 @pytest.mark.parametrize("changes", [{"gate": "tied"}, {"gating": "plain"}, {"gating": "full"}])

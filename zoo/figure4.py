@@ -47,6 +47,9 @@ def _trained(name, runs):
     recipe = RECIPES[name]
     if recipe.weights in rows.WEIGHTS:
         return kh.load(recipe.weights)
+    here, known = (json.loads((folder / name / "result.json").read_text("utf-8")) for folder in (runs, RUNS))
+    if here != known:
+        raise ValueError(f"{runs / name} is not the run of {RUNS / name}, which says where the numbers come from.")
     net = kh.create_model(recipe.variant, **dict(recipe.overrides))
     net.load_weights(runs / name / rows.FILE)
     return net

@@ -53,9 +53,12 @@ def make(name, data, out, runs=None) -> None:
     weights, part = PARTS[name]
     found = part(data, out, runs, _read(path).get(weights, {}))
     numbers = _read(path)  # another part may have been made meanwhile
+    sha256 = rows.get(weights).sha256
     others = numbers.get(weights, {})
+    if others.get("sha256") != sha256:
+        others = {}  # of other weights
     made = {**others.get("made", {}), name: _here()} if found != others.get(name) else others.get("made", {})
-    numbers[weights] = {**others, "sha256": rows.get(weights).sha256, name: found, "made": made}
+    numbers[weights] = {**others, "sha256": sha256, name: found, "made": made}
     write_json(path, numbers)
 
 

@@ -1,6 +1,7 @@
 """Gates while a network learns: a few numbers a block, to a CSV file and to TensorBoard."""
 
 import csv
+import itertools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -181,8 +182,18 @@ class GateStats(keras.callbacks.Callback):
 
 
 def _drop_after(path, step) -> None:
-    """Drops the rows of later steps from a CSV file, and a line that was cut."""
-    header, *rows = path.read_bytes().decode().splitlines(keepends=True)
+    """Drops the rows of later steps from a CSV file, and a line that was cut.
+
+    If all goes, since no step was taken yet, the file is kept under another
+    name: perhaps only the optimizer's count was lost.
+    """
+    header, *rows = path.read_bytes().decode().splitlines(keepends=True) or [""]
+    if header.strip() and header.strip() != ",".join(GateRow._fields):
+        raise ValueError(f"{path} is none of GateStats's files: remove it, or choose another folder.")
+    if step == 0 and rows:
+        number = next(i for i in itertools.count(1) if not path.with_name(f"gates.{i}.csv").exists())
+        write_whole(path.with_name(f"gates.{number}.csv"), lambda p: p.write_bytes(path.read_bytes()))
+    header = ",".join(GateRow._fields) + "\r\n"
     kept = [row for row in rows if row.endswith("\n") and int(row.split(",")[1]) <= step]
     write_whole(path, lambda p: p.write_bytes("".join([header, *kept]).encode()))
 

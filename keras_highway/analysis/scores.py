@@ -114,6 +114,8 @@ def compare(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=N
     Raises:
         ValueError: As in `score`.
     """
+    if not plans:
+        raise ValueError("`plans` needs at least one plan, which the others are compared with. Received: none")
     return Scorer(model, plans)(data, batch_size=batch_size, transform=transform, progress=progress)
 
 

@@ -115,7 +115,9 @@ def trim(model, data, budget=0.001, *, order="lesion", choose_on=None, confidenc
             if the one-sided upper bound of what it costs is
             (`Comparison.highest_cost`), and the first depth that is not ends
             the search, so that trying many depths does not spend the
-            confidence. Defaults to `None`: the shallowest depth whose
+            confidence. It is about samples like those of `choose_on`: images
+            that a network was trained on say little of others. Needs
+            `choose_on`. Defaults to `None`: the shallowest depth whose
             accuracy, as measured, is within the budget.
         **options: `batch_size`, `transform` and `progress`, as in
             `lesion_curve`.
@@ -129,20 +131,33 @@ def trim(model, data, budget=0.001, *, order="lesion", choose_on=None, confidenc
             is none, with `order="gates"` if the gates are constant, or for data that are
             empty, unlabelled or of another shape.
     """
+    _check_choice(budget, confidence, choose_on)
+    removed = _order(model, data, order, options)
+    curve, found = _measured(model, removed, data if choose_on is None else choose_on, options)
+    most = _most(found, budget, confidence)
+    known = list(blocks_of(model))
+    removed = tuple(sorted(curve.removed[:most], key=known.index))
+    return Trimmed(without(model, removed), removed, curve)
+
+
+def _check_choice(budget, confidence, choose_on) -> None:
     if not 0 <= budget <= 1:
         raise ValueError(f"`budget` is an accuracy from 0 to 1: 0.001 is 0.1 point. Received: budget={budget!r}")
     if confidence is not None and not 0 < confidence < 1:
         raise ValueError(f"`confidence` is a probability between 0 and 1: 0.95. Received: confidence={confidence!r}")
-    removed = _order(model, data, order, options)
-    curve, found = _measured(model, removed, data if choose_on is None else choose_on, options)
+    if confidence is not None and choose_on is None:
+        raise ValueError(
+            "`confidence` needs `choose_on`, other data than those that give the order: an order looks better on the "
+            f"data it was made for, whatever their number. Received: confidence={confidence!r}, choose_on=None"
+        )
+
+
+def _most(found, budget, confidence) -> int:
+    """How many blocks may go."""
     if confidence is None:
-        most = int(np.flatnonzero(found.cost <= budget + 1e-12).max())
-    else:
-        beyond = found.highest_cost(confidence)[1:] > budget
-        most = int(np.argmax([*beyond, True]))
-    known = list(blocks_of(model))
-    removed = tuple(sorted(curve.removed[:most], key=known.index))
-    return Trimmed(without(model, removed), removed, curve)
+        return int(np.flatnonzero(found.cost <= budget + 1e-12).max())
+    beyond = found.highest_cost(confidence)[1:] > budget
+    return int(np.argmax([*beyond, True]))
 
 
 def trim_curve(model, data, *, order="lesion", **options) -> TrimCurve:
