@@ -51,10 +51,11 @@ def make(name, data, out, runs=None) -> None:
     """Makes one part, and puts its numbers among the others'."""
     path = out / "numbers.json"
     weights, part = PARTS[name]
+    here = _here()  # before anything is written that git would call a change
     found = part(data, out, runs, _read(path).get(weights, {}))
     numbers = _read(path)  # another part may have been made meanwhile
     others = numbers.get(weights, {})
-    made = {**others.get("made", {}), name: _here()} if found != others.get(name) else others.get("made", {})
+    made = {**others.get("made", {}), name: here} if found != others.get(name) else others.get("made", {})
     numbers[weights] = {**others, "sha256": rows.get(weights).sha256, name: found, "made": made}
     write_json(path, numbers)
 
