@@ -57,12 +57,13 @@ def trim_table(path: Path = NUMBERS) -> str:
         )
     after = _range([100 * _row(row, whole)["accuracy"] for row in tuned["seeds"]], ".2f")
     made = numbers["made"]
+    before = f"{100 * trimmed['seeds'][0]['accuracy'][0]:.2f}"
     note = (
         f"Of {whole} blocks; {trimmed['samples']:,} test images, {len(chosen)} seeds: mean ± standard error of the "
-        f"pairs; the seeds share the net and the test images. Fine-tuned {tuned['epochs']} epochs, against the whole net "
-        f"fine-tuned alike ({after} %; before, {100 * trimmed['seeds'][0]['accuracy'][0]:.2f} %). Speed-up: processor time "
-        f"of a batch of {speed['batch_size']}, median of {speed['pairs']} pairs. {made['tune']['backend']}, speed-up "
-        f"{made['latency']['backend']}, {made['latency']['hardware']}."
+        "pairs; the seeds share the net and the test images. Fine-tuned "
+        f"{tuned['epochs']} epochs, against the whole net fine-tuned alike ({after} %; before, {before} %). "
+        f"Speed-up: processor time of a batch of {speed['batch_size']}, median of {speed['pairs']} pairs. "
+        f"{made['tune']['backend']}, speed-up {made['latency']['backend']}, {made['latency']['hardware']}."
     )
     return "\n".join([*lines, "", note])
 

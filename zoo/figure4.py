@@ -31,9 +31,12 @@ def twins(data: Callable, out: Path, runs: Path | None, known: dict | None = Non
             what was measured before.
         known: What was measured before.
     """
-    if runs is None and not known:
+    if runs is not None:
+        found = {name: _measured(name, data, runs) for name in (HIGHWAY, *TWINS, CIFAR)}
+    elif known:
+        found = known
+    else:
         raise ValueError("Figure 4 side by side needs the twins' weights: train them, and pass --runs FOLDER")
-    found = known if runs is None else {name: _measured(name, data, runs) for name in (HIGHWAY, *TWINS, CIFAR)}
     _draw(found, out)
     return found
 

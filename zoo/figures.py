@@ -51,13 +51,14 @@ def make(name, data, out, runs=None) -> None:
     """Makes one part, and puts its numbers among the others'."""
     path = out / "numbers.json"
     weights, part = PARTS[name]
+    here = _here()  # before anything is written that git would call a change
     found = part(data, out, runs, _read(path).get(weights, {}))
     numbers = _read(path)  # another part may have been made meanwhile
     sha256 = rows.get(weights).sha256
     others = numbers.get(weights, {})
     if others.get("sha256") != sha256:
         others = {}  # of other weights
-    made = {**others.get("made", {}), name: _here()} if found != others.get(name) else others.get("made", {})
+    made = {**others.get("made", {}), name: here} if found != others.get(name) else others.get("made", {})
     numbers[weights] = {**others, "sha256": sha256, name: found, "made": made}
     write_json(path, numbers)
 
