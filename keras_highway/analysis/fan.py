@@ -128,6 +128,8 @@ class Fan:
             target = self._known[wish.block]
             layer = self._lesions.get(wish.block) or LesionedBlock(target, dtype=target.dtype_policy)
             self._lesions[wish.block] = layer
+            if not layer.built:
+                layer.build(x.shape)  # else Keras on JAX would first run the whole network step by step
         else:
             layer = target = None if wish is None else self._known[wish]
         wanted = tuple(block.compute_output_shape(x.shape))
