@@ -82,7 +82,7 @@ def _run_onnx(path, samples) -> np.ndarray:
     import onnxruntime  # pyright: ignore[reportMissingImports] (an extra)
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return session.run(None, {session.get_inputs()[0].name: samples})[0]
+    return np.asarray(session.run(None, {session.get_inputs()[0].name: samples})[0])
 
 
 def _run_litert(path, samples) -> np.ndarray:
