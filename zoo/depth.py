@@ -25,9 +25,9 @@ DEPTHS = (24, 12)  # fine-tuned besides the depth that was chosen
 PAIRS = 25
 
 
-def trimming(data) -> dict:
+def trimming(data, net: str = NET) -> dict:
     """Trims with each seed, without fine-tuning; returns orders, depths and what they cost on the test images."""
-    model, transform = kh.load(NET), rows.get(NET).images.apply
+    model, transform = kh.load(net), rows.get(net).images.apply
     test, found = (data.x_test, data.y_test), []
     for seed in SEEDS:
         ordering, choosing = _draw_images(data, seed)

@@ -182,6 +182,7 @@ PARTS = {
     "lesions": (DENSE, lambda data, out, runs, known: lesions(_test(data, DENSE), out)),
     "twins": (DENSE, lambda data, out, runs, known: figure4.twins(data, out, runs, known.get("twins"))),
     "trim": (DENSE, lambda data, out, runs, known: depth.trimming(data("mnist"))),
+    "cifar_trim": (CIFAR, lambda data, out, runs, known: depth.trimming(data("cifar100"), CIFAR)),
     "tune": (DENSE, lambda data, out, runs, known: depth.tuning(data("mnist"), known["trim"])),
     "latency": (DENSE, lambda data, out, runs, known: depth.latency(data("mnist"), out, known["trim"], known["tune"])),
     "images": (IMAGES, lambda data, out, runs, known: image_gates(_test(data, IMAGES), out)),
