@@ -38,7 +38,12 @@ def check_same_function(net, highway, images=IMAGES, atol=1e-4):
 
 @pytest.mark.parametrize(
     ("variant", "gate"),
-    [("resnet50", "channel"), ("resnet50", "full"), ("resnet101", "channel"), ("resnet152", "full")],
+    [
+        ("resnet50", "channel"),
+        pytest.param("resnet50", "full", marks=pytest.mark.slow),
+        pytest.param("resnet101", "channel", marks=pytest.mark.slow),
+        ("resnet152", "full"),
+    ],
 )
 def test_the_same_function_at_every_depth(variant, gate):
     net = resnet(variant, **NARROW)
