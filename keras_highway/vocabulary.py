@@ -76,6 +76,15 @@ class Vocabulary:
                 f"Received: word_length={self.word_length}"
             )
 
+    @property
+    def sizes(self) -> dict:
+        """What `create_model` must know of it to build a network for its words."""
+        return {
+            "classes": len(self.words),
+            "characters": len(self.characters),
+            "input_shape": (self.word_length,),
+        }
+
     @classmethod
     def of(cls, tokens: Iterable[str], longest: int = LONGEST) -> "Vocabulary":
         """Builds the vocabulary of a text.

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from gradients import value_and_gradients
+from requests_to_stop import Asked
 
 import keras_highway as kh
 from keras_highway.data.ptb import Corpus
@@ -29,18 +30,6 @@ TINY = dataclasses.replace(tiny(RECIPES["charlm_small_coupled"]), precision="flo
 
 # Published nets break the symmetry of a small start over hundreds of steps; here there are thirty an epoch.
 LEARNS = (*TINY.overrides, ("dropout", 0.0), ("init_range", 0.5))
-
-
-class Asked:
-    """A request to stop after so many looks."""
-
-    def __init__(self, looks):
-        self.looks = looks
-
-    @property
-    def made(self):
-        self.looks -= 1
-        return self.looks < 0
 
 
 def run_of(recipe, out):

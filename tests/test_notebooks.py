@@ -55,7 +55,7 @@ def test_committed_outputs_are_of_one_run_in_order(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebook_runs(path, small_data, monkeypatch):
     monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(small_data))
-    execute(path)
+    assert all(cell.execution_count for cell in execute(path))
 
 
 @pytest.mark.slow
@@ -64,11 +64,11 @@ def test_notebook_runs(path, small_data, monkeypatch):
 def test_notebook_runs_without_data(path, monkeypatch, tmp_path):
     monkeypatch.delenv("KERAS_HIGHWAY_DATA", raising=False)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))  # nothing is prepared there
-    execute(path)
+    assert all(cell.execution_count for cell in execute(path))
 
 
 def execute(path):
-    """Runs a notebook from top to bottom with its tiny settings."""
+    """Runs a notebook from top to bottom with its tiny settings; returns its code cells."""
     nbclient = pytest.importorskip("nbclient", reason="needs nbclient and ipykernel: pip install '.[test]'")
     notebook = nbformat.read(path, as_version=4)
     settings = TINY.get(path.stem, {})
@@ -80,4 +80,4 @@ def execute(path):
             assert count == 1
     client = nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}})
     client.execute()
-    assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]

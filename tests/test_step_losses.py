@@ -4,6 +4,7 @@ import csv
 import dataclasses
 
 import pytest
+from requests_to_stop import Asked
 
 from training.loop import Run, train
 from training.program import Program
@@ -43,18 +44,6 @@ def test_every_step_has_its_loss_and_a_resumed_run_the_same(tmp_path):
         file.write(f"{per_epoch + 1},99.0\n{per_epoch + 2},9")  # a process that was killed in the second epoch
     train(RECIPE, None, cut, log_steps=True)
     assert (cut / "steps.csv").read_text() == (whole / "steps.csv").read_text()
-
-
-class Asked:
-    """A request to stop after so many looks."""
-
-    def __init__(self, looks):
-        self.looks = looks
-
-    @property
-    def made(self):
-        self.looks -= 1
-        return self.looks < 0
 
 
 def run_of(folder, **options) -> Run:

@@ -4,6 +4,8 @@ import json
 import statistics
 from pathlib import Path
 
+from keras_highway.analysis.scores import paired_error
+
 NUMBERS = Path(__file__).resolve().parents[1] / "docs" / "analysis" / "numbers.json"
 NET = "highway_fc50_tanh.tvdn"
 
@@ -75,7 +77,7 @@ def _numbers(path) -> dict:
 def _trimmed(row, k, n) -> tuple[float, float]:
     """Cost of `k` blocks on `n` images and its standard error."""
     lost, gained = row["lost"][k], row["gained"][k]
-    return (lost - gained) / n, (lost + gained - (lost - gained) ** 2 / n) ** 0.5 / n
+    return (lost - gained) / n, float(paired_error(lost, gained, n))
 
 
 def _row(seed, depth) -> dict:

@@ -15,6 +15,7 @@ import keras_highway as kh
 from keras_highway import analysis
 from keras_highway import weights as rows
 from keras_highway.analysis.plots import write
+from keras_highway.analysis.scores import paired_error
 
 NET = "highway_fc50_tanh.tvdn"
 SEEDS = (0, 1, 2)
@@ -127,12 +128,11 @@ def _pair(depth, right) -> dict:
     ours, whole = right[depth], right[max(right)]
     n = len(ours)
     lost, gained = (int((a & ~b).sum()) for a, b in ((whole, ours), (ours, whole)))
-    error = float(np.sqrt(lost + gained - (lost - gained) ** 2 / n) / n)
     return {
         "blocks_left": depth,
         "accuracy": float(ours.mean()),
         "cost": (lost - gained) / n,
-        "standard_error": error,
+        "standard_error": float(paired_error(lost, gained, n)),
     }
 
 

@@ -57,7 +57,7 @@ class Comparison(NamedTuple):
     @property
     def standard_error(self) -> np.ndarray:
         """float64 `(networks,)`, that of `cost`: of pairs, so that what both have wrong does not count."""
-        return np.sqrt(_paired_variance(self.lost, self.gained, self.labels))
+        return paired_error(self.lost, self.gained, self.labels)
 
     def highest_cost(self, confidence: float) -> np.ndarray:
         """The one-sided upper bound of `cost` on other data of the kind, float64 `(networks,)`.
@@ -70,10 +70,10 @@ class Comparison(NamedTuple):
             confidence: Float, e.g. `0.95`.
         """
         lost, gained, n = self.lost + 0.5, self.gained + 0.5, self.labels + 2
-        return (lost - gained) / n + NormalDist().inv_cdf(confidence) * np.sqrt(_paired_variance(lost, gained, n))
+        return (lost - gained) / n + NormalDist().inv_cdf(confidence) * paired_error(lost, gained, n)
 
 
-def score(model, plans: Sequence[Wiring], data, **options) -> Scores:
+def score(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=None, progress=False) -> Scores:
     """Measures `rewire(model, plan)` for each plan, in one pass over the data.
 
     Args:
@@ -82,10 +82,10 @@ def score(model, plans: Sequence[Wiring], data, **options) -> Scores:
         plans: What `Fan` takes; `{}` is the model itself.
         data: A pair (samples, labels), or an iterable of such pairs; labels
             are class numbers.
-        **options: `batch_size` (Int, samples at once, defaults to `100`;
-            behind the last block they are that many for each plan),
-            `transform` (function from a batch of samples to the model's
-            input) and `progress` (Bool).
+        batch_size: Int, samples at once; behind the last block they are that
+            many for each plan. Defaults to `100`.
+        transform: Function from a batch of samples to the model's input.
+        progress: Bool, whether to show a progress bar. Defaults to `False`.
 
     Returns:
         `Scores`, in the order of the plans.
@@ -94,7 +94,8 @@ def score(model, plans: Sequence[Wiring], data, **options) -> Scores:
         ValueError: If the plans do not fit the model, or the data are empty,
             unlabelled or of another shape.
     """
-    return Scores(*compare(model, plans, data, **options)[:3])
+    found = compare(model, plans, data, batch_size=batch_size, transform=transform, progress=progress)
+    return Scores(found.accuracy, found.loss, found.samples)
 
 
 def compare(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=None, progress=False) -> Comparison:
@@ -199,6 +200,6 @@ def _compare(outputs, labels, logits) -> tuple[np.ndarray, np.ndarray]:
     return right, -likelihood.sum(over)
 
 
-def _paired_variance(lost, gained, n) -> np.ndarray:
-    """Of the mean of n differences, of which `lost` are 1, `gained` -1 and the rest 0."""
-    return (lost + gained - (lost - gained) ** 2 / n) / n**2
+def paired_error(lost, gained, n):
+    """Returns the standard error of the mean of `n` differences, of which `lost` are 1, `gained` -1 and the rest 0."""
+    return np.sqrt(lost + gained - (lost - gained) ** 2 / n) / n

@@ -87,14 +87,9 @@ def trim(model, data, budget=0.001, *, order="lesion", choose_on=None, confidenc
     small.model.save("small.keras")
     ```
 
-    Choose with images that are not those of the test. An order that was
-    chosen on some images looks better on them than on others, so let others
-    say how far to go; and what they say is an estimate, whose upper bound can
-    be held against the budget instead:
-
-    ```python
-    small = trim(model, some, budget=0.001, order="greedy", choose_on=others, confidence=0.95)
-    ```
+    Choose with images that are not those of the test. An order looks better
+    on the images it was chosen on: `choose_on` lets others say how far to go,
+    and `confidence` holds an upper bound of what they say against the budget.
 
     Args:
         model: A functional `keras.Model` with gated blocks that ends in a
@@ -127,9 +122,9 @@ def trim(model, data, budget=0.001, *, order="lesion", choose_on=None, confidenc
 
     Raises:
         ValueError: If the model has no blocks that can go (transitions, which
-            change the shape, cannot), the budget, the order or the confidence
-            is none, with `order="gates"` if the gates are constant, or for data that are
-            empty, unlabelled or of another shape.
+            change the shape, cannot), an argument is out of its range, the
+            gates are constant (`order="gates"`), or the data are empty,
+            unlabelled or of another shape.
     """
     _check_choice(budget, confidence, choose_on)
     removed = _order(model, data, order, options)

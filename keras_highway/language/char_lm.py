@@ -131,9 +131,7 @@ class CharLM:
         self.network: keras.Model = create_model(
             self.variant,
             weights=located,
-            classes=len(vocabulary.words),
-            characters=len(vocabulary.characters),
-            input_shape=(vocabulary.word_length,),
+            **vocabulary.sizes,
             classifier_activation=None,
             dtype=dtype,
             **spec_overrides,

@@ -41,6 +41,7 @@ class ImageClassifier(Subject):
 
     @classmethod
     def new_row(cls, result, stamp) -> WeightsRow:
+        """As every subject's. Classes that the data set has no names for are numbered."""
         data, classes = result["data"], stamp["classes"]
         if data not in TRANSFORMS:
             raise ValueError(f"Unknown data set. Known: {', '.join(TRANSFORMS)}. Received: {data!r} in result.json")
@@ -57,6 +58,7 @@ class ImageClassifier(Subject):
 
     @classmethod
     def card(cls, row: WeightsRow, repository: str, recipe: dict) -> CardParts:
+        """As every subject's."""
         images, data = row.images, _DATA_SETS.get(row.data, row.data)
         (height, width), channels = images.size, images.channels
         return CardParts(

@@ -68,8 +68,8 @@ class LanguageModel(Subject):
 
     @classmethod
     def card(cls, row: WeightsRow, repository: str, recipe: dict) -> CardParts:
+        """As every subject's. The published number is that of its own net and text alone."""
         data, data_name, language = _CORPORA.get(row.data, (row.data, row.data, None))
-        # Another net, or a part of the text, has no published number.
         same = row.data in _CORPORA and not any(recipe.get(f) for f in ("overrides", "train_tokens", "test_tokens"))
         published = LM_VARIANTS[row.variant].published_perplexity if same else ""
         return CardParts(
@@ -89,14 +89,8 @@ class LanguageModel(Subject):
         )
 
     def with_softmax(self) -> keras.Model:
-        words = self.lm.vocabulary
-        return create_model(
-            self.row.variant,
-            classes=len(words.words),
-            characters=len(words.characters),
-            input_shape=(words.word_length,),
-            **self._overrides,
-        )
+        """As every subject's."""
+        return create_model(self.row.variant, **self.lm.vocabulary.sizes, **self._overrides)
 
     def example(self) -> dict[str, np.ndarray]:
         """Words from all over the vocabulary and one never seen; every text begins with another of them."""

@@ -125,7 +125,13 @@ class Subject(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def card(cls, row: WeightsRow, repository: str, recipe: dict) -> CardParts:
-        """Returns what the card of a row says, its repository being `org/name`."""
+        """Returns what the card of a row says.
+
+        Args:
+            row: The weights.
+            repository: `org/name`.
+            recipe: What trained them, as JSON values.
+        """
 
     @abc.abstractmethod
     def with_softmax(self) -> keras.Model:

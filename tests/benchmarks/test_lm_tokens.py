@@ -46,9 +46,7 @@ def text() -> tuple[Vocabulary, np.ndarray]:
 def trainer(vocabulary, size, dtype=None):
     model = kh.create_model(
         f"charlm_{size}_coupled",
-        classes=len(vocabulary.words),
-        characters=len(vocabulary.characters),
-        input_shape=(vocabulary.word_length,),
+        **vocabulary.sizes,
         classifier_activation=None,
         dtype=dtype,
     )

@@ -27,9 +27,7 @@ class LanguageProgram(Trainable):
         words = source.vocabulary
         net = create_model(
             recipe.variant,
-            classes=len(words.words),
-            characters=len(words.characters),
-            input_shape=(words.word_length,),
+            **words.sizes,
             classifier_activation=None,
             dtype=None if recipe.precision == "float32" else recipe.precision,
             **dict(recipe.overrides),
