@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_highway.layers.base import checked_size, fresh
+from keras_highway.layers.biased import Conv2D
 
 BN_MOMENTUM = 0.9  # torch's 0.1
 BN_EPSILON = 1e-5
@@ -139,7 +140,7 @@ class Branch(keras.layers.Layer):
         if not self.batch_norm and self._is_last(i):
             kwargs["bias_initializer"] = keras.initializers.Constant(self.final_bias)
         zero = self.zero_init and not self.batch_norm and self._is_last(i)
-        return keras.layers.Conv2D(
+        return Conv2D(
             self.filters[i],
             self.kernel_sizes[i],
             strides=self.strides[i],

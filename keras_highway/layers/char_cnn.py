@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_highway.layers.base import checked_size, fresh
+from keras_highway.layers.biased import Conv1D
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -96,7 +97,7 @@ class CharCNN(keras.layers.Layer):
                 f"length of at least as many, with their marks and padding. Received: input shape {tuple(input_shape)}"
             )
         self.convolutions = [
-            keras.layers.Conv1D(
+            Conv1D(
                 filters,
                 kernel,
                 kernel_initializer=fresh(self.kernel_initializer, i),

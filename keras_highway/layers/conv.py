@@ -3,6 +3,7 @@
 import keras
 
 from keras_highway.layers.base import PATHS, GatedBlock, check_same_width, checked_size, fresh
+from keras_highway.layers.biased import Conv2D
 from keras_highway.layers.branch import Branch, channel_axis
 from keras_highway.layers.gates import ChannelGate
 
@@ -119,7 +120,7 @@ class HighwayConv2D(GatedBlock):
         }
 
     def _conv(self, name, kernel_size, **kwargs):
-        return keras.layers.Conv2D(
+        return Conv2D(
             self._width,
             kernel_size,
             padding="same",

@@ -3,6 +3,7 @@
 import keras
 
 from keras_highway.layers.base import PATHS, GatedBlock, check_same_width, checked_size, fresh
+from keras_highway.layers.biased import Dense
 from keras_highway.layers.gates import ChannelGate, LowRankDense
 
 
@@ -98,7 +99,7 @@ class HighwayDense(GatedBlock):
 
     def _dense(self, name, bias=0.0, **kwargs):
         spread = fresh(self.bias_initializer, PATHS.index(name))
-        return keras.layers.Dense(
+        return Dense(
             self._width,
             kernel_initializer=self._initializer(name),
             bias_initializer=lambda shape, dtype=None: spread(shape, dtype=dtype) + bias,

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_highway.layers.base import checked_size, fresh
+from keras_highway.layers.biased import Dense
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -87,4 +88,4 @@ class LowRankDense(keras.layers.Layer):
 
     def _dense(self, units, name, **kwargs):
         initializer = fresh(self.kernel_initializer, ("down", "up").index(name))
-        return keras.layers.Dense(units, kernel_initializer=initializer, name=name, dtype=self.dtype_policy, **kwargs)
+        return Dense(units, kernel_initializer=initializer, name=name, dtype=self.dtype_policy, **kwargs)

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HierarchicalSoftmax, HighwayDense, TakeRows
+from keras_highway.layers.biased import Dense
 from keras_highway.specs import CharLMSpec, check, stochastic_depth_rates
 
 
@@ -51,7 +52,7 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
             dtype=dtype,
         )(x)
         x = keras.layers.Dropout(spec.dropout, name=f"dropout{index}", dtype=dtype)(x)
-    head = HierarchicalSoftmax if spec.hierarchical else keras.layers.Dense
+    head = HierarchicalSoftmax if spec.hierarchical else Dense
     y = head(
         spec.classes,
         kernel_initializer=_uniform(spec),

@@ -3,6 +3,7 @@
 import keras
 
 from keras_highway.layers import HighwayConv2D
+from keras_highway.layers.biased import Conv2D
 from keras_highway.specs import ConvStackSpec, stochastic_depth_rates
 
 
@@ -60,7 +61,7 @@ def _stage(spec, stage, number, rates, x, dtype):
 
 
 def _plain(filters, kernel, padding, std, name, dtype):
-    return keras.layers.Conv2D(
+    return Conv2D(
         filters,
         kernel,
         padding=padding,

@@ -3,6 +3,7 @@
 import keras
 
 from keras_highway.layers import HighwayDense, HighwayDenseStack
+from keras_highway.layers.biased import Dense
 from keras_highway.specs import DenseStackSpec, stochastic_depth_rates
 
 
@@ -21,9 +22,7 @@ def body(spec: DenseStackSpec, x, dtype=None):
         ValueError: If the layers are to be scanned and are not all alike.
     """
     x = keras.layers.Flatten(name="flatten", dtype=dtype)(x)
-    x = keras.layers.Dense(
-        spec.units, spec.activation, kernel_initializer=_initializer(spec), name="stem", dtype=dtype
-    )(x)
+    x = Dense(spec.units, spec.activation, kernel_initializer=_initializer(spec), name="stem", dtype=dtype)(x)
     if spec.scanned:
         return _scanned(spec, x, dtype)
     for index, rate in enumerate(stochastic_depth_rates(spec, spec.depth - 1), start=1):
