@@ -9,7 +9,15 @@ from contracts import IDENTITY, distinct_miniatures, gradients, to_numpy
 from keras import ops
 
 import keras_highway as kh
-from keras_highway.layers import CarriedLSTM, CharCNN, HierarchicalSoftmax, LowRankDense
+from keras_highway.layers import (
+    CarriedLSTM,
+    CharCNN,
+    HierarchicalSoftmax,
+    HighwayConv2D,
+    HighwayDense,
+    HighwayDenseStack,
+    LowRankDense,
+)
 from keras_highway.layers.biased import Conv1D, Conv2D, Dense
 
 SMALL = distinct_miniatures()
@@ -20,27 +28,28 @@ BFLOAT16 = {"dtype": "mixed_bfloat16"}
 def bias_gradients(layer, shape):
     """Gradients of the biases of a layer, of its output at equal places: summed over channels, the mean over places."""
     x = np.full(shape, 0.25, "float32")
-    layer(x)
-    biases = [i for i, v in enumerate(layer.trainable_variables) if v.path.endswith("bias")]
+    model = keras.Sequential([layer])  # a layer's own stateless call does not cast
+    model(x)
+    biases = [i for i, v in enumerate(model.trainable_variables) if v.path.endswith("bias")]
     assert biases
 
     def mean(*values):
-        variables = [ops.convert_to_tensor(v) for v in layer.trainable_variables]
+        variables = [ops.convert_to_tensor(v) for v in model.trainable_variables]
         for i, value in zip(biases, values, strict=True):
             variables[i] = value
-        y, _ = layer.stateless_call(variables, [v.value for v in layer.non_trainable_variables], x)
+        y, _ = model.stateless_call(variables, [v.value for v in model.non_trainable_variables], x)
         return ops.sum(ops.cast(y, "float32")) / PLACES
 
-    return gradients(mean, *(to_numpy(layer.trainable_variables[i]) for i in biases))
+    return gradients(mean, *(to_numpy(model.trainable_variables[i]) for i in biases))
 
 
 LAYERS = {
     "Dense": (lambda **k: Dense(3, **k), (8, 512, 2)),
     "Conv1D": (lambda **k: Conv1D(3, 1, **k), (8, 512, 2)),
     "Conv2D": (lambda **k: Conv2D(3, 1, **k), (1, 64, 64, 2)),
-    "HighwayDense": (lambda **k: kh.HighwayDense(gating="full", **k), (8, 512, 3)),
-    "HighwayConv2D": (lambda **k: kh.HighwayConv2D(kernel_size=1, gating="full", **k), (1, 64, 64, 3)),
-    "HighwayDenseStack": (lambda **k: kh.layers.HighwayDenseStack(2, gating="full", **k), (PLACES, 3)),
+    "HighwayDense": (lambda **k: HighwayDense(gating="full", **k), (8, 512, 3)),
+    "HighwayConv2D": (lambda **k: HighwayConv2D(kernel_size=1, gating="full", **k), (1, 64, 64, 3)),
+    "HighwayDenseStack": (lambda **k: HighwayDenseStack(2, gating="full", **k), (PLACES, 3)),
     "LowRankDense": (lambda **k: LowRankDense(3, 2, **k), (8, 512, 3)),
     "CharCNN": (lambda **k: CharCNN((1, 2), (3, 4), **k), (PLACES, 5, 2)),
     "CarriedLSTM": (lambda **k: CarriedLSTM(3, PLACES, **k), (PLACES, 1, 2)),
