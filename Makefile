@@ -4,7 +4,7 @@ PY := .venv/bin/python
 INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Tests that run on JAX, too.
-ON_JAX := gating layers blocks trace rewire optimizers device_images training lstm_recurrence char_lm_oracle guided
+ON_JAX := gating layers biased blocks trace rewire optimizers device_images training lstm_recurrence char_lm_oracle guided
 
 .PHONY: demo test test-jax lint benchmark tables clean
 

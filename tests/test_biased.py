@@ -21,13 +21,13 @@ from keras_highway.layers import (
 from keras_highway.layers.biased import Conv1D, Conv2D, Dense
 
 SMALL = distinct_miniatures()
-PLACES = 4096  # in bfloat16, a sum of equal terms one after the other stops at 256 of them
+PLACES = 4096  # in bfloat16, a sum of like terms one after the other stops at some 256 of them
 BFLOAT16 = {"dtype": "mixed_bfloat16"}
 
 
 def bias_gradients(layer, shape):
-    """Gradients of the biases of a layer, of its output at equal places: summed over channels, the mean over places."""
-    x = np.full(shape, 0.25, "float32")
+    """Gradients of the biases of a layer, of its output: summed over channels, the mean over places."""
+    x = np.random.default_rng(0).uniform(0.1, 0.4, shape).astype("float32")
     model = keras.Sequential([layer])  # a layer's own stateless call does not cast
     model(x)
     biases = [i for i, v in enumerate(model.trainable_variables) if v.path.endswith("bias")]
@@ -66,7 +66,7 @@ def test_gradients_are_those_of_float32(name):
     layer.build(shape)
     layer.set_weights(exact.get_weights())
     for ours, theirs in zip(bias_gradients(layer, shape), expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0.03, atol=1e-3)
+        np.testing.assert_allclose(ours, theirs, rtol=0.03, atol=2e-3)
 
 
 def test_they_are_not_with_kerass_own_on_tensorflow():

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_highway.layers.base import checked_size, fresh
+from keras_highway.layers.biased import add_bias
 from keras_highway.layers.lstm_recurrence import recur
 
 
@@ -62,7 +63,7 @@ class CarriedLSTM(keras.layers.Layer):
 
     def project(self, x):
         """Returns what the input adds to the gates, of all steps: `(..., 4 * units)`."""
-        return ops.matmul(x, self.kernel) + self.bias
+        return add_bias(ops.matmul(x, self.kernel), self.bias)
 
     def recur(self, projected, h, c):
         """Runs the recurrence.

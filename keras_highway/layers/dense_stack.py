@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating, mix
 from keras_highway.layers.base import PATHS, check_same_width, checked_float, checked_size, fresh
+from keras_highway.layers.biased import add_bias
 from keras_highway.layers.dense import HighwayDense
 
 # Layers a step of the scan. One a step spends its time in TensorFlow's loop; more make a larger graph to trace.
@@ -180,7 +181,7 @@ class HighwayDenseStack(keras.layers.Layer):
     def _signals(self, x, weights) -> Signals:
         """One layer's signals, from its kernels and biases."""
         outputs = {  # a cast each, so that under a mixed policy the gradients of x add up in its own precision
-            name: ops.matmul(ops.cast(x, self.compute_dtype), kernel) + bias
+            name: add_bias(ops.matmul(ops.cast(x, self.compute_dtype), kernel), bias)
             for name, kernel, bias in zip(self._names, weights[::2], weights[1::2], strict=True)
         }
         gates = {k: ops.sigmoid(ops.cast(v, self.skip_dtype)) for k, v in outputs.items() if k != "transform"}

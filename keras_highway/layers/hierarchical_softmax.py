@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_highway.layers.base import checked_size, fresh
+from keras_highway.layers.biased import add_bias
 
 _NEVER = -1e9  # the logit of a place that no class has; infinity would make the derivatives NaN
 
@@ -69,7 +70,7 @@ class HierarchicalSoftmax(keras.layers.Layer):
         self.bias = self.add_weight(name="bias", shape=(self.clusters, self.places), initializer=biases)
 
     def call(self, x):
-        places = ops.einsum("...u,cup->...pc", x, self.kernel) + ops.transpose(self.bias)
+        places = add_bias(ops.einsum("...u,cup->...pc", x, self.kernel), ops.transpose(self.bias))
         places = ops.cast(places, "float32") + self._absent()
         within = places - ops.logsumexp(places, axis=-2, keepdims=True)
         log_p = within + self._cluster_log_p(x)[..., None, :]
@@ -105,7 +106,7 @@ class HierarchicalSoftmax(keras.layers.Layer):
 
     def _cluster_log_p(self, x):
         kernel, bias = self._computed(self.cluster_kernel, self.cluster_bias)
-        logits = ops.cast(ops.matmul(x, kernel) + bias, "float32")
+        logits = ops.cast(add_bias(ops.matmul(x, kernel), bias), "float32")
         return logits - ops.logsumexp(logits, axis=-1, keepdims=True)
 
     def _absent(self):
