@@ -62,8 +62,7 @@ def create_model(
             (`"mnist10_w16.tvdn"`) or its tag, a `.weights.h5` file or the
             folder of one, or `"hf://org/name[@revision]"`. Defaults to
             `None`.
-        include_top: Bool, whether to end with the classifier. Defaults to
-            `True`.
+        include_top: Bool, whether to end with the classifier. Defaults to `True`.
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels). Defaults to the
             variant's.
