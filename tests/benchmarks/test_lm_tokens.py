@@ -159,7 +159,7 @@ def test_evaluation_with_a_table(benchmark, text, size):
         for first in range(0, len(words), 128):
             batch = every(tokens[None, first : first + 128])
             logits = lm.network.predict_on_batch([vocabulary.table[batch.words], batch.positions])[0]
-            logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+            _ = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 
     result = compare(
         benchmark,
