@@ -5,8 +5,13 @@ INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Tests that run on JAX, too.
 ON_JAX := gating layers biased blocks trace rewire optimizers device_images training lstm_recurrence char_lm_oracle guided
+# And single ones: the carried state, the form that computes each word once, scores and text.
+ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
+	char_lm.py::test_the_state_goes_on_in_compiled_steps \
+	char_lm.py::test_each_word_once_has_the_same_loss_and_gradients \
+	language.py::test_scores_are_the_networks_own language.py::test_generated_text_follows_the_network
 
-.PHONY: demo test test-jax lint benchmark tables clean
+.PHONY: demo test test-processes lint benchmark tables clean
 
 demo: .venv/.demo
 	$(PY) -m keras_highway classify samples/*
@@ -14,7 +19,11 @@ demo: .venv/.demo
 
 test: .venv/.test
 	KERAS_BACKEND=tensorflow $(PY) -m pytest -n 2 --dist loadfile
-	KERAS_BACKEND=jax $(PY) -m pytest -n 2 --dist loadfile $(ON_JAX:%=tests/test_%.py)
+	KERAS_BACKEND=jax $(PY) -m pytest -n 2 --dist loadfile $(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
+
+# Several processes each: of `make test` they would take more than their share.
+test-processes: .venv/.test
+	$(PY) -m pytest -m slow tests/test_strategies.py tests/test_gate_stats.py tests/test_table1a.py
 
 lint: .venv/.lint
 	$(PY) -m ruff check .

@@ -1,10 +1,5 @@
 """The character-aware language model: its layers, its parameters, its carried state, its de-duplicated form."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -228,15 +223,6 @@ def test_the_state_goes_on_in_compiled_steps():
     assert (
         min(abs(float(losses[1]) - second), abs(float(losses[1]) - expected.mean())) < 1e-4
     )  # Keras may show the mean
-
-
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="this is the run on JAX")
-def test_the_state_and_the_distinct_form_on_jax():
-    tests = ("two_calls", "compiled_steps", "same_loss_and_gradients and coupled")
-    env = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(Path(__file__).parents[1])}
-    command = [sys.executable, "-m", "pytest", __file__, "-k", " or ".join(tests), "-p", "no:cacheprovider"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0 and "passed" in done.stdout, done.stdout[-3000:] + done.stderr[-1000:]
 
 
 def test_the_state_is_no_weight(tmp_path):

@@ -172,6 +172,7 @@ def test_event_files_hold_large_steps_and_long_texts(tmp_path):
     assert events[1].summary.value[0].tag == "x" * 300 and events[1].summary.value[0].simple_value == -1.5
 
 
+@pytest.mark.slow
 def test_rows_under_two_mirrored_replicas_are_those_of_one_device(tmp_path):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("tf.distribute needs KERAS_BACKEND=tensorflow")

@@ -2,10 +2,6 @@
 
 import io
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -139,14 +135,6 @@ def test_draws_follow_seed_and_temperature(model):
 
 
 # --- Files --------------------------------------------------------------------
-
-
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="this is the run on JAX")
-def test_scores_and_text_on_jax():
-    env = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(Path(__file__).parents[1])}
-    command = [sys.executable, "-m", "pytest", __file__, "-k", "own or generated", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout[-3000:] + done.stderr[-1000:]
 
 
 def test_a_saved_model_comes_back(model, folder):

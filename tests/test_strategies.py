@@ -52,7 +52,14 @@ def references(tmp_path_factory):
     return {way: run(tmp_path_factory.mktemp("one_device"), way) for way in ("tf", "jax")}
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if " " in way])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "tf mirrored",
+        "jax devices",
+        *(pytest.param(w, marks=pytest.mark.slow) for w in ("tf multiworker", "jax processes")),
+    ],
+)
 def test_equals_one_device(references, tmp_path, way):
     one, several = references[way.split()[0]], run(tmp_path, way)
     for net in ("bn", "micro"):
