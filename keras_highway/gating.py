@@ -175,7 +175,7 @@ def mix(x, h, t=1.0, c=None, dtype=None):
         if _is_number(t):
             c = 1.0 - t
         else:
-            return x + ops.cast(t, dtype) * (h - x)
+            return x + _spread(t, x, dtype) * (h - x)
     transformed, carried = _times(h, t, dtype), _times(x, c, dtype)
     if transformed is None:
         return ops.zeros_like(x) if carried is None else carried
@@ -196,7 +196,25 @@ def _times(value, gate, dtype):
         if gate == 0:
             return None
         return value if gate == 1 else value * gate
-    return value * ops.cast(gate, dtype)
+    return value * _spread(gate, value, dtype)
+
+
+def loses_sums(dtype) -> bool:
+    """Whether the derivative of a broadcast adds up in this dtype and loses most of a long sum (on CPU).
+
+    Args:
+        dtype: A dtype or its name. TensorFlow loses in float16, JAX in
+            bfloat16, too; wider ones hold what is summed here.
+    """
+    lossy = ("float16", "bfloat16") if keras.backend.backend() == "jax" else ("float16",)
+    return keras.backend.standardize_dtype(dtype) in lossy
+
+
+def _spread(gate, value, dtype):
+    """The gate in a dtype; a gate of one value a channel is broadcast before, where else its gradient would be lost."""
+    if loses_sums(dtype) and gate.shape != value.shape:
+        gate = ops.broadcast_to(ops.cast(gate, "float32"), ops.shape(value))
+    return ops.cast(gate, dtype)
 
 
 def _check_shapes(x, h, t, c) -> None:
