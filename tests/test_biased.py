@@ -168,11 +168,16 @@ def test_stock_biases_are_found():
     assert stock_biases(keras.Model(x, keras.layers.Dense(2, dtype="float32")(y))) == ["stock"]
 
 
+once = pytest.mark.skipif(keras.backend.backend() == "jax", reason="the same on every backend; TensorFlow is quicker")
+
+
+@once
 @pytest.mark.parametrize("name", SMALL)
 def test_no_variant_has_a_bias_that_does_not_learn(name):
     assert not stock_biases(build(SMALL[name], **BFLOAT16))
 
 
+@once
 def test_nor_has_a_language_model():
     sizes = {"kernels": (1, 2), "filters": (2, 3), "char_units": 2, "units": 4, "streams": 2}
     model = kh.create_model("charlm_large_full", classes=9, characters=5, input_shape=(6,), **sizes, **BFLOAT16)
