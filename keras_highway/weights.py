@@ -110,8 +110,9 @@ WEIGHTS: Mapping[str, WeightsRow] = MappingProxyType(
                 transforms.CIFAR,
                 _SHA256["highway_fc50_cifar100.tvdn"],
             ),
-            language_row(
-                "charlm_small_coupled.ptb", "charlm_small_coupled", "ptb", _SHA256["charlm_small_coupled.ptb"]
+            *(
+                language_row(f"{variant}.ptb", variant, "ptb", _SHA256[f"{variant}.ptb"])
+                for variant in ("charlm_large_coupled", "charlm_small_coupled")
             ),
             _timm("resnet50", "a1", 0.804),
             _timm("resnet50", "a2", 0.798),

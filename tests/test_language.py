@@ -164,7 +164,7 @@ def test_what_does_not_belong_together_is_refused(folder, tmp_path):
     with pytest.raises(ValueError, match="is for language models"):
         kh.CharLM(weights=None, vocabulary=WORDS, variant="highway110")
     with pytest.raises(ValueError, match="published yet"):
-        kh.CharLM()
+        kh.CharLM(variant="charlm_large_full", vocabulary=WORDS)
 
 
 # --- The command line ---------------------------------------------------------
@@ -212,6 +212,17 @@ def test_lm_neighbours(capsys, model, folder):
     lines = out.splitlines()
     assert code == 0 and len(lines) == 4 and lines[0].split()[:3] == ["before", "highway", "layers"]
     assert found["before"][0]["word"] in lines[2] and found["after"][0]["word"] in lines[2]
+
+
+def test_lm_on_the_shipped_weights(capsys):
+    """Without --weights the large model; a word that does not exist is near those it is made of, as in Kim et al."""
+    code, out, _ = lm(capsys, "neighbours", "looooook", "--top", 3, "--json")
+    assert code == 0
+    assert {n["word"] for n in json.loads(out)["after"]} == {"look", "looked", "looks"}
+    large, small = kh.CharLM("ptb"), kh.CharLM("charlm_small_coupled.ptb")
+    assert (large.variant, large.network.count_params()) == ("charlm_large_coupled", 19_367_965)
+    text = "the company said it expects growth\n"
+    assert 10 < large.score(text).perplexity < small.score(text).perplexity < 1000
 
 
 def test_lm_errors(capsys, folder, tmp_path):

@@ -178,7 +178,11 @@ def _lm(commands) -> None:
     neighbours.add_argument("word", metavar="WORD", help="any word, also one that does not exist")
     neighbours.add_argument("--top", type=_positive, default=5, metavar="K", help="words to show (default: 5)")
     for task in (score, generate, neighbours):
-        task.add_argument("--weights", required=True, help="a folder that CharLM.save wrote, or a weights name")
+        task.add_argument(
+            "--weights",
+            default="charlm_large_coupled.ptb",
+            help="a folder that CharLM.save wrote, or a weights name (default: %(default)s)",
+        )
     for task in (score, neighbours):
         task.add_argument("--json", action="store_true", help="write JSON")
 
