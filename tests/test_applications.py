@@ -123,6 +123,7 @@ def test_list_models():
         "mnist10_w32",
         "highway_fc50_tanh",
         "highway_fc50_cifar100",
+        "charlm_large_coupled",
         "charlm_small_coupled",
     } | {
         "resnet50",
