@@ -21,9 +21,9 @@ test: .venv/.test
 	KERAS_BACKEND=tensorflow $(PY) -m pytest -n 2 --dist loadfile
 	KERAS_BACKEND=jax $(PY) -m pytest -n 2 --dist loadfile $(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
 
-# Several processes each: of `make test` they would take more than their share.
+# What several devices, processes or jobs train: of `make test` it would take more than its share.
 test-processes: .venv/.test
-	$(PY) -m pytest -m slow tests/test_strategies.py tests/test_gate_stats.py tests/test_table1a.py
+	KERAS_BACKEND=tensorflow $(PY) -m pytest -m slow tests/test_strategies.py tests/test_gate_stats.py tests/test_table1a.py
 
 lint: .venv/.lint
 	$(PY) -m ruff check .

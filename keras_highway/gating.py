@@ -17,6 +17,7 @@ import keras
 from keras import ops
 
 from keras_highway.near import did_you_mean
+from keras_highway.sums import loses_sums
 
 
 class Gating(NamedTuple):
@@ -199,21 +200,12 @@ def _times(value, gate, dtype):
     return value * _spread(gate, value, dtype)
 
 
-def loses_sums(dtype) -> bool:
-    """Whether the derivative of a broadcast adds up in this dtype and loses most of a long sum (on CPU).
-
-    Args:
-        dtype: A dtype or its name. TensorFlow loses in float16, JAX in
-            bfloat16, too; wider ones hold what is summed here.
-    """
-    lossy = ("float16", "bfloat16") if keras.backend.backend() == "jax" else ("float16",)
-    return keras.backend.standardize_dtype(dtype) in lossy
-
-
 def _spread(gate, value, dtype):
-    """The gate in a dtype; a gate of one value a channel is broadcast before, where else its gradient would be lost."""
-    if loses_sums(dtype) and gate.shape != value.shape:
-        gate = ops.broadcast_to(ops.cast(gate, "float32"), ops.shape(value))
+    """The gate in a dtype. Where the derivative of a broadcast loses sums, it is broadcast in float32 first."""
+    if loses_sums(dtype):
+        gate = ops.cast(gate, "float32")
+        if gate.shape != value.shape:  # a sum, since the shapes of symbolic tensors are not known
+            gate = gate + ops.zeros_like(value, dtype="float32")
     return ops.cast(gate, dtype)
 
 

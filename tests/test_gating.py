@@ -176,3 +176,14 @@ def test_a_learned_carry_gate_starts_as_the_coupled_one(bias):
         return 1 / (1 + np.exp(-z))
 
     np.testing.assert_allclose(sigmoid(carry_gate_bias(bias)), 1 - sigmoid(bias), rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("c", [None, 0.5])
+def test_symbolic_tensors_mix_in_every_dtype(dtype, c):
+    """With a gate of one value a channel, in batches of any size."""
+    x = keras.Input((4, 3))
+    net = keras.Model(x, mix(x, 2 * x, 0.25 * ops.max(x, axis=1, keepdims=True), c, dtype=dtype))
+    for batch in (2, 5):
+        y = to_numpy(ops.cast(net(np.ones((batch, 4, 3), "float32")), "float32"))
+        np.testing.assert_array_equal(y, np.full((batch, 4, 3), 1.25 if c is None else 1.0))

@@ -9,18 +9,23 @@ CPU three implementations add up in the dtype of what they are given:
 - TensorFlow's sum over broadcast axes in float16,
 - JAX's derivative of a broadcast in both.
 
-With these layers the sum is exact. In float32, and in float16 on TensorFlow,
-whose `BiasAddGrad` is exact there, they are Keras's own to the last bit.
+With these layers the sum is exact. In float32, in float16 on TensorFlow, whose
+`BiasAddGrad` is exact there, and on other backends they are Keras's own.
 """
 
 import keras
 from keras import ops
 
-from keras_highway.gating import loses_sums
+from keras_highway.sums import loses_sums
+
+# By backend, dtypes in which the gradient of `keras.ops.add(x, bias)` by the bias adds up on CPU.
+_LOSSY = {"tensorflow": ("bfloat16",), "jax": ("bfloat16", "float16")}
 
 
 def add_bias(x, bias):
     """Returns `x + bias`, with a gradient of the bias that is right to the precision of `x`.
+
+    For the `call` of layers, where tensors are not symbolic.
 
     Args:
         x: Tensor of shape `(..., units)`, floating-point.
@@ -71,8 +76,7 @@ class Conv2D(keras.layers.Conv2D):
 
 
 def _loses_bias(layer) -> bool:
-    lossy = ("bfloat16",) if keras.backend.backend() == "tensorflow" else ("bfloat16", "float16")
-    return layer.use_bias and layer.compute_dtype in lossy
+    return layer.use_bias and layer.compute_dtype in _LOSSY.get(keras.backend.backend(), ())
 
 
 def _at_channels(layer):

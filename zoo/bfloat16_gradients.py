@@ -1,0 +1,59 @@
+"""`python -m zoo.bfloat16_gradients --data DIR`: what products in bfloat16 cost the gradients of a language model.
+
+One batch of the training text, 20 streams of 35 words, from a zero state and
+without dropout, with the weights of `charlm_small_coupled.ptb`: the gradients
+of the mean loss in `mixed_bfloat16` against those in float32. TensorFlow.
+"""
+
+import argparse
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import ops
+
+import keras_highway as kh
+from keras_highway.data.ptb import load_corpus
+from keras_highway.data.streams import distinct
+from keras_highway.whole_file import write_json
+from training.run_folder import environment
+from training.strategy import Strategy
+
+OUT = Path(__file__).parent / "runs" / "biases_in_bfloat16" / "gradients.json"
+STREAMS, STEPS, START = 20, 35, 1000
+
+
+def gradients(corpus, dtype) -> dict[str, np.ndarray]:
+    """Gradients by the paths of the weights.
+
+    Args:
+        corpus: A `Corpus`.
+        dtype: Dtype policy of the network.
+    """
+    import tensorflow as tf
+
+    net = kh.create_model(
+        "charlm_small_coupled", weights="ptb", classifier_activation=None, streams=STREAMS, dtype=dtype
+    )
+    rows = corpus.train[: len(corpus.train) // STREAMS * STREAMS].reshape(STREAMS, -1)
+    batch, targets = distinct(rows[:, START : START + STEPS]), rows[:, START + 1 : START + STEPS + 1]
+    with tf.GradientTape() as tape:
+        logits = net([corpus.vocabulary.table[batch.words], batch.positions], training=False)
+        loss = ops.mean(keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True))
+    found = tape.gradient(loss, [v.value for v in net.trainable_variables])
+    return {v.path: tf.convert_to_tensor(g).numpy() for v, g in zip(net.trainable_variables, found, strict=True)}
+
+
+def main() -> None:
+    """Writes, for each weight, the norm of the difference over the norm."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, type=Path, help="folder that holds ptb/")
+    corpus = load_corpus(parser.parse_args().data / "ptb")
+    exact, ours = (gradients(corpus, dtype) for dtype in ("float32", "mixed_bfloat16"))
+    off = {path: round(float(np.linalg.norm(ours[path] - g) / np.linalg.norm(g)), 4) for path, g in exact.items()}
+    write_json(OUT, {"weights": "charlm_small_coupled.ptb", "off": off, **environment(Strategy())})
+    print(f"wrote {OUT}")
+
+
+if __name__ == "__main__":
+    main()
