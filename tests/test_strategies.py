@@ -54,11 +54,7 @@ def references(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "way",
-    [
-        "tf mirrored",
-        "jax devices",
-        *(pytest.param(w, marks=pytest.mark.slow) for w in ("tf multiworker", "jax processes")),
-    ],
+    [pytest.param(way, marks=[pytest.mark.slow] * (WAYS[way][3] > 1)) for way in WAYS if " " in way],
 )
 def test_equals_one_device(references, tmp_path, way):
     one, several = references[way.split()[0]], run(tmp_path, way)

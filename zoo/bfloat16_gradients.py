@@ -14,13 +14,13 @@ from keras import ops
 
 import keras_highway as kh
 from keras_highway.data.ptb import load_corpus
-from keras_highway.data.streams import distinct
+from keras_highway.data.streams import distinct, streams
 from keras_highway.whole_file import write_json
 from training.run_folder import environment
 from training.strategy import Strategy
 
 OUT = Path(__file__).parent / "runs" / "biases_in_bfloat16" / "gradients.json"
-STREAMS, STEPS, START = 20, 35, 1000
+BATCH = 28  # of 1,327
 
 
 def gradients(corpus, dtype) -> dict[str, np.ndarray]:
@@ -32,11 +32,9 @@ def gradients(corpus, dtype) -> dict[str, np.ndarray]:
     """
     import tensorflow as tf
 
-    net = kh.create_model(
-        "charlm_small_coupled", weights="ptb", classifier_activation=None, streams=STREAMS, dtype=dtype
-    )
-    rows = corpus.train[: len(corpus.train) // STREAMS * STREAMS].reshape(STREAMS, -1)
-    batch, targets = distinct(rows[:, START : START + STEPS]), rows[:, START + 1 : START + STEPS + 1]
+    net = kh.create_model("charlm_small_coupled", weights="ptb", classifier_activation=None, dtype=dtype)
+    words, targets = (batches[BATCH] for batches in streams(corpus.train))
+    batch = distinct(words)
     with tf.GradientTape() as tape:
         logits = net([corpus.vocabulary.table[batch.words], batch.positions], training=False)
         loss = ops.mean(keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True))
@@ -47,8 +45,8 @@ def gradients(corpus, dtype) -> dict[str, np.ndarray]:
 def main() -> None:
     """Writes, for each weight, the norm of the difference over the norm."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, type=Path, help="folder that holds ptb/")
-    corpus = load_corpus(parser.parse_args().data / "ptb")
+    parser.add_argument("--data", help="folder that holds ptb/ (default: KERAS_HIGHWAY_DATA)")
+    corpus = load_corpus(parser.parse_args().data)
     exact, ours = (gradients(corpus, dtype) for dtype in ("float32", "mixed_bfloat16"))
     off = {path: round(float(np.linalg.norm(ours[path] - g) / np.linalg.norm(g)), 4) for path, g in exact.items()}
     write_json(OUT, {"weights": "charlm_small_coupled.ptb", "off": off, **environment(Strategy())})

@@ -180,8 +180,8 @@ def _lm(commands) -> None:
     for task in (score, generate, neighbours):
         task.add_argument(
             "--weights",
-            default="charlm_large_coupled.ptb",
-            help="a folder that CharLM.save wrote, or a weights name (default: %(default)s)",
+            default="ptb",  # of CharLM's own default variant
+            help="a folder that CharLM.save wrote, or a weights name (default: the large coupled model's)",
         )
     for task in (score, neighbours):
         task.add_argument("--json", action="store_true", help="write JSON")
