@@ -117,6 +117,8 @@ class ConvStackSpec(NetSpec):
         head_pool: `"flatten"`, `"avg"` or `"max"` (global) before the
             classifier.
         head_dropout: Rate before the classifier.
+        dropout_scale: Factor in (0, 1] on all dropout rates: recipes of
+            fewer epochs need less.
         stem_init_std: Standard deviation of the first convolution's normal
             initialization; `None` for uniform by fan-in like the others.
         head_init_std: The same for the classifier.
@@ -126,6 +128,7 @@ class ConvStackSpec(NetSpec):
     neck_width: int | None = None
     head_pool: str = "avg"
     head_dropout: float = 0.0
+    dropout_scale: float = 1.0
     stem_init_std: float | None = None
     head_init_std: float | None = None
 
@@ -289,6 +292,8 @@ def _check_stages(spec: ConvStackSpec) -> None:
     sizes += [stage.filters for stage in spec.stages if stage.filters is not None]
     if not spec.stages or not all(_is_size(s) for s in sizes):
         raise ValueError(f"Sizes of `stages` must be positive whole numbers. Received: stages={spec.stages!r}")
+    if not 0.0 < spec.dropout_scale <= 1.0:
+        raise ValueError(f"`dropout_scale` must be in (0, 1]. Received: dropout_scale={spec.dropout_scale!r}")
 
 
 def _check_char_lm(spec: CharLMSpec) -> None:

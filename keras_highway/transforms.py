@@ -4,6 +4,7 @@ A transform is part of a trained weight, as the parameters are: the same
 weights under another scaling are another, worse network.
 """
 
+import dataclasses
 import functools
 import json
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ class Transform:
 
     With `contrast`, each image by its own statistics instead: `(pixels - mean
     of all its pixels) / their standard deviation`, "global contrast
-    normalization" [TVDN, Table 3].
+    normalization" [TVDN, Table 3], then minus the data set's mean image where
+    `mean_image` names one [caffe].
 
     Attributes:
         size: Height and width the network was evaluated at.
@@ -29,6 +31,8 @@ class Transform:
         crop: Share of the shorter side kept by the central crop, 1.0 for all.
         interpolation: Resampling filter (Pillow's name) of resizing.
         contrast: Whether images are normalized by their own contrast.
+        mean_image: Data set whose mean image, after contrast normalization,
+            is subtracted (see `mean_image`), or `""`. Needs `contrast`.
     """
 
     size: tuple[int, int]
@@ -39,6 +43,7 @@ class Transform:
     crop: float = 1.0
     interpolation: str = "bicubic"
     contrast: bool = False
+    mean_image: str = ""
 
     def apply(self, pixels) -> np.ndarray:
         """Scales and normalizes; the argument is not changed.
@@ -58,7 +63,8 @@ class Transform:
             )
         if self.contrast:
             mean, std = (v[..., None, None, None] for v in self.contrast_statistics(pixels))
-            return (pixels.astype(np.float32) - mean) / std
+            x = (pixels.astype(np.float32) - mean) / std
+            return x - mean_image(self.mean_image) if self.mean_image else x
         x = pixels.astype(np.float32) * np.float32(self.scale)
         if any(self.mean):
             x -= np.asarray(self.mean, np.float32)
@@ -85,9 +91,51 @@ class Transform:
         return np.asarray(mean, np.float32), np.asarray(std, np.float32)
 
 
+def mean_image_of(images: np.ndarray) -> np.ndarray:
+    """Returns the mean over images of what contrast normalization makes of them.
+
+    Args:
+        images: uint8 array `(n, height, width, channels)`.
+
+    Returns:
+        float32 array `(height, width, channels)`.
+    """
+    total = np.zeros(images.shape[1:], np.float64)
+    for start in range(0, len(images), 1000):
+        part = images[start : start + 1000]
+        mean, std = (v[..., None, None, None] for v in Transform.contrast_statistics(part))
+        total += ((part - mean) / std).sum(axis=0, dtype=np.float64)
+    return np.asarray(total / len(images), np.float32)
+
+
+@functools.cache
+def mean_image(data: str) -> np.ndarray:
+    """Returns the mean image of a data set's training images after contrast normalization; part of the package.
+
+    Args:
+        data: One of `MEAN_IMAGES`.
+
+    Returns:
+        float32 array `(32, 32, 3)`, read-only: `mean_image_of` the 50,000
+        training images, in float16's precision.
+
+    Raises:
+        ValueError: If the package has none of that data set.
+    """
+    if data not in MEAN_IMAGES:
+        raise ValueError(f"`mean_image` must be one of {', '.join(MEAN_IMAGES)}. Received: mean_image={data!r}")
+    with np.load(Path(__file__).parent / "data" / "mean_images.npz", allow_pickle=False) as file:
+        image = file[data].astype(np.float32)
+    image.setflags(write=False)
+    return image
+
+
+MEAN_IMAGES = ("cifar10", "cifar100")
 MNIST = Transform(size=(28, 28), channels=1, scale=1 / 256)
 CIFAR = Transform(size=(32, 32), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 CIFAR_CONTRAST = Transform(size=(32, 32), channels=3, scale=1.0, contrast=True)
+CIFAR10_CONTRAST = dataclasses.replace(CIFAR_CONTRAST, mean_image="cifar10")
+CIFAR100_CONTRAST = dataclasses.replace(CIFAR_CONTRAST, mean_image="cifar100")
 IMAGENET = Transform(
     size=(224, 224), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), crop=0.95
 )
@@ -96,6 +144,8 @@ TRANSFORMS = {
     "cifar10": CIFAR,
     "cifar100": CIFAR,
     "cifar_contrast": CIFAR_CONTRAST,
+    "cifar10_contrast": CIFAR10_CONTRAST,
+    "cifar100_contrast": CIFAR100_CONTRAST,
     "imagenet": IMAGENET,
 }
 

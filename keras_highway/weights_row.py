@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from keras_highway.transforms import Transform
+from keras_highway.transforms import MEAN_IMAGES, Transform
 
 FILE = "model.weights.h5"
 
@@ -124,6 +124,7 @@ def _check_transform(transform: Transform) -> None:
         all(isinstance(n, int | float) and math.isfinite(n) for n in numbers)
         and all(isinstance(n, int) and n > 0 for n in sizes)
         and len(transform.size) == 2
+        and transform.mean_image in ("", *MEAN_IMAGES)
     ):
         raise TypeError("a number or a size of the transform is not one")
 

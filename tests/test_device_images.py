@@ -6,9 +6,11 @@ import keras
 import numpy as np
 import pytest
 
-from keras_highway.transforms import TRANSFORMS
+from keras_highway.data import load_dataset
+from keras_highway.transforms import MEAN_IMAGES, TRANSFORMS, mean_image, mean_image_of
 from tests.miniatures import numpy
 from training.device_images import DeviceImages
+from training.recipe import changed
 from training.recipes import RECIPES
 from training.sources import ArraySource, Shard
 
@@ -22,13 +24,15 @@ def expected(transform, index, row, column, flip, pad=8):
     image = IMAGES[index].astype(np.float64)
     if transform.contrast:
         image = (image - image.mean()) / image.std()
+        if transform.mean_image:
+            image = image - mean_image(transform.mean_image)
     padded = np.pad(image, ((pad, pad), (pad, pad), (0, 0)))
     crop = padded[pad + row : pad + row + 32, pad + column : pad + column + 32]
     crop = crop[:, ::-1] if flip else crop
     return crop if transform.contrast else (crop * transform.scale - transform.mean) / transform.std
 
 
-@pytest.mark.parametrize("name", ["cifar10", "cifar_contrast"])
+@pytest.mark.parametrize("name", ["cifar10", "cifar_contrast", "cifar100_contrast"])
 def test_batches_are_slices_of_padded_images(name):
     transform = TRANSFORMS[name]
     samples = [(0, 0, 0, 0, 1), (5, -8, 8, 0, 1), (2, 3, -7, 1, 1), (2, 8, 8, 1, 0)]
@@ -38,7 +42,7 @@ def test_batches_are_slices_of_padded_images(name):
         np.testing.assert_allclose(found, expected(transform, index, row, column, flip), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["cifar10", "cifar_contrast"])
+@pytest.mark.parametrize("name", ["cifar10", "cifar_contrast", "cifar100_contrast"])
 def test_uncropped_images_are_those_of_the_transform(name):
     samples = np.array([(i, 0, 0, 0, 1) for i in range(6)], np.int32)
     images, _ = DeviceImages(IMAGES, LABELS, TRANSFORMS[name])(keras.ops.convert_to_tensor(samples))
@@ -86,3 +90,38 @@ def test_test_batches_hold_every_test_image_once_by_weight():
     assert len(batches) == 64
     assert sorted(batches[batches[:, 4] == 1, 0]) == list(range(200, 250))  # after the training images
     assert not batches[:, 1:4].any()
+
+
+def test_the_mean_image_is_that_of_the_images():
+    """Of 1,500 images, more than are summed at once, against NumPy on the whole."""
+    images = DRAW.integers(0, 256, (1500, 4, 4, 3)).astype(np.uint8)
+    x = images.astype(np.float64)
+    x = (x - x.mean((1, 2, 3), keepdims=True)) / x.std((1, 2, 3), keepdims=True)
+    np.testing.assert_allclose(mean_image_of(images), x.mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize("data", MEAN_IMAGES)
+def test_the_stored_mean_images_are_those_of_the_training_sets(data):
+    try:
+        images = load_dataset(data).x_train
+    except (FileNotFoundError, ImportError) as error:
+        pytest.skip(f"needs {data}: set KERAS_HIGHWAY_DATA ({error})")
+    np.testing.assert_allclose(mean_image(data), mean_image_of(images), atol=2e-4)  # stored in float16
+
+
+def test_an_unknown_mean_image_is_named():
+    with pytest.raises(ValueError, match=r"one of cifar10, cifar100\. Received: mean_image='svhn'"):
+        mean_image("svhn")
+
+
+def test_held_out_images_are_the_last_of_the_training_set_and_tested_on():
+    whole, one = source(), source(holdout_images=40)
+    assert (one.images, one.test_images) == (160, 40)
+    pixels = numpy(one.on_device().variables[0]).reshape(200, -1)
+    np.testing.assert_array_equal(pixels, numpy(whole.on_device().variables[0]).reshape(250, -1)[:200])
+    assert one.samples(0)[:, 0].max() < 160
+
+
+def test_held_out_images_need_a_set_in_memory():
+    with pytest.raises(ValueError, match=r"`holdout_images` is for sets.*Received: holdout_images=9, data='imagenet'"):
+        changed(RECIPES["highway50"], holdout_images=9)

@@ -6,9 +6,11 @@ import keras
 import numpy as np
 import pytest
 
+from keras_highway import create_model
+from tests.miniatures import numpy
 from training import losses
 from training.losses import make_loss
-from training.optimizers import PaperSGD, make_optimizer, make_schedule, plateau_rate
+from training.optimizers import OneCycle, PaperSGD, make_optimizer, make_schedule, plateau_rate
 from training.recipes import RECIPES
 
 BASE = RECIPES["mnist10_w16"]
@@ -30,13 +32,14 @@ def test_paper_sgd_against_its_equations(nesterov, on_vectors):
         bias_multiplier=2.0,
         l2_on_vectors=on_vectors,
         rate_multipliers=[("kern*", 3.0)],
+        decay_multipliers=[("kern*", 10.0)],
     )
     optimizer.build([kernel, bias])
     w, b, vw, vb = np.array([[1.0, -2.0]]), np.array([0.5, 0.5]), 0.0, 0.0
     for step in range(3):
         gw, gb = np.array([[0.3, 0.1]]) * (step + 1), np.array([-0.2, 0.4])
         optimizer.apply([tensor(gw), tensor(gb)])
-        gw, gb = 3.0 * (gw + 0.01 * w), 2.0 * (gb + (0.01 * b if on_vectors else 0.0))
+        gw, gb = 3.0 * (gw + 10 * 0.01 * w), 2.0 * (gb + (0.01 * b if on_vectors else 0.0))
         vw, vb = 0.9 * vw - 0.1 * gw, 0.9 * vb - 0.1 * gb
         w, b = (w + 0.9 * vw - 0.1 * gw, b + 0.9 * vb - 0.1 * gb) if nesterov else (w + vw, b + vb)
     np.testing.assert_allclose(np.asarray(kernel), w, rtol=1e-5)
@@ -76,6 +79,31 @@ def test_cosine_rises_from_the_warm_up_rate_and_ends_at_the_last():
     found = rates(recipe, 10, (0, 25, 50, 50 + 1475, 3000))
     middle = 1e-6 + (5e-3 - 1e-6) / 2
     np.testing.assert_allclose(found, [1e-4, (1e-4 + 5e-3) / 2, 5e-3, middle, 1e-6], rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["mnist10_w16", "mnist10_w32", "cifar10_19layer", "cifar100_19layer"])
+def test_the_last_layer_of_the_authors_nets_decays_ten_times_as_much(name):
+    """[caffe]: `decay_mult: 10`, on its weights alone."""
+    optimizer = make_optimizer(RECIPES[name], 0.1)
+    net = create_model(name, weights=None)
+    optimizer.build(net.trainable_variables)
+    before = {v.path: numpy(v) for v in net.trainable_variables}
+    optimizer.apply([keras.ops.zeros(v.shape) for v in net.trainable_variables])
+    for v in net.trainable_variables:
+        decay = {"head/kernel": 1e-2}.get(v.path, 1e-3) if v.name == "kernel" else 0.0
+        expected = before[v.path] * (1 - 1.9 * 0.1 * decay)  # a first step of Nesterov's 0.9
+        np.testing.assert_allclose(numpy(v), expected, rtol=1e-5, err_msg=v.path)
+
+
+def test_one_cycle_is_two_lines():
+    recipe = dataclasses.replace(
+        BASE, schedule="one_cycle", epochs=10, learning_rate=1.0, warmup_epochs=2, warmup_rate=0.2, final_rate=0.1
+    )
+    found = rates(recipe, 10, (0, 10, 19, 20, 60, 100))
+    np.testing.assert_allclose(found, [0.2, 0.6, 0.96, 1.0, 0.55, 0.1], rtol=1e-5)
+    again = OneCycle.from_config(make_schedule(recipe, 10).get_config())
+    assert float(again(60)) == pytest.approx(0.55)
+    assert rates(dataclasses.replace(recipe, warmup_epochs=0), 10, (0, 50))[0] == 1.0
 
 
 def test_exponential_decay_falls_by_epoch():

@@ -9,6 +9,7 @@ import pytest
 from contracts import array, check_round_trip, distinct_miniatures, layers_deep, miniature, predict_on, to_numpy
 from golden import describe
 
+import keras_highway as kh
 from keras_highway.layers import GatedBlock
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, check, override
@@ -240,3 +241,22 @@ def test_bad_gatings_are_refused():
         build(override(VARIANTS["highway110"], gating="coupeld"))
     with pytest.raises(ValueError, match="Unknown gate for BasicBlock"):
         build(override(VARIANTS["highway110"], gate="deep"))
+
+
+def test_the_first_convolution_of_the_cifar_nets_starts_with_deviation_one():
+    """[caffe]; the other kernels are uniform with a limit of sqrt(3 / fan-in)."""
+    net = kh.create_model("cifar10_19layer", weights=None)
+    kernels = {v.path: to_numpy(v) for v in net.trainable_variables if v.name == "kernel"}
+    assert kernels["stem/kernel"].std() == pytest.approx(1.0, rel=0.1)  # 864 numbers
+    assert kernels["head/kernel"].std() == pytest.approx(0.05, rel=0.1)
+    assert np.abs(kernels["stage1_block1/transform/kernel"]).max() == pytest.approx((3 / (9 * 32)) ** 0.5, rel=0.01)
+
+
+def test_dropout_rates_are_scaled_and_names_stay():
+    whole = kh.create_model("cifar10_19layer", weights=None)
+    half = kh.create_model("cifar10_19layer", weights=None, dropout_scale=0.5)
+    rates = {layer.name: layer.rate for layer in half.layers if "dropout" in layer.name}
+    assert rates == dict.fromkeys(["stage1_dropout", "stage2_dropout", "stage3_dropout", "head_dropout"], 0.1)
+    assert [layer.name for layer in half.layers[1:]] == [layer.name for layer in whole.layers[1:]]
+    with pytest.raises(ValueError, match=r"`dropout_scale` must be in \(0, 1\]. Received: dropout_scale=0.0"):
+        kh.create_model("cifar10_19layer", weights=None, dropout_scale=0.0)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway.transforms import Transform
+from keras_highway.transforms import Transform, mean_image
 
 # A sample is a row of integers. What is random about it is drawn on the host, from (seed, epoch): the same image then
 # gets the same crop on any number of devices, and after any restart.
@@ -31,6 +31,11 @@ class DeviceImages:
             mean, std = transform.contrast_statistics(images)
             self._mean, self._std = (_fixed(v, "float32", k) for v, k in ((mean, "mean"), (std, "std")))
             self.variables += [self._mean, self._std]
+        self._mean_image = None
+        if transform.mean_image:
+            pixels = mean_image(transform.mean_image).reshape(self.height * self.width, self.channels)
+            self._mean_image = _fixed(pixels, "float32", "mean_image")
+            self.variables.append(self._mean_image)
 
     def __call__(self, samples):
         """Returns a batch.
@@ -43,7 +48,9 @@ class DeviceImages:
         Returns:
             float32 images `(batch, height, width, channels)` and int32 labels
             `(batch,)`. What lies outside of an image is black, or with
-            contrast normalization the image's mean.
+            contrast normalization the image's mean, or where a mean image is
+            subtracted that one: zero, as it is what is normalized that is
+            padded.
         """
         index = samples[:, INDEX]
         rows = ops.arange(self.height, dtype="int32")[None, :] + samples[:, ROW, None]
@@ -52,14 +59,18 @@ class DeviceImages:
         columns = across + samples[:, COLUMN, None]
         inside = _within(rows, self.height)[:, :, None] & _within(columns, self.width)[:, None, :]
         rows, columns = ops.clip(rows, 0, self.height - 1), ops.clip(columns, 0, self.width - 1)
-        places = (index[:, None] * self.height + rows)[:, :, None] * self.width + columns[:, None, :]
-        pixels = ops.cast(ops.take(self._pixels, places, axis=0), "float32")
-        return self._normalized(pixels, inside[..., None], index), ops.take(self._labels, index, axis=0)
+        places = rows[:, :, None] * self.width + columns[:, None, :]
+        first = (index * (self.height * self.width))[:, None, None]
+        pixels = ops.cast(ops.take(self._pixels, first + places, axis=0), "float32")
+        return self._normalized(pixels, inside[..., None], index, places), ops.take(self._labels, index, axis=0)
 
-    def _normalized(self, pixels, inside, index):
+    def _normalized(self, pixels, inside, index, places):
         if self._transform.contrast:
             mean, std = (ops.take(v, index, axis=0)[:, None, None, None] for v in (self._mean, self._std))
-            return ops.where(inside, (pixels - mean) / std, 0.0)
+            x = (pixels - mean) / std
+            if self._mean_image is not None:
+                x = x - ops.take(self._mean_image, places, axis=0)
+            return ops.where(inside, x, 0.0)
         x = ops.where(inside, pixels, 0.0) * self._transform.scale
         if any(self._transform.mean):
             x = x - np.asarray(self._transform.mean, "float32")

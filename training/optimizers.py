@@ -1,6 +1,7 @@
 """Optimizers and learning-rate schedules of the recipes."""
 
 import fnmatch
+import math
 
 import keras
 
@@ -29,6 +30,8 @@ class PaperSGD(keras.optimizers.SGD):
             Defaults to `False`.
         rate_multipliers: Pairs (shell pattern of variable paths, factor on
             their rate). Defaults to `()`.
+        decay_multipliers: The same for their penalty, as Caffe's
+            `decay_mult`. Defaults to `()`.
     """
 
     def __init__(
@@ -40,11 +43,15 @@ class PaperSGD(keras.optimizers.SGD):
         bias_multiplier=1.0,
         l2_on_vectors=False,
         rate_multipliers=(),
+        decay_multipliers=(),
         **kwargs,
     ):
         super().__init__(learning_rate, momentum=momentum, nesterov=nesterov, **kwargs)
         self.l2, self.bias_multiplier, self.l2_on_vectors = float(l2), float(bias_multiplier), bool(l2_on_vectors)
-        self.rate_multipliers = [(str(pattern), float(factor)) for pattern, factor in rate_multipliers]
+        self.rate_multipliers, self.decay_multipliers = (
+            [(str(pattern), float(factor)) for pattern, factor in pairs]
+            for pairs in (rate_multipliers, decay_multipliers)
+        )
 
     def update_step(self, gradient, variable, learning_rate):
         # Under tf.distribute `variable` is one replica's component, without Keras's name and path.
@@ -54,11 +61,9 @@ class PaperSGD(keras.optimizers.SGD):
     def _paper_gradient(self, gradient, value, variable):
         kernel = "kernel" in variable.name
         if self.l2 and (kernel or self.l2_on_vectors):
-            gradient = gradient + self.l2 * keras.ops.convert_to_tensor(value)
-        factor = 1.0 if kernel else self.bias_multiplier
-        for pattern, multiplier in self.rate_multipliers:
-            if fnmatch.fnmatch(variable.path, pattern):
-                factor *= multiplier
+            l2 = self.l2 * _factor(variable, self.decay_multipliers)
+            gradient = gradient + l2 * keras.ops.convert_to_tensor(value)
+        factor = (1.0 if kernel else self.bias_multiplier) * _factor(variable, self.rate_multipliers)
         return gradient if factor == 1.0 else gradient * factor
 
     def get_config(self):
@@ -68,6 +73,47 @@ class PaperSGD(keras.optimizers.SGD):
             "bias_multiplier": self.bias_multiplier,
             "l2_on_vectors": self.l2_on_vectors,
             "rate_multipliers": self.rate_multipliers,
+            "decay_multipliers": self.decay_multipliers,
+        }
+
+
+def _factor(variable, multipliers) -> float:
+    """The product of the factors whose patterns match a variable's path."""
+    return math.prod(factor for pattern, factor in multipliers if fnmatch.fnmatch(variable.path, pattern))
+
+
+@keras.saving.register_keras_serializable(package="keras_highway_training")
+class OneCycle(keras.optimizers.schedules.LearningRateSchedule):
+    """A rate that rises along a line, then falls along another [Smith 2018, arXiv 1803.09820].
+
+    Args:
+        learning_rate: Float, the highest rate.
+        steps: Int, steps of the run.
+        warmup_steps: Int, steps of the rise. Defaults to `0`.
+        first_rate: Float, rate of the first step of the rise. Defaults to
+            `0.0`.
+        last_rate: Float, the rate at `steps`. Defaults to `0.0`.
+    """
+
+    def __init__(self, learning_rate, steps, warmup_steps=0, first_rate=0.0, last_rate=0.0):
+        self.learning_rate, self.first_rate, self.last_rate = float(learning_rate), float(first_rate), float(last_rate)
+        self.steps, self.warmup_steps = int(steps), int(warmup_steps)
+
+    def __call__(self, step):
+        step = keras.ops.cast(step, "float32")
+        rise = keras.ops.clip(step / max(self.warmup_steps, 1), 0.0, 1.0)
+        fall = keras.ops.clip((step - self.warmup_steps) / max(self.steps - self.warmup_steps, 1), 0.0, 1.0)
+        up = self.first_rate + (self.learning_rate - self.first_rate) * rise
+        down = self.learning_rate + (self.last_rate - self.learning_rate) * fall
+        return keras.ops.where(step < self.warmup_steps, up, down)
+
+    def get_config(self):
+        return {
+            "learning_rate": self.learning_rate,
+            "steps": self.steps,
+            "warmup_steps": self.warmup_steps,
+            "first_rate": self.first_rate,
+            "last_rate": self.last_rate,
         }
 
 
@@ -90,6 +136,7 @@ def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
             bias_multiplier=recipe.bias_multiplier,
             l2_on_vectors=recipe.decay_vectors,
             rate_multipliers=recipe.rate_multipliers,
+            decay_multipliers=recipe.decay_multipliers,
         )
     if recipe.optimizer == "adamw":
         optimizer = keras.optimizers.AdamW(rate, weight_decay=recipe.weight_decay)
@@ -115,6 +162,10 @@ def make_schedule(recipe: Recipe, steps_per_epoch: int):
             return schedules.CosineDecay(recipe.learning_rate, total, alpha=alpha)
         return schedules.CosineDecay(
             recipe.warmup_rate, total - warmup, alpha, warmup_target=recipe.learning_rate, warmup_steps=warmup
+        )
+    if recipe.schedule == "one_cycle":
+        return OneCycle(
+            recipe.learning_rate, recipe.epochs * steps_per_epoch, warmup, recipe.warmup_rate, recipe.final_rate
         )
     if recipe.schedule == "step":
         boundaries = [round(share * recipe.epochs * steps_per_epoch) for share in recipe.milestones]

@@ -12,11 +12,12 @@ from keras_highway.variants import VARIANTS
 
 CHOICES = {
     "optimizer": ("sgd", "adamw", "lamb"),
-    "schedule": ("constant", "step", "exponential", "cosine", "plateau"),
+    "schedule": ("constant", "step", "exponential", "cosine", "one_cycle", "plateau"),
     "loss": ("crossentropy", "bce"),
     "precision": ("float32", "mixed_bfloat16"),
 }
-_POSITIVE = ("epochs", "batch_size", "learning_rate", "micro_batches", "train_images", "test_images", "clip_norm")
+_POSITIVE = ("epochs", "batch_size", "learning_rate", "micro_batches", "train_images", "test_images")
+_POSITIVE += ("holdout_images", "clip_norm")
 _NOT_NEGATIVE = ("weight_decay", "crop_padding", "warmup_epochs", "warmup_rate", "final_rate", "seed")
 _SHARES = ("momentum", "label_smoothing", "target_threshold", "ema")
 
@@ -36,6 +37,9 @@ class Recipe:
         transform: Row of `keras_highway.transforms.TRANSFORMS`.
         train_images: Train on the first so many images, `None` for all.
         test_images: The same for the test set.
+        holdout_images: Hold out the last so many training images and test on
+            them: choices are made on these, never on the test set. `None` to
+            train on all and test on the test set.
         crop_padding: Training images are shifted by up to so many pixels a
             side (a random crop of the padded image).
         flip: Half of the training images are mirrored.
@@ -48,15 +52,16 @@ class Recipe:
         learning_rate: Initial rate.
         schedule: `"constant"`, `"step"` (divided by 10 at each of
             `milestones`), `"exponential"` (multiplied by `decay` each epoch),
-            `"cosine"` (to `final_rate`), `"plateau"` (multiplied by `decay`
+            `"cosine"` and `"one_cycle"` (to `final_rate`, the latter along a
+            straight line [Smith 2018]), `"plateau"` (multiplied by `decay`
             after an epoch whose training loss was not below the best so far
             by `plateau_delta`).
         milestones: Shares of the run, for `"step"`.
         decay: Factor, for `"exponential"` and `"plateau"`.
-        final_rate: The last rate of `"cosine"`.
+        final_rate: The last rate of `"cosine"` and `"one_cycle"`.
         plateau_delta: For `"plateau"`.
         warmup_epochs: Epochs at `warmup_rate` (`"step"`), or rising from it
-            to `learning_rate` (`"cosine"`).
+            to `learning_rate` (`"cosine"`, `"one_cycle"`).
         warmup_rate: See there.
         momentum: Momentum of SGD.
         nesterov: Whether it is Nesterov's.
@@ -66,6 +71,7 @@ class Recipe:
         bias_multiplier: SGD: factor on the learning rate of biases.
         rate_multipliers: SGD: pairs (shell pattern of variable paths, factor
             on their learning rate).
+        decay_multipliers: SGD: the same for their weight decay.
         clip_norm: Largest norm of the gradient over all parameters, after
             its sum over replicas, or `None`.
         loss: `"crossentropy"`, or `"bce"` (a sigmoid a class).
@@ -90,6 +96,7 @@ class Recipe:
     transform: str
     train_images: int | None = None
     test_images: int | None = None
+    holdout_images: int | None = None
     crop_padding: int = 0
     flip: bool = False
     epochs: int
@@ -110,6 +117,7 @@ class Recipe:
     decay_vectors: bool = False
     bias_multiplier: float = 1.0
     rate_multipliers: tuple[tuple[str, float], ...] = ()
+    decay_multipliers: tuple[tuple[str, float], ...] = ()
     clip_norm: float | None = None
     loss: str = "crossentropy"
     label_smoothing: float = 0.0
@@ -148,14 +156,19 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}")
+        if self.holdout_images is not None and (self.data == "imagenet" or self.data.startswith("tfds:")):
+            raise ValueError(
+                "`holdout_images` is for sets that fit into memory (mnist, cifar10, cifar100). "
+                f"Received: holdout_images={self.holdout_images!r}, data={self.data!r}"
+            )
         if self.batch_size % self.micro_batches:
             raise ValueError(
                 "`batch_size` must be a multiple of `micro_batches`. "
                 f"Received: batch_size={self.batch_size}, micro_batches={self.micro_batches}"
             )
-        if self.optimizer != "sgd" and (self.rate_multipliers or self.bias_multiplier != 1):
+        if self.optimizer != "sgd" and (self.rate_multipliers or self.decay_multipliers or self.bias_multiplier != 1):
             raise ValueError(
-                "Rate multipliers are for SGD: an adaptive optimizer divides them out again. "
+                "Multipliers of rate and decay are for SGD: an adaptive optimizer divides them out again. "
                 f"Received: optimizer={self.optimizer!r}"
             )
         override(VARIANTS[self.variant], **dict(self.overrides))

@@ -61,8 +61,12 @@ class ArraySource:
     def __init__(self, recipe: Recipe, data_dir):
         data = _dataset(recipe.data, data_dir)
         self._recipe = recipe
-        self._train = data.x_train[: recipe.train_images], data.y_train[: recipe.train_images]
-        self._test = data.x_test[: recipe.test_images], data.y_test[: recipe.test_images]
+        train, test = (data.x_train, data.y_train), (data.x_test, data.y_test)
+        if recipe.holdout_images is not None:
+            first = len(train[0]) - recipe.holdout_images
+            train, test = tuple(a[:first] for a in train), tuple(a[first:] for a in train)
+        self._train = tuple(a[: recipe.train_images] for a in train)
+        self._test = tuple(a[: recipe.test_images] for a in test)
         self.images, self.test_images, self.classes = len(self._train[0]), len(self._test[0]), len(data.classes)
         self.shape = data.x_train.shape[1:]
 

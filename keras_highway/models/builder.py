@@ -80,7 +80,7 @@ _POOLS = {
 def _head_pool(spec, x):
     if len(x.shape) == 4:
         x = _POOLS[getattr(spec, "head_pool", "avg")](spec)(x)
-    dropout = getattr(spec, "head_dropout", 0.0)
+    dropout = getattr(spec, "head_dropout", 0.0) * getattr(spec, "dropout_scale", 1.0)
     if dropout:
         x = keras.layers.Dropout(dropout, name="head_dropout", dtype=spec.skip_dtype)(x)
     return x

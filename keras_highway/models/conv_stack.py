@@ -35,7 +35,8 @@ def _stage(spec, stage, number, rates, x, dtype):
     # Dropout and pooling act on the skip stream and keep its precision.
     stream = dtype if number == 1 else spec.skip_dtype
     if stage.dropout:
-        x = keras.layers.Dropout(stage.dropout, name=f"stage{number}_dropout", dtype=stream)(x)
+        rate = spec.dropout_scale * stage.dropout
+        x = keras.layers.Dropout(rate, name=f"stage{number}_dropout", dtype=stream)(x)
     if stage.filters is not None:
         name, std = ("stem", spec.stem_init_std) if number == 1 else (f"stage{number}_transition", None)
         x = _plain(stage.filters, stage.kernel, stage.padding, std, name, dtype)(x)

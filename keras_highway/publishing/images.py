@@ -112,7 +112,8 @@ def described(transform: Transform) -> str:
     height, width = transform.size
     text = f"pixels in [0, 255] of {height}x{width}, {'greyscale' if transform.channels == 1 else 'RGB'}"
     if transform.contrast:
-        return f"{text}; each image minus its mean, over its standard deviation"
+        text += "; each image minus its mean, over its standard deviation"
+        return f"{text}; then minus the mean image of {transform.mean_image}" if transform.mean_image else text
     text += f", times 1/{round(1 / transform.scale)}"
     if any(transform.mean):
         text += f", minus {transform.mean}, over {transform.std}"

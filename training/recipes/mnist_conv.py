@@ -24,6 +24,7 @@ W16 = Recipe(
     learning_rate=0.01,
     milestones=(0.5, 0.8),
     weight_decay=1e-3,
+    decay_multipliers=(("head/kernel", 10.0),),
     bias_multiplier=2.0,
     seed=1,
     source="TVDN, Table 1; 60 and 40 epochs at the lower rates instead of 100 and 100",
