@@ -142,6 +142,22 @@ _CIFAR110 = (
     replace(_POSTACT, name="postact110_zerobn", zero_init=True, source=_POSTACT.source + ", zeroBN"),
 )
 
+
+def _of_20_layers(row: ConvNetSpec) -> ConvNetSpec:
+    """A 110-layer row with three blocks a stage; gated rows of the reduced width have the parameters of resnet20."""
+    narrow = row.widths == _HIGHWAY110.widths
+    return replace(
+        row,
+        name=row.name.replace("110", "20"),
+        blocks=(3, 3, 3),
+        widths=(11, 22, 45) if narrow else row.widths,
+        source=f"{row.source}; 20 layers here" + (", multiplier 0.71 to match resnet20's parameters" if narrow else ""),
+        published_parameters=None,
+    )
+
+
+_CIFAR20 = tuple(_of_20_layers(row) for row in _CIFAR110 if row.name != "highway111")
+
 # --- MNIST and CIFAR convolutional highway nets [TVDN, Tables 1-3] -------------
 
 _MNIST10 = ConvStackSpec(
@@ -252,7 +268,7 @@ _TANH = (
 )
 
 VARIANTS: Mapping[str, NetSpec] = MappingProxyType(
-    {row.name: replace(row, recipe=row.name) for row in (*_IMAGENET, *_CIFAR110, *_CONV_STACKS, *_FC, *_TANH)}
+    {row.name: replace(row, recipe=row.name) for row in (*_IMAGENET, *_CIFAR110, *_CIFAR20, *_CONV_STACKS, *_FC, *_TANH)}
 )
 
 # --- Language models [UIE, 5.2, Table 1a], after Kim et al. 2015 ---------------

@@ -2,7 +2,18 @@
 
 from types import MappingProxyType
 
-from training.recipes import charlm, cifar_110, cifar_conv, cifar_fc, cifar_fitnets, imagenet, mnist_conv, mnist_fc, rsb
+from training.recipes import (
+    charlm,
+    cifar_20,
+    cifar_110,
+    cifar_conv,
+    cifar_fc,
+    cifar_fitnets,
+    imagenet,
+    mnist_conv,
+    mnist_fc,
+    rsb,
+)
 
-_MODULES = (mnist_conv, mnist_fc, cifar_conv, cifar_fitnets, cifar_110, cifar_fc, imagenet, rsb, charlm)
+_MODULES = (mnist_conv, mnist_fc, cifar_conv, cifar_fitnets, cifar_110, cifar_20, cifar_fc, imagenet, rsb, charlm)
 RECIPES = MappingProxyType({recipe.name: recipe for module in _MODULES for recipe in module.RECIPES})

@@ -1,0 +1,79 @@
+"""The six designs at 20 layers: rows, choice of rates, table."""
+
+import json
+
+import pytest
+
+from keras_highway.variants import VARIANTS
+from tests.test_variants import facts_of
+from training.experiments import designs
+from training.recipes import RECIPES
+from training.recipes.cifar_20 import DESIGNS, RATES, variant_of
+
+
+def test_highway20_has_the_parameters_of_resnet20():
+    """Less than 2 % apart, and not more than the baseline's."""
+    counts = {design: facts_of(variant_of(design))["parameters"] for design in DESIGNS}
+    assert counts["resnet"] == 269_722  # He et al. 2015, Table 6: 0.27 M
+    assert 0.98 < counts["highway"] / counts["resnet"] < 1
+    assert {counts[d] for d in ("highway",)} == {266_404}
+
+
+def test_designs_differ_from_those_of_110_layers_in_depth_and_width_alone():
+    for design in DESIGNS:
+        small, large = VARIANTS[variant_of(design)], VARIANTS[variant_of(design).replace("20", "110")]
+        fields = ("gating", "gate", "gate_bias", "post_activation", "final_relu", "zero_init", "projection", "stem")
+        assert [getattr(small, f) for f in fields] == [getattr(large, f) for f in fields]
+        assert small.blocks == (3, 3, 3)
+
+
+def test_recipes_are_one_but_for_name_and_net():
+    first, *others = (RECIPES[variant_of(design)].to_dict() for design in DESIGNS)
+    for other in others:
+        assert {key for key in first if first[key] != other[key]} == {"name", "variant", "weights"}
+
+
+def write(folder, accuracy):
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text(json.dumps({"mean": accuracy}))
+    (folder / "log.csv").write_text(f"epoch,train_loss,test_accuracy\n1,2.0,0.1\n2,0.5,{accuracy}\n")
+
+
+def test_the_rate_is_that_of_the_best_held_out_accuracy(tmp_path):
+    for rate, accuracy in zip(RATES, (0.5, 0.7, 0.6), strict=True):
+        write(designs.rate_folders("highway", tmp_path)[rate], accuracy)
+    assert designs.chosen_rate("highway", None, tmp_path) == RATES[1]
+    for rate, accuracy in zip(RATES[:2], (0.7, 0.7), strict=True):
+        write(designs.rate_folders("preact", tmp_path)[rate], accuracy)
+    diverged = designs.rate_folders("preact", tmp_path)[RATES[2]]
+    diverged.mkdir(parents=True)
+    (diverged / "diverged.json").write_text("{}")
+    assert designs.chosen_rate("preact", None, tmp_path) == RATES[0]  # of equal ones the lower
+
+
+def test_short_runs_are_tested_on_held_out_images():
+    recipe = designs.rate_recipe("highway", 0.2)
+    assert (recipe.holdout_images, recipe.epochs, recipe.learning_rate) == (5000, 5, 0.2)
+    assert designs.seed_recipe("highway", 0.2, 3).holdout_images is None
+
+
+def test_the_table_pairs_seeds(tmp_path):
+    for seed, (resnet, highway) in enumerate([(0.90, 0.91), (0.92, 0.925)], start=1):
+        write(tmp_path / "resnet20" / str(seed), resnet)
+        write(tmp_path / "highway20" / str(seed), highway)
+    rows = designs.table(("resnet", "highway", "preact"), (1, 2, 3), tmp_path).splitlines()
+    assert rows[2] == "| resnet20 | - | 2 | 0.5000 ± 0.0000 | 91.00 ± 1.41 |  |"
+    assert rows[3] == "| highway20 | - | 2 | 0.5000 ± 0.0000 | 91.75 ± 1.06 | 0.75 ± 0.35 |"
+    assert rows[4] == "| preact20 | - | 0 | - | - | - |"
+
+
+@pytest.mark.slow
+def test_the_whole_way_in_small_and_again_at_no_cost(tmp_path, capsys):
+    arguments = ["--tiny", "--designs", "resnet", "highway", "--seeds", "1", "--out", str(tmp_path)]
+    assert designs.main(arguments) == 0
+    first = capsys.readouterr().out
+    assert "| highway20 | " in first and len(list(tmp_path.glob("rates/*/result.json"))) == 6
+    stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("checkpoint.npz")}
+    assert designs.main(arguments) == 0
+    assert capsys.readouterr().out.splitlines()[-4:] == first.splitlines()[-4:]
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("checkpoint.npz")} == stamps
