@@ -268,7 +268,10 @@ _TANH = (
 )
 
 VARIANTS: Mapping[str, NetSpec] = MappingProxyType(
-    {row.name: replace(row, recipe=row.name) for row in (*_IMAGENET, *_CIFAR110, *_CIFAR20, *_CONV_STACKS, *_FC, *_TANH)}
+    {
+        row.name: replace(row, recipe=row.name)
+        for row in (*_IMAGENET, *_CIFAR110, *_CIFAR20, *_CONV_STACKS, *_FC, *_TANH)
+    }
 )
 
 # --- Language models [UIE, 5.2, Table 1a], after Kim et al. 2015 ---------------

@@ -34,6 +34,8 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
         "values": [last["test_accuracy"]],
         **epochs(recipe, rows),
         "epoch_reported": "last",
+        **({"top5": last["test_top5"]} if "test_top5" in last else {}),
+        "precision": recipe.precision,
         "train_loss": last["train_loss"],
         "images_per_second": last["images_per_second"],
         "waiting": last["waiting"],

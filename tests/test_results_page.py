@@ -1,0 +1,67 @@
+"""docs/results: every published number, ours where there is a run, and what a run would take."""
+
+import csv
+import json
+
+import pytest
+
+from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.weights import WEIGHTS
+from training.recipes import RECIPES
+from zoo.release import results
+
+
+def test_the_page_is_that_of_the_results(capsys):
+    assert results.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_rows_name_variants_recipes_and_published_perplexities_that_exist():
+    for table in results.published():
+        for row in table["rows"]:
+            if "rival" in row:
+                assert "recipe" not in row
+                continue
+            recipe = RECIPES[row["recipe"]]
+            assert recipe.variant == row["variant"] and recipe.weights == row["weights"]
+            assert row["variant"] in {**VARIANTS, **LM_VARIANTS}
+            if row["variant"] in LM_VARIANTS:
+                assert LM_VARIANTS[row["variant"]].published_perplexity == row["published"]
+
+
+def test_every_weight_with_a_published_number_is_on_the_page():
+    ours = {row["weights"] for table in results.published() for row in table["rows"] if "weights" in row}
+    with (results.DOCS / "results.csv").open(newline="") as file:
+        shown = sum(bool(row["ours"]) for row in csv.DictReader(file))
+    assert shown == sum((results.ROOT / "zoo" / name / "result.json").exists() for name in ours)
+    assert {"mnist10_w16.tvdn", "mnist10_w32.tvdn", "charlm_large_coupled.ptb"} <= ours & set(WEIGHTS)
+
+
+def test_costs_are_those_of_the_literature():
+    """ResNet50 at 224: 4.09 G multiply-adds (timm, fvcore); A2 is 300 epochs of 1,281,167 images."""
+    assert results.multiply_adds("resnet50") == pytest.approx(4.09e9, rel=0.01)
+    operations = 6 * 4.09e9 * 300 * 1_281_167
+    assert f"{operations:.1e} operations" in results.would_take("resnet50_a2")
+    assert results.would_take("charlm_large_full") == "25 epochs of 929,589 tokens"
+
+
+def test_a_result_is_shown_with_its_spread(tmp_path):
+    folder = tmp_path / "mnist10_w32.tvdn"
+    folder.mkdir()
+    result = {"mean": 0.99541, "std": 0.0002, "n": 5, "seeds": [1, 2, 3, 4, 5], "epochs": 300}
+    (folder / "result.json").write_text(json.dumps({**result, "hardware": "a GPU", "commit": "0123456789abcdef"}))
+    row = next(r for r in results.rows(tmp_path) if r["row"].startswith("Highway, 10 layers, width 32"))
+    assert (row["ours"], row["std"], row["n"], row["commit"]) == ("99.54", "0.02", "5", "0123456789ab")
+    page = results.as_markdown([row])
+    assert "| 99.55 (99.54 ± 0.02) | 99.54 ± 0.02 | 5 | 300 | float32 | a GPU, `0123456789ab` |" in page
+
+
+def test_top5_errors_need_a_top5(tmp_path):
+    folder = tmp_path / "resnet50_uie.uie"
+    folder.mkdir()
+    result = {"mean": 0.75, "std": None, "n": 1, "seeds": [1], "epochs": 90, "hardware": "a GPU", "commit": "0"}
+    (folder / "result.json").write_text(json.dumps(result))
+    with pytest.raises(ValueError, match="has no top5"):
+        results.rows(tmp_path)
+    (folder / "result.json").write_text(json.dumps({**result, "top5": 0.928}))
+    row = next(r for r in results.rows(tmp_path) if r["row"] == "Resnet + BN")
+    assert row["ours"] == "7.20"

@@ -1,0 +1,184 @@
+"""`python -m zoo.release.results [--check]`: every number that the papers print beside ours, docs/results.md and .csv.
+
+`zoo/published.json` holds the published numbers, a row each; ours are those of
+`zoo/*/result.json`. A row without a run says what one would take.
+"""
+
+import argparse
+import csv
+import functools
+import io
+import json
+import sys
+from pathlib import Path
+
+import keras
+
+from keras_highway.analysis import cost
+from keras_highway.models.builder import build
+from keras_highway.variants import LM_VARIANTS, VARIANTS
+from training.recipes import RECIPES
+
+ROOT = Path(__file__).resolve().parents[2]
+PUBLISHED = ROOT / "zoo" / "published.json"
+DOCS = ROOT / "docs"
+COLUMNS = [
+    "paper",
+    "where",
+    "data",
+    "metric",
+    "row",
+    "published",
+    "ours",
+    "n",
+    "std",
+    "epochs",
+    "seeds",
+    "top5",
+    "precision",
+    "hardware",
+    "commit",
+    "command",
+    "would_take",
+    "rival",
+]
+# Of the data sets that the recipes name.
+TRAINING_IMAGES = {"mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000, "imagenet": 1_281_167}
+TRAINING_TOKENS = 929_589
+SUSTAINED = 1e14  # operations a second assumed of a GPU: 100 TFLOP/s, an eighth of what a H200 can do in bfloat16
+
+
+def published() -> list[dict]:
+    """Returns the papers' tables: paper, where, title, metric, data, rows."""
+    return json.loads(PUBLISHED.read_text("utf-8"))
+
+
+def rows(zoo: Path = ROOT / "zoo") -> list[dict[str, str]]:
+    """Returns a row for every published number, with all `COLUMNS` as text."""
+    found = []
+    for table in published():
+        for row in table["rows"]:
+            values = {key: table[key] for key in ("paper", "where", "data", "metric")}
+            values |= {"row": row["row"], "published": row["published"], "rival": row.get("rival", "")}
+            if "recipe" in row:
+                values |= _ours(row, table, zoo)
+            found.append({column: str(values.get(column, "")) for column in COLUMNS})
+    return found
+
+
+def _ours(row, table, zoo) -> dict:
+    """What was measured, or what it would take."""
+    command = f"python -m training.train {row['recipe']} --data DIR"
+    path = zoo / row["weights"] / "result.json"
+    if not path.exists():
+        return {"command": command, "would_take": would_take(row["recipe"])}
+    result = json.loads(path.read_text("utf-8"))
+    scale = 1.0 if "perplexity" in table["metric"] else 100.0
+    value = result.get("top5") if "top-5" in table["metric"] else result["mean"]
+    if value is None:
+        raise ValueError(f"{path} has no top5, which {table['paper']}, {table['where']} prints: evaluate it again.")
+    shown = 100.0 - 100.0 * value if "error" in table["metric"] else scale * value
+    return {
+        "ours": f"{shown:.2f}",
+        "n": result["n"],
+        "std": "" if result["std"] is None else f"{scale * result['std']:.2f}",
+        "epochs": f"{result['epochs']} of {result['of_epochs']}" if "of_epochs" in result else result["epochs"],
+        "seeds": " ".join(map(str, result["seeds"])),
+        "top5": f"{100 * result['top5']:.2f}" if "top5" in result else "",
+        "precision": result.get("precision", "float32").removeprefix("mixed_"),
+        "hardware": result["hardware"],
+        "commit": result["commit"][:12],
+        "command": command,
+    }
+
+
+@functools.cache
+def multiply_adds(variant: str, size: int | None = None) -> int:
+    """Returns multiply-adds of a variant for one image.
+
+    Args:
+        variant: An image network's.
+        size: Height and width, by default the variant's.
+    """
+    spec = VARIANTS[variant]
+    shape = spec.input_shape if size is None else (size, size, spec.input_shape[2])
+    with keras.StatelessScope(initialize_variables=False):  # shapes, no values
+        return cost(build(spec, input_shape=shape)).total.multiply_adds
+
+
+def would_take(name: str) -> str:
+    """Returns what a run of a recipe takes, in words.
+
+    Of image networks: multiply-adds of the forward pass, times three for a
+    training step, times two operations, at 100 TFLOP/s. Small networks sustain
+    less. Of language models: the tokens.
+    """
+    recipe = RECIPES[name]
+    if recipe.variant in LM_VARIANTS:
+        return f"{recipe.epochs} epochs of {TRAINING_TOKENS:,} tokens"
+    images = (recipe.train_images or TRAINING_IMAGES[recipe.data]) * recipe.epochs
+    operations = 6 * multiply_adds(recipe.variant, getattr(recipe, "train_size", None)) * images
+    hours = operations / SUSTAINED / 3600
+    return f"{recipe.epochs} epochs: {operations:.1e} operations, {hours:.2g} GPU hours at 100 TFLOP/s"
+
+
+def as_csv(found: list[dict[str, str]]) -> str:
+    """Returns the rows as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
+    return text.getvalue()
+
+
+def as_markdown(found: list[dict[str, str]]) -> str:
+    """Returns the page: a table for each of the papers' tables."""
+    done = sum(bool(row["ours"]) for row in found)
+    ours = sum(not row["rival"] for row in found)
+    lines = [
+        "# Every number of the papers, beside ours",
+        "",
+        f"Of {ours} rows for the papers' own nets, {done} have a run here; the others say what one would take (small "
+        "networks sustain less than 100 TFLOP/s of a GPU). Test accuracy and perplexity are those of the last epoch, "
+        "once; n is the number of seeds, ± their standard deviation. All columns, with hardware, commit and command of "
+        "each: [results.csv](results.csv). Made by `python -m zoo.release.results`.",
+    ]
+    for table in published():
+        part = [r for r in found if all(r[k] == table[k] for k in ("paper", "where", "data", "metric"))]
+        lines += ["", f"## [{table['paper']}] {table['where']}: {table['title']}", ""]
+        columns = f"published, {table['metric']} | ours | n | epochs | products in"
+        lines += [f"| net | {columns} | hardware, commit, or what it takes |", "|---|---|---|---|---|---|---|"]
+        lines += [_line(row) for row in part]
+    return "\n".join(lines) + "\n"
+
+
+def _line(row) -> str:
+    where = f"{row['hardware']}, `{row['commit']}`" if row["ours"] else row["would_take"]
+    if row["rival"]:
+        where = f"reported by {row['rival']}"
+    ours = row["ours"] + (f" ± {row['std']}" if row["std"] else "")
+    return (
+        f"| {row['row']} | {row['published']} | {ours} | {row['n']} | {row['epochs']} | {row['precision']} | {where} |"
+    )
+
+
+def main(argv=None) -> int:
+    """Parses the command line; returns 1 where a file and its results differ."""
+    parser = argparse.ArgumentParser(prog="python -m zoo.release.results", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
+    args = parser.parse_args(argv)
+    found = rows()
+    code = 0
+    for path, text in ((DOCS / "results.csv", as_csv(found)), (DOCS / "results.md", as_markdown(found))):
+        if path.exists() and path.read_text("utf-8") == text:
+            continue
+        if args.check:
+            print(f"{path}: differs from the results; run python -m zoo.release.results", file=sys.stderr)
+            code = 1
+        else:
+            path.write_text(text, "utf-8")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
