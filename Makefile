@@ -21,9 +21,11 @@ test: .venv/.test
 	KERAS_BACKEND=tensorflow $(PY) -m pytest -n 2 --dist loadfile
 	KERAS_BACKEND=jax $(PY) -m pytest -n 2 --dist loadfile $(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
 
-# What several devices, processes or jobs train: of `make test` it would take more than its share.
+# What several devices, processes or jobs train, and every net of the results' page: of `make test` it would take
+# more than its share.
 test-processes: .venv/.test
-	KERAS_BACKEND=tensorflow $(PY) -m pytest -m slow tests/test_strategies.py tests/test_gate_stats.py tests/test_table1a.py
+	KERAS_BACKEND=tensorflow $(PY) -m pytest -m slow tests/test_strategies.py tests/test_gate_stats.py tests/test_table1a.py \
+		tests/test_designs.py tests/test_results_page.py
 
 lint: .venv/.lint
 	$(PY) -m ruff check .

@@ -11,6 +11,7 @@ from training.recipes import RECIPES
 from zoo.release import results
 
 
+@pytest.mark.slow
 def test_the_page_is_that_of_the_results(capsys):
     assert results.main(["--check"]) == 0, capsys.readouterr().err
 
