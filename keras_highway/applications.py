@@ -148,7 +148,7 @@ def _refuse_images(variant, arguments) -> None:
 
 
 # Fields that change no trained function: how parameters start, what happens in training alone, precision.
-_HARMLESS = {"gate_bias", "stochastic_depth", "zero_init", "skip_dtype", "input_shape", "classes"}
+_HARMLESS = {"gate_bias", "stochastic_depth", "dropout_scale", "zero_init", "skip_dtype", "input_shape", "classes"}
 
 
 class _Source:
