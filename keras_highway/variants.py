@@ -282,20 +282,21 @@ _PERPLEXITIES = {
 
 
 def _language_model(size: str, gating: str) -> CharLMSpec:
-    """A row: the residual nets have twice the layers, to match the parameters of those with one learned gate."""
+    """A row. Residual nets have twice the layers, for the parameters of those with one learned gate; plain nets one."""
     spec = _LM_SIZES[size]
-    doubled = gating == "residual"
     source = (
         "UIE, 5.2, Table 1a, after Kim et al. 2015"
         if size == "large"
         else "Kim et al. 2015, LSTM-Char-Small, under UIE's gatings"
     )
+    highways = {"residual": 2 * spec.highways, "plain": 1}.get(gating, spec.highways)
+    said = {"residual": ": twice the layers, to match parameters", "plain": ": a single plain layer"}
     return replace(
         spec,
         name=f"charlm_{size}_{gating}",
         gating=gating,
-        highways=2 * spec.highways if doubled else spec.highways,
-        source=source + (": twice the layers, to match parameters" if doubled else ""),
+        highways=highways,
+        source=source + said.get(gating, ""),
         recipe=f"charlm_{size}_{gating}",
         published_perplexity=_PERPLEXITIES.get(f"charlm_{size}_{gating}", ""),
     )
