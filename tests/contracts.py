@@ -189,6 +189,8 @@ def miniature(spec):
         changes |= {"depth": 4, "units": 6, "input_shape": (8, 8, 1)}
     if getattr(spec, "neck_width", None):
         changes |= {"neck_width": 5}
+    if getattr(spec, "hidden_units", None):
+        changes |= {"hidden_units": 7}
     return override(spec, **changes)
 
 

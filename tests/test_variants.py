@@ -11,8 +11,10 @@ from golden import describe
 
 from keras_highway.layers import GatedBlock
 from keras_highway.models.builder import build
+from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, check, override
-from keras_highway.variants import VARIANTS
+from keras_highway.specs import layers_deep as layers_of_spec
+from keras_highway.variants import LM_VARIANTS, VARIANTS
 
 GOLDEN = json.loads(describe.FILE.read_text())
 MINIATURES = distinct_miniatures()
@@ -124,19 +126,19 @@ def test_published_parameters(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "about"),
+    ("name", "about", "within"),
     [
-        ("highway_a", 236e3),
-        ("highway_b", 2.3e6),
-        ("highway_c", 1.25e6),
-        ("highway50", 26.4e6),
-        ("resnet50", 25.5e6),
-        ("mnist10_w16", 39e3),
-        ("mnist10_w32", 151e3),
+        ("highway_a", 236e3, 0.01),
+        ("highway_b", 2.3e6, 0.01),
+        ("highway_c", 1.25e6, 0.01),
+        ("highway50", 26.4e6, 0.03),
+        ("resnet50", 25.5e6, 0.03),
+        ("mnist10_w16", 39e3, 0.03),
+        ("mnist10_w32", 151e3, 0.03),
     ],
 )
-def test_sizes_the_papers_round(name, about):
-    assert facts_of(name)["parameters"] == pytest.approx(about, rel=0.03)
+def test_sizes_the_papers_round(name, about, within):
+    assert facts_of(name)["parameters"] == pytest.approx(about, rel=within)
 
 
 DEPTHS = {
@@ -163,6 +165,31 @@ DEPTHS = {
 @pytest.mark.parametrize("name", DEPTHS)
 def test_depth_in_layers(name):
     assert facts_of(name)["depth"] == DEPTHS[name]
+    spec = VARIANTS[name]
+    assert layers_of_spec(spec) == DEPTHS[name] - isinstance(spec, DenseStackSpec)
+
+
+@pytest.mark.parametrize(("name", "bias"), [("highway_a", -1.0), ("highway_b", -2.0), ("highway_c", -3.0)])
+def test_nets_after_fitnets(name, bias):
+    """[TVDN, 2.2, 3.3.1]: gate bias by depth; max-pool, a hidden layer and the softmax, no 1x1 convolution."""
+    assert VARIANTS[name].gate_bias == "by_depth"
+    with keras.StatelessScope(initialize_variables=False):
+        model = build(VARIANTS[name])
+    blocks = [layer for layer in model.layers if isinstance(layer, GatedBlock)]
+    assert {block.gate_bias for block in blocks} == {bias}
+    assert [layer.name for layer in model.layers[-4:]] == ["max_pool", "fc", "head_dropout", "head"]
+    assert model.get_layer("max_pool").input.shape[1:3] == (8, 8)  # FitNets' pool is of 8
+    assert model.get_layer("fc").units == 500
+    layers = [getattr(layer, "transform", layer) for layer in model.layers]
+    sizes = [layer.kernel_size[0] for layer in layers if isinstance(layer, keras.layers.Conv2D)]
+    assert sizes == {"highway_a": 9 * [3], "highway_b": 17 * [3], "highway_c": 15 * [3, 1]}[name]
+
+
+def test_gate_bias_by_depth_of_any_net():
+    for name, bias in (("mnist10_w16", -1.0), ("highway110", -3.0), ("highway_fc20", -2.0)):
+        assert initial_gate_bias(override(VARIANTS[name], gate_bias="by_depth")) == bias
+    with pytest.raises(ValueError, match="but in language models"):
+        override(LM_VARIANTS["charlm_small_coupled"], gate_bias="by_depth")
 
 
 @pytest.mark.parametrize(("name", "features"), [("highway50", 1536), ("resnet50", 2048), ("highway111", 64)])

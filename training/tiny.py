@@ -71,6 +71,7 @@ def _small(spec: NetSpec) -> dict:
                 for i, stage in enumerate(spec.stages)
             ),
             "neck_width": spec.neck_width and 8,
+            "hidden_units": spec.hidden_units and 12,
         }
     if isinstance(spec, DenseStackSpec):
         return {"depth": 4, "units": 8}

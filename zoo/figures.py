@@ -18,6 +18,7 @@ from keras_highway import analysis
 from keras_highway import weights as rows
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
+from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.variants import VARIANTS
 from keras_highway.whole_file import write_json
 from training.run_folder import environment
@@ -92,7 +93,7 @@ def dense_gates(name, suffix, test, out) -> dict:
     analysis.plot_routing(routing, (0, 7), out / f"tvdn_figure3{suffix}.png", title=title)
     biases = np.stack(list(bias.values()))
     change = np.array([np.abs(entry.y - entry.x).mean() for entry in traces.values()])
-    start = VARIANTS[rows.get(name).variant].gate_bias
+    start = initial_gate_bias(VARIANTS[rows.get(name).variant])
     spread = np.stack([np.abs(d).mean((0, 1)) for d in routing.difference.values()])
     return {
         "samples": activity.samples,
