@@ -46,10 +46,19 @@ class _Decode:
 
 
 class Augment(_Decode):
-    """A random resized crop (8 to 100 % of the area, aspect 3/4 to 4/3) and a random flip, a function of the seed."""
+    """A random resized crop (8 to 100 % of the area, aspect 3/4 to 4/3) and a random flip, a function of the seed.
+
+    Args:
+        transform: Normalization, and the size where no other is given.
+        size: Height and width of the crop, `None` for the transform's size.
+    """
+
+    def __init__(self, transform: Transform, size: int | None = None):
+        super().__init__(transform)
+        self._size = transform.size if size is None else (size, size)
 
     def __call__(self, encoded, seed):
-        """Returns a float32 image of the transform's size."""
+        """Returns a float32 image of that size."""
         tf = tensorflow()
         image = self._decoded(encoded)
         begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
@@ -60,7 +69,7 @@ class Augment(_Decode):
             aspect_ratio_range=(3 / 4, 4 / 3),
             use_image_if_no_bounding_boxes=True,
         )
-        image = tf.image.resize(tf.slice(image, begin, size), self._transform.size, antialias=True)
+        image = tf.image.resize(tf.slice(image, begin, size), self._size, antialias=True)
         image = tf.image.stateless_random_flip_left_right(image, seed + tf.constant([1, 0], seed.dtype))
         return self._normalized(image)
 

@@ -16,6 +16,7 @@ CHOICES = {
     "loss": ("crossentropy", "bce"),
     "precision": ("float32", "mixed_bfloat16"),
 }
+DECODED = ("imagenet", "tfds")  # data whose images are decoded on the way
 _POSITIVE = ("epochs", "batch_size", "learning_rate", "micro_batches", "train_images", "test_images", "clip_norm")
 _NOT_NEGATIVE = ("weight_decay", "crop_padding", "warmup_epochs", "warmup_rate", "final_rate", "seed")
 _SHARES = ("momentum", "label_smoothing", "target_threshold", "ema")
@@ -36,6 +37,10 @@ class Recipe:
         transform: Row of `keras_highway.transforms.TRANSFORMS`.
         train_images: Train on the first so many images, `None` for all.
         test_images: The same for the test set.
+        train_size: Height and width of training images where they are decoded
+            on the way (a folder, TensorFlow Datasets), `None` for the
+            transform's size, which is that of test images. Where the two
+            differ, the network is built for images of any size.
         crop_padding: Training images are shifted by up to so many pixels a
             side (a random crop of the padded image).
         flip: Half of the training images are mirrored.
@@ -90,6 +95,7 @@ class Recipe:
     transform: str
     train_images: int | None = None
     test_images: int | None = None
+    train_size: int | None = None
     crop_padding: int = 0
     flip: bool = False
     epochs: int
@@ -158,7 +164,30 @@ class Recipe:
                 "Rate multipliers are for SGD: an adaptive optimizer divides them out again. "
                 f"Received: optimizer={self.optimizer!r}"
             )
-        override(VARIANTS[self.variant], **dict(self.overrides))
+        spec = override(VARIANTS[self.variant], **dict(self.overrides))
+        self._check_train_size(spec.min_size)
+
+    def _check_train_size(self, smallest) -> None:
+        if self.train_size is None:
+            return
+        if self.train_size < smallest:
+            raise ValueError(
+                f"`train_size` must be at least {smallest}, the least of {self.variant!r}. "
+                f"Received: train_size={self.train_size}"
+            )
+        if self.data.split(":")[0] not in DECODED:
+            raise ValueError(
+                "`train_size` is for images that are decoded on the way (data='imagenet' or 'tfds:NAME'); those in "
+                f"memory keep their size. Received: train_size={self.train_size}, data={self.data!r}"
+            )
+
+    @property
+    def input_shape(self) -> tuple[int | None, int | None, int] | None:
+        """What the network is built for: images of any size where those of training and test differ, else `None`."""
+        transform = TRANSFORMS[self.transform]
+        if self.train_size is None or (self.train_size, self.train_size) == tuple(transform.size):
+            return None
+        return (None, None, transform.channels)
 
 
 def changed(recipe: Recipe, **changes) -> Recipe:

@@ -31,6 +31,7 @@ def tiny(recipe):
         weights=f"{recipe.name}.tiny",
         data=PREFIX + ("imagenet" if data == "tfds" else data),
         overrides=tuple({**dict(recipe.overrides), **_small(spec)}.items()),
+        train_size=None,  # its images are in memory
         train_images=52,
         test_images=20,
         epochs=2,
