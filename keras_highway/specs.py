@@ -32,7 +32,10 @@ class NetSpec:
         classes: Default number of classes.
         source: Where the architecture is published, and what was chosen here.
         recipe: Name of the recipe that trains it, `""` where there is none yet.
-        published_parameters: The exact published count where there is one.
+        published_parameters: The exact count of the published architecture
+            where that is known in full.
+        printed_parameters: The count as the source prints it, `""` where it
+            prints none.
     """
 
     name: str
@@ -48,6 +51,7 @@ class NetSpec:
     source: str = ""
     recipe: str = ""
     published_parameters: int | None = None
+    printed_parameters: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,6 +41,11 @@ def test_published_extents():
     assert RECIPES["resnet50_a1"].epochs == 600 and RECIPES["resnet50_a3"].epochs == 100
 
 
+def test_highway111_has_a_section_of_its_own():
+    assert RECIPES["highway111"].source == "BLOG, Further Reducing Parameters"
+    assert RECIPES["postact110"].source == "BLOG, More Comparisons"
+
+
 def test_a3_trains_at_another_size_than_it_is_tested_at():
     a3, a2 = RECIPES["highway50_a3"], RECIPES["highway50_a2"]
     assert (a3.train_size, TRANSFORMS[a3.transform].size) == (160, (224, 224))

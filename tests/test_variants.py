@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 
 import keras
 import numpy as np
@@ -123,6 +124,35 @@ def test_any_variant_under_any_gating(name, gating):
 @pytest.mark.parametrize("name", [name for name, spec in VARIANTS.items() if spec.published_parameters])
 def test_published_parameters(name):
     assert facts_of(name)["parameters"] == VARIANTS[name].published_parameters
+
+
+@pytest.mark.parametrize("name", [name for name, spec in VARIANTS.items() if spec.printed_parameters])
+def test_counts_are_those_printed_rounded_or_cut_off(name):
+    spec = VARIANTS[name]
+    number, _, unit = spec.printed_parameters.partition(" ")
+    scale = {"": 1, "K": 1000, "M": 1_000_000}[unit]
+    digit = 10 ** -len(number.partition(".")[2])
+    assert spec.published_parameters is not None
+    exact = spec.published_parameters / scale
+    assert float(number.replace(",", "")) in (
+        pytest.approx(math.floor(exact / digit) * digit),
+        pytest.approx(round(exact / digit) * digit),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "borrowed"),
+    [
+        *((f"highway{depth}", "prints no gate bias: -1 is that of UIE, 5.1") for depth in (50, 101, 152)),
+        ("exclusive110", "shortcut B, where He et al. use A"),
+        ("resnet50_uie", "stride of a block in its 3x3"),
+        ("resnet50_uie_nobn", "stride of a block in its 3x3"),
+        ("highway_a", "chosen here"),
+        ("highway_c", "chosen here"),
+    ],
+)
+def test_rows_say_what_they_borrow_or_choose(name, borrowed):
+    assert borrowed in VARIANTS[name].source
 
 
 @pytest.mark.parametrize(
