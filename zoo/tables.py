@@ -145,6 +145,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": speed_table,
     "depth": depth_table,
     "figure1": figure1_table,
+    "claims": analysis_tables.claims_table,
     "figure4": analysis_tables.figure4_table,
     "trim": analysis_tables.trim_table,
     "steps": steps_table,
