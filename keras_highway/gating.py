@@ -116,18 +116,19 @@ def check_gate_bias(gate_bias: float) -> float:
 
 
 def gate_bias_for_depth(depth: int) -> float:
-    """The gate bias [TVDN, 2.2] suggests for a depth: -1, -2, -3 for 10, 20, 30 layers.
+    """The gate bias [TVDN, 2.2] suggests for a depth: -1, -2, -3 for "approximately" 10, 20, 30 layers.
 
-    Linear in between; the paper names no value outside, so depths below 10
-    get -1 and depths above 30 get -3.
+    That of the nearest of these depths, of the deeper one midway: 11 layers
+    get -1, 19 get -2, 32 get -3. The paper names no value outside, so all
+    below get -1 and all above -3.
 
     Args:
         depth: Number of layers.
 
     Returns:
-        A float in [-3, -1].
+        -1.0, -2.0 or -3.0.
     """
-    return -min(max(depth / 10.0, 1.0), 3.0)
+    return -float(min(max((depth + 5) // 10, 1), 3))
 
 
 def carry_gate_bias(gate_bias: float) -> float:

@@ -22,7 +22,8 @@ def get_transform(weights: str) -> Transform:
 
     Args:
         weights: A weights name (`"mnist10_w16.tvdn"`), a data set
-            (`"imagenet"`, `"cifar10"`, `"cifar100"`, `"mnist"`) or
+            (`"imagenet"`, `"cifar10"`, `"cifar100"`, `"mnist"`), another row
+            of `TRANSFORMS` (`"imagenet_875"`, He et al.'s test crop) or
             `"hf://org/name[@revision]"`.
 
     Raises:

@@ -20,7 +20,8 @@ class NetSpec:
     Attributes:
         name: The variant's name, stable.
         gating: Row of `kh.GATINGS`.
-        gate_bias: Initial bias of the transform gates.
+        gate_bias: Initial bias of the transform gates, or `"by_depth"`: what
+            `gate_bias_for_depth` gives for the net's depth in layers.
         gate: How gates are made, see `kh.layers.GatedBlock`.
         gate_rank: Rank of low-rank gates.
         skip_dtype: Dtype of the skip stream and the mix.
@@ -31,12 +32,15 @@ class NetSpec:
         classes: Default number of classes.
         source: Where the architecture is published, and what was chosen here.
         recipe: Name of the recipe that trains it, `""` where there is none yet.
-        published_parameters: The exact published count where there is one.
+        published_parameters: The exact count of the published architecture
+            where that is known in full.
+        printed_parameters: The count as the source prints it, `""` where it
+            prints none.
     """
 
     name: str
     gating: str = "coupled"
-    gate_bias: float = -2.0
+    gate_bias: float | str = -2.0
     gate: str = "same"
     gate_rank: int | None = None
     skip_dtype: str = "float32"
@@ -47,6 +51,7 @@ class NetSpec:
     source: str = ""
     recipe: str = ""
     published_parameters: int | None = None
+    printed_parameters: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +121,8 @@ class ConvStackSpec(NetSpec):
             stage, or `None`.
         head_pool: `"flatten"`, `"avg"` or `"max"` (global) before the
             classifier.
+        hidden_units: Units of a fully connected layer with ReLU between that
+            and the classifier, or `None`.
         head_dropout: Rate before the classifier.
         dropout_scale: Factor in (0, 1] on all dropout rates: recipes of
             fewer epochs need less.
@@ -127,6 +134,7 @@ class ConvStackSpec(NetSpec):
     stages: tuple[ConvStage, ...]
     neck_width: int | None = None
     head_pool: str = "avg"
+    hidden_units: int | None = None
     head_dropout: float = 0.0
     dropout_scale: float = 1.0
     stem_init_std: float | None = None
@@ -195,10 +203,11 @@ class CharLMSpec(NetSpec):
     published_perplexity: str = ""
 
 
+BY_DEPTH = "by_depth"
 SpecT = TypeVar("SpecT", bound=NetSpec)
 _POSITIVE = (
     *("blocks", "widths", "stem_width", "neck_width", "depth", "units", "classes", "gate_rank", "filters"),
-    *("kernels", "characters", "char_units", "highways", "lstms", "streams"),
+    *("hidden_units", "kernels", "characters", "char_units", "highways", "lstms", "streams"),
 )
 _CHOICES = {
     "block": ("basic", "bottleneck"),
@@ -264,8 +273,7 @@ def check(spec: NetSpec) -> None:
                 raise ValueError(f"`{f.name}` must be positive (whole numbers). Received: {f.name}={value!r}")
         if f.name in _CHOICES and value not in _CHOICES[f.name]:
             raise ValueError(f"`{f.name}` must be one of {_CHOICES[f.name]}. Received: {f.name}={value!r}")
-    if not math.isfinite(spec.gate_bias):
-        raise ValueError(f"`gate_bias` must be finite. Received: gate_bias={spec.gate_bias!r}")
+    _check_gate_bias(spec)
     if not 0.0 <= spec.stochastic_depth < 1.0:
         raise ValueError(f"`stochastic_depth` must be in [0, 1). Received: stochastic_depth={spec.stochastic_depth!r}")
     if spec.gate == "tied" and not isinstance(spec, ConvNetSpec):
@@ -282,9 +290,37 @@ def check(spec: NetSpec) -> None:
         )
 
 
+def layers_deep(spec: ConvNetSpec | ConvStackSpec | DenseStackSpec) -> int:
+    """The depth of a net as the papers count it.
+
+    Args:
+        spec: A spec of a net that looks at images.
+
+    Returns:
+        Convolutions and dense layers on the way through the transforms, the
+        classifier with them but in fully connected nets.
+    """
+    if isinstance(spec, DenseStackSpec):
+        return spec.depth
+    depth = 1 + (spec.neck_width is not None)
+    if isinstance(spec, ConvNetSpec):
+        return depth + 1 + sum(spec.blocks) * (2 if spec.block == "basic" else 3)
+    depth += spec.hidden_units is not None
+    return depth + sum((stage.filters is not None) + len(stage.highways) for stage in spec.stages)
+
+
 def stochastic_depth_rates(spec: NetSpec, blocks: int) -> list[float]:
     """The rate of each of a net's blocks: it grows linearly from 0 to `spec.stochastic_depth` at the last."""
     return [spec.stochastic_depth * (i / max(blocks - 1, 1)) for i in range(blocks)]
+
+
+def _check_gate_bias(spec: NetSpec) -> None:
+    by_depth = spec.gate_bias == BY_DEPTH and not isinstance(spec, CharLMSpec)
+    if not by_depth and (isinstance(spec.gate_bias, str) or not math.isfinite(spec.gate_bias)):
+        raise ValueError(
+            f"`gate_bias` must be a finite number or, but in language models, {BY_DEPTH!r}. "
+            f"Received: gate_bias={spec.gate_bias!r}"
+        )
 
 
 def _check_stages(spec: ConvStackSpec) -> None:

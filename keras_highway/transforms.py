@@ -7,10 +7,15 @@ weights under another scaling are another, worse network.
 import dataclasses
 import functools
 import json
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+_MAX_RATIO = 16  # of the longer side to the shorter: beyond it, what the central crop cuts away is not resized at all
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,54 @@ class Transform:
     interpolation: str = "bicubic"
     contrast: bool = False
     mean_image: str = ""
+
+    def resized(self, height, width, larger: Callable[..., Any] = max) -> tuple[Any, Any]:
+        """The size to which an image is resized before the central crop, with its proportions.
+
+        As torchvision and timm round: the crop's size over `crop` is rounded
+        down, one side gets it, the other is rounded down.
+
+        Args:
+            height: Of the image; an int, or an integer tensor together with
+                `larger`.
+            width: The same.
+            larger: Function that returns the larger of two of these. Defaults
+                to Python's `max`.
+
+        Returns:
+            Height and width, at least those of `size`.
+        """
+        high, wide = (math.floor(side / self.crop) for side in self.size)
+        return larger(high, wide * height // width), larger(wide, high * width // height)
+
+    @staticmethod
+    def window(height, width, smaller: Callable[..., Any] = min) -> tuple[Any, Any]:
+        """The part at the centre of an image, at most 16 times as long as wide, that is resized at all.
+
+        Args:
+            height: Of the image, see `resized`.
+            width: The same.
+            smaller: Function that returns the smaller of two of these.
+
+        Returns:
+            Height and width.
+        """
+        most = _MAX_RATIO * smaller(height, width)
+        return smaller(height, most), smaller(width, most)
+
+    @staticmethod
+    def margin(side, kept):
+        """The pixels before a central crop: half of what is cut away, where that is no whole number the even one.
+
+        Args:
+            side: Pixels of the image; an int or an integer tensor.
+            kept: Pixels of the crop, at most as many.
+
+        Returns:
+            What Python's `round((side - kept) / 2)` is.
+        """
+        away = side - kept
+        return (away + away % 4 // 3) // 2
 
     def apply(self, pixels) -> np.ndarray:
         """Scales and normalizes; the argument is not changed.
@@ -139,6 +192,7 @@ CIFAR100_CONTRAST = dataclasses.replace(CIFAR_CONTRAST, mean_image="cifar100")
 IMAGENET = Transform(
     size=(224, 224), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), crop=0.95
 )
+IMAGENET_875 = replace(IMAGENET, crop=0.875)
 TRANSFORMS = {
     "mnist": MNIST,
     "cifar10": CIFAR,
@@ -147,6 +201,7 @@ TRANSFORMS = {
     "cifar10_contrast": CIFAR10_CONTRAST,
     "cifar100_contrast": CIFAR100_CONTRAST,
     "imagenet": IMAGENET,
+    "imagenet_875": IMAGENET_875,
 }
 
 _CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"

@@ -19,20 +19,29 @@ _HIGHWAY50 = ConvNetSpec(
     zero_init=True,
     input_shape=(224, 224, 3),
     classes=1000,
-    source="BLOG, Evidence 3",
+    source="BLOG, Evidence 3, which prints no gate bias: -1 is that of UIE, 5.1",
     published_parameters=26_443_560,
+    printed_parameters="26.4 M",
 )
 _RESNET50 = replace(
-    _HIGHWAY50, name="resnet50", widths=(64, 128, 256, 512), gating="residual", published_parameters=25_557_032
+    _HIGHWAY50,
+    name="resnet50",
+    widths=(64, 128, 256, 512),
+    gating="residual",
+    source="BLOG, Evidence 3",
+    published_parameters=25_557_032,
+    printed_parameters="25.5 M",
 )
 _UIE = replace(
     _HIGHWAY50,
     name="highway50_uie",
     post_activation=False,
     zero_init=False,
-    source="UIE, 5.1; widths are those of BLOG's Highway50, since the paper does not print its own",
+    source="UIE, 5.1; widths and strides are those of BLOG's Highway50, since the paper does not print its own",
     published_parameters=None,
+    printed_parameters="",
 )
+_UIE_RESIDUAL = "UIE, 5.1; the stride of a block in its 3x3, where He et al. 2015 have it in the first 1x1"
 _IMAGENET = (
     _HIGHWAY50,
     replace(
@@ -41,6 +50,7 @@ _IMAGENET = (
         blocks=(3, 4, 23, 3),
         widths=(48, 96, 180, 384),
         published_parameters=44_229_192,
+        printed_parameters="44.2 M",
     ),
     replace(
         _HIGHWAY50,
@@ -48,10 +58,23 @@ _IMAGENET = (
         blocks=(3, 8, 36, 3),
         widths=(48, 96, 180, 384),
         published_parameters=59_868_744,
+        printed_parameters="59.9 M",
     ),
     _RESNET50,
-    replace(_RESNET50, name="resnet101", blocks=(3, 4, 23, 3), published_parameters=44_549_160),
-    replace(_RESNET50, name="resnet152", blocks=(3, 8, 36, 3), published_parameters=60_192_808),
+    replace(
+        _RESNET50,
+        name="resnet101",
+        blocks=(3, 4, 23, 3),
+        published_parameters=44_549_160,
+        printed_parameters="44.5 M",
+    ),
+    replace(
+        _RESNET50,
+        name="resnet152",
+        blocks=(3, 8, 36, 3),
+        published_parameters=60_192_808,
+        printed_parameters="60.2 M",
+    ),
     _UIE,
     replace(_UIE, name="highway50_uie_nobn", batch_norm=False),
     replace(_UIE, name="highway_full50_uie", final_relu=True),
@@ -62,7 +85,7 @@ _IMAGENET = (
         widths=(64, 128, 256, 512),
         gating="residual",
         post_activation=True,
-        source="UIE, 5.1",
+        source=_UIE_RESIDUAL,
     ),
     replace(
         _UIE,
@@ -71,7 +94,7 @@ _IMAGENET = (
         gating="residual",
         post_activation=True,
         batch_norm=False,
-        source="UIE, 5.1",
+        source=_UIE_RESIDUAL,
     ),
 )
 
@@ -90,6 +113,7 @@ _RESNET110 = ConvNetSpec(
     kernel_init="fan_in",
     source="BLOG, Evidence 1",
     published_parameters=1_727_962,
+    printed_parameters="1.7 M",
 )
 _HIGHWAY110 = replace(
     _RESNET110,
@@ -101,6 +125,7 @@ _HIGHWAY110 = replace(
     final_relu=True,
     projection="B",
     published_parameters=2_649_918,
+    printed_parameters="2,649,918",
 )
 _EXCLUSIVE = replace(
     _RESNET110,
@@ -109,8 +134,9 @@ _EXCLUSIVE = replace(
     gate="pointwise",
     gate_bias=-6.0,
     projection="B",
-    source="BLOG, after He et al. 2016: ResNet110's widths, gate bias -6",
+    source="BLOG, after He et al. 2016: ResNet110's widths, gate bias -6; shortcut B, where He et al. use A",
     published_parameters=None,
+    printed_parameters="",
 )
 _POSTACT = replace(
     _EXCLUSIVE,
@@ -129,6 +155,7 @@ _CIFAR110 = (
         neck_width=64,
         source="BLOG, Further Reducing Parameters; 12/24/48 (multiplier 0.75): the text's 16/24/48 gives 2.05 M",
         published_parameters=1_977_282,
+        printed_parameters="1.97 M",
     ),
     _EXCLUSIVE,
     replace(
@@ -175,6 +202,7 @@ _MNIST10 = ConvStackSpec(
     head_init_std=0.1,
     source="TVDN, Table 1",
     published_parameters=38_986,
+    printed_parameters="39 K",
 )
 
 
@@ -199,6 +227,17 @@ _CIFAR19 = ConvStackSpec(
     source="TVDN, Table 3",
     published_parameters=2_256_838,
 )
+# FitNets: a max-pool of 8, a hidden layer of 500, the softmax. Their 500 are maxout units of two pieces: with these the
+# published widths of FitNets A and B give 251 K and 2.55 M, where the papers print 250 K and 2.5 M.
+_FITNET_HEAD = "gate bias by depth; FitNets' fully connected head, its 500 units with ReLU like the rest;"
+_FITNET = replace(
+    _CIFAR19,
+    neck_width=None,
+    head_pool="max",
+    hidden_units=500,
+    gate_bias="by_depth",
+    published_parameters=None,
+)
 _CONV_STACKS = (
     _MNIST10,
     replace(
@@ -206,31 +245,29 @@ _CONV_STACKS = (
         name="mnist10_w32",
         stages=(replace(_MNIST10.stages[0], filters=32), *_MNIST10.stages[1:]),
         published_parameters=151_690,
+        printed_parameters="151 K",
     ),
     _CIFAR19,
     replace(_CIFAR19, name="cifar100_19layer", classes=100, head_init_std=None, published_parameters=None),
     replace(
-        _CIFAR19,
+        _FITNET,
         name="highway_a",
-        stages=_cifar_stages((20, 40, 60), (2, 2, 2)),
-        neck_width=60,
-        head_pool="max",
-        source="TVDN, Table 2 (~236 K, 11 layers): widths chosen here to match, the paper does not print them",
-        published_parameters=None,
+        stages=_cifar_stages((16, 32, 60), (2, 2, 2)),
+        source=f"TVDN, Table 2 (~236 K, 11 layers); {_FITNET_HEAD} FitNet A's widths 16 and 32, then 60 instead of its "
+        "48, 48 and 64, chosen here to match",
     ),
     replace(
-        _CIFAR19,
+        _FITNET,
         name="highway_b",
-        head_pool="max",
-        source="TVDN, Table 2 (~2.3 M, 19 layers): widths of Table 3's net, FitNets' max-pool before the classifier",
-        published_parameters=None,
+        source=f"TVDN, Table 2 (~2.3 M, 19 layers); {_FITNET_HEAD} widths of Table 3's net, FitNet B's but for its "
+        "first stage of 32 and 48",
     ),
     replace(
-        _CIFAR19,
+        _FITNET,
         name="highway_c",
-        stages=_cifar_stages((24, 48, 96), (9, 9, 9), kernels=(3, 1)),
-        source="TVDN, Table 2 (~1.25 M, 32 layers, alternating 3x3 and 1x1): widths chosen here to match",
-        published_parameters=None,
+        stages=_cifar_stages((30, 60, 96), (9, 9, 9), kernels=(1, 3)),
+        source=f"TVDN, Table 2 (~1.25 M, 32 layers, alternating 3x3 and 1x1); {_FITNET_HEAD} widths chosen here to "
+        "match",
     ),
 )
 
@@ -301,20 +338,21 @@ _PERPLEXITIES = {
 
 
 def _language_model(size: str, gating: str) -> CharLMSpec:
-    """A row: the residual nets have twice the layers, to match the parameters of those with one learned gate."""
+    """A row. Residual nets have twice the layers, for the parameters of those with one learned gate; plain nets one."""
     spec = _LM_SIZES[size]
-    doubled = gating == "residual"
     source = (
         "UIE, 5.2, Table 1a, after Kim et al. 2015"
         if size == "large"
         else "Kim et al. 2015, LSTM-Char-Small, under UIE's gatings"
     )
+    highways = {"residual": 2 * spec.highways, "plain": 1}.get(gating, spec.highways)
+    said = {"residual": ": twice the layers, to match parameters", "plain": ": a single plain layer"}
     return replace(
         spec,
         name=f"charlm_{size}_{gating}",
         gating=gating,
-        highways=2 * spec.highways if doubled else spec.highways,
-        source=source + (": twice the layers, to match parameters" if doubled else ""),
+        highways=highways,
+        source=source + said.get(gating, ""),
         recipe=f"charlm_{size}_{gating}",
         published_perplexity=_PERPLEXITIES.get(f"charlm_{size}_{gating}", ""),
     )

@@ -23,7 +23,7 @@ QUICK_XLA = "--xla_backend_optimization_level=0"
 EXAMPLES = 6 if keras.backend.backend() == "jax" else 30
 
 # Fields that say whence a row comes and not what it builds.
-IDENTITY = {"name": "", "source": "", "recipe": "", "published_parameters": None}
+IDENTITY = {"name": "", "source": "", "recipe": "", "published_parameters": None, "printed_parameters": ""}
 
 
 def array(*shape, seed=0) -> np.ndarray:
@@ -189,6 +189,8 @@ def miniature(spec):
         changes |= {"depth": 4, "units": 6, "input_shape": (8, 8, 1)}
     if getattr(spec, "neck_width", None):
         changes |= {"neck_width": 5}
+    if getattr(spec, "hidden_units", None):
+        changes |= {"hidden_units": 7}
     return override(spec, **changes)
 
 

@@ -62,7 +62,14 @@ def test_there_is_a_row_for_each_gating_and_size():
         (size, gating) for size in ("large", "small") for gating in kh.GATINGS
     }
     assert kh.list_models("charlm_large_*") == [f"charlm_large_{gating}" for gating in kh.GATINGS]
-    assert LM_VARIANTS["charlm_large_residual"].highways == 4
+    layers = {name: spec.highways for name, spec in LM_VARIANTS.items()}
+    assert (layers["charlm_large_residual"], layers["charlm_small_residual"]) == (4, 2)
+    assert (layers["charlm_large_plain"], layers["charlm_small_plain"]) == (1, 1)
+    gated = [n for name, n in layers.items() if not name.endswith(("_plain", "_residual"))]
+    assert gated == 4 * [2] + 4 * [1]
+    for size in ("large", "small"):
+        assert "single plain layer" in LM_VARIANTS[f"charlm_{size}_plain"].source
+        assert "twice the layers" in LM_VARIANTS[f"charlm_{size}_residual"].source
 
 
 def by_hand(size, layers_of_highway):
@@ -80,10 +87,11 @@ def by_hand(size, layers_of_highway):
     [
         ("charlm_large_coupled", 19_367_965, ("large", 4)),  # two layers of transform and gate
         ("charlm_large_residual", 19_367_965, ("large", 4)),
-        ("charlm_large_plain", 16_945_765, ("large", 2)),
+        ("charlm_large_plain", 15_734_665, ("large", 1)),  # one layer, no gate
         ("charlm_large_full", 21_790_165, ("large", 6)),
         ("charlm_small_coupled", 5_310_115, ("small", 2)),
         ("charlm_small_residual", 5_310_115, ("small", 2)),
+        ("charlm_small_plain", 5_033_965, ("small", 1)),
     ],
 )
 def test_parameters_by_hand(name, parameters, squares):

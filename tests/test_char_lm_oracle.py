@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 from contracts import to_numpy
-from oracles.seeded_char_lm import LENGTH, SIZES, STREAMS, start, text
+from oracles.seeded_char_lm import HIGHWAYS, LENGTH, SIZES, STREAMS, start, text
 
 from keras_highway.data.streams import distinct
 from keras_highway.vocabulary import Vocabulary
@@ -32,7 +32,7 @@ class Text:
     )
 
 
-def torch_names(net):
+def torch_names(net, gating):
     """Our variables by PyTorch's names, each with the function that makes ours of theirs."""
     convolution, linear, same = (lambda a: a.transpose(2, 1, 0)), np.transpose, np.asarray
     pairs = {"embedding.weight": (net.get_layer("char_embedding").embeddings, same)}
@@ -43,7 +43,7 @@ def torch_names(net):
 
     for i, layer in enumerate(net.get_layer("char_cnn").convolutions):
         add(f"convolutions.{i}", layer, convolution)
-    for i in range(SIZES["highways"]):
+    for i in range(HIGHWAYS[gating]):
         block = net.get_layer(f"stage1_block{i + 1}")
         for name, layer in (("h", block.transform), ("t", block.transform_gate), ("c", block.carry_gate)):
             if layer is not None:
@@ -59,14 +59,14 @@ def torch_names(net):
 
 @pytest.mark.parametrize("gating", GATINGS)
 def test_ten_steps_are_those_of_pytorch(gating):
-    sizes = {k: SIZES[k] for k in ("char_units", "kernels", "filters", "highways", "units")}
+    sizes = {k: SIZES[k] for k in ("char_units", "kernels", "filters", "units")}  # the number of layers is the row's
     recipe = dataclasses.replace(
         RECIPES[f"charlm_large_{gating}"],
         overrides=(*sizes.items(), ("streams", STREAMS), ("dropout", 0.0)),
         precision="float32",
     )
     program = LanguageProgram(recipe, Text())
-    pairs = torch_names(program.net)
+    pairs = torch_names(program.net, gating)
     assert len(pairs) == len(program.net.trainable_variables)
     values = start({name: tuple(turn(to_numpy(v)).shape) for name, (v, turn) in pairs.items()})
     for name, (variable, turn) in pairs.items():

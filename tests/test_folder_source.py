@@ -1,12 +1,18 @@
 """Folders of class sub-folders: order, augmentation, parts, errors."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from training import loop, sources
+import keras_highway as kh
+from keras_highway.whole_file import write_whole
+from tests.checkpoints import arrays
+from training import checkpoint, loop, sources
+from training.program import Program
+from training.recipe import with_settings
 from training.recipes import RECIPES
 from training.run_folder import RunFolder
 from training.sources import Shard
@@ -54,13 +60,48 @@ def test_image_folder_resumes_and_divides(images):
     np.testing.assert_array_equal(np.concatenate([y for _, y, _ in tested])[:6], [0, 0, 0, 1, 1, 1])
 
 
-def test_image_folder_trains(images, tmp_path):
-    recipe = dataclasses.replace(
-        RECIPES["resnet50"], batch_size=2, epochs=1, transform="cifar10", overrides=SMALL, learning_rate=0.01
+class Killed(BaseException):
+    """Stands for a process that dies."""
+
+
+def test_it_trains_at_one_size_is_tested_at_another_and_resumes_exactly(images, tmp_path, monkeypatch):
+    """A3 trains at 160 and tests at 224; here 48 and 32, cut off in the middle of an epoch."""
+    small = dataclasses.replace(
+        RECIPES["resnet50"], batch_size=2, epochs=2, transform="cifar10", overrides=SMALL, learning_rate=0.01
     )
-    result = loop.train(recipe, images, tmp_path / "run")
-    rows = RunFolder(tmp_path / "run", recipe.to_dict(), Strategy()).rows()
-    assert result["data"] == "imagenet" and rows[0]["step"] == "3" and 0 <= float(rows[0]["waiting"]) < 1
+    recipe = with_settings(small, ["train_size=48"])
+    source = sources.open_source(recipe, images)
+    assert next(source.batches(0, 0, Shard()))[0].shape == (2, 48, 48, 3)
+    assert next(source.test_batches(2, Shard()))[0].shape == (2, 32, 32, 3)
+    assert Program(recipe, source, None).net.input_shape == (None, None, None, 3)
+    whole = loop.train(recipe, images, tmp_path / "whole")
+    rows = RunFolder(tmp_path / "whole", recipe.to_dict(), Strategy()).rows()
+    assert whole["data"] == "imagenet" and rows[0]["step"] == "3" and 0 <= float(rows[0]["waiting"]) < 1
+
+    saved = []
+
+    def dies(path, write):
+        if len(saved) == 2:
+            raise Killed
+        write_whole(path, write)
+        saved.append(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_whole", dies)
+        with pytest.raises(Killed):
+            loop.train(recipe, images, tmp_path / "cut", save_steps=1)
+    with np.load(tmp_path / "cut" / "checkpoint.npz") as file:
+        header = json.loads(str(file["header"]))
+    assert (header["epoch"], header["step"]) == (0, 2)
+    resumed = loop.train(recipe, images, tmp_path / "cut")
+    assert resumed["values"] == whole["values"] and resumed["train_loss"] == whole["train_loss"]
+    a, b = (arrays(tmp_path / name / "checkpoint.npz") for name in ("whole", "cut"))
+    assert list(a) == list(b)
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+    # What was trained is a network of the variant's own size, as everywhere.
+    net = kh.create_model("resnet50", str(tmp_path / "whole" / "model.weights.h5"), classes=2, **dict(SMALL))
+    assert net.input_shape == (None, 32, 32, 3)
 
 
 def test_image_folder_errors(images, tmp_path):

@@ -168,6 +168,9 @@ def test_gate_bias_must_be_a_finite_number(bias):
 def test_gate_bias_for_depth():
     assert [gate_bias_for_depth(d) for d in (10, 20, 30)] == [-1.0, -2.0, -3.0]
     assert (gate_bias_for_depth(3), gate_bias_for_depth(1000)) == (-1.0, -3.0)
+    # "Approximately" 10, 20 and 30: the nearest of them.
+    assert [gate_bias_for_depth(d) for d in (11, 14, 15, 19, 24, 25, 32)] == [-1.0, -1.0, -2.0, -2.0, -2.0, -3.0, -3.0]
+    assert type(gate_bias_for_depth(19)) is float
 
 
 @given(bias=st.floats(-20, 20))

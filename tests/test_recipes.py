@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from keras_highway.transforms import TRANSFORMS
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from training.program import LATER
 from training.recipe import changed, with_settings
@@ -40,6 +41,19 @@ def test_published_extents():
     assert RECIPES["resnet50_a1"].epochs == 600 and RECIPES["resnet50_a3"].epochs == 100
 
 
+def test_highway111_has_a_section_of_its_own():
+    assert RECIPES["highway111"].source == "BLOG, Further Reducing Parameters"
+    assert RECIPES["postact110"].source == "BLOG, More Comparisons"
+
+
+def test_a3_trains_at_another_size_than_it_is_tested_at():
+    a3, a2 = RECIPES["highway50_a3"], RECIPES["highway50_a2"]
+    assert (a3.train_size, TRANSFORMS[a3.transform].size) == (160, (224, 224))
+    assert a3.input_shape == (None, None, 3) and dict(a3.overrides) == {}
+    assert a2.train_size is a2.input_shape is changed(a2, train_size=224).input_shape is None
+    assert changed(a2, data="tfds:imagenet2012", train_size=128).input_shape == (None, None, 3)
+
+
 def test_settings_of_the_command_line():
     recipe = with_settings(
         BASE, ["epochs=3", "learning_rate=1", "net.gating=full", "net.gate_bias=-4", "flip=False", "source=a test"]
@@ -64,6 +78,8 @@ def test_settings_of_the_command_line():
         ("crop_padding=-1", "`crop_padding` must not be negative"),
         ("milestones=(0.5, 0.2)", "`milestones` must rise between 0 and 1"),
         ("ema=1.5", "`ema` must be in"),
+        ("train_size=48", "those in memory keep their size. Received: train_size=48, data='cifar10'"),
+        ("train_size=16", "`train_size` must be at least 32"),
         ("micro_batches=3", "must be a multiple of `micro_batches`"),
         ("optimizer=adamw", "Rate multipliers are for SGD"),
         ("net.gate_bais=-1", "Did you mean 'gate_bias'"),

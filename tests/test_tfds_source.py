@@ -85,6 +85,12 @@ def test_test_set_counts_every_image_once(prepared):
     assert len(seen) == 8 and sorted(seen[weights == 1]) == list(range(6))
 
 
+def test_training_images_of_another_size(prepared):
+    source = open_source(dataclasses.replace(RECIPE, train_size=48), prepared)
+    assert next(source.batches(0, 0, Shard()))[0].shape == (4, 48, 48, 3)
+    assert next(source.test_batches(4, Shard()))[0].shape == (4, 32, 32, 3)
+
+
 def test_it_trains(prepared, tmp_path):
     result = train(dataclasses.replace(RECIPE, learning_rate=0.01), prepared, tmp_path)
     assert result["data"] == "tfds:striped" and np.isfinite(result["train_loss"])

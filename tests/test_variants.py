@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 
 import keras
 import numpy as np
@@ -12,8 +13,10 @@ from golden import describe
 import keras_highway as kh
 from keras_highway.layers import GatedBlock
 from keras_highway.models.builder import build
+from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, check, override
-from keras_highway.variants import VARIANTS
+from keras_highway.specs import layers_deep as layers_of_spec
+from keras_highway.variants import LM_VARIANTS, VARIANTS
 
 GOLDEN = json.loads(describe.FILE.read_text())
 MINIATURES = distinct_miniatures()
@@ -124,20 +127,49 @@ def test_published_parameters(name):
     assert facts_of(name)["parameters"] == VARIANTS[name].published_parameters
 
 
+@pytest.mark.parametrize("name", [name for name, spec in VARIANTS.items() if spec.printed_parameters])
+def test_counts_are_those_printed_rounded_or_cut_off(name):
+    spec = VARIANTS[name]
+    number, _, unit = spec.printed_parameters.partition(" ")
+    scale = {"": 1, "K": 1000, "M": 1_000_000}[unit]
+    digit = 10 ** -len(number.partition(".")[2])
+    assert spec.published_parameters is not None
+    exact = spec.published_parameters / scale
+    assert float(number.replace(",", "")) in (
+        pytest.approx(math.floor(exact / digit) * digit),
+        pytest.approx(round(exact / digit) * digit),
+    )
+
+
 @pytest.mark.parametrize(
-    ("name", "about"),
+    ("name", "borrowed"),
     [
-        ("highway_a", 236e3),
-        ("highway_b", 2.3e6),
-        ("highway_c", 1.25e6),
-        ("highway50", 26.4e6),
-        ("resnet50", 25.5e6),
-        ("mnist10_w16", 39e3),
-        ("mnist10_w32", 151e3),
+        *((f"highway{depth}", "prints no gate bias: -1 is that of UIE, 5.1") for depth in (50, 101, 152)),
+        ("exclusive110", "shortcut B, where He et al. use A"),
+        ("resnet50_uie", "stride of a block in its 3x3"),
+        ("resnet50_uie_nobn", "stride of a block in its 3x3"),
+        ("highway_a", "chosen here"),
+        ("highway_c", "chosen here"),
     ],
 )
-def test_sizes_the_papers_round(name, about):
-    assert facts_of(name)["parameters"] == pytest.approx(about, rel=0.03)
+def test_rows_say_what_they_borrow_or_choose(name, borrowed):
+    assert borrowed in VARIANTS[name].source
+
+
+@pytest.mark.parametrize(
+    ("name", "about", "within"),
+    [
+        ("highway_a", 236e3, 0.01),
+        ("highway_b", 2.3e6, 0.01),
+        ("highway_c", 1.25e6, 0.01),
+        ("highway50", 26.4e6, 0.03),
+        ("resnet50", 25.5e6, 0.03),
+        ("mnist10_w16", 39e3, 0.03),
+        ("mnist10_w32", 151e3, 0.03),
+    ],
+)
+def test_sizes_the_papers_round(name, about, within):
+    assert facts_of(name)["parameters"] == pytest.approx(about, rel=within)
 
 
 DEPTHS = {
@@ -164,6 +196,31 @@ DEPTHS = {
 @pytest.mark.parametrize("name", DEPTHS)
 def test_depth_in_layers(name):
     assert facts_of(name)["depth"] == DEPTHS[name]
+    spec = VARIANTS[name]
+    assert layers_of_spec(spec) == DEPTHS[name] - isinstance(spec, DenseStackSpec)
+
+
+@pytest.mark.parametrize(("name", "bias"), [("highway_a", -1.0), ("highway_b", -2.0), ("highway_c", -3.0)])
+def test_nets_after_fitnets(name, bias):
+    """[TVDN, 2.2, 3.3.1]: gate bias by depth; max-pool, a hidden layer and the softmax, no 1x1 convolution."""
+    assert VARIANTS[name].gate_bias == "by_depth"
+    with keras.StatelessScope(initialize_variables=False):
+        model = build(VARIANTS[name])
+    blocks = [layer for layer in model.layers if isinstance(layer, GatedBlock)]
+    assert {block.gate_bias for block in blocks} == {bias}
+    assert [layer.name for layer in model.layers[-4:]] == ["max_pool", "fc", "head_dropout", "head"]
+    assert model.get_layer("max_pool").input.shape[1:3] == (8, 8)  # FitNets' pool is of 8
+    assert model.get_layer("fc").units == 500
+    layers = [getattr(layer, "transform", layer) for layer in model.layers]
+    sizes = [layer.kernel_size[0] for layer in layers if isinstance(layer, keras.layers.Conv2D)]
+    assert sizes == {"highway_a": 9 * [3], "highway_b": 17 * [3], "highway_c": 15 * [3, 1]}[name]
+
+
+def test_gate_bias_by_depth_of_any_net():
+    for name, bias in (("mnist10_w16", -1.0), ("highway110", -3.0), ("highway_fc20", -2.0)):
+        assert initial_gate_bias(override(VARIANTS[name], gate_bias="by_depth")) == bias
+    with pytest.raises(ValueError, match="but in language models"):
+        override(LM_VARIANTS["charlm_small_coupled"], gate_bias="by_depth")
 
 
 @pytest.mark.parametrize(("name", "features"), [("highway50", 1536), ("resnet50", 2048), ("highway111", 64)])

@@ -41,6 +41,46 @@ def test_pairs_of_fine_tuned_nets():
     assert depth._pair(49, {49: whole, 24: ours})["cost"] == 0
 
 
+def test_claims_that_do_not_hold_are_marked(tmp_path):
+    gates = {
+        "samples": 1000,
+        "bias_start": -2.0,
+        "bias_mean": -2.5,
+        "bias_share_that_fell": 0.75,
+        "bias_with_depth": 0.5,
+        "bias_with_activity": -0.25,
+        "mean_gate": 0.6,
+        "open_on_average": 0.8,
+        "open_for_one_sample": 0.125,
+        "open_for_some_sample": 0.5,
+        "change_in_first_15_blocks": 0.5,
+        "change_in_first_40_blocks": 0.9,
+    }
+    curve = {"samples": 500, "intact_accuracy": 1.0, "accuracy": [0.98] * 12 + [0.99] * 28 + [1.0] * 9, "blocks": 49}
+    curve["blocks_that_cost_at_most_0.1_point"] = 9
+    twin = {"training": curve, "test": curve}
+    stages = {"stage1": {"mean": [0.02, 0.0], "scale": 0.5}, "stage2": {"mean": [-0.4, 0.0], "scale": 0.5}}
+    numbers = {
+        figures.DENSE: {"gates": gates, "twins": {"highway_fc50_tanh": twin, "highway_fc50_cifar100": twin}},
+        figures.CIFAR: {"cifar_gates": {**gates, "bias_with_depth": -0.85, "open_on_average": 0.0, "mean_gate": 0.02}},
+        figures.IMAGES: {"images": {"estimation": stages}},
+    }
+    path = tmp_path / "numbers.json"
+    path.write_text(json.dumps(numbers))
+    lines = analysis_tables.claims_table(path).splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    _, _, fell, slope, active, _, change, lesioned, estimated = rows
+    assert fell[1] == "75 % end below the -2 they started from; their mean is -2.50"
+    assert slope[1].startswith("Pearson's") and "+0.50, with its mean gate -0.25" in slope[1]
+    assert slope[2].startswith("**not here**") and "-0.85" in slope[2]
+    assert active[1].startswith("the mean gate is 0.600")
+    assert active[2].startswith("**not here**: the mean gate is 0.020")
+    assert change[1].startswith("50 %") and change[2].startswith("90 %")
+    assert "cost at most 1.000 points each, the first 2.00" in lesioned[1]
+    assert "blocks 1 to 12 cost 2.00 points on average, 13 to 40 1.00, the last 9 0.00" in lesioned[2]
+    assert estimated[1].startswith("**not here**") and "up to 0.04 and 0.80 of" in estimated[1]
+
+
 def test_tables_of_made_up_numbers(tmp_path):
     def tuned(deep, cost):
         return {"blocks_left": deep, "accuracy": 0.9 - cost, "cost": cost, "standard_error": 0.001}

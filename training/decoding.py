@@ -30,8 +30,14 @@ class _Decode:
         self._transform = transform
 
     def _decoded(self, encoded):
-        tf = tensorflow()
-        return tf.io.decode_image(encoded, channels=self._transform.channels, expand_animations=False)
+        tf, channels = tensorflow(), self._transform.channels
+        image = tf.cond(
+            tf.io.is_jpeg(encoded),
+            # By default TensorFlow takes the fast inverse transform, Pillow the accurate one.
+            lambda: tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE"),
+            lambda: tf.io.decode_image(encoded, channels, expand_animations=False),
+        )
+        return tf.ensure_shape(image, (None, None, channels))
 
     def _normalized(self, image):
         tf = tensorflow()
@@ -40,10 +46,19 @@ class _Decode:
 
 
 class Augment(_Decode):
-    """A random resized crop (8 to 100 % of the area, aspect 3/4 to 4/3) and a random flip, a function of the seed."""
+    """A random resized crop (8 to 100 % of the area, aspect 3/4 to 4/3) and a random flip, a function of the seed.
+
+    Args:
+        transform: Normalization, and the size where no other is given.
+        size: Height and width of the crop, `None` for the transform's size.
+    """
+
+    def __init__(self, transform: Transform, size: int | None = None):
+        super().__init__(transform)
+        self._size = transform.size if size is None else (size, size)
 
     def __call__(self, encoded, seed):
-        """Returns a float32 image of the transform's size."""
+        """Returns a float32 image of that size."""
         tf = tensorflow()
         image = self._decoded(encoded)
         begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
@@ -54,24 +69,30 @@ class Augment(_Decode):
             aspect_ratio_range=(3 / 4, 4 / 3),
             use_image_if_no_bounding_boxes=True,
         )
-        image = tf.image.resize(tf.slice(image, begin, size), self._transform.size, antialias=True)
+        image = tf.image.resize(tf.slice(image, begin, size), self._size, antialias=True)
         image = tf.image.stateless_random_flip_left_right(image, seed + tf.constant([1, 0], seed.dtype))
         return self._normalized(image)
 
 
 class CentralCrop(_Decode):
-    """The transform's resizing and central crop; the seed is not used."""
+    """The transform's resizing and central crop, as `keras_highway.data.load_image` does it; the seed is not used."""
 
     def __call__(self, encoded, seed):
         """Returns a float32 image of the transform's size."""
         tf = tensorflow()
         image = self._decoded(encoded)
-        height, width = self._transform.size
-        shape = tf.cast(tf.shape(image)[:2], tf.float32)
-        scale = tf.reduce_max(tf.constant([height, width], tf.float32) / shape) / self._transform.crop
-        size = tf.maximum(tf.cast(tf.round(shape * scale), tf.int32), [height, width])
+        shape = tf.shape(image)
+        image = self._cropped(image, *self._transform.window(shape[0], shape[1], tf.minimum))
+        shape = tf.shape(image)
+        size = self._transform.resized(shape[0], shape[1], tf.maximum)
         image = tf.image.resize(image, size, method=self._transform.interpolation, antialias=True)
-        return self._normalized(tf.image.resize_with_crop_or_pad(image, height, width))
+        image = self._cropped(image, *self._transform.size)
+        return self._normalized(tf.round(image))  # to whole pixels, which is what an image is when a user resizes it
+
+    def _cropped(self, image, height, width):
+        shape = tensorflow().shape(image)
+        top, left = (self._transform.margin(shape[i], kept) for i, kept in enumerate((height, width)))
+        return image[top : top + height, left : left + width]
 
 
 def batches(data, decode: _Decode, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -53,7 +53,7 @@ class FolderSource:
             return
         places = np.concatenate(places)
         data = tf.data.Dataset.from_tensor_slices((paths[order][places], labels[order][places], seeds[places]))
-        augment = Augment(self._transform)
+        augment = Augment(self._transform, self._recipe.train_size)
         data = data.map(
             lambda path, label, seed: (tf.io.read_file(path), label, seed), num_parallel_calls=tf.data.AUTOTUNE
         )

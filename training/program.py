@@ -115,7 +115,7 @@ class Program(Trainable):
             classes=source.classes,
             classifier_activation=None,
             dtype=None if recipe.precision == "float32" else recipe.precision,
-            **dict(recipe.overrides),
+            **{**dict(recipe.overrides), **({"input_shape": recipe.input_shape} if recipe.input_shape else {})},
         )
         self.steps_per_epoch, self.batch_units = source.images // recipe.batch_size, recipe.batch_size
         rate = make_schedule(recipe, self.steps_per_epoch)

@@ -16,6 +16,7 @@ CHOICES = {
     "loss": ("crossentropy", "bce"),
     "precision": ("float32", "mixed_bfloat16"),
 }
+DECODED = ("imagenet", "tfds")  # data whose images are decoded on the way
 _POSITIVE = ("epochs", "batch_size", "learning_rate", "micro_batches", "train_images", "test_images")
 _POSITIVE += ("holdout_images", "clip_norm")
 _NOT_NEGATIVE = ("weight_decay", "crop_padding", "warmup_epochs", "warmup_rate", "final_rate", "seed")
@@ -40,6 +41,10 @@ class Recipe:
         holdout_images: Hold out the last so many training images and test on
             them: choices are made on these, never on the test set. `None` to
             train on all and test on the test set.
+        train_size: Height and width of training images where they are decoded
+            on the way (a folder, TensorFlow Datasets), `None` for the
+            transform's size, which is that of test images. Where the two
+            differ, the network is built for images of any size.
         crop_padding: Training images are shifted by up to so many pixels a
             side (a random crop of the padded image).
         flip: Half of the training images are mirrored.
@@ -97,6 +102,7 @@ class Recipe:
     train_images: int | None = None
     test_images: int | None = None
     holdout_images: int | None = None
+    train_size: int | None = None
     crop_padding: int = 0
     flip: bool = False
     epochs: int
@@ -156,7 +162,7 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}")
-        if self.holdout_images is not None and (self.data == "imagenet" or self.data.startswith("tfds:")):
+        if self.holdout_images is not None and self.data.split(":")[0] in DECODED:
             raise ValueError(
                 "`holdout_images` is for sets that fit into memory (mnist, cifar10, cifar100). "
                 f"Received: holdout_images={self.holdout_images!r}, data={self.data!r}"
@@ -171,7 +177,30 @@ class Recipe:
                 "Multipliers of rate and decay are for SGD: an adaptive optimizer divides them out again. "
                 f"Received: optimizer={self.optimizer!r}"
             )
-        override(VARIANTS[self.variant], **dict(self.overrides))
+        spec = override(VARIANTS[self.variant], **dict(self.overrides))
+        self._check_train_size(spec.min_size)
+
+    def _check_train_size(self, smallest) -> None:
+        if self.train_size is None:
+            return
+        if self.train_size < smallest:
+            raise ValueError(
+                f"`train_size` must be at least {smallest}, the least of {self.variant!r}. "
+                f"Received: train_size={self.train_size}"
+            )
+        if self.data.split(":")[0] not in DECODED:
+            raise ValueError(
+                "`train_size` is for images that are decoded on the way (data='imagenet' or 'tfds:NAME'); those in "
+                f"memory keep their size. Received: train_size={self.train_size}, data={self.data!r}"
+            )
+
+    @property
+    def input_shape(self) -> tuple[int | None, int | None, int] | None:
+        """What the network is built for: images of any size where those of training and test differ, else `None`."""
+        transform = TRANSFORMS[self.transform]
+        if self.train_size is None or (self.train_size, self.train_size) == tuple(transform.size):
+            return None
+        return (None, None, transform.channels)
 
 
 def changed(recipe: Recipe, **changes) -> Recipe:

@@ -58,7 +58,7 @@ class TfdsSource:
         data = self._encoded("train", self.images).shuffle(_SHUFFLE, seed=int(draw), reshuffle_each_iteration=False)
         data = data.enumerate(epoch * self.images).map(lambda i, pair: (*pair, [np.int64(seed), i]))
         data = _part(data.batch(size, drop_remainder=True).skip(start), size, shard)
-        yield from batches(data, Augment(self._transform), size // shard.count)
+        yield from batches(data, Augment(self._transform, self._recipe.train_size), size // shard.count)
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields central crops; the first images again, with weight 0, fill up the last batch."""

@@ -31,6 +31,7 @@ def tiny(recipe):
         weights=f"{recipe.name}.tiny",
         data=PREFIX + ("imagenet" if data == "tfds" else data),
         overrides=tuple({**dict(recipe.overrides), **_small(spec)}.items()),
+        train_size=None,  # its images are in memory
         train_images=52,
         test_images=20,
         epochs=2,
@@ -71,6 +72,7 @@ def _small(spec: NetSpec) -> dict:
                 for i, stage in enumerate(spec.stages)
             ),
             "neck_width": spec.neck_width and 8,
+            "hidden_units": spec.hidden_units and 12,
         }
     if isinstance(spec, DenseStackSpec):
         return {"depth": 4, "units": 8}

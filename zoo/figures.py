@@ -18,6 +18,7 @@ from keras_highway import analysis
 from keras_highway import weights as rows
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
+from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.variants import VARIANTS
 from keras_highway.whole_file import write_json
 from training.run_folder import environment
@@ -92,19 +93,27 @@ def dense_gates(name, suffix, test, out) -> dict:
     analysis.plot_routing(routing, (0, 7), out / f"tvdn_figure3{suffix}.png", title=title)
     biases = np.stack(list(bias.values()))
     change = np.array([np.abs(entry.y - entry.x).mean() for entry in traces.values()])
-    start = VARIANTS[rows.get(name).variant].gate_bias
+    start = initial_gate_bias(VARIANTS[rows.get(name).variant])
     spread = np.stack([np.abs(d).mean((0, 1)) for d in routing.difference.values()])
+    means = np.stack([activity.mean[block] for block in bias])
     return {
         "samples": activity.samples,
         "bias_start": start,
         "bias_mean": biases.mean(),
         "bias_share_that_fell": (biases < start).mean(),
-        "mean_gate": np.mean([m.mean() for m in activity.mean.values()]),
+        "bias_with_depth": _pearson(biases.mean(1), np.arange(len(biases))),
+        "bias_with_activity": _pearson(biases.mean(1), means.mean(1)),
+        "mean_gate": means.mean(),
+        "open_on_average": (means > 0.5).mean(),
         "open_for_one_sample": np.mean([share.mean() for share in activity.open_share.values()]),
         "open_for_some_sample": np.mean([(top > 0.5).mean() for top in activity.highest.values()]),
         f"change_in_first_{early}_blocks": float(change[:early].sum() / change.sum()),
         f"class_difference_in_first_{early}_blocks": spread[:early].sum() / spread.sum(),
     }
+
+
+def _pearson(a, b) -> float:
+    return float(np.corrcoef(a, b)[0, 1])
 
 
 def lesions(test, out) -> dict:

@@ -68,7 +68,11 @@ def _conv_stack(spec: ConvStackSpec) -> int:
     if spec.neck_width is not None:
         total += _dense(channels, spec.neck_width)
         channels = spec.neck_width
-    return total + _dense(channels * (height * width if spec.head_pool == "flatten" else 1), spec.classes)
+    features = channels * (height * width if spec.head_pool == "flatten" else 1)
+    if spec.hidden_units is not None:
+        total += _dense(features, spec.hidden_units)
+        features = spec.hidden_units
+    return total + _dense(features, spec.classes)
 
 
 @count_parameters.register

@@ -1,6 +1,5 @@
 """Image files to arrays: any common file, any colour mode, turned upright."""
 
-import math
 import os
 import struct
 import zlib
@@ -11,7 +10,6 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from keras_highway.transforms import Transform
 
 _FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
-_MAX_RATIO = 16  # of the longer side to the shorter: beyond it, what the central crop cuts away is not resized at all
 # What Pillow's decoders raise on damaged files; 20,000 files damaged at random raised nothing else.
 _BROKEN = (OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError, MemoryError)
 _BROKEN += (NotImplementedError, struct.error, zlib.error, Image.DecompressionBombError)
@@ -75,13 +73,11 @@ def _resized(image: Image.Image, transform: Transform) -> Image.Image:
     height, width = transform.size
     if image.size == (width, height) and transform.crop == 1.0:
         return image
-    image = _cropped(image, *(min(side, _MAX_RATIO * min(image.size)) for side in image.size))
-    wide, high = math.floor(width / transform.crop), math.floor(height / transform.crop)
-    scale = max(wide / image.width, high / image.height)
-    size = (max(wide, int(image.width * scale)), max(high, int(image.height * scale)))
-    return _cropped(image.resize(size, _FILTERS[transform.interpolation]), width, height)
+    image = _cropped(image, *transform.window(image.height, image.width))
+    high, wide = transform.resized(image.height, image.width)
+    return _cropped(image.resize((wide, high), _FILTERS[transform.interpolation]), height, width)
 
 
-def _cropped(image: Image.Image, width: int, height: int) -> Image.Image:
-    left, top = round((image.width - width) / 2), round((image.height - height) / 2)
+def _cropped(image: Image.Image, height: int, width: int) -> Image.Image:
+    left, top = Transform.margin(image.width, width), Transform.margin(image.height, height)
     return image.crop((left, top, left + width, top + height))

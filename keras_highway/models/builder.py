@@ -55,7 +55,7 @@ def build(
     family = _FAMILIES[type(spec)]
     x = family.body(spec, inputs, dtype)
     if include_top:
-        x = _head_pool(spec, x)
+        x = _head_pool(spec, x, dtype)
         x = classifier(family.head_kernel_initializer(spec), classes, classifier_activation)(x)
     elif pooling is not None and len(x.shape) == 4:
         x = _POOLS[pooling](spec)(x)
@@ -77,9 +77,12 @@ _POOLS = {
 }
 
 
-def _head_pool(spec, x):
+def _head_pool(spec, x, dtype):
     if len(x.shape) == 4:
         x = _POOLS[getattr(spec, "head_pool", "avg")](spec)(x)
+    hidden_units = getattr(spec, "hidden_units", None)
+    if hidden_units is not None:
+        x = conv_stack.hidden_layer(hidden_units, dtype)(x)
     dropout = getattr(spec, "head_dropout", 0.0) * getattr(spec, "dropout_scale", 1.0)
     if dropout:
         x = keras.layers.Dropout(dropout, name="head_dropout", dtype=spec.skip_dtype)(x)

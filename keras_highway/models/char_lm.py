@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HierarchicalSoftmax, HighwayDense, TakeRows
 from keras_highway.layers.biased import Dense
+from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.specs import CharLMSpec, check, stochastic_depth_rates
 
 
@@ -94,7 +95,7 @@ def word_vectors(spec: CharLMSpec, characters, dtype=None):
     for index, rate in enumerate(stochastic_depth_rates(spec, spec.highways), start=1):
         x = HighwayDense(
             gating=spec.gating,
-            gate_bias=spec.gate_bias,
+            gate_bias=initial_gate_bias(spec),
             gate=spec.gate,
             gate_rank=spec.gate_rank,
             kernel_initializer=_uniform(spec),

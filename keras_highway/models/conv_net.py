@@ -4,6 +4,7 @@ import keras
 
 from keras_highway.gating import carry_gate_bias, get_gating
 from keras_highway.layers import BasicBlock, BottleneckBlock, Branch
+from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.specs import ConvNetSpec, stochastic_depth_rates
 
 _BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
@@ -80,7 +81,7 @@ def _block(spec, width, stride, gate, rate):
             width,
             stride=stride,
             gating=spec.gating,
-            gate_bias=spec.gate_bias,
+            gate_bias=initial_gate_bias(spec),
             gate=gate,
             gate_rank=spec.gate_rank if gate == "low_rank" else None,
             post_activation=spec.post_activation,
@@ -100,7 +101,8 @@ def _block(spec, width, stride, gate, rate):
 
 def _shared_gate(spec, block, stage, dtype):
     filters, kernels, strides = block.shape_of_branch()
-    bias = spec.gate_bias if "t" in get_gating(spec.gating).learned_gates else carry_gate_bias(spec.gate_bias)
+    bias = initial_gate_bias(spec)
+    bias = bias if "t" in get_gating(spec.gating).learned_gates else carry_gate_bias(bias)
     return Branch(
         filters,
         kernels,

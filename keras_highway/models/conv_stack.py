@@ -3,7 +3,8 @@
 import keras
 
 from keras_highway.layers import HighwayConv2D
-from keras_highway.layers.biased import Conv2D
+from keras_highway.layers.biased import Conv2D, Dense
+from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.specs import ConvStackSpec, stochastic_depth_rates
 
 
@@ -26,6 +27,11 @@ def body(spec: ConvStackSpec, x, dtype=None):
     return x
 
 
+def hidden_layer(units: int, dtype=None) -> keras.layers.Layer:
+    """A fully connected layer between pool and classifier."""
+    return Dense(units, activation="relu", kernel_initializer=_initializer(None), name="fc", dtype=dtype)
+
+
 def head_kernel_initializer(spec: ConvStackSpec):
     """Initializer of the classifier."""
     return _initializer(spec.head_init_std)
@@ -44,7 +50,7 @@ def _stage(spec, stage, number, rates, x, dtype):
         x = HighwayConv2D(
             kernel_size=kernel,
             gating=spec.gating,
-            gate_bias=spec.gate_bias,
+            gate_bias=initial_gate_bias(spec),
             gate=spec.gate,
             gate_rank=spec.gate_rank,
             kernel_initializer=_initializer(None),

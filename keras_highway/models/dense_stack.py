@@ -4,6 +4,7 @@ import keras
 
 from keras_highway.layers import HighwayDense, HighwayDenseStack
 from keras_highway.layers.biased import Dense
+from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.specs import DenseStackSpec, stochastic_depth_rates
 
 
@@ -29,7 +30,7 @@ def body(spec: DenseStackSpec, x, dtype=None):
         x = HighwayDense(
             gating=spec.gating,
             activation=spec.activation,
-            gate_bias=spec.gate_bias,
+            gate_bias=initial_gate_bias(spec),
             gate=spec.gate,
             gate_rank=spec.gate_rank,
             kernel_initializer=_initializer(spec),
@@ -54,7 +55,7 @@ def _scanned(spec, x, dtype):
         spec.depth - 1,
         gating=spec.gating,
         activation=spec.activation,
-        gate_bias=spec.gate_bias,
+        gate_bias=initial_gate_bias(spec),
         kernel_initializer=_initializer(spec),
         skip_dtype=spec.skip_dtype,
         name="stage1",

@@ -3,7 +3,8 @@
     .torchenv/bin/python tests/oracles/make_char_lm_goldens.py
 
 Ten steps of plain SGD with carried state, without dropout, from the numbers
-of `start`, on the batches of `text`. The file holds, for each gating, the loss
+of `start`, on the batches of `text`, each gating with as many layers as [UIE,
+5.2] compares. The file holds, for each gating, the loss
 of every step `(10,)` and the sum of squares of each parameter after the last,
 by PyTorch's name.
 """
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from seeded_char_lm import SIZES, STREAMS, start, text
+from seeded_char_lm import HIGHWAYS, SIZES, STREAMS, start, text
 from torch_char_lm import GATINGS, CharLM, step, trainable, zero_state
 
 
@@ -21,7 +22,7 @@ def make():
     golden = {}
     spelled, inputs, targets = (torch.from_numpy(a.astype(np.int64)) for a in text())
     for gating in GATINGS:
-        model = CharLM(**SIZES, gating=gating, dropout=0.0)
+        model = CharLM(**SIZES, highways=HIGHWAYS[gating], gating=gating, dropout=0.0)
         parameters = trainable(model)
         values = start({name: tuple(p.shape) for name, p in parameters.items()})
         with torch.no_grad():

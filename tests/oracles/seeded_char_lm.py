@@ -13,9 +13,9 @@ SIZES = {
     "char_units": 3,
     "kernels": (1, 2, 3),
     "filters": (3, 4, 5),
-    "highways": 2,
     "units": 6,
 }
+HIGHWAYS = {"plain": 1, "residual": 4, "t_only": 2, "c_only": 2, "coupled": 2, "full": 2}  # UIE, 5.2
 STREAMS, STEPS, BATCHES, LENGTH = 3, 7, 10, 6
 
 

@@ -1,4 +1,4 @@
-"""The 110-layer nets on CIFAR-10 and the ablations of their gates [BLOG, Evidence 1, "More Comparisons"].
+"""The 110-layer nets on CIFAR-10 and their kin [BLOG, Evidence 1, "More Comparisons", "Further Reducing Parameters"].
 
     python -m training.train highway110 --data DIR --out RUN
     python -m training.train resnet110 --data DIR --out RUN
@@ -33,14 +33,15 @@ HIGHWAY110 = Recipe(
     seed=1,
     source="BLOG, Evidence 1",
 )
-_ABLATIONS = ("highway111", "exclusive110", "preact110", "postact110", "postact110_zerobn")
+_COMPARISONS = ("exclusive110", "preact110", "postact110", "postact110_zerobn")
+_OTHERS = {"highway111": "BLOG, Further Reducing Parameters", **dict.fromkeys(_COMPARISONS, "BLOG, More Comparisons")}
 RECIPES = (
     HIGHWAY110,
     replace(
         HIGHWAY110, name="resnet110", variant="resnet110", weights="resnet110.blog", warmup_epochs=1, warmup_rate=0.01
     ),
     *(
-        replace(HIGHWAY110, name=name, variant=name, weights=f"{name}.blog", source="BLOG, More Comparisons")
-        for name in _ABLATIONS
+        replace(HIGHWAY110, name=name, variant=name, weights=f"{name}.blog", source=source)
+        for name, source in _OTHERS.items()
     ),
 )

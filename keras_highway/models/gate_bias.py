@@ -1,0 +1,21 @@
+"""The initial gate bias of a spec, as a number."""
+
+from keras_highway.gating import gate_bias_for_depth
+from keras_highway.specs import BY_DEPTH, ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec, layers_deep
+
+
+def initial_gate_bias(spec: NetSpec) -> float:
+    """Returns the initial bias of a net's transform gates.
+
+    Args:
+        spec: A spec, whose `gate_bias` is a number or `"by_depth"`.
+
+    Returns:
+        A float, of [TVDN, 2.2] where it follows from the depth.
+
+    Raises:
+        ValueError: If `gate_bias` is neither.
+    """
+    if spec.gate_bias == BY_DEPTH and isinstance(spec, (ConvNetSpec, ConvStackSpec, DenseStackSpec)):
+        return gate_bias_for_depth(layers_deep(spec))
+    return float(spec.gate_bias)

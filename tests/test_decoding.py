@@ -1,0 +1,67 @@
+"""The training's test path and the user's `load_image` see the same pixels."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFilter
+
+from keras_highway.data import load_image
+from keras_highway.transforms import TRANSFORMS
+from training.decoding import CentralCrop, tensorflow
+from training.recipes import RECIPES
+
+SIZES = [(500, 375), (375, 500), (224, 224), (640, 427), (333, 1000), (50, 40), (256, 256), (2000, 100), (237, 1023)]
+SIZES.append((301, 299))
+
+
+def encoded(size, kind) -> bytes:
+    """Noise as PNG, where a single pixel's shift shows most, or smoothed as JPEG, as photographs are."""
+    draw = np.random.default_rng(size[0])
+    image = Image.fromarray(draw.integers(0, 256, (size[1], size[0], 3), np.uint8))
+    file = io.BytesIO()
+    (image.filter(ImageFilter.GaussianBlur(2)) if kind == "jpeg" else image).save(file, kind)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+@pytest.mark.parametrize("name", ["imagenet", "imagenet_875"])
+def test_both_paths_give_the_same_input(name, kind, tmp_path):
+    """TensorFlow resizes in floating point, Pillow in two passes of whole numbers: they round differently."""
+    transform = TRANSFORMS[name]
+    crop = CentralCrop(transform)
+    for size in SIZES:
+        data = encoded(size, kind)
+        (tmp_path / "image").write_bytes(data)
+        user = transform.apply(load_image(tmp_path / "image", transform))
+        training = crop(tensorflow().constant(data), None).numpy()
+        assert training.shape == user.shape == (224, 224, 3)
+        assert np.abs(training - user).mean() < 0.01, size  # of the network's input, whose deviation is about 1
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "size"),
+    [
+        ("imagenet", (375, 500), (235, 313)),  # floor(224 / 0.95) = 235; 235 * 500 / 375 = 313.3
+        ("imagenet", (500, 375), (313, 235)),
+        ("imagenet", (300, 300), (235, 235)),
+        ("imagenet_875", (375, 500), (256, 341)),  # 224 / 0.875 = 256; 256 * 500 / 375 = 341.3
+        ("imagenet_875", (40, 30), (341, 256)),
+    ],
+)
+def test_sizes_before_the_crop(name, image, size):
+    """By torchvision's rule: the shorter side gets the size, the longer int(size * long / short)."""
+    assert TRANSFORMS[name].resized(*image) == size
+    tf = tensorflow()
+    assert tuple(int(n) for n in TRANSFORMS[name].resized(*map(tf.constant, image), tf.maximum)) == size
+
+
+def test_margins_round_as_python_does():
+    for side in range(224, 240):
+        assert TRANSFORMS["imagenet"].margin(side, 224) == round((side - 224) / 2)
+
+
+def test_he_et_als_schedule_is_tested_with_their_crop():
+    assert {RECIPES[name].transform for name in ("highway50_uie", "resnet50_uie_nobn", "highway50")} == {"imagenet_875"}
+    assert RECIPES["highway50_a2"].transform == "imagenet" and TRANSFORMS["imagenet"].crop == 0.95
+    assert TRANSFORMS["imagenet_875"].crop == 0.875
