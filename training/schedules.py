@@ -33,8 +33,9 @@ class EpochCosine(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step):
         epoch = ops.cast(ops.floor_divide(ops.cast(step, "int32"), self.steps_per_epoch), "float32")
         rising = self.first_rate + epoch * ((self.learning_rate - self.first_rate) / max(self.warmup_epochs, 1))
-        angle = math.pi * ops.minimum(epoch / self.epochs, 1.0)
-        falling = self.last_rate + 0.5 * (self.learning_rate - self.last_rate) * (1.0 + ops.cos(angle))
+        left = ops.maximum(self.epochs - epoch, 0.0) / self.epochs
+        # The square of a sine is (1 + cos(pi * e / E)) / 2, exact to the end, where that would round away.
+        falling = self.last_rate + (self.learning_rate - self.last_rate) * ops.sin(0.5 * math.pi * left) ** 2
         return ops.where(epoch < self.warmup_epochs, rising, falling)
 
     def get_config(self):
