@@ -147,7 +147,8 @@ def test_crops_are_distributed_as_torchvisions(golden, shape):
     top, left, h, w = np.array([random_crop(height, width, draw) for _ in range(n)]).T
     assert (top >= 0).all() and (left >= 0).all() and (top + h <= height).all() and (left + w <= width).all()
     for i, found in enumerate((h * w / (height * width), np.log(w / h), top, left)):
-        quantiles = golden[f"crop_{shape}"][i]
+        # Rounded: where no crop fits, thousands have the same area and aspect, to a few bits.
+        found, quantiles = (np.round(values.astype(np.float64), 5) for values in (found, golden[f"crop_{shape}"][i]))
         # Kolmogorov and Smirnov's distance; 1.95 / sqrt(n) is exceeded with a chance of 0.1 %.
         levels = np.linspace(0, 1, len(quantiles))
         own = np.sort(found)
