@@ -1,8 +1,9 @@
 """A process of the strategy tests: `python -m tests.strategy_worker OUT STRATEGY [DEVICES]` trains two tiny nets.
 
 `bn`: batch normalization, crops, mirroring, L2 on all parameters, clipping,
-moving average, a test set that does not divide. `micro`: micro-batches, on a
-net without batch normalization. Prints nothing that a test reads: the runs'
+moving average, a test set that does not divide. `rsb`: the procedure of "ResNet
+strikes back" in float32, that is LAMB, RandAugment, Mixup and CutMix in
+micro-batches, and repeated augmentation. Prints nothing that a test reads: the runs'
 folders are the result.
 """
 
@@ -25,13 +26,18 @@ BN = replace(
     train_images=36,
     test_images=13,
 )
-MICRO = replace(
-    tiny(RECIPES["highway_fc10"]), micro_batches=2, clip_norm=0.5, learning_rate=0.05, train_images=36, test_images=13
+RSB = replace(
+    tiny(RECIPES["highway50_a2"]),
+    overrides=(("input_shape", (64, 64, 3)), ("blocks", (1,)), ("widths", (4,)), ("stem_width", 4)),
+    precision="float32",
+    batch_size=16,
+    train_images=36,
+    test_images=13,
 )
 
 
 def main(out: str, strategy: str, devices: str = "1") -> None:
-    """Trains both nets under a strategy."""
+    """Trains the nets under a strategy."""
     # Without XLA's optimizations: tiny nets spend their time in its compiler.
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
     if os.environ.get("KERAS_BACKEND") != "jax" and devices != "1":
@@ -44,7 +50,7 @@ def main(out: str, strategy: str, devices: str = "1") -> None:
     from training.strategy import make_strategy
 
     made = make_strategy(strategy)
-    for name, recipe in {"bn": BN, "micro": MICRO}.items():
+    for name, recipe in {"bn": BN, "rsb": RSB}.items():
         train(recipe, None, Path(out) / name, made)
     if strategy == "mirrored":
         _draw_masks(made, Path(out) / "masks.npz")

@@ -9,9 +9,11 @@ import pytest
 from keras_highway import create_model
 from tests.miniatures import numpy
 from training import losses
+from training.lamb import DecayedLamb
 from training.losses import make_loss
 from training.optimizers import OneCycle, PaperSGD, make_optimizer, make_schedule, plateau_rate
 from training.recipes import RECIPES
+from training.schedules import EpochCosine
 
 BASE = RECIPES["mnist10_w16"]
 
@@ -75,7 +77,7 @@ def test_resnet110_has_a_lower_rate_in_its_first_epoch():
 
 
 def test_cosine_rises_from_the_warm_up_rate_and_ends_at_the_last():
-    recipe = RECIPES["highway50_a2"]
+    recipe = dataclasses.replace(RECIPES["highway50_a2"], schedule="cosine")
     found = rates(recipe, 10, (0, 25, 50, 50 + 1475, 3000))
     middle = 1e-6 + (5e-3 - 1e-6) / 2
     np.testing.assert_allclose(found, [1e-4, (1e-4 + 5e-3) / 2, 5e-3, middle, 1e-6], rtol=1e-3)
@@ -119,9 +121,37 @@ def test_plateau_halves_where_the_loss_does_not_fall_enough():
     assert plateau_rate(recipe, [5.0, 6.0, 4.8, 4.79]) == 0.25  # against the best so far, not the last
 
 
-def test_optimizers_of_later_versions_are_refused_by_name():
-    with pytest.raises(ValueError, match=r"highway50_a2.*'lamb'.*Try --set optimizer=sgd"):
-        make_optimizer(RECIPES["highway50_a2"], 0.1)
+@pytest.mark.parametrize("on_vectors", [False, True])
+def test_lamb_against_its_equations(on_vectors):
+    """Against timm's: test_rsb_oracle. Here both ways with variables of one axis, and a variable of zeros."""
+    recipe = dataclasses.replace(RECIPES["highway50_a2"], decay_vectors=on_vectors, weight_decay=0.1)
+    optimizer = make_optimizer(recipe, 0.01)
+    start = {"kernel": [[1.0, -2.0]], "gamma": [0.5, 1.5], "zeros": [[0.0, 0.0]]}
+    variables = {name: keras.Variable(value, name=name) for name, value in start.items()}
+    optimizer.build(list(variables.values()))
+    w = {name: np.array(value) for name, value in start.items()}
+    m, v = ({name: np.zeros_like(value) for name, value in w.items()} for _ in "mv")
+    for step in range(1, 4):
+        g = {"kernel": np.array([[0.3, 0.1]]) * step, "gamma": np.array([-0.2, 0.0]), "zeros": np.array([[1e-3, -2.0]])}
+        optimizer.apply([tensor(g[name]) for name in variables])
+        for name in w:
+            m[name] = 0.9 * m[name] + 0.1 * g[name]
+            v[name] = 0.999 * v[name] + 0.001 * g[name] ** 2
+            u = m[name] / (1 - 0.9**step) / (np.sqrt(v[name] / (1 - 0.999**step)) + 1e-6)
+            ratio = 1.0
+            if on_vectors or name != "gamma":
+                u = u + 0.1 * w[name]
+                ratio = np.linalg.norm(w[name]) / np.linalg.norm(u) or 1.0
+            w[name] = w[name] - 0.01 * ratio * u
+            np.testing.assert_allclose(np.asarray(variables[name]), w[name], rtol=1e-5, atol=1e-7)
+    again = DecayedLamb.from_config(optimizer.get_config())
+    assert again.get_config() == optimizer.get_config() and again.decay == 0.1 and again.decay_vectors is on_vectors
+
+
+def test_schedules_come_back_from_their_configuration():
+    schedule = make_schedule(RECIPES["highway50_a2"], 10)
+    again = EpochCosine.from_config(schedule.get_config())
+    assert [float(again(step)) for step in (0, 55, 2000)] == [float(schedule(step)) for step in (0, 55, 2000)]
 
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.1, 0.2, 0.3]], "float32")

@@ -6,7 +6,6 @@ import pytest
 
 from keras_highway.transforms import TRANSFORMS
 from keras_highway.variants import LM_VARIANTS, VARIANTS
-from training.program import LATER
 from training.recipe import changed, with_settings
 from training.recipes import RECIPES
 from training.run_folder import RunFolder
@@ -15,7 +14,6 @@ from training.tiny import tiny
 from training.train import choose, main
 
 BASE = RECIPES["cifar10_19layer"]
-LATER_RECIPES = [n for n, r in RECIPES.items() if any(getattr(r, field, off) != off for field, off in LATER.items())]
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -82,6 +80,9 @@ def test_settings_of_the_command_line():
         ("train_size=16", "`train_size` must be at least 32"),
         ("micro_batches=3", "must be a multiple of `micro_batches`"),
         ("optimizer=adamw", "Rate multipliers are for SGD"),
+        ("rand_augment=m7", "A RandAugment policy is mM-mstdS-inc1.*Received: rand_augment='m7'"),
+        ("mixup=-0.1", "`mixup` must not be negative"),
+        ("repeated_augmentation=0", "`repeated_augmentation` must be positive"),
         ("net.gate_bais=-1", "Did you mean 'gate_bias'"),
         ("epochs", "A setting is field=value"),
     ],
@@ -99,24 +100,13 @@ def test_unknown_recipes_name_the_near_ones(capsys):
         choose("highway", [], small=True)
 
 
-@pytest.mark.parametrize("name", LATER_RECIPES)
-def test_recipes_of_later_versions_are_refused_with_the_reason(name, tmp_path, capsys):
-    with pytest.raises(SystemExit) as error:
-        main([name, "--tiny", "--out", str(tmp_path), "--strategy", "none"])
-    assert error.value.code == 2 and f"{name}_tiny' needs rand_augment, mixup" in capsys.readouterr().err
-
-
 # One a family and feature; all of them take minutes.
-QUICK = ("mnist10_w16", "highway_fc50_cifar100", "highway_c", "resnet110", "exclusive110")
+QUICK = ("mnist10_w16", "highway_fc50_cifar100", "highway_c", "resnet110", "exclusive110", "highway50_a2")
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-        for name in RECIPES
-        if name not in LATER_RECIPES
-    ],
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in RECIPES],
 )
 def test_tiny_forms_train_by_the_command(name, tmp_path, capsys):
     main([name, "--tiny", "--out", str(tmp_path), "--strategy", "none"])

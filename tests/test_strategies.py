@@ -58,7 +58,7 @@ def references(tmp_path_factory):
 )
 def test_equals_one_device(references, tmp_path, way):
     one, several = references[way.split()[0]], run(tmp_path, way)
-    for net in ("bn", "micro"):
+    for net in ("bn", "rsb"):
         ours, theirs = (arrays(folder / net / "checkpoint.npz") for folder in (several, one))
         assert list(ours) == list(theirs)
         for name in ours:
@@ -110,7 +110,8 @@ def test_automatic_strategy_follows_the_environment(monkeypatch):
 
 
 def test_highway_nets_are_among_the_nets_compared():
-    from tests.strategy_worker import BN, MICRO
+    from tests.strategy_worker import BN, RSB
 
-    assert VARIANTS[BN.variant].batch_norm and VARIANTS[MICRO.variant].gating == "coupled"
+    assert VARIANTS[BN.variant].batch_norm and VARIANTS[RSB.variant].gating == "coupled"
+    assert RSB.mixup and RSB.cutmix and RSB.rand_augment and RSB.repeated_augmentation == 3 and RSB.micro_batches == 2
     assert BN.test_images % 2 and BN.train_images % BN.batch_size  # what does not divide is part of the test

@@ -1,7 +1,7 @@
 """From encoded images to batches: decoded, cropped, resized and normalized by tf.data, in parallel."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ def tensorflow():
 
 
 class _Decode:
-    """What both crops share.
+    """What crops share.
 
     Args:
         transform: Size and normalization.
@@ -45,35 +45,6 @@ class _Decode:
         return (image - self._transform.mean) / self._transform.std
 
 
-class Augment(_Decode):
-    """A random resized crop (8 to 100 % of the area, aspect 3/4 to 4/3) and a random flip, a function of the seed.
-
-    Args:
-        transform: Normalization, and the size where no other is given.
-        size: Height and width of the crop, `None` for the transform's size.
-    """
-
-    def __init__(self, transform: Transform, size: int | None = None):
-        super().__init__(transform)
-        self._size = transform.size if size is None else (size, size)
-
-    def __call__(self, encoded, seed):
-        """Returns a float32 image of that size."""
-        tf = tensorflow()
-        image = self._decoded(encoded)
-        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-            tf.shape(image),
-            tf.zeros([0, 0, 4]),
-            seed,
-            area_range=(0.08, 1.0),
-            aspect_ratio_range=(3 / 4, 4 / 3),
-            use_image_if_no_bounding_boxes=True,
-        )
-        image = tf.image.resize(tf.slice(image, begin, size), self._size, antialias=True)
-        image = tf.image.stateless_random_flip_left_right(image, seed + tf.constant([1, 0], seed.dtype))
-        return self._normalized(image)
-
-
 class CentralCrop(_Decode):
     """The transform's resizing and central crop, as `keras_highway.data.load_image` does it; the seed is not used."""
 
@@ -95,16 +66,16 @@ class CentralCrop(_Decode):
         return image[top : top + height, left : left + width]
 
 
-def batches(data, decode: _Decode, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def batches(data, decode: Callable, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yields batches of decoded images.
 
     Args:
         data: tf.data.Dataset of (encoded image, label, seed of shape (2,)).
-        decode: How an image is decoded.
+        decode: Function (encoded image, seed) to an image.
         size: Images a batch.
 
     Yields:
-        float32 images, int32 labels, float32 weights of 1.
+        Images as `decode` makes them, int32 labels, float32 weights of 1.
     """
     tf = tensorflow()
     data = data.map(lambda encoded, label, seed: (decode(encoded, seed), label), num_parallel_calls=tf.data.AUTOTUNE)

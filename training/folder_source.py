@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway.transforms import TRANSFORMS
-from training.decoding import Augment, CentralCrop, batches, tensorflow
+from training.data.augment import Augment
+from training.data.repeated import repeated
+from training.decoding import CentralCrop, batches, tensorflow
 from training.recipe import Recipe
 from training.sources import Shard
 
@@ -16,10 +18,9 @@ _SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png")  # what TensorFlow decodes
 class FolderSource:
     """`DIR/train/CLASS/*` and `DIR/val/CLASS/*`, e.g. ImageNet: decoded in parallel, never all in memory.
 
-    Training images get a random resized crop (8 to 100 % of the area, aspect
-    3/4 to 4/3) and a random flip, test images the transform's central crop.
-    Random operations are stateless, with a seed a
-    sample made of (seed, epoch, position).
+    Training images are cropped, mirrored and augmented by `Augment`, test
+    images get the transform's central crop. What is random about a sample is a
+    function of (seed, epoch, position).
     """
 
     def __init__(self, recipe: Recipe, data_dir):
@@ -47,16 +48,16 @@ class FolderSource:
         paths, labels = self._files["train"]
         size = self._recipe.batch_size
         order = np.random.default_rng((self._recipe.seed, epoch)).permutation(self.images)
-        seeds = np.stack([np.full(self.images, self._recipe.seed), epoch * self.images + np.arange(self.images)], 1)
-        places = [shard.of(np.arange(i * size, (i + 1) * size)) for i in range(start, self.images // size)]
+        order = repeated(order, self._recipe.repeated_augmentation)
+        seeds = np.stack([np.full(len(order), self._recipe.seed), epoch * self.images + np.arange(len(order))], 1)
+        places = [shard.of(np.arange(i * size, (i + 1) * size)) for i in range(start, len(order) // size)]
         if not places:
             return
         places = np.concatenate(places)
         data = tf.data.Dataset.from_tensor_slices((paths[order][places], labels[order][places], seeds[places]))
-        augment = Augment(self._transform, self._recipe.train_size)
-        data = data.map(
-            lambda path, label, seed: (tf.io.read_file(path), label, seed), num_parallel_calls=tf.data.AUTOTUNE
-        )
+        data = data.map(lambda path, label, seed: (self._read(path), label, seed), num_parallel_calls=tf.data.AUTOTUNE)
+        transform, recipe = self._transform, self._recipe
+        augment = Augment(recipe.image_size, recipe.rand_augment, transform.mean, channels=transform.channels)
         yield from batches(data, augment, size // shard.count)
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
@@ -69,12 +70,16 @@ class FolderSource:
         places = np.minimum(places, self.test_images - 1)
         data = tf.data.Dataset.from_tensor_slices((paths[places], labels[places]))
         data = data.map(
-            lambda path, label: (tf.io.read_file(path), label, tf.zeros([2], tf.int64)),
+            lambda path, label: (self._read(path), label, tf.zeros([2], tf.int64)),
             num_parallel_calls=tf.data.AUTOTUNE,
         )
         found = batches(data, CentralCrop(self._transform), size // shard.count)
         for (images, truth, _), weight in zip(found, weights.reshape(-1, size // shard.count), strict=True):
             yield images, truth, weight
+
+    def _read(self, path):
+        """Returns an encoded image, a scalar tf.string."""
+        return tensorflow().io.read_file(path)
 
 
 def _class_names(folder: Path) -> list[str]:

@@ -16,8 +16,10 @@ def make_loss(recipe: Recipe, classes: int) -> Callable:
         classes: Number of classes.
 
     Returns:
-        A function (labels `(batch,)` int, logits `(batch, classes)` float32)
-        -> `(batch,)` float32. `"crossentropy"` is that of the softmax,
+        A function (labels `(batch,)` int, logits `(batch, classes)` float32,
+        mix) -> `(batch,)` float32; `mix` is None, or the pair (labels of the
+        samples' partners, the own labels' shares `(batch,)`) of Mixup and
+        CutMix, whose targets are mixed before the threshold, as timm's. `"crossentropy"` is that of the softmax,
         `"bce"` the mean over classes of the sigmoid's [RSB]. Smoothing s makes
         targets `(1 - s) * onehot + s / classes` for both; Keras's
         `BinaryCrossentropy(label_smoothing=s)` would spread `s / 2`.
@@ -26,8 +28,12 @@ def make_loss(recipe: Recipe, classes: int) -> Callable:
     function = kind(from_logits=True, reduction=None)
     smoothing = recipe.label_smoothing
 
-    def loss(labels, logits):
+    def loss(labels, logits, mix=None):
         targets = ops.one_hot(labels, classes, dtype="float32")
+        if mix is not None:
+            others, share = mix
+            share = share[:, None]
+            targets = share * targets + (1.0 - share) * ops.one_hot(others, classes, dtype="float32")
         if smoothing:
             targets = (1.0 - smoothing) * targets + smoothing / classes
         if recipe.loss == "bce" and recipe.target_threshold is not None:

@@ -5,7 +5,9 @@ import math
 
 import keras
 
+from training.lamb import DecayedLamb
 from training.recipe import Recipe
+from training.schedules import EpochCosine
 
 
 @keras.saving.register_keras_serializable(package="keras_highway_training")
@@ -123,9 +125,6 @@ def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
     Args:
         recipe: What to train.
         rate: Its learning rate, see `make_schedule`.
-
-    Raises:
-        ValueError: If the recipe asks for what is not built yet.
     """
     if recipe.optimizer == "sgd":
         return PaperSGD(
@@ -138,15 +137,12 @@ def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
             rate_multipliers=recipe.rate_multipliers,
             decay_multipliers=recipe.decay_multipliers,
         )
-    if recipe.optimizer == "adamw":
-        optimizer = keras.optimizers.AdamW(rate, weight_decay=recipe.weight_decay)
-        if not recipe.decay_vectors:
-            optimizer.exclude_from_weight_decay(var_names=["bias", "beta", "gamma"])
-        return optimizer
-    raise ValueError(
-        f"The recipe {recipe.name!r} needs the optimizer {recipe.optimizer!r}, which this version does not have. "
-        "Try --set optimizer=sgd or adamw with a rate of their own."
-    )
+    if recipe.optimizer == "lamb":
+        return DecayedLamb(rate, decay=recipe.weight_decay, decay_vectors=recipe.decay_vectors)
+    optimizer = keras.optimizers.AdamW(rate, weight_decay=recipe.weight_decay)
+    if not recipe.decay_vectors:
+        optimizer.exclude_from_weight_decay(var_names=["bias", "beta", "gamma"])
+    return optimizer
 
 
 def make_schedule(recipe: Recipe, steps_per_epoch: int):
@@ -155,6 +151,15 @@ def make_schedule(recipe: Recipe, steps_per_epoch: int):
     warmup = recipe.warmup_epochs * steps_per_epoch
     if recipe.schedule == "exponential":
         return schedules.ExponentialDecay(recipe.learning_rate, steps_per_epoch, recipe.decay, staircase=True)
+    if recipe.schedule == "epoch_cosine":
+        return EpochCosine(
+            recipe.learning_rate,
+            recipe.epochs,
+            steps_per_epoch,
+            recipe.warmup_epochs,
+            recipe.warmup_rate,
+            recipe.final_rate,
+        )
     if recipe.schedule == "cosine":
         total = recipe.epochs * steps_per_epoch
         alpha = recipe.final_rate / recipe.learning_rate

@@ -6,6 +6,10 @@ import keras
 from keras import ops
 
 from keras_highway.applications import create_model
+from keras_highway.transforms import TRANSFORMS
+from training.data.mixing import SHARE, mixed, partner_distance, partners
+from training.data.pixels import normalized
+from training.data.repeated import epoch_samples
 from training.device_images import WEIGHT, DeviceImages
 from training.losses import make_loss, test_loss
 from training.optimizers import make_optimizer, make_schedule
@@ -13,7 +17,6 @@ from training.recipe import Recipe
 from training.sources import Source
 
 SUMS = ("loss", "accuracy", "top5", "weight")
-LATER = {"rand_augment": "", "mixup": 0.0, "cutmix": 0.0, "repeated_augmentation": 1}
 
 
 class Trainable:
@@ -95,20 +98,11 @@ class Program(Trainable):
         recipe: What to train.
         source: Its data.
         data: Its images on the device, where they are.
-
-    Raises:
-        ValueError: If the recipe asks for what is not built yet.
     """
 
     sums = SUMS
 
     def __init__(self, recipe: Recipe, source: Source, data: DeviceImages | None):
-        missing = [name for name, off in LATER.items() if getattr(recipe, name) != off]
-        if missing:
-            raise ValueError(
-                f"The recipe {recipe.name!r} needs {', '.join(missing)}, which this version does not have: "
-                "its row records the published procedure."
-            )
         keras.utils.set_random_seed(recipe.seed)
         net = create_model(
             recipe.variant,
@@ -117,7 +111,8 @@ class Program(Trainable):
             dtype=None if recipe.precision == "float32" else recipe.precision,
             **{**dict(recipe.overrides), **({"input_shape": recipe.input_shape} if recipe.input_shape else {})},
         )
-        self.steps_per_epoch, self.batch_units = source.images // recipe.batch_size, recipe.batch_size
+        samples = epoch_samples(source.images, recipe.repeated_augmentation)
+        self.steps_per_epoch, self.batch_units = samples // recipe.batch_size, recipe.batch_size
         rate = make_schedule(recipe, self.steps_per_epoch)
         super().__init__(recipe, net, make_optimizer(recipe, rate), rate)
         self.classes = source.classes
@@ -137,25 +132,34 @@ class Program(Trainable):
 
         Returns:
             The sum of the samples' losses divided by the global batch size,
-            and `SUMS` over the samples.
+            and `SUMS` over the samples; of a mixed one the own label counts.
         """
-        labels, weight, logits = self._forward(batch, training=True)
-        losses = self._loss(labels, logits) * weight
+        mix = None
+        images, labels, weight, *rows = self._samples(batch)
+        if rows:
+            distance = partner_distance(self.recipe)
+            images, mix = mixed(images, rows[0], distance), (partners(labels, distance), rows[0][:, SHARE])
+        logits = self._logits(images, training=True)
+        losses = self._loss(labels, logits, mix) * weight
         return ops.sum(losses) / self.recipe.batch_size, _sums(losses, labels, weight, logits)
 
     def test_sums(self, batch):
         """Returns `SUMS` over a batch of the test set."""
-        labels, weight, logits = self._forward(batch, training=False)
+        images, labels, weight = self._samples(batch)
+        logits = self._logits(images, training=False)
         return _sums(test_loss(labels, logits) * weight, labels, weight, logits)
 
-    def _forward(self, batch, training):
-        if self.data is not None:
-            (samples,) = batch
-            images, labels = self.data(samples)
-            weight = ops.cast(samples[:, WEIGHT], "float32")
-        else:
-            images, labels, weight = batch
-        return labels, weight, ops.cast(self.net(images, training=training), "float32")
+    def _samples(self, batch):
+        """Images, labels and weights of a batch, and what it has beside them."""
+        if self.data is None:
+            images, *more = batch
+            return normalized(images, TRANSFORMS[self.recipe.transform]), *more
+        samples, *more = batch
+        images, labels = self.data(samples)
+        return images, labels, ops.cast(samples[:, WEIGHT], "float32"), *more
+
+    def _logits(self, images, training):
+        return ops.cast(self.net(images, training=training), "float32")
 
 
 def is_seed(variable: keras.Variable) -> bool:

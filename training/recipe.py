@@ -9,17 +9,37 @@ from keras_highway.near import did_you_mean
 from keras_highway.specs import coerced, override
 from keras_highway.transforms import TRANSFORMS
 from keras_highway.variants import VARIANTS
+from training.data.rand_augment import parse_policy
 
 CHOICES = {
     "optimizer": ("sgd", "adamw", "lamb"),
-    "schedule": ("constant", "step", "exponential", "cosine", "one_cycle", "plateau"),
+    "schedule": ("constant", "step", "exponential", "cosine", "epoch_cosine", "one_cycle", "plateau"),
     "loss": ("crossentropy", "bce"),
     "precision": ("float32", "mixed_bfloat16"),
 }
 DECODED = ("imagenet", "tfds")  # data whose images are decoded on the way
-_POSITIVE = ("epochs", "batch_size", "learning_rate", "micro_batches", "train_images", "test_images")
-_POSITIVE += ("holdout_images", "clip_norm")
-_NOT_NEGATIVE = ("weight_decay", "crop_padding", "warmup_epochs", "warmup_rate", "final_rate", "seed")
+_POSITIVE = (
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "micro_batches",
+    "repeated_augmentation",
+    "train_images",
+    "test_images",
+    "holdout_images",
+    "train_size",
+    "clip_norm",
+)
+_NOT_NEGATIVE = (
+    "weight_decay",
+    "crop_padding",
+    "warmup_epochs",
+    "warmup_rate",
+    "final_rate",
+    "mixup",
+    "cutmix",
+    "seed",
+)
 _SHARES = ("momentum", "label_smoothing", "target_threshold", "ema")
 
 
@@ -53,12 +73,14 @@ class Recipe:
         batch_size: Global batch size.
         micro_batches: A batch is computed in so many parts, its gradients
             summed (gradient accumulation); batch normalization sees the parts.
-        optimizer: `"sgd"` (`PaperSGD`), `"adamw"`.
+        optimizer: `"sgd"` (`PaperSGD`), `"adamw"`, `"lamb"` (`DecayedLamb`).
         learning_rate: Initial rate.
         schedule: `"constant"`, `"step"` (divided by 10 at each of
             `milestones`), `"exponential"` (multiplied by `decay` each epoch),
-            `"cosine"` and `"one_cycle"` (to `final_rate`, the latter along a
-            straight line [Smith 2018]), `"plateau"` (multiplied by `decay`
+            `"cosine"` (to `final_rate`), `"epoch_cosine"` (the same once an
+            epoch, as timm's: see `EpochCosine`), `"one_cycle"` (to
+            `final_rate` along a straight line [Smith 2018]),
+            `"plateau"` (multiplied by `decay`
             after an epoch whose training loss was not below the best so far
             by `plateau_delta`).
         milestones: Shares of the run, for `"step"`.
@@ -66,12 +88,12 @@ class Recipe:
         final_rate: The last rate of `"cosine"` and `"one_cycle"`.
         plateau_delta: For `"plateau"`.
         warmup_epochs: Epochs at `warmup_rate` (`"step"`), or rising from it
-            to `learning_rate` (`"cosine"`, `"one_cycle"`).
+            to `learning_rate` (the cosines, `"one_cycle"`).
         warmup_rate: See there.
         momentum: Momentum of SGD.
         nesterov: Whether it is Nesterov's.
         weight_decay: For SGD an L2 penalty `weight_decay / 2 * |w|^2`, for
-            AdamW decoupled; on kernels.
+            AdamW decoupled, for LAMB inside the trust ratio; on kernels.
         decay_vectors: Weight decay on biases and normalization, too.
         bias_multiplier: SGD: factor on the learning rate of biases.
         rate_multipliers: SGD: pairs (shell pattern of variable paths, factor
@@ -85,10 +107,12 @@ class Recipe:
         ema: Decay of the moving average of weights and batch statistics, which
             is then what is tested and saved, or `None`.
         precision: Dtype policy; the skip stream stays float32.
-        rand_augment: RandAugment's policy, e.g. `"m7-mstd0.5"`.
-        mixup: Alpha of Mixup.
-        cutmix: Alpha of CutMix.
-        repeated_augmentation: Copies of an image in an epoch.
+        rand_augment: RandAugment's policy, e.g. `"m7-mstd0.5-inc1"`, of images
+            in files, or `""`.
+        mixup: Alpha of Mixup, or 0.
+        cutmix: Alpha of CutMix, or 0; with both a batch has either.
+        repeated_augmentation: Copies of an image in an epoch, which then has
+            that much fewer images.
         seed: Of initialization, order, augmentation and dropout.
         source: Where the recipe is published and what differs from it.
     """
@@ -162,6 +186,8 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}")
+        if self.rand_augment:
+            parse_policy(self.rand_augment)
         if self.holdout_images is not None and self.data.split(":")[0] in DECODED:
             raise ValueError(
                 "`holdout_images` is for sets that fit into memory (mnist, cifar10, cifar100). "
@@ -195,10 +221,15 @@ class Recipe:
             )
 
     @property
+    def image_size(self) -> tuple[int, ...]:
+        """Height and width of training images that are decoded on the way."""
+        return TRANSFORMS[self.transform].size if self.train_size is None else (self.train_size, self.train_size)
+
+    @property
     def input_shape(self) -> tuple[int | None, int | None, int] | None:
         """What the network is built for: images of any size where those of training and test differ, else `None`."""
         transform = TRANSFORMS[self.transform]
-        if self.train_size is None or (self.train_size, self.train_size) == tuple(transform.size):
+        if tuple(self.image_size) == tuple(transform.size):
             return None
         return (None, None, transform.channels)
 

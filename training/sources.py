@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_highway.data import load_dataset
 from keras_highway.transforms import TRANSFORMS
+from training.data.repeated import epoch_samples, repeated
 from training.device_images import COLUMNS, DeviceImages
 from training.recipe import Recipe
 from training.synthetic import PREFIX, synthetic_dataset
@@ -78,17 +79,19 @@ class ArraySource:
     def samples(self, epoch: int) -> np.ndarray:
         """Returns an epoch's training samples in order: shuffled, with their crops and mirrorings."""
         recipe = self._recipe
-        samples = np.ones((self.images, COLUMNS), np.int32)
-        samples[:, 0] = np.random.default_rng((recipe.seed, epoch)).permutation(self.images)
+        order = np.random.default_rng((recipe.seed, epoch)).permutation(self.images)
+        order = repeated(order, recipe.repeated_augmentation)
+        samples = np.ones((len(order), COLUMNS), np.int32)
+        samples[:, 0] = order
         draw = np.random.default_rng((recipe.seed, epoch, 1))
-        samples[:, 1:3] = draw.integers(-recipe.crop_padding, recipe.crop_padding + 1, (self.images, 2))
-        samples[:, 3] = draw.integers(0, 2, self.images) if recipe.flip else 0
+        samples[:, 1:3] = draw.integers(-recipe.crop_padding, recipe.crop_padding + 1, (len(order), 2))
+        samples[:, 3] = draw.integers(0, 2, len(order)) if recipe.flip else 0
         return samples
 
     def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields `(samples,)`."""
         samples, size = self.samples(epoch), self._recipe.batch_size
-        for step in range(start, self.images // size):
+        for step in range(start, len(samples) // size):
             yield (shard.of(samples[step * size : (step + 1) * size]),)
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
@@ -117,6 +120,8 @@ def open_source(recipe: Recipe, data_dir) -> Source:
         FileNotFoundError: If it is missing.
         ImportError: If it needs a package that is not installed.
     """
+    from training.data.mixing import MixedSource, mixes  # which imports what a source is from here
+
     if recipe.data.startswith("tfds:"):
         from training.tfds_source import TfdsSource
 
@@ -125,11 +130,21 @@ def open_source(recipe: Recipe, data_dir) -> Source:
         from training.folder_source import FolderSource
 
         source = FolderSource(recipe, data_dir)
+    elif recipe.rand_augment and recipe.data.startswith(PREFIX):
+        from training.data.encoded_source import EncodedSource
+
+        source = EncodedSource(recipe, synthetic_dataset(recipe.data))
+    elif recipe.rand_augment:
+        raise ValueError(
+            f"RandAugment is for images in files: data='imagenet' or 'tfds:...'. Received: data={recipe.data!r}"
+        )
     else:
         source = ArraySource(recipe, data_dir)
-    if source.images < recipe.batch_size:
+    if epoch_samples(source.images, recipe.repeated_augmentation) < recipe.batch_size:
         raise ValueError(
             f"{recipe.data} has {source.images} training images, less than a batch. "
             f"Received: batch_size={recipe.batch_size}"
         )
+    if mixes(recipe):
+        return MixedSource(source, recipe)
     return source

@@ -18,6 +18,7 @@ import keras
 import numpy as np
 
 from keras_highway.near import did_you_mean
+from training.data.mixing import mixes, partner_distance
 from training.language.recipe import LanguageRecipe
 from training.program import Trainable
 from training.recipe import Recipe
@@ -69,11 +70,12 @@ class Strategy:
                     f"step to step. Use --strategy none. Received: strategy={self.name!r}, {self.replicas} replicas"
                 )
             return
-        parts = self.replicas * recipe.micro_batches
-        if recipe.batch_size % parts:
+        pairs = 2 * partner_distance(recipe) if mixes(recipe) else 1
+        if recipe.batch_size % (self.replicas * recipe.micro_batches * pairs):
+            blocks = f" of blocks of {pairs} samples that are mixed" if mixes(recipe) else ""
             raise ValueError(
-                f"The batch must divide evenly: {self.replicas} replicas of {recipe.micro_batches} micro-batches. "
-                f"Received: batch_size={recipe.batch_size}"
+                f"The batch must divide evenly: {self.replicas} replicas of {recipe.micro_batches} micro-batches"
+                f"{blocks}. Received: batch_size={recipe.batch_size}"
             )
 
     def engine(self, program: Trainable):

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 
 from keras_highway.transforms import TRANSFORMS
-from training.decoding import Augment, CentralCrop, batches, tensorflow
+from training.data.augment import Augment
+from training.data.repeated import epoch_samples
+from training.decoding import CentralCrop, batches, tensorflow
 from training.recipe import Recipe
 from training.sources import Shard
 
@@ -53,12 +55,21 @@ class TfdsSource:
 
     def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields shuffled, augmented `(images, labels, weights)`."""
-        size, seed = self._recipe.batch_size, self._recipe.seed
+        tf = tensorflow()
+        size, seed, copies = self._recipe.batch_size, self._recipe.seed, self._recipe.repeated_augmentation
         draw = np.random.default_rng((seed, epoch)).integers(2**31)
-        data = self._encoded("train", self.images).shuffle(_SHUFFLE, seed=int(draw), reshuffle_each_iteration=False)
+        samples = epoch_samples(self.images, copies)
+        count = -(-samples // copies)
+        # With several copies an epoch sees a part of the images: the epochs take turns through the files.
+        first = min(epoch % copies * count, self.images - count)
+        data = self._encoded("train", count, first)
+        data = data.shuffle(_SHUFFLE, seed=int(draw), reshuffle_each_iteration=False)
+        data = data.flat_map(lambda *pair: tf.data.Dataset.from_tensors(pair).repeat(copies)).take(samples)
         data = data.enumerate(epoch * self.images).map(lambda i, pair: (*pair, [np.int64(seed), i]))
         data = _part(data.batch(size, drop_remainder=True).skip(start), size, shard)
-        yield from batches(data, Augment(self._transform, self._recipe.train_size), size // shard.count)
+        transform, recipe = self._transform, self._recipe
+        augment = Augment(recipe.image_size, recipe.rand_augment, transform.mean, channels=transform.channels)
+        yield from batches(data, augment, size // shard.count)
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields central crops; the first images again, with weight 0, fill up the last batch."""
@@ -70,13 +81,13 @@ class TfdsSource:
         for (images, labels, _), weight in zip(found, weights, strict=True):
             yield images, labels, shard.of(weight)
 
-    def _encoded(self, split, count):
+    def _encoded(self, split, count, first=0):
         import tensorflow_datasets as tfds  # pyright: ignore[reportMissingImports] (an extra)
 
         tensorflow()
         decoders = {"image": tfds.decode.SkipDecoding()}
-        data = self._builder.as_dataset(split, shuffle_files=False, decoders=decoders)
-        return data.take(count).map(lambda row: (row["image"], row["label"]))
+        data = self._builder.as_dataset(f"{split}[{first}:{first + count}]", shuffle_files=False, decoders=decoders)
+        return data.map(lambda row: (row["image"], row["label"]))
 
 
 def _part(data, size, shard):

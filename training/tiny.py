@@ -36,6 +36,7 @@ def tiny(recipe):
         test_images=20,
         epochs=2,
         batch_size=8,
+        micro_batches=min(recipe.micro_batches, 2),
         warmup_epochs=min(recipe.warmup_epochs, 1),
         source=f"The tiny form of {recipe.name}, for tests: no result",
     )

@@ -2,10 +2,15 @@
 
     python -m training.train highway50_a2 --data DIR --out RUN
 
-The rows record the published procedures. LAMB, RandAugment, Mixup, CutMix and
-repeated augmentation are not built yet: training one of these rows says so. A1
-has no target threshold, which would undo its label smoothing. A3 trains at 160
-and tests at the transform's 224, with a network built for any size.
+LAMB, RandAugment, Mixup, CutMix, crops, repeated augmentation and the schedule
+are timm's, see `tests/test_rsb_oracle.py`; crops and RandAugment resample
+bicubically, where timm's default draws bilinear or bicubic anew each time. The rate
+changes once an epoch, as timm's did when the paper was written, and its
+cosine counts the epochs of the warm-up. timm's clips LAMB's gradients to a norm of
+1: `clip_norm`. On g GPUs timm draws one Mixup or CutMix for each one's part of a
+batch, here a batch has one. A1
+has no target threshold, which would undo its label smoothing. A3 trains at
+160 and tests at the transform's 224, with a network built for any size.
 Published top-1 (A2): Highway50 80.3 %, ResNet50 79.8 %. No result of ours.
 """
 
@@ -29,11 +34,12 @@ def _a2(variant: str) -> Recipe:
         micro_batches=8,
         optimizer="lamb",
         learning_rate=5e-3,
-        schedule="cosine",
+        schedule="epoch_cosine",
         final_rate=1e-6,
         warmup_epochs=5,
         warmup_rate=1e-4,
         weight_decay=0.02,
+        clip_norm=1.0,
         loss="bce",
         target_threshold=0.2,
         precision="mixed_bfloat16",

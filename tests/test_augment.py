@@ -1,0 +1,152 @@
+"""Training images of photographs: decoded where they are cropped, drawn by seed, augmented. timm's: test_rsb_oracle."""
+
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tests.checkpoints import arrays
+from training.data.augment import Augment
+from training.data.crops import random_crop
+from training.data.rand_augment import OPERATIONS, Context, RandAugment, argument, parse_policy
+from training.loop import train
+from training.recipes import RECIPES
+from training.run import Run
+from training.sources import Shard, open_source
+from training.stopping import Stopped
+from training.tiny import tiny
+
+DRAW = np.random.default_rng(0)
+PHOTO = np.asarray(
+    Image.fromarray(DRAW.integers(0, 256, (12, 16, 3), np.uint8)).resize((96, 70), Image.Resampling.BICUBIC)
+)
+RSB = dataclasses.replace(
+    tiny(RECIPES["highway50_a2"]),
+    overrides=(("input_shape", (64, 64, 3)), ("blocks", (1,)), ("widths", (4,)), ("stem_width", 4),
+               ("stochastic_depth", 0.05)),
+)  # fmt: skip
+
+
+def encoded(image, form):
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, form, **({"quality": 90, "subsampling": 0} if form == "JPEG" else {}))
+    return file.getvalue()
+
+
+def seeds(count):
+    return [np.array([7, i], np.int64) for i in range(count)]
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_a_crop_is_that_of_the_whole_decoded_image(form):
+    """Decoded alone it is the part of the whole, which Pillow decodes."""
+    data, augment = encoded(PHOTO, form), Augment((32, 24))
+    whole = np.asarray(Image.open(io.BytesIO(data)))
+    mirrored = 0
+    for seed in seeds(12):
+        top, left, height, width = random_crop(70, 96, np.random.default_rng((*seed.tolist(), 3)))
+        crop = Image.fromarray(whole[top : top + height, left : left + width])
+        expected = np.asarray(crop.resize((24, 32), Image.Resampling.BICUBIC)).astype(int)
+        found = augment(tf.constant(data), tf.constant(seed)).numpy()
+        assert found.shape == (32, 24, 3) and found.dtype == np.uint8
+        errors = [np.abs(found - image).max() for image in (expected, expected[:, ::-1])]
+        # JPEGs here have colours at full resolution: of others a crop lacks the neighbours outside of its edge.
+        assert min(errors) == 0 < max(errors)
+        mirrored += errors[1] < errors[0]
+    assert 2 <= mirrored <= 10
+
+
+def test_grey_images_and_their_limits():
+    grey = Augment((20, 20), channels=1)(tf.constant(encoded(PHOTO[..., 0], "PNG")), tf.constant(seeds(1)[0]))
+    assert grey.shape == (20, 20, 1) and grey.numpy().std() > 5
+    with pytest.raises(ValueError, match=r"RandAugment is for RGB images\. Received: channels=1"):
+        Augment((20, 20), "m7-mstd0.5-inc1", channels=1)
+
+
+def test_images_are_a_function_of_the_seed():
+    data, augment = tf.constant(encoded(PHOTO, "JPEG")), Augment((32, 32), "m7-mstd0.5-inc1")
+    images = [augment(data, tf.constant(seed)).numpy() for seed in seeds(20)]
+    again = Augment((32, 32), "m7-mstd0.5-inc1")
+    for seed, image in reversed(list(zip(seeds(20), images, strict=True))):
+        np.testing.assert_array_equal(again(data, tf.constant(seed)).numpy(), image)
+    assert len({image.tobytes() for image in images}) == 20
+
+
+def test_draws_of_rand_augment():
+    augment, draw, n = RandAugment("m7-mstd0.5-inc1", interpolation="random"), np.random.default_rng(0), 6000
+    lists = [augment.drawn(draw) for _ in range(n)]
+    found = [operation for drawn in lists for operation in drawn]
+    assert [np.mean([len(d) == k for d in lists]) for k in (0, 1, 2)] == pytest.approx([0.25, 0.5, 0.25], abs=0.02)
+    counts = np.array([sum(name == key for name, _, _ in found) for key in OPERATIONS])
+    assert np.abs(counts / (n / 15) - 1).max() < 4 / np.sqrt(n / 15)
+    degrees = np.array([value for name, value, _ in found if name == "Rotate"])
+    assert 0.4 < (degrees < 0).mean() < 0.6
+    assert np.abs(degrees).mean() == pytest.approx(21, abs=0.3) and np.abs(degrees).std() == pytest.approx(1.5, abs=0.2)
+    assert 0.46 < np.mean([resample == Image.Resampling.BILINEAR for _, _, resample in found]) < 0.54
+    strong = RandAugment("m10-mstd5-inc1")
+    magnitudes = [value / 0.3 * 10 for _ in range(500) for name, value, _ in strong.drawn(draw) if name == "ShearX"]
+    assert np.abs(magnitudes).max() == pytest.approx(10) and {f for *_, f in strong.drawn(draw)} <= {
+        Image.Resampling.BICUBIC
+    }
+
+
+def test_arguments_by_hand():
+    at = [argument(name, 6.0, True) for name in ("Rotate", "Posterize", "Solarize", "SolarizeAdd", "Color", "ShearY")]
+    assert at == pytest.approx([-18, 2, 103, 66, -0.54, -0.18])
+    assert argument("TranslateXRel", 10.0, False) == pytest.approx(0.45) and argument("Posterize", 10.0, False) == 0
+    black = OPERATIONS["Posterize"].apply(Image.fromarray(PHOTO), 0, Context((0, 0, 0), Image.Resampling.BICUBIC))
+    assert not np.asarray(black).any()  # Pillow's own refuses 0 bits
+
+
+@pytest.mark.parametrize("policy", ["m7", "m11-mstd0.5-inc1", "m7-mstd0.5-inc0", "m7-mstd0.5", "rand-m7-mstd0.5-inc1"])
+def test_policies_that_are_refused(policy):
+    with pytest.raises(ValueError, match=f"A RandAugment policy is.*Received: rand_augment='{policy}'"):
+        parse_policy(policy)
+    with pytest.raises(ValueError, match="`interpolation` must be one of bilinear, bicubic, random"):
+        RandAugment("m7-mstd0.5-inc1", interpolation="nearest")
+
+
+def test_epochs_divide_and_go_on_with_the_same_images():
+    source = open_source(RSB, None)
+    whole = list(source.batches(1, 0, Shard()))
+    assert [batch[0].shape for batch in whole] == [(8, 64, 64, 3)] * 6 and whole[0][0].dtype == np.uint8
+    later = list(source.batches(1, 4, Shard()))
+    parts = [list(source.batches(1, 4, Shard(i, 2))) for i in range(2)]
+    for batch, same, left, right in zip(whole[4:], later, *parts, strict=True):
+        for i, values in enumerate(batch):
+            np.testing.assert_array_equal(values, same[i])
+            np.testing.assert_array_equal(values, np.concatenate([left[i], right[i]]))
+    labels = np.concatenate([batch[1] for batch in whole])
+    np.testing.assert_array_equal(labels, np.repeat(labels[::3], 3))
+    assert len({image.tobytes() for batch in whole for image in batch[0]}) == 48  # copies differ
+
+
+def test_rand_augment_of_images_in_memory_is_refused():
+    with pytest.raises(ValueError, match=r"RandAugment is for images in files.*Received: data='cifar10'"):
+        open_source(dataclasses.replace(RSB, data="cifar10"), None)
+
+
+def test_a_run_stopped_in_the_middle_of_an_epoch_ends_like_one_left_alone(tmp_path, monkeypatch):
+    """LAMB's moments, the schedule, the order with its copies, crops, RandAugment, Mixup and CutMix come back."""
+    train(RSB, None, tmp_path / "whole")
+    save, saved = Run._save, []
+
+    def save_and_stop(self, place):
+        save(self, place)
+        saved.append(place)
+        if len(saved) == 9:  # after step 3 of the second epoch; its own save at the first one's end is one of them
+            raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_save", save_and_stop)
+        with pytest.raises(Stopped):
+            train(RSB, None, tmp_path / "cut", save_steps=1)
+    assert (saved[-1].epoch, saved[-1].step) == (1, 2)
+    train(RSB, None, tmp_path / "cut")
+    whole, cut = (arrays(tmp_path / name / "checkpoint.npz") for name in ("whole", "cut"))
+    assert list(whole) == list(cut) and any("momentum" in name for name in whole)
+    for name, value in whole.items():
+        np.testing.assert_array_equal(cut[name], value, err_msg=name)

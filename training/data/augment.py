@@ -1,0 +1,97 @@
+"""The training images of photographs: cropped, resized, mirrored and augmented on the host's cores.
+
+TensorFlow reads a JPEG's size, Python draws the crop, TensorFlow decodes that
+part alone, and Pillow does the rest: its resampling and its operations are
+those of torchvision and timm, to the pixel.
+"""
+
+import numpy as np
+from PIL import Image
+
+from training.data.crops import random_crop
+from training.data.rand_augment import RandAugment
+from training.decoding import tensorflow
+
+_STREAM = 3  # of random numbers: others of (seed, ...) are for order and mixing
+
+
+class Augment:
+    """A random resized crop, a mirroring with a chance of one half, and RandAugment where there is a policy.
+
+    All of it is a function of the sample's seed.
+
+    Args:
+        size: Height and width of the images it makes.
+        policy: RandAugment's policy, e.g. `"m7-mstd0.5-inc1"`, or `""`.
+            Defaults to `""`.
+        mean: Of the data set's pixels, in [0, 1], a number a channel: the
+            colour of what RandAugment moves in. Defaults to ImageNet's.
+        interpolation: Pillow's name of the filter of resizing and of
+            RandAugment's geometry. Defaults to `"bicubic"`.
+        channels: 3 (RGB), or 1 (greyscale) without RandAugment. Defaults to
+            `3`.
+
+    Raises:
+        ValueError: For an unknown policy, and for one of greyscale images.
+    """
+
+    def __init__(
+        self, size, policy: str = "", mean=(0.485, 0.456, 0.406), interpolation: str = "bicubic", channels: int = 3
+    ):
+        if policy and channels != 3:
+            raise ValueError(f"RandAugment is for RGB images. Received: channels={channels}")
+        self.size, self._channels = tuple(size), channels
+        self._filter = Image.Resampling[interpolation.upper()]
+        fill = tuple(min(255, round(255 * m)) for m in mean)
+        self._rand_augment = RandAugment(policy, fill, interpolation) if policy else None
+
+    def __call__(self, encoded, seed):
+        """Returns an image.
+
+        Args:
+            encoded: Scalar tf.string, a JPEG, PNG, GIF or BMP.
+            seed: int64 tensor of shape (2,), the sample's.
+
+        Returns:
+            uint8 tensor of shape `(height, width, channels)`.
+        """
+        tf = tensorflow()
+        crop = tf.cond(
+            tf.io.is_jpeg(encoded), lambda: self._jpeg_crop(encoded, seed), lambda: self._other_crop(encoded, seed)
+        )
+        image = tf.numpy_function(self.finished, [crop, seed], tf.uint8)
+        return tf.ensure_shape(image, (*self.size, self._channels))
+
+    def _jpeg_crop(self, encoded, seed):
+        tf = tensorflow()
+        window = self._window(tf.io.extract_jpeg_shape(encoded), seed)
+        return tf.io.decode_and_crop_jpeg(encoded, window, self._channels, dct_method="INTEGER_ACCURATE")
+
+    def _other_crop(self, encoded, seed):
+        tf = tensorflow()
+        image = tf.io.decode_image(encoded, self._channels, expand_animations=False)
+        window = self._window(tf.shape(image), seed)
+        return tf.slice(image, [window[0], window[1], 0], [window[2], window[3], self._channels])
+
+    def _window(self, shape, seed):
+        return tensorflow().numpy_function(_drawn_window, [shape, seed], np.int32)
+
+    def finished(self, crop: np.ndarray, seed: np.ndarray) -> np.ndarray:
+        """Returns a decoded crop resized, mirrored and augmented.
+
+        Args:
+            crop: uint8 `(height, width, channels)`.
+            seed: int64 `(2,)`, the sample's.
+        """
+        draw = np.random.default_rng((*map(int, seed), _STREAM, 1))
+        image = Image.fromarray(crop if self._channels == 3 else crop[..., 0]).resize(self.size[::-1], self._filter)
+        if draw.random() < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        if self._rand_augment:
+            image = self._rand_augment(image, draw)
+        return np.asarray(image).reshape(*self.size, self._channels)
+
+
+def _drawn_window(shape: np.ndarray, seed: np.ndarray) -> np.ndarray:
+    draw = np.random.default_rng((*map(int, seed), _STREAM))
+    return np.array(random_crop(int(shape[0]), int(shape[1]), draw), np.int32)

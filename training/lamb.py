@@ -1,0 +1,63 @@
+"""LAMB as "ResNet strikes back" trained with it."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_highway_training")
+class DecayedLamb(keras.optimizers.Lamb):
+    """LAMB with weight decay inside the trust ratio, as timm's `Lamb` [You et al. 2019, arXiv 1904.00962; RSB].
+
+    With the moments m and v of Adam, without their bias:
+    `u = m / (sqrt(v) + epsilon) + decay * w`, then `w -= rate * |w| / |u| * u`;
+    the ratio is 1 where either norm is 0. Variables of one axis (biases,
+    normalization) have no decay, and so no ratio: `w -= rate * u`. Keras's own
+    `Lamb(weight_decay=...)` is decoupled, `w -= rate * decay * w` outside the
+    ratio, and has a ratio for every variable: another recipe.
+
+    timm's also clips the gradient to a global norm of 1. That is the recipe's
+    `clip_norm` here: the engines clip after the sum over replicas, an
+    optimizer would before it.
+
+    Args:
+        learning_rate: Float or schedule. Defaults to `0.001`.
+        decay: Float, the weight decay. Defaults to `0.0`: then no variable has
+            a trust ratio, as in timm's.
+        decay_vectors: Bool, whether variables of one axis are decayed, too,
+            and so have a trust ratio. Defaults to `False`.
+        beta_1: Float, decay of the first moment. Defaults to `0.9`.
+        beta_2: Float, decay of the second. Defaults to `0.999`.
+        epsilon: Float. Defaults to `1e-6`.
+    """
+
+    def __init__(
+        self, learning_rate=0.001, decay=0.0, decay_vectors=False, beta_1=0.9, beta_2=0.999, epsilon=1e-6, **kwargs
+    ):
+        super().__init__(learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, **kwargs)
+        self.decay, self.decay_vectors = float(decay), bool(decay_vectors)
+
+    def update_step(self, gradient, variable, learning_rate):
+        rate, gradient = ops.cast(learning_rate, variable.dtype), ops.cast(gradient, variable.dtype)
+        step = ops.cast(self.iterations + 1, variable.dtype)
+        index = self._get_variable_index(variable)
+        m, v = self._momentums[index], self._velocities[index]
+        self.assign_add(m, (gradient - m) * (1 - self.beta_1))
+        self.assign_add(v, (ops.square(gradient) - v) * (1 - self.beta_2))
+        m_hat = m / (1 - ops.power(ops.cast(self.beta_1, variable.dtype), step))
+        v_hat = v / (1 - ops.power(ops.cast(self.beta_2, variable.dtype), step))
+        update = m_hat / (ops.sqrt(v_hat) + self.epsilon)
+        if self.decay and (self.decay_vectors or len(variable.shape) > 1):
+            w = ops.convert_to_tensor(variable)
+            update = update + self.decay * w
+            update = update * _trust_ratio(w, update)
+        self.assign_sub(variable, rate * update)
+
+    def get_config(self):
+        return {**super().get_config(), "decay": self.decay, "decay_vectors": self.decay_vectors}
+
+
+def _trust_ratio(w, update):
+    """`|w| / |update|`, 1 where either is 0."""
+    w_norm, norm = ops.sqrt(ops.sum(ops.square(w))), ops.sqrt(ops.sum(ops.square(update)))
+    both = (w_norm > 0) & (norm > 0)
+    return ops.where(both, w_norm / ops.where(both, norm, 1.0), 1.0)

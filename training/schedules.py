@@ -1,0 +1,49 @@
+"""Learning-rate schedules that Keras does not have."""
+
+import math
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_highway_training")
+class EpochCosine(keras.optimizers.schedules.LearningRateSchedule):
+    """A cosine that falls once an epoch, after a warm-up that is part of it: timm's `CosineLRScheduler` [RSB].
+
+    In epoch e of E, counted from 0, the rate is
+    `first + e * (peak - first) / warmup` while e < warmup, then
+    `last + (peak - last) * (1 + cos(pi * e / E)) / 2`: the cosine is that of a
+    run without warm-up. Keras's `CosineDecay` changes at every step and begins
+    its cosine after the warm-up.
+
+    Args:
+        learning_rate: Float, the peak.
+        epochs: Int, E.
+        steps_per_epoch: Int, steps of an epoch.
+        warmup_epochs: Int. Defaults to `0`.
+        first_rate: Float, rate of the first epoch of the warm-up. Defaults to
+            `0.0`.
+        last_rate: Float, the rate at E. Defaults to `0.0`.
+    """
+
+    def __init__(self, learning_rate, epochs, steps_per_epoch, warmup_epochs=0, first_rate=0.0, last_rate=0.0):
+        self.learning_rate, self.first_rate, self.last_rate = float(learning_rate), float(first_rate), float(last_rate)
+        self.epochs, self.steps_per_epoch, self.warmup_epochs = int(epochs), int(steps_per_epoch), int(warmup_epochs)
+
+    def __call__(self, step):
+        epoch = ops.cast(ops.floor_divide(ops.cast(step, "int32"), self.steps_per_epoch), "float32")
+        rising = self.first_rate + epoch * ((self.learning_rate - self.first_rate) / max(self.warmup_epochs, 1))
+        left = ops.maximum(self.epochs - epoch, 0.0) / self.epochs
+        # The square of a sine is (1 + cos(pi * e / E)) / 2, exact to the end, where that would round away.
+        falling = self.last_rate + (self.learning_rate - self.last_rate) * ops.sin(0.5 * math.pi * left) ** 2
+        return ops.where(epoch < self.warmup_epochs, rising, falling)
+
+    def get_config(self):
+        return {
+            "learning_rate": self.learning_rate,
+            "epochs": self.epochs,
+            "steps_per_epoch": self.steps_per_epoch,
+            "warmup_epochs": self.warmup_epochs,
+            "first_rate": self.first_rate,
+            "last_rate": self.last_rate,
+        }
