@@ -19,6 +19,7 @@ FLOORS = {
     "sums": 0,
     "vocabulary": 0,
     "event_file": 0,
+    "fused": 0,
     "gradients": 0,
     "whole_file": 0,
     "gating": 0,
@@ -108,7 +109,7 @@ def test_files_are_short_and_well_named(path):
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_few_parts_name_tensorflow(path):
-    if part_of_package(path) not in ("data", "exporting", "gradients", "training", "zoo"):
+    if part_of_package(path) not in ("data", "exporting", "fused", "gradients", "training", "zoo"):
         assert not [n for n in imports(path) if n.split(".")[0] == "tensorflow"]
 
 

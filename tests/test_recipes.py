@@ -79,7 +79,7 @@ def test_settings_of_the_command_line():
         ("train_size=48", "those in memory keep their size. Received: train_size=48, data='cifar10'"),
         ("train_size=16", "`train_size` must be at least 32"),
         ("micro_batches=3", "must be a multiple of `micro_batches`"),
-        ("optimizer=adamw", "Rate multipliers are for SGD"),
+        ("optimizer=adamw", "Multipliers of rate and decay are for SGD"),
         ("rand_augment=m7", "A RandAugment policy is mM-mstdS-inc1.*Received: rand_augment='m7'"),
         ("mixup=-0.1", "`mixup` must not be negative"),
         ("repeated_augmentation=0", "`repeated_augmentation` must be positive"),

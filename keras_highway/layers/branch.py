@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_highway.layers.base import checked_size, fresh
+from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.layers.biased import Conv2D
 
 BN_MOMENTUM = 0.9  # torch's 0.1
@@ -159,7 +160,7 @@ class Branch(keras.layers.Layer):
             kwargs["beta_initializer"] = keras.initializers.Constant(self.final_bias)
             if self.zero_init:
                 kwargs["gamma_initializer"] = "zeros"
-        return keras.layers.BatchNormalization(
+        return BatchNormalization(
             axis=channel_axis(self.data_format),
             momentum=BN_MOMENTUM,
             epsilon=BN_EPSILON,
