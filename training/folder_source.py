@@ -57,7 +57,8 @@ class FolderSource:
         data = tf.data.Dataset.from_tensor_slices((paths[order][places], labels[order][places], seeds[places]))
         data = data.map(lambda path, label, seed: (self._read(path), label, seed), num_parallel_calls=tf.data.AUTOTUNE)
         transform, recipe = self._transform, self._recipe
-        augment = Augment(recipe.image_size, recipe.rand_augment, transform.mean, channels=transform.channels)
+        size_of_crops = recipe.training_size(transform.size)
+        augment = Augment(size_of_crops, recipe.rand_augment, transform.mean, channels=transform.channels)
         yield from batches(data, augment, size // shard.count)
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:

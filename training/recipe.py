@@ -220,16 +220,15 @@ class Recipe:
                 f"memory keep their size. Received: train_size={self.train_size}, data={self.data!r}"
             )
 
-    @property
-    def image_size(self) -> tuple[int, ...]:
-        """Height and width of training images that are decoded on the way."""
-        return TRANSFORMS[self.transform].size if self.train_size is None else (self.train_size, self.train_size)
+    def training_size(self, test_size: tuple[int, int]) -> tuple[int, int]:
+        """Returns height and width of training images that are decoded on the way, given those of test images."""
+        return test_size if self.train_size is None else (self.train_size, self.train_size)
 
     @property
     def input_shape(self) -> tuple[int | None, int | None, int] | None:
         """What the network is built for: images of any size where those of training and test differ, else `None`."""
         transform = TRANSFORMS[self.transform]
-        if tuple(self.image_size) == tuple(transform.size):
+        if self.training_size(transform.size) == transform.size:
             return None
         return (None, None, transform.channels)
 

@@ -68,7 +68,8 @@ class TfdsSource:
         data = data.enumerate(epoch * self.images).map(lambda i, pair: (*pair, [np.int64(seed), i]))
         data = _part(data.batch(size, drop_remainder=True).skip(start), size, shard)
         transform, recipe = self._transform, self._recipe
-        augment = Augment(recipe.image_size, recipe.rand_augment, transform.mean, channels=transform.channels)
+        size_of_crops = recipe.training_size(transform.size)
+        augment = Augment(size_of_crops, recipe.rand_augment, transform.mean, channels=transform.channels)
         yield from batches(data, augment, size // shard.count)
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
