@@ -59,6 +59,12 @@ def test_a_crop_is_that_of_the_whole_decoded_image(form):
     assert 2 <= mirrored <= 10
 
 
+def test_copies_of_an_image_are_those_made_one_by_one():
+    data, augment = tf.constant(encoded(PHOTO, "JPEG")), Augment((32, 24), "m7-mstd0.5-inc1")
+    found = augment.copies(data, tf.constant(np.stack(seeds(3)))).numpy()
+    np.testing.assert_array_equal(found, [augment(data, tf.constant(seed)).numpy() for seed in seeds(3)])
+
+
 def test_grey_images_and_their_limits():
     grey = Augment((20, 20), channels=1)(tf.constant(encoded(PHOTO[..., 0], "PNG")), tf.constant(seeds(1)[0]))
     assert grey.shape == (20, 20, 1) and grey.numpy().std() > 5

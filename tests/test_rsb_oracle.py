@@ -17,7 +17,7 @@ from training.data.augment import Augment
 from training.data.crops import random_crop
 from training.data.mixing import cut_box, mixed, partner_distance, partners
 from training.data.rand_augment import OPERATIONS, Context, argument
-from training.data.repeated import epoch_samples, repeated
+from training.data.repeated import epoch_samples, repeated, runs
 from training.lamb import DecayedLamb
 from training.losses import make_loss
 from training.optimizers import make_schedule
@@ -175,6 +175,12 @@ def test_repeated_samples_are_timms(golden, case):
         # An epoch that does not divide by the replicas loses its rest there.
         np.testing.assert_array_equal(found[rank::replicas][: expected.shape[1]], expected[rank])
     assert 0 <= len(found) - expected.size < replicas
+
+
+def test_runs_by_hand():
+    first, counts = runs(np.array([4, 4, 1, 0, 0, 0, 2]))
+    np.testing.assert_array_equal(first, [0, 2, 3, 6])
+    np.testing.assert_array_equal(counts, [2, 1, 3, 1])
 
 
 @pytest.mark.parametrize(("copies", "parts", "distance"), [(1, 1, 1), (3, 1, 4), (3, 2, 2), (3, 8, 1), (1, 8, 1)])

@@ -66,18 +66,22 @@ class CentralCrop(_Decode):
         return image[top : top + height, left : left + width]
 
 
-def batches(data, decode: Callable, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def batches(data, decode: Callable, size: int, several: bool = False) -> Iterator[tuple[np.ndarray, ...]]:
     """Yields batches of decoded images.
 
     Args:
         data: tf.data.Dataset of (encoded image, label, seed of shape (2,)).
         decode: Function (encoded image, seed) to an image.
         size: Images a batch.
+        several: Whether `decode` makes several images of one, for labels and
+            seeds with one more axis.
 
     Yields:
         Images as `decode` makes them, int32 labels, float32 weights of 1.
     """
     tf = tensorflow()
     data = data.map(lambda encoded, label, seed: (decode(encoded, seed), label), num_parallel_calls=tf.data.AUTOTUNE)
+    if several:
+        data = data.unbatch()
     for images, labels in data.batch(size).prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
         yield images, labels.astype(np.int32), np.ones(len(labels), np.float32)

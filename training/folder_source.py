@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_highway.transforms import TRANSFORMS
 from training.data.augment import Augment
-from training.data.repeated import repeated
+from training.data.repeated import repeated, runs
 from training.decoding import CentralCrop, batches, tensorflow
 from training.recipe import Recipe
 from training.sources import Shard
@@ -54,12 +54,30 @@ class FolderSource:
         if not places:
             return
         places = np.concatenate(places)
-        data = tf.data.Dataset.from_tensor_slices((paths[order][places], labels[order][places], seeds[places]))
-        data = data.map(lambda path, label, seed: (self._read(path), label, seed), num_parallel_calls=tf.data.AUTOTUNE)
         transform, recipe = self._transform, self._recipe
         size_of_crops = recipe.training_size(transform.size)
         augment = Augment(size_of_crops, recipe.rand_augment, transform.mean, channels=transform.channels)
+        if recipe.repeated_augmentation > 1:
+            data = self._copies(order[places], seeds[places])
+            yield from batches(data, augment.copies, size // shard.count, several=True)
+            return
+        rows = paths[order][places], labels[order][places], seeds[places]
+        data = tf.data.Dataset.from_tensor_slices(rows)
+        data = data.map(lambda path, label, seed: (self._read(path), label, seed), num_parallel_calls=tf.data.AUTOTUNE)
         yield from batches(data, augment, size // shard.count)
+
+    def _copies(self, samples, seeds):
+        """Encoded images, each once for all of its copies that follow one another, with a label and a seed for each."""
+        tf = tensorflow()
+        paths, labels = self._files["train"]
+        first, counts = runs(samples)
+        several = np.minimum(first[:, None] + np.arange(counts.max()), len(samples) - 1)
+        images = samples[first]
+        data = tf.data.Dataset.from_tensor_slices((paths[images], labels[images], seeds[several], counts))
+        return data.map(
+            lambda path, label, seeds, count: (self._read(path), tf.fill([count], label), seeds[:count]),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields central crops."""

@@ -2,7 +2,8 @@
 
 TensorFlow reads a JPEG's size, Python draws the crop, TensorFlow decodes that
 part alone, and Pillow does the rest: its resampling and its operations are
-those of torchvision and timm, to the pixel.
+those of torchvision and timm, to the pixel. An image of which an epoch has
+several copies is decoded once, whole.
 """
 
 import numpy as np
@@ -61,6 +62,30 @@ class Augment:
         )
         image = tf.numpy_function(self.finished, [crop, seed], tf.uint8)
         return tf.ensure_shape(image, (*self.size, self._channels))
+
+    def copies(self, encoded, seeds):
+        """Returns several images of one.
+
+        Args:
+            encoded: As above.
+            seeds: int64 tensor of shape (n, 2), the samples'.
+
+        Returns:
+            uint8 tensor of shape `(n, height, width, channels)`.
+        """
+        tf = tensorflow()
+        image = tf.cond(
+            tf.io.is_jpeg(encoded),
+            lambda: tf.io.decode_jpeg(encoded, self._channels, dct_method="INTEGER_ACCURATE"),
+            lambda: tf.io.decode_image(encoded, self._channels, expand_animations=False),
+        )
+        images = tf.numpy_function(self._finished_copies, [image, seeds], tf.uint8)
+        return tf.ensure_shape(images, (None, *self.size, self._channels))
+
+    def _finished_copies(self, image, seeds):
+        windows = [_drawn_window(np.array(image.shape), seed) for seed in seeds]
+        crops = [image[top : top + height, left : left + width] for top, left, height, width in windows]
+        return np.stack([self.finished(crop, seed) for crop, seed in zip(crops, seeds, strict=True)])
 
     def _jpeg_crop(self, encoded, seed):
         tf = tensorflow()

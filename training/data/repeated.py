@@ -21,6 +21,16 @@ def epoch_samples(images: int, copies: int) -> int:
     return images // _ROUND * _ROUND
 
 
+def runs(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where runs of equal samples begin, and how long they are.
+
+    Args:
+        samples: Integers, one axis, not empty.
+    """
+    first = np.flatnonzero(np.concatenate([[True], samples[1:] != samples[:-1]]))
+    return first, np.diff(first, append=len(samples))
+
+
 def repeated(order: np.ndarray, copies: int) -> np.ndarray:
     """Returns an epoch's samples in their global order: every image's copies follow one another.
 
