@@ -8,7 +8,7 @@ operation goes over them in their own dtype, with statistics in float32.
 import keras
 from keras import ops
 
-from keras_highway.fused import batch_norm, fuses_batch_norm
+from keras_highway.fused import batch_norm, fills_lanes, fuses_batch_norm, in_lanes, narrow, widen
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -22,11 +22,23 @@ class BatchNormalization(keras.layers.BatchNormalization):
     """
 
     def call(self, inputs, training=None, mask=None):
-        if mask is not None or self.renorm or not fuses_batch_norm(inputs, self.axis, self.synchronized):
-            return super().call(inputs, training=training, mask=mask)
         learns = training and self.trainable
+        if mask is None and self.fuses(inputs):
+            if fills_lanes(inputs, self.axis):
+                return self.normalize(inputs, learns)
+            if learns:
+                channels = inputs.shape[-1]
+                return narrow(self.normalize(widen(inputs, in_lanes(channels)), learns), channels)
+        return super().call(inputs, training=training, mask=mask)
+
+    def fuses(self, x) -> bool:
+        """Whether TensorFlow's operation computes what this layer does with a tensor."""
+        return not self.renorm and fuses_batch_norm(x, self.axis, self.synchronized)
+
+    def normalize(self, x, learns):
+        """What `call` does where it `fuses`; in training, `x` may have channels of zeros after the layer's own."""
         moving = None if learns else (self.moving_mean, self.moving_variance)
-        y, mean, variance = batch_norm(inputs, self.gamma, self.beta, self.axis, self.epsilon, moving)
+        y, mean, variance = batch_norm(x, self.gamma, self.beta, self.axis, self.epsilon, moving)
         if learns:
             _move(self.moving_mean, mean, self.momentum)
             _move(self.moving_variance, variance, self.momentum)
@@ -34,4 +46,5 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
 
 def _move(average, value, momentum) -> None:
+    value = value[: average.shape[0]]
     average.assign(ops.cast(average, "float32") * momentum + value * (1.0 - momentum))

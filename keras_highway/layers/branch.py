@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_highway.fused import LANES, in_lanes, narrow, on_gpu
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.layers.biased import Conv2D
@@ -96,15 +97,32 @@ class Branch(keras.layers.Layer):
             if self.batch_norm:
                 getattr(self, f"bn{i + 1}").build(shape)
 
-    def call(self, x):
+    def call(self, x, training=None):
+        wide = training and self._is_quicker_wide(x)
         for i in range(self.depth):
             if self._pads(i):
                 x = ops.pad(x, self._padding(self.kernel_sizes[i]))
-            x = getattr(self, f"conv{i + 1}")(x)
-            if self.batch_norm:
-                x = getattr(self, f"bn{i + 1}")(x)
+            x = self._wide(i, x) if wide else self._normalized(i, x)
             x = self.rectify(x) if i < self.depth - 1 else self.activation(x)
-        return x
+        return narrow(x, self.filters[-1]) if wide else x
+
+    def _normalized(self, i, x):
+        x = getattr(self, f"conv{i + 1}")(x)
+        return getattr(self, f"bn{i + 1}")(x) if self.batch_norm else x
+
+    def _is_quicker_wide(self, x):
+        """Whether training with channels of zeros after each convolution's own is the same, and quicker."""
+        if not self.batch_norm or not any(f % LANES for f in self.filters):
+            return False
+        norms = [getattr(self, f"bn{i + 1}") for i in range(self.depth)]
+        return all(norm.trainable and norm.fuses(x) for norm in norms) and not on_gpu(x)
+
+    def _wide(self, i, x):
+        """`_normalized` in training, whose input and output may have channels of zeros."""
+        conv, norm = getattr(self, f"conv{i + 1}"), getattr(self, f"bn{i + 1}")
+        *image, before, after = conv.kernel.shape
+        zeros = [[0, 0]] * len(image) + [[0, x.shape[-1] - before], [0, in_lanes(after) - after]]
+        return norm.normalize(conv.convolution_op(x, ops.pad(conv.kernel, zeros)), learns=True)
 
     def compute_output_shape(self, input_shape):
         shape = tuple(input_shape)
