@@ -120,9 +120,10 @@ class Branch(keras.layers.Layer):
     def _wide(self, i, x):
         """`_normalized` in training, whose input and output may have channels of zeros."""
         conv, norm = getattr(self, f"conv{i + 1}"), getattr(self, f"bn{i + 1}")
-        *image, before, after = conv.kernel.shape
-        zeros = [[0, 0]] * len(image) + [[0, x.shape[-1] - before], [0, in_lanes(after) - after]]
-        return norm.normalize(conv.convolution_op(x, ops.pad(conv.kernel, zeros)), learns=True)
+        # Not by `ops.pad`: a graph in which images and kernel are padded ends TensorFlow's process (docs/upstream.md).
+        kernel = _lengthened(conv.kernel, -2, x.shape[-1])
+        kernel = _lengthened(kernel, -1, in_lanes(kernel.shape[-1]))
+        return norm.normalize(conv.convolution_op(x, kernel), learns=True)
 
     def compute_output_shape(self, input_shape):
         shape = tuple(input_shape)
@@ -212,6 +213,13 @@ class Branch(keras.layers.Layer):
                 shape[spatial] = -(-shape[spatial] // self.strides[i])
         shape[axis] = self.filters[i]
         return tuple(shape)
+
+
+def _lengthened(kernel, axis, size):
+    """A kernel with zeros at the end of an axis, so that it has a size."""
+    shape = list(kernel.shape)
+    shape[axis] = size - shape[axis]
+    return ops.concatenate([kernel, ops.zeros(shape, kernel.dtype)], axis) if shape[axis] else kernel
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
