@@ -102,13 +102,13 @@ class Branch(keras.layers.Layer):
         for i in range(self.depth):
             if self._pads(i):
                 x = ops.pad(x, self._padding(self.kernel_sizes[i]))
-            x = self._wide(i, x) if wide else self._normalized(i, x)
+            x = self._wide(i, x) if wide else self._normalized(i, x, training)
             x = self.rectify(x) if i < self.depth - 1 else self.activation(x)
         return narrow(x, self.filters[-1]) if wide else x
 
-    def _normalized(self, i, x):
+    def _normalized(self, i, x, training):
         x = getattr(self, f"conv{i + 1}")(x)
-        return getattr(self, f"bn{i + 1}")(x) if self.batch_norm else x
+        return getattr(self, f"bn{i + 1}")(x, training=training) if self.batch_norm else x
 
     def _is_quicker_wide(self, x):
         """Whether training with channels of zeros after each convolution's own is the same, and quicker."""
@@ -122,7 +122,8 @@ class Branch(keras.layers.Layer):
         conv, norm = getattr(self, f"conv{i + 1}"), getattr(self, f"bn{i + 1}")
         *image, before, after = conv.kernel.shape
         zeros = [[0, 0]] * len(image) + [[0, x.shape[-1] - before], [0, in_lanes(after) - after]]
-        return norm.normalize(conv.convolution_op(x, ops.pad(conv.kernel, zeros)), learns=True)
+        kernel = ops.pad(ops.cast(conv.kernel, x.dtype), zeros)
+        return norm.normalize(conv.convolution_op(x, kernel), learns=True)
 
     def compute_output_shape(self, input_shape):
         shape = tuple(input_shape)
