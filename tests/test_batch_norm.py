@@ -7,6 +7,7 @@ from contracts import check_config, miniature, to_numpy
 from keras import ops
 
 from keras_highway import fused
+from keras_highway.layers import branch
 from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.models.builder import build
 from keras_highway.variants import VARIANTS
@@ -31,9 +32,9 @@ def images(shape=IMAGES):
     return (2 * np.random.default_rng(0).standard_normal(shape) + 3).astype("float32")
 
 
-def step(layer, x, calls=1, jit=False, **kwargs):
+def step(layer, x, calls=1, jit=False, loss_shape=None, **kwargs):
     """Outputs, gradients by x and the trainable weights, and all weights, after `calls` uses in training."""
-    weights = np.random.default_rng(1).standard_normal(x.shape).astype("float32")
+    weights = np.random.default_rng(1).standard_normal(loss_shape or x.shape).astype("float32")
 
     def forward(x, variables):
         state = [v.value for v in layer.non_trainable_variables]
@@ -208,6 +209,89 @@ def test_compiled_by_xla_it_is_exact_where_the_mean_is_large():
     layer = BatchNormalization(momentum=0.0)
     tf.function(lambda: layer(x, training=True), jit_compile=True)()
     np.testing.assert_allclose(to_numpy(layer.moving_variance), x.astype("float64").var((0, 1, 2)), rtol=1e-5)
+
+
+# --- Where channels of zeros are added ----------------------------------------
+
+
+@tensorflow
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_branch_is_the_same_with_channels_of_zeros(policy, monkeypatch):
+    """A branch of 14 and 6 channels is computed with 16; its outputs, gradients and statistics are Keras's."""
+    x = images((4, 6, 6, 5))
+    widths = []
+    narrow = branch.narrow
+    monkeypatch.setattr(branch, "narrow", lambda x, channels: widths.append(x.shape[-1]) or narrow(x, channels))
+
+    def run(dtype):
+        layer = branch.Branch((14, 6), (3, 3), (2, 1), final_bias=-1.0, activation="relu", dtype=dtype)
+        layer.build(x.shape)
+        rng = np.random.default_rng(3)
+        layer.set_weights([rng.uniform(0.5, 1.5, w.shape) * rng.choice([-1, 1], w.shape) for w in layer.get_weights()])
+        return step(layer, x, loss_shape=(4, 3, 3, 6))
+
+    ours = run(policy)
+    assert widths == [16]
+    monkeypatch.setattr(BatchNormalization, "call", Stock.call)
+    monkeypatch.setattr(branch.Branch, "_is_quicker_wide", lambda self, x: False)
+    theirs, exact = run(policy), run("float32")
+    assert widths == [16]
+    for a, b, e in zip(ours, theirs, exact, strict=True):
+        if policy == "float32":
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-5 * max(1, np.abs(b).max()))
+        else:
+            norm = np.linalg.norm(e)
+            assert np.linalg.norm(a - e) <= 1.1 * np.linalg.norm(b - e) + 1e-3 * norm
+
+
+@tensorflow
+def test_a_strided_branch_of_few_channels_trains_in_a_graph():
+    """Padded images and a padded kernel in one graph end TensorFlow 2.21's process in a failed check."""
+    import tensorflow as tf
+
+    layer = branch.Branch((4,), (7,), (2,), activation="relu")
+    layer.build((None, None, None, 3))
+    variables = [v.value for v in layer.trainable_variables]
+
+    @tf.function
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(x, training=True) ** 2)
+        return tape.gradient(loss, variables)
+
+    for size in (8, 12):
+        found = gradients(tf.constant(images((2, size, size, 3))))
+        assert all(np.isfinite(g).all() and np.any(g) for g in found)
+
+
+@tensorflow
+def test_a_branch_is_not_widened_in_inference_frozen_or_in_whole_lanes():
+    x = ops.convert_to_tensor(images((2, 4, 4, 5)))
+    layer = branch.Branch((14,), (3,))
+    layer.build(x.shape)
+    assert layer._is_quicker_wide(x)
+    layer.trainable = False
+    assert not layer._is_quicker_wide(x)
+    np.testing.assert_array_equal(layer(x, training=True), layer(x))
+    full = branch.Branch((16,), (3,))
+    full.build(x.shape)
+    assert not full._is_quicker_wide(x)
+    assert not branch.Branch((14,), (3,), batch_norm=False)._is_quicker_wide(x)
+
+
+@tensorflow
+def test_widen_and_narrow_have_gradients_of_any_order():
+    import tensorflow as tf
+
+    x = tf.constant(images((2, 1, 1, 3)))
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = tf.reduce_sum(fused.narrow(fused.widen(x, 16) ** 3, 2))
+        dx = inner.gradient(y, x)
+    np.testing.assert_allclose(dx, 3 * x**2 * [1, 1, 0], rtol=1e-6)
+    np.testing.assert_allclose(outer.gradient(dx, x), 6 * x * [1, 1, 0], rtol=1e-6)
 
 
 def operations(function, *args) -> list[str]:

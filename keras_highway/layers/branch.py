@@ -102,13 +102,13 @@ class Branch(keras.layers.Layer):
         for i in range(self.depth):
             if self._pads(i):
                 x = ops.pad(x, self._padding(self.kernel_sizes[i]))
-            x = self._wide(i, x) if wide else self._normalized(i, x)
+            x = self._wide(i, x) if wide else self._normalized(i, x, training)
             x = self.rectify(x) if i < self.depth - 1 else self.activation(x)
         return narrow(x, self.filters[-1]) if wide else x
 
-    def _normalized(self, i, x):
+    def _normalized(self, i, x, training):
         x = getattr(self, f"conv{i + 1}")(x)
-        return getattr(self, f"bn{i + 1}")(x) if self.batch_norm else x
+        return getattr(self, f"bn{i + 1}")(x, training=training) if self.batch_norm else x
 
     def _is_quicker_wide(self, x):
         """Whether training with channels of zeros after each convolution's own is the same, and quicker."""
@@ -121,7 +121,7 @@ class Branch(keras.layers.Layer):
         """`_normalized` in training, whose input and output may have channels of zeros."""
         conv, norm = getattr(self, f"conv{i + 1}"), getattr(self, f"bn{i + 1}")
         # Not by `ops.pad`: a graph in which images and kernel are padded ends TensorFlow's process (docs/upstream.md).
-        kernel = _lengthened(conv.kernel, -2, x.shape[-1])
+        kernel = _lengthened(ops.cast(conv.kernel, x.dtype), -2, x.shape[-1])
         kernel = _lengthened(kernel, -1, in_lanes(kernel.shape[-1]))
         return norm.normalize(conv.convolution_op(x, kernel), learns=True)
 
