@@ -36,7 +36,7 @@ benchmark: .venv/.test
 	$(PY) -m pytest -m benchmark tests/benchmarks
 
 tables: .venv/.demo
-	$(PY) -m zoo.tables
+	$(PY) -m zoo.release.tables
 
 .venv/bin/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'keras_highway needs Python 3.11 or newer')"

@@ -24,19 +24,19 @@ if not _RUNS_AS_PROGRAM:
     from keras_highway.applications import get_spec as get_spec
     from keras_highway.applications import list_models as list_models
     from keras_highway.applications import load as load
-    from keras_highway.from_resnet import highway_from_resnet as highway_from_resnet
+    from keras_highway.convert.resnet_to_highway import highway_from_resnet as highway_from_resnet
+    from keras_highway.data.vocabulary import Vocabulary as Vocabulary
     from keras_highway.gating import GATINGS as GATINGS
     from keras_highway.gating import Signals as Signals
     from keras_highway.gating import mix as mix
-    from keras_highway.hub import describe_weights as describe_weights
     from keras_highway.language import CharLM as CharLM
+    from keras_highway.models.transfer import features as features
+    from keras_highway.models.transfer import freeze as freeze
+    from keras_highway.models.transfer import reset_classifier as reset_classifier
     from keras_highway.predictions import decode_predictions as decode_predictions
     from keras_highway.predictions import get_transform as get_transform
     from keras_highway.predictions import preprocess_input as preprocess_input
-    from keras_highway.surgery import features as features
-    from keras_highway.surgery import freeze as freeze
-    from keras_highway.surgery import reset_classifier as reset_classifier
-    from keras_highway.vocabulary import Vocabulary as Vocabulary
-    from keras_highway.weights import list_weights as list_weights
+    from keras_highway.weights.registry import list_weights as list_weights
+    from keras_highway.weights.resolve import describe_weights as describe_weights
 
 __version__ = "0.1.0"

@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 import keras
 
-from keras_highway import weights as zoo
-from keras_highway import weights_file
-from keras_highway.hub import Located, is_hub_name, locate
+from keras_highway._support.suggest import did_you_mean
+from keras_highway.hub import is_hub_name
 from keras_highway.models.builder import build
 from keras_highway.models.char_lm import build_char_lm
-from keras_highway.near import did_you_mean
 from keras_highway.specs import CharLMSpec, ConvNetSpec, NetSpec, override
 from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry
+from keras_highway.weights.resolve import Located, locate
 
 
 def list_models(pattern: str = "*", weights: bool = False) -> list[str]:
@@ -23,7 +24,7 @@ def list_models(pattern: str = "*", weights: bool = False) -> list[str]:
         pattern: Shell pattern, e.g. `"highway1*"`. Defaults to all.
         weights: Only variants with trained weights. Defaults to `False`.
     """
-    trained = {row.variant for row in zoo.WEIGHTS.values()}
+    trained = {row.variant for row in registry.WEIGHTS.values()}
     names = fnmatch.filter((*VARIANTS, *LM_VARIANTS), pattern)
     return [name for name in names if not weights or name in trained]
 
@@ -32,7 +33,7 @@ def get_spec(variant: str) -> NetSpec:
     """Returns the spec of a variant.
 
     Raises:
-        ValueError: If there is none, with near names.
+        ValueError: If there is none, with suggestions.
     """
     known = {**VARIANTS, **LM_VARIANTS}
     if variant in known:

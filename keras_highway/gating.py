@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_highway.near import did_you_mean
-from keras_highway.sums import loses_sums
+from keras_highway._support.numerics import loses_sums
+from keras_highway._support.suggest import did_you_mean
 
 
 class Gating(NamedTuple):

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_highway.hub import describe_weights
-from keras_highway.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
+from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
+from keras_highway.weights.resolve import describe_weights
 
 
 class Prediction(NamedTuple):

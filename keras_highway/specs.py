@@ -10,7 +10,7 @@ import types
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from keras_highway.near import did_you_mean
+from keras_highway._support.suggest import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +227,7 @@ def override(spec: SpecT, **changes: Any) -> SpecT:
             int as a float.
 
     Raises:
-        ValueError: For an unknown field (with near names), a value of the
+        ValueError: For an unknown field (with suggestions), a value of the
             wrong type, a size that is not positive, an unknown choice.
     """
     new = coerced(spec, f"variant {spec.name!r}", **changes)
@@ -248,7 +248,7 @@ def coerced(row: RowT, what: str, **changes: Any) -> RowT:
             int as a float.
 
     Raises:
-        ValueError: For an unknown field (with near names), or a value of the
+        ValueError: For an unknown field (with suggestions), or a value of the
             wrong type.
     """
     hints = get_type_hints(type(row))

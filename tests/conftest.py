@@ -41,11 +41,11 @@ def data_dir() -> Path:
 @pytest.fixture
 def places(tmp_path, monkeypatch):
     """The table of published places, in a checkout of its own."""
-    from keras_highway import weights
+    from keras_highway.weights import registry as weights
 
-    (tmp_path / "checkout" / "keras_highway").mkdir(parents=True)
+    (tmp_path / "checkout" / "keras_highway" / "weights").mkdir(parents=True)
     (tmp_path / "checkout" / "pyproject.toml").touch()
-    path = tmp_path / "checkout" / "keras_highway" / "weights_hub.json"
+    path = tmp_path / "checkout" / "keras_highway" / "weights" / "hub.json"
     path.write_text("{}\n")
     monkeypatch.setattr(weights, "PLACES", path)
     return path

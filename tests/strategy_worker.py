@@ -46,8 +46,8 @@ def main(out: str, strategy: str, devices: str = "1") -> None:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * int(devices))
 
+    from training.distributed.strategy import make_strategy
     from training.loop import train
-    from training.strategy import make_strategy
 
     made = make_strategy(strategy)
     for name, recipe in {"bn": BN, "rsb": RSB}.items():

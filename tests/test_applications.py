@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
-from keras_highway import weights_file
+from keras_highway.weights import file as weights_file
 
 TINY = {"blocks": (1, 1, 1, 1), "widths": (4, 4, 4, 4)}  # Highway50 in small
 

@@ -11,12 +11,14 @@ from PIL import Image
 from tests.checkpoints import arrays
 from training.data.augment import Augment
 from training.data.crops import random_crop
-from training.data.rand_augment import OPERATIONS, Context, RandAugment, argument, parse_policy
+from training.data.rand_augment import OPERATIONS, Context, RandAugment, argument
+from training.data.shard import Shard
+from training.data.source import open_source
+from training.distributed.stopping import Stopped
 from training.loop import train
+from training.rand_augment_policy import parse_policy
 from training.recipes import RECIPES
-from training.run import Run
-from training.sources import Shard, open_source
-from training.stopping import Stopped
+from training.runs.run import Run
 from training.tiny import tiny
 
 DRAW = np.random.default_rng(0)

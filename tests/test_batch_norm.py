@@ -6,7 +6,7 @@ import pytest
 from contracts import check_config, miniature, to_numpy
 from keras import ops
 
-from keras_highway import fused
+from keras_highway._support import fused_batch_norm
 from keras_highway.layers import branch
 from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.models.builder import build
@@ -180,7 +180,7 @@ def test_where_it_fuses(monkeypatch):
     import tensorflow as tf
 
     def fuses(shape=IMAGES, axis=-1, dtype="float32", synchronized=False):
-        return fused.fuses_batch_norm(tf.zeros(shape, dtype), axis, synchronized)
+        return fused_batch_norm.fuses_batch_norm(tf.zeros(shape, dtype), axis, synchronized)
 
     assert all(fuses(dtype=dtype) for dtype in ("float32", "bfloat16", "float16"))
     assert fuses(axis=3) and fuses(synchronized=True)
@@ -188,15 +188,15 @@ def test_where_it_fuses(monkeypatch):
     assert fuses(axis=1) == bool(tf.config.list_logical_devices("GPU"))
     with tf.device("CPU"):
         assert not fuses(axis=1) and not fuses(axis=-3)
-    monkeypatch.setattr(fused, "_replicas", lambda: 2)
+    monkeypatch.setattr(fused_batch_norm, "_replicas", lambda: 2)
     assert fuses() and not fuses(synchronized=True)
 
 
 @tensorflow
 def test_the_arguments_with_the_channels_first(monkeypatch):
     """Those of the operation on a GPU, where there is none: XLA's operation takes them on a CPU, too."""
-    monkeypatch.setattr(fused, "on_gpu", lambda x: True)
-    monkeypatch.setattr(fused, "_is_compiled_by_xla", lambda: False)
+    monkeypatch.setattr(fused_batch_norm, "on_gpu", lambda x: True)
+    monkeypatch.setattr(fused_batch_norm, "_is_compiled_by_xla", lambda: False)
     assert_equal_steps(images((4, 3, 5, 6)), {"axis": 1}, jit=True)
 
 
@@ -288,7 +288,7 @@ def test_widen_and_narrow_have_gradients_of_any_order():
         outer.watch(x)
         with tf.GradientTape() as inner:
             inner.watch(x)
-            y = tf.reduce_sum(fused.narrow(fused.widen(x, 16) ** 3, 2))
+            y = tf.reduce_sum(fused_batch_norm.narrow(fused_batch_norm.widen(x, 16) ** 3, 2))
         dx = inner.gradient(y, x)
     np.testing.assert_allclose(dx, 3 * x**2 * [1, 1, 0], rtol=1e-6)
     np.testing.assert_allclose(outer.gradient(dx, x), 6 * x * [1, 1, 0], rtol=1e-6)
@@ -318,10 +318,10 @@ def test_the_batch_may_be_of_any_size():
 
     layer = make(BatchNormalization)
     f = tf.function(lambda x: layer(x, training=True), input_signature=[tf.TensorSpec((None, None, None, 3))])
-    twin = make(Stock)
+    baseline = make(Stock)
     for shape in (IMAGES, (2, 7, 1, 3)):
-        np.testing.assert_allclose(f(images(shape)), twin(images(shape), training=True), **PRECISION)
-    for a, b in zip(layer.get_weights(), twin.get_weights(), strict=True):
+        np.testing.assert_allclose(f(images(shape)), baseline(images(shape), training=True), **PRECISION)
+    for a, b in zip(layer.get_weights(), baseline.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, **PRECISION)
     assert "FusedBatchNormV3" in [op.type for op in f.get_concrete_function().graph.get_operations()]
 

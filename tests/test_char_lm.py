@@ -8,13 +8,13 @@ from gradients import value_and_gradients
 from keras import ops
 
 import keras_highway as kh
-from keras_highway import weights_file
 from keras_highway.cli.parameters import count_parameters
-from keras_highway.data.streams import distinct, every
+from keras_highway.data.batchify import deduplicate, every
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HighwayDense
 from keras_highway.models.char_lm import build_char_lm, reset_state
 from keras_highway.specs import check, override
 from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.weights import file as weights_file
 
 TINY = override(
     LM_VARIANTS["charlm_large_coupled"],
@@ -149,7 +149,7 @@ def test_padding_stays_zero_in_training():
     model.compile(keras.optimizers.SGD(0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     before = to_numpy(model.get_layer("char_embedding").embeddings)
     for seed in range(3):
-        batch = distinct(text(5, seed=seed))
+        batch = deduplicate(text(5, seed=seed))
         model.train_on_batch(fed(batch), text(5, seed=seed + 1))
     after = to_numpy(model.get_layer("char_embedding").embeddings)
     assert (before[0] == 0).all() and (after[0] == 0).all()
@@ -265,7 +265,7 @@ def loss_and_gradients(model, batch, targets):
 def test_each_word_once_has_the_same_loss_and_gradients(gating):
     model = tiny(gating=gating, init_range=1.0, gate_bias=0.0)
     words, targets = text(20), text(20, seed=1)
-    batch = distinct(words, multiple=16)
+    batch = deduplicate(words, multiple=16)
     assert (len(np.unique(words)), len(batch.words), words.size) == (11, 16, 40)
     plain_loss, plain = loss_and_gradients(model, every(words), targets)
     loss, gradients = loss_and_gradients(model, batch, targets)
@@ -282,7 +282,7 @@ def test_every_gating_learns(gating):
     )
     assert model.name == f"charlm_small_{gating}"
     model.compile(keras.optimizers.SGD(0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    batch, targets = distinct(text(6)), text(6, seed=1)
+    batch, targets = deduplicate(text(6)), text(6, seed=1)
     before = [to_numpy(v) for v in model.trainable_variables]
     losses = []
     for _ in range(4):

@@ -13,11 +13,11 @@ import pytest
 from contracts import to_numpy
 from oracles.seeded_char_lm import HIGHWAYS, LENGTH, SIZES, STREAMS, start, text
 
-from keras_highway.data.streams import distinct
-from keras_highway.vocabulary import Vocabulary
+from keras_highway.data.batchify import deduplicate
+from keras_highway.data.vocabulary import Vocabulary
+from training.distributed.strategy import Strategy
 from training.language.program import LanguageProgram
 from training.recipes import RECIPES
-from training.strategy import Strategy
 
 GOLDEN = Path(__file__).parent / "oracles" / "goldens" / "charlm.npz"
 GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
@@ -75,7 +75,7 @@ def test_ten_steps_are_those_of_pytorch(gating):
     spelled, inputs, targets = (a.astype("int32") for a in text())
     losses = []
     for x, y in zip(inputs, targets, strict=True):
-        batch = distinct(x, multiple=8)
+        batch = deduplicate(x, multiple=8)
         total, tokens = np.asarray(engine.train((spelled[batch.words], batch.positions, y)), np.float64)
         losses.append(total / tokens)
     engine.sync()

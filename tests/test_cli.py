@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_highway import weights as zoo
-from keras_highway import weights_file
+from keras_highway._support.files import sha256_of
 from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.cli.parameters import count_parameters
 from keras_highway.cli.parser import DEFAULT_WEIGHTS
 from keras_highway.cli.reading import read_images
 from keras_highway.cli.sources import find_source, published_for
+from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.specs import override
-from keras_highway.transforms import TRANSFORMS
 from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 NAME = "mnist10_w16.known"
@@ -34,7 +35,7 @@ def known_zoo(tmp_path_factory):
     head.set_weights([np.zeros(head.kernel.shape), np.log(SCORES)])
     folder = tmp_path_factory.mktemp("zoo")
     (folder / NAME).mkdir()
-    weights_file.save(model, folder / NAME / zoo.FILE, "mnist10_w16", 10)
+    weights_file.save(model, folder / NAME / registry.FILE, "mnist10_w16", 10)
     result = {"metric": "test_accuracy", "data": "mnist", "mean": 0.4, "std": 0.01, "n": 3}
     (folder / NAME / "result.json").write_text(json.dumps(result))
     return folder
@@ -42,21 +43,21 @@ def known_zoo(tmp_path_factory):
 
 @pytest.fixture
 def known_file(known_zoo) -> str:
-    return str(known_zoo / NAME / zoo.FILE)
+    return str(known_zoo / NAME / registry.FILE)
 
 
 @pytest.fixture
 def known_name(known_zoo, monkeypatch) -> str:
-    row = zoo.WeightsRow(
+    row = registry.WeightsInfo(
         name=NAME,
         variant="mnist10_w16",
         data="mnist",
         recipe="mnist10_w16",
         classes=tuple("0123456789"),
-        transform=zoo.transforms.MNIST,
-        sha256=weights_file.sha256(known_zoo / NAME / zoo.FILE),
+        transform=registry.transforms.MNIST,
+        sha256=sha256_of(known_zoo / NAME / registry.FILE),
     )
-    monkeypatch.setattr(zoo, "WEIGHTS", {NAME: row})
+    monkeypatch.setattr(registry, "WEIGHTS", {NAME: row})
     monkeypatch.setenv("KERAS_HIGHWAY_ZOO", str(known_zoo))
     return NAME
 
@@ -64,7 +65,7 @@ def known_name(known_zoo, monkeypatch) -> str:
 @pytest.fixture
 def shipped() -> str:
     """The weights that `classify` uses unless told otherwise."""
-    if not zoo.WEIGHTS[DEFAULT_WEIGHTS].sha256:
+    if not registry.WEIGHTS[DEFAULT_WEIGHTS].sha256:
         pytest.skip(f"{DEFAULT_WEIGHTS} is not trained yet")
     return DEFAULT_WEIGHTS
 
@@ -107,7 +108,7 @@ def test_list_shows_every_variant_and_all_weights(capsys):
     lines = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines if line]
     rules = {name for name in names if set(name) == {"-"}}
-    assert set(names) == {*VARIANTS, *LM_VARIANTS, *zoo.WEIGHTS, "variant", "weights"} | rules
+    assert set(names) == {*VARIANTS, *LM_VARIANTS, *registry.WEIGHTS, "variant", "weights"} | rules
     row = next(line for line in lines if line.startswith("highway50 "))
     assert row.split()[1:5] == ["26,443,560", "coupled", "224x224x3", "1000"]
 

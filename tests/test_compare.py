@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from training import search
-from training.compare import compare, main, read_run
+from training.experiments import search
+from training.experiments.compare import compare, main, read_run
+from training.experiments.search import FIGURE1, Rung, parse_rungs, recipe_of, run_search
+from training.experiments.search_report import report
 from training.recipes import RECIPES
-from training.search import FIGURE1, Rung, parse_rungs, recipe_of, run_search
-from training.search_report import report
 
 ROOT = Path(__file__).parents[1]
-ZOO = ROOT / "zoo"
+ZOO = ROOT / "zoo" / "weights"
 
 
 def test_compare_draws_and_tells_the_last_epochs(tmp_path):
@@ -124,11 +124,11 @@ def test_a_search_promotes_by_the_loss_at_the_rung_before(tmp_path, monkeypatch)
 def supervised(tmp_path, worker, *options):
     """Starts the supervisor over workers of a few lines, in place of training.train."""
     package = tmp_path / "fake" / "training"
-    package.mkdir(parents=True)
-    for name in ("__init__.py", "supervise.py", "stopping.py"):
+    (package / "distributed").mkdir(parents=True)
+    for name in ("__init__.py", *(f"distributed/{part}.py" for part in ("__init__", "supervise", "stopping"))):
         (package / name).write_text((ROOT / "training" / name).read_text())
     (package / "train.py").write_text(worker)
-    command = [sys.executable, "-m", "training.supervise", *options, "--", "RECIPE"]
+    command = [sys.executable, "-m", "training.distributed.supervise", *options, "--", "RECIPE"]
     environment = {**os.environ, "PYTHONPATH": str(package.parent), "KERAS_BACKEND": "tensorflow"}
     return subprocess.Popen(
         command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -186,7 +186,7 @@ def wait_for(*paths):
 
 def test_sigterm_reaches_the_workers_and_ends_with_its_own_code(tmp_path):
     worker = WORKER + (
-        "from training.stopping import Stopped, stop_requests\n"
+        "from training.distributed.stopping import Stopped, stop_requests\n"
         "with stop_requests() as stop:\n"
         "    pathlib.Path(f'ready{rank}').touch()\n"
         "    while not stop.made: time.sleep(0.01)\n"

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keras_highway.data.batchify import batchify, deduplicate, every
 from keras_highway.data.ptb import load_corpus
-from keras_highway.data.streams import distinct, every, streams
-from keras_highway.vocabulary import LONGEST, Strange, Vocabulary, words_of
+from keras_highway.data.vocabulary import LONGEST, Strange, Vocabulary, words_of
 
 TEXT = " the cat sat on the mat \n a <unk> cat \n"
 SMALL = Vocabulary.of([w for line in words_of(TEXT) for w in line])
@@ -34,9 +34,9 @@ def test_the_treebank_has_the_published_sizes(data_dir):
     assert [len(split) for split in treebank[1:]] == [929_589, 73_760, 82_430]
     assert (len(vocabulary.words), len(vocabulary.characters), vocabulary.word_length) == (10_000, 51, 21)
     assert [int((split == 1).sum()) for split in treebank[1:]] == [42_068, 3_370, 3_761]  # an <eos> a line
-    assert streams(treebank.train)[0].shape == (1327, 20, 35)
-    assert streams(treebank.valid)[0].shape == (105, 20, 35)
-    sizes = {len(distinct(batch).words) for batch in streams(treebank.train)[0]}
+    assert batchify(treebank.train)[0].shape == (1327, 20, 35)
+    assert batchify(treebank.valid)[0].shape == (105, 20, 35)
+    sizes = {len(deduplicate(batch).words) for batch in batchify(treebank.train)[0]}
     assert sizes == {320, 384, 448}
 
 
@@ -137,20 +137,20 @@ def test_broken_corpora_are_refused(tmp_path, monkeypatch):
 
 
 def test_streams_go_on_from_batch_to_batch():
-    inputs, targets = streams(np.arange(100, 114), batch=2, steps=3)
+    inputs, targets = batchify(np.arange(100, 114), batch=2, steps=3)
     np.testing.assert_array_equal(inputs, [[[100, 101, 102], [106, 107, 108]], [[103, 104, 105], [109, 110, 111]]])
     np.testing.assert_array_equal(targets, [[[101, 102, 103], [107, 108, 109]], [[104, 105, 106], [110, 111, 100]]])
 
 
 def test_a_text_shorter_than_a_batch_is_refused():
     with pytest.raises(ValueError, match="699 tokens is too short for one batch of 20 streams x 35 steps = 700"):
-        streams(np.zeros(699, np.int32))
+        batchify(np.zeros(699, np.int32))
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 8))
 def test_distinct_words_make_the_batch(words, multiple):
     batch = np.array(words)[None]
-    rows, positions = distinct(batch, multiple)
+    rows, positions = deduplicate(batch, multiple)
     np.testing.assert_array_equal(rows[positions], batch)
     needed = len(set(words))
     assert needed <= len(rows) <= len(words)

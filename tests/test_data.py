@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_highway.data import load_dataset
-from keras_highway.transforms import CLASSES
+from keras_highway.data.transforms import CLASSES
 
 SHAPES = {"mnist": (28, 28), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}
 

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image, ImageFilter
 
 from keras_highway.data import load_image
-from keras_highway.transforms import TRANSFORMS
-from training.decoding import CentralCrop, tensorflow
+from keras_highway.data.transforms import TRANSFORMS
+from training.data.decoding import CentralCrop, tensorflow
 from training.recipes import RECIPES
 
 SIZES = [(500, 375), (375, 500), (224, 224), (640, 427), (333, 1000), (50, 40), (256, 256), (2000, 100), (237, 1023)]

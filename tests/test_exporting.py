@@ -6,10 +6,11 @@ import pytest
 from miniatures import MINIATURES, batch, miniature, numpy
 
 import keras_highway as kh
-from keras_highway import applications, weights_file
+from keras_highway import applications
 from keras_highway.cli import main
 from keras_highway.exporting import FORMATS, export, fold_batch_norm
 from keras_highway.specs import override
+from keras_highway.weights import file as weights_file
 
 NAME = "mnist10_w16.tvdn"
 on_tensorflow = pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="exports come from TensorFlow")

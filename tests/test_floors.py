@@ -15,37 +15,45 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # Modules and folders of keras_highway, from the ground up; a module imports its own floor and those below.
 FLOORS = {
-    "near": 0,
-    "sums": 0,
-    "vocabulary": 0,
-    "event_file": 0,
-    "fused": 0,
-    "gradients": 0,
-    "whole_file": 0,
+    "_support": 0,
     "gating": 0,
     "specs": 0,
-    "transforms": 0,
     "data": 0,
-    "accuracy": 1,
     "layers": 1,
     "models": 2,
-    "surgery": 2,
     "analysis": 2,
-    "from_resnet": 2,
-    "variants": 3,
-    "weights_row": 3,
-    "weights": 3,
-    "weights_file": 3,
-    "convert": 4,
-    "hub": 4,
+    "variants": 2,
+    "convert": 3,
+    "hub": 3,
+    "weights": 4,
     "predictions": 5,
     "applications": 5,
     "language": 6,
     "exporting": 6,
-    "publishing": 6,
-    "reporting": 6,
-    "cli": 7,
-    "__main__": 8,
+    "publishing": 7,
+    "reporting": 7,
+    "cli": 8,
+    "__main__": 9,
+}
+# The same of training: its folders and the modules beside them.
+TRAINING_FLOORS = {
+    "rand_augment_policy": 0,
+    "recipe": 0,
+    "language_recipe": 0,
+    "recipes": 1,
+    "losses": 1,
+    "lamb": 1,
+    "schedules": 1,
+    "optimizers": 2,
+    "data": 2,
+    "program": 3,
+    "tiny": 3,
+    "distributed": 4,
+    "runs": 5,
+    "language": 6,
+    "loop": 7,
+    "train": 8,
+    "experiments": 9,
 }
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 HEAVY = ("matplotlib", "PIL", "huggingface_hub", "tensorflow_datasets")
@@ -92,6 +100,16 @@ def test_imports_go_down(path):
     assert not above, f"the package must not import {above}"
 
 
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.is_relative_to(ROOT / "training")], ids=str)
+def test_imports_of_training_go_down(path):
+    part = path.relative_to(ROOT / "training").parts[0].removesuffix(".py")
+    names = [n.split(".") for n in imports(path)]
+    assert not [n for n in names if n[0] in ("zoo", "tests")]
+    if part != "__init__":
+        above = [n for n in names if n[0] == "training" and TRAINING_FLOORS[n[1]] > TRAINING_FLOORS[part]]
+        assert not above
+
+
 def test_the_check_finds_upward_imports():
     layer = ROOT / "keras_highway" / "layers" / "dense.py"
     assert upward(layer, ["keras_highway.models.builder", "keras_highway.gating.mix", "keras"]) == [
@@ -109,7 +127,7 @@ def test_files_are_short_and_well_named(path):
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_few_parts_name_tensorflow(path):
-    if part_of_package(path) not in ("data", "exporting", "fused", "gradients", "training", "zoo"):
+    if part_of_package(path) not in ("_support", "data", "exporting", "training", "zoo"):
         assert not [n for n in imports(path) if n.split(".")[0] == "tensorflow"]
 
 

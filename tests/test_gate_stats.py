@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from miniatures import batch, miniature
 
+from keras_highway._support.event_file import EventFile
 from keras_highway.analysis import GateRow, GateStats, trace
-from keras_highway.event_file import EventFile
 
 ROOT = Path(__file__).parents[1]
 

@@ -8,8 +8,8 @@ from matplotlib.image import imread
 from miniatures import batch, miniature, numpy
 
 from keras_highway import analysis
+from keras_highway._support.numerics import input_gradient
 from keras_highway.analysis import guided_backprop, receptive_field, top_patches, trace
-from keras_highway.gradients import input_gradient
 from keras_highway.layers import BasicBlock, HighwayConv2D, HighwayDense
 
 

@@ -14,13 +14,16 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
-from keras_highway import hub, weights, weights_file
+from keras_highway import hub
+from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.hub import HubError, HubName, parse
-from keras_highway.vocabulary import Vocabulary
+from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry
+from keras_highway.weights.resolve import locate
 
 VARIANT = "mnist10_w16"
 NAME = "org/small"
-FILE = weights.FILE
+FILE = registry.FILE
 X = np.random.default_rng(0).random((2, 28, 28, 1), "float32")
 
 
@@ -41,7 +44,7 @@ def published(fake_hub, trained):
 
 
 def row(sha256, revision="main", **changes):
-    shipped = weights.WEIGHTS["mnist10_w16.tvdn"]
+    shipped = registry.WEIGHTS["mnist10_w16.tvdn"]
     return dataclasses.replace(
         shipped, name=f"{VARIANT}.test", sha256=sha256, repository=NAME, revision=revision, **changes
     )
@@ -51,7 +54,7 @@ def row(sha256, revision="main", **changes):
 def as_row(trained, published, monkeypatch, tmp_path):
     """The repository as a row of the table, pinned; the zoo folder is elsewhere and empty."""
     test_row = row(fake.sha256(trained[1]), published)
-    monkeypatch.setattr(weights, "WEIGHTS", {test_row.name: test_row})
+    monkeypatch.setattr(registry, "WEIGHTS", {test_row.name: test_row})
     monkeypatch.setenv("KERAS_HIGHWAY_ZOO", str(tmp_path / "zoo"))
     return test_row
 
@@ -155,7 +158,7 @@ def test_words_of_rows_are_not_folders(monkeypatch, tmp_path):
     """A folder called `mnist` in the working directory is not what weights="mnist" means."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mnist").mkdir()
-    assert hub.locate("mnist", VARIANT).published
+    assert locate("mnist", VARIANT).published
 
 
 def flipped(content: bytes) -> bytes:

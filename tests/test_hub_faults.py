@@ -10,9 +10,11 @@ import pytest
 from huggingface_hub import constants
 
 import keras_highway as kh
-from keras_highway import hub, weights, weights_file
+from keras_highway import hub
+from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry
 
-VARIANT, NAME, FILE = "mnist10_w16", "org/small", weights.FILE
+VARIANT, NAME, FILE = "mnist10_w16", "org/small", registry.FILE
 DOWNLOADS = 216
 KINDS = ("status", "cut", "altered", "wrong length", "slow", "foreign")
 

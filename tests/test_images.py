@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageCms
 
 from keras_highway.data import ImageError, load_image
-from keras_highway.transforms import CIFAR, IMAGENET, MNIST
+from keras_highway.data.transforms import CIFAR, IMAGENET, MNIST
 
 GREY = replace(MNIST, size=(8, 8))
 RGB = replace(CIFAR, size=(8, 8))

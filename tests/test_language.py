@@ -10,9 +10,9 @@ from contracts import to_numpy
 
 import keras_highway as kh
 from keras_highway.cli import main
-from keras_highway.data.streams import every
+from keras_highway.data.batchify import every
+from keras_highway.data.vocabulary import words_of
 from keras_highway.models.char_lm import reset_state
-from keras_highway.vocabulary import words_of
 
 TEXT = "the cat sat on the mat\na <unk> cat\n"
 WORDS = kh.Vocabulary.of([w for line in words_of(TEXT) for w in line])

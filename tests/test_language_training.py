@@ -11,18 +11,18 @@ from requests_to_stop import Asked
 
 import keras_highway as kh
 from keras_highway.data.ptb import Corpus
-from keras_highway.vocabulary import Vocabulary
+from keras_highway.data.vocabulary import Vocabulary
 from tests.checkpoints import arrays
+from training.data.shard import Shard
+from training.data.synthetic import synthetic_corpus
+from training.distributed.strategy import Strategy
 from training.language.program import LanguageProgram
-from training.language.recipe import LanguageRecipe, rate_after
 from training.language.source import TextSource, open_source
+from training.language_recipe import LanguageRecipe, rate_after
 from training.loop import kind_of, train
 from training.recipe import changed, with_settings
 from training.recipes import RECIPES
-from training.run_folder import RunFolder
-from training.sources import Shard
-from training.strategy import Strategy
-from training.synthetic import synthetic_corpus
+from training.runs.run_folder import RunFolder
 from training.tiny import tiny
 
 TINY = dataclasses.replace(tiny(RECIPES["charlm_small_coupled"]), precision="float32")
@@ -111,7 +111,7 @@ def test_resume_is_exact_in_the_middle_of_an_epoch(tmp_path, precision):
     run = run_of(recipe, tmp_path / "cut")
     with pytest.raises(SystemExit):
         run.epoch(Asked(7))
-    assert run.place.step == 8
+    assert run.progress.step == 8
     del run  # and its lock
     resumed = train(recipe, None, tmp_path / "cut")
     a, b = (arrays(tmp_path / name / "checkpoint.npz") for name in ("whole", "cut"))
@@ -147,8 +147,8 @@ def test_an_epoch_begins_with_a_zero_state_and_its_rest_does_not(tmp_path):
         run.epoch(Asked(3))
     assert len(carried) == 4 and all(np.abs(np.asarray(v)).max() > 0 for v in carried)
     run._prepare_epoch()
-    assert run.place.step == 4 and all(np.abs(np.asarray(v)).max() > 0 for v in carried)
-    run.place = run.place._replace(epoch=1, step=0)
+    assert run.progress.step == 4 and all(np.abs(np.asarray(v)).max() > 0 for v in carried)
+    run.progress = run.progress._replace(epoch=1, step=0)
     run._prepare_epoch()
     assert all((np.asarray(v) == 0).all() for v in carried)
 

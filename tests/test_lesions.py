@@ -6,7 +6,7 @@ import pytest
 from miniatures import batch, miniature, numpy
 
 from keras_highway.analysis import blocks, drop_k_curve, kendall_tau, lesion, lesion_curve, reshuffle_curve, rewire
-from keras_highway.analysis.fan import Fan
+from keras_highway.analysis.batched_rewiring import BatchedRewiring
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
 from keras_highway.gating import GATINGS
@@ -76,10 +76,10 @@ def test_a_fan_of_any_plans(gate):
     ]
     x = batch(model, 3)
     expected = np.stack([numpy(rewire(model, plan)(x, training=False)) for plan in plans])
-    fan = Fan(model, plans)
-    np.testing.assert_allclose(fan(x), expected, atol=1e-5)
-    np.testing.assert_allclose(fan(x[1:2]), expected[:, 1:2], atol=1e-5)  # a smaller last batch
-    np.testing.assert_allclose(Fan(nested, plans)(x), expected / 2, atol=1e-5)
+    rewiring = BatchedRewiring(model, plans)
+    np.testing.assert_allclose(rewiring(x), expected, atol=1e-5)
+    np.testing.assert_allclose(rewiring(x[1:2]), expected[:, 1:2], atol=1e-5)  # a smaller last batch
+    np.testing.assert_allclose(BatchedRewiring(nested, plans)(x), expected / 2, atol=1e-5)
 
 
 def test_the_prefix_is_computed_once():
@@ -88,10 +88,10 @@ def test_the_prefix_is_computed_once():
     rows = {}
     for name, block in blocks(model).items():
         count_rows(block.transform, rows, name)
-    fan = Fan(model, [{}, *({name: lesion(name)} for name in blocks(model))])
-    fan._model.run_eagerly = True
+    rewiring = BatchedRewiring(model, [{}, *({name: lesion(name)} for name in blocks(model))])
+    rewiring._model.run_eagerly = True
     rows.clear()
-    fan(batch(model, 10))
+    rewiring(batch(model, 10))
     assert list(rows.values()) == [10, 20, 30, 40, 50, 60]
 
 
@@ -172,7 +172,7 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="empty: there is nothing to score"):
         lesion_curve(model, (data[0][:0], data[1][:0]))
     with pytest.raises(ValueError, match="'stage2_block2' cannot stand in the place of block 'stage1_block2'"):
-        Fan(model, [{"stage1_block2": "stage2_block2"}])
+        BatchedRewiring(model, [{"stage1_block2": "stage2_block2"}])
     plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="no gated blocks"):
         lesion_curve(plain, (np.zeros((1, 3)), np.zeros(1, int)))

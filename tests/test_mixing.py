@@ -8,10 +8,11 @@ from keras import ops
 
 from tests.miniatures import numpy
 from training.data.mixing import BLEND, SHARE, cut_box, draw_row, mixed, partners
+from training.data.shard import Shard
+from training.data.source import open_source
+from training.distributed.strategy import Strategy
 from training.losses import make_loss
 from training.recipes import RECIPES
-from training.sources import Shard, open_source
-from training.strategy import Strategy
 from training.tiny import tiny
 
 BASE = RECIPES["highway50_a2"]

@@ -11,7 +11,7 @@ from tests.miniatures import numpy
 from training import losses
 from training.lamb import DecayedLamb
 from training.losses import make_loss
-from training.optimizers import OneCycle, PaperSGD, make_optimizer, make_schedule, plateau_rate
+from training.optimizers import CaffeSGD, OneCycle, make_optimizer, make_schedule, plateau_rate
 from training.recipes import RECIPES
 from training.schedules import EpochCosine
 
@@ -26,7 +26,7 @@ def tensor(value):
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_paper_sgd_against_its_equations(nesterov, on_vectors):
     kernel, bias = keras.Variable([[1.0, -2.0]], name="kernel"), keras.Variable([0.5, 0.5], name="bias")
-    optimizer = PaperSGD(
+    optimizer = CaffeSGD(
         0.1,
         momentum=0.9,
         nesterov=nesterov,
@@ -46,7 +46,7 @@ def test_paper_sgd_against_its_equations(nesterov, on_vectors):
         w, b = (w + 0.9 * vw - 0.1 * gw, b + 0.9 * vb - 0.1 * gb) if nesterov else (w + vw, b + vb)
     np.testing.assert_allclose(np.asarray(kernel), w, rtol=1e-5)
     np.testing.assert_allclose(np.asarray(bias), b, rtol=1e-5)
-    again = PaperSGD.from_config(optimizer.get_config())
+    again = CaffeSGD.from_config(optimizer.get_config())
     assert again.get_config() == optimizer.get_config()
 
 

@@ -17,10 +17,11 @@ import pytest
 import yaml
 
 import keras_highway as kh
-from keras_highway import weights as zoo
 from keras_highway.cli import main
-from keras_highway.hub import HubError, describe_weights
+from keras_highway.hub import HubError
 from keras_highway.publishing import find_publishable, publish, publish_all, verify, write_bundle
+from keras_highway.weights import registry
+from keras_highway.weights.resolve import describe_weights
 
 NAME = "mnist10_w16.tvdn"
 REPO = "org/w16"
@@ -82,8 +83,8 @@ def test_round_trip(hub, places, tmp_path):
     np.testing.assert_array_equal(kh.preprocess_input(pixels, URL), kh.preprocess_input(pixels, NAME))
     assert kh.decode_predictions(np.eye(10)[[3]], 1, URL) == [[("3", "3", 1.0)]]
     row = describe_weights(URL)
-    assert dataclasses.replace(row, repository="", revision="main") == zoo.described(zoo.get(NAME))
-    assert row.metrics == zoo.result(NAME) and row.sha256 == fake.sha256(hub.files(REPO)["model.weights.h5"])
+    assert dataclasses.replace(row, repository="", revision="main") == registry.described(registry.get(NAME))
+    assert row.metrics == registry.result(NAME) and row.sha256 == fake.sha256(hub.files(REPO)["model.weights.h5"])
     assert verify(f"{REPO}@v1").difference <= 1e-6
 
 
@@ -134,8 +135,8 @@ def test_dry_run_writes_nothing(hub, places, capsys):
 
 def test_a_run_is_published_with_its_own_result(hub, tmp_path):
     run = tmp_path / "run"
-    shutil.copytree(zoo.folders(NAME)[-1], run)
-    result = {**zoo.result(NAME), "mean": 0.5, "weights": "mnist10_w16.mine"}
+    shutil.copytree(registry.folders(NAME)[-1], run)
+    result = {**registry.result(NAME), "mean": 0.5, "weights": "mnist10_w16.mine"}
     (run / "result.json").write_text(json.dumps(result))
     publish(str(run), "org/mine", private=True)
     assert hub.repositories["org/mine"].private
@@ -170,14 +171,14 @@ def test_card(hub):
     assert "keras-highway" in data["tags"] and data["metrics"] == ["accuracy"]
     (index,) = data["model-index"]
     (result,) = index["results"]
-    assert index["name"] == NAME and result["metrics"][0]["value"] == zoo.result(NAME)["mean"]
+    assert index["name"] == NAME and result["metrics"][0]["value"] == registry.result(NAME)["mean"]
     assert "@inproceedings{srivastava2015training" in text and "hf://org/w16" in text
-    assert f"`{zoo.get(NAME).sha256}`" in text and "CC BY-SA 3.0" in text and "{" not in text.split("```bibtex")[0]
+    assert f"`{registry.get(NAME).sha256}`" in text and "CC BY-SA 3.0" in text and "{" not in text.split("```bibtex")[0]
 
 
 def test_publish_all_brings_every_folder_up_to_date(hub, monkeypatch, capsys):
-    rows = {name: zoo.WEIGHTS[name] for name in (NAME, "resnet50.a1")}  # the second has no folder here
-    monkeypatch.setattr(zoo, "WEIGHTS", rows)
+    rows = {name: registry.WEIGHTS[name] for name in (NAME, "resnet50.a1")}  # the second has no folder here
+    monkeypatch.setattr(registry, "WEIGHTS", rows)
     assert main(["publish", "--all", "--repo", "org"]) == 0
     assert main(["publish", "--all", "--repo", "org"]) == 0
     first, second = capsys.readouterr().out.splitlines()
@@ -228,7 +229,7 @@ def test_verify_finds_what_is_wrong(hub, what, tmp_path):
     publish(NAME, REPO)
     files = hub.files(REPO)
     other = tmp_path / "model.weights.h5"
-    kh.weights_file.save(kh.create_model("mnist10_w16"), other, "mnist10_w16", 10)
+    kh.weights.file.save(kh.create_model("mnist10_w16"), other, "mnist10_w16", 10)
     row = json.loads(files["weights.json"])
     wrong = {
         "weights": {"model.weights.h5": other.read_bytes()},

@@ -14,17 +14,17 @@ import yaml
 from contracts import to_numpy
 
 import keras_highway as kh
-from keras_highway import weights as zoo
-from keras_highway import weights_file
+from keras_highway._support.files import sha256_of
 from keras_highway.cli import main
-from keras_highway.hub import describe_weights
+from keras_highway.data.vocabulary import words_of
 from keras_highway.models.char_lm import reset_state
 from keras_highway.publishing import Publishable, find_publishable, publish, publish_all, verify, write_bundle
 from keras_highway.publishing.card import model_card
 from keras_highway.publishing.check import compare_check
 from keras_highway.publishing.language_models import LanguageModel
-from keras_highway.vocabulary import words_of
-from keras_highway.weights_row import WeightsRow
+from keras_highway.weights import registry
+from keras_highway.weights.info import WeightsInfo
+from keras_highway.weights.resolve import describe_weights
 
 REPO = "org/lm"
 URL = f"hf://{REPO}"
@@ -245,9 +245,9 @@ def test_the_same_weights_make_the_same_files(bundle, run, tmp_path):
 def test_publish_all_includes_language_models(hub, run, monkeypatch, tmp_path):
     (tmp_path / "zoo").mkdir()
     (tmp_path / "zoo" / NAME).symlink_to(run)
-    row = zoo.language_row(NAME, "charlm_small_coupled", "ptb", weights_file.sha256(run / "model.weights.h5"))
+    row = registry.language_row(NAME, "charlm_small_coupled", "ptb", sha256_of(run / "model.weights.h5"))
     monkeypatch.setenv("KERAS_HIGHWAY_ZOO", str(tmp_path / "zoo"))
-    monkeypatch.setattr(zoo, "WEIGHTS", {NAME: row})
+    monkeypatch.setattr(registry, "WEIGHTS", {NAME: row})
     (pushed,) = publish_all("org", dry_run=True)
     assert pushed.repository == f"org/{NAME}" and set(pushed.changed) == FILES
 
@@ -266,7 +266,7 @@ def test_a_corpus_of_ones_own_has_the_name_of_its_folder(run, tmp_path):
     result = json.loads((run / "result.json").read_text())
     (tmp_path / "result.json").write_text(json.dumps({**result, "data": "/home/me/letters"}))
     found = find_publishable(str(tmp_path))
-    assert isinstance(found, Publishable) and isinstance(found.row, WeightsRow)
+    assert isinstance(found, Publishable) and isinstance(found.row, WeightsInfo)
     assert (found.row.data, found.row.data_licence) == ("letters", "")
 
 

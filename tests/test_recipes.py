@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from keras_highway.transforms import TRANSFORMS
+from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.variants import LM_VARIANTS, VARIANTS
+from training.distributed.strategy import Strategy
 from training.recipe import changed, with_settings
 from training.recipes import RECIPES
-from training.run_folder import RunFolder
-from training.strategy import Strategy
+from training.runs.run_folder import RunFolder
 from training.tiny import tiny
 from training.train import choose, main
 

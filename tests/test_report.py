@@ -13,12 +13,13 @@ import pytest
 from miniatures import batch, miniature
 from PIL import Image
 
-from keras_highway import analysis, weights_file
+from keras_highway import analysis
 from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.reporting import make_report, write_report
 from keras_highway.reporting.report import Report
 from keras_highway.reporting.section import Section
+from keras_highway.weights import file as weights_file
 
 KEYS = ["gates", "routing", "lesions", "orders", "estimation", "trim"]
 VOID = {"meta", "img", "link", "br", "hr", "input"}

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from keras_highway.variants import LM_VARIANTS, VARIANTS
-from keras_highway.weights import WEIGHTS
+from keras_highway.weights.registry import WEIGHTS
 from training.recipes import RECIPES
 from zoo.release import results
 
@@ -33,7 +33,7 @@ def test_every_weight_with_a_published_number_is_on_the_page():
     ours = {row["weights"] for table in results.published() for row in table["rows"] if "weights" in row}
     with (results.DOCS / "results.csv").open(newline="") as file:
         shown = sum(bool(row["ours"]) for row in csv.DictReader(file))
-    assert shown == sum((results.ROOT / "zoo" / name / "result.json").exists() for name in ours)
+    assert shown == sum((results.ROOT / "zoo" / "weights" / name / "result.json").exists() for name in ours)
     assert {"mnist10_w16.tvdn", "mnist10_w32.tvdn", "charlm_large_coupled.ptb"} <= ours & set(WEIGHTS)
 
 

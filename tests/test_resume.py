@@ -93,7 +93,7 @@ def worker_pids(supervisor) -> list[int]:
 def supervised(out, backend) -> subprocess.Popen:
     recipe = ["resnet110", "--tiny", "--save-steps", "1", "--set", "epochs=3", "--set", "train_images=80"]
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-m", "training.supervise", "--workers", "2", "--grace", "5", "--", *recipe]
+    command = [sys.executable, "-m", "training.distributed.supervise", "--workers", "2", "--grace", "5", "--", *recipe]
     return subprocess.Popen([*command, "--out", str(out)], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
 
 

@@ -6,13 +6,13 @@ import dataclasses
 import pytest
 from requests_to_stop import Asked
 
+from training.data.source import open_source
+from training.distributed.strategy import Strategy
 from training.loop import Run, train
 from training.program import Program
 from training.recipes import RECIPES
-from training.run_folder import RunFolder
-from training.shown import shown_epochs
-from training.sources import open_source
-from training.strategy import Strategy
+from training.runs.format_metric import format_epochs
+from training.runs.run_folder import RunFolder
 from training.tiny import tiny
 
 
@@ -83,7 +83,7 @@ def test_a_run_that_is_ended_early_says_so_and_goes_on(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"after step 0 of epoch 1: train on, to --until 1 at least"):
         train(RECIPE, None, tmp_path, until=0, finish=True)
     early = train(RECIPE, None, tmp_path, until=1, finish=True)
-    assert (early["epochs"], early["of_epochs"], shown_epochs(early)) == (1, 2, "1 of 2")
+    assert (early["epochs"], early["of_epochs"], format_epochs(early)) == (1, 2, "1 of 2")
     assert early["mean"] == float(rows(tmp_path, "log.csv")[-1]["test_accuracy"])
     assert (tmp_path / "result.json").exists()
     with monkeypatch.context() as patch:  # it goes on, and dies: the result was that of other weights
@@ -92,7 +92,7 @@ def test_a_run_that_is_ended_early_says_so_and_goes_on(tmp_path, monkeypatch):
             train(RECIPE, None, tmp_path)
     assert not (tmp_path / "result.json").exists()
     whole = train(RECIPE, None, tmp_path)
-    assert "of_epochs" not in whole and shown_epochs(whole) == "2"
+    assert "of_epochs" not in whole and format_epochs(whole) == "2"
     assert whole["values"] == train(RECIPE, None, tmp_path / "at_once")["values"]
 
 

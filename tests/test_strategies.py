@@ -11,10 +11,10 @@ import pytest
 
 from keras_highway.variants import VARIANTS
 from tests.checkpoints import arrays
-from training import strategy as strategies
+from training.distributed import strategy as strategies
+from training.distributed.strategy import Strategy, make_strategy
+from training.distributed.supervise import _free_ports, worker_environment
 from training.recipes import RECIPES
-from training.strategy import Strategy, make_strategy
-from training.supervise import _free_ports, worker_environment
 
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 1e-5

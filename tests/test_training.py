@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
-from keras_highway.whole_file import write_whole
+from keras_highway._support.files import atomic_write
 from tests.checkpoints import arrays
-from training import checkpoint
+from training.data.shard import Shard
+from training.data.source import open_source
+from training.distributed.strategy import Strategy
 from training.loop import Run, train
 from training.program import Program
 from training.recipe import Recipe
 from training.recipes import RECIPES
-from training.run_folder import RunFolder, environment
-from training.sources import Shard, open_source
-from training.strategy import Strategy
+from training.runs import checkpoint
+from training.runs.run_folder import RunFolder, environment
 from training.tiny import tiny
 
 TINY = dataclasses.replace(tiny(RECIPES["mnist10_w16"]), epochs=3)
@@ -92,12 +93,12 @@ def test_resume_is_exact_wherever_writing_ends(tmp_path, monkeypatch, file):
         count += path.name == file
         if path.name == file and (count == 2 or file == "result.json"):
             raise Killed
-        write_whole(path, write)
+        atomic_write(path, write)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write_whole", dies)
-        patch.setattr("training.run_folder.write_whole", dies)
-        patch.setattr("keras_highway.whole_file.write_whole", dies)
+        patch.setattr(checkpoint, "atomic_write", dies)
+        patch.setattr("training.runs.run_folder.atomic_write", dies)
+        patch.setattr("keras_highway._support.files.atomic_write", dies)
         with pytest.raises(Killed):
             train(TINY, None, tmp_path / "cut")
     resumed = train(TINY, None, tmp_path / "cut")
@@ -144,11 +145,11 @@ def test_infinite_loss_stops_names_the_step_and_keeps_the_last_state(tmp_path):
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     program, run = program_of(DENSE, tmp_path)
-    run._save(run.place)
+    run._save(run.progress)
     before = run.folder.checkpoint.read_bytes()
     program.net.trainable_variables[0].assign(np.full(program.net.trainable_variables[0].shape, np.nan))
     with pytest.raises(FloatingPointError, match=r"net/.*kernel has values that are not finite"):
-        run._save(run.place)
+        run._save(run.progress)
     assert run.folder.checkpoint.read_bytes() == before
 
 
@@ -162,7 +163,7 @@ def test_folders_of_other_runs_and_broken_states_are_refused(tmp_path):
     other, _ = program_of(DENSE, tmp_path / "other")
     (tmp_path / "checkpoint.npz").unlink()
     values = checkpoint.finite_values(other.state, np.asarray)
-    checkpoint.save(tmp_path / "checkpoint.npz", values, checkpoint.Place(0, 0, np.zeros(4), 0, 0))
+    checkpoint.save(tmp_path / "checkpoint.npz", values, checkpoint.Progress(0, 0, np.zeros(4), 0, 0))
     with pytest.raises(ValueError, match="of another network or version"):
         train(TINY, None, tmp_path)
 
@@ -186,7 +187,7 @@ def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
 
 def test_results_tell_of_every_machine_a_run_was_on(tmp_path, monkeypatch):
     train(TINY, None, tmp_path, until=1)
-    monkeypatch.setattr("training.run_folder._accelerators", lambda: ["1 x GPU"])
+    monkeypatch.setattr("training.runs.run_folder._accelerators", lambda: ["1 x GPU"])
     result = train(TINY, None, tmp_path)
     first, second = result["hardware_changes"]
     assert second == f"1 x GPU, {first}" and "commit_changes" not in result

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
-from keras_highway import weights, weights_file
 from keras_highway.models.builder import build
 from keras_highway.specs import override
+from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry
 
 VARIANT = "mnist10_w16"
 
@@ -125,19 +126,19 @@ def test_load_without_a_stamp_asks_for_the_variant(tmp_path):
         kh.load(str(path))
 
 
-SHIPPED = [row.name for row in weights.WEIGHTS.values() if row.sha256]  # the others are other people's, on the Hub
+SHIPPED = [row.name for row in registry.WEIGHTS.values() if row.sha256]  # the others are other people's, on the Hub
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_weights_are_the_rows_file(name):
-    row = weights.WEIGHTS[name]
-    path = weights.file_of(row)
+    row = registry.WEIGHTS[name]
+    path = registry.file_of(row)
     stamp = weights_file.read_stamp(path)
     assert (stamp["variant"], stamp["classes"]) == (
         row.variant,
         len(row.classes) or len(kh.CharLM(name).vocabulary.words),
     )
-    result = weights.result(name)
+    result = registry.result(name)
     assert result["weights"] == name and result["n"] == len(result["seeds"]) == len(result["values"])
     recipe = json.loads((path.parent / "recipe.json").read_text())
     assert recipe["variant"] == row.variant and recipe["name"] == row.recipe
@@ -152,26 +153,26 @@ def test_shipped_weights_are_the_rows_file(name):
 
 
 def test_altered_weights_are_refused(tmp_path, monkeypatch):
-    row = weights.WEIGHTS["mnist10_w16.tvdn"]
-    content = bytearray(weights.file_of(row).read_bytes())
+    row = registry.WEIGHTS["mnist10_w16.tvdn"]
+    content = bytearray(registry.file_of(row).read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / row.name).mkdir()
-    (tmp_path / row.name / weights.FILE).write_bytes(bytes(content))
-    monkeypatch.setattr(weights, "folders", lambda name: [tmp_path / name])
+    (tmp_path / row.name / registry.FILE).write_bytes(bytes(content))
+    monkeypatch.setattr(registry, "folders", lambda name: [tmp_path / name])
     with pytest.raises(ValueError, match="damaged or altered"):
         kh.load(row.name)
 
 
 def test_weights_that_are_nowhere(monkeypatch, tmp_path):
-    monkeypatch.setattr(weights, "folders", lambda name: [tmp_path / name])
+    monkeypatch.setattr(registry, "folders", lambda name: [tmp_path / name])
     with pytest.raises(ValueError, match="No file of weights"):
         kh.load("mnist10_w16.tvdn")
 
 
 def test_zoo_variable_comes_before_the_checkout(monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_HIGHWAY_ZOO", str(tmp_path))
-    folders = weights.folders("a.b")
-    assert folders[1] == tmp_path / "a.b" and folders[0].parent.parent.name == "keras_highway"
+    folders = registry.folders("a.b")
+    assert folders[1] == tmp_path / "a.b" and folders[0].parents[2].name == "keras_highway"
 
 
 @pytest.mark.parametrize(
@@ -188,21 +189,22 @@ def test_unknown_weights(variant, name, match):
 
 
 def test_tag_data_set_and_name_mean_the_same():
-    rows = {weights.find(name, VARIANT).name for name in ("tvdn", "mnist", "mnist10_w16.tvdn")}
+    rows = {registry.find(name, VARIANT).name for name in ("tvdn", "mnist", "mnist10_w16.tvdn")}
     assert rows == {"mnist10_w16.tvdn"}
 
 
 def test_rows_hashes_and_the_wheel_name_the_same_weights():
     root = weights_file.Path(kh.__file__).parents[1]
-    hashes = json.loads((root / "keras_highway" / "weights_sha256.json").read_text())
+    hashes = json.loads((root / "keras_highway" / "weights" / "sha256.json").read_text())
     wheel = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert set(hashes) == set(SHIPPED) and all(len(h) == 64 for h in hashes.values())
-    assert wheel["force-include"] == {f"zoo/{name}": f"keras_highway/zoo/{name}" for name in hashes}
+    assert wheel["force-include"] == {"zoo/weights": "keras_highway/zoo/weights"}
+    assert set(hashes) == {path.name for path in (root / "zoo" / "weights").iterdir()}
 
 
 def test_accuracy_of_the_shipped_convolutional_net():
-    assert weights.result("mnist10_w16.tvdn")["mean"] >= 0.9935
-    assert weights.result("mnist10_w32.tvdn")["mean"] >= 0.9945
+    assert registry.result("mnist10_w16.tvdn")["mean"] >= 0.9935
+    assert registry.result("mnist10_w32.tvdn")["mean"] >= 0.9945
 
 
 def test_a_file_that_fails_half_way_leaves_the_weights(tmp_path):

@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
-from keras_highway import weights, weights_file
-from keras_highway.transforms import TRANSFORMS
+from keras_highway._support.files import sha256_of
+from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry
+from training.data.synthetic import synthetic_corpus
 from training.loop import train
 from training.recipes import RECIPES
-from training.shown import shown
-from training.synthetic import synthetic_corpus
+from training.runs.format_metric import format_metric
 from training.tiny import tiny
-from zoo import add as adding
-from zoo import tables
-from zoo.add_search import add_search
-from zoo.cards import card, described
-from zoo.stored import measure
+from zoo.release import add as adding
+from zoo.release import tables
+from zoo.release.add_search import add_search
+from zoo.release.cards import card, described
+from zoo.release.stored import measure
 
 README = tables.ROOT / "README.md"
 
@@ -33,7 +35,7 @@ def test_readme_tables_are_those_of_the_results():
 
 def test_check_fails_on_an_altered_table(tmp_path, capsys):
     text = README.read_text("utf-8")
-    value = shown(weights.result("mnist10_w16.tvdn"))
+    value = format_metric(registry.result("mnist10_w16.tvdn"))
     assert value in text
     altered = tmp_path / "README.md"
     altered.write_text(text.replace(value, "99.99 % (n = 1)"), "utf-8")
@@ -52,9 +54,9 @@ def test_tables_without_an_end_are_refused():
 
 def test_results_as_people_read_them():
     accuracy, perplexity = {"metric": "test_accuracy"}, {"metric": "test_perplexity"}
-    assert shown({**accuracy, "n": 1, "mean": 0.99354, "std": None}) == "99.35 % (n = 1)"
-    assert shown({**accuracy, "n": 3, "mean": 0.9941, "std": 0.0003}) == "99.41 ± 0.03 % (n = 3)"
-    assert shown({**perplexity, "n": 2, "mean": 79.126, "std": 0.2}) == "79.13 ± 0.20 (n = 2)"
+    assert format_metric({**accuracy, "n": 1, "mean": 0.99354, "std": None}) == "99.35 % (n = 1)"
+    assert format_metric({**accuracy, "n": 3, "mean": 0.9941, "std": 0.0003}) == "99.41 ± 0.03 % (n = 3)"
+    assert format_metric({**perplexity, "n": 2, "mean": 79.126, "std": 0.2}) == "79.13 ± 0.20 (n = 2)"
 
 
 def test_adding_a_search(tmp_path):
@@ -71,10 +73,10 @@ def test_adding_a_search(tmp_path):
 
 def _run(folder, seed, accuracy):
     """A finished run of mnist10_w16, made from the shipped one."""
-    shipped = weights.file_of(weights.WEIGHTS["mnist10_w16.tvdn"]).parent
+    shipped = registry.file_of(registry.WEIGHTS["mnist10_w16.tvdn"]).parent
     folder.mkdir()
     recipe = RECIPES["mnist10_w16"].to_dict()
-    result = {**weights.result("mnist10_w16.tvdn"), "seeds": [seed], "values": [accuracy], "mean": accuracy, "n": 1}
+    result = {**registry.result("mnist10_w16.tvdn"), "seeds": [seed], "values": [accuracy], "mean": accuracy, "n": 1}
     (folder / "recipe.json").write_text(json.dumps({**recipe, "seed": seed}))
     (folder / "result.json").write_text(json.dumps(result))
     shutil.copy(shipped / "log.csv", folder / "log.csv")
@@ -91,7 +93,7 @@ def test_adding_runs_pools_their_seeds(tmp_path, monkeypatch):
     assert (result["n"], result["seeds"], result["values"]) == (2, [1, 2], [0.99, 0.98])
     assert result["mean"] == pytest.approx(0.985) and result["std"] == pytest.approx(0.0070711, rel=1e-4)
     file = folder / "model.weights.h5"
-    assert json.loads((tmp_path / "hashes.json").read_text()) == {"mnist10_w16.tvdn": weights_file.sha256(file)}
+    assert json.loads((tmp_path / "hashes.json").read_text()) == {"mnist10_w16.tvdn": sha256_of(file)}
     assert weights_file.read_stamp(file)["variant"] == "mnist10_w16"
     assert "98.50 ± 0.71 % (n = 2)" in (folder / "card.md").read_text()
 
@@ -106,7 +108,7 @@ def test_half_precision_must_keep_what_was_measured(tmp_path, monkeypatch):
         measured.append((row.name, folder, data_dir))
         return 0.9899
 
-    monkeypatch.setattr("zoo.stored.measure", measured_before)
+    monkeypatch.setattr("zoo.release.stored.measure", measured_before)
     folder = adding.add([_run(tmp_path / "a", 1, 0.99)], float16=True, data_dir="data")
     assert [(name, data_dir) for name, _, data_dir in measured] == [("mnist10_w16.tvdn", "data")]
     result = json.loads((folder / "result.json").read_text())
@@ -130,12 +132,12 @@ def write_corpus(folder):
 
 def test_what_is_stored_is_measured(tmp_path):
     """Of a shipped net on images that it was not made for, by hand."""
-    row = weights.get("mnist10_w16.tvdn")
+    row = registry.get("mnist10_w16.tvdn")
     x = np.random.default_rng(0).integers(0, 256, (30, 28, 28, 1)).astype("uint8")
     probabilities = kh.load(row.name).predict(kh.preprocess_input(x, weights=row.name), verbose=0)
     y = np.where(np.arange(30) < 12, probabilities.argmax(1), (probabilities.argmax(1) + 1) % 10)
     np.savez(tmp_path / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    assert measure(row, weights.file_of(row).parent, tmp_path) == 0.4
+    assert measure(row, registry.file_of(row).parent, tmp_path) == 0.4
 
 
 def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
@@ -153,10 +155,10 @@ def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
     (tmp_path / "hashes.json").write_text("{}")
     folder = adding.add([tmp_path / "run"])
     before, after = (kh.CharLM(weights=path) for path in (tmp_path / "run", folder))
-    assert measure(weights.get(f"{name}.ptb"), folder, data) == pytest.approx(result["mean"], rel=1e-5)
+    assert measure(registry.get(f"{name}.ptb"), folder, data) == pytest.approx(result["mean"], rel=1e-5)
     (data / "ptb" / "train.txt").write_text("other words\n")
     with pytest.raises(ValueError, match=r"not the one .* was trained on: other words"):
-        measure(weights.get(f"{name}.ptb"), folder, data)
+        measure(registry.get(f"{name}.ptb"), folder, data)
     text = "ba den"
     assert after.score(text).perplexity == before.score(text).perplexity
     card = (folder / "card.md").read_text()
@@ -166,8 +168,8 @@ def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", sorted(tables.results()))
 def test_cards_are_what_publish_sends(name):
-    folder = tables.ROOT / "zoo" / name
-    assert (folder / "card.md").read_text("utf-8") == card(weights.described(weights.get(name)), folder)
+    folder = tables.ROOT / "zoo" / "weights" / name
+    assert (folder / "card.md").read_text("utf-8") == card(registry.described(registry.get(name)), folder)
     assert (folder / "curve.png").is_file()
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from training.language.recipe import LanguageRecipe
+from training.distributed.stopping import stop_requests
+from training.distributed.strategy import Strategy, make_strategy
+from training.language_recipe import LanguageRecipe
 from training.recipe import Recipe
-from training.run import Run
-from training.run_folder import RunFolder
-from training.stopping import stop_requests
-from training.strategy import Strategy, make_strategy
+from training.runs.run import Run
+from training.runs.run_folder import RunFolder
 
 
 class Kind(NamedTuple):
@@ -33,7 +33,9 @@ def kind_of(recipe: Recipe | LanguageRecipe) -> Kind:
         from training.language import program, results, run, source
 
         return Kind(source.open_source, program.LanguageProgram, run.LanguageRun, results.finish)
-    from training import program, results, sources
+    from training import program
+    from training.data import source as sources
+    from training.runs import results
 
     return Kind(sources.open_source, program.Program, Run, results.finish)
 
@@ -90,19 +92,19 @@ def train(
         run = kind.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)
         run.restore()
         last = min(recipe.epochs if until is None else until, recipe.epochs)
-        if run.place.epoch < last:
+        if run.progress.epoch < last:
             folder.drop_result()
-        while run.place.epoch < last:
+        while run.progress.epoch < last:
             run.epoch(stop)
-        if run.place.epoch < recipe.epochs and not finish:
+        if run.progress.epoch < recipe.epochs and not finish:
             return None
         _check_whole(run)
         return kind.finish(program, strategy, folder, run.rows)
 
 
 def _check_whole(run: Run) -> None:
-    if run.place.step or not run.rows:
+    if run.progress.step or not run.rows:
         raise ValueError(
-            f"A result is of whole epochs, and the run is after step {run.place.step} of epoch {run.place.epoch + 1}: "
-            f"train on, to --until {run.place.epoch + 1} at least."
+            f"A result is of whole epochs, and the run is after step {run.progress.step} of epoch "
+            f"{run.progress.epoch + 1}: train on, to --until {run.progress.epoch + 1} at least."
         )

@@ -10,8 +10,9 @@ from training.recipe import Recipe
 from training.schedules import EpochCosine
 
 
-@keras.saving.register_keras_serializable(package="keras_highway_training")
-class PaperSGD(keras.optimizers.SGD):
+# Files made before it had this name call it PaperSGD.
+@keras.saving.register_keras_serializable(package="keras_highway_training", name="PaperSGD")
+class CaffeSGD(keras.optimizers.SGD):
     """SGD with momentum whose L2 penalty and rate multipliers enter through the gradient, as in Caffe.
 
     `g = (dL/dw + l2 * w) * multiplier`, then Keras's momentum step. Since the
@@ -58,9 +59,9 @@ class PaperSGD(keras.optimizers.SGD):
     def update_step(self, gradient, variable, learning_rate):
         # Under tf.distribute `variable` is one replica's component, without Keras's name and path.
         known = self._trainable_variables[self._get_variable_index(variable)]
-        super().update_step(self._paper_gradient(gradient, variable, known), variable, learning_rate)
+        super().update_step(self._caffe_gradient(gradient, variable, known), variable, learning_rate)
 
-    def _paper_gradient(self, gradient, value, variable):
+    def _caffe_gradient(self, gradient, value, variable):
         kernel = "kernel" in variable.name
         if self.l2 and (kernel or self.l2_on_vectors):
             l2 = self.l2 * _factor(variable, self.decay_multipliers)
@@ -127,7 +128,7 @@ def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
         rate: Its learning rate, see `make_schedule`.
     """
     if recipe.optimizer == "sgd":
-        return PaperSGD(
+        return CaffeSGD(
             rate,
             momentum=recipe.momentum,
             nesterov=recipe.nesterov,

@@ -6,15 +6,15 @@ import keras
 from keras import ops
 
 from keras_highway.applications import create_model
-from keras_highway.transforms import TRANSFORMS
+from keras_highway.data.transforms import TRANSFORMS
+from training.data.device_images import WEIGHT, DeviceImages
 from training.data.mixing import SHARE, mixed, partner_distance, partners
 from training.data.pixels import normalized
 from training.data.repeated import epoch_samples
-from training.device_images import WEIGHT, DeviceImages
+from training.data.source import Source
 from training.losses import make_loss, test_loss
 from training.optimizers import make_optimizer, make_schedule
 from training.recipe import Recipe
-from training.sources import Source
 
 SUMS = ("loss", "accuracy", "top5", "weight")
 

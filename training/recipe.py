@@ -5,11 +5,11 @@ import dataclasses
 import itertools
 from dataclasses import dataclass
 
-from keras_highway.near import did_you_mean
+from keras_highway._support.suggest import did_you_mean
+from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.specs import coerced, override
-from keras_highway.transforms import TRANSFORMS
 from keras_highway.variants import VARIANTS
-from training.data.rand_augment import parse_policy
+from training.rand_augment_policy import parse_policy
 
 CHOICES = {
     "optimizer": ("sgd", "adamw", "lamb"),
@@ -55,7 +55,7 @@ class Recipe:
         data: The data set: `"mnist"`, `"cifar10"`, `"cifar100"`, `"imagenet"`
             (a folder of class sub-folders), `"tfds:NAME"`, or
             `"synthetic_mnist"` and so on, made up for tests.
-        transform: Row of `keras_highway.transforms.TRANSFORMS`.
+        transform: Row of `keras_highway.data.transforms.TRANSFORMS`.
         train_images: Train on the first so many images, `None` for all.
         test_images: The same for the test set.
         holdout_images: Hold out the last so many training images and test on
@@ -73,7 +73,7 @@ class Recipe:
         batch_size: Global batch size.
         micro_batches: A batch is computed in so many parts, its gradients
             summed (gradient accumulation); batch normalization sees the parts.
-        optimizer: `"sgd"` (`PaperSGD`), `"adamw"`, `"lamb"` (`DecayedLamb`).
+        optimizer: `"sgd"` (`CaffeSGD`), `"adamw"`, `"lamb"` (`DecayedLamb`).
         learning_rate: Initial rate.
         schedule: `"constant"`, `"step"` (divided by 10 at each of
             `milestones`), `"exponential"` (multiplied by `decay` each epoch),
@@ -237,7 +237,7 @@ def changed(recipe: Recipe, **changes) -> Recipe:
     """Returns the recipe with some fields changed, checked.
 
     Raises:
-        ValueError: For an unknown field (with near names), a value of the
+        ValueError: For an unknown field (with suggestions), a value of the
             wrong type or out of its range.
     """
     new = coerced(recipe, f"recipe {recipe.name!r}", **changes)

@@ -5,9 +5,9 @@ from typing import overload
 
 from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec
 from keras_highway.variants import VARIANTS
-from training.language.recipe import LanguageRecipe
+from training.data.synthetic import PREFIX, SYNTHETIC_CORPUS
+from training.language_recipe import LanguageRecipe
 from training.recipe import Recipe
-from training.synthetic import PREFIX, SYNTHETIC_CORPUS
 
 
 @overload

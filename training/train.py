@@ -7,11 +7,11 @@ and it goes on; 2 an error, named.
 import argparse
 import sys
 
-from keras_highway.near import did_you_mean
+from keras_highway._support.suggest import did_you_mean
+from training.distributed.stopping import USAGE_ERROR
 from training.recipe import Recipe, with_settings
 from training.recipes import RECIPES
-from training.shown import shown, shown_epochs
-from training.stopping import USAGE_ERROR
+from training.runs.format_metric import format_epochs, format_metric
 from training.tiny import tiny
 
 
@@ -64,7 +64,8 @@ def main(argv=None) -> None:
         print(f"{recipe.name}: {args.until} of {recipe.epochs} epochs; run it again to go on")
         return
     print(
-        f"{result['weights']}: {result['metric'].replace('_', ' ')} {shown(result)} after {shown_epochs(result)} epochs"
+        f"{result['weights']}: {result['metric'].replace('_', ' ')} {format_metric(result)} "
+        f"after {format_epochs(result)} epochs"
     )
 
 
@@ -72,7 +73,7 @@ def choose(name: str, settings: list[str], small: bool) -> Recipe:
     """Returns a recipe by name, with settings.
 
     Raises:
-        ValueError: For an unknown name or setting, with near ones.
+        ValueError: For an unknown name or setting, with suggestions.
     """
     if name not in RECIPES:
         raise ValueError(f"Unknown recipe {name!r}.{did_you_mean(name, RECIPES)} Known: {', '.join(RECIPES)}.")

@@ -1,1 +1,1 @@
-"""Trained weights, one folder each, and the tables made from their results."""
+"""Trained weights, runs and searches, each in a folder of its own; `release` makes the weights from runs."""

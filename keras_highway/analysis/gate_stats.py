@@ -8,11 +8,11 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from keras_highway._support.event_file import EventFile
+from keras_highway._support.files import atomic_write
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.gates import check_learned
 from keras_highway.analysis.trace import Tracer
-from keras_highway.event_file import EventFile
-from keras_highway.whole_file import write_whole
 
 SHUT, OPEN = 0.01, 0.99  # beyond these a gate's sigmoid has next to no gradient: at most a 25th of its steepest
 
@@ -192,10 +192,10 @@ def _drop_after(path, step) -> None:
         raise ValueError(f"{path} is none of GateStats's files: remove it, or choose another folder.")
     if step == 0 and rows:
         number = next(i for i in itertools.count(1) if not path.with_name(f"gates.{i}.csv").exists())
-        write_whole(path.with_name(f"gates.{number}.csv"), lambda p: p.write_bytes(path.read_bytes()))
+        atomic_write(path.with_name(f"gates.{number}.csv"), lambda p: p.write_bytes(path.read_bytes()))
     header = ",".join(GateRow._fields) + "\r\n"
     kept = [row for row in rows if row.endswith("\n") and int(row.split(",")[1]) <= step]
-    write_whole(path, lambda p: p.write_bytes("".join([header, *kept]).encode()))
+    atomic_write(path, lambda p: p.write_bytes("".join([header, *kept]).encode()))
 
 
 class _Summary(keras.layers.Layer):

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import keras
 
+from keras_highway._support.suggest import did_you_mean
 from keras_highway.layers import GatedBlock, HighwayDenseStack
-from keras_highway.near import did_you_mean
 
 
 def blocks(model) -> dict[str, GatedBlock]:
@@ -76,7 +76,7 @@ def stages(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def check_names(names, known) -> None:
-    """Raises a ValueError, with near names, for a name that is not among the known ones."""
+    """Raises a ValueError, with suggestions, for a name that is not among the known ones."""
     for name in names:
         if name not in known:
             raise ValueError(

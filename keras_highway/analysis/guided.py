@@ -7,12 +7,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_highway._support.numerics import input_gradient
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.graph import block_name, check_names, stages
 from keras_highway.analysis.graph import blocks as blocks_of
 from keras_highway.analysis.rewire import rewire
 from keras_highway.analysis.trace import Tracer
-from keras_highway.gradients import input_gradient
 from keras_highway.layers import GatedBlock
 
 _RELUS = (keras.activations.relu, ops.relu)

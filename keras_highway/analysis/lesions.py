@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_highway._support.suggest import did_you_mean
 from keras_highway.analysis.graph import block_name, check_names, stages
 from keras_highway.analysis.graph import blocks as blocks_of
 from keras_highway.analysis.rewire import Lesion, check_lesionable
 from keras_highway.analysis.scores import score
-from keras_highway.near import did_you_mean
 
 
 class LesionCurve(NamedTuple):

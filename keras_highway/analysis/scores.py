@@ -7,8 +7,8 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from keras_highway.analysis.batched_rewiring import BatchedRewiring, Wiring
 from keras_highway.analysis.batches import batches
-from keras_highway.analysis.fan import Fan, Wiring
 from keras_highway.analysis.graph import is_functional
 
 _AT_ONCE = 64  # wirings in a pass: the memory of the last block is that of as many batches
@@ -79,7 +79,7 @@ def score(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=Non
     Args:
         model: A functional `keras.Model` with gated blocks that ends in a
             softmax or in logits.
-        plans: What `Fan` takes; `{}` is the model itself.
+        plans: What `BatchedRewiring` takes; `{}` is the model itself.
         data: A pair (samples, labels), or an iterable of such pairs; labels
             are class numbers.
         batch_size: Int, samples at once; behind the last block they are that
@@ -134,12 +134,14 @@ class Scorer:
 
     def __init__(self, model, plans: Sequence[Wiring], switches: Sequence[str] = ()):
         self._model, self._count, self._logits = model, len(plans), gives_logits(model)
-        self._fans = [Fan(model, plans[i : i + _AT_ONCE], switches) for i in range(0, len(plans), _AT_ONCE)]
+        self._rewirings = [
+            BatchedRewiring(model, plans[i : i + _AT_ONCE], switches) for i in range(0, len(plans), _AT_ONCE)
+        ]
 
     def switch_off(self, name: str) -> None:
         """Takes one of the `switches` out of every plan."""
-        for fan in self._fans:
-            fan.switch_off(name)
+        for rewiring in self._rewirings:
+            rewiring.switch_off(name)
 
     def __call__(self, data, *, batch_size=100, transform=None, progress=False) -> Comparison:
         """Compares the plans with the first, on some data."""
@@ -147,7 +149,7 @@ class Scorer:
         hits, loss, count, samples = np.zeros(self._count), np.zeros(self._count), 0, 0
         options = {"batch_size": batch_size, "transform": transform, "progress": progress}
         for x, labels in batches(data, self._model, labelled=True, what="score", **options):
-            outputs = np.concatenate([fan(x) for fan in self._fans])
+            outputs = np.concatenate([rewiring(x) for rewiring in self._rewirings])
             right, losses = _compare(outputs, labels, self._logits)
             hits += right.sum(1)
             lost += (right[:1] & ~right).sum(1)

@@ -2,10 +2,10 @@
 
 import json
 
-from keras_highway.accuracy import measure
+from keras_highway.analysis.accuracy import measure
 from keras_highway.cli.errors import OK
 from keras_highway.cli.sources import find_source_and_data
-from keras_highway.cli.tables import measured, percent
+from keras_highway.cli.tables import format_metric, percent
 
 
 def run(arguments) -> int:
@@ -25,5 +25,5 @@ def run(arguments) -> int:
     print(f"{where}: accuracy {percent(accuracy)}, loss {loss:.4f}")
     if recorded:
         difference = 100 * (accuracy - recorded["mean"])
-        print(f"recorded: {measured(recorded)}; here {difference:+.2f} points")
+        print(f"recorded: {format_metric(recorded)}; here {difference:+.2f} points")
     return OK

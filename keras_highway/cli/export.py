@@ -5,7 +5,7 @@ from pathlib import Path
 from keras_highway.applications import get_spec
 from keras_highway.cli.errors import OK, UsageError, usage_errors
 from keras_highway.exporting import export, fold_batch_norm, part_of
-from keras_highway.hub import locate
+from keras_highway.weights.resolve import locate
 
 _SUFFIXES = {"tf_saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
 

@@ -1,8 +1,8 @@
 """`fetch`: weights into the cache, for later use without a network."""
 
 from keras_highway.cli.errors import OK, usage_errors
-from keras_highway.hub import locate
 from keras_highway.publishing import kind_of
+from keras_highway.weights.resolve import locate
 
 
 def run(arguments) -> int:

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from keras_highway._support.files import atomic_write
 from keras_highway.analysis import plot_gates, trace
 from keras_highway.cli.errors import OK, SOME_FAILED, check_out, usage_errors
 from keras_highway.cli.reading import read_images
 from keras_highway.cli.sources import find_source
 from keras_highway.cli.tables import percent
-from keras_highway.whole_file import write_whole
 
 _SUFFIX = ".png"
 
@@ -24,6 +24,6 @@ def run(arguments) -> int:
     out = Path(arguments.out)
     title = f"{Path(arguments.image).name}: {best.name} ({percent(best.score)}) by {source.weights}"
     with usage_errors():
-        write_whole(out, lambda path: plot_gates(traces, pixels[0].squeeze(), path, title=title))
+        atomic_write(out, lambda path: plot_gates(traces, pixels[0].squeeze(), path, title=title))
     print(f"wrote the transform gates of {len(traces)} blocks to {out}")
     return OK

@@ -3,22 +3,22 @@
 import fnmatch
 import json
 
-from keras_highway import weights as zoo
+from keras_highway._support.suggest import did_you_mean
 from keras_highway.applications import get_spec
 from keras_highway.cli.errors import OK, UsageError
 from keras_highway.cli.parameters import count_parameters
-from keras_highway.cli.tables import measured, size, table
-from keras_highway.near import did_you_mean
+from keras_highway.cli.tables import format_metric, size, table
 from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.weights import registry
 
 
 def run(arguments) -> int:
     """Prints two tables, or JSON."""
     known = {**VARIANTS, **LM_VARIANTS}
     variants = [_variant(known[name]) for name in fnmatch.filter(known, arguments.pattern)]
-    weights = [_weights(zoo.WEIGHTS[name]) for name in zoo.list_weights(arguments.pattern)]
+    weights = [_weights(registry.WEIGHTS[name]) for name in registry.list_weights(arguments.pattern)]
     if not variants and not weights:
-        hint = did_you_mean(arguments.pattern, [*known, *zoo.WEIGHTS])
+        hint = did_you_mean(arguments.pattern, [*known, *registry.WEIGHTS])
         raise UsageError(f"No variant and no weights have such a name.{hint} Received: {arguments.pattern!r}")
     if arguments.json:
         print(json.dumps({"variants": variants, "weights": weights}, indent=2))
@@ -39,7 +39,7 @@ def _variant(spec) -> dict:
 
 
 def _weights(row) -> dict:
-    result = zoo.result(row.name)
+    result = registry.result(row.name)
     return {
         "name": row.name,
         "variant": row.variant,
@@ -66,5 +66,5 @@ def _variant_table(variants) -> str:
 def _weights_table(weights) -> str:
     if not weights:
         return ""
-    rows = [(w["name"], w["data"], measured(w["result"]), f"{w['parameters']:,}", w["licence"]) for w in weights]
+    rows = [(w["name"], w["data"], format_metric(w["result"]), f"{w['parameters']:,}", w["licence"]) for w in weights]
     return table(("weights", "data", "measured on the test set", "parameters", "licence"), rows, right=("parameters",))

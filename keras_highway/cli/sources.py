@@ -7,17 +7,18 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from keras_highway import weights as zoo
-from keras_highway import weights_file
+from keras_highway._support.suggest import did_you_mean
 from keras_highway.applications import get_spec, load
 from keras_highway.cli.errors import UsageError, usage_errors
 from keras_highway.cli.tables import size
 from keras_highway.data import Dataset, load_dataset
-from keras_highway.hub import describe_weights, is_hub_name
-from keras_highway.near import did_you_mean
+from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform
+from keras_highway.hub import is_hub_name
 from keras_highway.predictions import Prediction, decode_predictions
 from keras_highway.specs import CharLMSpec
-from keras_highway.transforms import CLASSES, TRANSFORMS, Transform
+from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry
+from keras_highway.weights.resolve import describe_weights
 
 _NUMBER_OF_CLASSES = {"mnist": 10, "cifar10": 10, "cifar100": 100, "imagenet": 1000}
 
@@ -79,15 +80,15 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         UsageError: If there are no such weights or no such data set.
     """
     with usage_errors():
-        if is_hub_name(weights) or weights in zoo.WEIGHTS or not _is_path(weights):
+        if is_hub_name(weights) or weights in registry.WEIGHTS or not _is_path(weights):
             row = describe_weights(weights)
             data, classes, result = row.data, row.classes, dict(row.metrics)
             transform = row.images if data_set is None else _transform(data_set)
             return Source(weights, data_set or data, transform, _numbered(classes), result)
-        path = Path(weights) / zoo.FILE if Path(weights).is_dir() else Path(weights)
+        path = Path(weights) / registry.FILE if Path(weights).is_dir() else Path(weights)
         stamp = weights_file.read_stamp(path)
         if "variant" not in stamp:
-            raise UsageError(f"{path} does not say which variant it is of: keras_highway.weights_file.save says so.")
+            raise UsageError(f"{path} does not say which variant it is of: keras_highway.weights.file.save says so.")
         spec = get_spec(stamp["variant"])
         if isinstance(spec, CharLMSpec):
             raise UsageError(f"{path} is a language model, which takes no images: see `lm --help`.")
@@ -159,4 +160,4 @@ def _numbered(names) -> tuple[tuple[str, str], ...]:
 
 def _result_beside(path) -> dict:
     result = path.parent / "result.json"
-    return json.loads(result.read_text("utf-8")) if path.name == zoo.FILE and result.is_file() else {}
+    return json.loads(result.read_text("utf-8")) if path.name == registry.FILE and result.is_file() else {}

@@ -34,7 +34,7 @@ def size(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
 
 
-def measured(result: dict | None) -> str:
+def format_metric(result: dict | None) -> str:
     """Returns a result.json's metric with its spread and number of runs.
 
     `99.43 +- 0.03 % (n=3)` is an accuracy, `perplexity 79.13 (n=1)` another metric.

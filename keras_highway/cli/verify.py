@@ -18,7 +18,7 @@ def run(arguments) -> int:
     before = recorded(row)
     right = before is not None and abs(measured.value - before) <= metric.agreement
     print(
-        f"{metric.name} {measured.where}: {metric.shown(measured.value)}, recorded: "
-        f"{metric.shown(before) if before is not None else 'nothing'}{'' if right else ': DIFFERENT'}"
+        f"{metric.name} {measured.where}: {metric.format(measured.value)}, recorded: "
+        f"{metric.format(before) if before is not None else 'nothing'}{'' if right else ': DIFFERENT'}"
     )
     return OK if right else SOME_FAILED

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_highway.near import did_you_mean
-from keras_highway.transforms import CLASSES
+from keras_highway._support.suggest import did_you_mean
+from keras_highway.data.transforms import CLASSES
 
 DATA_VARIABLE = "KERAS_HIGHWAY_DATA"
 DATASETS = ("mnist", "cifar10", "cifar100")

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from keras_highway.transforms import Transform
+from keras_highway.data.transforms import Transform
 
 _FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 # What Pillow's decoders raise on damaged files; 20,000 files damaged at random raised nothing else.

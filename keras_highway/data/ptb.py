@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_highway.data.datasets import DATA_VARIABLE
-from keras_highway.vocabulary import Vocabulary, words_of
+from keras_highway.data.vocabulary import Vocabulary, words_of
 
 SPLITS = ("train", "valid", "test")
 

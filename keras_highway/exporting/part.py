@@ -6,11 +6,11 @@ import keras
 import numpy as np
 
 from keras_highway.applications import get_spec, load
-from keras_highway.hub import locate
+from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.language import CharLM
 from keras_highway.models.char_lm import word_part
 from keras_highway.specs import CharLMSpec
-from keras_highway.vocabulary import Vocabulary
+from keras_highway.weights.resolve import locate
 
 _WORDS = 200
 

@@ -7,22 +7,18 @@ h5py, json and safetensors. No pickle is opened and no code is run.
 from keras_highway.hub.cards import ModelFacts, card_header
 from keras_highway.hub.client import HubError, cache_folder
 from keras_highway.hub.download import fetch
-from keras_highway.hub.locate import Located, describe_weights, locate
 from keras_highway.hub.names import HubName, is_hub_name, parse
 from keras_highway.hub.upload import Pushed, push
 
 __all__ = [
     "HubError",
     "HubName",
-    "Located",
     "ModelFacts",
     "Pushed",
     "cache_folder",
     "card_header",
-    "describe_weights",
     "fetch",
     "is_hub_name",
-    "locate",
     "parse",
     "push",
 ]

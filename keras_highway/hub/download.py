@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from keras_highway import weights_file
+from keras_highway._support.files import sha256_of
 from keras_highway.hub.client import cache_folder, client, git_sha1, hub_errors
 from keras_highway.hub.names import HubName
 
@@ -74,7 +74,7 @@ def locked(cache: Path, repository: str) -> Iterator[None]:
 def _check_content(path, sha256, name) -> None:
     promised = Path(os.readlink(path)).name if path.is_symlink() else ""  # the cache names contents by their ETag
     if sha256 or _SHA256.fullmatch(promised):
-        wanted, found = sha256 or promised, weights_file.sha256(path)
+        wanted, found = sha256 or promised, sha256_of(path)
     elif _GIT_SHA1.fullmatch(promised):
         wanted, found = promised, git_sha1(path)
     else:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keras_highway import weights_file
+from keras_highway._support.files import sha256_of
 from keras_highway.hub.client import client, git_sha1, hub_errors
 from keras_highway.hub.names import HubName, parse
 
@@ -100,7 +100,7 @@ def _hash_of(entry: Any) -> str:
 
 def _hashes(file) -> tuple[str, str]:
     """Small files are known by git's hash, large ones by their sha256."""
-    return weights_file.sha256(file), git_sha1(file)
+    return sha256_of(file), git_sha1(file)
 
 
 def _tags(api, name) -> dict[int, str]:

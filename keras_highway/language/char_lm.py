@@ -10,16 +10,16 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from keras_highway import weights_file
+from keras_highway._support.files import atomic_write
 from keras_highway.applications import create_model, get_spec
-from keras_highway.data.streams import streams
-from keras_highway.hub import locate
+from keras_highway.data.batchify import batchify
+from keras_highway.data.vocabulary import END_OF_SENTENCE, Strange, Vocabulary, words_of
 from keras_highway.language.reader import Reader
 from keras_highway.language.word_table import AFTER, Neighbour, WordTable
 from keras_highway.specs import CharLMSpec
-from keras_highway.vocabulary import END_OF_SENTENCE, Strange, Vocabulary, words_of
-from keras_highway.weights_row import FILE
-from keras_highway.whole_file import write_whole
+from keras_highway.weights import file as weights_file
+from keras_highway.weights.info import FILE
+from keras_highway.weights.resolve import locate
 
 VOCABULARY = "vocabulary.json"
 DEFAULT = "charlm_large_coupled"
@@ -265,7 +265,7 @@ class CharLM:
         return float(np.exp(-np.mean(self.log_probabilities(words, [*words[1:], words[0]], progress))))
 
     def _stream_log_probability(self, tokens, texts, steps) -> float:
-        inputs, targets = streams(tokens, texts, steps)
+        inputs, targets = batchify(tokens, texts, steps)
         state, total = self._reader.start(texts), 0.0
         for words, following in zip(inputs, targets, strict=True):
             own, _, state = self._reader.read(self.table.projections_of(words), following.astype(np.int32), state)
@@ -321,7 +321,7 @@ class CharLM:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / VOCABULARY, lambda path: path.write_text(self.vocabulary.to_json(), "utf-8"))
+        atomic_write(folder / VOCABULARY, lambda path: path.write_text(self.vocabulary.to_json(), "utf-8"))
         facts = {"vocabulary": self.vocabulary.fingerprint, "overrides": self._overrides}
         words = len(self.vocabulary.words)
         weights_file.save(self.network, folder / FILE, self.variant, words, float16, **facts)

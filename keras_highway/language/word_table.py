@@ -6,8 +6,8 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.layers import CharCNN, TakeRows
-from keras_highway.vocabulary import Vocabulary
 
 _ROWS = 500  # words a call, always as many: a new shape would be compiled anew
 BEFORE, AFTER = "before", "after"

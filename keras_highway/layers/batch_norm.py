@@ -8,7 +8,7 @@ operation goes over them in their own dtype, with statistics in float32.
 import keras
 from keras import ops
 
-from keras_highway.fused import batch_norm, fills_lanes, fuses_batch_norm, in_lanes, narrow, widen
+from keras_highway._support.fused_batch_norm import batch_norm, fills_lanes, fuses_batch_norm, in_lanes, narrow, widen
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")

@@ -16,7 +16,7 @@ With these layers the sum is exact. In float32, in float16 on TensorFlow, whose
 import keras
 from keras import ops
 
-from keras_highway.sums import loses_sums
+from keras_highway._support.numerics import loses_sums
 
 # By backend, dtypes in which the gradient of `keras.ops.add(x, bias)` by the bias adds up on CPU.
 _LOSSY = {"tensorflow": ("bfloat16",), "jax": ("bfloat16", "float16")}

@@ -17,7 +17,7 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
     A word's vector depends on its spelling alone. So the network takes words
     and places apart: the spelling of some words, and which of them stands
     where. Given every distinct word of a batch once it computes the same as
-    given a word for each place, for less work; see `keras_highway.data.streams`.
+    given a word for each place, for less work; see `keras_highway.data.batchify`.
 
     Inputs: integers `(words, characters a word)` and `(streams, steps)`, the
     latter numbers of words, from 0. Output: `(streams, steps, classes)`. The

@@ -1,11 +1,11 @@
 """The model card: the README.md of a repository, its header for machines and its text for people."""
 
-from keras_highway import weights
 from keras_highway.applications import get_spec
 from keras_highway.hub import ModelFacts, card_header
 from keras_highway.publishing.curve import CURVE
 from keras_highway.publishing.kinds import kind_of
-from keras_highway.weights_row import WeightsRow, shown_epochs
+from keras_highway.weights import registry
+from keras_highway.weights.info import WeightsInfo, format_epochs
 
 _PAPERS = {
     "TVDN": """@inproceedings{srivastava2015training,
@@ -80,7 +80,7 @@ downloads everything anew, compares the hashes and computes it again.
 """
 
 
-def model_card(row: WeightsRow, repository: str, recipe: dict, torch_names: bool) -> str:
+def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: bool) -> str:
     """Returns the text of a model card.
 
     Args:
@@ -95,7 +95,7 @@ def model_card(row: WeightsRow, repository: str, recipe: dict, torch_names: bool
         name=row.name,
         kind=parts.kind,
         example=parts.example,
-        shipped=_SHIPPED.format(by_name=parts.by_name) if row.name in weights.WEIGHTS else "",
+        shipped=_SHIPPED.format(by_name=parts.by_name) if row.name in registry.WEIGHTS else "",
         repository=repository,
         hub=f"hf://{repository}",
         alone=parts.alone,
@@ -143,7 +143,7 @@ def _recipe(row, recipe) -> str:
     """The command; for weights that are not the zoo's also what was set, which `--set` may have changed."""
     name = recipe.get("name", row.recipe)
     command = f"`python -m training.train {name} --data DIR` ({recipe.get('source', name)})"
-    if row.name in weights.WEIGHTS:
+    if row.name in registry.WEIGHTS:
         return command
     told = [f"{field} {recipe[field]}" for field in _TOLD if recipe.get(field) is not None]
     told += [f"{field} {value}" for field, value in recipe.get("overrides", ())]
@@ -157,13 +157,13 @@ def _metric(metrics, metric) -> str:
     if metrics.get("epoch_reported"):
         what += f" of the {metrics['epoch_reported']} epoch"
     seeds = ", ".join(map(str, metrics.get("seeds", ())))
-    return f"{what}: **{metric.shown(metrics['mean'], metrics.get('std'))} (n = {metrics['n']})**; seeds {seeds}"
+    return f"{what}: **{metric.format(metrics['mean'], metrics.get('std'))} (n = {metrics['n']})**; seeds {seeds}"
 
 
 def _trained_on(metrics) -> str:
     known = [metrics["hardware"]] if "hardware" in metrics else []
     known += [f"{metrics['backend']} backend"] if "backend" in metrics else []
-    known += [f"{shown_epochs(metrics)} epochs"] if "epochs" in metrics else []
+    known += [f"{format_epochs(metrics)} epochs"] if "epochs" in metrics else []
     known += [f"commit `{metrics['commit']}`"] if "commit" in metrics else []
     return ", ".join(known) or "not recorded"
 

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_highway.analysis import Tracer
-from keras_highway.transforms import Transform
+from keras_highway.data.transforms import Transform
 
 
 def gate_report(model: keras.Model, transform: Transform, images: np.ndarray, batch_size: int = 200) -> dict[str, Any]:

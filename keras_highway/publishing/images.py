@@ -6,14 +6,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_highway.accuracy import measure
+from keras_highway.analysis.accuracy import measure
 from keras_highway.applications import create_model
 from keras_highway.data import load_dataset
+from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.publishing.gate_report import gate_report
 from keras_highway.publishing.subject import CardParts, Measured, Metric, Subject
-from keras_highway.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.variants import VARIANTS
-from keras_highway.weights_row import WeightsRow
+from keras_highway.weights.info import WeightsInfo
 
 # The Hub's names of the data sets.
 _DATA_SETS = {
@@ -36,17 +36,17 @@ class ImageClassifier(Subject):
     metric = Metric("accuracy", 100.0, " %", 5e-4)
 
     @classmethod
-    def open(cls, row: WeightsRow, path: Path) -> "ImageClassifier":
+    def open(cls, row: WeightsInfo, path: Path) -> "ImageClassifier":
         return cls(row, create_model(row.variant, str(path), classes=len(row.classes), classifier_activation=None))
 
     @classmethod
-    def new_row(cls, result, stamp) -> WeightsRow:
+    def new_row(cls, result, stamp) -> WeightsInfo:
         """As every subject's. Classes that the data set has no names for are numbered."""
         data, classes = result["data"], stamp["classes"]
         if data not in TRANSFORMS:
             raise ValueError(f"Unknown data set. Known: {', '.join(TRANSFORMS)}. Received: {data!r} in result.json")
         names = tuple(name for _, name in imagenet_classes()) if data == "imagenet" else CLASSES.get(data, ())
-        return WeightsRow(
+        return WeightsInfo(
             name=result["weights"],
             variant=result["variant"],
             data=data,
@@ -57,7 +57,7 @@ class ImageClassifier(Subject):
         )
 
     @classmethod
-    def card(cls, row: WeightsRow, repository: str, recipe: dict) -> CardParts:
+    def card(cls, row: WeightsInfo, repository: str, recipe: dict) -> CardParts:
         """As every subject's."""
         images, data = row.images, _DATA_SETS.get(row.data, row.data)
         (height, width), channels = images.size, images.channels

@@ -8,16 +8,17 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_highway import weights, weights_file
 from keras_highway.applications import create_model
 from keras_highway.data.ptb import load_corpus
+from keras_highway.data.vocabulary import END_OF_SENTENCE
 from keras_highway.language.char_lm import VOCABULARY, CharLM
 from keras_highway.models.char_lm import reset_state, word_part
 from keras_highway.publishing.gate_report import gate_moments
 from keras_highway.publishing.subject import CardParts, Measured, Metric, Subject
 from keras_highway.variants import LM_VARIANTS
-from keras_highway.vocabulary import END_OF_SENTENCE
-from keras_highway.weights_row import WeightsRow
+from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry
+from keras_highway.weights.info import WeightsInfo
 
 _WORDS, _CALLS = 8, 2
 _BATCH = 500
@@ -50,24 +51,24 @@ class LanguageModel(Subject):
     given = ("words", "positions")
     metric = Metric("perplexity", 1.0, "", 0.01)
 
-    def __init__(self, row: WeightsRow, lm: CharLM, overrides: dict):
+    def __init__(self, row: WeightsInfo, lm: CharLM, overrides: dict):
         super().__init__(row, lm.network)
         self.lm, self._overrides = lm, overrides
 
     @classmethod
-    def open(cls, row: WeightsRow, path: Path) -> "LanguageModel":
+    def open(cls, row: WeightsInfo, path: Path) -> "LanguageModel":
         return cls(row, CharLM(path, row.variant), weights_file.read_stamp(path).get("overrides", {}))
 
     @classmethod
-    def new_row(cls, result, stamp) -> WeightsRow:
+    def new_row(cls, result, stamp) -> WeightsInfo:
         """As every subject's. A corpus may be a folder of anybody's: the row has the folder's name."""
         name = Path(result["data"]).name
         if name in _CORPORA and name != result["data"]:
             name = f"a folder named {name}"
-        return weights.language_row(result["weights"], result["variant"], name)
+        return registry.language_row(result["weights"], result["variant"], name)
 
     @classmethod
-    def card(cls, row: WeightsRow, repository: str, recipe: dict) -> CardParts:
+    def card(cls, row: WeightsInfo, repository: str, recipe: dict) -> CardParts:
         """As every subject's. The published number is that of its own net and text alone."""
         data, data_name, language = _CORPORA.get(row.data, (row.data, row.data, None))
         same = row.data in _CORPORA and not any(recipe.get(f) for f in ("overrides", "train_tokens", "test_tokens"))

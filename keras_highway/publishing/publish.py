@@ -4,8 +4,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from keras_highway import weights as zoo
-from keras_highway import weights_file
+from keras_highway._support.files import atomic_write_json, sha256_of
 from keras_highway.hub import HubName, Pushed, fetch, parse, push
 from keras_highway.hub.client import git_sha1
 from keras_highway.publishing.bundle import write_bundle
@@ -13,8 +12,8 @@ from keras_highway.publishing.check import CHECK, compare_check
 from keras_highway.publishing.curve import CURVE
 from keras_highway.publishing.sources import Publishable, find_publishable, zoo_names
 from keras_highway.publishing.subject import Subject
-from keras_highway.weights_row import FILE
-from keras_highway.whole_file import write_json
+from keras_highway.weights import registry
+from keras_highway.weights.info import FILE
 
 
 def publish(source: str, repository: str, private: bool = False, dry_run: bool = False) -> Pushed:
@@ -59,7 +58,7 @@ def publish_all(organization: str, private: bool = False, dry_run: bool = False)
     """
     names = zoo_names()
     if not names:
-        raise ValueError(f"No weights have a folder here. Set {zoo.ZOO_VARIABLE}, or publish from a checkout.")
+        raise ValueError(f"No weights have a folder here. Set {registry.ZOO_VARIABLE}, or publish from a checkout.")
     return [publish(name, f"{organization}/{name}", private, dry_run) for name in names]
 
 
@@ -70,7 +69,7 @@ def _right(remote, name: HubName, folder, subject: Subject) -> set[str]:
     matplotlib draws other pixels.
     """
     right = set()
-    if CHECK in remote and remote.get(FILE) == weights_file.sha256(folder / FILE):
+    if CHECK in remote and remote.get(FILE) == sha256_of(folder / FILE):
         with tempfile.TemporaryDirectory() as cache:
             try:
                 compare_check(subject, fetch(name, CHECK, cache=Path(cache)))
@@ -79,7 +78,7 @@ def _right(remote, name: HubName, folder, subject: Subject) -> set[str]:
                 pass  # it is wrong: the new one replaces it
     if CURVE in remote and remote.get("log.csv") in (
         git_sha1(folder / "log.csv"),
-        weights_file.sha256(folder / "log.csv"),
+        sha256_of(folder / "log.csv"),
     ):
         right.add(CURVE)
     return right
@@ -87,8 +86,8 @@ def _right(remote, name: HubName, folder, subject: Subject) -> set[str]:
 
 def _note_place(found: Publishable, pushed: Pushed) -> None:
     """Writes repository and commit into the package's table, where it is a checkout's and has such a row."""
-    if found.row.name not in zoo.WEIGHTS or not (zoo.PLACES.parents[1] / "pyproject.toml").is_file():
+    if found.row.name not in registry.WEIGHTS or not (registry.PLACES.parents[2] / "pyproject.toml").is_file():
         return
-    places = json.loads(zoo.PLACES.read_text("utf-8"))
+    places = json.loads(registry.PLACES.read_text("utf-8"))
     places[found.row.name] = {"repository": pushed.repository, "revision": pushed.commit}
-    write_json(zoo.PLACES, {name: dict(sorted(place.items())) for name, place in sorted(places.items())})
+    atomic_write_json(registry.PLACES, {name: dict(sorted(place.items())) for name, place in sorted(places.items())})

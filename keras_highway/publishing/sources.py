@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_highway import weights as zoo
-from keras_highway import weights_file
+from keras_highway._support.files import sha256_of
 from keras_highway.publishing.kinds import kind_of
-from keras_highway.weights_row import FILE, WeightsRow
+from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry
+from keras_highway.weights.info import FILE, WeightsInfo
 
 RESULT = "result.json"
 
@@ -24,7 +25,7 @@ class Publishable(NamedTuple):
     """
 
     folder: Path
-    row: WeightsRow
+    row: WeightsInfo
 
 
 def find_publishable(source: str) -> Publishable:
@@ -38,16 +39,16 @@ def find_publishable(source: str) -> Publishable:
         ValueError: If there is none, if it is not finished, or if its weights
             are not those of its row.
     """
-    if source not in zoo.WEIGHTS and Path(source).is_dir():
+    if source not in registry.WEIGHTS and Path(source).is_dir():
         return _of_run(Path(source))
-    row = zoo.get(source)
-    zoo.file_of(row)  # its hash is right
-    return _of_folder(next(f for f in zoo.folders(source) if (f / FILE).is_file()), zoo.described(row))
+    row = registry.get(source)
+    registry.file_of(row)  # its hash is right
+    return _of_folder(next(f for f in registry.folders(source) if (f / FILE).is_file()), registry.described(row))
 
 
 def zoo_names() -> list[str]:
     """Returns the names of all weights of the table that have a folder here."""
-    return [name for name in zoo.list_weights() if any((f / FILE).is_file() for f in zoo.folders(name))]
+    return [name for name in registry.list_weights() if any((f / FILE).is_file() for f in registry.folders(name))]
 
 
 def _of_folder(folder, row) -> Publishable:
@@ -80,7 +81,7 @@ def _of_run(folder) -> Publishable:
             f"{folder / FILE} is of variant {stamp.get('variant')!r}, {RESULT} of {result['variant']!r}: they are "
             "not of one run."
         )
-    known = zoo.WEIGHTS.get(result["weights"])
+    known = registry.WEIGHTS.get(result["weights"])
     row = known or kind_of(result["variant"]).new_row(result, stamp)
-    sha256 = weights_file.sha256(folder / FILE)
+    sha256 = sha256_of(folder / FILE)
     return _of_folder(folder, dataclasses.replace(row, sha256=sha256, metrics=result, gate_report={}))

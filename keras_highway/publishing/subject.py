@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_highway.analysis import Tracer
-from keras_highway.weights_row import WeightsRow
+from keras_highway.weights.info import WeightsInfo
 
 _GATE = "gate/"
 
@@ -28,7 +28,7 @@ class Metric(NamedTuple):
     unit: str
     agreement: float
 
-    def shown(self, value: float, std: float | None = None) -> str:
+    def format(self, value: float, std: float | None = None) -> str:
         """Returns a value for people, e.g. `99.43 ± 0.03 %`."""
         spread = "" if std is None else f" ± {self.scale * std:.2f}"
         return f"{self.scale * value:.2f}{spread}{self.unit}"
@@ -97,12 +97,12 @@ class Subject(abc.ABC):
     given: ClassVar[tuple[str, ...]]
     metric: ClassVar[Metric]
 
-    def __init__(self, row: WeightsRow, network: keras.Model):
+    def __init__(self, row: WeightsInfo, network: keras.Model):
         self.row, self.network = row, network
 
     @classmethod
     @abc.abstractmethod
-    def open(cls, row: WeightsRow, path: Path) -> Self:
+    def open(cls, row: WeightsInfo, path: Path) -> Self:
         """Loads the weights of a row from a file, with the files that must lie beside it.
 
         Raises:
@@ -111,7 +111,7 @@ class Subject(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def new_row(cls, result: dict[str, Any], stamp: dict[str, Any]) -> WeightsRow:
+    def new_row(cls, result: dict[str, Any], stamp: dict[str, Any]) -> WeightsInfo:
         """Returns the row of weights that are not in the table.
 
         Args:
@@ -124,7 +124,7 @@ class Subject(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def card(cls, row: WeightsRow, repository: str, recipe: dict) -> CardParts:
+    def card(cls, row: WeightsInfo, repository: str, recipe: dict) -> CardParts:
         """Returns what the card of a row says.
 
         Args:
@@ -192,7 +192,7 @@ class Subject(abc.ABC):
         return np.asarray(traces.output), gates
 
 
-def recorded(row: WeightsRow) -> float | None:
+def recorded(row: WeightsInfo) -> float | None:
     """Returns what was measured of the very file of a row, `None` if nothing was.
 
     Of several runs the first gave the file; where it is stored in half

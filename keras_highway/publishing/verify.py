@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_highway import weights_file
-from keras_highway.convert.timm_file import read_safetensors
+from keras_highway.convert.timm import read_safetensors
 from keras_highway.hub import HubName, fetch, parse
-from keras_highway.hub.locate import read_row
 from keras_highway.publishing.bundle import ROW, TWIN, twin_arrays
 from keras_highway.publishing.check import CHECK, compare_check
 from keras_highway.publishing.kinds import kind_of
 from keras_highway.publishing.subject import Subject
-from keras_highway.weights_row import FILE, WeightsRow
+from keras_highway.weights import file as weights_file
+from keras_highway.weights.info import FILE, WeightsInfo
+from keras_highway.weights.resolve import read_row
 
 
 class Verification(NamedTuple):
@@ -30,7 +30,7 @@ class Verification(NamedTuple):
     difference: float
 
     @property
-    def row(self) -> WeightsRow:
+    def row(self) -> WeightsInfo:
         """What is known of the weights."""
         return self.subject.row
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import keras
 
+from keras_highway._support.files import atomic_write, atomic_write_json
 from keras_highway.reporting.report import Report
 from keras_highway.reporting.section import Picture, Section
-from keras_highway.whole_file import write_json, write_whole
 
 _ALWAYS = {"title", "network", "gates", "lesions"}  # keys by which a report's numbers are known
 _STYLE = """
@@ -44,8 +44,8 @@ def write_report(report: Report, path: Path) -> Path:
             written.
     """
     numbers = numbers_of(path)
-    write_whole(path, lambda p: p.write_text(page(report, numbers.name), "utf-8"))
-    write_json(numbers, {"title": report.title, **report.facts, **{s.key: s.numbers for s in report.sections}})
+    atomic_write(path, lambda p: p.write_text(page(report, numbers.name), "utf-8"))
+    atomic_write_json(numbers, {"title": report.title, **report.facts, **{s.key: s.numbers for s in report.sections}})
     return numbers
 
 

@@ -43,8 +43,9 @@ print(count / (time.process_time() - start))
 
 def ours(folder, policy, copies) -> float:
     """Images a second of CPU of our pipeline."""
+    from training.data.shard import Shard
+    from training.data.source import open_source
     from training.recipes import RECIPES
-    from training.sources import Shard, open_source
 
     recipe = replace(
         RECIPES["highway50_a2"],

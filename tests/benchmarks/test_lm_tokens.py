@@ -15,14 +15,14 @@ import pytest
 from comparison import compare, record
 
 import keras_highway as kh
+from keras_highway.data.batchify import batchify, deduplicate, every
 from keras_highway.data.ptb import Corpus, load_corpus
-from keras_highway.data.streams import distinct, every, streams
-from keras_highway.vocabulary import Vocabulary
+from keras_highway.data.vocabulary import Vocabulary
+from training.data.shard import Shard
+from training.distributed.strategy import Strategy
 from training.language.program import LanguageProgram
 from training.language.source import TextSource
 from training.recipes import RECIPES
-from training.sources import Shard
-from training.strategy import Strategy
 
 ROOT = Path(__file__).resolve().parents[2]
 TORCH_VARIABLE = "KERAS_HIGHWAY_TORCH"  # an interpreter with PyTorch
@@ -57,7 +57,7 @@ def trainer(vocabulary, size, dtype=None):
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_training_each_word_once(benchmark, text, size):
     vocabulary, tokens = text
-    inputs, targets = streams(tokens, STREAMS, STEPS)
+    inputs, targets = batchify(tokens, STREAMS, STEPS)
     model = trainer(vocabulary, size)
 
     def step(form):
@@ -67,7 +67,7 @@ def test_training_each_word_once(benchmark, text, size):
     result = compare(
         benchmark,
         f"charlm_{size}: each word once / a word for each place, train",
-        lambda: step(distinct),
+        lambda: step(deduplicate),
         lambda: step(every),
         rounds=15,
     )
@@ -118,8 +118,8 @@ class TorchWorker:
 def test_training_against_pytorch(benchmark, text, tmp_path, size, dtype):
     """The same model, batch and de-duplication; PyTorch in float32, ours in float32 and with products in bfloat16."""
     vocabulary, tokens = text
-    inputs, targets = streams(tokens, STREAMS, STEPS)
-    batch, spec = distinct(inputs[0]), kh.get_spec(f"charlm_{size}_coupled")
+    inputs, targets = batchify(tokens, STREAMS, STEPS)
+    batch, spec = deduplicate(inputs[0]), kh.get_spec(f"charlm_{size}_coupled")
     spelled = vocabulary.table[batch.words]
     np.savez(
         tmp_path / "batch.npz",

@@ -5,10 +5,11 @@ import dataclasses
 import numpy as np
 from comparison import compare
 
+from training.data.shard import Shard
+from training.data.source import open_source
+from training.distributed.strategy import Strategy
 from training.program import Program
 from training.recipes import RECIPES
-from training.sources import Shard, open_source
-from training.strategy import Strategy
 
 BATCH = 32
 

@@ -1,0 +1,1 @@
+"""Where a run's batches come from: arrays on the device, folders, TensorFlow Datasets."""

@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from training.data.crops import random_crop
+from training.data.decoding import tensorflow
 from training.data.rand_augment import RandAugment
-from training.decoding import tensorflow
 
 _STREAM = 3  # of random numbers: others of (seed, ...) are for order and mixing
 

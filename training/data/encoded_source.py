@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 
 from keras_highway.data import Dataset
-from keras_highway.transforms import TRANSFORMS
-from training.decoding import tensorflow
-from training.folder_source import FolderSource
+from keras_highway.data.transforms import TRANSFORMS
+from training.data.decoding import tensorflow
+from training.data.folders import FolderSource
 from training.recipe import Recipe
 
 

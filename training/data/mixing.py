@@ -17,8 +17,9 @@ from collections.abc import Iterator
 import numpy as np
 from keras import ops
 
+from training.data.shard import Shard
+from training.data.source import Source
 from training.recipe import Recipe
-from training.sources import Shard, Source
 
 # What a row says: the own label's share of the target, the own pixels' share outside of the box, the box.
 SHARE, BLEND, TOP, BOTTOM, LEFT, RIGHT = range(6)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway.transforms import Transform
+from keras_highway.data.transforms import Transform
 
 
 def normalized(images, transform: Transform):

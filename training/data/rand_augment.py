@@ -4,50 +4,16 @@ Pillow makes every operation, as it does for timm, so that both give the same
 pixels. It lets go of Python's lock while it resizes, transforms and filters.
 """
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
 
-_LARGEST = 10.0  # magnitudes are in [0, 10]
-_FORM = re.compile(r"m(?P<magnitude>\d+)-mstd(?P<deviation>\d+(\.\d+)?)-inc1")
+from training.rand_augment_policy import LARGEST, parse_policy
+
 _FILTERS = {"bilinear": (Image.Resampling.BILINEAR,), "bicubic": (Image.Resampling.BICUBIC,)}
 _FILTERS["random"] = _FILTERS["bilinear"] + _FILTERS["bicubic"]
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What a policy's name says.
-
-    Attributes:
-        magnitude: Mean strength of an operation, in [0, 10].
-        deviation: Standard deviation of the strength.
-        operations: Operations drawn for an image, with replacement.
-        probability: That a drawn operation is done.
-    """
-
-    magnitude: float
-    deviation: float
-    operations: int = 2
-    probability: float = 0.5
-
-
-def parse_policy(name: str) -> Policy:
-    """Returns the policy of a name in timm's language, `"mM-mstdS-inc1"`.
-
-    Raises:
-        ValueError: If it is none.
-    """
-    found = _FORM.fullmatch(name)
-    if not found or float(found["magnitude"]) > _LARGEST:
-        raise ValueError(
-            "A RandAugment policy is mM-mstdS-inc1: magnitude M of 0 to 10, its standard deviation S, operations that "
-            f"grow stronger with the magnitude. Received: rand_augment={name!r}"
-        )
-    return Policy(float(found["magnitude"]), float(found["deviation"]))
 
 
 class Context(NamedTuple):
@@ -82,7 +48,7 @@ def _nothing(magnitude: float) -> float:
 
 
 def _up_to(largest: float) -> Callable[[float], float]:
-    return lambda magnitude: magnitude / _LARGEST * largest
+    return lambda magnitude: magnitude / LARGEST * largest
 
 
 def _enhanced(kind) -> Operation:
@@ -172,7 +138,7 @@ class RandAugment:
             # All are drawn, whether needed or not: what one operation does must not move the next one's numbers.
             name = names[draw.integers(len(names))]
             done, negative = draw.random() < policy.probability, draw.random() < 0.5
-            magnitude = min(max(draw.normal(policy.magnitude, policy.deviation), 0.0), _LARGEST)
+            magnitude = min(max(draw.normal(policy.magnitude, policy.deviation), 0.0), LARGEST)
             resample = self._filters[draw.integers(len(self._filters))]
             if done:
                 found.append((name, argument(name, magnitude, negative), resample))

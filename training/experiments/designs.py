@@ -83,14 +83,14 @@ def _train(recipe: Recipe, data_dir, folder: Path) -> None:
 
     import keras
 
-    from keras_highway.whole_file import write_json
+    from keras_highway._support.files import atomic_write_json
     from training.loop import train
 
     keras.utils.clear_session()
     try:
         train(recipe, data_dir, folder)
     except FloatingPointError as error:
-        write_json(folder / "diverged.json", {"error": str(error)})
+        atomic_write_json(folder / "diverged.json", {"error": str(error)})
 
 
 def _accuracy(folder: Path) -> float:

@@ -6,8 +6,8 @@ from keras import ops
 from keras_highway.applications import create_model
 from keras_highway.language import CharLM
 from keras_highway.models.char_lm import make_token_losses, reset_state
-from training.language.recipe import LanguageRecipe
 from training.language.source import TextSource
+from training.language_recipe import LanguageRecipe
 from training.program import Trainable
 
 

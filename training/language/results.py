@@ -1,10 +1,10 @@
 """What a finished run of a language model says: weights with their vocabulary, and result.json."""
 
-from keras_highway.whole_file import write_json
+from keras_highway._support.files import atomic_write_json
+from training.distributed.strategy import Strategy
 from training.language.program import LanguageProgram
-from training.results import epochs
-from training.run_folder import RunFolder
-from training.strategy import Strategy
+from training.runs.results import epochs
+from training.runs.run_folder import RunFolder
 
 
 def finish(program: LanguageProgram, strategy: Strategy, folder: RunFolder, rows: list[dict]) -> dict:
@@ -44,5 +44,5 @@ def finish(program: LanguageProgram, strategy: Strategy, folder: RunFolder, rows
     }
     folder.drop_result()  # written last, it says that the weights are its own
     program.trained_lm().save(folder.path)
-    write_json(folder.result, result)
+    atomic_write_json(folder.result, result)
     return result

@@ -3,8 +3,8 @@
 import math
 
 from training.language.program import LanguageProgram
-from training.language.recipe import rate_after
-from training.run import Run
+from training.language_recipe import rate_after
+from training.runs.run import Run
 
 
 class LanguageRun(Run):
@@ -15,7 +15,7 @@ class LanguageRun(Run):
 
     def _prepare_epoch(self) -> None:
         self.program.set_rate(rate_after(self.program.recipe, [float(row["valid_perplexity"]) for row in self.rows]))
-        if self.place.step == 0:  # else the state came back with the checkpoint
+        if self.progress.step == 0:  # else the state came back with the checkpoint
             self.program.begin_text()
 
     def _test(self) -> dict[str, float]:

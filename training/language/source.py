@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_highway.applications import get_spec
+from keras_highway.data.batchify import batchify, deduplicate
 from keras_highway.data.ptb import Corpus, load_corpus
-from keras_highway.data.streams import distinct, streams
 from keras_highway.specs import CharLMSpec, override
-from training.language.recipe import LanguageRecipe
-from training.sources import Shard
-from training.synthetic import SYNTHETIC_CORPUS, synthetic_corpus
+from training.data.shard import Shard
+from training.data.synthetic import SYNTHETIC_CORPUS, synthetic_corpus
+from training.language_recipe import LanguageRecipe
 
 
 class TextSource:
@@ -31,8 +31,8 @@ class TextSource:
         self.vocabulary = corpus.vocabulary
         self.steps = recipe.steps
         self.valid, self.test = (split[: recipe.test_tokens] for split in (corpus.valid, corpus.test))
-        self._inputs, self._targets = streams(corpus.train[: recipe.train_tokens], self.streams, recipe.steps)
-        streams(self.valid, self.streams, recipe.steps)  # too short a split is found now, not after an epoch
+        self._inputs, self._targets = batchify(corpus.train[: recipe.train_tokens], self.streams, recipe.steps)
+        batchify(self.valid, self.streams, recipe.steps)  # too short a split is found now, not after an epoch
 
     @property
     def batches_per_epoch(self) -> int:
@@ -50,7 +50,7 @@ class TextSource:
         shape; all int32.
         """
         for inputs, targets in zip(self._inputs[start:], self._targets[start:], strict=True):
-            words, positions = distinct(inputs)
+            words, positions = deduplicate(inputs)
             yield self.vocabulary.table[words].astype(np.int32), positions, targets.astype(np.int32)
 
 

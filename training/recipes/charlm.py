@@ -1,11 +1,11 @@
 """The character-aware language model in six gatings, large and small, on the Penn Treebank [UIE, 5.2, Table 1a].
 
 python -m training.train charlm_small_coupled --data DIR --out RUN
-python -m training.table1a --data DIR --out RUNS        # all six large ones, side by side
+python -m training.experiments.table1a --data DIR --out RUNS        # all six large ones, side by side
 """
 
 from keras_highway.variants import LM_VARIANTS
-from training.language.recipe import LanguageRecipe
+from training.language_recipe import LanguageRecipe
 
 PUBLISHED_PERPLEXITIES = {
     name: spec.published_perplexity for name, spec in LM_VARIANTS.items() if spec.published_perplexity

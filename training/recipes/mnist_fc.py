@@ -6,7 +6,7 @@
 hyperparameters by random search and does not print them; SGD with momentum
 and exponential decay are its words, the values ours. The plain and highway
 nets of 10 to 100 layers share them as the base of the random search of Figure 1
-(`python -m training.search figure1`); 1000 layers have their own.
+(`python -m training.experiments.search figure1`); 1000 layers have their own.
 """
 
 from dataclasses import replace
@@ -39,7 +39,7 @@ HIGHWAY1000 = replace(
     epochs=3,
     source="TVDN, 3.1: SGD did not stall beyond 1000 layers; rates and gate bias chosen here",
 )
-# The twins beside it in Figure 4, of about as many parameters: 71 units, as the plain nets of [TVDN, 3.1]. Rates: the
+# Baselines beside it in Figure 4, of about as many parameters: 71 units, as the plain nets of [TVDN, 3.1]. Rates: the
 # least training loss after 4 epochs at 0.2 (the highway net's), 0.05, 0.0125 and 0.003; the plain net of 50 layers
 # stays at chance at all but the last. That of 10 layers was tried at 0.2, where it stays at chance, and 0.05.
 RESIDUAL50 = replace(

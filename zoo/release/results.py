@@ -1,7 +1,7 @@
 """`python -m zoo.release.results [--check]`: every number that the papers print beside ours, docs/results.md and .csv.
 
 `zoo/published.json` holds the published numbers, a row each; ours are those of
-`zoo/*/result.json`. A row without a run says what one would take.
+`zoo/weights/*/result.json`. A row without a run says what one would take.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def published() -> list[dict]:
     return json.loads(PUBLISHED.read_text("utf-8"))
 
 
-def rows(zoo: Path = ROOT / "zoo") -> list[dict[str, str]]:
+def rows(zoo: Path = ROOT / "zoo" / "weights") -> list[dict[str, str]]:
     """Returns a row for every published number, with all `COLUMNS` as text."""
     found = []
     for table in published():

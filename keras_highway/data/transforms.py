@@ -1,0 +1,229 @@
+"""The transform between an image file's pixels and what a network was trained on.
+
+A transform is part of a trained weight, as the parameters are: the same
+weights under another scaling are another, worse network.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_MAX_RATIO = 16  # of the longer side to the shorter: beyond it, what the central crop cuts away is not resized at all
+
+
+@dataclass(frozen=True)
+class Transform:
+    """How pixels in [0, 255] become a network's input: `(pixels * scale - mean) / std`.
+
+    With `contrast`, each image by its own statistics instead: `(pixels - mean
+    of all its pixels) / their standard deviation`, "global contrast
+    normalization" [TVDN, Table 3], then minus the data set's mean image where
+    `mean_image` names one [caffe].
+
+    Attributes:
+        size: Height and width the network was evaluated at.
+        channels: 1 (greyscale) or 3 (RGB).
+        scale: Factor on the pixels.
+        mean: One number a channel, subtracted after scaling.
+        std: One number a channel, divided by at the end.
+        crop: Share of the shorter side kept by the central crop, 1.0 for all.
+        interpolation: Resampling filter (Pillow's name) of resizing.
+        contrast: Whether images are normalized by their own contrast.
+        mean_image: Data set whose mean image, after contrast normalization,
+            is subtracted (see `mean_image`), or `""`. Needs `contrast`.
+    """
+
+    size: tuple[int, int]
+    channels: int
+    scale: float
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    crop: float = 1.0
+    interpolation: str = "bicubic"
+    contrast: bool = False
+    mean_image: str = ""
+
+    def resized(self, height, width, larger: Callable[..., Any] = max) -> tuple[Any, Any]:
+        """The size to which an image is resized before the central crop, with its proportions.
+
+        As torchvision and timm round: the crop's size over `crop` is rounded
+        down, one side gets it, the other is rounded down.
+
+        Args:
+            height: Of the image; an int, or an integer tensor together with
+                `larger`.
+            width: The same.
+            larger: Function that returns the larger of two of these. Defaults
+                to Python's `max`.
+
+        Returns:
+            Height and width, at least those of `size`.
+        """
+        high, wide = (math.floor(side / self.crop) for side in self.size)
+        return larger(high, wide * height // width), larger(wide, high * width // height)
+
+    @staticmethod
+    def window(height, width, smaller: Callable[..., Any] = min) -> tuple[Any, Any]:
+        """The part at the centre of an image, at most 16 times as long as wide, that is resized at all.
+
+        Args:
+            height: Of the image, see `resized`.
+            width: The same.
+            smaller: Function that returns the smaller of two of these.
+
+        Returns:
+            Height and width.
+        """
+        most = _MAX_RATIO * smaller(height, width)
+        return smaller(height, most), smaller(width, most)
+
+    @staticmethod
+    def margin(side, kept):
+        """The pixels before a central crop: half of what is cut away, where that is no whole number the even one.
+
+        Args:
+            side: Pixels of the image; an int or an integer tensor.
+            kept: Pixels of the crop, at most as many.
+
+        Returns:
+            What Python's `round((side - kept) / 2)` is.
+        """
+        away = side - kept
+        return (away + away % 4 // 3) // 2
+
+    def apply(self, pixels) -> np.ndarray:
+        """Scales and normalizes; the argument is not changed.
+
+        Args:
+            pixels: Array `(..., height, width, channels)` of values in
+                [0, 255], uint8 or float.
+
+        Returns:
+            float32 array of the same shape.
+        """
+        pixels = np.asarray(pixels)
+        if pixels.ndim < 3 or pixels.shape[-1] != self.channels:
+            raise ValueError(
+                f"Expected images of {self.channels} channel(s), shape (..., height, width, {self.channels}). "
+                f"Received: shape {pixels.shape}"
+            )
+        if self.contrast:
+            mean, std = (v[..., None, None, None] for v in self.contrast_statistics(pixels))
+            x = (pixels.astype(np.float32) - mean) / std
+            return x - mean_image(self.mean_image) if self.mean_image else x
+        x = pixels.astype(np.float32) * np.float32(self.scale)
+        if any(self.mean):
+            x -= np.asarray(self.mean, np.float32)
+        if any(s != 1.0 for s in self.std):
+            x /= np.asarray(self.std, np.float32)
+        return x
+
+    @staticmethod
+    def contrast_statistics(pixels) -> tuple[np.ndarray, np.ndarray]:
+        """Returns mean and standard deviation over each image's pixels and channels.
+
+        Args:
+            pixels: Array `(..., height, width, channels)`.
+
+        Returns:
+            Two float32 arrays `(...)`; the deviation is at least 1, of 255,
+            so that an image of one color becomes zero.
+        """
+        pixels = np.asarray(pixels)
+        mean = np.mean(pixels, (-3, -2, -1), dtype=np.float64)
+        # einsum sums squares without a float copy of the whole data set.
+        square = np.einsum("...hwc,...hwc->...", pixels, pixels, dtype=np.float64) / np.prod(pixels.shape[-3:])
+        std = np.sqrt(np.maximum(square - mean**2, 1.0))
+        return np.asarray(mean, np.float32), np.asarray(std, np.float32)
+
+
+def mean_image_of(images: np.ndarray) -> np.ndarray:
+    """Returns the mean over images of what contrast normalization makes of them.
+
+    Args:
+        images: uint8 array `(n, height, width, channels)`.
+
+    Returns:
+        float32 array `(height, width, channels)`.
+    """
+    total = np.zeros(images.shape[1:], np.float64)
+    for start in range(0, len(images), 1000):
+        part = images[start : start + 1000]
+        mean, std = (v[..., None, None, None] for v in Transform.contrast_statistics(part))
+        total += ((part - mean) / std).sum(axis=0, dtype=np.float64)
+    return np.asarray(total / len(images), np.float32)
+
+
+@functools.cache
+def mean_image(data: str) -> np.ndarray:
+    """Returns the mean image of a data set's training images after contrast normalization; part of the package.
+
+    Args:
+        data: One of `MEAN_IMAGES`.
+
+    Returns:
+        float32 array `(32, 32, 3)`, read-only: `mean_image_of` the 50,000
+        training images, in float16's precision.
+
+    Raises:
+        ValueError: If the package has none of that data set.
+    """
+    if data not in MEAN_IMAGES:
+        raise ValueError(f"`mean_image` must be one of {', '.join(MEAN_IMAGES)}. Received: mean_image={data!r}")
+    with np.load(Path(__file__).parent / "mean_images.npz", allow_pickle=False) as file:
+        image = file[data].astype(np.float32)
+    image.setflags(write=False)
+    return image
+
+
+MEAN_IMAGES = ("cifar10", "cifar100")
+MNIST = Transform(size=(28, 28), channels=1, scale=1 / 256)
+CIFAR = Transform(size=(32, 32), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+CIFAR_CONTRAST = Transform(size=(32, 32), channels=3, scale=1.0, contrast=True)
+CIFAR10_CONTRAST = dataclasses.replace(CIFAR_CONTRAST, mean_image="cifar10")
+CIFAR100_CONTRAST = dataclasses.replace(CIFAR_CONTRAST, mean_image="cifar100")
+IMAGENET = Transform(
+    size=(224, 224), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), crop=0.95
+)
+IMAGENET_875 = replace(IMAGENET, crop=0.875)
+TRANSFORMS = {
+    "mnist": MNIST,
+    "cifar10": CIFAR,
+    "cifar100": CIFAR,
+    "cifar_contrast": CIFAR_CONTRAST,
+    "cifar10_contrast": CIFAR10_CONTRAST,
+    "cifar100_contrast": CIFAR100_CONTRAST,
+    "imagenet": IMAGENET,
+    "imagenet_875": IMAGENET_875,
+}
+
+_CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
+_CIFAR100 = (
+    "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly "
+    "camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup "
+    "dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower "
+    "leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid "
+    "otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray "
+    "road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar "
+    "sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle "
+    "wardrobe whale willow_tree wolf woman worm"
+)
+CLASSES = {
+    "mnist": tuple("0123456789"),
+    "cifar10": tuple(_CIFAR10.split()),
+    "cifar100": tuple(_CIFAR100.split()),
+}
+
+
+@functools.cache
+def imagenet_classes() -> tuple[tuple[str, str], ...]:
+    """Returns WordNet's identifier and the name of each of the 1000 classes, in order; part of the package."""
+    index = json.loads((Path(__file__).parent / "imagenet_class_index.json").read_text("utf-8"))
+    return tuple((identifier, name) for identifier, name in (index[str(i)] for i in range(len(index))))

@@ -1,0 +1,173 @@
+"""Taking models apart for other tasks: feature pyramids, new classifiers, freezing."""
+
+import re
+from typing import NamedTuple
+
+import keras
+
+from keras_highway._support.suggest import did_you_mean
+from keras_highway.layers import GatedBlock
+
+_BLOCK = re.compile(r"(stage\d+)_block\d+")
+
+
+class FeatureInfo(NamedTuple):
+    """A level of the pyramid.
+
+    Attributes:
+        stage: `"stage1"`, ...
+        layer: Name of the layer whose output it is, the stage's last block.
+        stride: Input pixels a feature, in height and width.
+        channels: Number of channels.
+    """
+
+    stage: str
+    layer: str
+    stride: int
+    channels: int
+
+
+class Features(NamedTuple):
+    """What `features` returns.
+
+    Attributes:
+        model: A `keras.Model` from the input to a dict, stage name to output.
+        info: A `FeatureInfo` a stage, in order.
+    """
+
+    model: keras.Model
+    info: tuple[FeatureInfo, ...]
+
+
+def features(model: keras.Model, stages: tuple[str, ...] | None = None) -> Features:
+    """The pyramid of stage outputs of a convolutional model, for detection or segmentation.
+
+    Args:
+        model: A model of `keras_highway`, with or without its top.
+        stages: Which stages, e.g. `("stage2", "stage4")`. Defaults to all.
+
+    Returns:
+        `Features(model, info)`; the model shares all layers with the original.
+
+    Raises:
+        ValueError: If the model has no stages of convolutional blocks, or a
+            stage does not exist.
+
+    Example:
+
+    >>> pyramid = kh.features(kh.Highway50(weights=None, include_top=False))
+    >>> [(f.stage, f.stride, f.channels) for f in pyramid.info]
+    [('stage1', 4, 192), ('stage2', 8, 384), ('stage3', 16, 768), ('stage4', 32, 1536)]
+    """
+    ends = _stage_ends(model)
+    if any(len(layer.output.shape) != 4 for layer in ends.values()):
+        raise ValueError(f"Model {model.name!r} is not convolutional; its stages have no pyramid.")
+    chosen = tuple(ends) if stages is None else tuple(stages)
+    for stage in chosen:
+        _check_stage(stage, ends, model)
+    pyramid = keras.Model(model.input, {stage: ends[stage].output for stage in chosen}, name=f"{model.name}_features")
+    return Features(pyramid, _info(pyramid, {stage: ends[stage].name for stage in chosen}))
+
+
+def reset_classifier(model: keras.Model, classes: int, activation="softmax", pooling="avg") -> keras.Model:
+    """Puts a fresh classifier on a model's body.
+
+    Args:
+        model: A model of `keras_highway`, with or without its top.
+        classes: Int, number of classes of the new `head`.
+        activation: Of the new head, `None` for logits. Defaults to
+            `"softmax"`.
+        pooling: `"avg"` or `"max"`, only where the body's output is of rank
+            4. Defaults to `"avg"`.
+
+    Returns:
+        A new `keras.Model`; the body is shared with the original, not copied.
+
+    Raises:
+        ValueError: If `classes` is not a positive integer.
+    """
+    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
+        raise ValueError(f"`classes` must be a positive integer. Received: classes={classes!r}")
+    last = model.layers[-1]
+    x = last.input if last.name == "head" else model.output
+    if len(x.shape) == 4:
+        pool = {"avg": keras.layers.GlobalAveragePooling2D, "max": keras.layers.GlobalMaxPooling2D}
+        if pooling not in pool:
+            raise ValueError(f"`pooling` must be 'avg' or 'max'. Received: pooling={pooling!r}")
+        x = pool[pooling](name=f"{pooling}_pool", dtype="float32")(x)
+    initializer = last.kernel_initializer.clone() if last.name == "head" else "glorot_uniform"
+    head = keras.layers.Dense(
+        classes, activation=activation, kernel_initializer=initializer, name="head", dtype="float32"
+    )
+    return keras.Model(model.input, head(x), name=model.name)
+
+
+def freeze(model: keras.Model, until: str | None = None) -> None:
+    """Freezes a model from its input up to and with a stage; what comes after is trainable.
+
+    Frozen batch normalization uses and keeps its moving statistics (Keras's
+    rule for `trainable=False`). A compiled model is compiled again with the
+    same arguments, since Keras goes on training frozen weights otherwise; its
+    optimizer starts anew.
+
+    Args:
+        model: A model of `keras_highway`.
+        until: Last frozen stage (`"stage3"`), block (`"stage3_block2"`) or
+            layer (`"stem"`). Defaults to `None`: everything but `head`.
+
+    Raises:
+        ValueError: If there is no such stage or layer, with suggestions.
+    """
+    names = [layer.name for layer in model.layers]
+    last = _last_frozen(model, names, until)
+    for index, layer in enumerate(model.layers):
+        layer.trainable = index > last
+    if model.compiled:
+        model.compile_from_config(model.get_compile_config())
+
+
+def _last_frozen(model, names, until) -> int:
+    if until is None:
+        return len(names) - (2 if names[-1] == "head" else 1)
+    ends = {}
+    for name in names:
+        match = re.match(r"(stage\d+)_", name)
+        if match:
+            ends[match[1]] = name
+    if until not in ends and until not in names:
+        hint = did_you_mean(until, [*ends, *names])
+        raise ValueError(
+            f"Model {model.name!r} has no such stage or layer.{hint} Its stages are {', '.join(ends)}. "
+            f"Received: until={until!r}"
+        )
+    return names.index(ends.get(until, until))
+
+
+def _stage_ends(model) -> dict[str, keras.layers.Layer]:
+    ends = {}
+    for layer in model.layers:
+        match = _BLOCK.fullmatch(layer.name)
+        if match and isinstance(layer, GatedBlock):
+            ends[match[1]] = layer
+    if not ends:
+        raise ValueError(f"Model {model.name!r} has no gated blocks named 'stage1_block1', ...: no stages to return.")
+    return ends
+
+
+def _check_stage(stage, ends, model) -> None:
+    if stage not in ends:
+        raise ValueError(f"Model {model.name!r} has no stage {stage!r}; its stages are {', '.join(ends)}.")
+
+
+def _info(pyramid, layers) -> tuple[FeatureInfo, ...]:
+    """Counts strides at 1024 pixels: at the model's own size, border effects may be a good part of an output."""
+    first = keras.config.image_data_format() == "channels_first"
+    rows, axis = (2, 1) if first else (1, 3)
+    shape = [1024, 1024]
+    shape.insert(axis - 1, pyramid.inputs[0].shape[axis])
+    inputs = keras.Input(shape)
+    large = keras.models.clone_model(pyramid, input_tensors=inputs, clone_function=lambda layer: layer)
+    return tuple(
+        FeatureInfo(stage, layers[stage], round(1024 / y.shape[rows]), y.shape[axis])
+        for stage, y in large.output.items()
+    )

@@ -1,0 +1,132 @@
+"""Figures of trained weights: parts that keep each other's numbers, pairs counted by hand, tables of those numbers."""
+
+import json
+
+import numpy as np
+import pytest
+
+from training.experiments import analysis_tables, depth, figure4, figures
+
+
+def test_a_part_leaves_the_others_numbers(tmp_path, monkeypatch):
+    seen = []
+
+    def part(data, out, runs, known):
+        seen.append(known)
+        return {"value": len(seen)}
+
+    net, other = figures.DENSE, figures.IMAGES
+    monkeypatch.setattr(figures, "PARTS", {"a": (net, part), "b": (net, part), "c": (other, part)})
+    for name in ("a", "b", "c", "a"):
+        figures.make(name, None, tmp_path)
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    assert {key: row["value"] for key, row in numbers[net].items() if key in "ab"} == {"a": 4, "b": 2}
+    assert numbers[other]["c"] == {"value": 3} and len(numbers[other]["sha256"]) == 64
+    assert set(numbers[net]["made"]) == {"a", "b"} and numbers[net]["made"]["a"]["hardware"]
+    assert "a" not in seen[0] and seen[1]["a"] == {"value": 1} and seen[2] == {}
+
+
+def test_baselines_need_their_runs(tmp_path):
+    with pytest.raises(ValueError, match="--runs FOLDER"):
+        figure4.baselines(None, tmp_path, None)
+
+
+def test_pairs_of_fine_tuned_nets():
+    whole = np.array([True] * 90 + [False] * 10)
+    ours = np.array([False] * 5 + [True] * 87 + [False] * 8)
+    row = depth._pair(24, {49: whole, 24: ours})
+    differences = whole.astype(float) - ours
+    assert row["cost"] == pytest.approx(differences.mean()) and row["accuracy"] == 0.87
+    assert row["standard_error"] == pytest.approx(differences.std() / 10)
+    assert depth._pair(49, {49: whole, 24: ours})["cost"] == 0
+
+
+def test_claims_that_do_not_hold_are_marked(tmp_path):
+    gates = {
+        "samples": 1000,
+        "bias_start": -2.0,
+        "bias_mean": -2.5,
+        "bias_share_that_fell": 0.75,
+        "bias_with_depth": 0.5,
+        "bias_with_activity": -0.25,
+        "mean_gate": 0.6,
+        "open_on_average": 0.8,
+        "open_for_one_sample": 0.125,
+        "open_for_some_sample": 0.5,
+        "change_in_first_15_blocks": 0.5,
+        "change_in_first_40_blocks": 0.9,
+    }
+    curve = {"samples": 500, "intact_accuracy": 1.0, "accuracy": [0.98] * 12 + [0.99] * 28 + [1.0] * 9, "blocks": 49}
+    curve["blocks_that_cost_at_most_0.1_point"] = 9
+    baseline = {"training": curve, "test": curve}
+    stages = {"stage1": {"mean": [0.02, 0.0], "scale": 0.5}, "stage2": {"mean": [-0.4, 0.0], "scale": 0.5}}
+    numbers = {
+        figures.DENSE: {
+            "gates": gates,
+            "baselines": {"highway_fc50_tanh": baseline, "highway_fc50_cifar100": baseline},
+        },
+        figures.CIFAR: {"cifar_gates": {**gates, "bias_with_depth": -0.85, "open_on_average": 0.0, "mean_gate": 0.02}},
+        figures.IMAGES: {"images": {"estimation": stages}},
+    }
+    path = tmp_path / "numbers.json"
+    path.write_text(json.dumps(numbers))
+    lines = analysis_tables.claims_table(path).splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    _, _, fell, slope, active, _, change, lesioned, estimated = rows
+    assert fell[1] == "75 % end below the -2 they started from; their mean is -2.50"
+    assert slope[1].startswith("Pearson's") and "+0.50, with its mean gate -0.25" in slope[1]
+    assert slope[2].startswith("**not here**") and "-0.85" in slope[2]
+    assert active[1].startswith("the mean gate is 0.600")
+    assert active[2].startswith("**not here**: the mean gate is 0.020")
+    assert change[1].startswith("50 %") and change[2].startswith("90 %")
+    assert "cost at most 1.000 points each, the first 2.00" in lesioned[1]
+    assert "blocks 1 to 12 cost 2.00 points on average, 13 to 40 1.00, the last 9 0.00" in lesioned[2]
+    assert estimated[1].startswith("**not here**") and "up to 0.04 and 0.80 of" in estimated[1]
+
+
+def test_tables_of_made_up_numbers(tmp_path):
+    def tuned(deep, cost):
+        return {"blocks_left": deep, "accuracy": 0.9 - cost, "cost": cost, "standard_error": 0.001}
+
+    seeds = [
+        {
+            "seed": s,
+            "order": [3, 1, 2],
+            "removed": {"blocks": k},
+            "accuracy": [0.9],
+            "lost": [0, 4, 9, 50],
+            "gained": [0, 4, 0, 0],
+        }
+        for s, k in ((0, 1), (1, 2))
+    ]
+    curve = {
+        "samples": 1000,
+        "intact_accuracy": 0.99,
+        "blocks": 3,
+        "accuracy": [0.98, 0.99, 0.5],
+        "worst_block": "stage1_block3",
+    }
+    baseline = {"seed": 1, "epochs": 50, "backend": "jax", "hardware": "a core", "test": curve, "training": curve}
+    numbers = {
+        "baselines": {"a_net": {**baseline, "test": {**curve, "blocks_that_cost_at_most_0.1_point": 1}}},
+        "trim": {"samples": 1000, "seeds": seeds},
+        "tune": {"epochs": 3, "seeds": [{"depths": [tuned(3, 0), tuned(2, 0.01), tuned(1, 0.03)]}] * 2},
+        "latency": {
+            "pairs": 25,
+            "batch_size": 100,
+            "depths": [
+                {"blocks_left": d, "parameters": 1000 * d, "speed_up_quartiles": [0, 4 - d, 9]} for d in (3, 2, 1)
+            ],
+        },
+    }
+    numbers["made"] = {"tune": {"backend": "jax"}, "latency": {"backend": "tensorflow", "hardware": "a core"}}
+    numbers["baselines"]["a_net"]["training"] = numbers["baselines"]["a_net"]["test"]
+    path = tmp_path / "numbers.json"
+    path.write_text(json.dumps({analysis_tables.NET: numbers}))
+    lines = analysis_tables.figure4_table(path).splitlines()
+    assert "| `a_net` | 1,000 test | 1.00 | 3 | 1 | 1.00 | 49.00, block3 |" in lines
+    assert lines[-1] == "n = 1 net each, seed 1, 50 epochs. Trained on jax, a core."
+    text = analysis_tables.trim_table(path)
+    # Costs 0 and 0.9 points; errors sqrt(8)/1000 and sqrt(9 - 0.081)/1000.
+    assert "| 1 to 2 (chosen) | 1,000 to 2,000 | 2.00 to 3.00 | 0.45 ± 0.29 | 2.00 ± 0.10 |" in text
+    assert "(90.00 %; before, 90.00 %)" in text and "jax, speed-up tensorflow, a core." in text

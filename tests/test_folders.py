@@ -1,0 +1,130 @@
+"""Folders of class sub-folders: order, augmentation, parts, errors."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_highway as kh
+from keras_highway._support.files import atomic_write
+from tests.checkpoints import arrays
+from training import loop
+from training.data import source as sources
+from training.data.shard import Shard
+from training.distributed.strategy import Strategy
+from training.program import Program
+from training.recipe import with_settings
+from training.recipes import RECIPES
+from training.runs import checkpoint
+from training.runs.run_folder import RunFolder
+
+SMALL = (("blocks", (1, 1)), ("widths", (2, 3)), ("stem_width", 4), ("input_shape", (32, 32, 3)))
+
+
+@pytest.fixture
+def images(tmp_path):
+    draw = np.random.default_rng(0)
+    for split in ("train", "val"):
+        for name in ("cat", "dog"):
+            folder = tmp_path / split / name
+            folder.mkdir(parents=True)
+            for i in range(3):
+                Image.fromarray(draw.integers(0, 256, (40, 50, 3), np.uint8)).save(folder / f"{i}.png")
+    return tmp_path
+
+
+def test_image_folder_is_a_function_of_seed_and_epoch(images):
+    recipe = dataclasses.replace(RECIPES["highway50"], batch_size=2)
+    source = sources.open_source(recipe, images)
+    assert (source.images, source.classes) == (6, 2)
+    first, again, second = ([(x, y) for x, y, _ in source.batches(epoch, 0, Shard())] for epoch in (0, 0, 1))
+    assert [x.shape for x, _ in first] == [(2, 224, 224, 3)] * 3
+    for (x, y), (x2, y2) in zip(first, again, strict=True):
+        np.testing.assert_array_equal(x, x2)
+        np.testing.assert_array_equal(y, y2)
+    assert not np.array_equal(first[0][0], second[0][0])
+    assert sorted(np.concatenate([y for _, y in first])) == [0, 0, 0, 1, 1, 1]
+
+
+def test_image_folder_resumes_and_divides(images):
+    recipe = dataclasses.replace(RECIPES["highway50"], batch_size=2)
+    source = sources.open_source(recipe, images)
+    whole = [x for x, _, _ in source.batches(0, 0, Shard())]
+    np.testing.assert_array_equal([x for x, _, _ in source.batches(0, 2, Shard())], whole[2:])
+    parts = [[x for x, _, _ in source.batches(0, 0, Shard(i, 2))] for i in range(2)]
+    for batch, left, right in zip(whole, *parts, strict=True):
+        np.testing.assert_array_equal(batch, np.concatenate([left, right]))
+    tested = list(source.test_batches(4, Shard()))
+    assert [x.shape for x, _, _ in tested] == [(4, 224, 224, 3)] * 2
+    np.testing.assert_array_equal(np.concatenate([w for _, _, w in tested]), [1] * 6 + [0] * 2)
+    np.testing.assert_array_equal(np.concatenate([y for _, y, _ in tested])[:6], [0, 0, 0, 1, 1, 1])
+
+
+class Killed(BaseException):
+    """Stands for a process that dies."""
+
+
+def test_it_trains_at_one_size_is_tested_at_another_and_resumes_exactly(images, tmp_path, monkeypatch):
+    """A3 trains at 160 and tests at 224; here 48 and 32, cut off in the middle of an epoch."""
+    small = dataclasses.replace(
+        RECIPES["resnet50"], batch_size=2, epochs=2, transform="cifar10", overrides=SMALL, learning_rate=0.01
+    )
+    recipe = with_settings(small, ["train_size=48"])
+    source = sources.open_source(recipe, images)
+    assert next(source.batches(0, 0, Shard()))[0].shape == (2, 48, 48, 3)
+    assert next(source.test_batches(2, Shard()))[0].shape == (2, 32, 32, 3)
+    assert Program(recipe, source, None).net.input_shape == (None, None, None, 3)
+    whole = loop.train(recipe, images, tmp_path / "whole")
+    rows = RunFolder(tmp_path / "whole", recipe.to_dict(), Strategy()).rows()
+    assert whole["data"] == "imagenet" and rows[0]["step"] == "3" and 0 <= float(rows[0]["waiting"]) < 1
+
+    saved = []
+
+    def dies(path, write):
+        if len(saved) == 2:
+            raise Killed
+        atomic_write(path, write)
+        saved.append(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "atomic_write", dies)
+        with pytest.raises(Killed):
+            loop.train(recipe, images, tmp_path / "cut", save_steps=1)
+    with np.load(tmp_path / "cut" / "checkpoint.npz") as file:
+        header = json.loads(str(file["header"]))
+    assert (header["epoch"], header["step"]) == (0, 2)
+    resumed = loop.train(recipe, images, tmp_path / "cut")
+    assert resumed["values"] == whole["values"] and resumed["train_loss"] == whole["train_loss"]
+    a, b = (arrays(tmp_path / name / "checkpoint.npz") for name in ("whole", "cut"))
+    assert list(a) == list(b)
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+    # What was trained is a network of the variant's own size, as everywhere.
+    net = kh.create_model("resnet50", str(tmp_path / "whole" / "model.weights.h5"), classes=2, **dict(SMALL))
+    assert net.input_shape == (None, 32, 32, 3)
+
+
+def test_image_folder_errors(images, tmp_path):
+    recipe = RECIPES["highway50"]
+    with pytest.raises(FileNotFoundError, match="train"):
+        sources.open_source(recipe, tmp_path / "none")
+    (images / "val" / "bird").mkdir()
+    with pytest.raises(ValueError, match="different classes: bird"):
+        sources.open_source(recipe, images)
+    (images / "train" / "bird").mkdir()
+    with pytest.raises(ValueError, match="holds no images"):
+        sources.open_source(recipe, images)
+
+
+def test_fewer_images_than_a_batch_are_refused(images):
+    with pytest.raises(ValueError, match=r"6 training images, less than a batch. Received: batch_size=256"):
+        sources.open_source(RECIPES["highway50"], images)
+
+
+def test_part_of_a_folder_is_spread_over_its_classes(images):
+    recipe = dataclasses.replace(RECIPES["highway50"], batch_size=2, train_images=4, test_images=2)
+    source = sources.open_source(recipe, images)
+    assert (source.images, source.test_images) == (4, 2)
+    np.testing.assert_array_equal(np.concatenate([y for _, y, _ in source.test_batches(2, Shard())]), [0, 1])

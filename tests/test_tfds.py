@@ -1,0 +1,115 @@
+"""Sets of TensorFlow Datasets, built from local files: order, resume, shards, errors."""
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+
+from training.data.shard import Shard
+from training.data.source import open_source
+from training.loop import train
+from training.recipes import RECIPES
+
+tfds = pytest.importorskip("tensorflow_datasets")
+SMALL = (("blocks", (1, 1)), ("widths", (2, 3)), ("stem_width", 4), ("input_shape", (32, 32, 3)))
+RECIPE = dataclasses.replace(
+    RECIPES["resnet50"], data="tfds:striped", transform="cifar10", batch_size=4, overrides=SMALL, epochs=1
+)
+
+
+COUNTS = {"train": 14, "test": 6}
+
+
+class Striped(tfds.core.GeneratorBasedBuilder):
+    """Images of one grey level each, 10 times their number."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        features = {
+            "image": tfds.features.Image(shape=(40, 36, 3)),
+            "label": tfds.features.ClassLabel(num_classes=3),
+        }
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager):
+        return {split: self._generate_examples(split) for split in COUNTS}
+
+    def _generate_examples(self, split):
+        for i in range(COUNTS[split]):
+            yield str(i), {"image": np.full((40, 36, 3), 10 * i, np.uint8), "label": i % 3}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tfds")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of TensorFlow Datasets' own
+        Striped(data_dir=folder).download_and_prepare()
+    return folder
+
+
+def numbers(images):
+    """Which images they are: a crop of one grey level is of that level."""
+    grey = images.mean((1, 2, 3))
+    if images.dtype != np.uint8:  # those of the test set are normalized
+        grey = 255 * (grey * np.mean(0.225) + np.mean(0.45))
+    return np.round(grey / 10).astype(int)
+
+
+def test_epochs_hold_other_images_in_another_order_each_once(prepared):
+    source = open_source(RECIPE, prepared)
+    assert (source.images, source.test_images, source.classes) == (14, 6, 3)
+    first, again, second = (list(source.batches(epoch, 0, Shard())) for epoch in (0, 0, 1))
+    assert [x.shape for x, _, _ in first] == [(4, 32, 32, 3)] * 3
+    for (x, y, w), (x2, y2, _) in zip(first, again, strict=True):
+        np.testing.assert_array_equal(x, x2)
+        np.testing.assert_array_equal(y, y2)
+        np.testing.assert_array_equal(w, np.ones(4))
+        np.testing.assert_array_equal(numbers(x) % 3, y)  # an image keeps its label
+    orders = [np.concatenate([numbers(x) for x, _, _ in batches]) for batches in (first, second)]
+    assert len(set(orders[0])) == len(set(orders[1])) == 12 and not np.array_equal(*orders)
+
+
+def test_repeated_images_take_turns_over_the_epochs(prepared):
+    source = open_source(dataclasses.replace(RECIPE, repeated_augmentation=3), prepared)
+    seen = [np.concatenate([numbers(x) for x, _, _ in source.batches(epoch, 0, Shard())]) for epoch in range(3)]
+    for order in seen:  # 12 of 14 samples fill the batches
+        np.testing.assert_array_equal(order, np.repeat(order[::3], 3))
+        assert len(set(order)) == 4
+    assert len(set(np.concatenate(seen))) >= 11
+
+
+def test_parts_and_resumption(prepared):
+    source = open_source(RECIPE, prepared)
+    whole = [x for x, _, _ in source.batches(2, 0, Shard())]
+    np.testing.assert_array_equal([x for x, _, _ in source.batches(2, 1, Shard())], whole[1:])
+    parts = [[x for x, _, _ in source.batches(2, 0, Shard(i, 2))] for i in range(2)]
+    for batch, left, right in zip(whole, *parts, strict=True):
+        np.testing.assert_array_equal(batch, np.concatenate([left, right]))
+
+
+def test_test_set_counts_every_image_once(prepared):
+    batches = list(open_source(RECIPE, prepared).test_batches(4, Shard()))
+    seen = np.concatenate([numbers(x) for x, _, _ in batches])
+    weights = np.concatenate([w for _, _, w in batches])
+    assert len(seen) == 8 and sorted(seen[weights == 1]) == list(range(6))
+
+
+def test_training_images_of_another_size(prepared):
+    source = open_source(dataclasses.replace(RECIPE, train_size=48), prepared)
+    assert next(source.batches(0, 0, Shard()))[0].shape == (4, 48, 48, 3)
+    assert next(source.test_batches(4, Shard()))[0].shape == (4, 32, 32, 3)
+
+
+def test_it_trains(prepared, tmp_path):
+    result = train(dataclasses.replace(RECIPE, learning_rate=0.01), prepared, tmp_path)
+    assert result["data"] == "tfds:striped" and np.isfinite(result["train_loss"])
+
+
+def test_sets_that_are_not_prepared_or_unknown(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"not prepared striped.*nothing is downloaded"):
+        open_source(RECIPE, tmp_path)
+    with pytest.raises(ValueError, match="knows no set of that name"):
+        open_source(dataclasses.replace(RECIPE, data="tfds:no_such_set"), tmp_path)

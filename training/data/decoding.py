@@ -1,0 +1,87 @@
+"""From encoded images to batches: decoded, cropped, resized and normalized by tf.data, in parallel."""
+
+import functools
+from collections.abc import Callable, Iterator
+
+import keras
+import numpy as np
+
+from keras_highway.data.transforms import Transform
+
+
+@functools.cache
+def tensorflow():
+    """Returns TensorFlow; where another backend computes, without the GPUs, which it would fill."""
+    import tensorflow as tf
+
+    if keras.backend.backend() != "tensorflow":
+        tf.config.set_visible_devices([], "GPU")
+    return tf
+
+
+class _Decode:
+    """What crops share.
+
+    Args:
+        transform: Size and normalization.
+    """
+
+    def __init__(self, transform: Transform):
+        self._transform = transform
+
+    def _decoded(self, encoded):
+        tf, channels = tensorflow(), self._transform.channels
+        image = tf.cond(
+            tf.io.is_jpeg(encoded),
+            # By default TensorFlow takes the fast inverse transform, Pillow the accurate one.
+            lambda: tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE"),
+            lambda: tf.io.decode_image(encoded, channels, expand_animations=False),
+        )
+        return tf.ensure_shape(image, (None, None, channels))
+
+    def _normalized(self, image):
+        tf = tensorflow()
+        image = tf.clip_by_value(image, 0.0, 255.0) * self._transform.scale
+        return (image - self._transform.mean) / self._transform.std
+
+
+class CentralCrop(_Decode):
+    """The transform's resizing and central crop, as `keras_highway.data.load_image` does it; the seed is not used."""
+
+    def __call__(self, encoded, seed):
+        """Returns a float32 image of the transform's size."""
+        tf = tensorflow()
+        image = self._decoded(encoded)
+        shape = tf.shape(image)
+        image = self._cropped(image, *self._transform.window(shape[0], shape[1], tf.minimum))
+        shape = tf.shape(image)
+        size = self._transform.resized(shape[0], shape[1], tf.maximum)
+        image = tf.image.resize(image, size, method=self._transform.interpolation, antialias=True)
+        image = self._cropped(image, *self._transform.size)
+        return self._normalized(tf.round(image))  # to whole pixels, which is what an image is when a user resizes it
+
+    def _cropped(self, image, height, width):
+        shape = tensorflow().shape(image)
+        top, left = (self._transform.margin(shape[i], kept) for i, kept in enumerate((height, width)))
+        return image[top : top + height, left : left + width]
+
+
+def batches(data, decode: Callable, size: int, several: bool = False) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yields batches of decoded images.
+
+    Args:
+        data: tf.data.Dataset of (encoded image, label, seed of shape (2,)).
+        decode: Function (encoded image, seed) to an image.
+        size: Images a batch.
+        several: Whether `decode` makes several images of one, for labels and
+            seeds with one more axis.
+
+    Yields:
+        Images as `decode` makes them, int32 labels, float32 weights of 1.
+    """
+    tf = tensorflow()
+    data = data.map(lambda encoded, label, seed: (decode(encoded, seed), label), num_parallel_calls=tf.data.AUTOTUNE)
+    if several:
+        data = data.unbatch()
+    for images, labels in data.batch(size).prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
+        yield images, labels.astype(np.int32), np.ones(len(labels), np.float32)

@@ -1,0 +1,87 @@
+"""A data set in device memory as uint8, its samples cropped, mirrored and normalized by a few gathers."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_highway.data.transforms import Transform, mean_image
+
+# A sample is a row of integers. What is random about it is drawn on the host, from (seed, epoch): the same image then
+# gets the same crop on any number of devices, and after any restart.
+INDEX, ROW, COLUMN, FLIP, WEIGHT = range(5)
+COLUMNS = 5
+
+
+class DeviceImages:
+    """All images of a data set on the device, and the batches drawn of them.
+
+    Args:
+        images: uint8 `(n, height, width, channels)`.
+        labels: Integers `(n,)`.
+        transform: How pixels become input.
+    """
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray, transform: Transform):
+        n, self.height, self.width, self.channels = images.shape
+        self._transform = transform
+        self._pixels = _fixed(images.reshape(n * self.height * self.width, self.channels), "uint8", "images")
+        self._labels = _fixed(labels, "int32", "labels")
+        self.variables = [self._pixels, self._labels]
+        if transform.contrast:
+            mean, std = transform.contrast_statistics(images)
+            self._mean, self._std = (_fixed(v, "float32", k) for v, k in ((mean, "mean"), (std, "std")))
+            self.variables += [self._mean, self._std]
+        self._mean_image = None
+        if transform.mean_image:
+            pixels = mean_image(transform.mean_image).reshape(self.height * self.width, self.channels)
+            self._mean_image = _fixed(pixels, "float32", "mean_image")
+            self.variables.append(self._mean_image)
+
+    def __call__(self, samples):
+        """Returns a batch.
+
+        Args:
+            samples: int32 `(batch, 5)`: index of the image; row and column of
+                the crop's corner relative to the image's, negative ones
+                outside; 1 to mirror the crop; weight (unused here).
+
+        Returns:
+            float32 images `(batch, height, width, channels)` and int32 labels
+            `(batch,)`. What lies outside of an image is black, or with
+            contrast normalization the image's mean, or where a mean image is
+            subtracted that one: zero, as it is what is normalized that is
+            padded.
+        """
+        index = samples[:, INDEX]
+        rows = ops.arange(self.height, dtype="int32")[None, :] + samples[:, ROW, None]
+        across = ops.arange(self.width, dtype="int32")[None, :]
+        across = ops.where(samples[:, FLIP, None] == 1, self.width - 1 - across, across)
+        columns = across + samples[:, COLUMN, None]
+        inside = _within(rows, self.height)[:, :, None] & _within(columns, self.width)[:, None, :]
+        rows, columns = ops.clip(rows, 0, self.height - 1), ops.clip(columns, 0, self.width - 1)
+        places = rows[:, :, None] * self.width + columns[:, None, :]
+        first = (index * (self.height * self.width))[:, None, None]
+        pixels = ops.cast(ops.take(self._pixels, first + places, axis=0), "float32")
+        return self._normalized(pixels, inside[..., None], index, places), ops.take(self._labels, index, axis=0)
+
+    def _normalized(self, pixels, inside, index, places):
+        if self._transform.contrast:
+            mean, std = (ops.take(v, index, axis=0)[:, None, None, None] for v in (self._mean, self._std))
+            x = (pixels - mean) / std
+            if self._mean_image is not None:
+                x = x - ops.take(self._mean_image, places, axis=0)
+            return ops.where(inside, x, 0.0)
+        x = ops.where(inside, pixels, 0.0) * self._transform.scale
+        if any(self._transform.mean):
+            x = x - np.asarray(self._transform.mean, "float32")
+        if any(s != 1.0 for s in self._transform.std):
+            x = x / np.asarray(self._transform.std, "float32")
+        return x
+
+
+def _within(places, size):
+    return (places >= 0) & (places < size)
+
+
+def _fixed(array, dtype, name):
+    return keras.Variable(np.asarray(array, dtype), dtype=dtype, trainable=False, name=f"data_{name}")

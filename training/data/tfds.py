@@ -1,0 +1,119 @@
+"""Any image data set of TensorFlow Datasets that was prepared here: `data="tfds:NAME"`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from keras_highway.data.transforms import TRANSFORMS
+from training.data.augment import Augment
+from training.data.decoding import CentralCrop, batches, tensorflow
+from training.data.repeated import epoch_samples
+from training.data.shard import Shard
+from training.recipe import Recipe
+
+PREFIX = "tfds:"
+_SHUFFLE = 10_000  # encoded images in the buffer
+
+
+class TfdsSource:
+    """Training on the split `train`, tests on `test` or else `validation`; never all in memory.
+
+    Images are augmented as `FolderSource` does. They come in the order of the
+    files through a shuffle buffer whose seed is (seed, epoch).
+
+    Args:
+        recipe: What to train.
+        data_dir: Where TensorFlow Datasets keeps its data, `None` for its
+            default.
+
+    Raises:
+        ImportError: If tensorflow-datasets is not installed.
+        FileNotFoundError: If the set is not prepared.
+        ValueError: If it has no images and labels, or no test split.
+    """
+
+    def __init__(self, recipe: Recipe, data_dir):
+        self._recipe = recipe
+        self._transform = TRANSFORMS[recipe.transform]
+        self._builder = _builder(recipe.data.removeprefix(PREFIX), data_dir)
+        info = self._builder.info
+        if not {"image", "label"} <= set(info.features or {}):
+            raise ValueError(f"{recipe.data} is no set of labelled images: it has {list(info.features or {})}.")
+        self._test_split = next((name for name in ("test", "validation") if name in info.splits), "")
+        if "train" not in info.splits or not self._test_split:
+            raise ValueError(
+                f"{recipe.data} needs the splits train and test or validation. It has {list(info.splits)}."
+            )
+        self.images = _limited(info.splits["train"].num_examples, recipe.train_images)
+        self.test_images = _limited(info.splits[self._test_split].num_examples, recipe.test_images)
+        self.classes = info.features["label"].num_classes
+
+    def on_device(self) -> None:
+        """Batches carry their own images."""
+        return None
+
+    def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields shuffled, augmented `(images, labels, weights)`."""
+        tf = tensorflow()
+        size, seed, copies = self._recipe.batch_size, self._recipe.seed, self._recipe.repeated_augmentation
+        draw = np.random.default_rng((seed, epoch)).integers(2**31)
+        samples = epoch_samples(self.images, copies)
+        count = -(-samples // copies)
+        # With several copies an epoch sees a part of the images: the epochs take turns through the files.
+        first = min(epoch % copies * count, self.images - count)
+        data = self._encoded("train", count, first)
+        data = data.shuffle(_SHUFFLE, seed=int(draw), reshuffle_each_iteration=False)
+        data = data.flat_map(lambda *pair: tf.data.Dataset.from_tensors(pair).repeat(copies)).take(samples)
+        data = data.enumerate(epoch * self.images).map(lambda i, pair: (*pair, [np.int64(seed), i]))
+        data = _part(data.batch(size, drop_remainder=True).skip(start), size, shard)
+        transform, recipe = self._transform, self._recipe
+        size_of_crops = recipe.training_size(transform.size)
+        augment = Augment(size_of_crops, recipe.rand_augment, transform.mean, channels=transform.channels)
+        yield from batches(data, augment, size // shard.count)
+
+    def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields central crops; the first images again, with weight 0, fill up the last batch."""
+        total = -(-self.test_images // size) * size
+        data = self._encoded(self._test_split, self.test_images).repeat().take(total)
+        data = data.map(lambda encoded, label: (encoded, label, np.zeros(2, np.int64)))
+        weights = (np.arange(total) < self.test_images).astype(np.float32).reshape(-1, size)
+        found = batches(_part(data.batch(size), size, shard), CentralCrop(self._transform), size // shard.count)
+        for (images, labels, _), weight in zip(found, weights, strict=True):
+            yield images, labels, shard.of(weight)
+
+    def _encoded(self, split, count, first=0):
+        import tensorflow_datasets as tfds  # pyright: ignore[reportMissingImports] (an extra)
+
+        tensorflow()
+        decoders = {"image": tfds.decode.SkipDecoding()}
+        data = self._builder.as_dataset(f"{split}[{first}:{first + count}]", shuffle_files=False, decoders=decoders)
+        return data.map(lambda row: (row["image"], row["label"]))
+
+
+def _part(data, size, shard):
+    """The shard's part of every batch, as single rows again."""
+    own = size // shard.count
+    first = shard.index * own
+    return data.map(lambda *columns: tuple(c[first : first + own] for c in columns)).unbatch()
+
+
+def _limited(count, limit) -> int:
+    return count if limit is None else min(count, limit)
+
+
+def _builder(name, data_dir) -> Any:
+    try:
+        import tensorflow_datasets as tfds  # pyright: ignore[reportMissingImports] (an extra)
+    except ImportError as error:
+        raise ImportError('data="tfds:..." needs TensorFlow Datasets: pip install "keras-highway[tfds]".') from error
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
+        raise ValueError(f"TensorFlow Datasets knows no set of that name: {error} Received: {name!r}") from error
+    if not builder.is_prepared():
+        raise FileNotFoundError(
+            f"TensorFlow Datasets has not prepared {name} in {builder.data_path}; nothing is downloaded here. "
+            f"To prepare it: python -c \"import tensorflow_datasets as t; t.load('{name}')\""
+        )
+    return builder

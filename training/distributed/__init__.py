@@ -1,0 +1,1 @@
+"""Devices, processes, and the signals that stop and restart them."""

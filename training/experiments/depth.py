@@ -1,0 +1,166 @@
+"""Depth that pays: how many blocks the 50-layer MNIST net does without, alone and fine-tuned.
+
+No test image chooses anything. Of the training images, drawn anew for each
+seed, some give the order (the block whose removal costs the least loss goes
+next), others say how far to go; then trimmed and whole net are trained on
+alike, and the test images are counted, once.
+"""
+
+import time
+
+import keras
+import numpy as np
+
+import keras_highway as kh
+from keras_highway import analysis
+from keras_highway.analysis.plots import write
+from keras_highway.analysis.scores import paired_error
+from keras_highway.weights import registry
+
+NET = "highway_fc50_tanh.tvdn"
+SEEDS = (0, 1, 2)
+ORDER_BY, CHOOSE_BY = 1_000, 20_000  # training images
+BUDGET, CONFIDENCE = 0.001, 0.95  # 0.1 point
+EPOCHS, RATE, BATCH = 3, 0.02, 100
+DEPTHS = (24, 12)  # fine-tuned besides the depth that was chosen
+PAIRS = 25
+
+
+def trimming(data, net: str = NET) -> dict:
+    """Trims with each seed, without fine-tuning; returns orders, depths and what they cost on the test images."""
+    model, transform = kh.load(net), registry.get(net).images.apply
+    test, found = (data.x_test, data.y_test), []
+    for seed in SEEDS:
+        ordering, choosing = _draw_images(data, seed)
+        kept = {"order": "greedy", "choose_on": choosing, "transform": transform}
+        small = analysis.trim(model, ordering, BUDGET, confidence=CONFIDENCE, **kept)
+        gone = small.curve.removed
+        on_test = analysis.compare(model, _plans(gone), test, transform=transform)
+        as_measured = int(np.flatnonzero(small.curve.accuracy >= small.curve.accuracy[0] - BUDGET - 1e-12).max())
+        found.append(
+            {
+                "seed": seed,
+                "order": [int(name.removeprefix("stage1_block")) for name in gone],
+                "removed": _cost(on_test, len(small.removed)),
+                "removed_without_confidence": _cost(on_test, as_measured),
+                "parameters": small.curve.parameters.tolist(),
+                "accuracy": on_test.accuracy.tolist(),
+                "loss": on_test.loss.tolist(),
+                "lost": on_test.lost.tolist(),
+                "gained": on_test.gained.tolist(),
+            }
+        )
+    return {"ordered_by": ORDER_BY, "depth_chosen_on": CHOOSE_BY, "samples": len(test[0]), "seeds": found}
+
+
+def tuning(data, trimmed) -> dict:
+    """Trains whole and trimmed nets on alike, with each seed; returns what the trimmed ones cost.
+
+    Args:
+        data: MNIST.
+        trimmed: What `trimming` returned.
+    """
+    transform = registry.get(NET).images.apply
+    train, test = ((np.asarray(transform(x)), y) for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)))
+    found = []
+    for row in trimmed["seeds"]:
+        gone = [f"stage1_block{i}" for i in row["order"]]
+        depths = sorted({len(gone), len(gone) - row["removed"]["blocks"], *DEPTHS}, reverse=True)
+        right = {depth: _tuned(gone[: len(gone) - depth], train, test, row["seed"]) for depth in depths}
+        found.append({"seed": row["seed"], "depths": [_pair(depth, right) for depth in depths]})
+    return {"epochs": EPOCHS, "rate": RATE, "samples": len(test[0]), "backend": keras.backend.backend(), "seeds": found}
+
+
+def latency(data, out, trimmed, tuned) -> dict:
+    """Times the forward pass at the depths that were fine-tuned, and draws everything against depth."""
+    model, transform = kh.load(NET), registry.get(NET).images.apply
+    first = trimmed["seeds"][0]
+    gone = [f"stage1_block{i}" for i in first["order"]]
+    chosen = {len(gone) - row["removed"]["blocks"] for row in trimmed["seeds"]}
+    depths = sorted({len(gone), *chosen, *DEPTHS}, reverse=True)
+    x = transform(data.x_test[:100])
+    times = analysis.latency_curve(model, gone, x, depths=depths, repeats=PAIRS, clock=time.process_time)
+    _draw(times, trimmed, tuned, out)
+    return {
+        "pairs": PAIRS,
+        "batch_size": times.batch_size,
+        "clock": "processor seconds",
+        "backend": keras.backend.backend(),
+        "depths": [
+            {
+                "blocks_left": depth,
+                "parameters": first["parameters"][len(gone) - depth],
+                "speed_up_quartiles": np.percentile(times.seconds[0] / times.seconds[i], (25, 50, 75)).tolist(),
+            }
+            for i, depth in enumerate(depths)
+        ],
+    }
+
+
+def _draw_images(data, seed):
+    """Training images that order, and others that choose."""
+    drawn = np.random.default_rng(seed).permutation(len(data.x_train))
+    parts = drawn[:ORDER_BY], drawn[ORDER_BY : ORDER_BY + CHOOSE_BY]
+    return [(data.x_train[part], data.y_train[part]) for part in parts]
+
+
+def _plans(gone):
+    return [dict.fromkeys(gone[:k]) for k in range(len(gone) + 1)]
+
+
+def _cost(found, i) -> dict:
+    """What plan `i` costs; plan `i` is without `i` blocks."""
+    return {"blocks": i, "cost": float(found.cost[i]), "standard_error": float(found.standard_error[i])}
+
+
+def _tuned(gone, train, test, seed) -> np.ndarray:
+    """Which test images a net without some blocks has right after fine-tuning."""
+    keras.utils.set_random_seed(seed)
+    net = analysis.without(kh.load(NET), gone)
+    rate = keras.optimizers.schedules.CosineDecay(RATE, EPOCHS * (len(train[0]) // BATCH))
+    net.compile(keras.optimizers.SGD(rate, 0.9), "sparse_categorical_crossentropy")
+    net.fit(*train, batch_size=BATCH, epochs=EPOCHS, verbose=0)
+    return net.predict(test[0], batch_size=500, verbose=0).argmax(-1) == test[1]
+
+
+def _pair(depth, right) -> dict:
+    """A trimmed net against the whole one, both fine-tuned."""
+    ours, whole = right[depth], right[max(right)]
+    n = len(ours)
+    lost, gained = (int((a & ~b).sum()) for a, b in ((whole, ours), (ours, whole)))
+    return {
+        "blocks_left": depth,
+        "accuracy": float(ours.mean()),
+        "cost": (lost - gained) / n,
+        "standard_error": float(paired_error(lost, gained, n)),
+    }
+
+
+def _draw(times, trimmed, tuned, out) -> None:
+    curves = {f"trimmed, seed {row['seed']}": _curve(row, trimmed["samples"]) for row in trimmed["seeds"]}
+    found: dict[int, list[float]] = {}
+    for row in (row for seed in tuned["seeds"] for row in seed["depths"]):
+        found.setdefault(row["blocks_left"], []).append(row["accuracy"])
+    depths = np.array(sorted(found, reverse=True))
+    whole = next(iter(curves.values()))
+    curves["and fine-tuned, mean"] = whole._replace(
+        depth=depths,
+        accuracy=np.array([np.mean(found[depth]) for depth in depths]),
+        parameters=whole.parameters[whole.depth[0] - depths],
+    )
+    figure = analysis.plot_trim_curve(curves, times)
+    figure.axes[0].set_ylim(2, 6)
+    figure.axes[2].set_xlim(figure.axes[0].get_xlim())
+    write(figure, out / "trim.png", f"{NET}: depth that pays")
+
+
+def _curve(row, samples) -> analysis.TrimCurve:
+    """A seed's curve on the test images."""
+    return analysis.TrimCurve(
+        removed=tuple(f"stage1_block{i}" for i in row["order"]),
+        depth=len(row["order"]) - np.arange(len(row["accuracy"])),
+        accuracy=np.array(row["accuracy"]),
+        loss=np.array(row["loss"]),
+        parameters=np.array(row["parameters"]),
+        samples=samples,
+    )

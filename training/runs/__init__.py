@@ -1,0 +1,1 @@
+"""A run under way and its folder: steps, log, states saved, result."""

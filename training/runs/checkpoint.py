@@ -1,0 +1,96 @@
+"""A run's state in one file: every variable, the place in the data, the log's running sums."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_highway._support.files import atomic_write
+
+
+class Progress(NamedTuple):
+    """How far a run is.
+
+    Attributes:
+        epoch: Epochs finished.
+        step: Steps taken of the epoch after these.
+        sums: float64, the log's sums over these steps.
+        seconds: Time they took.
+        waited: Time of it spent waiting for data.
+    """
+
+    epoch: int
+    step: int
+    sums: np.ndarray
+    seconds: float
+    waited: float
+
+
+def finite_values(variables, to_numpy) -> dict[str, np.ndarray]:
+    """Returns the values of variables by name.
+
+    Args:
+        variables: Keras variables by name.
+        to_numpy: Function from a variable to its value.
+
+    Raises:
+        FloatingPointError: If one is not finite.
+    """
+    values = {name: to_numpy(variable) for name, variable in variables.items()}
+    for name, value in values.items():
+        if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
+            raise FloatingPointError(f"{name} has values that are not finite.")
+    return values
+
+
+def save(path: Path, values: dict[str, np.ndarray], progress: Progress) -> None:
+    """Writes a checkpoint, whole or not at all.
+
+    Args:
+        path: The file.
+        values: Arrays by name.
+        progress: How far the run is.
+
+    Raises:
+        OSError: If it cannot be written; the last checkpoint stays.
+    """
+    header = {"variables": list(values), **progress._asdict(), "sums": progress.sums.tolist()}
+    arrays = {f"v{i}": value for i, value in enumerate(values.values())}
+    atomic_write(path, lambda p: _write(p, header, arrays))
+
+
+def epochs_of(path: Path) -> int:
+    """Returns how many epochs a checkpoint is after, 0 where there is none."""
+    if not path.exists():
+        return 0
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        return json.loads(str(file["header"]))["epoch"]
+
+
+def _write(path, header, arrays):
+    with path.open("wb") as file:  # an open file: given a path, NumPy appends .npz
+        np.savez(file, header=np.array(json.dumps(header)), **arrays)
+
+
+def restore(path: Path, variables) -> Progress:
+    """Sets variables from a checkpoint; all of them or none.
+
+    Raises:
+        ValueError: If the file is no checkpoint of these variables.
+    """
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            header = json.loads(str(file["header"]))
+            values = [file[f"v{i}"] for i in range(len(header["variables"]))]
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is not a checkpoint of a run: {error}") from error
+    here = [(name, tuple(variable.shape)) for name, variable in variables.items()]
+    there = [(name, value.shape) for name, value in zip(header["variables"], values, strict=True)]
+    if here != there:
+        ours, theirs = sorted(set(here) - set(there))[:3], sorted(set(there) - set(here))[:3]
+        raise ValueError(f"{path} is of another network or version of this program: {ours} here, {theirs} there.")
+    for variable, value in zip(variables.values(), values, strict=True):
+        variable.assign(value)
+    return Progress(header["epoch"], header["step"], np.array(header["sums"]), header["seconds"], header["waited"])

@@ -1,0 +1,202 @@
+"""What a run leaves behind.
+
+recipe.json, environment.json, sessions.json, log.csv, checkpoint.npz,
+model.weights.h5, result.json; if asked for, steps.csv.
+"""
+
+import csv
+import fcntl
+import importlib
+import itertools
+import json
+import os
+import platform
+import subprocess
+import weakref
+from pathlib import Path
+
+import keras
+
+from keras_highway._support.files import atomic_write, atomic_write_json
+
+COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
+
+
+class RunFolder:
+    """A run's folder; a run that finds its own recipe there goes on where it stopped.
+
+    Args:
+        path: The folder, made if needed.
+        recipe: The recipe as JSON values.
+        strategy: The run's devices; of several processes, the chief writes.
+
+    Raises:
+        ValueError: If the folder holds a run of another recipe.
+    """
+
+    def __init__(self, path, recipe: dict, strategy):
+        self.path = Path(path)
+        self._writes = strategy.is_chief
+        self._environment = environment(strategy)
+        self.path.mkdir(parents=True, exist_ok=True)
+        recipe = json.loads(json.dumps(recipe))
+        known = self.path / "recipe.json"
+        if known.exists() and json.loads(known.read_text("utf-8")) != recipe:
+            raise ValueError(
+                f"{self.path} holds a run of another recipe: see {known}. Choose another --out, or remove the folder."
+            )
+        if self._writes:
+            self._lock()
+            atomic_write_json(known, recipe)
+            if not (self.path / "environment.json").exists():
+                atomic_write_json(self.path / "environment.json", self._environment)
+
+    def _lock(self) -> None:
+        """Keeps other processes from writing here as long as this object lives."""
+        file = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            raise ValueError(f"Another process is training in {self.path}: end it, or choose another --out.") from None
+        weakref.finalize(self, os.close, file)
+
+    def begin_session(self, step: int) -> None:
+        """Notes that the run goes on from a step, on what and with which version of this program."""
+        if self._writes:
+            path = self.path / "sessions.json"
+            before = json.loads(path.read_text("utf-8")) if path.exists() else []
+            atomic_write_json(path, [*before, {"from_step": step, **self._environment}])
+
+    def environment(self) -> dict:
+        """Returns commit, versions and hardware as they were when the run began, and what of it changed since."""
+        if not self._writes:
+            return self._environment
+        sessions = json.loads((self.path / "sessions.json").read_text("utf-8"))
+        several = {
+            key: list(dict.fromkeys(json.dumps(session[key]) for session in sessions))
+            for key in ("commit", "backend", "hardware", "strategy", "replicas")
+        }
+        changed = {f"{key}_changes": [*map(json.loads, values)] for key, values in several.items() if len(values) > 1}
+        return {**json.loads((self.path / "environment.json").read_text("utf-8")), **changed}
+
+    @property
+    def checkpoint(self) -> Path:
+        """The last state saved."""
+        return self.path / "checkpoint.npz"
+
+    @property
+    def log(self) -> Path:
+        """One line an epoch."""
+        return self.path / "log.csv"
+
+    def rows(self) -> list[dict]:
+        """Returns the epochs logged so far."""
+        if not self.log.exists():
+            return []
+        with self.log.open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def write_rows(self, rows: list[dict]) -> None:
+        """Writes the log, whole or not at all."""
+        if not self._writes:
+            return
+
+        def write(path):
+            with path.open("w", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
+
+        atomic_write(self.log, write)
+
+    @property
+    def result(self) -> Path:
+        """What was measured at the end."""
+        return self.path / "result.json"
+
+    def drop_result(self) -> None:
+        """Takes away a result that is no longer that of the weights beside it: the run goes on, or ends anew."""
+        if self._writes:
+            self.result.unlink(missing_ok=True)
+
+    @property
+    def steps(self) -> Path:
+        """One line a step, where the run was asked for it."""
+        return self.path / "steps.csv"
+
+    def cut_step_losses(self, last: int) -> None:
+        """Makes the file of the steps' losses, or drops from it the steps after `last`, which are taken again.
+
+        Raises:
+            ValueError: If it lacks steps before `last`.
+        """
+        lines = self.steps.read_text("utf-8").splitlines() if self.steps.exists() else ["step,train_loss"]
+        whole = itertools.takewhile(lambda row: row[1].startswith(f"{row[0]},"), enumerate(lines[1:], 1))
+        known = sum(1 for _ in whole)
+        if known < last:  # every process says so, or the others would wait for the chief
+            raise ValueError(
+                f"{self.steps} has {known} steps of the {last} that were taken: go on without --log-steps, "
+                "or bring the file back."
+            )
+        if not self._writes:
+            return
+        atomic_write(self.steps, lambda path: path.write_text("\n".join(lines[: last + 1]) + "\n", "utf-8"))
+
+    def add_step_losses(self, losses: list[tuple[int, float]]) -> None:
+        """Adds steps of the run and their losses to the file."""
+        if self._writes:
+            with self.steps.open("a") as file:
+                file.writelines(f"{step},{loss}\n" for step, loss in losses)
+                file.flush()
+                os.fsync(file.fileno())  # before the checkpoint, which says that they were taken
+
+
+def environment(strategy) -> dict:
+    """Returns commit, versions and hardware of a run."""
+    backend = keras.backend.backend()
+    cores = f"{os.cpu_count()} CPU cores, {platform.machine()} {_processor()}".strip()
+    return {
+        "commit": _commit(),
+        "backend": backend,
+        "versions": {name: importlib.import_module(name).__version__ for name in ("keras", backend, "numpy")},
+        "python": platform.python_version(),
+        "hardware": ", ".join([*_accelerators(), cores]),
+        "strategy": strategy.name,
+        "replicas": strategy.replicas,
+    }
+
+
+def _commit() -> str | None:
+    """The commit of this program; on a machine without git or repository, what COMMIT_VARIABLE says."""
+    here = Path(__file__).parent
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
+        changes = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=here, capture_output=True, check=False)
+    except OSError:
+        return os.environ.get(COMMIT_VARIABLE)
+    if head.returncode != 0:
+        return os.environ.get(COMMIT_VARIABLE)
+    return head.stdout.strip() + ("-dirty" if changes.returncode == 1 else "")
+
+
+def _accelerators() -> list[str]:
+    """The GPUs of this process, as `2 x NAME`."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        names = [device.device_kind for device in jax.local_devices() if device.platform != "cpu"]
+    else:
+        import tensorflow as tf
+
+        gpus = tf.config.list_physical_devices("GPU")
+        names = [tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in gpus]
+    return [f"{names.count(name)} x {name}" for name in sorted(set(names))]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")

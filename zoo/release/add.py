@@ -1,0 +1,135 @@
+"""`python -m zoo.release.add RUN...`: takes finished runs into the zoo.
+
+Copies log, recipe and result, stamps the weights with their variant, records
+their hash in the package and writes the card. Several runs of one recipe
+with different seeds make one entry: the first run's weights, and n, mean and
+standard deviation over all of them. With `--float16` weights are stored in
+half the size, if what was measured of them holds on the data.
+"""
+
+import argparse
+import dataclasses
+import json
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+
+import keras_highway as kh
+from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry
+from training.recipes import RECIPES
+from zoo.release.cards import write_card
+from zoo.release.stored import check_stored
+
+ROOT = Path(__file__).resolve().parents[2]
+ZOO = ROOT / "zoo" / "weights"
+HASHES = ROOT / "keras_highway" / "weights" / "sha256.json"
+
+
+def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
+    """Adds runs of one recipe to the zoo.
+
+    Args:
+        runs: Run folders that hold a result.json; the first gives the weights.
+        float16: Store weights in half precision.
+        data_dir: Folder of the data sets, to measure those once more.
+
+    Returns:
+        The folder in the zoo.
+
+    Raises:
+        ValueError: If a run has no result, runs are of different recipes or
+            numbers of epochs, or of another recipe than the published one of
+            that name; if half precision changes what was measured. (A run
+            that was ended early is taken; its entry says so.)
+    """
+    results = [_result(run) for run in runs]
+    recipes = [json.loads((run / "recipe.json").read_text("utf-8")) for run in runs]
+    if any({**recipe, "seed": None} != {**recipes[0], "seed": None} for recipe in recipes):
+        raise ValueError(f"Runs of different recipes cannot be one entry: {', '.join(map(str, runs))}")
+    if len({result["epochs"] for result in results}) > 1:
+        raise ValueError(f"Runs of different numbers of epochs cannot be one entry: {', '.join(map(str, runs))}")
+    _check_published(recipes[0])
+    row, pool = registry.get(results[0]["weights"]), pooled(results)
+    folder = ZOO / row.name
+    # Beside the entry that may be there, which stays as it is until the new one is whole.
+    with tempfile.TemporaryDirectory(dir=ZOO, prefix=f".partial-{row.name}-") as temporary:
+        new = Path(temporary) / row.name
+        new.mkdir()
+        _store(runs[0], row, new, float16)
+        if float16:
+            found = check_stored(row, new, data_dir, results[0])
+            pool = {**pool, "stored": {"dtype": "float16", pool["metric"]: found}}
+        for name in ("log.csv", "recipe.json"):
+            shutil.copy(runs[0] / name, new / name)
+        for run, result in zip(runs[1:], results[1:], strict=True):
+            shutil.copy(run / "log.csv", new / f"log_seed{result['seeds'][0]}.csv")
+        atomic_write_json(new / "result.json", pool)
+        write_card(dataclasses.replace(row, sha256=sha256_of(new / registry.FILE), metrics=pool), new)
+        if folder.exists():
+            folder.rename(Path(temporary) / "old")
+        new.rename(folder)
+    hashes = json.loads(HASHES.read_text("utf-8"))
+    atomic_write_json(HASHES, {**hashes, row.name: sha256_of(folder / registry.FILE)})
+    return folder
+
+
+def _store(run, row, folder, float16) -> None:
+    if row.transform is None:
+        kh.CharLM(weights=run, variant=row.variant).save(folder, float16)
+        return
+    model = kh.create_model(row.variant, classifier_activation=None)
+    model.load_weights(run / registry.FILE)
+    weights_file.save(model, folder / registry.FILE, row.variant, len(row.classes), float16)
+
+
+def _check_published(recipe) -> None:
+    """A number in the zoo is that of the recipe in the repository, which anyone can train again."""
+    published = RECIPES.get(recipe["name"])
+    fields = dataclasses.fields(type(published)) if published else ()
+    defaults = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+    known = json.loads(json.dumps(published.to_dict())) if published else {}
+    recipe = json.loads(json.dumps({**defaults, **recipe}))  # of an older version, without fields that came later
+    differ = sorted(key for key in known.keys() | recipe.keys() if key != "seed" and known.get(key) != recipe.get(key))
+    if differ:
+        raise ValueError(
+            f"The run's recipe {recipe['name']!r} is not the one of that name in training/recipes: "
+            f"{', '.join(differ)} differ. Give it a row of its own there."
+        )
+
+
+def pooled(results: list[dict]) -> dict:
+    """Returns one result of several runs: n, mean and sample standard deviation over the seeds."""
+    values = [value for result in results for value in result["values"]]
+    return {
+        **results[0],
+        "n": len(values),
+        "mean": statistics.fmean(values),
+        "std": statistics.stdev(values) if len(values) > 1 else None,
+        "seeds": [seed for result in results for seed in result["seeds"]],
+        "values": values,
+    }
+
+
+def _result(run: Path) -> dict:
+    path = run / "result.json"
+    if not path.is_file():
+        raise ValueError(f"{run} holds no finished run: there is no {path}.")
+    return json.loads(path.read_text("utf-8"))
+
+
+def main(argv=None) -> None:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(prog="python -m zoo.release.add", description=__doc__)
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders of one recipe")
+    parser.add_argument("--float16", action="store_true", help="store the weights in half precision")
+    parser.add_argument("--data", help="folder of the data sets, with --float16 (default: KERAS_HIGHWAY_DATA)")
+    args = parser.parse_args(argv)
+    folder = add(args.runs, args.float16, args.data)
+    print(f"{folder}: added. Now: python -m zoo.release.tables")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""`python -m zoo.release.tables [--check]`: writes the README's tables from `zoo/weights/*/result.json` and so on.
+
+A table stands between `<!-- table:NAME -->` and `<!-- end:NAME -->`. With
+`--check` nothing is written, and a table that differs from its results is an
+error.
+"""
+
+import argparse
+import csv
+import json
+import re
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from keras_highway.variants import VARIANTS
+from keras_highway.weights.registry import WEIGHTS
+from training.experiments import analysis_tables, language_steps, search_report
+from training.recipes.charlm import PUBLISHED_PERPLEXITIES
+from training.runs.format_metric import format_epochs, format_metric
+
+ROOT = Path(__file__).resolve().parents[2]
+_PUBLISHED = {"mnist10_w16.tvdn": "99.43 (99.4 ± 0.03)", "mnist10_w32.tvdn": "99.55 (99.54 ± 0.02)"}
+
+
+def results(zoo: Path = ROOT / "zoo" / "weights") -> dict[str, dict]:
+    """Returns every result of the zoo by weights name."""
+    return {path.parent.name: json.loads(path.read_text("utf-8")) for path in sorted(zoo.glob("*/result.json"))}
+
+
+def weights_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
+    """The trained weights of image nets and what was measured of them."""
+    lines = ["| weights | test accuracy (last epoch) | published, % | epochs | recipe |", "|---|---|---|---|---|"]
+    images = {name: result for name, result in results(zoo).items() if result["metric"] == "test_accuracy"}
+    for name, result in images.items():
+        lines.append(
+            f"| `{name}` | {format_metric(result)} | {_PUBLISHED.get(name, '-')} | {format_epochs(result)} "
+            f"| `{WEIGHTS[name].recipe}` |"
+        )
+    return "\n".join([*lines, "", _trained_on(images)])
+
+
+def language_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
+    """The trained weights of language models."""
+    lines = [
+        "| weights | test perplexity (last epoch) | published | validation | epochs | products in |",
+        "|---|---|---|---|---|---|",
+    ]
+    models = {name: result for name, result in results(zoo).items() if result["metric"] == "test_perplexity"}
+    for name, result in models.items():
+        products = result["precision"].removeprefix("mixed_")
+        lines.append(
+            f"| `{name}` | {format_metric(result)} | {PUBLISHED_PERPLEXITIES.get(result['variant'], '-')} "
+            f"| {result['valid_perplexity']:.2f} | {format_epochs(result)} | {products} |"
+        )
+    return "\n".join([*lines, "", _trained_on(models)])
+
+
+def _trained_on(measured) -> str:
+    hardware = sorted({result["hardware"] for result in measured.values()})
+    return f"Trained on {'; '.join(hardware)}. Logs: `zoo/weights/*/log.csv`."
+
+
+def speed_table(path: Path = ROOT / "tests" / "benchmarks" / "results.json") -> str:
+    """The ratios that the benchmarks measured: by processor time on a CPU, where other processes disturb it least."""
+    measured = [row for row in json.loads(path.read_text("utf-8")).values() if "wall" in row]
+    lines = ["| subject / reference | ratio | quartiles | pairs | on |", "|---|---|---|---|---|"]
+    for row in measured:
+        judged = row["cpu" if row["hardware"].endswith("cpu") else "wall"]
+        low, high = judged["quartiles"]
+        lines.append(
+            f"| {row['name']} | {judged['ratio']:.2f} | {low:.2f} to {high:.2f} | {row['n']} "
+            f"| {row['backend']}, {row['hardware']} |"
+        )
+    return "\n".join([*lines, "", "Each pair ran side by side in one process; on a CPU, processor seconds."])
+
+
+def depth_table(path: Path = ROOT / "tests" / "benchmarks" / "results.json") -> str:
+    """Processor seconds of the scanned fully connected net, by depth."""
+    lines = ["| layers | backend | build and compile, s | first step, s | step, s |", "|---|---|---|---|---|"]
+    for row in json.loads(path.read_text("utf-8")).values():
+        if row["name"] == "highway_fc, build, first step and step":
+            for depth in sorted((key for key in row if key.isdigit()), key=int):
+                seconds = " | ".join(f"{row[depth][part][1]:.2f}" for part in ("build", "first_step", "step"))
+                lines.append(f"| {depth} | {row['backend']} | {seconds} |")
+    return "\n".join(lines)
+
+
+def variants_table() -> str:
+    """The variants whose published architecture is known in full, and the count that its source prints."""
+    lines = ["| variant | gating | trainable parameters | as printed | source |", "|---|---|---|---|---|"]
+    for spec in VARIANTS.values():
+        if spec.published_parameters:
+            lines.append(
+                f"| `{spec.name}` | {spec.gating} | {spec.published_parameters:,} "
+                f"| {spec.printed_parameters or '-'} | {spec.source} |"
+            )
+    exact = [s.name for s in VARIANTS.values() if s.printed_parameters == f"{s.published_parameters or 0:,}"]
+    note = (
+        f"Printed to the last digit: {', '.join(f'`{name}`' for name in exact)}, in the authors' log. The other counts "
+        "are derived from the published architecture; rounded or cut off, they are those printed."
+    )
+    return "\n".join([*lines, "", note])
+
+
+def steps_table(folder: Path = ROOT / "zoo" / "runs" / "cpu_steps") -> str:
+    """Runs of some steps on a CPU, which show that a recipe works and are no results."""
+    lines = [
+        "| recipe | steps | training loss, first to last epoch | images/s | images | products in |",
+        "|---|---|---|---|---|---|",
+    ]
+    hardware = set()
+    for path in sorted(folder.glob("*/recipe.json")):
+        recipe = json.loads(path.read_text("utf-8"))
+        with path.with_name("log.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        losses = [float(row["train_loss"]) for row in rows]
+        speed = statistics.median(float(row["images_per_second"]) for row in rows)
+        environment = json.loads(path.with_name("environment.json").read_text("utf-8"))
+        hardware.add(f"{environment['backend']}, {environment['hardware']}")
+        lines.append(
+            f"| `{recipe['name']}` | {rows[-1]['step']} | {losses[0]:.3f} to {losses[-1]:.3f} in {len(rows)} "
+            f"| {speed:.0f} | {recipe['train_images']:,} | {recipe['precision'].removeprefix('mixed_')} |"
+        )
+    return "\n".join([*lines, "", f"On one busy core of: {'; '.join(sorted(hardware))}. n = 1."])
+
+
+def figure1_table(path: Path = ROOT / "zoo" / "searches" / "figure1" / "result.json") -> str:
+    """The random search of [TVDN, Figure 1] over plain and highway nets of 10 to 100 layers."""
+    result = json.loads(path.read_text("utf-8"))
+    first, *others = result["rungs"]
+    extent = f"{first['runs']} runs of {first['epochs']} epochs"
+    extent += "".join(f", the best {rung['runs']} of them on to {rung['epochs']}" for rung in others)
+    where = f"{result['backend']}, {result['hardware']}, commit `{result['commit']}`"
+    note = f"A cell: {extent}; n = 1 seed a run. {where}."
+    return f"{search_report.table(result)}\n\n{note}"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "weights": weights_table,
+    "language": language_table,
+    "variants": variants_table,
+    "speed": speed_table,
+    "depth": depth_table,
+    "figure1": figure1_table,
+    "claims": analysis_tables.claims_table,
+    "figure4": analysis_tables.figure4_table,
+    "trim": analysis_tables.trim_table,
+    "steps": steps_table,
+    "language_steps": language_steps.table,
+}
+
+
+def render(text: str) -> str:
+    """Returns a text with every marked table made anew.
+
+    Raises:
+        ValueError: If a marked table is unknown, or its end is missing.
+    """
+
+    def table(match):
+        name = match[1]
+        if name not in TABLES:
+            raise ValueError(f"Unknown table {name!r}; known: {', '.join(TABLES)}.")
+        return f"<!-- table:{name} -->\n{TABLES[name]()}\n<!-- end:{name} -->"
+
+    new, count = re.subn(r"<!-- table:(\w+) -->\n.*?<!-- end:\1 -->", table, text, flags=re.S)
+    if count != text.count("<!-- table:"):
+        raise ValueError("A table has a start but no end: <!-- table:NAME --> ... <!-- end:NAME -->.")
+    return new
+
+
+def main(argv=None) -> int:
+    """Parses the command line; returns 1 where a table and its results differ."""
+    parser = argparse.ArgumentParser(prog="python -m zoo.release.tables", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    args = parser.parse_args(argv)
+    old = args.readme.read_text("utf-8")
+    new = render(old)
+    if args.check and new != old:
+        print(f"{args.readme}: a table differs from its results; run python -m zoo.release.tables", file=sys.stderr)
+        return 1
+    if new != old:
+        args.readme.write_text(new, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
