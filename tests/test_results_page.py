@@ -66,3 +66,15 @@ def test_top5_errors_need_a_top5(tmp_path):
     (folder / "result.json").write_text(json.dumps({**result, "top5": 0.928}))
     row = next(r for r in results.rows(tmp_path) if r["row"] == "Resnet + BN")
     assert row["ours"] == "7.20"
+
+
+def test_first_epochs_stand_beside_the_authors(tmp_path):
+    run = tmp_path / "cifar10_19layer"
+    run.mkdir()
+    (run / "log.csv").write_text("epoch,test_accuracy\n1,0.3461\n2,0.41\n")
+    (run / "recipe.json").write_text('{"seed": 1}')
+    (run / "environment.json").write_text('{"hardware": "a core", "commit": "0123456789abcdef"}')
+    lines = results._first_epochs(tmp_path)
+    assert lines[2].startswith("| `cifar10_19layer`, the authors | 33.8, 40.8 |")
+    assert lines[3] == "| `cifar10_19layer`, here | 34.6, 41.0 | 1 | a core, `0123456789ab` |"
+    assert len(lines) == 4  # no run of CIFAR-100, no row

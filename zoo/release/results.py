@@ -21,6 +21,8 @@ from training.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "zoo" / "published.json"
+LOGS = ROOT / "zoo" / "published_logs.json"
+RUNS = ROOT / "zoo" / "runs"
 DOCS = ROOT / "docs"
 COLUMNS = [
     "paper",
@@ -119,7 +121,7 @@ def would_take(name: str) -> str:
     images = (recipe.train_images or TRAINING_IMAGES[recipe.data]) * recipe.epochs
     operations = 6 * multiply_adds(recipe.variant, getattr(recipe, "train_size", None)) * images
     hours = operations / SUSTAINED / 3600
-    return f"{recipe.epochs} epochs: {operations:.1e} operations, {hours:.2g} GPU hours at 100 TFLOP/s"
+    return f"{recipe.epochs} epochs: {operations:.1e} operations, {hours:.3g} GPU hours at 100 TFLOP/s"
 
 
 def as_csv(found: list[dict[str, str]]) -> str:
@@ -149,7 +151,26 @@ def as_markdown(found: list[dict[str, str]]) -> str:
         columns = f"published, {table['metric']} | ours | n | epochs | products in"
         lines += [f"| net | {columns} | hardware, commit, or what it takes |", "|---|---|---|---|---|---|---|"]
         lines += [_line(row) for row in part]
+    lines += ["", "## First epochs beside the authors' logs", "", *_first_epochs()]
     return "\n".join(lines) + "\n"
+
+
+def _first_epochs(runs: Path = RUNS) -> list[str]:
+    """Test accuracy of the first epochs of runs that follow a published log, epoch by epoch."""
+    lines = ["| recipe | test accuracy, %, after epoch 1, 2, ... | seed | hardware, commit |", "|---|---|---|---|"]
+    for recipe, log in json.loads(LOGS.read_text("utf-8")).items():
+        path = runs / recipe / "log.csv"
+        if not path.exists():
+            continue
+        with path.open(newline="") as file:
+            ours = [100 * float(row["test_accuracy"]) for row in csv.DictReader(file)]
+        seed = json.loads(path.with_name("recipe.json").read_text("utf-8"))["seed"]
+        where = json.loads(path.with_name("environment.json").read_text("utf-8"))
+        theirs = log["epochs"][: len(ours)]
+        lines.append(f"| `{recipe}`, the authors | {', '.join(f'{a:.1f}' for a in theirs)} | | {log['source']} |")
+        shown = ", ".join(f"{a:.1f}" for a in ours)
+        lines.append(f"| `{recipe}`, here | {shown} | {seed} | {where['hardware']}, `{where['commit'][:12]}` |")
+    return lines
 
 
 def _line(row) -> str:
