@@ -4,7 +4,7 @@ PY := .venv/bin/python
 INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Tests that run on JAX, too.
-ON_JAX := gating layers biased blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided
+ON_JAX := gating layers biased batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided
 # And single ones: the carried state, the form that computes each word once, scores and text.
 ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
 	char_lm.py::test_the_state_goes_on_in_compiled_steps \

@@ -180,6 +180,7 @@ def _of_20_layers(row: ConvNetSpec) -> ConvNetSpec:
         widths=(11, 22, 45) if narrow else row.widths,
         source=f"{row.source}; 20 layers here" + (", multiplier 0.71 to match resnet20's parameters" if narrow else ""),
         published_parameters=None,
+        printed_parameters="",
     )
 
 

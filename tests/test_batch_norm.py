@@ -270,6 +270,17 @@ def test_a_branch_is_not_widened_in_inference_frozen_or_in_whole_lanes():
     layer = branch.Branch((14,), (3,))
     layer.build(x.shape)
     assert layer._is_quicker_wide(x)
+    before = layer.get_weights()
+    one, two = layer(x, training=False), layer(x[:1])
+    np.testing.assert_allclose(one[:1], two, rtol=1e-5, atol=1e-6)  # a sample does not depend on the others
+    for a, b in zip(layer.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(a, b)  # neither used nor moved the batch's statistics
+    layer.conv1.activity_regularizer = keras.regularizers.L2(0.1)
+    assert not layer._is_quicker_wide(x)
+    layer.conv1.activity_regularizer = None
+    layer.bn1.__class__ = Stock  # a layer that somebody has put in its place
+    assert not layer._is_quicker_wide(x)
+    layer.bn1.__class__ = BatchNormalization
     layer.trainable = False
     assert not layer._is_quicker_wide(x)
     np.testing.assert_array_equal(layer(x, training=True), layer(x))

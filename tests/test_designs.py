@@ -16,7 +16,8 @@ def test_highway20_has_the_parameters_of_resnet20():
     counts = {design: facts_of(variant_of(design))["parameters"] for design in DESIGNS}
     assert counts["resnet"] == 269_722  # He et al. 2015, Table 6: 0.27 M
     assert 0.98 < counts["highway"] / counts["resnet"] < 1
-    assert {counts[d] for d in ("highway",)} == {266_404}
+    assert {counts[d] for d in ("highway", "postact", "postact_zerobn")} == {266_404}
+    assert not any(VARIANTS[variant_of(design)].printed_parameters for design in DESIGNS)
 
 
 def test_designs_differ_from_those_of_110_layers_in_depth_and_width_alone():

@@ -184,3 +184,10 @@ def test_test_loss_is_plain_cross_entropy():
     log_p = LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True))
     found = np.asarray(losses.test_loss(keras.ops.convert_to_tensor(LABELS), keras.ops.convert_to_tensor(LOGITS)))
     np.testing.assert_allclose(found, -log_p[[0, 1], LABELS], rtol=1e-5)
+
+
+@pytest.mark.parametrize("field", ["rate_multipliers", "decay_multipliers"])
+def test_a_pattern_that_matches_nothing_is_an_error(field):
+    optimizer = CaffeSGD(0.1, **{field: [("haed/kernel", 10.0)]})
+    with pytest.raises(ValueError, match=f"`{field}` matches no variable.*'haed/kernel'"):
+        optimizer.build([keras.Variable([1.0], name="kernel")])

@@ -56,6 +56,16 @@ class CaffeSGD(keras.optimizers.SGD):
             for pairs in (rate_multipliers, decay_multipliers)
         )
 
+    def build(self, variables):
+        super().build(variables)
+        for name in ("rate_multipliers", "decay_multipliers"):
+            for pattern, _ in getattr(self, name):
+                if not any(fnmatch.fnmatch(variable.path, pattern) for variable in variables):
+                    raise ValueError(
+                        f"A pattern of `{name}` matches no variable: it would change nothing. Received: {pattern!r}; "
+                        f"variables are {', '.join(variable.path for variable in variables[-4:])} and so on."
+                    )
+
     def update_step(self, gradient, variable, learning_rate):
         # Under tf.distribute `variable` is one replica's component, without Keras's name and path.
         known = self._trainable_variables[self._get_variable_index(variable)]

@@ -40,6 +40,7 @@ _NOT_NEGATIVE = (
     "cutmix",
     "seed",
 )
+_WARMING_UP = ("cosine", "epoch_cosine", "one_cycle")
 _SHARES = ("momentum", "label_smoothing", "target_threshold", "ema")
 
 
@@ -186,6 +187,16 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}")
+        if TRANSFORMS[self.transform].contrast and self.data.split(":")[0] in DECODED:
+            raise ValueError(
+                "Contrast normalization is for sets that fit into memory (cifar10, cifar100). "
+                f"Received: transform={self.transform!r}, data={self.data!r}"
+            )
+        if self.schedule in _WARMING_UP and self.warmup_epochs >= self.epochs:
+            raise ValueError(
+                f"`warmup_epochs` must be less than `epochs` with schedule={self.schedule!r}. "
+                f"Received: warmup_epochs={self.warmup_epochs}, epochs={self.epochs}"
+            )
         if self.rand_augment:
             parse_policy(self.rand_augment)
         if self.holdout_images is not None and self.data.split(":")[0] in DECODED:

@@ -98,6 +98,13 @@ class Transform:
         away = side - kept
         return (away + away % 4 // 3) // 2
 
+    def __post_init__(self):
+        if self.mean_image and not self.contrast:
+            raise ValueError(
+                "A mean image is subtracted after contrast normalization: pass contrast=True. "
+                f"Received: mean_image={self.mean_image!r}, contrast={self.contrast!r}"
+            )
+
     def apply(self, pixels) -> np.ndarray:
         """Scales and normalizes; the argument is not changed.
 

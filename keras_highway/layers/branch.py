@@ -111,11 +111,16 @@ class Branch(keras.layers.Layer):
         return getattr(self, f"bn{i + 1}")(x, training=training) if self.batch_norm else x
 
     def _is_quicker_wide(self, x):
-        """Whether training with channels of zeros after each convolution's own is the same, and quicker."""
+        """Whether training with channels of zeros after each convolution's own is the same, and quicker.
+
+        It goes past the sublayers' `call`, so they must be those made here, with nothing that `call` adds.
+        """
         if not self.batch_norm or not any(f % LANES for f in self.filters):
             return False
-        norms = [getattr(self, f"bn{i + 1}") for i in range(self.depth)]
-        return all(norm.trainable and norm.fuses(x) for norm in norms) and not on_gpu(x)
+        convs, norms = ([getattr(self, f"{kind}{i + 1}") for i in range(self.depth)] for kind in ("conv", "bn"))
+        plain = all(type(conv) is Conv2D and conv.activity_regularizer is None for conv in convs)
+        own = plain and all(type(norm) is BatchNormalization and norm.activity_regularizer is None for norm in norms)
+        return own and all(norm.trainable and norm.fuses(x) for norm in norms) and not on_gpu(x)
 
     def _wide(self, i, x):
         """`_normalized` in training, whose input and output may have channels of zeros."""

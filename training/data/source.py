@@ -48,6 +48,11 @@ class ArraySource:
         self._recipe = recipe
         train, test = (data.x_train, data.y_train), (data.x_test, data.y_test)
         if recipe.holdout_images is not None:
+            if recipe.holdout_images >= len(train[0]):
+                raise ValueError(
+                    f"{recipe.data} has {len(train[0])} training images, and some must be left to train on. "
+                    f"Received: holdout_images={recipe.holdout_images}"
+                )
             first = len(train[0]) - recipe.holdout_images
             train, test = tuple(a[:first] for a in train), tuple(a[first:] for a in train)
         self._train = tuple(a[: recipe.train_images] for a in train)

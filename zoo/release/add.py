@@ -110,7 +110,16 @@ def pooled(results: list[dict]) -> dict:
         "std": statistics.stdev(values) if len(values) > 1 else None,
         "seeds": [seed for result in results for seed in result["seeds"]],
         "values": values,
+        **_pooled_top5(results),
     }
+
+
+def _pooled_top5(results: list[dict]) -> dict:
+    """Top-5 accuracy as `mean` and `std` are those of top-1, where all runs have it."""
+    values = [result["top5"] for result in results if "top5" in result]
+    if len(values) < len(results):
+        return {}
+    return {"top5": statistics.fmean(values), "top5_std": statistics.stdev(values) if len(values) > 1 else None}
 
 
 def _result(run: Path) -> dict:

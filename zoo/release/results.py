@@ -43,11 +43,12 @@ COLUMNS = [
     "command",
     "would_take",
     "rival",
+    "here",
 ]
 # Of the data sets that the recipes name.
 TRAINING_IMAGES = {"mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000, "imagenet": 1_281_167}
 TRAINING_TOKENS = 929_589
-SUSTAINED = 1e14  # operations a second assumed of a GPU: 100 TFLOP/s, an eighth of what a H200 can do in bfloat16
+SUSTAINED = 1e14  # operations a second that are assumed of a GPU: 100 TFLOP/s
 
 
 def published() -> list[dict]:
@@ -61,7 +62,8 @@ def rows(zoo: Path = ROOT / "zoo" / "weights") -> list[dict[str, str]]:
     for table in published():
         for row in table["rows"]:
             values = {key: table[key] for key in ("paper", "where", "data", "metric")}
-            values |= {"row": row["row"], "published": row["published"], "rival": row.get("rival", "")}
+            values |= {"row": row["row"], "published": row["published"]}
+            values |= {key: row.get(key, "") for key in ("rival", "here")}
             if "recipe" in row:
                 values |= _ours(row, table, zoo)
             found.append({column: str(values.get(column, "")) for column in COLUMNS})
@@ -76,14 +78,15 @@ def _ours(row, table, zoo) -> dict:
         return {"command": command, "would_take": would_take(row["recipe"])}
     result = json.loads(path.read_text("utf-8"))
     scale = 1.0 if "perplexity" in table["metric"] else 100.0
-    value = result.get("top5") if "top-5" in table["metric"] else result["mean"]
+    keys = ("top5", "top5_std") if "top-5" in table["metric"] else ("mean", "std")
+    value, std = (result.get(key) for key in keys)
     if value is None:
         raise ValueError(f"{path} has no top5, which {table['paper']}, {table['where']} prints: evaluate it again.")
     shown = 100.0 - 100.0 * value if "error" in table["metric"] else scale * value
     return {
         "ours": f"{shown:.2f}",
         "n": result["n"],
-        "std": "" if result["std"] is None else f"{scale * result['std']:.2f}",
+        "std": "" if std is None else f"{scale * std:.2f}",
         "epochs": f"{result['epochs']} of {result['of_epochs']}" if "of_epochs" in result else result["epochs"],
         "seeds": " ".join(map(str, result["seeds"])),
         "top5": f"{100 * result['top5']:.2f}" if "top5" in result else "",
@@ -135,15 +138,15 @@ def as_csv(found: list[dict[str, str]]) -> str:
 
 def as_markdown(found: list[dict[str, str]]) -> str:
     """Returns the page: a table for each of the papers' tables."""
-    done = sum(bool(row["ours"]) for row in found)
-    ours = sum(not row["rival"] for row in found)
+    own = [row for row in found if not row["rival"] and row["published"] != "-" and not row["here"]]
+    done = sum(bool(row["ours"]) for row in own)
     lines = [
         "# Every number of the papers, beside ours",
         "",
-        f"Of {ours} rows for the papers' own nets, {done} have a run here; the others say what one would take (small "
-        "networks sustain less than 100 TFLOP/s of a GPU). Test accuracy and perplexity are those of the last epoch, "
-        "once; n is the number of seeds, ± their standard deviation. All columns, with hardware, commit and command of "
-        "each: [results.csv](results.csv). Made by `python -m zoo.release.results`.",
+        f"Of {len(own)} numbers that the papers print of their own nets, {done} have a run here; the others say what "
+        "one would take (small networks sustain less than 100 TFLOP/s of a GPU). Test accuracy and perplexity are "
+        "those of the last epoch, once; n is the number of seeds, ± their standard deviation. All columns, with "
+        "hardware, commit and command of each: [results.csv](results.csv). Made by `python -m zoo.release.results`.",
     ]
     for table in published():
         part = [r for r in found if all(r[k] == table[k] for k in ("paper", "where", "data", "metric"))]
