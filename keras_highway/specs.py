@@ -318,7 +318,7 @@ def _check_gate_bias(spec: NetSpec) -> None:
     by_depth = spec.gate_bias == BY_DEPTH and not isinstance(spec, CharLMSpec)
     if not by_depth and (isinstance(spec.gate_bias, str) or not math.isfinite(spec.gate_bias)):
         raise ValueError(
-            f"`gate_bias` must be a finite number or, but in language models, {BY_DEPTH!r}. "
+            f"`gate_bias` must be a finite number or {BY_DEPTH!r} (not in language models). "
             f"Received: gate_bias={spec.gate_bias!r}"
         )
 

@@ -84,8 +84,8 @@ def test_spec_overrides():
     [
         ({"gatin": "full"}, "Did you mean 'gating'"),
         ({"gating": "ful"}, "Did you mean 'full'"),
-        ({"gate_bias": float("nan")}, "must be finite"),
-        ({"gate_bias": "low"}, "must be of type float"),
+        ({"gate_bias": float("nan")}, "must be a finite number or 'by_depth'"),
+        ({"gate_bias": "low"}, "must be a finite number or"),
         ({"widths": (4, 4, -4, 4)}, "must be positive"),
         ({"widths": (4, 4, 4)}, "one number a stage"),
         ({"input_shape": (31, 40, 3)}, "at least 32x32"),

@@ -64,7 +64,7 @@ def test_an_unknown_field_offers_near_names():
         (HIGHWAY50, {"block": "wide"}, "`block` must be one of"),
         (HIGHWAY50, {"projection": "C"}, "`projection` must be one of"),
         (HIGHWAY50, {"gate_bias": float("nan")}, "`gate_bias` must be a finite number"),
-        (HIGHWAY50, {"gate_bias": "low"}, "`gate_bias` must be a finite number or, but in language models, 'by_depth'"),
+        (HIGHWAY50, {"gate_bias": "low"}, "`gate_bias` must be a finite number or 'by_depth'"),
         (HIGHWAY50, {"gating": None}, "`gating` must be of type str"),
         (HIGHWAY50, {"zero_init": 1}, "`zero_init` must be of type bool"),
         (HIGHWAY50, {"classes": True}, "`classes` must be of type int"),

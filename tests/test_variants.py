@@ -219,7 +219,7 @@ def test_nets_after_fitnets(name, bias):
 def test_gate_bias_by_depth_of_any_net():
     for name, bias in (("mnist10_w16", -1.0), ("highway110", -3.0), ("highway_fc20", -2.0)):
         assert initial_gate_bias(override(VARIANTS[name], gate_bias="by_depth")) == bias
-    with pytest.raises(ValueError, match="but in language models"):
+    with pytest.raises(ValueError, match="not in language models"):
         override(LM_VARIANTS["charlm_small_coupled"], gate_bias="by_depth")
 
 
