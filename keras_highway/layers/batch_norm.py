@@ -17,8 +17,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
     Fused are images in float32, bfloat16 or float16 with the channels last
     (on a GPU, also first), where neither XLA compiles the function nor
-    replicas share their statistics. Elsewhere, with a mask and with `renorm`
-    it is Keras's own.
+    replicas share their statistics. Elsewhere, with a mask, with `renorm` and
+    in inference on a CPU with channels that are no multiple of 16 it is
+    Keras's own.
     """
 
     def call(self, inputs, training=None, mask=None):

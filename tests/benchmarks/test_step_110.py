@@ -33,3 +33,4 @@ def test_highway110_against_resnet110(benchmark):
         rounds=9,
     )
     result.check_at_most(2.2)
+    result.check_goal(1.7)
