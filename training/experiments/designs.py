@@ -69,7 +69,16 @@ def chosen_rate(design: str, data_dir, out: Path, small: bool = False) -> float:
     folders = rate_folders(design, out)
     for rate, folder in folders.items():
         _train(rate_recipe(design, rate, small), data_dir, folder)
+    return _best_rate(folders)
+
+
+def _best_rate(folders: dict[float, Path]) -> float:
     return max(RATES, key=lambda rate: (_accuracy(folders[rate]), -rate))
+
+
+def _is_over(folder: Path) -> bool:
+    """Whether a run has finished or diverged."""
+    return (folder / "result.json").exists() or (folder / "diverged.json").exists()
 
 
 def rate_folders(design: str, out: Path) -> dict[float, Path]:
@@ -78,7 +87,7 @@ def rate_folders(design: str, out: Path) -> dict[float, Path]:
 
 
 def _train(recipe: Recipe, data_dir, folder: Path) -> None:
-    if (folder / "result.json").exists() or (folder / "diverged.json").exists():
+    if _is_over(folder):
         return
 
     import keras
@@ -117,8 +126,7 @@ def table(designs, seeds, out: Path) -> str:
         rows = {seed: _last(out / variant_of(design) / str(seed)) for seed in seeds}
         done = {seed: row for seed, row in rows.items() if row is not None}
         folders = rate_folders(design, out)
-        tried = all((f / "result.json").exists() or (f / "diverged.json").exists() for f in folders.values())
-        rate = max(RATES, key=lambda rate: (_accuracy(folders[rate]), -rate)) if tried else "-"
+        rate = _best_rate(folders) if all(map(_is_over, folders.values())) else "-"
         pairs = [100 * (row["test_accuracy"] - base[s]["test_accuracy"]) for s, row in done.items() if base[s]]
         cells = (
             variant_of(design),
