@@ -11,7 +11,7 @@ ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
 	char_lm.py::test_each_word_once_has_the_same_loss_and_gradients \
 	language.py::test_scores_are_the_networks_own language.py::test_generated_text_follows_the_network
 
-.PHONY: demo test test-processes lint benchmark tables clean
+.PHONY: demo test test-all lint benchmark tables clean
 
 demo: .venv/.demo
 	$(PY) -m keras_highway classify samples/*
@@ -21,11 +21,9 @@ test: .venv/.test
 	KERAS_BACKEND=tensorflow $(PY) -m pytest -n 2 --dist loadfile
 	KERAS_BACKEND=jax $(PY) -m pytest -n 2 --dist loadfile $(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
 
-# What several devices, processes or jobs train, and every net of the results' page: of `make test` it would take
-# more than its share.
-test-processes: .venv/.test
-	KERAS_BACKEND=tensorflow $(PY) -m pytest -m slow tests/test_strategies.py tests/test_gate_stats.py tests/test_table1a.py \
-		tests/test_designs.py tests/test_results_page.py
+# What `make test` leaves out: runs of several devices, processes or jobs, every recipe, notebooks, rare paths.
+test-all: .venv/.test
+	KERAS_BACKEND=tensorflow $(PY) -m pytest -m slow -n 2 --dist loadfile
 
 lint: .venv/.lint
 	$(PY) -m ruff check .

@@ -137,6 +137,7 @@ def test_rand_augment_of_images_in_memory_is_refused():
         open_source(dataclasses.replace(RSB, data="cifar10"), None)
 
 
+@pytest.mark.slow
 def test_a_run_stopped_in_the_middle_of_an_epoch_ends_like_one_left_alone(tmp_path, monkeypatch):
     """LAMB's moments, the schedule, the order with its copies, crops, RandAugment, Mixup and CutMix come back."""
     train(RSB, None, tmp_path / "whole")

@@ -57,7 +57,9 @@ def torch_names(net, gating):
     return pairs
 
 
-@pytest.mark.parametrize("gating", GATINGS)
+@pytest.mark.parametrize(
+    "gating", [pytest.param(g, marks=() if g in ("coupled", "full") else pytest.mark.slow) for g in GATINGS]
+)
 def test_ten_steps_are_those_of_pytorch(gating):
     sizes = {k: SIZES[k] for k in ("char_units", "kernels", "filters", "units")}  # the number of layers is the row's
     recipe = dataclasses.replace(

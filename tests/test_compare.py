@@ -66,6 +66,7 @@ def test_runs_of_a_search_are_functions_of_their_place():
     }
 
 
+@pytest.mark.slow
 def test_search_halves_resumes_and_reports(tmp_path, monkeypatch):
     small = dataclasses.replace(FIGURE1, cells=("plain_fc10", "highway_fc10"))
     rungs = (Rung(3, 1), Rung(1, 2))

@@ -81,7 +81,7 @@ def words():
 
 @on_tensorflow
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("export_format", ["tf_saved_model", "litert", "onnx"])
+@pytest.mark.parametrize("export_format", [pytest.param("tf_saved_model", marks=pytest.mark.slow), "litert", "onnx"])
 def test_the_part_of_a_language_model_that_makes_vectors_of_words(words, export_format, tmp_path, capsys):
     """What was exported is what `encode` returns, of words that both know and of words never seen."""
     if export_format == "onnx":
@@ -104,6 +104,7 @@ def test_what_a_language_model_has_not_is_not_exported(words, tmp_path, capsys):
         assert match in capsys.readouterr().err and not (tmp_path / "x.tflite").exists()
 
 
+@pytest.mark.slow
 @on_tensorflow
 def test_an_image_net_exported_with_folded_batch_norm(tmp_path, monkeypatch, capsys):
     spec = override(kh.get_spec("highway50"), blocks=(1, 1), widths=(2, 3), input_shape=(32, 32, 3), classes=5)

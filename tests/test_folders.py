@@ -66,6 +66,7 @@ class Killed(BaseException):
     """Stands for a process that dies."""
 
 
+@pytest.mark.slow
 def test_it_trains_at_one_size_is_tested_at_another_and_resumes_exactly(images, tmp_path, monkeypatch):
     """A3 trains at 160 and tests at 224; here 48 and 32, cut off in the middle of an epoch."""
     small = dataclasses.replace(

@@ -91,6 +91,7 @@ def test_every_so_many_steps(tmp_path, every, steps):
         agree(stats.rows[-len(expected(model, x, 2, 6)) :], expected(model, x, 2, 6))
 
 
+@pytest.mark.slow
 def test_training_is_the_same_with_and_without(tmp_path):
     found = []
     for every in (None, "epoch", 1):
@@ -103,6 +104,7 @@ def test_training_is_the_same_with_and_without(tmp_path):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_in_its_file(tmp_path):
     x = batch(miniature("dense_stack"), 2)
     fitted(GateStats(x, tmp_path))

@@ -103,6 +103,7 @@ def test_bfloat16_products_and_float32_probabilities():
     np.testing.assert_allclose(np.exp(to_numpy(alone)), exact[np.arange(6), targets], atol=2e-3)
 
 
+@pytest.mark.slow
 def test_a_language_model_with_it(tmp_path):
     """Trains on, scores, saves and comes back as any other; what is trained is what is scored."""
     keras.utils.set_random_seed(2)
@@ -122,6 +123,7 @@ def test_a_language_model_with_it(tmp_path):
     np.testing.assert_array_equal(kh.CharLM(tmp_path).log_probabilities(words, targets), log_p)
 
 
+@pytest.mark.slow
 def test_training_with_it(tmp_path):
     """The run trains by one word's probability alone; what it reports is measured over all words."""
     recipe = dataclasses.replace(TINY, epochs=2, learning_rate=0.5, overrides=(*LEARNS, ("hierarchical", True)))

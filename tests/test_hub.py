@@ -255,6 +255,7 @@ def fetching(server, home, name=NAME, **env):
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_the_environment_is_honoured(fake_hub, trained, tmp_path):
     fake_hub.add("org/private", {FILE: trained[1]}, private=True)
     home = tmp_path / "other_home"
@@ -268,6 +269,7 @@ def test_the_environment_is_honoured(fake_hub, trained, tmp_path):
     assert offline == out and len(fake_hub.requests) == asked
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(fake_hub, published, trained, tmp_path):
     fake_hub.fault = lambda method, path: fake.Fault(delay=0.1) if "/content/" in path else None
     both = [fetching(fake_hub, tmp_path / "shared") for _ in range(2)]

@@ -15,7 +15,6 @@ from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 
 VARIANT, NAME, FILE = "mnist10_w16", "org/small", registry.FILE
-DOWNLOADS = 216
 KINDS = ("status", "cut", "altered", "wrong length", "slow", "foreign")
 
 
@@ -75,13 +74,16 @@ def _shortened_or_lengthened(rng):
     return (lambda body: body[: int(cut * len(body))]) if rng.random() < 0.5 else (lambda body: body + bytes(extra))
 
 
-def test_faulty_downloads_end_in_right_weights_or_a_clear_error(fake_hub, contents, monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize("downloads", [36, pytest.param(216, marks=pytest.mark.slow)])
+def test_faulty_downloads_end_in_right_weights_or_a_clear_error(
+    downloads, fake_hub, contents, monkeypatch, tmp_path, capsys
+):
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.1)
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 4096)  # of 10 MB, a small file would never be resumed
     pinned = fake_hub.add(NAME, {FILE: contents[0]})
     model = kh.create_model(VARIANT)
     wanted, outcomes = None, Counter()
-    for seed in range(DOWNLOADS):
+    for seed in range(downloads):
         rng = random.Random(seed)
         kind = KINDS[seed % len(KINDS)]
         name = hub.HubName(NAME, rng.choice(("main", pinned)))
@@ -104,8 +106,8 @@ def test_faulty_downloads_end_in_right_weights_or_a_clear_error(fake_hub, conten
         wanted = now if wanted is None else wanted
         assert all(np.array_equal(a, b) for a, b in zip(wanted, now, strict=True))
     with capsys.disabled():
-        print(f"\nfaulty downloads: {DOWNLOADS}; " + _table(outcomes))
-    assert sum(outcomes.values()) == DOWNLOADS
+        print(f"\nfaulty downloads: {downloads}; " + _table(outcomes))
+    assert sum(outcomes.values()) == downloads
     assert {kind for kind, how in outcomes if how == "loaded"} == {*KINDS}  # passing faults
     assert {kind for kind, how in outcomes if how == "refused"} >= {*KINDS} - {"slow", "cut"}  # lasting ones
     assert fake_hub.resumed

@@ -103,7 +103,7 @@ def test_the_first_loss_is_that_of_the_network(tmp_path):
     assert moved == pytest.approx(1e-3, rel=1e-2)  # rate 1
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)])
 def test_resume_is_exact_in_the_middle_of_an_epoch(tmp_path, precision):
     """The carried state, the dropout and the text go on where they were."""
     recipe = dataclasses.replace(TINY, precision=precision)
@@ -180,6 +180,7 @@ def test_perplexity_of_numbers_that_are_no_words_is_refused():
         model.perplexity(np.array([1, 2]), texts=0)
 
 
+@pytest.mark.slow
 def test_any_corpus_by_its_folder(tmp_path):
     text = "the cat sat on the mat\n" * 40
     for split in ("train", "valid", "test"):

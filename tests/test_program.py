@@ -124,6 +124,7 @@ def test_notices_are_shown_on_request(capfd, monkeypatch):
         assert capfd.readouterr().err == NOTICES[1]
 
 
+@pytest.mark.slow
 def test_a_program_that_imports_the_package_on_its_way_gets_all_of_it(tmp_path):
     """While Python looks for `python -m other`, `sys.argv` looks as it does for ours."""
     (tmp_path / "other").mkdir()

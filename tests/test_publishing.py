@@ -269,7 +269,7 @@ def pushing(hub, folder):
     return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-@pytest.mark.parametrize("moment", ["/lfs/", "/commit/", "/tag/"])
+@pytest.mark.parametrize("moment", [*(pytest.param(m, marks=pytest.mark.slow) for m in ("/lfs/", "/tag/")), "/commit/"])
 def test_killed_while_publishing(hub, bundles, moment, tmp_path):
     """Killed in the middle of an upload, of the commit, of the release: publish once more, and all is right."""
     bundles(find_publishable(NAME), REPO, tmp_path / "bundle")

@@ -163,6 +163,7 @@ def trained(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_command(trained, capsys):
     out = trained / "report.html"
     arguments = ["report", str(trained / "net.weights.h5"), "--data", str(trained), "--out", str(out)]

@@ -40,9 +40,9 @@ def check_same_function(net, highway, images=IMAGES, atol=1e-4):
     ("variant", "gate"),
     [
         ("resnet50", "channel"),
-        pytest.param("resnet50", "full", marks=pytest.mark.slow),
+        ("resnet50", "full"),
         pytest.param("resnet101", "channel", marks=pytest.mark.slow),
-        ("resnet152", "full"),
+        pytest.param("resnet152", "full", marks=pytest.mark.slow),
     ],
 )
 def test_the_same_function_at_every_depth(variant, gate):
@@ -123,6 +123,7 @@ def test_gradients_reach_every_channel_gate():
     assert moved(before, gates_of(trained(highway), "logit")) > 0.7  # the rest: channels that the ReLU shuts
 
 
+@pytest.mark.slow
 def test_gradients_reach_full_gates_and_then_their_convolutions():
     """Through a gamma of 0 nothing goes back: first it learns itself, with beta."""
     highway = kh.highway_from_resnet(resnet(**FLAT), gate="full")

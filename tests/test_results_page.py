@@ -46,6 +46,7 @@ def test_costs_are_those_of_the_literature():
     assert results.would_take("charlm_large_full") == "25 epochs of 929,589 tokens"
 
 
+@pytest.mark.slow
 def test_a_result_is_shown_with_its_spread(tmp_path):
     folder = tmp_path / "mnist10_w32.tvdn"
     folder.mkdir()

@@ -70,6 +70,7 @@ def assert_same_end(tmp_path, backend):
     assert len(log(tmp_path / "whole")) == 8
 
 
+@pytest.mark.slow
 def test_killed_runs_end_alike(tmp_path):
     steps = kill_often(tmp_path, "tensorflow", 2, seed=0)
     assert sum(steps) >= 2

@@ -51,6 +51,7 @@ def run_of(folder, **options) -> Run:
     return Run(Program(RECIPE, source, source.on_device()), source, Strategy(), folder_of(folder, RECIPE), **options)
 
 
+@pytest.mark.slow
 def test_steps_are_exact_in_the_middle_of_an_epoch(tmp_path):
     """Saved every other step, told to stop after the third: the fourth and what a dead process wrote are taken anew."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
@@ -79,6 +80,7 @@ def dies(self, stop):
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_a_run_that_is_ended_early_says_so_and_goes_on(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"after step 0 of epoch 1: train on, to --until 1 at least"):
         train(RECIPE, None, tmp_path, until=0, finish=True)
@@ -104,6 +106,7 @@ def test_a_result_is_of_whole_epochs(tmp_path):
     assert not (tmp_path / "result.json").exists()
 
 
+@pytest.mark.slow
 def test_losses_that_were_not_logged_are_not_made_up(tmp_path):
     train(RECIPE, None, tmp_path, until=1)
     assert not (tmp_path / "steps.csv").exists()

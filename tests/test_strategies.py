@@ -52,6 +52,7 @@ def references(tmp_path_factory):
     return {way: run(tmp_path_factory.mktemp("one_device"), way) for way in ("tf", "jax")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way",
     [pytest.param(way, marks=[pytest.mark.slow] * (WAYS[way][3] > 1)) for way in WAYS if " " in way],

@@ -17,6 +17,7 @@ def test_published_numbers_are_of_recipes():
     assert [PUBLISHED_PERPLEXITIES[f"charlm_large_{g}"] for g in table1a.GATINGS[:3]] == ["92.60", "91.32", "82.94"]
 
 
+@pytest.mark.slow
 def test_two_at_once_then_on_from_there(tmp_path, capsys):
     command = ["--tiny", "--out", str(tmp_path), "--gatings", "coupled", "residual", "--jobs", "2"]
     assert table1a.main([*command, "--until", "1"]) == 0
@@ -33,6 +34,7 @@ def test_two_at_once_then_on_from_there(tmp_path, capsys):
     assert table1a.main([*command, "--table"]) == 0
 
 
+@pytest.mark.slow
 def test_a_failure_is_told_and_leaves_the_others(tmp_path, capsys):
     (tmp_path / "charlm_large_plain").mkdir()
     (tmp_path / "charlm_large_plain" / "recipe.json").write_text("{}")

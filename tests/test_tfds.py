@@ -103,6 +103,7 @@ def test_training_images_of_another_size(prepared):
     assert next(source.test_batches(4, Shard()))[0].shape == (4, 32, 32, 3)
 
 
+@pytest.mark.slow
 def test_it_trains(prepared, tmp_path):
     result = train(dataclasses.replace(RECIPE, learning_rate=0.01), prepared, tmp_path)
     assert result["data"] == "tfds:striped" and np.isfinite(result["train_loss"])

@@ -36,7 +36,9 @@ def measured(model, x, labels):
     return (logits.argmax(-1) == labels).mean(), numpy(loss).mean()
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    "order", [pytest.param(order, marks=() if order == "gates" else pytest.mark.slow) for order in ORDERS]
+)
 def test_the_curve_is_that_of_the_shorter_networks(order):
     model = miniature("conv_net", blocks=(3, 3), gating="full")
     data = labelled(model)
@@ -187,6 +189,7 @@ def test_depth_is_chosen_on_other_data():
     assert len(small.removed) == np.flatnonzero(small.curve.accuracy >= 0.8 - 1e-12).max()
 
 
+@pytest.mark.slow
 def test_with_confidence_depth_stops_at_the_first_that_may_cost_more():
     model = miniature("dense_stack", depth=6)
     x = batch(model, 200)
@@ -206,7 +209,9 @@ def test_with_confidence_depth_stops_at_the_first_that_may_cost_more():
         trim(model, (x, labels), confidence=0.9)
 
 
-@pytest.mark.parametrize("changes", [{"gate": "tied"}, {"gating": "plain"}, {"gating": "full"}])
+@pytest.mark.parametrize(
+    "changes", [{"gate": "tied"}, *(pytest.param({"gating": g}, marks=pytest.mark.slow) for g in ("plain", "full"))]
+)
 def test_switched_off_is_taken_out(changes):
     model = miniature("conv_net", blocks=(4, 2), **changes)
     data = labelled(model, 6)

@@ -246,6 +246,7 @@ def test_golden_keys_of_weights_files(name):
 # --- Two backends -------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_both_backends_compute_the_same(tmp_path):
     names = ("highway50", "resnet110", "highway110", "mnist10_w16", "highway_fc50_tanh")
     assert {type(VARIANTS[n]) for n in names} == {ConvNetSpec, ConvStackSpec, DenseStackSpec}

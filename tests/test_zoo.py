@@ -140,6 +140,7 @@ def test_what_is_stored_is_measured(tmp_path):
     assert measure(row, registry.file_of(row).parent, tmp_path) == 0.4
 
 
+@pytest.mark.slow
 def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
     """A tiny run under the published recipe's name: weights with their vocabulary, a card that says how to use them."""
     data = write_corpus(tmp_path)
