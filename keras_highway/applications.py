@@ -1,20 +1,19 @@
 """Builders: `create_model` for any variant, `Highway50` and its kin as in keras.applications."""
 
-import dataclasses
 import fnmatch
+import os
 from collections.abc import Callable
 
 import keras
 
 from keras_highway._support.suggest import did_you_mean
-from keras_highway.hub import is_hub_name
 from keras_highway.models.builder import build
 from keras_highway.models.char_lm import build_char_lm
 from keras_highway.specs import CharLMSpec, ConvNetSpec, NetSpec, override
 from keras_highway.variants import LM_VARIANTS, VARIANTS
-from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.resolve import Located, locate
+from keras_highway.weights.load import load_exactly, load_into
+from keras_highway.weights.resolve import WeightsFile, resolve
 
 
 def list_models(pattern: str = "*", weights: bool = False) -> list[str]:
@@ -44,7 +43,7 @@ def get_spec(variant: str) -> NetSpec:
 
 def create_model(
     variant: str,
-    weights: str | Located | None = None,
+    weights: str | os.PathLike | None = None,
     include_top: bool = True,
     input_tensor=None,
     input_shape: tuple | None = None,
@@ -87,24 +86,56 @@ def create_model(
         ValueError: If an argument is unknown or out of its range, or the
             weights do not fit.
     """
+    return build_with(
+        variant,
+        None if weights is None else resolve(weights, get_spec(variant).name),
+        include_top,
+        input_tensor,
+        input_shape,
+        pooling,
+        classes,
+        classifier_activation,
+        name,
+        dtype,
+        **spec_overrides,
+    )
+
+
+def build_with(
+    variant: str,
+    file: WeightsFile | None,
+    include_top: bool = True,
+    input_tensor=None,
+    input_shape: tuple | None = None,
+    pooling: str | None = None,
+    classes: int | None = None,
+    classifier_activation: str | Callable | None = "softmax",
+    name: str | None = None,
+    dtype=None,
+    **spec_overrides,
+) -> keras.Model:
+    """As `create_model`, with a weight file that has been read, or `None`."""
     spec = override(get_spec(variant), **spec_overrides)
     if isinstance(spec, CharLMSpec):
         images = {"input_tensor": input_tensor, "pooling": pooling} | ({} if include_top else {"include_top": False})
         _refuse_images(variant, images)
         sizes = {"classes": classes, "input_shape": input_shape}
-        return _language_model(spec, sizes, weights, classifier_activation, name or variant, dtype)
-    source = _Source.of(weights, variant)
-    if classes is None and source is not None:
-        classes = source.classes
+        spec = override(spec, **{key: value for key, value in sizes.items() if value is not None})
+        model = build_char_lm(spec, classifier_activation, name or variant, dtype)
+        if file is not None:
+            load_exactly(model, file)
+        return model
+    if classes is None and file is not None:
+        classes = file.classes
     model = build(
         spec, include_top, input_tensor, input_shape, pooling, classes, classifier_activation, name or variant, dtype
     )
-    if source is not None:
-        source.load_into(model, spec, include_top)
+    if file is not None:
+        load_into(model, file, spec)
     return model
 
 
-def load(weights: str, **kwargs) -> keras.Model:
+def load(weights: str | os.PathLike, **kwargs) -> keras.Model:
     """Loads trained weights as a model.
 
     Args:
@@ -120,101 +151,26 @@ def load(weights: str, **kwargs) -> keras.Model:
         ValueError: If there are no such weights, or the file is broken.
         HubError: An `OSError`; if they are on the Hub and cannot be had.
     """
-    located = locate(str(weights))
-    if not located.variant:
+    return model_of(resolve(weights), **kwargs)
+
+
+def model_of(file: WeightsFile, **kwargs) -> keras.Model:
+    """As `load`, of a weight file that has been read."""
+    if not file.variant:
         raise ValueError(
-            f"{located.path} does not say which variant it is of. "
-            f"Use keras_highway.create_model(VARIANT, weights={str(located.path)!r})."
+            f"{file.path} does not say which variant it is of. "
+            f"Use keras_highway.create_model(VARIANT, weights={str(file.path)!r})."
         )
-    return create_model(located.variant, located, **kwargs)
-
-
-def _language_model(spec, sizes, weights, classifier_activation, name, dtype) -> keras.Model:
-    """A language model of the sizes that are given; trained weights must be of the very model that was asked for."""
-    spec = override(spec, **{key: value for key, value in sizes.items() if value is not None})
-    model = build_char_lm(spec, classifier_activation, name, dtype)
-    if weights is not None:
-        located = weights if isinstance(weights, Located) else locate(str(weights), spec.name, spec.recipe)
-        weights_file.load(model, located.path, spec.name)
-    return model
+    return build_with(file.variant, file, **kwargs)
 
 
 def _refuse_images(variant, arguments) -> None:
-    given = {name: value for name, value in arguments.items() if value is not None}
-    if given:
+    inputs = {name: value for name, value in arguments.items() if value is not None}
+    if inputs:
         raise ValueError(
             f"Variant {variant!r} takes words, not images: leave these arguments out. "
-            f"Received: {', '.join(f'{name}={value!r}' for name, value in given.items())}"
+            f"Received: {', '.join(f'{name}={value!r}' for name, value in inputs.items())}"
         )
-
-
-# Fields that change no trained function: how parameters start, what happens in training alone, precision.
-_HARMLESS = {"gate_bias", "stochastic_depth", "dropout_scale", "zero_init", "skip_dtype", "input_shape", "classes"}
-
-
-class _Source:
-    """A checked weight file and what is known of it."""
-
-    def __init__(self, path, variant, classes, exact):
-        self.path, self.variant, self.classes, self.exact = path, variant, classes, exact
-
-    @classmethod
-    def of(cls, weights, variant):
-        """Finds the file that a `weights` argument names; None for random weights."""
-        if weights is None:
-            return None
-        known = isinstance(weights, Located)
-        located = weights if known else locate(str(weights), variant, VARIANTS[variant].recipe)
-        return cls(located.path, variant, located.classes, exact=located.published)
-
-    def load_into(self, model, spec, include_top) -> None:
-        """Sets the weights; layer by layer, from a model of the file's own form, where the two differ.
-
-        The zoo's files are of the variant as it is. A user's file may be of
-        the very model that was asked for, overrides and all.
-        """
-        row = VARIANTS[self.variant]
-        same_head = include_top and self.classes in (None, model.get_layer("head").units)
-        if same_head and (not self.exact or spec == row) and weights_file.fits(model, self.path):
-            weights_file.load(model, self.path, self.variant)
-            return
-        self._check_function(spec, row)
-        donor = build(row, classes=self.classes)
-        weights_file.load(donor, self.path, self.variant)
-        self._copy(donor, model)
-
-    def _check_function(self, spec, row) -> None:
-        """Refuses overrides under which the trained numbers would mean something else."""
-        changed = [
-            f.name
-            for f in dataclasses.fields(row)
-            if f.name not in _HARMLESS and getattr(spec, f.name) != getattr(row, f.name)
-        ]
-        if changed:
-            raise ValueError(
-                f"Trained weights of {self.variant!r} do not fit the model that was asked for: it overrides "
-                f"{', '.join(f'{name}={getattr(spec, name)!r}' for name in changed)}. Leave the overrides out, or pass "
-                "weights=None."
-            )
-
-    def _copy(self, donor, model) -> None:
-        """Sets every layer but a fresh head; nothing is set unless everything fits."""
-        pairs = []
-        for layer in donor.layers:
-            target = next((t for t in model.layers if t.name == layer.name), None)
-            if not layer.weights or (layer.name == "head" and (target is None or target.units != layer.units)):
-                continue
-            wanted = None if target is None else [tuple(w.shape) for w in target.weights]
-            given = [tuple(w.shape) for w in layer.weights]
-            if wanted != given:
-                raise ValueError(
-                    f"Trained weights of {self.variant!r} do not fit the model that was asked for: layer "
-                    f"{layer.name!r} has shapes {given} in {self.path} and {wanted} in the model. Use the input shape "
-                    f"of the weights, {donor.input_shape[1:]}, or pass weights=None."
-                )
-            pairs += zip(target.weights, layer.get_weights(), strict=True)
-        for variable, value in pairs:
-            variable.assign(value)
 
 
 _DOC = """Builds {title} [{source}].
@@ -270,12 +226,11 @@ def _application(variant: str, title: str):
         name=variant,
         **spec_overrides,
     ):
-        if is_hub_name(weights):
-            weights = locate(weights)
-        _check_default_classes(weights, include_top, classes)
-        return create_model(
+        file = None if weights is None else resolve(weights, variant)
+        _check_default_classes(file, include_top, classes)
+        return build_with(
             variant,
-            weights,
+            file,
             include_top,
             input_tensor,
             input_shape,
@@ -298,18 +253,12 @@ def _application(variant: str, title: str):
     return builder
 
 
-def _check_default_classes(weights, include_top, classes) -> None:
+def _check_default_classes(file, include_top, classes) -> None:
     """The default of 1000 classes is keras.applications'; with a file of fewer, it would mean a random head."""
-    if not include_top or classes != 1000 or weights is None:
-        return
-    if isinstance(weights, Located):
-        held, weights = weights.classes, weights.path
-    elif str(weights).endswith(weights_file.SUFFIX):
-        held = weights_file.read_stamp(str(weights)).get("classes")
-    else:
-        return
-    if held not in (None, classes):
-        raise ValueError(f"{weights} has {held} classes: pass classes={held}. Received: classes={classes}")
+    if file is not None and include_top and classes == 1000 and file.classes not in (None, classes):
+        raise ValueError(
+            f"{file.path} has {file.classes} classes: pass classes={file.classes}. Received: classes={classes}"
+        )
 
 
 Highway50 = _application("highway50", "Highway50")

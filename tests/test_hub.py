@@ -19,7 +19,7 @@ from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.hub import HubError, HubName, parse
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.resolve import locate
+from keras_highway.weights.resolve import resolve
 
 VARIANT = "mnist10_w16"
 NAME = "org/small"
@@ -158,7 +158,7 @@ def test_words_of_rows_are_not_folders(monkeypatch, tmp_path):
     """A folder called `mnist` in the working directory is not what weights="mnist" means."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mnist").mkdir()
-    assert locate("mnist", VARIANT).published
+    assert resolve("mnist", VARIANT).published
 
 
 def flipped(content: bytes) -> bytes:

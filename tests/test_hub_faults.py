@@ -13,6 +13,8 @@ import keras_highway as kh
 from keras_highway import hub
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
+from keras_highway.weights.load import load_exactly
+from keras_highway.weights.resolve import resolve
 
 VARIANT, NAME, FILE = "mnist10_w16", "org/small", registry.FILE
 KINDS = ("status", "cut", "altered", "wrong length", "slow", "foreign")
@@ -91,7 +93,7 @@ def test_faulty_downloads_end_in_right_weights_or_a_clear_error(
         cache = tmp_path / str(seed)
         fake_hub.fault = plan(rng, kind, contents)
         try:
-            path = hub.fetch(name, FILE, sha256, weights_file.read_stamp, cache)
+            path = hub.fetch(name, FILE, sha256, weights_file.read, cache)
             assert path.read_bytes() == contents[0], f"seed {seed}, {kind}: wrong content was accepted"
             outcomes[kind, "loaded"] += 1
         except (hub.HubError, ValueError) as error:
@@ -99,9 +101,9 @@ def test_faulty_downloads_end_in_right_weights_or_a_clear_error(
             assert not list(cache.rglob("blobs/*")), f"seed {seed}, {kind}: something was kept"
             outcomes[kind, "refused"] += 1
         monkeypatch.setattr(fake_hub, "fault", lambda method, path: None)
-        path = hub.fetch(name, FILE, sha256, weights_file.read_stamp, cache)  # the next call, the Hub is well again
+        path = hub.fetch(name, FILE, sha256, weights_file.read, cache)  # the next call, the Hub is well again
         model.get_layer("head").bias.assign(np.full(10, 7.0))
-        weights_file.load(model, path, VARIANT)
+        load_exactly(model, resolve(path, VARIANT))
         now = model.get_weights()
         wanted = now if wanted is None else wanted
         assert all(np.array_equal(a, b) for a, b in zip(wanted, now, strict=True))

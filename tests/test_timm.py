@@ -20,8 +20,8 @@ from keras_highway.convert.timm import read_safetensors
 from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
-from keras_highway.weights import registry
-from keras_highway.weights.resolve import convert_torch_file, locate
+from keras_highway.weights import load, registry
+from keras_highway.weights.resolve import convert_torch_file, resolve
 
 GOLDENS = Path(__file__).parent / "oracles" / "goldens"
 BUILDERS = {"resnet50": kh.ResNet50, "resnet101": kh.ResNet101, "resnet152": kh.ResNet152}
@@ -49,7 +49,7 @@ def check_against_timm(fake_hub, tag, variant, capsys, tmp_path):
     np.testing.assert_allclose(ours, logits, rtol=0, atol=1e-4)
     err = capsys.readouterr().err
     assert f"converting timm/{variant}.{tag}_in1k" in err and "Apache-2.0; R. Wightman" in err
-    assert locate(word, variant).classes == 1000
+    assert resolve(word, variant).classes == 1000
     assert "converting" not in capsys.readouterr().err  # the second time, from the cache
     (record,) = (tmp_path / "home" / "keras_highway" / "converted").glob("*.json")
     facts = json.loads(record.read_text())
@@ -71,7 +71,7 @@ def test_deeper_resnets_of_timm(fake_hub, variant, tag, capsys, tmp_path):
 def small(monkeypatch):
     """States of two CIFAR nets in the authors' layout, of one block a stage instead of 18."""
     few = {name: override(VARIANTS[name], blocks=(1, 1, 1)) for name in ("resnet110", "highway110")}
-    for module in (timm, applications):
+    for module in (timm, applications, load):
         monkeypatch.setattr(module, "VARIANTS", few)
     return {name: torch_state(build(spec)) for name, spec in few.items()}
 

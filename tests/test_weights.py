@@ -12,6 +12,8 @@ from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
+from keras_highway.weights.load import load_exactly
+from keras_highway.weights.resolve import resolve
 
 VARIANT = "mnist10_w16"
 
@@ -27,7 +29,7 @@ def check_refused(path, match, variant=VARIANT):
     model = kh.create_model(variant)
     before = [np.asarray(w) for w in model.weights]
     with pytest.raises(ValueError, match=match):
-        weights_file.load(model, path, variant)
+        load_exactly(model, resolve(path, variant))
     for old, new in zip(before, model.weights, strict=True):
         np.testing.assert_array_equal(old, np.asarray(new))
 
@@ -73,7 +75,7 @@ def test_file_with_more_layers_than_the_model(tmp_path):
     model = build(spec)
     model.load_weights(path)  # this is why we check
     with pytest.raises(ValueError, match="besides 2 of"):
-        weights_file.load(model, path, "highway_fc10")
+        load_exactly(model, resolve(path, "highway_fc10"))
 
 
 def test_saving_leaves_the_optimizer_out(tmp_path):
@@ -84,7 +86,7 @@ def test_saving_leaves_the_optimizer_out(tmp_path):
     weights_file.save(model, path, "highway_fc10", 10)
     with h5py.File(path) as saved:
         assert "optimizer" not in saved
-    assert weights_file.read_stamp(path) == {"variant": "highway_fc10", "classes": 10}
+    assert weights_file.read(path).stamp == {"variant": "highway_fc10", "classes": 10}
 
 
 def test_half_precision_is_half_the_size_and_near(tmp_path):
@@ -94,9 +96,9 @@ def test_half_precision_is_half_the_size_and_near(tmp_path):
         weights_file.save(model, path, VARIANT, 10, float16, transform="mnist")
     size, half = (path.stat().st_size for path in paths)
     assert half < 0.7 * size
-    assert weights_file.read_stamp(paths[1]) == {"variant": VARIANT, "classes": 10, "transform": "mnist"}
+    assert weights_file.read(paths[1]).stamp == {"variant": VARIANT, "classes": 10, "transform": "mnist"}
     twin = kh.create_model(VARIANT)
-    weights_file.load(twin, paths[1], VARIANT)
+    load_exactly(twin, resolve(paths[1], VARIANT))
     for a, b in zip(model.get_weights(), twin.get_weights(), strict=True):
         assert b.dtype == np.float32
         np.testing.assert_array_equal(b, a.astype(np.float16).astype(np.float32))
@@ -133,7 +135,7 @@ SHIPPED = [row.name for row in registry.WEIGHTS.values() if row.sha256]  # the o
 def test_shipped_weights_are_the_rows_file(name):
     row = registry.WEIGHTS[name]
     path = registry.file_of(row)
-    stamp = weights_file.read_stamp(path)
+    stamp = weights_file.read(path).stamp
     assert (stamp["variant"], stamp["classes"]) == (
         row.variant,
         len(row.classes) or len(kh.CharLM(name).vocabulary.words),

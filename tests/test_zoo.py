@@ -94,7 +94,7 @@ def test_adding_runs_pools_their_seeds(tmp_path, monkeypatch):
     assert result["mean"] == pytest.approx(0.985) and result["std"] == pytest.approx(0.0070711, rel=1e-4)
     file = folder / "model.weights.h5"
     assert json.loads((tmp_path / "hashes.json").read_text()) == {"mnist10_w16.tvdn": sha256_of(file)}
-    assert weights_file.read_stamp(file)["variant"] == "mnist10_w16"
+    assert weights_file.read(file).stamp["variant"] == "mnist10_w16"
     assert "98.50 ± 0.71 % (n = 2)" in (folder / "card.md").read_text()
 
 

@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from keras_highway.applications import get_spec
 from keras_highway.cli.errors import OK, UsageError, usage_errors
 from keras_highway.exporting import export, fold_batch_norm, part_of
-from keras_highway.weights.resolve import locate
 
 _SUFFIXES = {"tf_saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
 
@@ -18,9 +16,9 @@ def run(arguments) -> int:
     if out.exists():
         raise UsageError(f"{out} exists: remove it, or choose another --out.")
     with usage_errors():
-        model, samples, where = part_of(arguments.weights, arguments.logits)
+        model, spec, samples, where = part_of(arguments.weights, arguments.logits)
         if arguments.fold_batch_norm:
-            model = fold_batch_norm(model, get_spec(locate(arguments.weights).variant))
+            model = fold_batch_norm(model, spec)
         difference = export(model, out, arguments.format, samples)
     print(f"wrote {out}; on {where} it differs from the Keras network by {difference:.1e}")
     return OK

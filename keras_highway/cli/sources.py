@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.suggest import did_you_mean
-from keras_highway.applications import get_spec, load
+from keras_highway.applications import get_spec, model_of
 from keras_highway.cli.errors import UsageError, usage_errors
 from keras_highway.cli.tables import size
 from keras_highway.data import Dataset, load_dataset
@@ -18,7 +18,7 @@ from keras_highway.predictions import Prediction, decode_predictions
 from keras_highway.specs import CharLMSpec
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.resolve import describe_weights
+from keras_highway.weights.resolve import WeightsFile, describe_weights, resolve
 
 _NUMBER_OF_CLASSES = {"mnist": 10, "cifar10": 10, "cifar100": 100, "imagenet": 1000}
 
@@ -32,6 +32,7 @@ class Source(NamedTuple):
         transform: What images go through.
         classes: Identifier and name of each class.
         result: What was measured of them, `{}` if nothing is recorded.
+        file: Their file, where it has been read.
     """
 
     weights: str
@@ -39,6 +40,7 @@ class Source(NamedTuple):
     transform: Transform
     classes: tuple[tuple[str, str], ...]
     result: dict
+    file: WeightsFile | None = None
 
     def model(self, **kwargs) -> keras.Model:
         """Returns the network; arguments as in `keras_highway.load`.
@@ -48,12 +50,12 @@ class Source(NamedTuple):
                 takes other images than the data set's.
         """
         with usage_errors():
-            model = load(self.weights, **kwargs)
-        wanted, given = model.input_shape[1:], (*self.transform.size, self.transform.channels)
-        if wanted != given:
+            model = model_of(self.file or resolve(self.weights), **kwargs)
+        expected, actual = model.input_shape[1:], (*self.transform.size, self.transform.channels)
+        if actual != expected:
             raise UsageError(
-                f"The network takes images of {size(wanted)} and those of {self.data} are {size(given)}: name the data "
-                f"set it is for (--data-set). Received: {self.weights}"
+                f"The network takes images of {size(expected)} and those of {self.data} are {size(actual)}: name the "
+                f"data set it is for (--data-set). Received: {self.weights}"
             )
         return model
 
@@ -85,16 +87,18 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
             data, classes, result = row.data, row.classes, dict(row.metrics)
             transform = row.images if data_set is None else _transform(data_set)
             return Source(weights, data_set or data, transform, _numbered(classes), result)
-        path = Path(weights) / registry.FILE if Path(weights).is_dir() else Path(weights)
-        stamp = weights_file.read_stamp(path)
-        if "variant" not in stamp:
-            raise UsageError(f"{path} does not say which variant it is of: keras_highway.weights.file.save says so.")
-        spec = get_spec(stamp["variant"])
+        file = resolve(weights)
+        if not file.variant:
+            raise UsageError(
+                f"{file.path} does not say which variant it is of: keras_highway.weights.file.save says so."
+            )
+        spec = get_spec(file.variant)
         if isinstance(spec, CharLMSpec):
-            raise UsageError(f"{path} is a language model, which takes no images: see `lm --help`.")
+            raise UsageError(f"{file.path} is a language model, which takes no images: see `lm --help`.")
         data = data_set or published_for(spec)
-        transform = _transform(data if data_set else stamp.get("transform", data))
-        return Source(weights, data, transform, _class_names(data, stamp["classes"]), _result_beside(path))
+        transform = _transform(data) if data_set or file.transform is None else file.transform
+        classes = _class_names(data, file.classes)
+        return Source(weights, data, transform, classes, _result_beside(file.path), file)
 
 
 def find_source_and_data(weights: str, data_set: str | None, folder: str | None) -> tuple[Source, Dataset]:

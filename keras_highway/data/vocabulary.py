@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+VOCABULARY = "vocabulary.json"  # the file of one, beside weights
 UNKNOWN, END_OF_SENTENCE = "<unk>", "<eos>"
 PADDING, START, END = "<pad>", "<start>", "<end>"
 # Marks are longer than one character, so that no text can be mistaken for them.

@@ -5,12 +5,12 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from keras_highway.applications import get_spec, load
+from keras_highway.applications import get_spec, model_of
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.language import CharLM
 from keras_highway.models.char_lm import word_part
-from keras_highway.specs import CharLMSpec
-from keras_highway.weights.resolve import locate
+from keras_highway.specs import CharLMSpec, NetSpec
+from keras_highway.weights.resolve import resolve
 
 _WORDS = 200
 
@@ -20,11 +20,13 @@ class Part(NamedTuple):
 
     Attributes:
         model: The network.
+        spec: The row of its variant.
         samples: What the exported file is run on; None for random images.
         where: The same in words.
     """
 
     model: keras.Model
+    spec: NetSpec | None
     samples: np.ndarray | None
     where: str
 
@@ -45,19 +47,18 @@ def part_of(weights: str, logits: bool = False) -> Part:
         ValueError: If there are no such weights, or `logits` is asked of a
             language model.
     """
-    variant = locate(weights).variant
-    if variant and isinstance(get_spec(variant), CharLMSpec):
+    file = resolve(weights)
+    spec = get_spec(file.variant) if file.variant else None
+    if isinstance(spec, CharLMSpec):
         if logits:
             raise ValueError(
                 "Of a language model the vectors of words are exported, which are neither logits nor probabilities: "
                 f"leave logits out. Received: {weights!r}"
             )
-        return _word_vectors(CharLM(weights))
-    return Part(load(weights, classifier_activation=None if logits else "softmax"), None, "random images")
-
-
-def _word_vectors(lm: CharLM) -> Part:
-    return Part(word_part(lm.network), _samples(lm.vocabulary), "words of its vocabulary and words never seen")
+        lm = CharLM(file.path)
+        samples = _samples(lm.vocabulary)
+        return Part(word_part(lm.network), spec, samples, "words of its vocabulary and words never seen")
+    return Part(model_of(file, classifier_activation=None if logits else "softmax"), spec, None, "random images")
 
 
 def _samples(vocabulary: Vocabulary) -> np.ndarray:

@@ -11,17 +11,16 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_highway._support.files import atomic_write
-from keras_highway.applications import create_model, get_spec
+from keras_highway.applications import build_with, get_spec
 from keras_highway.data.batchify import batchify
-from keras_highway.data.vocabulary import END_OF_SENTENCE, Strange, Vocabulary, words_of
+from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY, Strange, Vocabulary, words_of
 from keras_highway.language.reader import Reader
 from keras_highway.language.word_table import AFTER, Neighbour, WordTable
 from keras_highway.specs import CharLMSpec
 from keras_highway.weights import file as weights_file
 from keras_highway.weights.info import FILE
-from keras_highway.weights.resolve import locate
+from keras_highway.weights.resolve import WeightsFile, resolve
 
-VOCABULARY = "vocabulary.json"
 DEFAULT = "charlm_large_coupled"
 _STEPS = 128  # words a call in scoring
 
@@ -107,20 +106,16 @@ class CharLM:
         dtype=None,
         **spec_overrides,
     ):
-        located = (
-            None
-            if weights is None
-            else locate(str(weights), variant or _variant_of_words(weights), beside=(VOCABULARY,))
-        )
-        self.variant = variant or (located and located.variant) or DEFAULT
+        file = None if weights is None else resolve(weights, variant or _variant_of_words(weights))
+        self.variant = variant or (file and file.variant) or DEFAULT
         if not isinstance(get_spec(self.variant), CharLMSpec):
             raise ValueError(
                 "CharLM is for language models, see keras_highway.list_models('charlm_*'). "
                 f"Received: variant={self.variant!r}"
             )
-        if located is not None:
-            vocabulary = _belonging(located.path, vocabulary)
-            spec_overrides = {**weights_file.read_stamp(located.path).get("overrides", {}), **spec_overrides}
+        if file is not None:
+            vocabulary = _belonging(file, vocabulary)
+            spec_overrides = {**file.stamp.get("overrides", {}), **spec_overrides}
         if vocabulary is None:
             raise ValueError(
                 "CharLM has words: pass vocabulary=load_corpus(FOLDER).vocabulary (see keras_highway.data.ptb) "
@@ -128,9 +123,9 @@ class CharLM:
             )
         self.vocabulary = vocabulary
         self._overrides = spec_overrides
-        self.network: keras.Model = create_model(
+        self.network: keras.Model = build_with(
             self.variant,
-            weights=located,
+            file,
             **vocabulary.sizes,
             classifier_activation=None,
             dtype=dtype,
@@ -363,24 +358,24 @@ def _variant_of_words(weights) -> str:
     return DEFAULT if is_word and "/" not in str(weights) else ""
 
 
-def _belonging(path: Path, vocabulary: Vocabulary | None) -> Vocabulary:
+def _belonging(file: WeightsFile, vocabulary: Vocabulary | None) -> Vocabulary:
     """The vocabulary of a weight file, checked against what the file says of it."""
-    given = vocabulary is not None
-    if not given:
-        beside = path.with_name(VOCABULARY)
+    passed = vocabulary is not None
+    if not passed:
+        beside = file.path.with_name(VOCABULARY)
         if not beside.is_file():
             raise ValueError(
-                f"There is no {VOCABULARY} beside {path}: pass vocabulary=, that of the corpus it was trained on."
+                f"There is no {VOCABULARY} beside {file.path}: pass vocabulary=, that of the corpus it was trained on."
             )
         try:
             vocabulary = Vocabulary.from_json(beside.read_text("utf-8"))
         except ValueError as error:
             raise ValueError(f"{beside} is broken: {error}") from error
-    stamped = weights_file.read_stamp(path).get("vocabulary", vocabulary.fingerprint)
+    stamped = file.stamp.get("vocabulary", vocabulary.fingerprint)
     if stamped != vocabulary.fingerprint:
-        what = "the vocabulary that was passed" if given else str(path.with_name(VOCABULARY))
+        what = "the vocabulary that was passed" if passed else str(file.path.with_name(VOCABULARY))
         raise ValueError(
-            f"{what} does not match the weights {path}: they were trained with other words or characters. "
+            f"{what} does not match the weights {file.path}: they were trained with other words or characters. "
             f"Received: {len(vocabulary.words)} words, fingerprint {vocabulary.fingerprint[:12]}; "
             f"expected {stamped[:12]}"
         )

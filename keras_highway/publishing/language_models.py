@@ -10,8 +10,8 @@ import numpy as np
 
 from keras_highway.applications import create_model
 from keras_highway.data.ptb import load_corpus
-from keras_highway.data.vocabulary import END_OF_SENTENCE
-from keras_highway.language.char_lm import VOCABULARY, CharLM
+from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY
+from keras_highway.language.char_lm import CharLM
 from keras_highway.models.char_lm import reset_state, word_part
 from keras_highway.publishing.gate_report import gate_moments
 from keras_highway.publishing.subject import CardParts, Measured, Metric, Subject
@@ -57,7 +57,7 @@ class LanguageModel(Subject):
 
     @classmethod
     def open(cls, row: WeightsInfo, path: Path) -> "LanguageModel":
-        return cls(row, CharLM(path, row.variant), weights_file.read_stamp(path).get("overrides", {}))
+        return cls(row, CharLM(path, row.variant), weights_file.read(path).stamp.get("overrides", {}))
 
     @classmethod
     def new_row(cls, result, stamp) -> WeightsInfo:

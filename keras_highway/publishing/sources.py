@@ -75,7 +75,7 @@ def _of_run(folder) -> Publishable:
     if not (folder / RESULT).is_file():
         raise ValueError(f"{folder} holds no finished run: there is no {folder / RESULT}.")
     result = json.loads((folder / RESULT).read_text("utf-8"))
-    stamp = weights_file.read_stamp(folder / FILE)
+    stamp = weights_file.read(folder / FILE).stamp
     if stamp.get("variant") != result["variant"]:
         raise ValueError(
             f"{folder / FILE} is of variant {stamp.get('variant')!r}, {RESULT} of {result['variant']!r}: they are "

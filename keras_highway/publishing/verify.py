@@ -55,7 +55,7 @@ def _verified(name: HubName, cache: Path) -> Verification:
     if not row.sha256:
         raise ValueError(f"{ROW} of {name} does not say which sha256 its weights have.")
     kind = kind_of(row.variant)
-    path = fetch(name, FILE, row.sha256, weights_file.read_stamp, cache)
+    path = fetch(name, FILE, row.sha256, weights_file.read, cache)
     for file in kind.beside:
         fetch(name, file, cache=cache)
     subject = kind.open(row, path)

@@ -1,4 +1,4 @@
-"""A weight file on disk: stamped with its variant, checked before a single weight is set.
+"""A weight file on disk: stamped with its variant, read in one go.
 
 The format is Keras's `.weights.h5`; `model.load_weights` reads it too. The
 stamp is an attribute of the file's root that Keras ignores.
@@ -6,10 +6,9 @@ stamp is an attribute of the file's root that Keras ignores.
 
 import json
 import os
-import warnings
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import keras
@@ -77,97 +76,47 @@ def _halve(path) -> None:
         whole.unlink()
 
 
-def read_stamp(path: str | os.PathLike) -> dict[str, Any]:
-    """Returns what a weight file says of itself: `variant`, `classes` and `transform`, or less.
+class Contents(NamedTuple):
+    """What a weight file holds, read in one go.
 
-    Raises:
-        ValueError: If it is no readable weight file.
+    Attributes:
+        stamp: What it says of itself: `variant`, `classes`, `transform`, or
+            less; of a language model also `vocabulary` and `overrides`.
+        shapes: How often each shape is among its weights.
     """
-    with _opened(path) as file:
-        stamp = file.attrs.get(_STAMP)
-    return json.loads(str(stamp)) if stamp is not None else {}
+
+    stamp: dict[str, Any]
+    shapes: Counter
 
 
-def load(model: keras.Model, path: str | os.PathLike, variant: str) -> None:
-    """Loads a weight file that must fit a model exactly.
+def read(path: str | os.PathLike) -> Contents:
+    """Reads what a weight file says of itself and the shapes of its weights.
 
     Args:
-        model: The model, of architecture `variant`.
         path: A `.weights.h5` file.
-        variant: The architecture's name, for the check and the messages.
 
     Raises:
-        ValueError: If the file is missing, truncated, no weight file, or of
-            another architecture. No weight has been set then.
+        ValueError: If it is missing, truncated, or no weight file.
     """
-    stamped = read_stamp(path).get("variant", variant)
-    if stamped != variant:
-        raise ValueError(
-            f"{path} holds weights of variant {stamped!r}, not of {variant!r}. "
-            f"Use keras_highway.create_model({stamped!r}, weights={str(path)!r})."
-        )
-    _check_shapes(model, path, variant)
-    before = model.get_weights()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)  # Keras only warns where layers stay as they were
-            model.load_weights(path)
-    except (ValueError, KeyError, OSError, UserWarning) as error:
-        model.set_weights(before)  # Keras sets what it can before it raises
-        raise ValueError(f"{path} does not fit variant {variant!r}: {error}") from error
-
-
-def _opened(path) -> h5py.File:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"No weight file {path}. Give a weights name (see keras_highway.list_weights()) or a file.")
     if not path.name.endswith(SUFFIX):
         raise ValueError(f"A weight file's name ends in {SUFFIX}. Received: {path}")
     try:
-        return h5py.File(path, "r")
-    except OSError as error:
+        with h5py.File(path, "r") as opened:
+            stamp = opened.attrs.get(_STAMP)
+            return Contents(json.loads(str(stamp)) if stamp is not None else {}, _shapes_in(opened))
+    except (OSError, RuntimeError) as error:
         raise ValueError(f"{path} is no weight file, or is truncated: {error}") from error
 
 
-def fits(model: keras.Model, path: str | os.PathLike) -> bool:
-    """Whether a file holds the shapes a model needs, and no others."""
-    return _held(path) == _wanted(model)
-
-
-def _check_shapes(model, path, variant) -> None:
-    """Compares the shapes in the file, as a multiset, with the model's.
-
-    Keras itself accepts a file that has more layers than the model.
-    """
-    held, wanted = _held(path), _wanted(model)
-    if held != wanted:
-        raise ValueError(
-            f"{path} does not hold weights of variant {variant!r} (model {model.name!r}): of the shapes the model "
-            f"needs, the file lacks {_shapes(wanted - held)}; it has besides {_shapes(held - wanted)}."
-        )
-
-
-def _wanted(model) -> Counter:
-    return Counter(tuple(w.shape) for w in model.weights)
-
-
-def _held(path) -> Counter:
-    held: Counter = Counter()
+def _shapes_in(opened: h5py.File) -> Counter:
+    shapes: Counter = Counter()
 
     def visit(name, item):
         if isinstance(item, h5py.Dataset) and not name.startswith("optimizer") and "seed_generator" not in name:
-            held[item.shape] += 1
+            shapes[item.shape] += 1
 
-    with _opened(path) as file:
-        try:
-            file.visititems(visit)
-        except (OSError, RuntimeError) as error:
-            raise ValueError(f"{path} is no weight file, or is truncated: {error}") from error
-    return held
-
-
-def _shapes(counter: Counter) -> str:
-    if not counter:
-        return "none"
-    first = ", ".join(f"{n} of {shape}" for shape, n in list(counter.items())[:4])
-    return first + (", ..." if len(counter) > 4 else "")
+    opened.visititems(visit)
+    return shapes

@@ -16,6 +16,7 @@ from typing import Any
 from keras_highway._support.files import sha256_of
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data import transforms
+from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights.info import FILE, WeightsInfo
 
 ZOO_VARIABLE = "KERAS_HIGHWAY_ZOO"
@@ -140,14 +141,13 @@ def words() -> set[str]:
     return {word for row in WEIGHTS.values() for word in (row.name, row.name.split(".", 1)[1], row.data)}
 
 
-def find(weights: str, variant: str, recipe: str = "") -> WeightsInfo:
+def find(weights: str, variant: str) -> WeightsInfo:
     """Returns the row of a variant's weights.
 
     Args:
         weights: A name (`"mnist10_w16.tvdn"`), a tag (`"tvdn"`) or a data set
             (`"mnist"`).
         variant: The architecture.
-        recipe: The recipe that trains it, for the message.
 
     Raises:
         ValueError: If there is none, or it is of another architecture.
@@ -161,7 +161,7 @@ def find(weights: str, variant: str, recipe: str = "") -> WeightsInfo:
             f"Weights {weights!r} are of variant {WEIGHTS[weights].variant!r}, not of {variant!r}. "
             f"Use keras_highway.load({weights!r})."
         )
-    raise ValueError(_missing(weights, variant, recipe, [r.name for r in rows]))
+    raise ValueError(_missing(weights, variant, [r.name for r in rows]))
 
 
 def get(name: str) -> WeightsInfo:
@@ -195,10 +195,10 @@ def local_file(row: WeightsInfo) -> Path | None:
     for folder in folders(row.name):
         path = folder / FILE
         if path.is_file():
-            found = sha256_of(path)
-            if row.sha256 and found != row.sha256:
+            actual = sha256_of(path)
+            if row.sha256 and actual != row.sha256:
                 raise ValueError(
-                    f"{path} is damaged or altered: its sha256 is {found}, that of {row.name!r} is {row.sha256}. "
+                    f"{path} is damaged or altered: its sha256 is {actual}, that of {row.name!r} is {row.sha256}. "
                     "Remove it or reinstall keras_highway."
                 )
             return path
@@ -239,7 +239,9 @@ def _beside(name, file) -> dict[str, Any]:
     return {}
 
 
-def _missing(weights, variant, recipe, own) -> str:
+def _missing(weights, variant, own) -> str:
+    spec = {**VARIANTS, **LM_VARIANTS}.get(variant)
+    recipe = spec.recipe if spec else ""
     known = [*own, *sorted({WEIGHTS[name].data for name in own})]
     hint = did_you_mean(weights, [*known, *WEIGHTS])
     train = f"To train this variant, in a checkout: python -m training.train {recipe} --data DIR." if recipe else ""

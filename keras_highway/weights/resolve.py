@@ -5,63 +5,92 @@ the checkout's `zoo/weights/`; the Hub's cache; the Hub.
 """
 
 import json
+import os
 import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from keras_highway._support.files import atomic_write_json, sha256_of
 from keras_highway.convert.timm import model_of, read_safetensors
+from keras_highway.data.transforms import TRANSFORMS, Transform
+from keras_highway.data.vocabulary import VOCABULARY
 from keras_highway.hub.client import cache_folder
 from keras_highway.hub.download import fetch, locked
 from keras_highway.hub.names import HubName, is_hub_name, parse
+from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
+from keras_highway.weights.file import Contents
 from keras_highway.weights.info import FILE, WeightsInfo, from_json
 
 ROW_FILE = "weights.json"
 
 
-class Located(NamedTuple):
-    """A weight file on this machine.
+@dataclass(frozen=True)
+class WeightsFile:
+    """A weight file on this machine, read and checked.
 
     Attributes:
         path: The file.
-        variant: Its architecture, `""` if the file does not say.
-        classes: Its number of classes, `None` if the file does not say.
-        published: Whether it is a row's, and so of the variant as it is.
+        variant: Its architecture, `""` if nothing says.
+        classes: Its number of classes or words, `None` if nothing says.
+        shapes: How often each shape is among its weights.
+        transform: What images must go through, `None` if nothing says.
+        class_names: Names of the classes, in order; none where nothing says.
+        stamp: What the file says of itself.
+        published: Whether it is the file of a row of the registry, and so of
+            the variant as it is.
     """
 
     path: Path
     variant: str
     classes: int | None
+    shapes: Counter
+    transform: Transform | None
+    class_names: tuple[str, ...]
+    stamp: Mapping[str, Any]
     published: bool
 
 
-def locate(weights: str, variant: str = "", recipe: str = "", beside: tuple[str, ...] = ()) -> Located:
-    """Finds, or downloads, the file that a `weights` argument names.
+def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
+    """Finds, or downloads, the file that a `weights` argument names, and reads what it says of itself.
+
+    With a language model from the Hub comes its `vocabulary.json`.
 
     Args:
         weights: A weights name, a data set or a tag (with `variant`), a
             `.weights.h5` file, a folder that holds one, or
             `hf://org/name[@revision]`.
-        variant: The architecture that is asked for. Defaults to any.
-        recipe: The recipe that trains it, for the message.
-        beside: Names of files that must lie beside it: from the Hub they are
-            downloaded, too.
+        variant: The architecture that is expected. Defaults to any.
 
     Raises:
-        ValueError: If there are no such weights, or the file is not what it
-            should be.
+        ValueError: If there are no such weights, the file is not what it
+            should be, or it is of another architecture.
         HubError: If they are on the Hub and cannot be had.
     """
+    weights, row = os.fspath(weights), None
+    path = None if is_hub_name(weights) else _path(weights)
     if is_hub_name(weights):
-        return _of_file(_fetched(parse(weights), beside))
-    path = _path(weights)
-    if path is not None:
-        return _of_file(path)
-    row = registry.find(weights, variant, recipe) if variant else registry.get(weights)
-    path = _file_of(row, beside)
-    return Located(path, row.variant, len(row.classes) or _of_file(path).classes, published=True)
+        path, (stamp, shapes) = _fetched(parse(weights))
+    elif path is not None:
+        stamp, shapes = weights_file.read(path)
+    else:
+        row = registry.find(weights, variant) if variant else registry.get(weights)
+        path, (stamp, shapes) = _of_row(row)
+    actual = stamp.get("variant", variant)
+    if variant and actual != variant:
+        raise ValueError(
+            f"{path} holds weights of variant {actual!r}, not of {variant!r}. "
+            f"Use keras_highway.create_model({actual!r}, weights={str(path)!r})."
+        )
+    if row is None:
+        transform = TRANSFORMS.get(stamp.get("transform", ""))
+        return WeightsFile(path, actual, stamp.get("classes"), shapes, transform, (), stamp, published=False)
+    classes = len(row.classes) or stamp.get("classes")
+    return WeightsFile(path, row.variant, classes, shapes, row.transform, row.classes, stamp, published=True)
 
 
 def describe_weights(weights: str) -> WeightsInfo:
@@ -105,31 +134,26 @@ def read_row(path: Path) -> WeightsInfo:
         raise ValueError(f"{path} is no JSON: {error}.") from error
 
 
-def _of_file(path) -> Located:
-    stamp = weights_file.read_stamp(path)
-    return Located(path, stamp.get("variant", ""), stamp.get("classes"), published=False)
-
-
-def _fetched(name: HubName, beside, sha256="") -> Path:
-    """The weight file of a repository, and the files that belong to it, from the same commit."""
-    path = fetch(name, FILE, sha256, check=weights_file.read_stamp)
-    for file in beside:
-        other = fetch(name, file)
+def _fetched(name: HubName, sha256="") -> tuple[Path, Contents]:
+    """The weight file of a repository; with that of a language model its words, from the same commit."""
+    contents = []
+    path = fetch(name, FILE, sha256, check=lambda path: contents.append(weights_file.read(path)))
+    if contents[0].stamp.get("variant") in LM_VARIANTS:
+        other = fetch(name, VOCABULARY)
         if other.parent != path.parent:
             raise ValueError(f"{name} changed between two downloads: {path} and {other}. Try again.")
-    return path
+    return path, contents[0]
 
 
-def _file_of(row: WeightsInfo, beside) -> Path:
-    path = registry.local_file(row)
-    if path is not None:
-        return path
-    if not row.repository:
-        return registry.file_of(row)  # raises, and says where it looked
-    name = HubName(row.repository, row.revision)
-    if row.file == FILE:
-        return _fetched(name, beside, row.sha256)
-    return _converted(row, fetch(name, row.file, row.sha256, check=read_safetensors))
+def _of_row(row: WeightsInfo) -> tuple[Path, Contents]:
+    path, name = registry.local_file(row), HubName(row.repository, row.revision)
+    if path is None and row.repository and row.file == FILE:
+        return _fetched(name, row.sha256)
+    if path is None and row.repository:
+        path = _converted(row, fetch(name, row.file, row.sha256, check=read_safetensors))
+    if path is None:
+        path = registry.file_of(row)  # raises, and says where it looked
+    return path, weights_file.read(path)
 
 
 def _converted(row, source: Path) -> Path:
@@ -165,8 +189,7 @@ def convert_torch_file(source: Path, target: Path, variant: str) -> None:
 def _recorded(target, record) -> bool:
     """Whether a conversion was finished, and its file is as it was then."""
     try:
-        wanted = json.loads(record.read_text("utf-8"))["sha256"]
-        return sha256_of(target) == wanted
+        return sha256_of(target) == json.loads(record.read_text("utf-8"))["sha256"]
     except (OSError, ValueError, KeyError):
         return False
 

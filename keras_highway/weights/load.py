@@ -1,0 +1,118 @@
+"""From a weight file that has been read into a model: all that fits, or nothing."""
+
+import dataclasses
+import warnings
+from collections import Counter
+
+import keras
+
+from keras_highway.models.builder import build
+from keras_highway.specs import NetSpec
+from keras_highway.variants import VARIANTS
+from keras_highway.weights.resolve import WeightsFile
+
+# Fields that change no trained function: how parameters start, what happens in training alone, precision.
+_HARMLESS = {"gate_bias", "stochastic_depth", "dropout_scale", "zero_init", "skip_dtype", "input_shape", "classes"}
+
+
+def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
+    """Sets a model's weights from a file; layer by layer, from a model of the file's own form, where the two differ.
+
+    The zoo's files are of the variant as it is. A user's file may be of the
+    very model that was asked for, overrides and all. A classifier of another
+    number of classes stays as it is, and so does what the model has not.
+
+    Args:
+        model: The model that `spec` describes, with or without its head.
+        file: What `resolve` returned for the spec's variant.
+        spec: The variant's row with the overrides of this model.
+
+    Raises:
+        ValueError: If the file does not fit. No weight has been set then.
+    """
+    row = VARIANTS[spec.name]
+    head = next((layer for layer in model.layers if layer.name == "head"), None)
+    same_head = head is not None and file.classes in (None, head.units)
+    if same_head and (not file.published or spec == row) and file.shapes == _shapes_of(model):
+        _set(model, file)
+        return
+    _check_function(file, spec, row)
+    donor = build(row, classes=file.classes)
+    load_exactly(donor, file)
+    _copy(donor, model, file)
+
+
+def load_exactly(model: keras.Model, file: WeightsFile) -> None:
+    """Sets a model's weights from a file of its very shapes.
+
+    Args:
+        model: The model.
+        file: What `resolve` returned.
+
+    Raises:
+        ValueError: If the file does not fit. No weight has been set then.
+    """
+    actual, expected = file.shapes, _shapes_of(model)
+    if actual != expected:  # Keras itself accepts a file that has more layers than the model
+        raise ValueError(
+            f"{file.path} does not hold weights of variant {file.variant!r} (model {model.name!r}): of the shapes the "
+            f"model needs, the file lacks {_listed(expected - actual)}; it has besides {_listed(actual - expected)}."
+        )
+    _set(model, file)
+
+
+def _set(model, file) -> None:
+    before = model.get_weights()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # Keras only warns where layers stay as they were
+            model.load_weights(file.path)
+    except (ValueError, KeyError, OSError, UserWarning) as error:
+        model.set_weights(before)  # Keras sets what it can before it raises
+        raise ValueError(f"{file.path} does not fit variant {file.variant!r}: {error}") from error
+
+
+def _check_function(file, spec, row) -> None:
+    """Refuses overrides under which the trained numbers would mean something else."""
+    changed = [
+        f.name
+        for f in dataclasses.fields(row)
+        if f.name not in _HARMLESS and getattr(spec, f.name) != getattr(row, f.name)
+    ]
+    if changed:
+        raise ValueError(
+            f"Trained weights of {file.variant!r} do not fit the model that was asked for: it overrides "
+            f"{', '.join(f'{name}={getattr(spec, name)!r}' for name in changed)}. Leave the overrides out, or pass "
+            "weights=None."
+        )
+
+
+def _copy(donor, model, file) -> None:
+    """Sets every layer but a fresh head; nothing is set unless everything fits."""
+    pairs = []
+    for layer in donor.layers:
+        target = next((t for t in model.layers if t.name == layer.name), None)
+        if not layer.weights or (layer.name == "head" and (target is None or target.units != layer.units)):
+            continue
+        expected = None if target is None else [tuple(w.shape) for w in target.weights]
+        actual = [tuple(w.shape) for w in layer.weights]
+        if actual != expected:
+            raise ValueError(
+                f"Trained weights of {file.variant!r} do not fit the model that was asked for: layer "
+                f"{layer.name!r} has shapes {actual} in {file.path} and {expected} in the model. Use the input shape "
+                f"of the weights, {donor.input_shape[1:]}, or pass weights=None."
+            )
+        pairs += zip(target.weights, layer.get_weights(), strict=True)
+    for variable, value in pairs:
+        variable.assign(value)
+
+
+def _shapes_of(model) -> Counter:
+    return Counter(tuple(w.shape) for w in model.weights)
+
+
+def _listed(shapes: Counter) -> str:
+    if not shapes:
+        return "none"
+    first = ", ".join(f"{n} of {shape}" for shape, n in list(shapes.items())[:4])
+    return first + (", ..." if len(shapes) > 4 else "")
