@@ -1,7 +1,10 @@
 """Weight files: whole and of the right variant, or a clear error; rows and their files."""
 
 import json
-import tomllib
+import runpy
+import sys
+import types
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -195,13 +198,24 @@ def test_tag_data_set_and_name_mean_the_same():
     assert rows == {"mnist10_w16.tvdn"}
 
 
-def test_rows_hashes_and_the_wheel_name_the_same_weights():
-    root = weights_file.Path(kh.__file__).parents[1]
-    hashes = json.loads((root / "keras_highway" / "weights" / "sha256.json").read_text())
-    wheel = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert set(hashes) == set(SHIPPED) and all(len(h) == 64 for h in hashes.values())
-    assert wheel["force-include"] == {"zoo/weights": "keras_highway/zoo/weights"}
-    assert set(hashes) == {path.name for path in (root / "zoo" / "weights").iterdir()}
+def test_rows_folders_and_the_wheel_name_the_same_weights(monkeypatch, tmp_path):
+    """`hatch_build.py` is run here without hatchling; a folder that is too large leaves its weights out."""
+    root = Path(kh.__file__).parents[1]
+    interface = types.ModuleType("hatchling.builders.hooks.plugin.interface")
+    interface.BuildHookInterface = object
+    monkeypatch.setitem(sys.modules, interface.__name__, interface)
+    wheel_files = runpy.run_path(str(root / "hatch_build.py"))["wheel_files"]
+    folders = {path.name for path in (root / "zoo" / "weights").iterdir()}
+    assert set(SHIPPED) == folders and all(len(registry.get(name).sha256) == 64 for name in SHIPPED)
+    files = wheel_files(root)
+    assert {f"keras_highway/zoo/weights/{name}/model.weights.h5" for name in SHIPPED} <= set(files.values())
+    assert all(Path(source).is_file() and target.endswith(Path(source).name) for source, target in files.items())
+    large = tmp_path / "zoo" / "weights" / "large.tvdn"
+    large.mkdir(parents=True)
+    for name, text in (("weights.json", '{"wheel": false}'), ("result.json", "{}"), ("model.weights.h5", "")):
+        (large / name).write_text(text)
+    inside = "keras_highway/zoo/weights/large.tvdn"
+    assert set(wheel_files(tmp_path).values()) == {f"{inside}/weights.json", f"{inside}/result.json"}
 
 
 def test_accuracy_of_the_shipped_convolutional_net():

@@ -1,6 +1,7 @@
 """The zoo: adding runs, cards, tables that cannot differ from their results."""
 
 import dataclasses
+import hashlib
 import json
 import re
 import shutil
@@ -22,6 +23,7 @@ from zoo.release import add as adding
 from zoo.release import tables
 from zoo.release.add_search import add_search
 from zoo.release.cards import card, described
+from zoo.release.exchange import put_in_place
 from zoo.release.stored import measure
 
 README = tables.ROOT / "README.md"
@@ -86,22 +88,75 @@ def _run(folder, seed, accuracy):
 
 def test_adding_runs_pools_their_seeds(tmp_path, monkeypatch):
     monkeypatch.setattr(adding, "ZOO", tmp_path)
-    monkeypatch.setattr(adding, "HASHES", tmp_path / "hashes.json")
-    (tmp_path / "hashes.json").write_text("{}")
     folder = adding.add([_run(tmp_path / "a", 1, 0.99), _run(tmp_path / "b", 2, 0.98)])
     result = json.loads((folder / "result.json").read_text())
     assert (result["n"], result["seeds"], result["values"]) == (2, [1, 2], [0.99, 0.98])
     assert result["mean"] == pytest.approx(0.985) and result["std"] == pytest.approx(0.0070711, rel=1e-4)
     file = folder / "model.weights.h5"
-    assert json.loads((tmp_path / "hashes.json").read_text()) == {"mnist10_w16.tvdn": sha256_of(file)}
+    row = json.loads((folder / "weights.json").read_text())
+    assert (row["name"], row["sha256"], row["wheel"]) == ("mnist10_w16.tvdn", sha256_of(file), True)
     assert weights_file.read(file).stamp["variant"] == "mnist10_w16"
     assert "98.50 ± 0.71 % (n = 2)" in (folder / "card.md").read_text()
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_leaves_the_old_entry_or_the_new_one(tmp_path, monkeypatch, when):
+    """At the one rename; SIGKILL runs no cleaning up, which the next add does."""
+    zoo = tmp_path / "zoo"
+    zoo.mkdir()
+    monkeypatch.setattr(adding, "ZOO", zoo)
+    folder = adding.add([_run(tmp_path / "a", 1, 0.99)])
+    old = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def killed(new, target):
+        if when == "after":
+            put_in_place(new, target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(adding, "put_in_place", killed)
+        patch.setattr(adding.shutil, "rmtree", lambda *args, **kwargs: None)
+        with pytest.raises(KeyboardInterrupt):
+            adding.add([_run(tmp_path / "b", 2, 0.98)])
+    assert [path.name for path in zoo.glob(".*")] == [".partial-mnist10_w16.tvdn"]
+    there = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert (there == old) == (when == "before") and there.keys() == old.keys()
+    assert json.loads(there["weights.json"])["sha256"] == hashlib.sha256(there["model.weights.h5"]).hexdigest()
+    assert json.loads(there["result.json"])["seeds"] == ([1] if when == "before" else [2])
+    adding.add([tmp_path / "b"])
+    assert [path.name for path in zoo.iterdir()] == ["mnist10_w16.tvdn"]
+    assert json.loads((folder / "result.json").read_text())["seeds"] == [2]
+
+
+def test_a_new_weight_is_a_folder_and_nothing_else(tmp_path, monkeypatch):
+    run = _run(tmp_path / "run", 1, 0.99)
+    for name in ("recipe.json", "result.json"):
+        (run / name).write_text((run / name).read_text().replace("mnist10_w16.tvdn", "mnist10_w16.new"))
+    weights_file.save(kh.create_model("mnist10_w16"), run / "model.weights.h5", "mnist10_w16", 10)
+    recipe = dataclasses.replace(RECIPES["mnist10_w16"], weights="mnist10_w16.new")
+    monkeypatch.setattr(adding, "RECIPES", {**RECIPES, recipe.name: recipe})
+    zoo = tmp_path / "zoo"
+    zoo.mkdir()
+    monkeypatch.setattr(adding, "ZOO", zoo)
+    folder = adding.add([run])
+    monkeypatch.setenv("KERAS_HIGHWAY_ZOO", str(zoo))
+    row = kh.describe_weights("mnist10_w16.new")
+    assert "mnist10_w16.new" in kh.list_weights() and row.metrics["mean"] == 0.99
+    assert row.data_licence == kh.describe_weights("mnist10_w16.tvdn").data_licence and row.classes == tuple(
+        "0123456789"
+    )
+    assert kh.load("mnist10_w16.new").name == "mnist10_w16"
+    assert 'kh.load("mnist10_w16.new")' in (folder / "card.md").read_text()
+    folder.rename(zoo / "other")
+    registry.reread()
+    with pytest.raises(ValueError, match=r"other/weights\.json is of weights 'mnist10_w16\.new'"):
+        kh.list_weights()
+    (zoo / "other").rename(folder)
+    registry.reread()
+
+
 def test_half_precision_must_keep_what_was_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(adding, "ZOO", tmp_path)
-    monkeypatch.setattr(adding, "HASHES", tmp_path / "hashes.json")
-    (tmp_path / "hashes.json").write_text("{}")
     measured = []
 
     def measured_before(row, folder, data_dir):
@@ -152,8 +207,6 @@ def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
     (tmp_path / "run" / "recipe.json").write_text(json.dumps(published))
     (tmp_path / "run" / "result.json").write_text(json.dumps({**result, "weights": f"{name}.ptb"}))
     monkeypatch.setattr(adding, "ZOO", tmp_path)
-    monkeypatch.setattr(adding, "HASHES", tmp_path / "hashes.json")
-    (tmp_path / "hashes.json").write_text("{}")
     folder = adding.add([tmp_path / "run"])
     before, after = (kh.CharLM(weights=path) for path in (tmp_path / "run", folder))
     assert measure(registry.get(f"{name}.ptb"), folder, data) == pytest.approx(result["mean"], rel=1e-5)

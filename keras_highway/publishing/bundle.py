@@ -15,10 +15,9 @@ from keras_highway.publishing.curve import CURVE, draw_curve
 from keras_highway.publishing.kinds import kind_of
 from keras_highway.publishing.sources import Publishable
 from keras_highway.publishing.subject import Subject
-from keras_highway.weights.info import FILE, to_json
+from keras_highway.weights.info import FILE, ROW, to_json
 
 TWIN = "model.safetensors"
-ROW = "weights.json"
 _COPIED = (FILE, "result.json", "recipe.json", "log.csv")
 
 

@@ -80,7 +80,7 @@ downloads everything anew, compares the hashes and computes it again.
 """
 
 
-def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: bool) -> str:
+def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: bool, shipped: bool | None = None) -> str:
     """Returns the text of a model card.
 
     Args:
@@ -88,14 +88,17 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
         repository: `org/name` on the Hub.
         recipe: The recipe that trained them, as JSON values.
         torch_names: Bool, whether the safetensors twin has PyTorch's names.
+        shipped: Bool, whether the package has these weights. Defaults to
+            whether the registry has.
     """
+    shipped = row.name in registry.WEIGHTS if shipped is None else shipped
     spec, metrics = get_spec(row.variant), row.metrics
     metric, parts = kind_of(row.variant).metric, kind_of(row.variant).card(row, repository, recipe)
     return _header(row, metric, parts) + _TEXT.format(
         name=row.name,
         kind=parts.kind,
         example=parts.example,
-        shipped=_SHIPPED.format(by_name=parts.by_name) if row.name in registry.WEIGHTS else "",
+        shipped=_SHIPPED.format(by_name=parts.by_name) if shipped else "",
         repository=repository,
         hub=f"hf://{repository}",
         alone=parts.alone,
@@ -110,7 +113,7 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
         metric=_metric(metrics, metric),
         details="".join(f"| {label} | {text} |\n" for label, text in parts.details),
         hardware=_trained_on(metrics),
-        recipe=_recipe(row, recipe),
+        recipe=_recipe(row, recipe, shipped),
         input=parts.input,
         licence=row.licence,
         sha256=row.sha256,
@@ -139,11 +142,11 @@ def _header(row, metric, parts) -> str:
     return card_header(facts)
 
 
-def _recipe(row, recipe) -> str:
+def _recipe(row, recipe, shipped) -> str:
     """The command; for weights that are not the zoo's also what was set, which `--set` may have changed."""
     name = recipe.get("name", row.recipe)
     command = f"`python -m training.train {name} --data DIR` ({recipe.get('source', name)})"
-    if row.name in registry.WEIGHTS:
+    if shipped:
         return command
     told = [f"{field} {recipe[field]}" for field in _TOLD if recipe.get(field) is not None]
     told += [f"{field} {value}" for field, value in recipe.get("overrides", ())]

@@ -8,13 +8,12 @@ import numpy as np
 
 from keras_highway.convert.timm import read_safetensors
 from keras_highway.hub import HubName, fetch, parse
-from keras_highway.publishing.bundle import ROW, TWIN, twin_arrays
+from keras_highway.publishing.bundle import TWIN, twin_arrays
 from keras_highway.publishing.check import CHECK, compare_check
 from keras_highway.publishing.kinds import kind_of
 from keras_highway.publishing.subject import Subject
 from keras_highway.weights import file as weights_file
-from keras_highway.weights.info import FILE, WeightsInfo
-from keras_highway.weights.resolve import read_row
+from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
 
 
 class Verification(NamedTuple):

@@ -1,14 +1,17 @@
 """What is known of a trained weight file, and the same as JSON: the `weights.json` of a repository on the Hub."""
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from keras_highway.data.transforms import MEAN_IMAGES, Transform
 
 FILE = "model.weights.h5"
+ROW = "weights.json"  # beside it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,15 @@ def to_json(row: WeightsInfo) -> dict[str, Any]:
     return {**dataclasses.asdict(row), "classes": list(row.classes)}
 
 
+# Not in the row of a folder: what files beside it hold, and its place on the Hub, which `publish` notes.
+_BESIDE = ("metrics", "gate_report", "repository", "revision", "file")
+
+
+def row_in_folder(row: WeightsInfo) -> dict[str, Any]:
+    """Returns what the `weights.json` of a folder of the zoo says of a row, as JSON values."""
+    return {key: value for key, value in to_json(row).items() if key not in _BESIDE}
+
+
 def from_json(values: Any) -> WeightsInfo:
     """Returns the row that JSON values describe.
 
@@ -94,6 +106,21 @@ def from_json(values: Any) -> WeightsInfo:
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"The description of the weights is incomplete or malformed: {error!r}.") from error
     return row
+
+
+def read_row(path: Path) -> WeightsInfo:
+    """Returns the row that a `weights.json` describes.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If it is malformed.
+    """
+    try:
+        return from_json(json.loads(path.read_text("utf-8")))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is no JSON: {error}.") from error
 
 
 def _picked_values(cls, values) -> dict[str, Any]:

@@ -1,56 +1,39 @@
-"""One row a trained weight file; names are `<variant>.<tag>`.
+"""The rows of all trained weights, from the folders they lie in; names are `<variant>.<tag>`.
 
-Rows say what a file is and how to feed it. What was measured (accuracy, n,
-spread, seeds, commit, hardware) lives once, in the `result.json` beside it.
+A folder of `zoo/weights/` is a weight: its `weights.json` says what the file
+is, how to feed it and its hash. What was measured (accuracy, n, spread,
+seeds, commit, hardware) lives once, in the `result.json` beside it. Only
+weights that have no folder here, other people's, are a table of this module.
 """
 
 import dataclasses
 import fnmatch
+import functools
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from keras_highway._support.files import sha256_of
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data import transforms
 from keras_highway.variants import LM_VARIANTS, VARIANTS
-from keras_highway.weights.info import FILE, WeightsInfo
+from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
 
 ZOO_VARIABLE = "KERAS_HIGHWAY_ZOO"
 GATES = "gates.json"
 _HERE = Path(__file__).resolve().parent
 _PACKAGE = _HERE.parent
-_TREEBANK = "Penn Treebank, as prepared by T. Mikolov: LDC99T42, under the Linguistic Data Consortium's terms"
+_CIFAR = "CIFAR: A. Krizhevsky, V. Nair, G. Hinton; no licence is stated"
+DATA_LICENCES = {
+    "mnist": "MNIST: Y. LeCun, C. Cortes; CC BY-SA 3.0 as commonly stated",
+    "cifar10": _CIFAR,
+    "cifar100": _CIFAR,
+    "imagenet": "ImageNet: access under its terms, for non-commercial research",
+    "ptb": "Penn Treebank, as prepared by T. Mikolov: LDC99T42, under the Linguistic Data Consortium's terms",
+}
 PLACES = _HERE / "hub.json"  # repository and commit of what is published; `publish` writes it
-
-
-def _mnist(variant: str, sha256: str) -> WeightsInfo:
-    return WeightsInfo(
-        name=f"{variant}.tvdn",
-        variant=variant,
-        data="mnist",
-        recipe=variant,
-        classes=tuple("0123456789"),
-        transform=transforms.MNIST,
-        sha256=sha256,
-        data_licence="MNIST: Y. LeCun, C. Cortes; CC BY-SA 3.0 as commonly stated",
-    )
-
-
-def _cifar(variant: str, tag: str, data: str, transform: transforms.Transform, sha256: str) -> WeightsInfo:
-    return WeightsInfo(
-        name=f"{variant}.{tag}",
-        variant=variant,
-        data=data,
-        recipe=variant,
-        classes=transforms.CLASSES[data],
-        transform=transform,
-        sha256=sha256,
-        data_licence="CIFAR: A. Krizhevsky, V. Nair, G. Hinton; no licence is stated",
-    )
 
 
 def language_row(name: str, variant: str, data: str, sha256: str = "") -> WeightsInfo:
@@ -70,7 +53,7 @@ def language_row(name: str, variant: str, data: str, sha256: str = "") -> Weight
         classes=(),
         transform=None,
         sha256=sha256,
-        data_licence=_TREEBANK if data == "ptb" else "",
+        data_licence=DATA_LICENCES.get(data, ""),
     )
 
 
@@ -84,7 +67,7 @@ def _timm(variant: str, tag: str, top1: float | None) -> WeightsInfo:
         classes=tuple(name for _, name in transforms.imagenet_classes()),
         transform=transforms.IMAGENET,
         sha256="",
-        data_licence="ImageNet: access under its terms, for non-commercial research",
+        data_licence=DATA_LICENCES["imagenet"],
         origin="R. Wightman, H. Touvron, H. Jegou: ResNet strikes back (arXiv 2110.00476); published by timm",
         repository=f"timm/{variant}.{tag}_in1k",
         file="model.safetensors",
@@ -92,43 +75,58 @@ def _timm(variant: str, tag: str, top1: float | None) -> WeightsInfo:
     )
 
 
-def _ours(rows) -> dict[str, WeightsInfo]:
-    """Rows under their names, those that are on the Hub with their place there."""
-    places = json.loads(PLACES.read_text("utf-8"))
-    return {row.name: dataclasses.replace(row, **places.get(row.name, {})) for row in rows}
-
-
-_SHA256 = json.loads((_HERE / "sha256.json").read_text("utf-8"))
-# The first row of a variant is what the name of its data set means: weights="imagenet" is A1 for ResNet50.
-WEIGHTS: Mapping[str, WeightsInfo] = MappingProxyType(
-    _ours(
-        (
-            _mnist("mnist10_w16", _SHA256["mnist10_w16.tvdn"]),
-            _mnist("mnist10_w32", _SHA256["mnist10_w32.tvdn"]),
-            _mnist("highway_fc50_tanh", _SHA256["highway_fc50_tanh.tvdn"]),
-            _cifar(
-                "highway_fc50_cifar100",
-                "tvdn",
-                "cifar100",
-                transforms.CIFAR,
-                _SHA256["highway_fc50_cifar100.tvdn"],
-            ),
-            *(
-                language_row(f"{variant}.ptb", variant, "ptb", _SHA256[f"{variant}.ptb"])
-                for variant in ("charlm_large_coupled", "charlm_small_coupled")
-            ),
-            _timm("resnet50", "a1", 0.804),
-            _timm("resnet50", "a2", 0.798),
-            _timm("resnet50", "a3", None),
-            _timm("resnet101", "a1", 0.815),
-            _timm("resnet101", "a2", 0.813),
-            _timm("resnet101", "a3", None),
-            _timm("resnet152", "a1", 0.820),
-            _timm("resnet152", "a2", 0.818),
-            _timm("resnet152", "a3", None),
-        )
-    )
+# Variant, procedure, published accuracy.
+_TIMM = (
+    ("resnet50", "a1", 0.804),
+    ("resnet50", "a2", 0.798),
+    ("resnet50", "a3", None),
+    ("resnet101", "a1", 0.815),
+    ("resnet101", "a2", 0.813),
+    ("resnet101", "a3", None),
+    ("resnet152", "a1", 0.820),
+    ("resnet152", "a2", 0.818),
+    ("resnet152", "a3", None),
 )
+
+
+@functools.cache
+def _rows(roots: tuple[Path, ...]) -> Mapping[str, WeightsInfo]:
+    """All rows under their names: of the folders, those on the Hub with their place there, then timm's.
+
+    The first row of a variant is what the name of its data set means:
+    weights="imagenet" is A1 for ResNet50.
+    """
+    rows: dict[str, WeightsInfo] = {}
+    places = json.loads(PLACES.read_text("utf-8"))
+    for root in roots:
+        for path in sorted(root.glob(f"[!.]*/{ROW}")):
+            row = read_row(path)
+            if row.name != path.parent.name:
+                raise ValueError(f"{path} is of weights {row.name!r}: a folder has the name of its weights.")
+            rows.setdefault(row.name, dataclasses.replace(row, **places.get(row.name, {})))
+    theirs = (_timm(*row) for row in _TIMM)
+    return rows | {row.name: row for row in theirs}
+
+
+class _Registry(Mapping[str, WeightsInfo]):
+    """All rows by name, read from their folders when they are first asked for."""
+
+    def __getitem__(self, name):
+        return _rows(_roots())[name]
+
+    def __iter__(self):
+        return iter(_rows(_roots()))
+
+    def __len__(self):
+        return len(_rows(_roots()))
+
+
+WEIGHTS: Mapping[str, WeightsInfo] = _Registry()
+
+
+def reread() -> None:
+    """Forgets the rows: folders have changed."""
+    _rows.cache_clear()
 
 
 def list_weights(pattern: str = "*") -> list[str]:
@@ -178,12 +176,16 @@ def get(name: str) -> WeightsInfo:
 
 def folders(name: str) -> list[Path]:
     """Where the files of a weights name may lie, in order: the wheel, `KERAS_HIGHWAY_ZOO`, the checkout."""
+    return [root / name for root in _roots()]
+
+
+def _roots() -> tuple[Path, ...]:
     roots = [_PACKAGE / "zoo" / "weights"]
     if os.environ.get(ZOO_VARIABLE):
         roots.append(Path(os.environ[ZOO_VARIABLE]))
     if (_PACKAGE.parent / "pyproject.toml").is_file():  # a checkout; in site-packages, `zoo` would be anybody's
         roots.append(_PACKAGE.parent / "zoo" / "weights")
-    return [root / name for root in roots]
+    return tuple(roots)
 
 
 def local_file(row: WeightsInfo) -> Path | None:

@@ -24,9 +24,7 @@ from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.file import Contents
-from keras_highway.weights.info import FILE, WeightsInfo, from_json
-
-ROW_FILE = "weights.json"
+from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ def describe_weights(weights: str) -> WeightsInfo:
     """
     if not is_hub_name(weights):
         return registry.described(registry.get(weights))
-    return read_row(fetch(parse(weights), ROW_FILE, check=read_row))
+    return read_row(fetch(parse(weights), ROW, check=read_row))
 
 
 def _path(weights) -> Path | None:
@@ -117,21 +115,6 @@ def _path(weights) -> Path | None:
     if weights in registry.words() or not path.exists():
         return None
     return path / FILE if path.is_dir() else path
-
-
-def read_row(path: Path) -> WeightsInfo:
-    """Returns the row that a `weights.json` describes.
-
-    Args:
-        path: The file.
-
-    Raises:
-        ValueError: If it is malformed.
-    """
-    try:
-        return from_json(json.loads(path.read_text("utf-8")))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is no JSON: {error}.") from error
 
 
 def _fetched(name: HubName, sha256="") -> tuple[Path, Contents]:

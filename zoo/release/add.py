@@ -1,31 +1,40 @@
 """`python -m zoo.release.add RUN...`: takes finished runs into the zoo.
 
-Copies log, recipe and result, stamps the weights with their variant, records
-their hash in the package and writes the card. Several runs of one recipe
+Makes the weights' folder: log, recipe and result of the run, the weights
+stamped with their variant, the row that describes them with their hash, the
+card. It is put into its place by one rename, so that whatever stops this
+leaves the entry that was there, or the new one. Several runs of one recipe
 with different seeds make one entry: the first run's weights, and n, mean and
 standard deviation over all of them. With `--float16` weights are stored in
 half the size, if what was measured of them holds on the data.
 """
 
 import argparse
+import contextlib
 import dataclasses
+import fcntl
 import json
+import os
 import shutil
 import statistics
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import keras_highway as kh
 from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway.publishing import kind_of
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
+from keras_highway.weights.info import WeightsInfo, row_in_folder
 from training.recipes import RECIPES
 from zoo.release.cards import write_card
+from zoo.release.exchange import put_in_place
 from zoo.release.stored import check_stored
 
 ROOT = Path(__file__).resolve().parents[2]
 ZOO = ROOT / "zoo" / "weights"
-HASHES = ROOT / "keras_highway" / "weights" / "sha256.json"
+_PARTIAL = ".partial-"
+_LARGEST_IN_WHEEL = 40 * 2**20  # bytes; a wheel on PyPI has at most 100 MB
 
 
 def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
@@ -52,28 +61,62 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
     if len({result["epochs"] for result in results}) > 1:
         raise ValueError(f"Runs of different numbers of epochs cannot be one entry: {', '.join(map(str, runs))}")
     _check_published(recipes[0])
-    row, pool = registry.get(results[0]["weights"]), pooled(results)
+    row, pool = _row(runs[0], results[0]), pooled(results)
     folder = ZOO / row.name
-    # Beside the entry that may be there, which stays as it is until the new one is whole.
-    with tempfile.TemporaryDirectory(dir=ZOO, prefix=f".partial-{row.name}-") as temporary:
-        new = Path(temporary) / row.name
-        new.mkdir()
+    with _alone(), _partial(folder) as new:
         _store(runs[0], row, new, float16)
         if float16:
-            found = check_stored(row, new, data_dir, results[0])
-            pool = {**pool, "stored": {"dtype": "float16", pool["metric"]: found}}
+            actual = check_stored(row, new, data_dir, results[0])
+            pool = {**pool, "stored": {"dtype": "float16", pool["metric"]: actual}}
         for name in ("log.csv", "recipe.json"):
             shutil.copy(runs[0] / name, new / name)
         for run, result in zip(runs[1:], results[1:], strict=True):
             shutil.copy(run / "log.csv", new / f"log_seed{result['seeds'][0]}.csv")
         atomic_write_json(new / "result.json", pool)
-        write_card(dataclasses.replace(row, sha256=sha256_of(new / registry.FILE), metrics=pool), new)
-        if folder.exists():
-            folder.rename(Path(temporary) / "old")
-        new.rename(folder)
-    hashes = json.loads(HASHES.read_text("utf-8"))
-    atomic_write_json(HASHES, {**hashes, row.name: sha256_of(folder / registry.FILE)})
+        row = dataclasses.replace(row, sha256=sha256_of(new / registry.FILE))
+        write_card(dataclasses.replace(row, metrics=pool), new)
+        atomic_write_json(new / registry.ROW, {**row_in_folder(row), "wheel": _in_wheel(new)})
+        put_in_place(new, folder)
+    registry.reread()
     return folder
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Keeps other processes from adding to the zoo meanwhile, and removes what one that was killed has left."""
+    handle = os.open(ZOO, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        for rest in ZOO.glob(f"{_PARTIAL}*"):
+            shutil.rmtree(rest)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _partial(folder) -> Iterator[Path]:
+    """A folder beside an entry in which the new one is made; what it holds in the end, the old one, is removed."""
+    new = folder.with_name(_PARTIAL + folder.name)
+    new.mkdir()
+    try:
+        yield new
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _row(run, result) -> WeightsInfo:
+    """The row of the entry that is there, else that of new weights."""
+    name = result["weights"]
+    if name in registry.WEIGHTS:
+        return dataclasses.replace(registry.get(name), metrics={}, gate_report={})
+    row = kind_of(result["variant"]).new_row(result, weights_file.read(run / registry.FILE).stamp)
+    return dataclasses.replace(row, data_licence=registry.DATA_LICENCES.get(row.data, ""))
+
+
+def _in_wheel(folder) -> bool:
+    """Whether an entry is small enough to be in the wheel."""
+    return sum(path.stat().st_size for path in folder.iterdir()) <= _LARGEST_IN_WHEEL
 
 
 def _store(run, row, folder, float16) -> None:

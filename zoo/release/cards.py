@@ -39,7 +39,7 @@ def write_card(row: WeightsInfo, folder: Path) -> None:
 def card(row: WeightsInfo, folder: Path) -> str:
     """Returns the text of a card; arguments as in `write_card`."""
     recipe = json.loads((folder / "recipe.json").read_text("utf-8"))
-    return model_card(row, REPOSITORY, recipe, _has_torch_names(row.variant))
+    return model_card(row, REPOSITORY, recipe, _has_torch_names(row.variant), shipped=True)
 
 
 def _has_torch_names(variant) -> bool:
@@ -57,7 +57,7 @@ def main(argv=None) -> None:
     parser = argparse.ArgumentParser(prog="python -m zoo.release.cards", description=__doc__)
     parser.add_argument("names", nargs="*", help="weights (default: all that have a folder in the zoo)")
     arguments = parser.parse_args(argv)
-    for name in arguments.names or sorted(path.parent.name for path in ZOO.glob("*/result.json")):
+    for name in arguments.names or sorted(path.parent.name for path in ZOO.glob("[!.]*/result.json")):
         write_card(registry.described(registry.get(name)), ZOO / name)
         print(f"{ZOO / name / CARD}: written")
 

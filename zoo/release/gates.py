@@ -15,7 +15,7 @@ def main(argv=None) -> None:
     parser.add_argument("names", nargs="*", help="weights (default: all that have a folder in the zoo)")
     parser.add_argument("--data", help="folder of the data sets")
     arguments = parser.parse_args(argv)
-    for name in arguments.names or sorted(path.parent.name for path in ZOO.glob("*/result.json")):
+    for name in arguments.names or sorted(path.parent.name for path in ZOO.glob("[!.]*/result.json")):
         row = registry.get(name)
         report = kind_of(row.variant).open(row, registry.file_of(row)).gate_report(arguments.data)
         atomic_write_json(ZOO / name / "gates.json", {"sha256": row.sha256, **report})

@@ -26,7 +26,7 @@ _PUBLISHED = {"mnist10_w16.tvdn": "99.43 (99.4 ± 0.03)", "mnist10_w32.tvdn": "9
 
 def results(zoo: Path = ROOT / "zoo" / "weights") -> dict[str, dict]:
     """Returns every result of the zoo by weights name."""
-    return {path.parent.name: json.loads(path.read_text("utf-8")) for path in sorted(zoo.glob("*/result.json"))}
+    return {path.parent.name: json.loads(path.read_text("utf-8")) for path in sorted(zoo.glob("[!.]*/result.json"))}
 
 
 def weights_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
