@@ -11,7 +11,9 @@ ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
 	char_lm.py::test_each_word_once_has_the_same_loss_and_gradients \
 	language.py::test_scores_are_the_networks_own language.py::test_generated_text_follows_the_network
 
-.PHONY: demo test test-all lint benchmark tables clean
+N ?= 2000
+
+.PHONY: demo test test-all fuzz lint benchmark tables clean
 
 demo: .venv/.demo
 	$(PY) -m keras_highway classify samples/*
@@ -24,6 +26,10 @@ test: .venv/.test
 # What `make test` leaves out: runs of several devices, processes or jobs, every recipe, notebooks, rare paths.
 test-all: .venv/.test
 	KERAS_BACKEND=tensorflow $(PY) -m pytest -m slow -n 2 --dist loadfile
+
+# Seeded attacks on what comes from outside, N of each kind; `make test` has the first few.
+fuzz: .venv/.test
+	KERAS_BACKEND=numpy $(PY) -W ignore -m tests.fuzz.weight_files $(N)
 
 lint: .venv/.lint
 	$(PY) -m ruff check .

@@ -1,6 +1,7 @@
 """Weights from the Hub over its real client: what is found where, and that only right files are ever loaded."""
 
 import dataclasses
+import json
 import os
 import pickle
 import subprocess
@@ -19,6 +20,7 @@ from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.hub import HubError, HubName, parse
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
+from keras_highway.weights.info import to_json
 from keras_highway.weights.resolve import resolve
 
 VARIANT = "mnist10_w16"
@@ -192,6 +194,37 @@ def test_a_file_altered_in_the_cache_is_not_trusted(fake_hub, as_row, trained, t
     with pytest.raises(ValueError, match="damaged or altered"):
         kh.load(as_row.name)
     np.testing.assert_array_equal(np.asarray(kh.load(as_row.name)(X)), trained[0])
+
+
+def described(trained, **changes):
+    """A repository's files with a `weights.json`."""
+    text = json.dumps({**to_json(row(fake.sha256(trained[1]))), "name": "small", **changes})
+    return {FILE: trained[1], "weights.json": text.encode()}
+
+
+def test_the_repositorys_own_description_is_compared_with_the_file(fake_hub, trained, tmp_path):
+    fake_hub.add("org/right", described(trained))
+    file = resolve("hf://org/right")
+    assert file.class_names == tuple("0123456789") and file.transform == kh.get_transform("mnist")
+    fake_hub.add("org/hash", described(trained, sha256="0" * 64))
+    with pytest.raises(ValueError, match=r"its hash is .*, that of hf://org/hash is 0000"):
+        kh.load("hf://org/hash")
+    fake_hub.add("org/variant", described(trained, variant="mnist10_w32"))
+    with pytest.raises(ValueError, match=r"of variant 'mnist10_w16', and weights\.json says 'mnist10_w32'"):
+        kh.load("hf://org/variant")
+    fake_hub.add("org/names", described(trained, classes=["a", "b"]))
+    with pytest.raises(ValueError, match=r"of 10 classes, and weights\.json names 2"):
+        kh.load("hf://org/names")
+    fake_hub.add("org/broken", {**described(trained), "weights.json": b"["})
+    with pytest.raises(ValueError, match=r"weights\.json of hf://org/broken: .* is no JSON"):
+        kh.load("hf://org/broken")
+
+
+def test_a_description_that_cannot_be_had_is_no_missing_one(fake_hub, trained):
+    fake_hub.add("org/right", described(trained))
+    fake_hub.fault = lambda method, path: fake.Fault(status=500) if "weights.json" in path else None
+    with pytest.raises(HubError, match="try again later"):
+        kh.load("hf://org/right")
 
 
 def test_weights_of_another_variant_are_not_set(published):

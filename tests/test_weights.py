@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -216,6 +217,96 @@ def test_rows_folders_and_the_wheel_name_the_same_weights(monkeypatch, tmp_path)
         (large / name).write_text(text)
     inside = "keras_highway/zoo/weights/large.tvdn"
     assert set(wheel_files(tmp_path).values()) == {f"{inside}/weights.json", f"{inside}/result.json"}
+
+
+def check_one_sentence(path, match):
+    with pytest.raises(weights_file.WeightFileError, match=match) as error:
+        resolve(path)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_neither_loaded_nor_saved(tmp_path, value):
+    """Also of a file without a digest."""
+    model, path = kh.create_model("highway_fc10", depth=2), tmp_path / "a.weights.h5"
+    kernel = model.get_layer("head").kernel
+    kernel.assign(np.full(kernel.shape, value))
+    model.save_weights(path)
+    check_one_sentence(path, "values that are not finite")
+    before = path.read_bytes()
+    with pytest.raises(weights_file.WeightFileError, match="not finite"):
+        weights_file.save(model, path, "highway_fc10", 10)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("dtype", ["int32", "bool", "S8", "complex64"])
+def test_weights_are_floating_point_numbers(tmp_path, dtype):
+    path = tmp_path / "a.weights.h5"
+    kh.create_model("highway_fc10", depth=2).save_weights(path)
+    with h5py.File(path, "a") as saved:
+        values = saved["layers/dense/vars/1"][()]
+        del saved["layers/dense/vars/1"]
+        saved["layers/dense/vars/1"] = values.astype(dtype)
+    check_one_sentence(path, f"of dtype .*{'S8' if dtype == 'S8' else dtype}")
+
+
+def test_the_digest_knows_what_the_seal_no_longer_does(file, tmp_path):
+    """A program that changes the file cuts the seal off: two arrays of one shape, swapped; and one number."""
+    for change in ("swapped", "one number", "stamp"):
+        path = tmp_path / f"{change}.weights.h5"
+        path.write_bytes(file.read_bytes())
+        with h5py.File(path, "a") as saved:
+            first, second = (saved[f"layers/highway_conv2d{i}/transform/vars/0"] for i in ("", "_1"))
+            assert first.shape == second.shape
+            if change == "swapped":
+                first[...], second[...] = second[()], first[()]
+            elif change == "one number":
+                first[0, 0, 0, 0] += 1e-6
+            else:
+                text = saved.attrs["keras_highway"].decode()
+                saved.attrs["keras_highway"] = np.bytes_(text.replace('"classes": 10', '"classes": 11'))
+        assert b"keras_highway sha256" not in path.read_bytes()
+        check_one_sentence(path, "damaged or altered: the digest")
+
+
+def test_a_file_as_older_versions_wrote_it_is_loaded_with_a_warning(tmp_path):
+    """A stamp without a digest."""
+    model, path = kh.create_model("highway_fc10"), tmp_path / "old.weights.h5"
+    model.save_weights(path)
+    with h5py.File(path, "a") as saved:
+        saved.attrs["keras_highway"] = json.dumps({"variant": "highway_fc10", "classes": 10})
+    with pytest.warns(weights_file.UncheckedWeights, match="was not checked"):
+        again = kh.load(path)
+    for a, b in zip(model.get_weights(), again.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_folder_of_the_zoo_is_checked_wherever_it_lies(tmp_path):
+    folder = tmp_path / "anywhere"
+    shutil.copytree(registry.file_of(registry.get("mnist10_w16.tvdn")).parent, folder)
+    assert resolve(folder).checked and resolve(folder).class_names == tuple("0123456789")
+    content = bytearray((folder / registry.FILE).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / registry.FILE).write_bytes(content)
+    for path in (folder, folder / registry.FILE):
+        with pytest.raises(weights_file.WeightFileError, match=r"its sha256 is .*, that in .*weights\.json is"):
+            kh.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"variant": "mnist10_w32", "sha256": ""}, r"of variant 'mnist10_w16', and weights\.json says 'mnist10_w32'"),
+        ({"classes": ["a", "b", "c"]}, "of 10 classes, and weights.json names 3"),
+        ({"classes": [str(i) for i in range(12)]}, "of 10 classes, and weights.json names 12"),
+    ],
+)
+def test_a_row_that_does_not_belong_to_its_file(tmp_path, change, match):
+    shutil.copytree(registry.file_of(registry.get("mnist10_w16.tvdn")).parent, tmp_path / "a")
+    row = tmp_path / "a" / "weights.json"
+    row.write_text(json.dumps({**json.loads(row.read_text()), **change}))
+    with pytest.raises(ValueError, match=match):
+        resolve(tmp_path / "a")
 
 
 def test_accuracy_of_the_shipped_convolutional_net():

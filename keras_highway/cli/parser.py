@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 
+from keras_highway._support.notices import as_lines
 from keras_highway.cli.errors import CLOSED_PIPE, INTERRUPTED, USAGE, UsageError
 from keras_highway.cli.quiet import quiet_start
 
@@ -40,7 +41,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with quiet_start():
             command = importlib.import_module(f"keras_highway.cli.{arguments.module}")
-        code = command.run(arguments)
+        with as_lines():
+            code = command.run(arguments)
         sys.stdout.flush()
         return code
     except UsageError as error:

@@ -74,6 +74,14 @@ def _advice(hub, error) -> str:
     return f"try again later, set a mirror with HF_ENDPOINT, or give a file. Nothing broken was kept. {said}"
 
 
+def is_absent(error: BaseException | None) -> bool:
+    """Whether an error of huggingface_hub means that a repository has no such file, as far as can be known here."""
+    errors = client().errors
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        return _status(error) is None  # nobody was asked, and the cache has none
+    return isinstance(error, errors.EntryNotFoundError)
+
+
 def _status(error) -> int | None:
     """The HTTP status behind an error: huggingface_hub reports some as a file that is not in the cache."""
     while error is not None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_highway._support.files import sha256_of
-from keras_highway.hub.client import cache_folder, client, git_sha1, hub_errors
+from keras_highway.hub.client import HubError, cache_folder, client, git_sha1, hub_errors, is_absent
 from keras_highway.hub.names import HubName
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -60,6 +60,26 @@ def fetch(
             said = str(error).rstrip(".")
             raise ValueError(f"{filename} of {name}: {said}. It was removed: the next call fetches it anew.") from error
     return path
+
+
+def fetch_if_there(name: HubName, filename: str, check: Callable[[Path], object] | None = None) -> Path | None:
+    """As `fetch`, or None where the repository has no such file, or the Hub cannot be asked and the cache has none.
+
+    Args:
+        name: See `fetch`.
+        filename: See `fetch`.
+        check: See `fetch`.
+
+    Raises:
+        HubError: If the Hub answers with another error.
+        ValueError: If the content is not what it should be.
+    """
+    try:
+        return fetch(name, filename, check=check)
+    except HubError as error:
+        if is_absent(error.__cause__):
+            return None
+        raise
 
 
 @contextlib.contextmanager

@@ -1,29 +1,78 @@
-"""A weight file on disk: stamped with its variant, read in one go.
+"""A weight file on disk: stamped with its variant and a digest, read and checked in one go.
 
 The format is Keras's `.weights.h5`; `model.load_weights` reads it too. The
-stamp is an attribute of the file's root that Keras ignores.
+stamp is an attribute of the file's root that Keras ignores, and behind the
+end of the HDF5 file is a seal, see `sealing.py`.
 """
 
+import contextlib
+import hashlib
 import json
+import math
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
 import keras
+import ml_dtypes
 import numpy as np
 
+from keras_highway._support.bounded_json import parse_json
 from keras_highway._support.files import atomic_write
+from keras_highway._support.notices import Notice
+from keras_highway._support.schema import Anything, Fields, Maybe, Number, Table, Text
+from keras_highway.weights import sealing
 
-_STAMP = "keras_highway"
 SUFFIX = ".weights.h5"
+DIGEST = "digest"
+_STAMP = "keras_highway"
+_MOST_OBJECTS = 100_000
+_DEEPEST = 50
+_DENSEST = 1100  # bytes that HDF5's deflate can make of one
+MOST_CLASSES = 1_000_000
+_STAMP_SCHEMA = Fields(
+    {},
+    {
+        "variant": Text(),
+        "classes": Number(1, MOST_CLASSES, whole=True),
+        "transform": Maybe(Text()),
+        "vocabulary": Text(pattern="[0-9a-f]{64}"),
+        "overrides": Table(Anything(3), 100),
+        DIGEST: Text(pattern="[0-9a-f]{64}"),
+    },
+)
+
+
+class WeightFileError(ValueError):
+    """A weight file that is none, is damaged, or is not what it says; the message names it."""
+
+
+class UncheckedWeights(Notice):
+    """Weights were loaded from a file of which nothing says whether its numbers are those that were saved."""
+
+
+class Contents(NamedTuple):
+    """What a weight file holds, read in one go.
+
+    Attributes:
+        stamp: What it says of itself: `variant`, `classes`, `transform`, or
+            less; of a language model also `vocabulary` and `overrides`.
+        shapes: How often each shape is among its weights.
+        checked: Whether it has a digest or a seal, which are right then.
+    """
+
+    stamp: dict[str, Any]
+    shapes: Counter
+    checked: bool
 
 
 def save(
     model: keras.Model, path: str | os.PathLike, variant: str, classes: int, float16: bool = False, **more: Any
 ) -> None:
-    """Saves a model's weights, stamped with what they are weights of; whole or not at all.
+    """Saves a model's weights, stamped with what they are weights of and a digest; whole or not at all.
 
     Args:
         model: The model.
@@ -36,7 +85,11 @@ def save(
         **more: What else the stamp says, as JSON values: `transform`, the row
             of `TRANSFORMS` that images went through; the fingerprint of a
             vocabulary.
+
+    Raises:
+        WeightFileError: If a weight is not finite; nothing is written then.
     """
+    stamp = {"variant": variant, "classes": classes, **more}
 
     def write(temporary):
         model.save_weights(temporary)
@@ -46,7 +99,9 @@ def save(
         if float16:
             _halve(temporary)
         with h5py.File(temporary, "a") as file:
-            file.attrs[_STAMP] = json.dumps({"variant": variant, "classes": classes, **more})
+            digest, _ = _read_datasets(file, stamp)
+            file.attrs[_STAMP] = np.bytes_(json.dumps({**stamp, DIGEST: digest}))
+        sealing.seal(temporary)
 
     atomic_write(Path(path), write)
 
@@ -66,7 +121,7 @@ def _halve(path) -> None:
                 half = item.dtype == np.float32
                 values = item[()]
                 if half and not np.abs(values).max(initial=0) <= np.finfo(np.float16).max:
-                    raise ValueError(
+                    raise WeightFileError(
                         f"{name} has values that are not finite, or beyond float16's largest, 65504: use float32."
                     )
                 target.create_dataset(name, data=values.astype(np.float16) if half else values).attrs.update(item.attrs)
@@ -76,47 +131,101 @@ def _halve(path) -> None:
         whole.unlink()
 
 
-class Contents(NamedTuple):
-    """What a weight file holds, read in one go.
-
-    Attributes:
-        stamp: What it says of itself: `variant`, `classes`, `transform`, or
-            less; of a language model also `vocabulary` and `overrides`.
-        shapes: How often each shape is among its weights.
-    """
-
-    stamp: dict[str, Any]
-    shapes: Counter
-
-
 def read(path: str | os.PathLike) -> Contents:
-    """Reads what a weight file says of itself and the shapes of its weights.
+    """Reads a weight file: what it says of itself, the shapes of its weights, and whether they are as they were saved.
 
     Args:
         path: A `.weights.h5` file.
 
     Raises:
-        ValueError: If it is missing, truncated, or no weight file.
+        WeightFileError: If it is missing, truncated, altered or no weight
+            file, or holds what weights cannot be.
     """
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"No weight file {path}. Give a weights name (see keras_highway.list_weights()) or a file.")
+        raise WeightFileError(
+            f"No weight file {path}. Give a weights name (see keras_highway.list_weights()) or a file."
+        )
     if not path.name.endswith(SUFFIX):
-        raise ValueError(f"A weight file's name ends in {SUFFIX}. Received: {path}")
-    try:
+        raise WeightFileError(f"A weight file's name ends in {SUFFIX}. Received: {path}")
+    with _one_error(path):
+        sealed = sealing.check(path)
         with h5py.File(path, "r") as opened:
-            stamp = opened.attrs.get(_STAMP)
-            return Contents(json.loads(str(stamp)) if stamp is not None else {}, _shapes_in(opened))
-    except (OSError, RuntimeError) as error:
-        raise ValueError(f"{path} is no weight file, or is truncated: {error}") from error
+            text = opened.attrs.get(_STAMP, "{}")
+            if not isinstance(text, str | bytes):
+                raise WeightFileError(f"its stamp is of type {type(text).__name__}, not text")
+            stamp = parse_json(text, "its stamp", _STAMP_SCHEMA)
+            expected = stamp.pop(DIGEST, None)
+            actual, shapes = _read_datasets(opened, stamp)
+    if expected not in (None, actual):
+        raise WeightFileError(
+            f"{path} is damaged or altered: the digest of its weights and its stamp is {actual[:12]}..., and it says "
+            f"{expected[:12]}.... Get the file anew."
+        )
+    return Contents(stamp, shapes, sealed or expected is not None)
 
 
-def _shapes_in(opened: h5py.File) -> Counter:
-    shapes: Counter = Counter()
+@contextlib.contextmanager
+def _one_error(path) -> Iterator[None]:
+    """Whatever is wrong with a file is one class of error, with the file's name."""
+    try:
+        yield
+    except Exception as error:  # of a damaged file h5py raises nearly anything
+        said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise WeightFileError(f"{path} is no weight file, or is truncated or damaged: {said}.") from error
 
-    def visit(name, item):
-        if isinstance(item, h5py.Dataset) and not name.startswith("optimizer") and "seed_generator" not in name:
+
+def _read_datasets(opened: h5py.File, stamp) -> tuple[str, Counter]:
+    """Reads and checks every dataset; returns their digest, which is over the stamp, too, and the weights' shapes."""
+    digest, shapes = hashlib.sha256(), Counter()
+    _add(digest, json.dumps(stamp, sort_keys=True))
+    for name, item in _items(opened):
+        is_weight = "seed_generator" not in name
+        values = _values(name, item, is_weight)
+        _add(digest, name, values.dtype.str, str(item.shape), values.tobytes())
+        if is_weight:
             shapes[item.shape] += 1
+    return digest.hexdigest(), shapes
 
-    opened.visititems(visit)
-    return shapes
+
+def _add(digest, *parts) -> None:
+    for part in parts:
+        content = part.encode() if isinstance(part, str) else part
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
+
+
+def _items(group: h5py.Group, inside: str = "", deep: int = 0) -> Iterator[tuple[str, h5py.Dataset]]:
+    """All datasets, in the order of their names; an optimizer's are nobody's weights."""
+    if deep > _DEEPEST or len(group) > _MOST_OBJECTS:
+        raise WeightFileError("its groups are nested too deeply, or too many")
+    for name in sorted(group):
+        path = f"{inside}{name}"
+        if path == "optimizer":
+            continue
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            raise WeightFileError(f"{path} is a link to another place")
+        item = group[name]
+        if isinstance(item, h5py.Dataset):
+            yield path, item
+        else:
+            yield from _items(item, f"{path}/", deep + 1)
+
+
+def _values(name, item: h5py.Dataset, is_weight) -> np.ndarray:
+    """The values of a dataset, after all that it declares has been looked at."""
+    if item.external or item.is_virtual or item.shape is None:
+        raise WeightFileError(f"{name} holds its values elsewhere, or none")
+    bfloat16 = item.dtype == np.dtype("V2") and item.attrs.get("dtype") == "bfloat16"  # as Keras writes it
+    if is_weight and item.dtype.kind != "f" and not bfloat16:
+        raise WeightFileError(f"{name} is of dtype {item.dtype}, and weights are floating-point numbers")
+    if item.dtype.kind not in "fuV":
+        raise WeightFileError(f"{name} is of dtype {item.dtype}")
+    size, stored = math.prod(item.shape) * item.dtype.itemsize, item.id.get_storage_size()
+    if size > stored * (1 if item.chunks is None else _DENSEST):
+        raise WeightFileError(f"{name} declares {size} bytes, shape {item.shape}, and has {stored}")
+    values = np.asarray(item[()])
+    values = values.view(ml_dtypes.bfloat16) if bfloat16 else values
+    if is_weight and not np.isfinite(values).all():
+        raise WeightFileError(f"{name} has values that are not finite")
+    return values

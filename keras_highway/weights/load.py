@@ -9,6 +9,7 @@ import keras
 from keras_highway.models.builder import build
 from keras_highway.specs import NetSpec
 from keras_highway.variants import VARIANTS
+from keras_highway.weights.file import UncheckedWeights, WeightFileError
 from keras_highway.weights.resolve import WeightsFile
 
 # Fields that change no trained function: how parameters start, what happens in training alone, precision.
@@ -54,7 +55,7 @@ def load_exactly(model: keras.Model, file: WeightsFile) -> None:
     """
     actual, expected = file.shapes, _shapes_of(model)
     if actual != expected:  # Keras itself accepts a file that has more layers than the model
-        raise ValueError(
+        raise WeightFileError(
             f"{file.path} does not hold weights of variant {file.variant!r} (model {model.name!r}): of the shapes the "
             f"model needs, the file lacks {_listed(expected - actual)}; it has besides {_listed(actual - expected)}."
         )
@@ -67,9 +68,16 @@ def _set(model, file) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)  # Keras only warns where layers stay as they were
             model.load_weights(file.path)
-    except (ValueError, KeyError, OSError, UserWarning) as error:
+    except Exception as error:  # of a file with other contents than it should have Keras raises nearly anything
         model.set_weights(before)  # Keras sets what it can before it raises
-        raise ValueError(f"{file.path} does not fit variant {file.variant!r}: {error}") from error
+        raise WeightFileError(f"{file.path} does not fit variant {file.variant!r}: {error}") from error
+    if not file.checked:
+        warnings.warn(
+            f"{file.path} has no digest of its weights, as files of Keras and of older versions: whether they are what "
+            "was saved was not checked. keras_highway.weights.file.save writes one.",
+            UncheckedWeights,
+            stacklevel=2,
+        )
 
 
 def _check_function(file, spec, row) -> None:

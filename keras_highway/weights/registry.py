@@ -19,6 +19,7 @@ from keras_highway._support.files import sha256_of
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data import transforms
 from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.weights.file import WeightFileError
 from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
 
 ZOO_VARIABLE = "KERAS_HIGHWAY_ZOO"
@@ -199,7 +200,7 @@ def local_file(row: WeightsInfo) -> Path | None:
         if path.is_file():
             actual = sha256_of(path)
             if row.sha256 and actual != row.sha256:
-                raise ValueError(
+                raise WeightFileError(
                     f"{path} is damaged or altered: its sha256 is {actual}, that of {row.name!r} is {row.sha256}. "
                     "Remove it or reinstall keras_highway."
                 )

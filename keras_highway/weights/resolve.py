@@ -18,12 +18,12 @@ from keras_highway.convert.timm import model_of, read_safetensors
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.data.vocabulary import VOCABULARY
 from keras_highway.hub.client import cache_folder
-from keras_highway.hub.download import fetch, locked
+from keras_highway.hub.download import fetch, fetch_if_there, locked
 from keras_highway.hub.names import HubName, is_hub_name, parse
 from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.file import Contents
+from keras_highway.weights.file import Contents, WeightFileError
 from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
 
 
@@ -41,6 +41,8 @@ class WeightsFile:
         stamp: What the file says of itself.
         published: Whether it is the file of a row of the registry, and so of
             the variant as it is.
+        checked: Whether its content was compared with a digest of its own, or
+            the file with a hash from elsewhere.
     """
 
     path: Path
@@ -51,6 +53,7 @@ class WeightsFile:
     class_names: tuple[str, ...]
     stamp: Mapping[str, Any]
     published: bool
+    checked: bool
 
 
 def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
@@ -69,26 +72,70 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
             should be, or it is of another architecture.
         HubError: If they are on the Hub and cannot be had.
     """
-    weights, row = os.fspath(weights), None
+    weights, published = os.fspath(weights), False
     path = None if is_hub_name(weights) else _path(weights)
     if is_hub_name(weights):
-        path, (stamp, shapes) = _fetched(parse(weights))
+        path, contents, row = _of_hub(parse(weights))
     elif path is not None:
-        stamp, shapes = weights_file.read(path)
+        row = _row_beside(path)
+        contents = weights_file.read(path)
     else:
-        row = registry.find(weights, variant) if variant else registry.get(weights)
-        path, (stamp, shapes) = _of_row(row)
-    actual = stamp.get("variant", variant)
-    if variant and actual != variant:
-        raise ValueError(
+        row, published = registry.find(weights, variant) if variant else registry.get(weights), True
+        path, contents = _of_row(row)
+    _check_variant(path, contents, row, variant)
+    stamp = contents.stamp
+    classes = _classes(path, contents, row)
+    transform = TRANSFORMS.get(stamp.get("transform") or "")
+    return WeightsFile(
+        path=path,
+        variant=row.variant if row else stamp.get("variant", variant),
+        classes=classes,
+        shapes=contents.shapes,
+        transform=row.transform if row else transform,
+        class_names=row.classes if row else (),
+        stamp=stamp,
+        published=published,
+        checked=contents.checked or is_hub_name(weights) or published or bool(row and row.sha256),
+    )
+
+
+def _check_variant(path, contents, row, variant) -> None:
+    """Compares the architecture in the file with that of its row and with what is expected."""
+    actual = contents.stamp.get("variant")
+    if row is not None and actual not in (None, row.variant):
+        raise WeightFileError(f"{path} holds weights of variant {actual!r}, and {ROW} says {row.variant!r}.")
+    actual = row.variant if row else actual
+    if variant and actual not in (None, variant):
+        raise WeightFileError(
             f"{path} holds weights of variant {actual!r}, not of {variant!r}. "
             f"Use keras_highway.create_model({actual!r}, weights={str(path)!r})."
         )
-    if row is None:
-        transform = TRANSFORMS.get(stamp.get("transform", ""))
-        return WeightsFile(path, actual, stamp.get("classes"), shapes, transform, (), stamp, published=False)
-    classes = len(row.classes) or stamp.get("classes")
-    return WeightsFile(path, row.variant, classes, shapes, row.transform, row.classes, stamp, published=True)
+
+
+def _classes(path, contents, row) -> int | None:
+    """The number of classes or words, as row, stamp and the shapes in the file agree on it."""
+    stamped, named = contents.stamp.get("classes"), len(row.classes) if row else 0
+    if named and stamped not in (None, named):
+        raise WeightFileError(f"{path} holds weights of {stamped} classes, and {ROW} names {named}.")
+    classes = named or stamped
+    variant = row.variant if row else contents.stamp.get("variant")
+    if classes is not None and variant not in LM_VARIANTS and (classes,) not in contents.shapes:
+        raise WeightFileError(f"{path} has no classifier of {classes} classes, which it or {ROW} says it has.")
+    return classes
+
+
+def _row_beside(path: Path) -> WeightsInfo | None:
+    """What the `weights.json` beside a file says of it, its hash compared; None if there is none."""
+    beside = path.with_name(ROW)
+    if path.name != FILE or not path.is_file() or not beside.is_file():
+        return None
+    row, actual = read_row(beside), sha256_of(path)
+    if row.sha256 and actual != row.sha256:
+        raise WeightFileError(
+            f"{path} is damaged or altered: its sha256 is {actual}, that in {beside} is {row.sha256}. Get it anew, or "
+            f"remove {ROW} if the file was replaced on purpose."
+        )
+    return row
 
 
 def describe_weights(weights: str) -> WeightsInfo:
@@ -117,15 +164,28 @@ def _path(weights) -> Path | None:
     return path / FILE if path.is_dir() else path
 
 
-def _fetched(name: HubName, sha256="") -> tuple[Path, Contents]:
+def _of_hub(name: HubName) -> tuple[Path, Contents, WeightsInfo | None]:
+    """The weight file of a repository, compared with what its `weights.json` says where it has one."""
+    beside = fetch_if_there(name, ROW, check=read_row)
+    row = None if beside is None else read_row(beside)
+    path, contents = _fetched(name, row.sha256 if row else "")
+    if beside is not None:
+        _check_same_commit(name, path, beside)
+    return path, contents, row
+
+
+def _fetched(name: HubName, sha256: str) -> tuple[Path, Contents]:
     """The weight file of a repository; with that of a language model its words, from the same commit."""
     contents = []
     path = fetch(name, FILE, sha256, check=lambda path: contents.append(weights_file.read(path)))
     if contents[0].stamp.get("variant") in LM_VARIANTS:
-        other = fetch(name, VOCABULARY)
-        if other.parent != path.parent:
-            raise ValueError(f"{name} changed between two downloads: {path} and {other}. Try again.")
+        _check_same_commit(name, path, fetch(name, VOCABULARY))
     return path, contents[0]
+
+
+def _check_same_commit(name, path, other) -> None:
+    if other.parent != path.parent:
+        raise ValueError(f"{name} changed between two downloads: {path} and {other}. Try again.")
 
 
 def _of_row(row: WeightsInfo) -> tuple[Path, Contents]:

@@ -1,0 +1,58 @@
+"""JSON from outside: of bounded size, of finite numbers, of what a schema says, or one sentence with its name."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from keras_highway._support.schema import Schema
+
+_MOST = 16 * 2**20  # bytes
+
+
+def parse_json(text: str | bytes, where: str, schema: Schema | None = None) -> Any:
+    """Returns the values of a JSON text.
+
+    Args:
+        text: The text, or its UTF-8.
+        where: What it is, for the messages: a file's name.
+        schema: What it must be.
+
+    Raises:
+        ValueError: If it is no JSON, nested too deeply, has numbers that are
+            not finite, or is not what the schema says.
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        values = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError(f"{where} is no JSON of ours: it is nested too deeply.") from None
+    except ValueError as error:  # not UTF-8, no JSON, an integer of thousands of digits
+        raise ValueError(f"{where} is no JSON: {error}.") from error
+    if schema is not None:
+        schema.check(values, where)
+    return values
+
+
+def read_json(path: str | os.PathLike, schema: Schema | None = None, most: int = _MOST) -> Any:
+    """Returns the values of a JSON file.
+
+    Args:
+        path: The file.
+        schema: What it must be.
+        most: Most bytes. Defaults to 16 MiB.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If it is larger, or not as in `parse_json`.
+    """
+    with Path(path).open("rb") as file:
+        text = file.read(most + 1)
+    if len(text) > most:
+        raise ValueError(f"{path} is larger than {most} bytes, more than such a file has.")
+    return parse_json(text, str(path), schema)
+
+
+def _refuse_constant(name):
+    raise ValueError(f"{name} is not a finite number")

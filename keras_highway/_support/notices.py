@@ -1,0 +1,26 @@
+"""Warnings that are for the user alone: Python's, and on the command line one line each."""
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator
+
+
+class Notice(UserWarning):
+    """Something to know of what was asked for; nothing is wrong with the program."""
+
+
+@contextlib.contextmanager
+def as_lines() -> Iterator[None]:
+    """Shows notices as lines on stderr, without file and line of the program."""
+    with warnings.catch_warnings():
+        show_others = warnings.showwarning
+
+        def show(message, category, *args, **kwargs):
+            if issubclass(category, Notice):
+                print(f"note: {message}", file=sys.stderr)
+            else:
+                show_others(message, category, *args, **kwargs)
+
+        warnings.showwarning = show
+        yield

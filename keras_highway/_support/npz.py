@@ -1,0 +1,83 @@
+"""Arrays of an `.npz` file: what they declare is looked at before any memory is taken for it."""
+
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Collection
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_DENSEST = 1100  # bytes that deflate can make of one
+_ENCRYPTED = 1
+
+
+def read_npz(
+    path: str | os.PathLike, names: Collection[str] | None = None, most: int = 4 * 2**30
+) -> dict[str, np.ndarray]:
+    """Reads arrays of an `.npz` file; no pickle is opened.
+
+    Args:
+        path: The file.
+        names: The arrays to read, where they are there. Defaults to all.
+        most: Most bytes of all of them together. Defaults to 4 GiB.
+
+    Returns:
+        The arrays by name.
+
+    Raises:
+        ValueError: If it is no such file, or an array declares what the file
+            cannot hold or more than `most`.
+        FileNotFoundError: If there is no file.
+    """
+    try:
+        with Path(path).open("rb") as stream, zipfile.ZipFile(stream) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            chosen = [name for name in members if names is None or name in names]
+            arrays, left = {}, most
+            for name in chosen:
+                arrays[name] = _array(archive, members[name], left)
+                left -= arrays[name].nbytes
+            return arrays
+    except FileNotFoundError:
+        raise
+    except (
+        *(zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, TypeError, SyntaxError),
+        *(NotImplementedError, RuntimeError, MemoryError, OverflowError, UnicodeError),
+    ) as error:
+        raise ValueError(f"{path} is no .npz file of ours, or is damaged: {error}") from error
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> np.ndarray:
+    if info.flag_bits & _ENCRYPTED or info.compress_type not in _METHODS:
+        raise ValueError(f"{info.filename} is encrypted, or compressed in a way that NumPy does not write.")
+    with archive.open(info) as member:
+        shape, fortran, dtype = _header(member)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject:
+            raise ValueError(f"{info.filename} holds Python objects.")
+        if size > most or size > _DENSEST * info.compress_size:
+            raise ValueError(
+                f"{info.filename} declares an array of {size} bytes, shape {shape}: more than the file can hold, or "
+                f"than the {most} that are read."
+            )
+        content = member.read(size + 1)  # to the end, so that its checksum is compared
+    if len(content) != size:
+        raise ValueError(f"{info.filename} declares {size} bytes and has {'more' if len(content) > size else 'fewer'}.")
+    values = np.frombuffer(bytearray(content), dtype) if size else np.zeros(math.prod(shape), dtype)
+    return values.reshape(shape, order="F" if fortran else "C")
+
+
+def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
+    version = npy.read_magic(member)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"an array of version {version} of NumPy's format")
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = read(member)
+    if any(side < 0 for side in shape):
+        raise ValueError(f"an array of shape {shape}")
+    return shape, fortran, dtype

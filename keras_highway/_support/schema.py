@@ -1,0 +1,185 @@
+"""What values from outside must be: types and ranges, written down once and checked before anything reads them.
+
+A schema is a frozen dataclass with `check(value, where)`, which raises
+`ValueError` with one sentence: where, what was expected, what was received.
+"""
+
+import re
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = 60
+
+
+class Schema(Protocol):
+    """Anything that checks a value."""
+
+    def check(self, value: Any, where: str) -> None: ...
+
+
+def refuse(where: str, expected: str, value: Any) -> None:
+    """Raises the one sentence; control characters of what was received are written as escapes."""
+    received = _SHORT.repr(value) if not isinstance(value, int) or abs(value) < 10**20 else "a number of many digits"
+    raise ValueError(f"{where} must be {expected}. Received: {received}")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A string.
+
+    Attributes:
+        longest: Most characters.
+        pattern: Regular expression that all of it must match, `""` for any.
+        printable: Whether it may go to a terminal as it is: no control
+            characters, no line feeds.
+    """
+
+    longest: int = 200
+    pattern: str = ""
+    printable: bool = True
+
+    def check(self, value: Any, where: str) -> None:
+        """Raises `ValueError` where the value is another."""
+        kind = "printable text" if self.printable else "text"
+        if not isinstance(value, str) or len(value) > self.longest or (self.printable and not value.isprintable()):
+            refuse(where, f"{kind} of at most {self.longest} characters", value)
+        if self.pattern and not re.fullmatch(self.pattern, value):
+            refuse(where, f"text like {self.pattern}", value)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A finite number within a range; a bool is none.
+
+    Attributes:
+        low: Smallest.
+        high: Largest.
+        whole: Whether it is an integer.
+    """
+
+    low: float = -1e12
+    high: float = 1e12
+    whole: bool = False
+
+    def check(self, value: Any, where: str) -> None:
+        """Raises `ValueError` where the value is another."""
+        types = int if self.whole else int | float
+        if not isinstance(value, types) or isinstance(value, bool) or not self.low <= value <= self.high:
+            refuse(where, f"a{' whole' if self.whole else ''} number from {self.low:g} to {self.high:g}", value)
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of a few values, of the same type."""
+
+    values: tuple
+
+    def check(self, value: Any, where: str) -> None:
+        """Raises `ValueError` where the value is another."""
+        if not any(type(value) is type(known) and value == known for known in self.values):
+            refuse(where, f"one of {', '.join(map(repr, self.values))}", value)
+
+
+BOOL = OneOf((False, True))
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """`None`, or what another schema says."""
+
+    of: Schema
+
+    def check(self, value: Any, where: str) -> None:
+        """Raises `ValueError` where the value is another."""
+        if value is not None:
+            self.of.check(value, where)
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list.
+
+    Attributes:
+        of: What each item must be.
+        least: Fewest items.
+        most: Most items.
+    """
+
+    of: Schema
+    least: int = 0
+    most: int = 100_000
+
+    def check(self, value: Any, where: str) -> None:
+        """Raises `ValueError` where the value is another."""
+        if not isinstance(value, list | tuple) or not self.least <= len(value) <= self.most:
+            refuse(where, f"a list of {self.least} to {self.most} items", value)
+        for i, item in enumerate(value):
+            self.of.check(item, f"{where}[{i}]")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A dict with names of its own choice.
+
+    Attributes:
+        of: What each value must be.
+        most: Most entries.
+    """
+
+    of: Schema
+    most: int = 100_000
+
+    def check(self, value: Any, where: str) -> None:
+        """Raises `ValueError` where the value is another."""
+        if not isinstance(value, Mapping) or len(value) > self.most:
+            refuse(where, f"a table of at most {self.most} entries", value)
+        for name, item in value.items():
+            Text().check(name, f"a name in {where}")
+            self.of.check(item, f"{where}.{name}")
+
+
+@dataclass(frozen=True)
+class Anything:
+    """Any JSON value that is not nested deeply: what no code relies on."""
+
+    depth: int = 8
+
+    def check(self, value: Any, where: str) -> None:
+        """Raises `ValueError` where the value is another."""
+        if isinstance(value, str):
+            Text(10_000).check(value, where)
+        elif isinstance(value, list | tuple | Mapping):
+            if self.depth == 0:
+                refuse(where, "nested less deeply", value)
+            inner = Anything(self.depth - 1)
+            (Table(inner) if isinstance(value, Mapping) else Items(inner)).check(value, where)
+        elif value is not None and not isinstance(value, bool):
+            Number(-1e300, 1e300).check(value, where)
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A dict with known names; others, those of later versions, may be any JSON values.
+
+    Attributes:
+        required: What must be there.
+        optional: What may be there.
+    """
+
+    required: Mapping[str, Schema]
+    optional: Mapping[str, Schema] = field(default_factory=dict)
+
+    def check(self, value: Any, where: str) -> None:
+        """Raises `ValueError` where the value is another."""
+        if not isinstance(value, Mapping):
+            refuse(where, f"a table with {', '.join(self.required)}", value)
+        missing = [name for name in self.required if name not in value]
+        if missing:
+            raise ValueError(f"{where} is incomplete: it has no {', '.join(missing)}.")
+        for name, item in value.items():
+            Text().check(name, f"a name in {where}")
+            schema = self.required.get(name) or self.optional.get(name) or Anything()
+            schema.check(item, f"{where}: {name}")
