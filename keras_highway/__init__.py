@@ -17,6 +17,9 @@ if not _RUNS_AS_PROGRAM:
     from keras_highway.applications import Highway50 as Highway50
     from keras_highway.applications import Highway101 as Highway101
     from keras_highway.applications import Highway152 as Highway152
+    from keras_highway.applications import HighwayResNet50 as HighwayResNet50
+    from keras_highway.applications import HighwayResNet101 as HighwayResNet101
+    from keras_highway.applications import HighwayResNet152 as HighwayResNet152
     from keras_highway.applications import ResNet50 as ResNet50
     from keras_highway.applications import ResNet101 as ResNet101
     from keras_highway.applications import ResNet152 as ResNet152

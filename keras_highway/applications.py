@@ -180,7 +180,7 @@ _DOC = """Builds {title} [{source}].
     classifier on a trained body (`classes=10`), `dtype=`, and every field of
     the variant's spec as an override.
 
-    Inputs are RGB images that went through `keras_highway.preprocess_input`.
+{about}    Inputs are RGB images that went through `keras_highway.preprocess_input`.
 
     Args:
         include_top: Bool, whether to end with the classifier. Defaults to
@@ -208,6 +208,15 @@ _DOC = """Builds {title} [{source}].
         ValueError: If an argument is unknown or out of its range, or the
             weights do not exist or do not fit.
     """
+
+
+_ABOUT_BASELINE = """    The highway net of {baseline}'s widths that computes what the trained
+    {baseline} does: coupled gates, a number a channel, that start at T = 0.1,
+    C = 0.9 whatever the image. Its `"imagenet"` weights are made of timm's
+    ("ResNet strikes back") on first use, as `keras_highway.highway_from_resnet`
+    says. Fine-tuning trains the gates.
+
+"""
 
 
 def _application(variant: str, title: str):
@@ -244,13 +253,23 @@ def _application(variant: str, title: str):
     builder.__name__ = builder.__qualname__ = title
     builder.__doc__ = _DOC.format(
         title=title,
+        about=_ABOUT_BASELINE.format(baseline=title.removeprefix("Highway")) if spec.baseline else "",
         source=spec.source,
         min_size=spec.min_size,
         name=variant,
-        parameters=spec.published_parameters,
+        parameters=_parameters(spec),
         last=spec.blocks[-1],
     )
     return builder
+
+
+def _parameters(spec: ConvNetSpec) -> int:
+    """The published count; of a net made of a ResNet's weights, that of the ResNet and a gate for every channel."""
+    if spec.baseline:
+        gates = sum(4 * width * blocks for width, blocks in zip(spec.widths, spec.blocks, strict=True))
+        return _parameters(VARIANTS[spec.baseline]) + gates
+    assert spec.published_parameters is not None
+    return spec.published_parameters
 
 
 def _check_default_classes(file, include_top, classes) -> None:
@@ -264,6 +283,9 @@ def _check_default_classes(file, include_top, classes) -> None:
 Highway50 = _application("highway50", "Highway50")
 Highway101 = _application("highway101", "Highway101")
 Highway152 = _application("highway152", "Highway152")
+HighwayResNet50 = _application("highway_resnet50", "HighwayResNet50")
+HighwayResNet101 = _application("highway_resnet101", "HighwayResNet101")
+HighwayResNet152 = _application("highway_resnet152", "HighwayResNet152")
 ResNet50 = _application("resnet50", "ResNet50")
 ResNet101 = _application("resnet101", "ResNet101")
 ResNet152 = _application("resnet152", "ResNet152")

@@ -73,6 +73,8 @@ class ConvNetSpec(NetSpec):
         batch_norm: Whether convolutions are followed by batch normalization.
         projection: `"A"` or `"B"`.
         kernel_init: `"fan_in"` or `"fan_out"`: He-normal initialization by.
+        baseline: Residual variant from whose trained weights those of this one
+            are made (see `highway_from_resnet`), `""` if none.
     """
 
     block: str
@@ -87,6 +89,7 @@ class ConvNetSpec(NetSpec):
     batch_norm: bool = True
     projection: str = "B"
     kernel_init: str = "fan_out"
+    baseline: str = ""
 
 
 @dataclass(frozen=True)

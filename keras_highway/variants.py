@@ -98,6 +98,26 @@ _IMAGENET = (
     ),
 )
 
+
+# Highway nets trained on ImageNet today: a ResNet's widths, gates independent of the data that start at T = 0.1, and
+# weights made of the ResNet's (`highway_from_resnet`), so that the net computes what the ResNet does.
+_HIGHWAY_RESNETS = tuple(
+    replace(
+        row,
+        name=f"highway_{row.name}",
+        gating="coupled",
+        gate="channel",
+        gate_bias=-2.1972245773362196,  # the logit of 0.1
+        baseline=row.name,
+        source=f"ours: {row.name} [BLOG] as a highway net that computes the same function; gates after UIE, 5.1, a "
+        "number a channel",
+        published_parameters=None,
+        printed_parameters="",
+    )
+    for row in _IMAGENET
+    if row.name in ("resnet50", "resnet101", "resnet152")
+)
+
 # --- CIFAR-10, 110 layers [BLOG, Evidence 1 and "More Comparisons"] -----------
 
 _RESNET110 = ConvNetSpec(
@@ -308,7 +328,7 @@ _TANH = (
 VARIANTS: Mapping[str, NetSpec] = MappingProxyType(
     {
         row.name: replace(row, recipe=row.name)
-        for row in (*_IMAGENET, *_CIFAR110, *_CIFAR20, *_CONV_STACKS, *_FC, *_TANH)
+        for row in (*_IMAGENET, *_HIGHWAY_RESNETS, *_CIFAR110, *_CIFAR20, *_CONV_STACKS, *_FC, *_TANH)
     }
 )
 

@@ -48,7 +48,10 @@ def places(tmp_path, monkeypatch):
     path = tmp_path / "checkout" / "keras_highway" / "weights" / "hub.json"
     path.write_text("{}\n")
     monkeypatch.setattr(weights, "PLACES", path)
-    return path
+    weights.reread()
+    yield path
+    monkeypatch.undo()
+    weights.reread()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
+from keras_highway.models.builder import build
 from keras_highway.weights import file as weights_file
 
 TINY = {"blocks": (1, 1, 1, 1), "widths": (4, 4, 4, 4)}  # Highway50 in small
@@ -111,7 +112,9 @@ def test_imagenet_weights_are_not_published_yet():
     with pytest.raises(ValueError) as error:
         kh.Highway50()
     message = str(error.value)
-    assert "No weights of 'highway50' are published yet" in message
+    first, *remedies, _ = message.split("\n")
+    assert "No weights of 'highway50' are published yet" in first
+    assert remedies[0].startswith("  - keras_highway.HighwayResNet50(weights='imagenet')")
     assert "python -m training.train highway50 --data DIR" in message
 
 
@@ -125,11 +128,7 @@ def test_list_models():
         "highway_fc50_cifar100",
         "charlm_large_coupled",
         "charlm_small_coupled",
-    } | {
-        "resnet50",
-        "resnet101",
-        "resnet152",
-    }
+    } | {f"{kind}{depth}" for kind in ("resnet", "highway_resnet") for depth in (50, 101, 152)}
 
 
 @pytest.fixture(scope="module")
@@ -202,3 +201,20 @@ def test_weights_behind_an_input_tensor_with_layers_of_its_own():
 
 def test_without_top_any_size_is_the_default():
     assert kh.Highway50(weights=None, include_top=False, **TINY).input_shape == (None, None, None, 3)
+
+
+@pytest.mark.parametrize("depth", [50, 101, 152])
+def test_highway_resnets_are_their_resnets_with_a_gate_for_every_channel(depth):
+    spec, baseline = kh.get_spec(f"highway_resnet{depth}"), kh.get_spec(f"resnet{depth}")
+    assert (spec.widths, spec.blocks, spec.gating, spec.gate) == (
+        baseline.widths,
+        baseline.blocks,
+        "coupled",
+        "channel",
+    )
+    with keras.StatelessScope(initialize_variables=False):
+        model = build(spec)
+    parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+    channels = sum(4 * width * blocks for width, blocks in zip(spec.widths, spec.blocks, strict=True))
+    assert parameters == baseline.published_parameters + channels
+    assert f"{parameters:,} trainable parameters" in getattr(kh, f"HighwayResNet{depth}").__doc__

@@ -83,7 +83,9 @@ def test_round_trip(hub, places, tmp_path):
     np.testing.assert_array_equal(kh.preprocess_input(pixels, URL), kh.preprocess_input(pixels, NAME))
     assert kh.decode_predictions(np.eye(10)[[3]], 1, URL) == [[("3", "3", 1.0)]]
     row = describe_weights(URL)
-    assert dataclasses.replace(row, repository="", revision="main") == registry.described(registry.get(NAME))
+    described = registry.described(registry.get(NAME))
+    assert (described.repository, described.revision) == (REPO, pushed.commit)
+    assert dataclasses.replace(row, repository=REPO, revision=pushed.commit) == described
     assert row.metrics == registry.result(NAME) and row.sha256 == fake.sha256(hub.files(REPO)["model.weights.h5"])
     assert verify(f"{REPO}@v1").difference <= 1e-6
 

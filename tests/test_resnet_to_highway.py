@@ -261,7 +261,8 @@ def test_arguments_out_of_range(arguments, message):
 
 @pytest.mark.parametrize("variant", ["highway50", "highway101", "highway152"])
 def test_the_error_of_missing_imagenet_weights_says_so(variant):
-    with pytest.raises(ValueError, match=r"highway_from_resnet\(keras_highway.create_model\('resnet"):
+    depth = variant.removeprefix("highway")
+    with pytest.raises(ValueError, match=rf"HighwayResNet{depth}\(weights='imagenet'\): .*highway_from_resnet"):
         kh.create_model(variant, weights="imagenet")
     with pytest.raises(ValueError) as error:
         kh.create_model("highway110", weights="imagenet")

@@ -15,13 +15,16 @@ from safetensors.numpy import save
 
 import keras_highway as kh
 from keras_highway import applications
+from keras_highway.cli import main
 from keras_highway.convert import timm, torch_state
 from keras_highway.convert.timm import read_safetensors
+from keras_highway.hub import HubError
 from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import load, registry
-from keras_highway.weights.resolve import convert_torch_file, resolve
+from keras_highway.weights.resolve import resolve
+from keras_highway.weights.torch_files import convert_torch_file
 
 GOLDENS = Path(__file__).parent / "oracles" / "goldens"
 BUILDERS = {"resnet50": kh.ResNet50, "resnet101": kh.ResNet101, "resnet152": kh.ResNet152}
@@ -59,6 +62,103 @@ def check_against_timm(fake_hub, tag, variant, capsys, tmp_path):
 
 def test_resnet50_of_timm(fake_hub, capsys, tmp_path):
     check_against_timm(fake_hub, "a1", "resnet50", capsys, tmp_path)
+
+
+def test_highway_resnet50_is_made_of_timms_weights_and_computes_what_they_do(fake_hub, capsys):
+    content, logits = timm_checkpoint("resnet50")
+    fake_hub.add("timm/resnet50.a1_in1k", {"model.safetensors": content})
+    shape = {"input_shape": (SIZE, SIZE, 3), "classifier_activation": None}
+    images = seeded_images(len(logits), SIZE)
+    model = kh.HighwayResNet50(weights="imagenet", **shape)
+    ours = np.asarray(model(images, training=False))
+    np.testing.assert_allclose(ours, logits, rtol=0, atol=1e-4 * np.abs(logits).max())
+    assert "highway_resnet50.a1: converting timm/resnet50.a1_in1k" in capsys.readouterr().err
+    gates = kh.analysis.trace(model, images[:1])["stage3_block4"]
+    np.testing.assert_allclose(gates.t, 0.1, rtol=1e-6)
+    np.testing.assert_allclose(gates.c, 0.9, rtol=1e-6)
+    again = kh.load("highway_resnet50.a1", **shape)
+    assert capsys.readouterr().err == "" and fake_hub.count("GET", "/content/") == 1
+    np.testing.assert_array_equal(np.asarray(again(images, training=False)), ours)
+
+
+CONFIG = {
+    "architecture": "resnet50",
+    "pretrained_cfg": {
+        "tag": "tv_in1k",
+        "num_classes": 1000,
+        "input_size": [3, 224, 224],
+        "test_input_size": [3, 288, 288],
+        "interpolation": "bilinear",
+        "crop_pct": 0.875,
+        "mean": [0.5, 0.5, 0.5],
+        "std": [0.5, 0.5, 0.25],
+        "license": "bsd-3-clause",
+    },
+}
+
+
+def test_any_resnet_on_the_hub(fake_hub, capsys):
+    """Not in our table: torchvision's, a later recipe of timm's; the transform is the repository's own."""
+    content, logits = timm_checkpoint("resnet50")
+    fake_hub.add("timm/resnet50.tv_in1k", {"model.safetensors": content, "config.json": json.dumps(CONFIG).encode()})
+    name = "hf://timm/resnet50.tv_in1k"
+    model = kh.load(name, input_shape=(SIZE, SIZE, 3), classifier_activation=None)
+    np.testing.assert_allclose(model(seeded_images(len(logits), SIZE), training=False), logits, rtol=0, atol=1e-4)
+    transform = kh.get_transform(name)
+    assert (transform.size, transform.crop, transform.interpolation) == ((288, 288), 0.875, "bilinear")
+    assert transform.mean == (0.5, 0.5, 0.5) and transform.std == (0.5, 0.5, 0.25)
+    row = kh.describe_weights(name)
+    assert (row.variant, row.data, row.classes[1], row.licence) == ("resnet50", "imagenet", "goldfish", "bsd-3-clause")
+    assert resolve(name).variant == "resnet50" and resolve(name, "highway_resnet50").variant == "highway_resnet50"
+
+
+def test_a_repository_of_something_else(fake_hub):
+    fake_hub.add("org/other", {"README.md": b"nothing"})
+    with pytest.raises(HubError, match=r"download model\.weights\.h5 of hf://org/other.*no such file"):
+        kh.load("hf://org/other")
+    fake_hub.add("org/vit", {"model.safetensors": save({"cls_token": np.zeros(3)}), "config.json": b"{}"})
+    with pytest.raises(ValueError, match="has not the names of a ResNet50"):
+        kh.load("hf://org/vit")
+
+
+def test_a_local_state_dict(tmp_path, fake_hub):
+    content, logits = timm_checkpoint("resnet50")
+    path = tmp_path / "mine.safetensors"
+    path.write_bytes(content)
+    images = seeded_images(len(logits), SIZE)
+    for model in (
+        kh.ResNet50(weights=str(path), input_shape=(SIZE, SIZE, 3), classifier_activation=None),
+        kh.load(path, input_shape=(SIZE, SIZE, 3), classifier_activation=None),
+    ):
+        np.testing.assert_allclose(model(images, training=False), logits, rtol=0, atol=1e-4)
+    with pytest.raises(ValueError, match=r"holds weights of 'resnet50', not of 'resnet101'; nothing was set"):
+        kh.ResNet101(weights=str(path))
+
+
+def test_pinned_weights_are_of_that_commit_and_no_other_bytes(fake_hub, places, capsys, tmp_path):
+    content, _ = timm_checkpoint("resnet50")
+    commit = fake_hub.add("timm/resnet50.a1_in1k", {"model.safetensors": content})
+    assert main(["fetch", "highway_resnet50.a1", "--pin"]) == 0  # it is made of the same file
+    place = {"revision": commit, "sha256": fake.sha256(content)}
+    assert json.loads(places.read_text()) == {"resnet50.a1": place}
+    assert f"commit {commit}, sha256 {place['sha256']}" in capsys.readouterr().out
+    for name in ("resnet50.a1", "highway_resnet50.a1"):
+        assert (registry.get(name).revision, registry.get(name).sha256) == (commit, place["sha256"])
+    fake_hub.add("timm/resnet50.a1_in1k", {"model.safetensors": b"something else"})
+    resolve("resnet50.a1")  # another file is the newest; the pinned one is what is read
+    places.write_text(json.dumps({"resnet50.a1": {**place, "sha256": "0" * 64}}))
+    registry.reread()
+    with pytest.raises(ValueError, match="is damaged or altered"):
+        resolve("resnet50.a1")
+    assert main(["fetch", "mnist10_w16.tvdn", "--pin"]) == 2
+    assert "Only other people's weights are pinned" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["model.bin", "model.pt", "model.pth"])
+def test_pickles_are_refused(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\x80\x04pickle")
+    with pytest.raises(ValueError, match="is a pickle, which can run code"):
+        kh.ResNet50(weights=str(tmp_path / name))
 
 
 @pytest.mark.slow

@@ -43,8 +43,8 @@ def test_missing_file(tmp_path):
 
 
 def test_wrong_suffix(tmp_path):
-    (tmp_path / "weights.bin").write_bytes(b"x")
-    check_refused(tmp_path / "weights.bin", r"\.weights\.h5")
+    (tmp_path / "weights.dat").write_bytes(b"x")
+    check_refused(tmp_path / "weights.dat", r"\.weights\.h5")
 
 
 def test_foreign_file(tmp_path):

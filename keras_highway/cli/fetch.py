@@ -1,11 +1,16 @@
 """`fetch`: weights into the cache, for later use without a network."""
 
 from keras_highway.cli.errors import OK, usage_errors
+from keras_highway.weights import registry
 from keras_highway.weights.resolve import resolve
+from keras_highway.weights.torch_files import pin
 
 
 def run(arguments) -> int:
-    """Prints where the file is."""
+    """Prints where the file is, and what it is pinned to."""
     with usage_errors():
+        if arguments.pin:
+            place = pin(registry.get(arguments.weights))
+            print(f"{arguments.weights}: commit {place['revision']}, sha256 {place['sha256']}")
         print(resolve(arguments.weights).path)
     return OK

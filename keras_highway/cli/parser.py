@@ -136,6 +136,11 @@ def _summary(commands) -> None:
 def _fetch(commands) -> None:
     parser = _command(commands, "fetch", "fetch", "download weights, for later use without a network")
     parser.add_argument("weights", metavar="WEIGHTS", help="a name that `list` shows, or hf://org/name[@revision]")
+    parser.add_argument(
+        "--pin",
+        action="store_true",
+        help="note commit and sha256 of other people's weights: later downloads obey",
+    )
 
 
 def _publish(commands) -> None:

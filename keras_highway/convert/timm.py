@@ -1,13 +1,23 @@
-"""timm's and torchvision's ResNets as models of ours."""
+"""timm's and torchvision's ResNets as models of ours: state dicts in safetensors, and timm's `config.json`."""
 
+import json
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import keras
 import numpy as np
 
+from keras_highway.convert.resnet_to_highway import highway_from_resnet
 from keras_highway.convert.torch_names import assign_torch_state
+from keras_highway.data.transforms import Transform
 from keras_highway.models.builder import build
+from keras_highway.specs import ConvNetSpec
 from keras_highway.variants import VARIANTS
+
+_BOTTLENECK = re.compile(r"layer([1-4])\.\d+\.conv3\.weight")
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -28,22 +38,104 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path} is no safetensors file, or is truncated: {error}") from error
 
 
+def resnet_of(path: Path) -> str:
+    """Returns the residual variant whose blocks a state dict has, `"resnet50"` or a deeper one; `""` if it has none.
+
+    Only the names of the arrays are read.
+
+    Args:
+        path: A `.safetensors` file.
+
+    Raises:
+        ValueError: If it is none, or is truncated.
+    """
+    import safetensors
+
+    try:
+        with safetensors.safe_open(path, "numpy") as file:
+            stages = Counter(match[1] for match in map(_BOTTLENECK.fullmatch, file.keys()) if match)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise ValueError(f"{path} is no safetensors file, or is truncated: {error}") from error
+    blocks = tuple(stages[str(stage)] for stage in range(1, 5))
+    published = ("resnet50", "resnet101", "resnet152")
+    return next((name for name in published if name in VARIANTS and VARIANTS[name].blocks == blocks), "")
+
+
 def model_of(source: Path, variant: str) -> tuple[keras.Model, int]:
     """Returns a variant's model with the weights of a state dict with PyTorch's names, and its number of classes.
 
     Args:
         source: A `.safetensors` file in timm's or torchvision's layout (or,
             for the CIFAR 110-layer nets, the authors').
-        variant: The architecture, e.g. `"resnet50"`.
+        variant: The architecture, e.g. `"resnet50"`; or one made of a
+            ResNet's weights, `"highway_resnet50"`, see `highway_from_resnet`.
 
     Raises:
         ValueError: If names or shapes are not the variant's.
     """
+    spec, actual = VARIANTS[variant], resnet_of(source)
+    baseline = (isinstance(spec, ConvNetSpec) and spec.baseline) or variant
+    if actual not in ("", baseline):
+        raise ValueError(
+            f"{source} holds weights of {actual!r}, not of {baseline!r}; nothing was set. "
+            f"Use keras_highway.create_model({actual!r}, weights=...)."
+        )
     state = read_safetensors(source)
     classifier = next((state[name] for name in ("fc.weight", "linear.weight") if name in state), None)
     if classifier is None:
         raise ValueError(f"{source} has no classifier, fc.weight or linear.weight: {len(state)} other arrays.")
     classes = int(classifier.shape[0])
-    model = build(VARIANTS[variant], classes=classes)
+    model = build(VARIANTS[baseline], classes=classes)
     assign_torch_state(model, state)
+    if baseline != variant:
+        epsilon = 1 / (1 + math.exp(-float(spec.gate_bias)))
+        model = highway_from_resnet(model, spec.gating, epsilon, spec.gate, name=variant)
     return model, classes
+
+
+@dataclass(frozen=True)
+class TimmConfig:
+    """What a `config.json` of timm's says of a network.
+
+    Attributes:
+        architecture: timm's name of it, `"resnet50"`.
+        classes: Their number.
+        imagenet: Whether they are ImageNet's 1000.
+        transform: What images must go through.
+        licence: Of the weights, as it is written there; `""` if it is not.
+    """
+
+    architecture: str
+    classes: int
+    imagenet: bool
+    transform: Transform
+    licence: str
+
+
+def read_config(path: Path) -> TimmConfig:
+    """Returns what a `config.json` of timm's says.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    try:
+        whole = json.loads(path.read_text("utf-8"))
+        values = whole["pretrained_cfg"]
+        channels, *size = values.get("test_input_size") or values["input_size"]
+        transform = Transform(
+            size=(int(size[0]), int(size[1])),
+            channels=int(channels),
+            scale=1 / 255,
+            mean=tuple(map(float, values["mean"])),
+            std=tuple(map(float, values["std"])),
+            crop=float(values.get("test_crop_pct") or values["crop_pct"]),
+            interpolation=str(values["interpolation"]),
+        )
+        classes = int(values["num_classes"])
+        imagenet = classes == 1000 and str(values.get("tag", "")).endswith("in1k")
+        return TimmConfig(str(whole["architecture"]), classes, imagenet, transform, str(values.get("license", "")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise ValueError(f"{path} is no config.json of timm's: {error!r}") from error

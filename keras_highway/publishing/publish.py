@@ -1,10 +1,9 @@
 """Bringing repositories on the Hub up to date with the zoo, and noting their place in the table of weights."""
 
-import json
 import tempfile
 from pathlib import Path
 
-from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway._support.files import sha256_of
 from keras_highway.hub import HubName, Pushed, fetch, parse, push
 from keras_highway.hub.client import git_sha1
 from keras_highway.publishing.bundle import write_bundle
@@ -85,9 +84,6 @@ def _right(remote, name: HubName, folder, subject: Subject) -> set[str]:
 
 
 def _note_place(found: Publishable, pushed: Pushed) -> None:
-    """Writes repository and commit into the package's table, where it is a checkout's and has such a row."""
-    if found.row.name not in registry.WEIGHTS or not (registry.PLACES.parents[2] / "pyproject.toml").is_file():
-        return
-    places = json.loads(registry.PLACES.read_text("utf-8"))
-    places[found.row.name] = {"repository": pushed.repository, "revision": pushed.commit}
-    atomic_write_json(registry.PLACES, {name: dict(sorted(place.items())) for name, place in sorted(places.items())})
+    """Notes repository and commit in the package's table, where it is a checkout's and has such a row."""
+    if found.row.name in registry.WEIGHTS and (registry.PLACES.parents[2] / "pyproject.toml").is_file():
+        registry.note_place(found.row.name, {"repository": pushed.repository, "revision": pushed.commit})

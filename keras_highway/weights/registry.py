@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_highway._support.files import sha256_of
+from keras_highway._support.files import atomic_write_json, sha256_of
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data import transforms
 from keras_highway.variants import LM_VARIANTS, VARIANTS
@@ -105,8 +105,20 @@ def _rows(roots: tuple[Path, ...]) -> Mapping[str, WeightsInfo]:
             if row.name != path.parent.name:
                 raise ValueError(f"{path} is of weights {row.name!r}: a folder has the name of its weights.")
             rows.setdefault(row.name, dataclasses.replace(row, **places.get(row.name, {})))
-    theirs = (_timm(*row) for row in _TIMM)
-    return rows | {row.name: row for row in theirs}
+    theirs = [dataclasses.replace(row, **places.get(row.name, {})) for row in (_timm(*row) for row in _TIMM)]
+    made = [_made_of(row, spec) for spec in VARIANTS.values() for row in theirs if row.variant == _baseline(spec)]
+    return rows | {row.name: row for row in (*theirs, *made)}
+
+
+def _baseline(spec) -> str:
+    return getattr(spec, "baseline", "")
+
+
+def _made_of(row: WeightsInfo, spec) -> WeightsInfo:
+    """The row of the highway net that is made of a ResNet's weights and computes the same function."""
+    tag = row.name.split(".", 1)[1]
+    origin = f"{row.origin}; made a highway net by keras_highway.highway_from_resnet"
+    return dataclasses.replace(row, name=f"{spec.name}.{tag}", variant=spec.name, origin=origin)
 
 
 class _Registry(Mapping[str, WeightsInfo]):
@@ -123,6 +135,24 @@ class _Registry(Mapping[str, WeightsInfo]):
 
 
 WEIGHTS: Mapping[str, WeightsInfo] = _Registry()
+
+
+def note_place(name: str, place: Mapping[str, str]) -> None:
+    """Writes into the checkout's table where a row's file is on the Hub.
+
+    Args:
+        name: Of the row.
+        place: Its `repository`, `revision` and `sha256`, or some of them.
+
+    Raises:
+        ValueError: If the package does not run from a checkout.
+    """
+    if not (PLACES.parents[2] / "pyproject.toml").is_file():
+        raise ValueError(f"{PLACES} is part of an installed package: places are noted in a checkout.")
+    places = json.loads(PLACES.read_text("utf-8"))
+    places[name] = {**places.get(name, {}), **place}
+    atomic_write_json(PLACES, {key: dict(sorted(value.items())) for key, value in sorted(places.items())})
+    reread()
 
 
 def reread() -> None:
@@ -247,20 +277,27 @@ def _missing(weights, variant, own) -> str:
     recipe = spec.recipe if spec else ""
     known = [*own, *sorted({WEIGHTS[name].data for name in own})]
     hint = did_you_mean(weights, [*known, *WEIGHTS])
-    train = f"To train this variant, in a checkout: python -m training.train {recipe} --data DIR." if recipe else ""
     have = f"Weights of {variant!r}: {', '.join(own)}." if own else f"No weights of {variant!r} are published yet."
+    remedies = [
+        *(f"keras_highway.load({name!r})" for name in own if WEIGHTS[name].data != "imagenet"),
+        *_trained_relative(variant),
+        "random weights: weights=None",
+        *([f"train it, in a checkout: python -m training.train {recipe} --data DIR"] if recipe else []),
+    ]
+    lines = "\n  - ".join(remedies)
     return (
-        f"Unknown weights for {variant!r}: {weights!r}.{hint} {have} All weights: {', '.join(WEIGHTS)}. "
-        f"For random weights pass weights=None. {train}{_baseline(variant)}"
+        f"Unknown weights for {variant!r}: {weights!r}.{hint} {have} What there is instead:\n  - {lines}\n"
+        "All weights: keras_highway.list_weights()."
     )
 
 
-def _baseline(variant) -> str:
-    """What there is instead for a highway net whose residual baseline has weights."""
+def _trained_relative(variant) -> list[str]:
+    """For a highway net whose residual baseline has weights: the highway net that is made of them."""
     baseline = variant.replace("highway", "resnet", 1)
-    if baseline == variant or not any(row.variant == baseline for row in WEIGHTS.values()):
-        return ""
-    return (
-        f" Or start from a trained ResNet: keras_highway.highway_from_resnet(keras_highway.create_model({baseline!r}, "
-        "'imagenet')) computes what it does, with gates to train."
-    )
+    relatives = [name for name, spec in VARIANTS.items() if _baseline(spec) == baseline != variant]
+    return [
+        f"keras_highway.HighwayResNet{name.removeprefix('highway_resnet')}(weights={weights!r}): a highway net that "
+        f"computes what the trained {baseline} does, with gates to train (see keras_highway.highway_from_resnet)"
+        for name in relatives
+        for weights in {row.data: None for row in WEIGHTS.values() if row.variant == name}
+    ]

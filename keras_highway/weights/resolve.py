@@ -4,25 +4,23 @@ The order of the search: a path; the files of the wheel; `KERAS_HIGHWAY_ZOO`;
 the checkout's `zoo/weights/`; the Hub's cache; the Hub.
 """
 
-import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_highway._support.files import atomic_write_json, sha256_of
-from keras_highway.convert.timm import model_of, read_safetensors
+from keras_highway._support.files import sha256_of
+from keras_highway.convert.timm import read_safetensors
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.data.vocabulary import VOCABULARY
-from keras_highway.hub.client import cache_folder
-from keras_highway.hub.download import fetch, fetch_if_there, locked
+from keras_highway.hub.client import HubError, is_absent
+from keras_highway.hub.download import fetch, fetch_if_there
 from keras_highway.hub.names import HubName, is_hub_name, parse
 from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights import file as weights_file
-from keras_highway.weights import registry
+from keras_highway.weights import registry, torch_files
 from keras_highway.weights.file import Contents, WeightFileError
 from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
 
@@ -63,8 +61,9 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
 
     Args:
         weights: A weights name, a data set or a tag (with `variant`), a
-            `.weights.h5` file, a folder that holds one, or
-            `hf://org/name[@revision]`.
+            `.weights.h5` file, a folder that holds one,
+            `hf://org/name[@revision]`; or a ResNet of timm's or torchvision's:
+            a `.safetensors` file, or its repository.
         variant: The architecture that is expected. Defaults to any.
 
     Raises:
@@ -73,9 +72,13 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
         HubError: If they are on the Hub and cannot be had.
     """
     weights, published = os.fspath(weights), False
+    torch_files.refuse_pickles(weights)
     path = None if is_hub_name(weights) else _path(weights)
     if is_hub_name(weights):
-        path, contents, row = _of_hub(parse(weights))
+        path, contents, row = _of_hub(parse(weights), variant)
+    elif path is not None and path.name.endswith(torch_files.SUFFIX):
+        path, row = torch_files.of_file(path, variant), None
+        contents = weights_file.read(path)
     elif path is not None:
         row = _row_beside(path)
         contents = weights_file.read(path)
@@ -143,7 +146,7 @@ def describe_weights(weights: str) -> WeightsInfo:
 
     Args:
         weights: A weights name, or `hf://org/name[@revision]` (its
-            `weights.json` is downloaded).
+            `weights.json` is downloaded, or timm's `config.json`).
 
     Raises:
         ValueError: If there are none, or the description is malformed.
@@ -151,7 +154,14 @@ def describe_weights(weights: str) -> WeightsInfo:
     """
     if not is_hub_name(weights):
         return registry.described(registry.get(weights))
-    return read_row(fetch(parse(weights), ROW, check=read_row))
+    name = parse(weights)
+    try:
+        return read_row(fetch(name, ROW, check=read_row))
+    except HubError as error:
+        row = torch_files.describe(name) if is_absent(error.__cause__) else None
+        if row is None:
+            raise
+        return row
 
 
 def _path(weights) -> Path | None:
@@ -164,11 +174,22 @@ def _path(weights) -> Path | None:
     return path / FILE if path.is_dir() else path
 
 
-def _of_hub(name: HubName) -> tuple[Path, Contents, WeightsInfo | None]:
-    """The weight file of a repository, compared with what its `weights.json` says where it has one."""
+def _of_hub(name: HubName, variant: str) -> tuple[Path, Contents, WeightsInfo | None]:
+    """The weight file of a repository, compared with what its `weights.json` says where it has one.
+
+    Or that made of timm's file, with what timm's `config.json` says.
+    """
     beside = fetch_if_there(name, ROW, check=read_row)
     row = None if beside is None else read_row(beside)
-    path, contents = _fetched(name, row.sha256 if row else "")
+    try:
+        path, contents = _fetched(name, row.sha256 if row else "")
+    except HubError as error:
+        maybe = row is None and is_absent(error.__cause__)
+        source = fetch_if_there(name, torch_files.FILE, check=read_safetensors) if maybe else None
+        if source is None:
+            raise
+        path, row = torch_files.of_repository(name, source, variant)
+        return path, weights_file.read(path), row
     if beside is not None:
         _check_same_commit(name, path, beside)
     return path, contents, row
@@ -193,53 +214,7 @@ def _of_row(row: WeightsInfo) -> tuple[Path, Contents]:
     if path is None and row.repository and row.file == FILE:
         return _fetched(name, row.sha256)
     if path is None and row.repository:
-        path = _converted(row, fetch(name, row.file, row.sha256, check=read_safetensors))
+        path = torch_files.of_row(row)
     if path is None:
         path = registry.file_of(row)  # raises, and says where it looked
     return path, weights_file.read(path)
-
-
-def _converted(row, source: Path) -> Path:
-    """The weight file made from a PyTorch file; made once for every content of that file."""
-    folder = cache_folder().parent / "keras_highway" / "converted"
-    content = sha256_of(source)
-    target, record = (folder / f"{row.name}-{content[:16]}{suffix}" for suffix in (weights_file.SUFFIX, ".json"))
-    with locked(cache_folder(), f"converted/{row.name}"):
-        if not _recorded(target, record):
-            folder.mkdir(parents=True, exist_ok=True)
-            _say(row)
-            convert_torch_file(source, target, row.variant)
-            facts = {"sha256": sha256_of(target), "source_sha256": content, "origin": row.origin}
-            atomic_write_json(record, {**facts, "repository": row.repository, "licence": row.licence})
-    return target
-
-
-def convert_torch_file(source: Path, target: Path, variant: str) -> None:
-    """Writes the weight file of a variant from a state dict with PyTorch's names; whole or not at all.
-
-    Args:
-        source: A `.safetensors` file, see `convert.timm.model_of`.
-        target: The `.weights.h5` file to write.
-        variant: The architecture, e.g. `"resnet50"`.
-
-    Raises:
-        ValueError: If names or shapes are not the variant's.
-    """
-    model, classes = model_of(source, variant)
-    weights_file.save(model, target, variant, classes)
-
-
-def _recorded(target, record) -> bool:
-    """Whether a conversion was finished, and its file is as it was then."""
-    try:
-        return sha256_of(target) == json.loads(record.read_text("utf-8"))["sha256"]
-    except (OSError, ValueError, KeyError):
-        return False
-
-
-def _say(row) -> None:
-    print(
-        f"{row.name}: converting {row.repository} from the Hub, once. Weights: {row.licence}; {row.origin}. "
-        f"{row.data_licence}.",
-        file=sys.stderr,
-    )

@@ -31,7 +31,7 @@ HIGHWAY50 = Recipe(
 )
 _OTHERS = (
     "highway101 highway152 resnet50 resnet101 resnet152 highway50_uie highway50_uie_nobn highway_full50_uie "
-    "highway_full50_uie_nobn resnet50_uie resnet50_uie_nobn"
+    "highway_full50_uie_nobn resnet50_uie resnet50_uie_nobn highway_resnet50 highway_resnet101 highway_resnet152"
 )
 RECIPES = (
     HIGHWAY50,

@@ -1,0 +1,191 @@
+"""PyTorch's `.safetensors` of ResNets as weight files of ours: converted once for every content, and kept."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway.convert.timm import model_of, read_config, read_safetensors, resnet_of
+from keras_highway.data.transforms import imagenet_classes
+from keras_highway.hub.client import cache_folder
+from keras_highway.hub.download import fetch, fetch_if_there, locked
+from keras_highway.hub.names import HubName
+from keras_highway.variants import VARIANTS
+from keras_highway.weights import file as weights_file
+from keras_highway.weights.info import WeightsInfo, from_json, to_json
+from keras_highway.weights.registry import DATA_LICENCES, note_place
+
+SUFFIX = ".safetensors"
+FILE = "model.safetensors"
+_CONFIG = "config.json"
+_PICKLES = (".bin", ".pt", ".pth", ".pth.tar")
+
+
+def refuse_pickles(weights: str) -> None:
+    """Raises a ValueError for a file that only Python's pickle can read: it may run any code."""
+    if weights.endswith(_PICKLES) and Path(weights).is_file():
+        raise ValueError(
+            f"{weights} is a pickle, which can run code when it is opened. Save its state dict with "
+            f"safetensors.torch.save_file(state_dict, 'model{SUFFIX}') where you trust it, and give that file."
+        )
+
+
+def of_row(row: WeightsInfo) -> Path:
+    """Returns the weight file made of the file of a row, downloaded and checked against the row's hash.
+
+    Raises:
+        ValueError: If the file is not what it should be.
+        HubError: If it cannot be had.
+    """
+    source = fetch(HubName(row.repository, row.revision), row.file, row.sha256, check=read_safetensors)
+    note = f"{row.repository} from the Hub, once. Weights: {row.licence}; {row.origin}. {row.data_licence}."
+    facts = {"origin": row.origin, "repository": row.repository, "licence": row.licence}
+    return _converted(source, row.variant, row.name, note, **facts)
+
+
+def of_repository(name: HubName, source: Path, variant: str) -> tuple[Path, WeightsInfo | None]:
+    """Returns the weight file made of a repository's file, and what timm's `config.json` beside it says of the weights.
+
+    Args:
+        name: The repository.
+        source: Its `model.safetensors`.
+        variant: The architecture, `""` for the ResNet that the file's names
+            are of.
+
+    Raises:
+        ValueError: If the file is none of the variant.
+        HubError: If the Hub fails.
+    """
+    variant = variant or _resnet_of(source)
+    label = f"{name.repository.replace('/', '--')}.{variant}"
+    note = f"{name}, once. Its licence is that of its page."
+    path = _converted(source, variant, label, note, repository=name.repository)
+    try:
+        row = describe(name)
+    except ValueError:
+        row = None  # another library's config.json: the weights alone say what they are
+    return path, row and dataclasses.replace(row, variant=variant)
+
+
+def of_file(source: Path, variant: str) -> Path:
+    """Returns the weight file made of a `.safetensors` file on this machine.
+
+    Args:
+        source: The file.
+        variant: The architecture, `""` for the ResNet that its names are of.
+
+    Raises:
+        ValueError: If it is none of the variant.
+    """
+    variant = variant or _resnet_of(source)
+    return _converted(source, variant, f"{source.name.removesuffix(SUFFIX)}.{variant}", f"{source}, once.")
+
+
+def pin(row: WeightsInfo) -> dict[str, str]:
+    """Downloads the file of a row and writes its commit and sha256 into the checkout's table.
+
+    Every later download is of that commit, and refused where the hash differs.
+
+    Args:
+        row: A row of other people's weights, or of a highway net made of them.
+
+    Returns:
+        The commit as `revision`, and the `sha256`.
+
+    Raises:
+        ValueError: If the row has no file of other people's, or the package
+            does not run from a checkout.
+        HubError: If the file cannot be had.
+    """
+    if not row.file.endswith(SUFFIX):
+        raise ValueError(
+            f"Only other people's weights are pinned: `publish` notes where ours are. Received: weights={row.name!r}"
+        )
+    path = fetch(HubName(row.repository, row.revision), row.file, row.sha256, check=read_safetensors)
+    place = {"revision": path.parent.name, "sha256": sha256_of(path)}  # the cache names folders by their commits
+    variant, _, tag = row.name.partition(".")
+    note_place(f"{getattr(VARIANTS[variant], 'baseline', '') or variant}.{tag}", place)
+    return place
+
+
+def describe(name: HubName) -> WeightsInfo | None:
+    """Returns what timm's `config.json` says of the weights of a repository, None if there is no such file.
+
+    Args:
+        name: The repository.
+
+    Raises:
+        ValueError: If it is none of timm's, or of a network that is not ours.
+        HubError: If the Hub fails.
+    """
+    path = fetch_if_there(name, _CONFIG)
+    if path is None:
+        return None
+    config = read_config(path)
+    if config.architecture not in VARIANTS:
+        raise ValueError(f"{name} has weights of {config.architecture!r}, which is no variant of keras_highway's.")
+    numbers = map(str, range(config.classes))
+    row = WeightsInfo(
+        name=name.repository,
+        variant=config.architecture,
+        data="imagenet" if config.imagenet else "",
+        recipe="",
+        classes=tuple(name for _, name in imagenet_classes()) if config.imagenet else tuple(numbers),
+        transform=config.transform,
+        sha256="",
+        licence=config.licence,
+        data_licence=DATA_LICENCES["imagenet"] if config.imagenet else "",
+        origin=f"published as {name}",
+        repository=name.repository,
+        revision=name.revision,
+        file=FILE,
+    )
+    return from_json(to_json(row))  # checked as any description from outside
+
+
+def _resnet_of(source) -> str:
+    variant = resnet_of(source)
+    if not variant:
+        raise ValueError(
+            f"{source} has not the names of a ResNet50, ResNet101 or ResNet152 of timm or torchvision. "
+            "For another network give its variant: keras_highway.create_model(VARIANT, weights=...)."
+        )
+    return variant
+
+
+def _converted(source: Path, variant: str, name: str, note: str, **facts: str) -> Path:
+    """The weight file made of a PyTorch file; made once for every content of that file."""
+    folder = cache_folder().parent / "keras_highway" / "converted"
+    content = sha256_of(source)
+    target, record = (folder / f"{name}-{content[:16]}{suffix}" for suffix in (weights_file.SUFFIX, ".json"))
+    with locked(cache_folder(), f"converted/{name}"):
+        if not _recorded(target, record):
+            folder.mkdir(parents=True, exist_ok=True)
+            print(f"{name}: converting {note}", file=sys.stderr)
+            convert_torch_file(source, target, variant)
+            atomic_write_json(record, {"sha256": sha256_of(target), "source_sha256": content, **facts})
+    return target
+
+
+def convert_torch_file(source: Path, target: Path, variant: str) -> None:
+    """Writes the weight file of a variant from a state dict with PyTorch's names; whole or not at all.
+
+    Args:
+        source: A `.safetensors` file, see `convert.timm.model_of`.
+        target: The `.weights.h5` file to write.
+        variant: The architecture, e.g. `"resnet50"`.
+
+    Raises:
+        ValueError: If names or shapes are not the variant's.
+    """
+    model, classes = model_of(source, variant)
+    weights_file.save(model, target, variant, classes)
+
+
+def _recorded(target, record) -> bool:
+    """Whether a conversion was finished, and its file is as it was then."""
+    try:
+        return sha256_of(target) == json.loads(record.read_text("utf-8"))["sha256"]
+    except (OSError, ValueError, KeyError):
+        return False
