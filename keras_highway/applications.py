@@ -10,7 +10,8 @@ from keras_highway._support.suggest import did_you_mean
 from keras_highway.hub import is_hub_name
 from keras_highway.models.builder import build
 from keras_highway.models.char_lm import build_char_lm
-from keras_highway.specs import CharLMSpec, ConvNetSpec, NetSpec, override
+from keras_highway.specs import ConvNetSpec, NetSpec, override
+from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
@@ -88,7 +89,7 @@ def create_model(
             weights do not fit.
     """
     spec = override(get_spec(variant), **spec_overrides)
-    if isinstance(spec, CharLMSpec):
+    if spec.task is LANGUAGE:
         images = {"input_tensor": input_tensor, "pooling": pooling} | ({} if include_top else {"include_top": False})
         _refuse_images(variant, images)
         sizes = {"classes": classes, "input_shape": input_shape}

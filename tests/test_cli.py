@@ -124,7 +124,7 @@ def test_list_json_with_a_pattern(capsys, known_name):
 
 def test_list_shows_results_with_spread_and_runs(capsys, known_name):
     assert main(["list", "*.known"]) == 0
-    assert "40.00 +- 1.00 % (n=3)" in capsys.readouterr().out
+    assert "40.00 ± 1.00 % (n = 3)" in capsys.readouterr().out
 
 
 def test_list_without_a_match_names_near_ones(capsys):
@@ -246,7 +246,7 @@ def test_evaluate_measures_and_compares(capsys, known_name, digits):
     out, err = capsys.readouterr()
     loss = -np.log(SCORES[[7] * 15 + [1] * 9 + [0] * 6]).mean()
     assert f"accuracy 50.00 %, loss {loss:.4f}" in out and "30 test images of mnist" in out
-    assert "recorded: 40.00 +- 1.00 % (n=3); here +10.00 points" in out
+    assert "recorded: 40.00 ± 1.00 % (n = 3); here +10.00 points" in out
     assert err == ""  # no progress bar where there is no terminal
 
 

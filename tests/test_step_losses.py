@@ -6,12 +6,12 @@ import dataclasses
 import pytest
 from requests_to_stop import Asked
 
+from keras_highway.weights.info import format_epochs
 from training.data.source import open_source
 from training.distributed.strategy import Strategy
 from training.loop import Run, train
 from training.program import Program
 from training.recipes import RECIPES
-from training.runs.format_metric import format_epochs
 from training.runs.run_folder import RunFolder
 from training.tiny import tiny
 

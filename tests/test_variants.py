@@ -15,7 +15,6 @@ from keras_highway.layers import GatedBlock
 from keras_highway.models.builder import build
 from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, check, override
-from keras_highway.specs import layers_deep as layers_of_spec
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 
 GOLDEN = json.loads(describe.FILE.read_text())
@@ -197,7 +196,7 @@ DEPTHS = {
 def test_depth_in_layers(name):
     assert facts_of(name)["depth"] == DEPTHS[name]
     spec = VARIANTS[name]
-    assert layers_of_spec(spec) == DEPTHS[name] - isinstance(spec, DenseStackSpec)
+    assert spec.layers_deep == DEPTHS[name] - isinstance(spec, DenseStackSpec)
 
 
 @pytest.mark.parametrize(("name", "bias"), [("highway_a", -1.0), ("highway_b", -2.0), ("highway_c", -3.0)])

@@ -4,10 +4,12 @@ import ast
 import dataclasses
 import itertools
 from dataclasses import dataclass
+from typing import ClassVar
 
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.specs import coerced, override
+from keras_highway.tasks import IMAGES, Task
 from keras_highway.variants import VARIANTS
 from training.rand_augment_policy import parse_policy
 
@@ -161,6 +163,8 @@ class Recipe:
     repeated_augmentation: int = 1
     seed: int = 0
     source: str = ""
+
+    task: ClassVar[Task] = IMAGES
 
     def to_dict(self) -> dict:
         """Returns the recipe as plain JSON values."""

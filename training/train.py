@@ -8,10 +8,11 @@ import argparse
 import sys
 
 from keras_highway._support.suggest import did_you_mean
+from keras_highway.tasks import format_metric
+from keras_highway.weights.info import format_epochs
 from training.distributed.stopping import USAGE_ERROR
 from training.recipe import Recipe, with_settings
 from training.recipes import RECIPES
-from training.runs.format_metric import format_epochs, format_metric
 from training.tiny import tiny
 
 

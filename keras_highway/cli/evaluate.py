@@ -5,7 +5,8 @@ import json
 from keras_highway.analysis.accuracy import measure
 from keras_highway.cli.errors import OK
 from keras_highway.cli.sources import find_source_and_data
-from keras_highway.cli.tables import format_metric, percent
+from keras_highway.cli.tables import percent
+from keras_highway.tasks import format_metric
 
 
 def run(arguments) -> int:

@@ -1,7 +1,7 @@
 """`fetch`: weights into the cache, for later use without a network."""
 
+from keras_highway.applications import get_spec
 from keras_highway.cli.errors import OK, usage_errors
-from keras_highway.publishing import kind_of
 from keras_highway.weights.resolve import locate
 
 
@@ -9,6 +9,7 @@ def run(arguments) -> int:
     """Prints where the file is."""
     with usage_errors():
         located = locate(arguments.weights)
-        locate(arguments.weights, beside=kind_of(located.variant).beside)  # a language model without words is no use
+        if located.variant:  # a language model without its words is of no use
+            locate(arguments.weights, beside=get_spec(located.variant).task.files)
         print(located.path)
     return OK

@@ -7,7 +7,8 @@ from keras_highway._support.suggest import did_you_mean
 from keras_highway.applications import get_spec
 from keras_highway.cli.errors import OK, UsageError
 from keras_highway.cli.parameters import count_parameters
-from keras_highway.cli.tables import format_metric, size, table
+from keras_highway.cli.tables import size, table
+from keras_highway.tasks import format_metric
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import registry
 
@@ -66,5 +67,8 @@ def _variant_table(variants) -> str:
 def _weights_table(weights) -> str:
     if not weights:
         return ""
-    rows = [(w["name"], w["data"], format_metric(w["result"]), f"{w['parameters']:,}", w["licence"]) for w in weights]
+    rows = [
+        (w["name"], w["data"], format_metric(w["result"], named=True), f"{w['parameters']:,}", w["licence"])
+        for w in weights
+    ]
     return table(("weights", "data", "measured on the test set", "parameters", "licence"), rows, right=("parameters",))

@@ -15,7 +15,7 @@ from keras_highway.data import Dataset, load_dataset
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform
 from keras_highway.hub import is_hub_name
 from keras_highway.predictions import Prediction, decode_predictions
-from keras_highway.specs import CharLMSpec
+from keras_highway.tasks import IMAGES
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.resolve import describe_weights
@@ -90,7 +90,7 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         if "variant" not in stamp:
             raise UsageError(f"{path} does not say which variant it is of: keras_highway.weights.file.save says so.")
         spec = get_spec(stamp["variant"])
-        if isinstance(spec, CharLMSpec):
+        if spec.task is not IMAGES:
             raise UsageError(f"{path} is a language model, which takes no images: see `lm --help`.")
         data = data_set or published_for(spec)
         transform = _transform(data if data_set else stamp.get("transform", data))

@@ -6,7 +6,7 @@ from keras_highway.analysis import cost
 from keras_highway.applications import create_model, get_spec
 from keras_highway.cli.errors import OK, UsageError, usage_errors
 from keras_highway.cli.tables import size, table
-from keras_highway.specs import CharLMSpec
+from keras_highway.tasks import IMAGES
 
 _HEADERS = ("stage", "parameters", "multiply-adds", "activation memory")
 
@@ -15,8 +15,8 @@ def run(arguments) -> int:
     """Prints a table, or JSON."""
     overrides = dict(_override(text) for text in arguments.overrides)
     with usage_errors():
-        if isinstance(get_spec(arguments.variant), CharLMSpec):
-            raise UsageError(f"{arguments.variant} reads words, not images: `list` shows its parameters.")
+        if (task := get_spec(arguments.variant).task) is not IMAGES:
+            raise UsageError(f"{arguments.variant} reads {task.inputs}, not images: `list` shows its parameters.")
         shape = tuple(arguments.input_shape) if arguments.input_shape else None
         model = create_model(arguments.variant, input_shape=shape, **overrides)
     costs = cost(model)

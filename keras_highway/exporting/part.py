@@ -9,7 +9,7 @@ from keras_highway.applications import get_spec, load
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.language import CharLM
 from keras_highway.models.char_lm import word_part
-from keras_highway.specs import CharLMSpec
+from keras_highway.tasks import LANGUAGE
 from keras_highway.weights.resolve import locate
 
 _WORDS = 200
@@ -46,7 +46,7 @@ def part_of(weights: str, logits: bool = False) -> Part:
             language model.
     """
     variant = locate(weights).variant
-    if variant and isinstance(get_spec(variant), CharLMSpec):
+    if variant and get_spec(variant).task is LANGUAGE:
         if logits:
             raise ValueError(
                 "Of a language model the vectors of words are exported, which are neither logits nor probabilities: "

@@ -16,12 +16,12 @@ from keras_highway.data.batchify import batchify
 from keras_highway.data.vocabulary import END_OF_SENTENCE, Strange, Vocabulary, words_of
 from keras_highway.language.reader import Reader
 from keras_highway.language.word_table import AFTER, Neighbour, WordTable
-from keras_highway.specs import CharLMSpec
+from keras_highway.tasks import LANGUAGE
 from keras_highway.weights import file as weights_file
 from keras_highway.weights.info import FILE
 from keras_highway.weights.resolve import locate
 
-VOCABULARY = "vocabulary.json"
+(VOCABULARY,) = LANGUAGE.files
 DEFAULT = "charlm_large_coupled"
 _STEPS = 128  # words a call in scoring
 
@@ -113,7 +113,7 @@ class CharLM:
             else locate(str(weights), variant or _variant_of_words(weights), beside=(VOCABULARY,))
         )
         self.variant = variant or (located and located.variant) or DEFAULT
-        if not isinstance(get_spec(self.variant), CharLMSpec):
+        if get_spec(self.variant).task is not LANGUAGE:
             raise ValueError(
                 "CharLM is for language models, see keras_highway.list_models('charlm_*'). "
                 f"Received: variant={self.variant!r}"

@@ -11,7 +11,7 @@ from keras_highway.publishing.bundle import write_bundle
 from keras_highway.publishing.check import CHECK, compare_check
 from keras_highway.publishing.curve import CURVE
 from keras_highway.publishing.sources import Publishable, find_publishable, zoo_names
-from keras_highway.publishing.subject import Subject
+from keras_highway.publishing.task_weights import TaskWeights
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE
 
@@ -37,8 +37,8 @@ def publish(source: str, repository: str, private: bool = False, dry_run: bool =
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "bundle"
         folder.mkdir()
-        subject = write_bundle(found, name.repository, folder)
-        pushed = push(folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, subject))
+        weights = write_bundle(found, name.repository, folder)
+        pushed = push(folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, weights))
     if not dry_run and not private:
         _note_place(found, pushed)
     return pushed
@@ -62,7 +62,7 @@ def publish_all(organization: str, private: bool = False, dry_run: bool = False)
     return [publish(name, f"{organization}/{name}", private, dry_run) for name in names]
 
 
-def _right(remote, name: HubName, folder, subject: Subject) -> set[str]:
+def _right(remote, name: HubName, folder, weights: TaskWeights) -> set[str]:
     """Files of the repository that are right although their bytes differ.
 
     Another processor computes logits that differ in their last bits, another
@@ -72,7 +72,7 @@ def _right(remote, name: HubName, folder, subject: Subject) -> set[str]:
     if CHECK in remote and remote.get(FILE) == sha256_of(folder / FILE):
         with tempfile.TemporaryDirectory() as cache:
             try:
-                compare_check(subject, fetch(name, CHECK, cache=Path(cache)))
+                compare_check(weights, fetch(name, CHECK, cache=Path(cache)))
                 right.add(CHECK)
             except ValueError:
                 pass  # it is wrong: the new one replaces it

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_highway._support.files import sha256_of
-from keras_highway.publishing.kinds import kind_of
+from keras_highway.publishing.by_task import weights_class
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE, WeightsInfo
@@ -52,7 +52,7 @@ def zoo_names() -> list[str]:
 
 
 def _of_folder(folder, row) -> Publishable:
-    needed = (FILE, RESULT, "recipe.json", "log.csv", *kind_of(row.variant).beside)
+    needed = (FILE, RESULT, "recipe.json", "log.csv", *weights_class(row.variant).task.files)
     missing = [name for name in needed if not (folder / name).is_file()]
     if missing:
         raise ValueError(f"{folder} is no finished run: it has no {', '.join(missing)}.")
@@ -82,6 +82,6 @@ def _of_run(folder) -> Publishable:
             "not of one run."
         )
     known = registry.WEIGHTS.get(result["weights"])
-    row = known or kind_of(result["variant"]).new_row(result, stamp)
+    row = known or weights_class(result["variant"]).new_row(result, stamp)
     sha256 = sha256_of(folder / FILE)
     return _of_folder(folder, dataclasses.replace(row, sha256=sha256, metrics=result, gate_report={}))

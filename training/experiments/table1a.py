@@ -19,9 +19,10 @@ import sys
 import time
 from pathlib import Path
 
+from keras_highway.tasks import format_metric
+from keras_highway.weights.info import format_epochs
 from training.distributed.stopping import EXIT_CODE, stop_requests
 from training.recipes.charlm import PUBLISHED_PERPLEXITIES
-from training.runs.format_metric import format_epochs, format_metric
 
 GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
 

@@ -28,10 +28,9 @@ class Run:
         log_steps: See `train`.
     """
 
-    unit = "images"  # of which so many a second are trained
-
     def __init__(self, program, source, strategy, folder, save_steps=None, save_seconds=float("inf"), log_steps=False):
         self.program, self.source, self.strategy, self.folder = program, source, strategy, folder
+        self.unit = program.recipe.task.unit  # of which so many a second are trained
         self.engine = strategy.engine(program)
         self.progress = Progress(0, 0, np.zeros(len(self.program.sums)), 0.0, 0.0)
         self.rows: list[dict] = []

@@ -16,7 +16,8 @@ import keras
 
 from keras_highway.analysis import cost
 from keras_highway.models.builder import build
-from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.tasks import LANGUAGE
+from keras_highway.variants import VARIANTS
 from training.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,7 +120,7 @@ def would_take(name: str) -> str:
     less. Of language models: the tokens.
     """
     recipe = RECIPES[name]
-    if recipe.variant in LM_VARIANTS:
+    if recipe.task is LANGUAGE:
         return f"{recipe.epochs} epochs of {TRAINING_TOKENS:,} tokens"
     images = (recipe.train_images or TRAINING_IMAGES[recipe.data]) * recipe.epochs
     operations = 6 * multiply_adds(recipe.variant, getattr(recipe, "train_size", None)) * images

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from keras_highway.publishing import kind_of
+from keras_highway.publishing import weights_class
 from keras_highway.weights.info import FILE, WeightsInfo
 
 # How far the metric may move: a hundredth of perplexity; one image of 10,000, and the rounding of such shares.
@@ -18,7 +18,7 @@ def measure(row: WeightsInfo, folder: Path, data_dir) -> float:
             model.
         data_dir: Folder of the data sets.
     """
-    return kind_of(row.variant).open(row, folder / FILE).measure(data_dir).value
+    return weights_class(row.variant).open(row, folder / FILE).measure(data_dir).value
 
 
 def check_stored(row: WeightsInfo, folder: Path, data_dir, result: dict) -> float:
