@@ -42,6 +42,11 @@ class Gating(NamedTuple):
         return tuple(g for g in ("t", "c") if getattr(self, g) == "learned")
 
     @property
+    def constant_carry(self) -> float | None:
+        """The carry gate where it is a constant, 0 or 1; `None` where it is learned or follows from `t`."""
+        return {"zero": 0.0, "one": 1.0}.get(self.c)
+
+    @property
     def has_skip(self) -> bool:
         """Whether `x` reaches `y` at all."""
         return self.c != "zero"

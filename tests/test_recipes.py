@@ -84,7 +84,7 @@ def test_settings_of_the_command_line():
         ("mixup=-0.1", "`mixup` must not be negative"),
         ("repeated_augmentation=0", "`repeated_augmentation` must be positive"),
         ("net.gate_bais=-1", "Did you mean 'gate_bias'"),
-        ("epochs", "A setting is field=value"),
+        ("epochs", "--set takes FIELD=VALUE"),
     ],
 )
 def test_settings_that_are_refused(setting, message):

@@ -177,8 +177,8 @@ def _block_trace(block, values) -> BlockTrace:
     t = arrays.get("t", np.ones((), x.dtype))
     c = arrays.get("c")
     if c is None:
-        kind = get_gating(block.gating).c
-        c = 1 - t if kind == "coupled" else np.asarray(float(kind == "one"), x.dtype)
+        constant = get_gating(block.gating).constant_carry
+        c = 1 - t if constant is None else np.asarray(constant, x.dtype)
     return BlockTrace(x, arrays["h"], t, c, arrays["y"])
 
 

@@ -1,12 +1,13 @@
 """Weights of nets that look at images, as publishing sees them."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_highway.analysis.accuracy import measure
+from keras_highway.analysis.scores import measure
 from keras_highway.applications import create_model
 from keras_highway.data import load_dataset
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
@@ -100,7 +101,13 @@ class ImageClassifier(TaskWeights):
 
     def measure(self, data_dir=None, batch_size: int = 500) -> Measured:
         data = load_dataset(self.row.data, data_dir)
-        accuracy, _ = measure(self.network, self.row.images, data.x_test, data.y_test, batch_size)
+        accuracy, _ = measure(
+            self.network,
+            (data.x_test, data.y_test),
+            batch_size=batch_size,
+            transform=self.row.images.apply,
+            progress=sys.stderr.isatty(),
+        )
         return Measured(accuracy, f"on the {len(data.x_test)} test images of {self.row.data}")
 
     def gate_report(self, data_dir=None) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """What can be published: a finished run's folder, or weights of the zoo."""
 
-import csv
 import dataclasses
 import json
 from pathlib import Path
 from typing import NamedTuple
 
 from keras_highway._support.files import sha256_of
+from keras_highway._support.log import read_log
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
@@ -62,8 +62,7 @@ def _of_folder(folder, row) -> Publishable:
 
 def _check_epochs(folder, result) -> None:
     """The weights are those of the last line of the log."""
-    with (folder / "log.csv").open(newline="", encoding="utf-8") as file:
-        logged = len(list(csv.DictReader(file)))
+    logged = len(read_log(folder / "log.csv"))
     if result.get("epochs", logged) != logged:
         raise ValueError(
             f"{folder / RESULT} is after {result['epochs']} epochs and log.csv has {logged}: the run went on since. "

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_highway._support.log import read_log
 from keras_highway._support.suggest import did_you_mean
 from training.recipe import Recipe, changed
 from training.recipes import RECIPES
@@ -123,8 +124,7 @@ def losses(folder: Path) -> list[float]:
     path = folder / "log.csv"
     if not path.exists():
         return []
-    table = np.genfromtxt(path, delimiter=",", names=True, usecols=("epoch", "train_loss"))
-    return np.atleast_1d(table["train_loss"]).tolist()
+    return [row["train_loss"] for row in read_log(path)]
 
 
 def loss_at(folder: Path, epochs: int) -> float:

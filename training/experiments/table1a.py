@@ -10,7 +10,6 @@ failed, its log says why, the others were trained.
 """
 
 import argparse
-import csv
 import json
 import os
 import signal
@@ -19,6 +18,7 @@ import sys
 import time
 from pathlib import Path
 
+from keras_highway._support.log import read_log
 from keras_highway.tasks import format_metric
 from keras_highway.weights.info import format_epochs
 from training.distributed.stopping import EXIT_CODE, stop_requests
@@ -116,11 +116,10 @@ def table(names: list[str], out: Path) -> str:
     for name in names:
         folder, rows = out / name, []
         if (folder / "log.csv").exists():
-            with (folder / "log.csv").open(newline="") as file:
-                rows = list(csv.DictReader(file))
+            rows = read_log(folder / "log.csv")
         result = folder / "result.json"
         measured = _measured(result) if result.exists() else "not finished"
-        valid = f"{float(rows[-1]['valid_perplexity']):.2f}" if rows else "-"
+        valid = f"{rows[-1]['valid_perplexity']:.2f}" if rows else "-"
         gating = name.split("_", 2)[2]
         lines.append(f"| {gating} | {PUBLISHED_PERPLEXITIES.get(name, '-')} | {measured} | {valid} | {len(rows)} |")
     return "\n".join(lines)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import keras
 
+from keras_highway._support.log import read_log
 from keras_highway.analysis import cost
 from keras_highway.models.builder import build
 from keras_highway.tasks import LANGUAGE
@@ -166,8 +167,7 @@ def _first_epochs(runs: Path = RUNS) -> list[str]:
         path = runs / recipe / "log.csv"
         if not path.exists():
             continue
-        with path.open(newline="") as file:
-            ours = [100 * float(row["test_accuracy"]) for row in csv.DictReader(file)]
+        ours = [100 * row["test_accuracy"] for row in read_log(path)]
         seed = json.loads(path.with_name("recipe.json").read_text("utf-8"))["seed"]
         where = json.loads(path.with_name("environment.json").read_text("utf-8"))
         theirs = log["epochs"][: len(ours)]

@@ -6,7 +6,6 @@ error.
 """
 
 import argparse
-import csv
 import json
 import re
 import statistics
@@ -14,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from keras_highway._support.log import read_log
 from keras_highway.tasks import IMAGES, LANGUAGE, format_metric, task_of
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import format_epochs
@@ -114,14 +114,13 @@ def steps_table(folder: Path = ROOT / "zoo" / "runs" / "cpu_steps") -> str:
     hardware = set()
     for path in sorted(folder.glob("*/recipe.json")):
         recipe = json.loads(path.read_text("utf-8"))
-        with path.with_name("log.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        losses = [float(row["train_loss"]) for row in rows]
-        speed = statistics.median(float(row["images_per_second"]) for row in rows)
+        rows = read_log(path.with_name("log.csv"))
+        losses = [row["train_loss"] for row in rows]
+        speed = statistics.median(row["images_per_second"] for row in rows)
         environment = json.loads(path.with_name("environment.json").read_text("utf-8"))
         hardware.add(f"{environment['backend']}, {environment['hardware']}")
         lines.append(
-            f"| `{recipe['name']}` | {rows[-1]['step']} | {losses[0]:.3f} to {losses[-1]:.3f} in {len(rows)} "
+            f"| `{recipe['name']}` | {rows[-1]['step']:.0f} | {losses[0]:.3f} to {losses[-1]:.3f} in {len(rows)} "
             f"| {speed:.0f} | {recipe['train_images']:,} | {recipe['precision'].removeprefix('mixed_')} |"
         )
     return "\n".join([*lines, "", f"On one busy core of: {'; '.join(sorted(hardware))}. n = 1."])
