@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import keras
 from keras import ops
 
-from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating, mix
+from keras_highway.equation import mix
+from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating
 
 PATHS = ("transform", "transform_gate", "carry_gate", "projection")
 GATES = ("same", "pointwise", "low_rank", "channel", "tied")

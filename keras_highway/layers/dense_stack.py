@@ -5,7 +5,8 @@ import functools
 import keras
 from keras import ops
 
-from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating, mix
+from keras_highway.equation import mix
+from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating
 from keras_highway.layers.base import PATHS, check_same_width, checked_float, checked_size, fresh
 from keras_highway.layers.biased import add_bias
 from keras_highway.layers.dense import HighwayDense
