@@ -21,7 +21,7 @@ class Gating(NamedTuple):
         t: What the transform gate is: `"one"` or `"learned"`.
         c: What the carry gate is: `"zero"`, `"one"`, `"learned"` or
             `"coupled"` (`1 - t`).
-        formula: The equation of `y`, for people.
+        formula: The equation of `y`, as text.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a row of a variant table must say: frozen dataclasses of numbers and words.
+"""What a row of a variant table states: frozen dataclasses of numbers and words.
 
 No Keras here: a spec can be read, compared, replaced and written as JSON
 without building anything. `variants.py` holds the rows, `models/` the builders.

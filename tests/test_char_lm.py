@@ -92,6 +92,9 @@ def by_hand(size, layers_of_highway):
         ("charlm_small_coupled", 5_310_115, ("small", 2)),
         ("charlm_small_residual", 5_310_115, ("small", 2)),
         ("charlm_small_plain", 5_033_965, ("small", 1)),
+        *((f"charlm_large_{gating}", 19_367_965, ("large", 4)) for gating in ("t_only", "c_only")),
+        *((f"charlm_small_{gating}", 5_310_115, ("small", 2)) for gating in ("t_only", "c_only")),
+        ("charlm_small_full", 5_586_265, ("small", 3)),
     ],
 )
 def test_parameters_by_hand(name, parameters, squares):
@@ -214,7 +217,7 @@ def test_the_state_goes_on_in_compiled_steps():
     reset_state(model)
     halves = [model.predict_on_batch(fed(every(words[:, i : i + 7]))) for i in (0, 7)]
     np.testing.assert_allclose(np.concatenate(halves, axis=1), whole, rtol=1e-4, atol=1e-5)
-    # Training goes on from the state of the last batch, too.
+    # Training continues from the state of the last batch, too.
     reset_state(model)
     model.compile(keras.optimizers.SGD(0.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     losses = [model.train_on_batch(fed(every(words[:, i : i + 7])), words[:, i : i + 7]) for i in (0, 7)]

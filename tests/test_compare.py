@@ -199,4 +199,4 @@ def test_sigterm_reaches_the_workers_and_ends_with_its_own_code(tmp_path):
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 75, error
-    assert (tmp_path / "saved0").exists() and (tmp_path / "saved1").exists() and "it goes on" in error
+    assert (tmp_path / "saved0").exists() and (tmp_path / "saved1").exists() and "it resumes" in error

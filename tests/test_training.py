@@ -84,7 +84,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("file", ["checkpoint.npz", "log.csv", "result.json"])
 def test_resume_is_exact_wherever_writing_ends(tmp_path, monkeypatch, file):
-    """Dies as it writes a file of the second epoch (or the last file); goes on; the state is bit-identical."""
+    """Dies as it writes a file of the second epoch (or the last file); resumes; the state is bit-identical."""
     whole = train(TINY, None, tmp_path / "whole")
     count = 0
 

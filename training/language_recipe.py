@@ -1,4 +1,4 @@
-"""What the recipe of a language model must say."""
+"""What the recipe of a language model states."""
 
 import dataclasses
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a recipe must say: everything that decides a run's result."""
+"""What a recipe states: everything that decides a run's result."""
 
 import dataclasses
 import itertools

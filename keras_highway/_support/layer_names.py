@@ -1,4 +1,4 @@
-"""What the names of a network's layers say: `stage2_block3` is the third block of the second stage."""
+"""What the names of a network's layers mean: `stage2_block3` is the third block of the second stage."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Pictures of training: what a log says, against epochs or steps."""
+"""Pictures of training: what a log reports, against epochs or steps."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType

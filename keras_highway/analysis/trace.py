@@ -73,9 +73,9 @@ class Tracer:
 
     def __init__(self, model, blocks=None):
         known = blocks_of(model)
-        wanted = set(known) if blocks is None else set(_names(blocks))
-        check_names(wanted, known)
-        self.blocks = {name: block for name, block in known.items() if name in wanted}
+        selected = set(known) if blocks is None else set(_names(blocks))
+        check_names(selected, known)
+        self.blocks = {name: block for name, block in known.items() if name in selected}
         self._probes = {name: _Probe(block, name=f"{name}_probe") for name, block in self.blocks.items()}
         self._places: list[tuple[str, GatedBlock]] = []
         self._signals: list[dict] = []

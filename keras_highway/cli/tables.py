@@ -1,4 +1,4 @@
-"""How figures are written for people: aligned columns, shares, shapes."""
+"""How figures are written: aligned columns, shares, shapes."""
 
 from collections.abc import Sequence
 

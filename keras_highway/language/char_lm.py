@@ -1,4 +1,4 @@
-"""`kh.CharLM`: the character-aware language model with its words, for people who have text."""
+"""`kh.CharLM`: the character-aware language model with its words, for plain text."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -303,7 +303,7 @@ class CharLM:
                 f"Received: temperature={temperature!r}, words={words!r}"
             )
         rng = np.random.default_rng(seed)
-        said = [word for line in words_of(prompt) for word in line][:-1]  # the last line goes on
+        said = [word for line in words_of(prompt) for word in line][:-1]  # the last line is continued
         state, log_p = self._reader.start(), None
         for word in (END_OF_SENTENCE, *said):
             log_p, state = self._next(word, state)
@@ -332,7 +332,7 @@ class CharLM:
         return np.asarray(last[0], np.float64), state
 
     def _chunks(self, words, wanted) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-        """Pieces of equal size: a new shape would be compiled anew. What fills up the last one is read by nobody."""
+        """Pieces of equal size: a new shape would be compiled anew. What fills up the last one is not used."""
         for first in range(0, len(words), _STEPS):
             piece = words[first : first + _STEPS]
             projected = self.table.projections(piece)

@@ -13,7 +13,7 @@ from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.card import model_card
 from keras_highway.publishing.check import CHECK, write_check
 from keras_highway.publishing.curve import CURVE, draw_curve
-from keras_highway.publishing.sources import Publishable
+from keras_highway.publishing.publishable import Publishable
 from keras_highway.publishing.task_weights import TaskWeights
 from keras_highway.weights.info import FILE, to_json
 
@@ -22,11 +22,11 @@ ROW = "weights.json"
 _COPIED = (FILE, "result.json", "recipe.json", "log.csv")
 
 
-def write_bundle(source: Publishable, repository: str, folder: Path) -> TaskWeights:
-    """Writes the files of a repository into a folder; the same source gives the same bytes.
+def write_bundle(publishable: Publishable, repository: str, folder: Path) -> TaskWeights:
+    """Writes the files of a repository into a folder; the same weights give the same bytes.
 
     Args:
-        source: What is published.
+        publishable: What is published.
         repository: `org/name`, for the card.
         folder: An empty folder.
 
@@ -36,8 +36,8 @@ def write_bundle(source: Publishable, repository: str, folder: Path) -> TaskWeig
     Raises:
         ValueError: If the weights do not fit their variant.
     """
-    row, loader = source.row, weights_class(source.row.variant)
-    for path in source.folder.iterdir():
+    row, loader = publishable.row, weights_class(publishable.row.variant)
+    for path in publishable.folder.iterdir():
         if path.name in (*_COPIED, *loader.task.files) or path.name.startswith("log_seed"):
             shutil.copyfile(path, folder / path.name)
     weights = loader.open(row, folder / FILE)

@@ -1,4 +1,4 @@
-"""The model card: the README.md of a repository, its header for machines and its text for people."""
+"""The model card: the README.md of a repository, its header for machines and its text for readers."""
 
 from keras_highway.applications import get_spec
 from keras_highway.hub import ModelFacts, card_header

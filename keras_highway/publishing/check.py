@@ -1,4 +1,4 @@
-"""`check.npz`: an input, its logits and a trace, so that anybody can see that weights compute what they should."""
+"""`check.npz`: an input, its logits and a trace, so that anyone can check what weights compute."""
 
 import zipfile
 from pathlib import Path

@@ -28,11 +28,11 @@ _CORPORA = {"ptb": ("ptb-text-only/ptb_text_only", "Penn Treebank", "en")}
 _EXAMPLE = """lm = kh.CharLM("hf://{repository}")
 print(lm.score("the company said it expects growth").perplexity)
 print(lm.generate("the company", words=20, temperature=0.7))
-print(lm.neighbours("looooook"))         # of any word, also one that nobody wrote before"""
+print(lm.neighbours("looooook"))         # of any word, also one never seen"""
 _ALONE = f"""Inputs: `characters`, int32 (words, length), how each distinct word is
 spelled, and `positions`, int32 (texts, steps), which of them stands where; output: probabilities of each next word.
 `kh.Vocabulary.from_json` reads the text of `{VOCABULARY}`, and its `spell` gives `characters`. The state of the LSTMs
-is no part of the weights: it starts at zero and goes on from call to call, for as many texts at once as
+is no part of the weights: it starts at zero and is carried from call to call, for as many texts at once as
 `model.input_shape` says, until `keras_highway.models.char_lm.reset_state(model)`."""
 _INPUT = """words, which are what whitespace separates, no case folded; each is read by its characters (a start mark, \
 the characters, an end mark, padding). A word outside the vocabulary is read by its spelling and predicted as `<unk>`, \
@@ -61,7 +61,7 @@ class LanguageModel(TaskWeights):
 
     @classmethod
     def new_row(cls, result, stamp) -> WeightsInfo:
-        """As of every task. A corpus may be a folder of anybody's: the row has the folder's name."""
+        """As of every task. A corpus may be any folder: the row has the folder's name."""
         name = Path(result["data"]).name
         if name in _CORPORA and name != result["data"]:
             name = f"a folder named {name}"
@@ -103,7 +103,7 @@ class LanguageModel(TaskWeights):
         return {"words": chosen, "positions": positions.astype(np.int32)}
 
     def computed(self, inputs) -> dict[str, np.ndarray]:
-        """The logits after the last word, read in two calls: the state goes on from one to the next."""
+        """The logits after the last word, read in two calls: the state is carried from one to the next."""
         words, positions = inputs["words"], inputs["positions"]
         if words.dtype.kind != "U" or not 0 <= positions.min() <= positions.max() < len(words):
             raise ValueError("positions that are not of its words")

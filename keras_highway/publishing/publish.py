@@ -10,20 +10,20 @@ from keras_highway.hub.client import git_sha1
 from keras_highway.publishing.bundle import write_bundle
 from keras_highway.publishing.check import CHECK, compare_check
 from keras_highway.publishing.curve import CURVE
-from keras_highway.publishing.sources import Publishable, find_publishable, zoo_names
+from keras_highway.publishing.publishable import Publishable, find_publishable, zoo_names
 from keras_highway.publishing.task_weights import TaskWeights
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE
 
 
-def publish(source: str, repository: str, private: bool = False, dry_run: bool = False) -> Pushed:
+def publish(weights: str, repository: str, private: bool = False, dry_run: bool = False) -> Pushed:
     """Makes a repository of trained weights, or brings it up to date; what is right already stays.
 
     Interrupted at any point, the same call once more ends in the same
     repository: its files come in one commit, and then its tag.
 
     Args:
-        source: The folder of a finished run, or a weights name.
+        weights: The folder of a finished run, or a weights name.
         repository: `org/name`.
         private: Bool, whether the repository is private.
         dry_run: Bool, whether only to say what would change.
@@ -33,14 +33,14 @@ def publish(source: str, repository: str, private: bool = False, dry_run: bool =
         ValueError: If there is nothing to publish, or it is not right.
     """
     name = parse(repository)
-    found = find_publishable(source)
+    publishable = find_publishable(weights)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "bundle"
         folder.mkdir()
-        weights = write_bundle(found, name.repository, folder)
-        pushed = push(folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, weights))
+        loaded = write_bundle(publishable, name.repository, folder)
+        pushed = push(folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, loaded))
     if not dry_run and not private:
-        _note_place(found, pushed)
+        _note_place(publishable, pushed)
     return pushed
 
 
@@ -84,10 +84,10 @@ def _right(remote, name: HubName, folder, weights: TaskWeights) -> set[str]:
     return right
 
 
-def _note_place(found: Publishable, pushed: Pushed) -> None:
+def _note_place(publishable: Publishable, pushed: Pushed) -> None:
     """Writes repository and commit into the package's table, where it is a checkout's and has such a row."""
-    if found.row.name not in registry.WEIGHTS or not (registry.PLACES.parents[2] / "pyproject.toml").is_file():
+    if publishable.row.name not in registry.WEIGHTS or not (registry.PLACES.parents[2] / "pyproject.toml").is_file():
         return
     places = json.loads(registry.PLACES.read_text("utf-8"))
-    places[found.row.name] = {"repository": pushed.repository, "revision": pushed.commit}
+    places[publishable.row.name] = {"repository": pushed.repository, "revision": pushed.commit}
     atomic_write_json(registry.PLACES, {name: dict(sorted(place.items())) for name, place in sorted(places.items())})

@@ -1,4 +1,4 @@
-"""What publishing asks of trained weights, whatever their task; `by_task.py` says which class answers."""
+"""What publishing asks of trained weights, whatever their task; `by_task.py` names the class that answers."""
 
 import abc
 from pathlib import Path

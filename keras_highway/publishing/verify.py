@@ -53,7 +53,7 @@ def verify(repository: str) -> Verification:
 def _verified(name: HubName, cache: Path) -> Verification:
     row = read_row(fetch(name, ROW, cache=cache))
     if not row.sha256:
-        raise ValueError(f"{ROW} of {name} does not say which sha256 its weights have.")
+        raise ValueError(f"{ROW} of {name} does not name the sha256 of its weights.")
     loader = weights_class(row.variant)
     path = fetch(name, FILE, row.sha256, weights_file.read_stamp, cache)
     for file in loader.task.files:

@@ -1,4 +1,4 @@
-"""On which devices a run computes: the only file that says tf.distribute or keras.distribution.
+"""On which devices a run computes: the only file that names tf.distribute or keras.distribution.
 
 | name        | backend    | devices                                  | launched as                              |
 |-------------|------------|------------------------------------------|------------------------------------------|

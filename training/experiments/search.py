@@ -4,7 +4,7 @@ Figure 1 of [TVDN]: plain and highway nets of 10, 20, 50 and 100 layers on
 MNIST, the best of a random search over rate, momentum, decay, activation and
 gate bias each. A search resumes where it stopped; its rungs may be few runs
 ("10x40": ten runs of 40 epochs) or halve ("10x4,3x12,1x40": the best three of
-ten runs of 4 epochs go on to 12, the best of these to 40; successive halving,
+ten runs of 4 epochs continue to 12, the best of these to 40; successive halving,
 Jamieson and Talwalkar 2016).
 """
 
@@ -25,7 +25,7 @@ from training.tiny import tiny
 
 
 class Rung(NamedTuple):
-    """So many runs go on to so many epochs."""
+    """So many runs, trained to so many epochs."""
 
     runs: int
     epochs: int
@@ -81,7 +81,7 @@ def recipe_of(search: Search, cell: str, i: int, epochs: int, small: bool = Fals
 
 
 def run_search(search: Search, rungs: tuple[Rung, ...], data_dir, out: Path, small: bool = False) -> None:
-    """Runs a search, or goes on with it: every run in a folder of its own, `OUT/CELL/I`.
+    """Runs a search, or resumes it: every run in a folder of its own, `OUT/CELL/I`.
 
     Args:
         search: What to search.
@@ -98,10 +98,10 @@ def run_search(search: Search, rungs: tuple[Rung, ...], data_dir, out: Path, sma
             alive, before = sorted(alive, key=ranks.__getitem__)[: rung.runs], rung.epochs
             for i in alive:
                 recipe = recipe_of(search, cell, i, rungs[-1].epochs, small)
-                _go_on(recipe, data_dir, out / cell / str(i), rung.epochs)
+                _resume(recipe, data_dir, out / cell / str(i), rung.epochs)
 
 
-def _go_on(recipe, data_dir, folder, epochs) -> None:
+def _resume(recipe, data_dir, folder, epochs) -> None:
     import keras
 
     from keras_highway._support.files import atomic_write_json

@@ -1,7 +1,7 @@
 """`python -m training.experiments.table1a`: trains the language model in six gatings, for [UIE, Table 1a].
 
 Every model is a process with a folder and a log of its own, `OUT/RECIPE` and
-`OUT/RECIPE.log`. Started again, each goes on where it stopped, and finished
+`OUT/RECIPE.log`. Started again, each resumes where it stopped, and finished
 ones are left alone. With `--jobs` several share the device. With `--table`
 nothing is trained.
 
@@ -75,7 +75,7 @@ def train_all(names: list[str], args) -> int:
                     print(f"{name}: ended with exit code {codes[name]}", file=sys.stderr, flush=True)
                 time.sleep(0.2)
         finally:
-            for process in running.values():  # this process failed: nobody would see to them
+            for process in running.values():  # this process failed: they would outlive it
                 process.terminate()
     # A process that was told before it could listen has nothing to save.
     stopped = {EXIT_CODE, -signal.SIGTERM} if stop.made else {EXIT_CODE}

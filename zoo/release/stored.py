@@ -27,10 +27,10 @@ def check_stored(row: WeightsInfo, folder: Path, data_dir, result: dict) -> floa
     Raises:
         ValueError: If it is not that of the run.
     """
-    found, wanted = measure(row, folder, data_dir), result["values"][0]
-    if not abs(found - wanted) <= TOLERANCES[result["metric"]]:
+    actual, expected = measure(row, folder, data_dir), result["values"][0]
+    if not abs(actual - expected) <= TOLERANCES[result["metric"]]:
         raise ValueError(
-            f"{row.name}: stored in float16 its {result['metric']} is {found:.5f}, in float32 {wanted:.5f}. "
+            f"{row.name}: stored in float16 its {result['metric']} is {actual:.5f}, in float32 {expected:.5f}. "
             "Store it in float32."
         )
-    return found
+    return actual

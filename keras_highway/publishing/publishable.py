@@ -28,22 +28,22 @@ class Publishable(NamedTuple):
     row: WeightsInfo
 
 
-def find_publishable(source: str) -> Publishable:
+def find_publishable(weights: str) -> Publishable:
     """Returns the folder and the row of what is to be published.
 
     Args:
-        source: The folder of a finished run, or the name of weights whose
+        weights: The folder of a finished run, or the name of weights whose
             folder is in the checkout, in `KERAS_HIGHWAY_ZOO` or in the wheel.
 
     Raises:
         ValueError: If there is none, if it is not finished, or if its weights
             are not those of its row.
     """
-    if source not in registry.WEIGHTS and Path(source).is_dir():
-        return _of_run(Path(source))
-    row = registry.get(source)
+    if weights not in registry.WEIGHTS and Path(weights).is_dir():
+        return _of_run(Path(weights))
+    row = registry.get(weights)
     registry.file_of(row)  # its hash is right
-    return _of_folder(next(f for f in registry.folders(source) if (f / FILE).is_file()), registry.described(row))
+    return _of_folder(next(f for f in registry.folders(weights) if (f / FILE).is_file()), registry.described(row))
 
 
 def zoo_names() -> list[str]:
@@ -65,7 +65,7 @@ def _check_epochs(folder, result) -> None:
     logged = len(read_log(folder / "log.csv"))
     if result.get("epochs", logged) != logged:
         raise ValueError(
-            f"{folder / RESULT} is after {result['epochs']} epochs and log.csv has {logged}: the run went on since. "
+            f"{folder / RESULT} is after {result['epochs']} epochs and log.csv has {logged}: the run has resumed. "
             "End it with `python -m training.train ... --finish`."
         )
 
