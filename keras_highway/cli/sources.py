@@ -14,7 +14,7 @@ from keras_highway.cli.tables import size
 from keras_highway.data import Dataset, load_dataset
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform
 from keras_highway.hub import is_hub_name
-from keras_highway.predictions import Prediction, decode_predictions
+from keras_highway.predictions import Prediction, best_classes, decode_predictions
 from keras_highway.tasks import IMAGES
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
@@ -59,11 +59,7 @@ class Source(NamedTuple):
 
     def decode(self, probabilities: np.ndarray, top: int) -> list[list[Prediction]]:
         """Returns the best classes of each row of probabilities, best first."""
-        best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
-        return [
-            [Prediction(*self.classes[i], float(row[i])) for i in order]
-            for row, order in zip(probabilities, best, strict=True)
-        ]
+        return best_classes(probabilities, self.classes, top)
 
 
 def find_source(weights: str, data_set: str | None = None) -> Source:
