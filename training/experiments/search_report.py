@@ -8,7 +8,7 @@ from pathlib import Path
 from keras_highway._support.files import atomic_write, atomic_write_json
 from keras_highway._support.log import read_log
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
-from training.experiments.search import Rung, Search, loss_at, losses
+from training.experiments.rungs import Rung, Search, loss_at, losses
 
 TOP = 3
 STUCK = 2.25  # the loss of ten equally likely classes is 2.303
