@@ -29,9 +29,9 @@ if not _RUNS_AS_PROGRAM:
     from keras_highway.applications import load as load
     from keras_highway.convert.resnet_to_highway import highway_from_resnet as highway_from_resnet
     from keras_highway.data.vocabulary import Vocabulary as Vocabulary
+    from keras_highway.equation import mix as mix
     from keras_highway.gating import GATINGS as GATINGS
     from keras_highway.gating import Signals as Signals
-    from keras_highway.gating import mix as mix
     from keras_highway.language import CharLM as CharLM
     from keras_highway.models.transfer import features as features
     from keras_highway.models.transfer import freeze as freeze

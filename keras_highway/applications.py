@@ -9,7 +9,8 @@ import keras
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.models.builder import build
 from keras_highway.models.char_lm import build_char_lm
-from keras_highway.specs import CharLMSpec, ConvNetSpec, NetSpec, override
+from keras_highway.specs import ConvNetSpec, NetSpec, override
+from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import registry
 from keras_highway.weights.load import load_exactly, load_into
@@ -116,7 +117,7 @@ def build_with(
 ) -> keras.Model:
     """As `create_model`, with a weight file that has been read, or `None`."""
     spec = override(get_spec(variant), **spec_overrides)
-    if isinstance(spec, CharLMSpec):
+    if spec.task is LANGUAGE:
         images = {"input_tensor": input_tensor, "pooling": pooling} | ({} if include_top else {"include_top": False})
         _refuse_images(variant, images)
         sizes = {"classes": classes, "input_shape": input_shape}

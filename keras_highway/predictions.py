@@ -1,6 +1,7 @@
 """Into and out of a network: `preprocess_input` and `decode_predictions`, bound to weights."""
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -75,6 +76,17 @@ def decode_predictions(predictions, top: int = 5, weights: str = "imagenet") -> 
         raise ValueError(
             f"Predictions of {weights!r} have shape (batch, {len(classes)}). Received: shape {scores.shape}"
         )
+    return best_classes(scores, classes, top)
+
+
+def best_classes(scores: np.ndarray, classes: Sequence[tuple[str, str]], top: int) -> list[list[Prediction]]:
+    """Returns the best classes of each row of scores, best first; of equal scores the class of the lower number.
+
+    Args:
+        scores: Array `(n, classes)`.
+        classes: Identifier and name of each class.
+        top: Int, how many of them.
+    """
     best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
     return [[Prediction(*classes[i], float(row[i])) for i in order] for row, order in zip(scores, best, strict=True)]
 

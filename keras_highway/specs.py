@@ -1,4 +1,4 @@
-"""What a row of a variant table must say: frozen dataclasses of numbers and words.
+"""What a row of a variant table states: frozen dataclasses of numbers and words.
 
 No Keras here: a spec can be read, compared, replaced and written as JSON
 without building anything. `variants.py` holds the rows, `models/` the builders.
@@ -8,9 +8,10 @@ import dataclasses
 import math
 import types
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from keras_highway._support.suggest import did_you_mean
+from keras_highway.tasks import IMAGES, LANGUAGE, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,20 @@ class NetSpec:
     published_parameters: int | None = None
     printed_parameters: str = ""
 
+    task: ClassVar[Task] = IMAGES
+    can_tie_gates: ClassVar[bool] = False
+
+    @property
+    def layers_deep(self) -> int | None:
+        """Convolutions and dense layers on the way through the transforms, with the classifier, as the papers count.
+
+        `None` where they do not.
+        """
+        return None
+
+    def check_own(self) -> None:
+        """Raises a ValueError where fields that only specs of this class have contradict each other."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConvNetSpec(NetSpec):
@@ -90,6 +105,21 @@ class ConvNetSpec(NetSpec):
     projection: str = "B"
     kernel_init: str = "fan_out"
     baseline: str = ""
+
+    can_tie_gates: ClassVar[bool] = True
+
+    @property
+    def layers_deep(self) -> int:
+        """Stem, blocks, neck and classifier."""
+        return 2 + (self.neck_width is not None) + sum(self.blocks) * (2 if self.block == "basic" else 3)
+
+    def check_own(self) -> None:
+        """As every spec's."""
+        if len(self.blocks) != len(self.widths):
+            raise ValueError(
+                "`blocks` and `widths` need one number a stage each. "
+                f"Received: blocks={self.blocks}, widths={self.widths}"
+            )
 
 
 @dataclass(frozen=True)
@@ -143,6 +173,21 @@ class ConvStackSpec(NetSpec):
     stem_init_std: float | None = None
     head_init_std: float | None = None
 
+    @property
+    def layers_deep(self) -> int:
+        """Convolutions, plain and highway, and dense layers with the classifier."""
+        convolutions = sum((stage.filters is not None) + len(stage.highways) for stage in self.stages)
+        return convolutions + 1 + (self.neck_width is not None) + (self.hidden_units is not None)
+
+    def check_own(self) -> None:
+        """As every spec's."""
+        sizes = [s for stage in self.stages for s in (stage.kernel, *stage.highways)]
+        sizes += [stage.filters for stage in self.stages if stage.filters is not None]
+        if not self.stages or not all(_is_size(s) for s in sizes):
+            raise ValueError(f"Sizes of `stages` must be positive whole numbers. Received: stages={self.stages!r}")
+        if not 0.0 < self.dropout_scale <= 1.0:
+            raise ValueError(f"`dropout_scale` must be in (0, 1]. Received: dropout_scale={self.dropout_scale!r}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class DenseStackSpec(NetSpec):
@@ -162,6 +207,11 @@ class DenseStackSpec(NetSpec):
     scanned: bool = False
     input_shape: tuple[int, ...] = (28, 28, 1)
     min_size: int = 1
+
+    @property
+    def layers_deep(self) -> int:
+        """Without the classifier, as the paper counts these nets."""
+        return self.depth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +254,27 @@ class CharLMSpec(NetSpec):
     min_size: int = 1
     classes: int = 10_000
     published_perplexity: str = ""
+
+    task: ClassVar[Task] = LANGUAGE
+
+    def check_own(self) -> None:
+        """As every spec's."""
+        if len(self.kernels) != len(self.filters):
+            raise ValueError(
+                "`kernels` and `filters` need one number a convolution each. "
+                f"Received: kernels={self.kernels}, filters={self.filters}"
+            )
+        widest = max(self.kernels)
+        if len(self.input_shape) != 1 or not _is_size(self.input_shape[0]) or self.input_shape[0] < widest:
+            raise ValueError(
+                "`input_shape` of a language model is one number, the characters of a spelled word, at least its "
+                f"widest kernel, {widest}. Received: input_shape={self.input_shape}"
+            )
+        if not 0.0 <= self.dropout < 1.0 or not 0.0 < self.init_range < math.inf:
+            raise ValueError(
+                "`dropout` must be in [0, 1) and `init_range` positive. "
+                f"Received: dropout={self.dropout}, init_range={self.init_range}"
+            )
 
 
 BY_DEPTH = "by_depth"
@@ -254,7 +325,8 @@ def coerced(row: RowT, what: str, **changes: Any) -> RowT:
         ValueError: For an unknown field (with suggestions), or a value of the
             wrong type.
     """
-    hints = get_type_hints(type(row))
+    annotations = get_type_hints(type(row))
+    hints = {f.name: annotations[f.name] for f in dataclasses.fields(cast(Any, row))}
     clean = {}
     for name, value in changes.items():
         if name not in hints:
@@ -279,37 +351,11 @@ def check(spec: NetSpec) -> None:
     _check_gate_bias(spec)
     if not 0.0 <= spec.stochastic_depth < 1.0:
         raise ValueError(f"`stochastic_depth` must be in [0, 1). Received: stochastic_depth={spec.stochastic_depth!r}")
-    if spec.gate == "tied" and not isinstance(spec, ConvNetSpec):
+    if spec.gate == "tied" and not spec.can_tie_gates:
         raise ValueError(
             f"gate='tied' is for nets of residual-style blocks alone. Received: gate='tied' for {spec.name!r}"
         )
-    if isinstance(spec, ConvStackSpec):
-        _check_stages(spec)
-    if isinstance(spec, CharLMSpec):
-        _check_char_lm(spec)
-    if isinstance(spec, ConvNetSpec) and len(spec.blocks) != len(spec.widths):
-        raise ValueError(
-            f"`blocks` and `widths` need one number a stage each. Received: blocks={spec.blocks}, widths={spec.widths}"
-        )
-
-
-def layers_deep(spec: ConvNetSpec | ConvStackSpec | DenseStackSpec) -> int:
-    """The depth of a net as the papers count it.
-
-    Args:
-        spec: A spec of a net that looks at images.
-
-    Returns:
-        Convolutions and dense layers on the way through the transforms, the
-        classifier with them but in fully connected nets.
-    """
-    if isinstance(spec, DenseStackSpec):
-        return spec.depth
-    depth = 1 + (spec.neck_width is not None)
-    if isinstance(spec, ConvNetSpec):
-        return depth + 1 + sum(spec.blocks) * (2 if spec.block == "basic" else 3)
-    depth += spec.hidden_units is not None
-    return depth + sum((stage.filters is not None) + len(stage.highways) for stage in spec.stages)
+    spec.check_own()
 
 
 def stochastic_depth_rates(spec: NetSpec, blocks: int) -> list[float]:
@@ -318,38 +364,11 @@ def stochastic_depth_rates(spec: NetSpec, blocks: int) -> list[float]:
 
 
 def _check_gate_bias(spec: NetSpec) -> None:
-    by_depth = spec.gate_bias == BY_DEPTH and not isinstance(spec, CharLMSpec)
+    by_depth = spec.gate_bias == BY_DEPTH and spec.layers_deep is not None
     if not by_depth and (isinstance(spec.gate_bias, str) or not math.isfinite(spec.gate_bias)):
         raise ValueError(
             f"`gate_bias` must be a finite number or {BY_DEPTH!r} (not in language models). "
             f"Received: gate_bias={spec.gate_bias!r}"
-        )
-
-
-def _check_stages(spec: ConvStackSpec) -> None:
-    sizes = [s for stage in spec.stages for s in (stage.kernel, *stage.highways)]
-    sizes += [stage.filters for stage in spec.stages if stage.filters is not None]
-    if not spec.stages or not all(_is_size(s) for s in sizes):
-        raise ValueError(f"Sizes of `stages` must be positive whole numbers. Received: stages={spec.stages!r}")
-    if not 0.0 < spec.dropout_scale <= 1.0:
-        raise ValueError(f"`dropout_scale` must be in (0, 1]. Received: dropout_scale={spec.dropout_scale!r}")
-
-
-def _check_char_lm(spec: CharLMSpec) -> None:
-    if len(spec.kernels) != len(spec.filters):
-        raise ValueError(
-            "`kernels` and `filters` need one number a convolution each. "
-            f"Received: kernels={spec.kernels}, filters={spec.filters}"
-        )
-    if len(spec.input_shape) != 1 or not _is_size(spec.input_shape[0]) or spec.input_shape[0] < max(spec.kernels):
-        raise ValueError(
-            "`input_shape` of a language model is one number, the characters of a spelled word, at least its widest "
-            f"kernel, {max(spec.kernels)}. Received: input_shape={spec.input_shape}"
-        )
-    if not 0.0 <= spec.dropout < 1.0 or not 0.0 < spec.init_range < math.inf:
-        raise ValueError(
-            "`dropout` must be in [0, 1) and `init_range` positive. "
-            f"Received: dropout={spec.dropout}, init_range={spec.init_range}"
         )
 
 

@@ -1,6 +1,7 @@
 """The command line: what each command says, its exit codes, and what it says of wrong requests."""
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -11,11 +12,11 @@ from PIL import Image
 from keras_highway._support.files import sha256_of
 from keras_highway.applications import create_model
 from keras_highway.cli import main
-from keras_highway.cli.parameters import count_parameters
 from keras_highway.cli.parser import DEFAULT_WEIGHTS
 from keras_highway.cli.reading import read_images
 from keras_highway.cli.sources import find_source, published_for
 from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import file as weights_file
@@ -124,7 +125,7 @@ def test_list_json_with_a_pattern(capsys, known_name):
 
 def test_list_shows_results_with_spread_and_runs(capsys, known_name):
     assert main(["list", "*.known"]) == 0
-    assert "40.00 +- 1.00 % (n=3)" in capsys.readouterr().out
+    assert "40.00 ± 1.00 % (n = 3)" in capsys.readouterr().out
 
 
 def test_list_without_a_match_names_near_ones(capsys):
@@ -246,7 +247,7 @@ def test_evaluate_measures_and_compares(capsys, known_name, digits):
     out, err = capsys.readouterr()
     loss = -np.log(SCORES[[7] * 15 + [1] * 9 + [0] * 6]).mean()
     assert f"accuracy 50.00 %, loss {loss:.4f}" in out and "30 test images of mnist" in out
-    assert "recorded: 40.00 +- 1.00 % (n=3); here +10.00 points" in out
+    assert "recorded: 40.00 ± 1.00 % (n = 3); here +10.00 points" in out
     assert err == ""  # no progress bar where there is no terminal
 
 
@@ -339,7 +340,8 @@ def test_summary_of_another_shape_with_overrides(capsys):
     assert main(["summary", "highway110", "--input-shape", "48", "40", "3", *settings]) == 0
     out = capsys.readouterr().out
     spec = override(VARIANTS["highway110"], gating="full", blocks=(1, 1, 1), gate_bias=-3.0)
-    assert "48x40x3" in out and f"{count_parameters(spec):,}" in out.splitlines()[-1]
+    counted = sum(math.prod(v.shape) for v in build(spec, input_shape=(48, 40, 3)).trainable_variables)
+    assert "48x40x3" in out and f"{counted:,}" in out.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

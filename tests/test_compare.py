@@ -14,6 +14,7 @@ from PIL import Image
 
 from training.experiments import search
 from training.experiments.compare import compare, main, read_run
+from training.experiments.rungs import loss_at, losses
 from training.experiments.search import FIGURE1, Rung, parse_rungs, recipe_of, run_search
 from training.experiments.search_report import report
 from training.recipes import RECIPES
@@ -71,7 +72,7 @@ def test_search_halves_resumes_and_reports(tmp_path, monkeypatch):
     small = dataclasses.replace(FIGURE1, cells=("plain_fc10", "highway_fc10"))
     rungs = (Rung(3, 1), Rung(1, 2))
     run_search(small, rungs, None, tmp_path, small=True)
-    lengths = {c: sorted(len(search.losses(tmp_path / c / str(i))) for i in range(3)) for c in small.cells}
+    lengths = {c: sorted(len(losses(tmp_path / c / str(i))) for i in range(3)) for c in small.cells}
     assert lengths == {"plain_fc10": [1, 1, 2], "highway_fc10": [1, 1, 2]}
     calls = []
     monkeypatch.setattr("training.loop.train", lambda *a, **k: calls.append(a))
@@ -81,10 +82,10 @@ def test_search_halves_resumes_and_reports(tmp_path, monkeypatch):
     result = json.loads((tmp_path / "result.json").read_text())
     for cell in small.cells:
         found = result["cells"][cell]
-        firsts = sorted(search.losses(tmp_path / cell / str(i))[0] for i in range(3))
+        firsts = sorted(losses(tmp_path / cell / str(i))[0] for i in range(3))
         assert found["n"] == 3 and found["best_epochs"] == 2
         assert found["top_mean_loss"] == pytest.approx(sum(firsts) / 3)
-        assert found["best_loss"] == search.losses(tmp_path / cell / str(found["best_run"]))[-1]
+        assert found["best_loss"] == losses(tmp_path / cell / str(found["best_run"]))[-1]
         assert f"| `{cell}` | 3 | 0 |" in text
     with Image.open(tmp_path / "figure1.png") as image:
         assert image.size == (1080, 432)
@@ -100,7 +101,7 @@ def test_diverged_runs_count_as_such(tmp_path):
         "nan" in (tmp_path / "plain_fc10" / "0" / "diverged.json").read_text()
         or "inf" in (tmp_path / "plain_fc10" / "0" / "diverged.json").read_text()
     )
-    assert search.loss_at(tmp_path / "plain_fc10" / "0", 1) == float("inf")
+    assert loss_at(tmp_path / "plain_fc10" / "0", 1) == float("inf")
     text = report(small, (Rung(1, 1),), tmp_path)
     assert "| `plain_fc10` | 1 | 1 | 0 | - | - | - | - |" in text
 
@@ -116,7 +117,7 @@ def test_a_search_promotes_by_the_loss_at_the_rung_before(tmp_path, monkeypatch)
             (folder / "log.csv").write_text("\n".join(["epoch,train_loss", *rows]) + "\n")
     (tmp_path / "plain_fc10" / "2" / "diverged.json").write_text("{}")
     asked = []
-    monkeypatch.setattr(search, "_go_on", lambda recipe, data, folder, epochs: asked.append((folder.name, epochs)))
+    monkeypatch.setattr(search, "_resume", lambda recipe, data, folder, epochs: asked.append((folder.name, epochs)))
     small = dataclasses.replace(FIGURE1, cells=("plain_fc10",))
     run_search(small, (Rung(4, 1), Rung(2, 2)), None, tmp_path)
     assert asked == [("0", 1), ("1", 1), ("2", 1), ("3", 1), ("1", 2), ("2", 2)]
@@ -199,4 +200,4 @@ def test_sigterm_reaches_the_workers_and_ends_with_its_own_code(tmp_path):
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 75, error
-    assert (tmp_path / "saved0").exists() and (tmp_path / "saved1").exists() and "it goes on" in error
+    assert (tmp_path / "saved0").exists() and (tmp_path / "saved1").exists() and "it resumes" in error

@@ -16,7 +16,9 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 # Modules and folders of keras_highway, from the ground up; a module imports its own floor and those below.
 FLOORS = {
     "_support": 0,
+    "equation": 0,
     "gating": 0,
+    "tasks": 0,
     "specs": 0,
     "data": 0,
     "layers": 1,
@@ -51,9 +53,10 @@ TRAINING_FLOORS = {
     "distributed": 4,
     "runs": 5,
     "language": 6,
-    "loop": 7,
-    "train": 8,
-    "experiments": 9,
+    "tasks": 7,
+    "loop": 8,
+    "train": 9,
+    "experiments": 10,
 }
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 HEAVY = ("matplotlib", "PIL", "huggingface_hub", "tensorflow_datasets")

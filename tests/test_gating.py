@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_highway import gating
-from keras_highway.gating import GATINGS, Signals, carry_gate_bias, gate_bias_for_depth, get_gating, mix
+from keras_highway.equation import mix
+from keras_highway.gating import GATINGS, Signals, carry_gate_bias, gate_bias_for_depth, get_gating
 
 X = np.array([[1.0, -2.0, 0.5]], "float32")
 H = np.array([[3.0, 4.0, -1.0]], "float32")

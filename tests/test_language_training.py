@@ -19,10 +19,11 @@ from training.distributed.strategy import Strategy
 from training.language.program import LanguageProgram
 from training.language.source import TextSource, open_source
 from training.language_recipe import LanguageRecipe, rate_after
-from training.loop import kind_of, train
+from training.loop import train
 from training.recipe import changed, with_settings
 from training.recipes import RECIPES
 from training.runs.run_folder import RunFolder
+from training.tasks import training_of
 from training.tiny import tiny
 
 TINY = dataclasses.replace(tiny(RECIPES["charlm_small_coupled"]), precision="float32")
@@ -35,7 +36,7 @@ LEARNS = (*TINY.overrides, ("dropout", 0.0), ("init_range", 0.5))
 def run_of(recipe, out):
     source = open_source(recipe, None)
     program = LanguageProgram(recipe, source)
-    return kind_of(recipe).run(program, source, Strategy(), RunFolder(out, recipe.to_dict(), Strategy()))
+    return training_of(recipe.task).run(program, source, Strategy(), RunFolder(out, recipe.to_dict(), Strategy()))
 
 
 def test_rows_are_the_published_set_up():

@@ -137,7 +137,7 @@ def test_round_trip(hub, run, corpus, capsys):
 
 
 def test_keras_loads_the_network_by_itself(published, run):
-    """The same probabilities, in the same calls: the state starts at zero and goes on."""
+    """The same probabilities, in the same calls: the state starts at zero and is carried."""
     loaded, network = keras.saving.load_model(URL), kh.CharLM(run).network
     assert [layer.name for layer in loaded.layers] == [layer.name for layer in network.layers]
     assert [v.path for v in loaded.weights] == [v.path for v in network.weights]
@@ -282,7 +282,7 @@ def test_a_run_that_went_on_after_its_result_is_refused(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     with (tmp_path / "run" / "log.csv").open("a") as file:
         file.write("3,2.9,18.0,19.0\n")
-    with pytest.raises(ValueError, match=r"result.json is after 2 epochs and log.csv has 3: the run went on since"):
+    with pytest.raises(ValueError, match=r"result.json is after 2 epochs and log.csv has 3: the run has resumed"):
         find_publishable(str(tmp_path / "run"))
 
 

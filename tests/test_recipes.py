@@ -84,7 +84,7 @@ def test_settings_of_the_command_line():
         ("mixup=-0.1", "`mixup` must not be negative"),
         ("repeated_augmentation=0", "`repeated_augmentation` must be positive"),
         ("net.gate_bais=-1", "Did you mean 'gate_bias'"),
-        ("epochs", "A setting is field=value"),
+        ("epochs", "--set takes FIELD=VALUE"),
     ],
 )
 def test_settings_that_are_refused(setting, message):
@@ -121,5 +121,8 @@ def test_tiny_forms_train_by_the_command(name, tmp_path, capsys):
 
 def test_changed_checks():
     assert changed(BASE, epochs=5).epochs == 5
+    for name in ("micro_batches", "task"):  # what the engines ask of every recipe, and no field of a language model's
+        with pytest.raises(ValueError, match="Unknown field of recipe 'charlm_small_coupled'"):
+            with_settings(RECIPES["charlm_small_coupled"], [f"{name}=2"])
     with pytest.raises(ValueError, match="Unknown field of recipe 'cifar10_19layer'"):
         changed(BASE, rate=1.0)

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -18,11 +19,13 @@ from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.reporting import make_report, write_report
 from keras_highway.reporting.report import Report
-from keras_highway.reporting.section import Section
+from keras_highway.reporting.section import Picture, Section
 from keras_highway.weights import file as weights_file
 
 KEYS = ["gates", "routing", "lesions", "orders", "estimation", "trim"]
 VOID = {"meta", "img", "link", "br", "hr", "input"}
+TAGS = {"html", "head", "meta", "title", "style", "body", "header", "h1", "dl", "div", "dt", "dd", "nav", "a", "main"}
+TAGS |= {"section", "h2", "p", "figure", "img", "figcaption", "footer"}
 
 
 class Page(HTMLParser):
@@ -197,6 +200,27 @@ def test_a_file_of_another_kind_is_not_replaced(trained, capsys, content):
     assert main([*arguments, "--out", str(trained / "report.html")]) == 2
     assert "report.json, where the numbers go, is not a report's" in capsys.readouterr().err
     assert (trained / "report.json").read_text() == content and not (trained / "report.html").exists()
+
+
+HOSTILE = (
+    "</title><script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "'><!--",
+    "&lt;b&gt;",
+    "\ud800\x00\x1b[2J",
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_texts_are_escaped(text, tmp_path):
+    section = Section(text, text, text, (Picture(b"png", text, True),), {})
+    write_report(Report(text, {text: text, "classes": (text,)}, (section,)), tmp_path / "page.html")
+    written = (tmp_path / "page.html").read_text("utf-8")
+    parsed = Page(written)
+    assert set(re.findall(r"<(\w+)", written)) <= TAGS and "<!--" not in written
+    assert [image.keys() for image in parsed.images] == [{"class", "alt", "src"}]
+    shown = text.replace("\ud800", "?").replace("\x00", "\ufffd")
+    assert parsed.images[0]["alt"].replace("\x00", "\ufffd") == shown
 
 
 def test_a_report_replaces_a_report(written):

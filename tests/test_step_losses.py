@@ -6,12 +6,12 @@ import dataclasses
 import pytest
 from requests_to_stop import Asked
 
+from keras_highway.weights.info import format_epochs
 from training.data.source import open_source
 from training.distributed.strategy import Strategy
 from training.loop import Run, train
 from training.program import Program
 from training.recipes import RECIPES
-from training.runs.format_metric import format_epochs
 from training.runs.run_folder import RunFolder
 from training.tiny import tiny
 
@@ -88,7 +88,7 @@ def test_a_run_that_is_ended_early_says_so_and_goes_on(tmp_path, monkeypatch):
     assert (early["epochs"], early["of_epochs"], format_epochs(early)) == (1, 2, "1 of 2")
     assert early["mean"] == float(rows(tmp_path, "log.csv")[-1]["test_accuracy"])
     assert (tmp_path / "result.json").exists()
-    with monkeypatch.context() as patch:  # it goes on, and dies: the result was that of other weights
+    with monkeypatch.context() as patch:  # it resumes, and dies: the result was that of other weights
         patch.setattr(Run, "epoch", dies)
         with pytest.raises(KeyboardInterrupt):
             train(RECIPE, None, tmp_path)

@@ -8,7 +8,8 @@ import pytest
 from miniatures import batch, miniature, numpy
 
 from keras_highway.analysis import Tracer, blocks, cost, lesion, rewire, trace
-from keras_highway.gating import GATINGS, get_gating, mix
+from keras_highway.equation import mix
+from keras_highway.gating import GATINGS, get_gating
 
 CHANGES = {
     **{gating: {"gating": gating} for gating in GATINGS},

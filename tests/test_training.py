@@ -84,7 +84,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("file", ["checkpoint.npz", "log.csv", "result.json"])
 def test_resume_is_exact_wherever_writing_ends(tmp_path, monkeypatch, file):
-    """Dies as it writes a file of the second epoch (or the last file); goes on; the state is bit-identical."""
+    """Dies as it writes a file of the second epoch (or the last file); resumes; the state is bit-identical."""
     whole = train(TINY, None, tmp_path / "whole")
     count = 0
 
@@ -295,19 +295,13 @@ def test_every_line_of_the_log_says_what_a_person_wants_to_know(tmp_path, capsys
 
 
 def test_tensorboard_events_hold_the_log(tmp_path):
-    import tensorflow as tf
-
+    tf = pytest.importorskip("tensorflow")  # reads what is written on any backend
     train(dataclasses.replace(DENSE, epochs=2), None, tmp_path)
-    if keras.backend.backend() != "tensorflow":
-        assert not (tmp_path / "tensorboard").exists()  # TensorFlow writes them
-        return
     found = {}
     for file in (tmp_path / "tensorboard").iterdir():
-        for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
-            event = tf.compat.v1.Event.FromString(record)
+        for event in tf.compat.v1.train.summary_iterator(str(file)):
             for value in event.summary.value:
-                assert value.metadata.plugin_data.plugin_name == "scalars"
-                found[value.tag, event.step] = float(tf.make_ndarray(value.tensor))
+                found[value.tag, event.step] = value.simple_value
     rows = folder_of(tmp_path, dataclasses.replace(DENSE, epochs=2)).rows()
     for row in rows:
         assert found["train_loss", int(row["step"])] == pytest.approx(float(row["train_loss"]), rel=1e-6)

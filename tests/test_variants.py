@@ -11,11 +11,11 @@ from contracts import array, check_round_trip, distinct_miniatures, layers_deep,
 from golden import describe
 
 import keras_highway as kh
+from keras_highway.cli.listing import parameters
 from keras_highway.layers import GatedBlock
 from keras_highway.models.builder import build
 from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, check, override
-from keras_highway.specs import layers_deep as layers_of_spec
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 
 GOLDEN = json.loads(describe.FILE.read_text())
@@ -33,7 +33,7 @@ def facts_of(name) -> dict:
     with keras.StatelessScope(initialize_variables=False):  # shapes and names, no values
         model = build(VARIANTS[name])
     return {
-        "parameters": sum(int(np.prod(v.shape)) for v in model.trainable_variables),
+        "parameters": describe.parameters(model),
         "depth": layers_deep(model),
         "names": describe.names(model),
         "features": model.get_layer("head").input.shape[-1],
@@ -197,7 +197,16 @@ DEPTHS = {
 def test_depth_in_layers(name):
     assert facts_of(name)["depth"] == DEPTHS[name]
     spec = VARIANTS[name]
-    assert layers_of_spec(spec) == DEPTHS[name] - isinstance(spec, DenseStackSpec)
+    assert spec.layers_deep == DEPTHS[name] - isinstance(spec, DenseStackSpec)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in DEPTHS else pytest.mark.slow) for n in VARIANTS])
+def test_listed_parameters(name):
+    assert parameters()[name] == facts_of(name)["parameters"]
+
+
+def test_every_variant_is_listed_with_its_parameters():
+    assert list(parameters()) == [*VARIANTS, *LM_VARIANTS]
 
 
 @pytest.mark.parametrize(("name", "bias"), [("highway_a", -1.0), ("highway_b", -2.0), ("highway_c", -3.0)])

@@ -12,12 +12,12 @@ import pytest
 import keras_highway as kh
 from keras_highway._support.files import sha256_of
 from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.tasks import format_metric
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from training.data.synthetic import synthetic_corpus
 from training.loop import train
 from training.recipes import RECIPES
-from training.runs.format_metric import format_metric
 from training.tiny import tiny
 from zoo.release import add as adding
 from zoo.release import tables
@@ -59,6 +59,9 @@ def test_results_as_people_read_them():
     assert format_metric({**accuracy, "n": 1, "mean": 0.99354, "std": None}) == "99.35 % (n = 1)"
     assert format_metric({**accuracy, "n": 3, "mean": 0.9941, "std": 0.0003}) == "99.41 ± 0.03 % (n = 3)"
     assert format_metric({**perplexity, "n": 2, "mean": 79.126, "std": 0.2}) == "79.13 ± 0.20 (n = 2)"
+    named = [format_metric({**kind, "n": 1, "mean": 0.5, "std": None}, named=True) for kind in (accuracy, perplexity)]
+    assert named == ["accuracy 50.00 % (n = 1)", "perplexity 0.50 (n = 1)"]
+    assert format_metric(None) == format_metric({}) == "not measured"
 
 
 def test_adding_a_search(tmp_path):

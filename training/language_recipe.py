@@ -1,4 +1,4 @@
-"""What the recipe of a language model must say."""
+"""What the recipe of a language model states."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.specs import override
+from keras_highway.tasks import LANGUAGE, Task
 from keras_highway.variants import LM_VARIANTS
 
 PRECISIONS = ("float32", "mixed_bfloat16")
@@ -55,6 +56,8 @@ class LanguageRecipe:
     precision: str = "float32"
     seed: int = 0
     source: str = ""
+
+    task: ClassVar[Task] = LANGUAGE
 
     # What the engines ask of every recipe, and language models do not have.
     micro_batches: ClassVar[int] = 1

@@ -1,43 +1,12 @@
 """The training loop over any recipe."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
 from training.distributed.stopping import stop_requests
 from training.distributed.strategy import Strategy, make_strategy
 from training.language_recipe import LanguageRecipe
 from training.recipe import Recipe
 from training.runs.run import Run
 from training.runs.run_folder import RunFolder
-
-
-class Kind(NamedTuple):
-    """What the training of one kind of network is made of.
-
-    Attributes:
-        open_source: Function (recipe, data_dir) to the data.
-        program: Class, what a step computes.
-        run: Class, what an epoch is.
-        finish: Function that writes weights and result.json.
-    """
-
-    open_source: Callable[..., Any]
-    program: Callable[..., Any]
-    run: Callable[..., Run]
-    finish: Callable[..., dict]
-
-
-def kind_of(recipe: Recipe | LanguageRecipe) -> Kind:
-    """Returns what trains a recipe."""
-    if isinstance(recipe, LanguageRecipe):
-        from training.language import program, results, run, source
-
-        return Kind(source.open_source, program.LanguageProgram, run.LanguageRun, results.finish)
-    from training import program
-    from training.data import source as sources
-    from training.runs import results
-
-    return Kind(sources.open_source, program.Program, Run, results.finish)
+from training.tasks import training_of
 
 
 def train(
@@ -66,7 +35,7 @@ def train(
             first step of a run on, or not at all.
         finish: At the end of this call write weights and result although
             epochs are left; the result says how many were trained of how
-            many. A later call goes on from there.
+            many. A later call resumes from there.
 
     Returns:
         The result, as written to result.json; None if the run is not at its
@@ -81,15 +50,15 @@ def train(
     with stop_requests() as stop:
         strategy = make_strategy(strategy) if isinstance(strategy, str) else strategy
         strategy.check(recipe)
-        kind = kind_of(recipe)
-        source = kind.open_source(recipe, data_dir)
+        parts = training_of(recipe.task)
+        source = parts.open_source(recipe, data_dir)
         folder = RunFolder(out, recipe.to_dict(), strategy)
         with strategy.data_scope():
             data = source.on_device()
         with strategy.scope():
-            program = kind.program(recipe, source, data)
+            program = parts.program(recipe, source, data)
         strategy.prepare(program)
-        run = kind.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)
+        run = parts.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)
         run.restore()
         last = min(recipe.epochs if until is None else until, recipe.epochs)
         if run.progress.epoch < last:
@@ -99,7 +68,7 @@ def train(
         if run.progress.epoch < recipe.epochs and not finish:
             return None
         _check_whole(run)
-        return kind.finish(program, strategy, folder, run.rows)
+        return parts.finish(program, strategy, folder, run.rows)
 
 
 def _check_whole(run: Run) -> None:

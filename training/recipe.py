@@ -1,13 +1,15 @@
-"""What a recipe must say: everything that decides a run's result."""
+"""What a recipe states: everything that decides a run's result."""
 
-import ast
 import dataclasses
 import itertools
 from dataclasses import dataclass
+from typing import ClassVar
 
+from keras_highway._support.settings import parse_setting
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.specs import coerced, override
+from keras_highway.tasks import IMAGES, Task
 from keras_highway.variants import VARIANTS
 from training.rand_augment_policy import parse_policy
 
@@ -162,6 +164,8 @@ class Recipe:
     seed: int = 0
     source: str = ""
 
+    task: ClassVar[Task] = IMAGES
+
     def to_dict(self) -> dict:
         """Returns the recipe as plain JSON values."""
         return dataclasses.asdict(self)
@@ -262,21 +266,14 @@ def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
     Args:
         recipe: Any recipe.
         settings: `"field=value"` for a field of the recipe, `"net.field=value"`
-            for one of the network's spec. Values are Python literals, `true`
-            and `false` count; what is none is a string.
+            for one of the network's spec, see `parse_setting`.
 
     Raises:
         ValueError: As `changed`, and for a setting without `=`.
     """
     changes, overrides = {}, dict(recipe.overrides)
     for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals:
-            raise ValueError(f"A setting is field=value or net.field=value. Received: {setting!r}")
-        try:
-            value = ast.literal_eval({"true": "True", "false": "False"}.get(text, text))
-        except (ValueError, SyntaxError):
-            value = text
+        name, value = parse_setting(setting)
         if name.startswith("net."):
             overrides[name.removeprefix("net.")] = value
         else:

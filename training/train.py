@@ -1,17 +1,18 @@
-"""`python -m training.train RECIPE`: trains a recipe, or goes on with its run.
+"""`python -m training.train RECIPE`: trains a recipe, or resumes its run.
 
 Exit codes: 0 finished; 75 stopped by SIGTERM, its state saved: start it again
-and it goes on; 2 an error, named.
+and it resumes; 2 an error, named.
 """
 
 import argparse
 import sys
 
 from keras_highway._support.suggest import did_you_mean
+from keras_highway.tasks import format_metric
+from keras_highway.weights.info import format_epochs
 from training.distributed.stopping import USAGE_ERROR
 from training.recipe import Recipe, with_settings
 from training.recipes import RECIPES
-from training.runs.format_metric import format_epochs, format_metric
 from training.tiny import tiny
 
 
@@ -61,7 +62,7 @@ def main(argv=None) -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(USAGE_ERROR)
     if result is None:
-        print(f"{recipe.name}: {args.until} of {recipe.epochs} epochs; run it again to go on")
+        print(f"{recipe.name}: {args.until} of {recipe.epochs} epochs; run it again to resume")
         return
     print(
         f"{result['weights']}: {result['metric'].replace('_', ' ')} {format_metric(result)} "

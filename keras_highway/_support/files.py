@@ -27,7 +27,10 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
 
 def atomic_write_json(path: Path, value) -> None:
     """Writes JSON, whole or not at all."""
-    atomic_write(path, lambda p: p.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8"))
+    atomic_write(
+        path,
+        lambda p: p.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8", "backslashreplace"),
+    )
 
 
 def sha256_of(path: str | os.PathLike) -> str:

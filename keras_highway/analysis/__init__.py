@@ -45,6 +45,7 @@ from keras_highway.analysis.rewire import Lesion as Lesion
 from keras_highway.analysis.rewire import lesion as lesion
 from keras_highway.analysis.rewire import rewire as rewire
 from keras_highway.analysis.scores import Comparison as Comparison
+from keras_highway.analysis.scores import Paired as Paired
 from keras_highway.analysis.scores import Scores as Scores
 from keras_highway.analysis.scores import compare as compare
 from keras_highway.analysis.scores import score as score

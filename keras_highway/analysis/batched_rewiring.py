@@ -78,7 +78,7 @@ class BatchedRewiring:
         return output.reshape(self._copies, len(x), *output.shape[1:])[self._group, :n]
 
     def switch_off(self, name: str) -> None:
-        """Takes one of the `switches` out of every plan: its input goes on as it is.
+        """Takes one of the `switches` out of every plan: its input passes as it is.
 
         Args:
             name: The block's name.
@@ -132,13 +132,13 @@ class BatchedRewiring:
                 layer.build(x.shape)  # else Keras on JAX would first run the whole network step by step
         else:
             layer = target = None if wish is None else self._known[wish]
-        wanted = tuple(block.compute_output_shape(x.shape))
-        given = tuple(x.shape if target is None else target.compute_output_shape(x.shape))
-        if given != wanted or (target is not None and target.gate == "tied" and gate is None):
+        expected = tuple(block.compute_output_shape(x.shape))
+        actual = tuple(x.shape if target is None else target.compute_output_shape(x.shape))
+        if actual != expected or (target is not None and target.gate == "tied" and gate is None):
             what = "nothing (None)" if target is None else repr(target.name)
             raise ValueError(
                 f"{what} cannot stand in the place of block {block.name!r}, which takes shape {tuple(x.shape)} and "
-                f"gives shape {wanted}. Received from it: shape {given}, with a tied gate: "
+                f"gives shape {expected}. Received from it: shape {actual}, with a tied gate: "
                 f"{target is not None and target.gate == 'tied'}, gate logits there: {gate is not None}"
             )
         return layer

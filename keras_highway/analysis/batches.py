@@ -70,14 +70,14 @@ def check_batch(x, inputs, what="trace") -> None:
     tensors = keras.tree.flatten(x)
     if len(inputs) != len(tensors):  # e.g. a list of images: Keras's own message is good
         tensors = [np.asarray(x)] if len(inputs) == 1 else []
-    for tensor, expected in zip(tensors, inputs, strict=False):
-        shape, wanted = tuple(np.shape(tensor)), tuple(expected.shape)
-        if len(shape) == len(wanted) - 1 and wanted[-1] == 1 and _fits(shape, wanted[:-1]):
-            wanted = wanted[:-1]  # Keras adds the channel axis of grey images
-        if not _fits(shape, wanted):
-            one = " One image needs a batch axis: x[None]." if _fits(shape, wanted[1:]) else ""
+    for tensor, known in zip(tensors, inputs, strict=False):
+        shape, expected = tuple(np.shape(tensor)), tuple(known.shape)
+        if len(shape) == len(expected) - 1 and expected[-1] == 1 and _fits(shape, expected[:-1]):
+            expected = expected[:-1]  # Keras adds the channel axis of grey images
+        if not _fits(shape, expected):
+            one = " One image needs a batch axis: x[None]." if _fits(shape, expected[1:]) else ""
             raise ValueError(
-                f"The data does not fit the model's input.{one} Expected shape {wanted} (None: any size). "
+                f"The data does not fit the model's input.{one} Expected shape {expected} (None: any size). "
                 f"Received: x.shape={shape}"
             )
         if shape[0] == 0:
@@ -138,5 +138,5 @@ def _shape_of(data) -> str:
     return type(data).__name__ + ("" if shape is None else f" of shape {tuple(shape)}")
 
 
-def _fits(shape, wanted) -> bool:
-    return len(shape) == len(wanted) and all(w in (None, s) for s, w in zip(shape, wanted, strict=True))
+def _fits(shape, expected) -> bool:
+    return len(shape) == len(expected) and all(w in (None, s) for s, w in zip(shape, expected, strict=True))

@@ -1,13 +1,13 @@
 """`cost(model)`: parameters, multiply-adds and activation memory, stage by stage."""
 
 import math
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import keras
 import numpy as np
 
+from keras_highway._support.layer_names import stage_of
 from keras_highway.analysis.graph import holds_blocks, walk, walk_nested
 from keras_highway.layers import Branch, ChannelGate, GatedBlock, HighwayDenseStack, LowRankDense
 
@@ -106,10 +106,9 @@ class _Counter:
         self.rows[stage] = tuple(a + b for a, b in zip(row, counts, strict=True))
 
     def _stage(self, layer) -> str:
-        match = re.match(r"stage\d+(?=_|$)", layer.name)
         self.in_body = self.in_body or isinstance(layer, (GatedBlock, HighwayDenseStack))
-        if match:
-            return match.group()
+        if stage := stage_of(layer.name):
+            return stage
         if isinstance(layer, GatedBlock):
             return "body"
         return "head" if self.in_body else "stem"

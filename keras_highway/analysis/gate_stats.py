@@ -72,7 +72,7 @@ class GateStats(keras.callbacks.Callback):
         blocks: Which blocks: names or blocks. Defaults to all that learn the
             gate.
         tensorboard: Bool, whether to write an event file. Defaults to `True`.
-        append: Bool, whether to go on with the CSV file of a run that was
+        append: Bool, whether to continue the CSV file of a run that was
             stopped; else it is replaced. What the file says of steps beyond
             the optimizer's count is dropped, since they are taken again.
             Defaults to `False`.
@@ -107,9 +107,9 @@ class GateStats(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._seen = self._last = self._steps()
-        goes_on = self._append and self._csv.exists()
-        self._first = not goes_on
-        if goes_on and not self.rows:
+        resumes = self._append and self._csv.exists()
+        self._first = not resumes
+        if resumes and not self.rows:
             _drop_after(self._csv, self._seen)
 
     def on_epoch_begin(self, epoch, logs=None):

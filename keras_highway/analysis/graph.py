@@ -1,10 +1,10 @@
 """A functional model seen as a graph of shared layers: its blocks, and a walk that calls every layer again."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 
 import keras
 
+from keras_highway._support.layer_names import stage_of
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.layers import GatedBlock, HighwayDenseStack
 
@@ -70,8 +70,7 @@ def stages(names: Iterable[str]) -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = {}
     for name in names:
-        match = re.match(r"stage\d+(?=_)", name)
-        found.setdefault(match.group() if match else "body", []).append(name)
+        found.setdefault(stage_of(name) or "body", []).append(name)
     return found
 
 

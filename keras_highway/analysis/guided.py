@@ -98,13 +98,13 @@ def chosen_blocks(known, block) -> list[str]:
     if isinstance(block, str) and block in groups:
         return groups[block]
     items = [block] if isinstance(block, (str, GatedBlock)) or not isinstance(block, Iterable) else block
-    wanted = {block_name(item) for item in items}
-    check_names(wanted, {**known, **groups})
-    if not wanted <= set(known):
+    selected = {block_name(item) for item in items}
+    check_names(selected, {**known, **groups})
+    if not selected <= set(known):
         raise ValueError(f"A stage stands alone, not in a list with blocks. Received: block={block!r}")
-    if not wanted:
+    if not selected:
         raise ValueError("There is no block to look at. Received: block=[]")
-    return [name for name in known if name in wanted]
+    return [name for name in known if name in selected]
 
 
 def channel_of(y, block, channel):

@@ -240,13 +240,13 @@ def _chosen(known, chosen) -> list[str]:
         if not names:
             raise ValueError(f"Every block is a transition, and those are not lesioned. Received: {', '.join(known)}")
         return names
-    wanted = {block_name(block) for block in ([chosen] if isinstance(chosen, str) else chosen)}
-    check_names(wanted, known)
-    for name in wanted:
+    selected = {block_name(block) for block in ([chosen] if isinstance(chosen, str) else chosen)}
+    check_names(selected, known)
+    for name in selected:
         check_lesionable(known[name])
-    if not wanted:
+    if not selected:
         raise ValueError("There is no block to lesion. Received: blocks=[]")
-    return [name for name in known if name in wanted]
+    return [name for name in known if name in selected]
 
 
 def _interchangeable(known, stage) -> tuple[str, list[str]]:

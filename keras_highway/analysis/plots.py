@@ -1,10 +1,11 @@
 """Pictures of traces: arrays in, a matplotlib figure out. matplotlib is imported only when one is drawn."""
 
-import re
 from typing import Any
 
 import keras
 import numpy as np
+
+from keras_highway.analysis.graph import stages
 
 _WRAP = 9  # panels in a row
 
@@ -105,12 +106,8 @@ def _gates(traces, gate, sample) -> dict[str, np.ndarray]:
 
 def _rows(names) -> list[list[str]]:
     """Names by stage, a stage's rows not longer than `_WRAP` and evenly filled."""
-    stages: dict[str, list[str]] = {}
-    for name in names:
-        match = re.match(r"stage\d+(?=_)", name)
-        stages.setdefault(match.group() if match else "", []).append(name)
     rows = []
-    for members in stages.values():
+    for members in stages(names).values():
         lines = -(-len(members) // _WRAP)
         width = -(-len(members) // lines)
         rows += [members[i : i + width] for i in range(0, len(members), width)]

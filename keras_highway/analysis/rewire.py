@@ -65,7 +65,7 @@ def rewire(model, plan: Plan) -> keras.Model:
             place: a `lesion(block)`; the name of another block of the model
             (in two places it has one set of weights); a layer, or any
             function from the block's input to a Keras tensor of its output's
-            shape; or `None`: the input goes on as it is. Or one lesion, or
+            shape; or `None`: the input passes as it is. Or one lesion, or
             an iterable of them, each in the place of its own block.
 
     Returns:
@@ -180,19 +180,19 @@ def _resolve(name, what, known, cache) -> Callable:
 def _call(replacement, block, x, gate=None):
     """Calls a replacement where `block` stood; a shared gate's logits go to whatever has use for them."""
     takes_gate = gate is not None and isinstance(replacement, (GatedBlock, LesionedBlock))
-    wanted = block.compute_output_shape(x.shape)
+    expected = block.compute_output_shape(x.shape)
     try:
         y = replacement(x, gate=gate) if takes_gate else replacement(x)
     except (TypeError, ValueError) as error:
-        raise ValueError(_misfit(replacement, block, x, wanted, "an error, see above")) from error
-    if tuple(y.shape) != tuple(wanted):
-        raise ValueError(_misfit(replacement, block, x, wanted, f"shape {tuple(y.shape)}"))
+        raise ValueError(_misfit(replacement, block, x, expected, "an error, see above")) from error
+    if tuple(y.shape) != tuple(expected):
+        raise ValueError(_misfit(replacement, block, x, expected, f"shape {tuple(y.shape)}"))
     return y
 
 
-def _misfit(replacement, block, x, wanted, received) -> str:
+def _misfit(replacement, block, x, expected, received) -> str:
     name = getattr(replacement, "name", replacement)
     return (
         f"{name!r} cannot stand in the place of block {block.name!r}, which takes shape {tuple(x.shape)} and gives "
-        f"shape {tuple(wanted)}. Received from it: {received}"
+        f"shape {tuple(expected)}. Received from it: {received}"
     )

@@ -1,8 +1,8 @@
-"""Accuracy and loss of many wirings of a network over a data set."""
+"""Accuracy and loss over a data set: of a network, and of many wirings of one."""
 
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -28,6 +28,44 @@ class Scores(NamedTuple):
     samples: int
 
 
+class Paired(NamedTuple):
+    """Two classifiers on the same labels.
+
+    Attributes:
+        lost: How many labels the first has right and the second wrong; an int,
+            or an int64 array of several such pairs.
+        gained: How many the first has wrong and the second right.
+        n: How many labels.
+    """
+
+    lost: Any
+    gained: Any
+    n: int
+
+    @property
+    def cost(self):
+        """Accuracy that the second loses against the first."""
+        return (self.lost - self.gained) / self.n
+
+    @property
+    def standard_error(self):
+        """That of `cost`: of pairs, so that what both have wrong does not count."""
+        return np.sqrt(self.lost + self.gained - (self.lost - self.gained) ** 2 / self.n) / self.n
+
+    def highest_cost(self, confidence: float):
+        """The one-sided upper bound of `cost` on other data of the kind.
+
+        Adjusted Wald interval of paired proportions (Agresti and Min, 2005):
+        half an observation is added to each of the four cells, so that the
+        bound of a network that nothing tells apart is not zero.
+
+        Args:
+            confidence: Float, e.g. `0.95`.
+        """
+        more = Paired(self.lost + 0.5, self.gained + 0.5, self.n + 2)
+        return more.cost + NormalDist().inv_cdf(confidence) * more.standard_error
+
+
 class Comparison(NamedTuple):
     """How well networks classify, each sample compared with what the first of them says of it.
 
@@ -50,27 +88,46 @@ class Comparison(NamedTuple):
     labels: int
 
     @property
+    def paired(self) -> Paired:
+        """Each network beside the first."""
+        return Paired(self.lost, self.gained, self.labels)
+
+    @property
     def cost(self) -> np.ndarray:
         """float64 `(networks,)`, accuracy lost against the first."""
-        return (self.lost - self.gained) / self.labels
+        return self.paired.cost
 
     @property
     def standard_error(self) -> np.ndarray:
-        """float64 `(networks,)`, that of `cost`: of pairs, so that what both have wrong does not count."""
-        return paired_error(self.lost, self.gained, self.labels)
+        """float64 `(networks,)`, see `Paired`."""
+        return self.paired.standard_error
 
     def highest_cost(self, confidence: float) -> np.ndarray:
-        """The one-sided upper bound of `cost` on other data of the kind, float64 `(networks,)`.
+        """float64 `(networks,)`, the one-sided upper bound of `cost`, see `Paired`."""
+        return self.paired.highest_cost(confidence)
 
-        Adjusted Wald interval of paired proportions (Agresti and Min, 2005):
-        half an observation is added to each of the four cells, so that the
-        bound of a network that nothing tells apart is not zero.
 
-        Args:
-            confidence: Float, e.g. `0.95`.
-        """
-        lost, gained, n = self.lost + 0.5, self.gained + 0.5, self.labels + 2
-        return (lost - gained) / n + NormalDist().inv_cdf(confidence) * paired_error(lost, gained, n)
+def measure(model: keras.Model, data, *, batch_size=500, transform=None, progress=False) -> tuple[float, float]:
+    """Returns accuracy and mean cross-entropy of any classifier, gated or not.
+
+    Args:
+        model: A functional `keras.Model` that ends in a softmax or in logits.
+        data: As in `score`.
+        batch_size: Int, samples at once. Defaults to `500`.
+        transform: As in `score`.
+        progress: As in `score`.
+
+    Raises:
+        ValueError: As in `score`.
+    """
+    logits, hits, loss, count = gives_logits(model), 0, 0.0, 0
+    feed = batches(
+        data, model, labelled=True, batch_size=batch_size, transform=transform, progress=progress, what="score"
+    )
+    for x, labels in feed:
+        right, losses = _compare(model.predict_on_batch(x)[None], labels, logits)
+        hits, loss, count = hits + int(right.sum()), loss + float(losses[0]), count + labels.size
+    return hits / count, loss / count
 
 
 def score(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=None, progress=False) -> Scores:
@@ -200,8 +257,3 @@ def _compare(outputs, labels, logits) -> tuple[np.ndarray, np.ndarray]:
     else:
         likelihood = np.log(np.maximum(true, np.finfo(np.float32).tiny))  # a float32 softmax may round to 0
     return right, -likelihood.sum(over)
-
-
-def paired_error(lost, gained, n):
-    """Returns the standard error of the mean of `n` differences, of which `lost` are 1, `gained` -1 and the rest 0."""
-    return np.sqrt(lost + gained - (lost - gained) ** 2 / n) / n

@@ -73,9 +73,9 @@ class Tracer:
 
     def __init__(self, model, blocks=None):
         known = blocks_of(model)
-        wanted = set(known) if blocks is None else set(_names(blocks))
-        check_names(wanted, known)
-        self.blocks = {name: block for name, block in known.items() if name in wanted}
+        selected = set(known) if blocks is None else set(_names(blocks))
+        check_names(selected, known)
+        self.blocks = {name: block for name, block in known.items() if name in selected}
         self._probes = {name: _Probe(block, name=f"{name}_probe") for name, block in self.blocks.items()}
         self._places: list[tuple[str, GatedBlock]] = []
         self._signals: list[dict] = []
@@ -177,8 +177,8 @@ def _block_trace(block, values) -> BlockTrace:
     t = arrays.get("t", np.ones((), x.dtype))
     c = arrays.get("c")
     if c is None:
-        kind = get_gating(block.gating).c
-        c = 1 - t if kind == "coupled" else np.asarray(float(kind == "one"), x.dtype)
+        constant = get_gating(block.gating).constant_carry
+        c = 1 - t if constant is None else np.asarray(constant, x.dtype)
     return BlockTrace(x, arrays["h"], t, c, arrays["y"])
 
 

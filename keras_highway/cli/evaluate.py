@@ -1,18 +1,26 @@
 """`evaluate`: accuracy and loss on a test set, beside what was recorded."""
 
 import json
+import sys
 
-from keras_highway.analysis.accuracy import measure
+from keras_highway.analysis.scores import measure
 from keras_highway.cli.errors import OK
 from keras_highway.cli.sources import find_source_and_data
-from keras_highway.cli.tables import format_metric, percent
+from keras_highway.cli.tables import percent
+from keras_highway.tasks import format_metric
 
 
 def run(arguments) -> int:
     """Prints a line, or JSON; a progress bar on a terminal."""
     source, data = find_source_and_data(arguments.weights, arguments.data_set, arguments.data)
     model = source.model(classifier_activation=None)
-    accuracy, loss = measure(model, source.transform, data.x_test, data.y_test, arguments.batch_size)
+    accuracy, loss = measure(
+        model,
+        (data.x_test, data.y_test),
+        batch_size=arguments.batch_size,
+        transform=source.transform.apply,
+        progress=sys.stderr.isatty(),
+    )
     same_data = source.result.get("data", source.data) == source.data
     recorded = (
         {key: source.result[key] for key in ("metric", "mean", "std", "n")} if source.result and same_data else None

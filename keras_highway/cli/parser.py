@@ -149,7 +149,7 @@ def _publish(commands) -> None:
     parser.add_argument("--repo", required=True, metavar="ORG/NAME", help="the repository; with --all, only ORG")
     parser.add_argument("--all", action="store_true", help="all weights that have a folder in the zoo")
     parser.add_argument("--private", action="store_true", help="make a new repository private")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be uploaded")
+    parser.add_argument("--dry-run", action="store_true", help="only report what would be uploaded")
 
 
 def _verify(commands) -> None:

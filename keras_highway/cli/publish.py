@@ -12,8 +12,8 @@ def run(arguments) -> int:
         )
     organization, _, name = arguments.repo.partition("/")
     if bool(name) == arguments.all:
-        wanted = "an organization, --repo ORG" if arguments.all else "a repository, --repo ORG/NAME"
-        raise UsageError(f"publish needs {wanted}. Received: --repo {arguments.repo}")
+        expected = "an organization, --repo ORG" if arguments.all else "a repository, --repo ORG/NAME"
+        raise UsageError(f"publish needs {expected}. Received: --repo {arguments.repo}")
     with usage_errors():
         if arguments.all:
             done = publish_all(organization, arguments.private, arguments.dry_run)

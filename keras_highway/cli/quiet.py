@@ -1,4 +1,8 @@
-"""Keeps TensorFlow's start-up notices off the user's terminal."""
+"""Keeps TensorFlow's start-up notices off the user's terminal.
+
+By hand: neither absl nor TensorFlow has a setting for what is written from C++
+before logging is set up.
+"""
 
 import contextlib
 import os

@@ -14,8 +14,8 @@ from keras_highway.cli.tables import size
 from keras_highway.data import Dataset, load_dataset
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform
 from keras_highway.hub import is_hub_name
-from keras_highway.predictions import Prediction, decode_predictions
-from keras_highway.specs import CharLMSpec
+from keras_highway.predictions import Prediction, best_classes, decode_predictions
+from keras_highway.tasks import IMAGES
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.resolve import WeightsFile, describe_weights, resolve
@@ -61,11 +61,7 @@ class Source(NamedTuple):
 
     def decode(self, probabilities: np.ndarray, top: int) -> list[list[Prediction]]:
         """Returns the best classes of each row of probabilities, best first."""
-        best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
-        return [
-            [Prediction(*self.classes[i], float(row[i])) for i in order]
-            for row, order in zip(probabilities, best, strict=True)
-        ]
+        return best_classes(probabilities, self.classes, top)
 
 
 def find_source(weights: str, data_set: str | None = None) -> Source:
@@ -93,7 +89,7 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
                 f"{file.path} does not say which variant it is of: keras_highway.weights.file.save says so."
             )
         spec = get_spec(file.variant)
-        if isinstance(spec, CharLMSpec):
+        if spec.task is not IMAGES:
             raise UsageError(f"{file.path} is a language model, which takes no images: see `lm --help`.")
         data = data_set or published_for(spec)
         transform = _transform(data) if data_set or file.transform is None else file.transform

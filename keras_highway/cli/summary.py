@@ -2,21 +2,22 @@
 
 import json
 
+from keras_highway._support.settings import parse_setting
 from keras_highway.analysis import cost
 from keras_highway.applications import create_model, get_spec
 from keras_highway.cli.errors import OK, UsageError, usage_errors
 from keras_highway.cli.tables import size, table
-from keras_highway.specs import CharLMSpec
+from keras_highway.tasks import IMAGES
 
 _HEADERS = ("stage", "parameters", "multiply-adds", "activation memory")
 
 
 def run(arguments) -> int:
     """Prints a table, or JSON."""
-    overrides = dict(_override(text) for text in arguments.overrides)
     with usage_errors():
-        if isinstance(get_spec(arguments.variant), CharLMSpec):
-            raise UsageError(f"{arguments.variant} reads words, not images: `list` shows its parameters.")
+        overrides = dict(map(parse_setting, arguments.overrides))
+        if (task := get_spec(arguments.variant).task) is not IMAGES:
+            raise UsageError(f"{arguments.variant} reads {task.inputs}, not images: `list` shows its parameters.")
         shape = tuple(arguments.input_shape) if arguments.input_shape else None
         model = create_model(arguments.variant, input_shape=shape, **overrides)
     costs = cost(model)
@@ -31,14 +32,3 @@ def run(arguments) -> int:
     print(f"{arguments.variant}, one image of {size(model.input_shape[1:])}\n")
     print(table(_HEADERS, rows, right=_HEADERS[1:]))
     return OK
-
-
-def _override(text) -> tuple[str, object]:
-    """A field and its value, read as JSON where it is JSON and as a word where it is not."""
-    field, equals, value = text.partition("=")
-    if not (field and equals):
-        raise UsageError(f"--set takes FIELD=VALUE, e.g. --set gating=full. Received: --set {text}")
-    try:
-        return field, json.loads(value)
-    except json.JSONDecodeError:
-        return field, value

@@ -1,4 +1,4 @@
-"""How figures are written for people: aligned columns, shares, results."""
+"""How figures are written: aligned columns, shares, shapes."""
 
 from collections.abc import Sequence
 
@@ -32,17 +32,3 @@ def percent(share: float) -> str:
 def size(shape: Sequence[int]) -> str:
     """Returns a shape, e.g. `28x28x1`."""
     return "x".join(map(str, shape))
-
-
-def format_metric(result: dict | None) -> str:
-    """Returns a result.json's metric with its spread and number of runs.
-
-    `99.43 +- 0.03 % (n=3)` is an accuracy, `perplexity 79.13 (n=1)` another metric.
-    """
-    if not result:
-        return "not measured"
-    accuracy = result["metric"].endswith(("accuracy", "top1_as_published"))
-    scale, unit = (100, " %") if accuracy else (1, "")
-    spread = "" if result["std"] is None else f" +- {scale * result['std']:.2f}"
-    name = "" if accuracy else result["metric"].removeprefix("test_") + " "
-    return f"{name}{scale * result['mean']:.2f}{spread}{unit} (n={result['n']})"

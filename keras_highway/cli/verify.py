@@ -8,13 +8,13 @@ def run(arguments) -> int:
     """Prints what was found right; with data, the metric measured again."""
     with usage_errors():
         found = verify(arguments.repository)
-    subject, row, metric = found.subject, found.row, found.subject.metric
+    weights, row, metric = found.weights, found.row, found.weights.task.metric
     print(f"{arguments.repository}: {row.name}, sha256 {row.sha256[:12]}..., twin and check.npz are right")
     print(f"largest difference from check.npz: {found.difference:.1e}")
     if arguments.data is None:
         return OK
     with usage_errors():
-        measured = subject.measure(arguments.data, arguments.batch_size)
+        measured = weights.measure(arguments.data, arguments.batch_size)
     before = recorded(row)
     right = before is not None and abs(measured.value - before) <= metric.agreement
     print(

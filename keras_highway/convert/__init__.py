@@ -1,4 +1,4 @@
-"""Other people's checkpoints to our layers: PyTorch's names and NumPy arrays, no PyTorch needed."""
+"""Published checkpoints to our layers: PyTorch's names and NumPy arrays, no PyTorch needed."""
 
 from keras_highway.convert.torch_names import assign_torch_state, torch_state, torch_variables
 

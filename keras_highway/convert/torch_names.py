@@ -13,7 +13,6 @@ Transform gates are `gate1`, `gatebn1`, `gate2`, ... beside `conv1`, `bn1`, ...
 in both. A state is a dict of NumPy arrays; PyTorch is not imported.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -21,10 +20,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_highway._support.layer_names import place_of
 from keras_highway.layers.blocks import BottleneckBlock, ConvBlock
 from keras_highway.layers.branch import Branch
 
-_BLOCK_NAME = re.compile(r"stage(\d+)_block(\d+)")
 _SHOWN = 5  # names of one kind in an error message; a wrong net gets hundreds wrong
 
 
@@ -116,9 +115,9 @@ def _layout(model) -> _Layout:
 
 def _layer_variables(layer, layout: _Layout) -> Iterator[tuple[str, Any]]:
     """Yields (PyTorch name, variable) of a direct layer of the network."""
-    block = _BLOCK_NAME.fullmatch(layer.name)
-    if isinstance(layer, ConvBlock) and block:
-        stage, index = map(int, block.groups())
+    place = place_of(layer.name)
+    if isinstance(layer, ConvBlock) and place:
+        stage, index = place
         yield from _block_variables(layer, f"layer{stage}.{index - 1}.", layout)
     elif isinstance(layer, Branch) and layer.name == "stem":
         yield from _branch_variables(layer, "conv{}", "bn{}")

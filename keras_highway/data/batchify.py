@@ -22,7 +22,7 @@ def batchify(tokens: np.ndarray, batch: int = 20, steps: int = 35) -> tuple[np.n
 
     The text is cut to a multiple of `batch * steps` tokens and into `batch`
     equal pieces; batch `k` has steps `k * steps` to `(k + 1) * steps - 1` of
-    each piece, so that row `i` goes on in row `i` of the next batch. The
+    each piece, so that row `i` continues in row `i` of the next batch. The
     target of a token is the next one, of the last token the first [Kim et
     al.'s code].
 

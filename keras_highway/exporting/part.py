@@ -9,7 +9,8 @@ from keras_highway.applications import get_spec, model_of
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.language import CharLM
 from keras_highway.models.char_lm import word_part
-from keras_highway.specs import CharLMSpec, NetSpec
+from keras_highway.specs import NetSpec
+from keras_highway.tasks import LANGUAGE
 from keras_highway.weights.resolve import resolve
 
 _WORDS = 200
@@ -49,7 +50,7 @@ def part_of(weights: str, logits: bool = False) -> Part:
     """
     file = resolve(weights)
     spec = get_spec(file.variant) if file.variant else None
-    if isinstance(spec, CharLMSpec):
+    if spec is not None and spec.task is LANGUAGE:
         if logits:
             raise ValueError(
                 "Of a language model the vectors of words are exported, which are neither logits nor probabilities: "

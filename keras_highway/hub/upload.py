@@ -3,6 +3,11 @@
 A commit is whole or it is not there, and content that was uploaded before an
 interruption is not uploaded again: whatever stops a push, the same push once
 more ends in the same repository.
+
+`HfApi.upload_folder` also skips what is unchanged, and is not used: what would
+change must be known before anything is uploaded (for a dry run, for the
+message of the commit, and to keep files that are right although their bytes
+differ), and then the commit itself is one call.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""`kh.CharLM`: the character-aware language model with its words, for people who have text."""
+"""`kh.CharLM`: the character-aware language model with its words, for plain text."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from keras_highway.data.batchify import batchify
 from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY, Strange, Vocabulary, words_of
 from keras_highway.language.reader import Reader
 from keras_highway.language.word_table import AFTER, Neighbour, WordTable
-from keras_highway.specs import CharLMSpec
+from keras_highway.tasks import LANGUAGE
 from keras_highway.weights import file as weights_file
 from keras_highway.weights.info import FILE
 from keras_highway.weights.resolve import WeightsFile, resolve
@@ -108,7 +108,7 @@ class CharLM:
     ):
         file = None if weights is None else resolve(weights, variant or _variant_of_words(weights))
         self.variant = variant or (file and file.variant) or DEFAULT
-        if not isinstance(get_spec(self.variant), CharLMSpec):
+        if get_spec(self.variant).task is not LANGUAGE:
             raise ValueError(
                 "CharLM is for language models, see keras_highway.list_models('charlm_*'). "
                 f"Received: variant={self.variant!r}"
@@ -298,7 +298,7 @@ class CharLM:
                 f"Received: temperature={temperature!r}, words={words!r}"
             )
         rng = np.random.default_rng(seed)
-        said = [word for line in words_of(prompt) for word in line][:-1]  # the last line goes on
+        said = [word for line in words_of(prompt) for word in line][:-1]  # the last line is continued
         state, log_p = self._reader.start(), None
         for word in (END_OF_SENTENCE, *said):
             log_p, state = self._next(word, state)
@@ -327,7 +327,7 @@ class CharLM:
         return np.asarray(last[0], np.float64), state
 
     def _chunks(self, words, wanted) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-        """Pieces of equal size: a new shape would be compiled anew. What fills up the last one is read by nobody."""
+        """Pieces of equal size: a new shape would be compiled anew. What fills up the last one is not used."""
         for first in range(0, len(words), _STEPS):
             piece = words[first : first + _STEPS]
             projected = self.table.projections(piece)

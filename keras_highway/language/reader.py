@@ -38,7 +38,7 @@ class Reader(keras.Model):
             after += state
         if isinstance(self.head, HierarchicalSoftmax):
             return [self.head.target_log_probabilities(x, targets), self.head(x[:, -1]), *after]
-        log_p = _log_softmax(self.head(x))
+        log_p = ops.log_softmax(ops.cast(self.head(x), "float32"))  # not rounded to a small dtype first
         own = ops.take_along_axis(log_p, ops.cast(targets, "int32")[..., None], axis=-1)
         return [own[..., 0], log_p[:, -1], *after]
 
@@ -61,9 +61,3 @@ class Reader(keras.Model):
         """
         own, last, *after = self.predict_on_batch([projected, targets, *state])
         return own, last, after
-
-
-def _log_softmax(logits):
-    # By hand, since Keras has it only as an activation: small numbers of words must not be rounded to zero first.
-    logits = ops.cast(logits, "float32")
-    return logits - ops.logsumexp(logits, axis=-1, keepdims=True)

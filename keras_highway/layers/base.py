@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import keras
 from keras import ops
 
-from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating, mix
+from keras_highway.equation import mix
+from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating
 
 PATHS = ("transform", "transform_gate", "carry_gate", "projection")
 GATES = ("same", "pointwise", "low_rank", "channel", "tied")
@@ -132,7 +133,7 @@ class GatedBlock(keras.layers.Layer):
         `x` where the carry gate is 1 or coupled, `x·c` where it is learned. A
         plain block has no skip; without it, its input goes through as it is.
         """
-        c = 1.0 if signals.c is None or get_gating(self.gating).c == "zero" else signals.c
+        c = 1.0 if signals.c is None or not get_gating(self.gating).has_skip else signals.c
         return self.finish(mix(signals.x, signals.h, 0.0, c, dtype=self.skip_dtype))
 
     def lesioned(self, x, gate=None):
@@ -166,10 +167,8 @@ class GatedBlock(keras.layers.Layer):
 
     def _carry_value(self, x, gate):
         """c: a tensor where it is learned, else 0.0, 1.0 or (coupled) `None`."""
-        kind = get_gating(self.gating).c
-        if kind == "learned":
-            return self._gate_value(self.carry_gate, x, gate)
-        return {"zero": 0.0, "one": 1.0, "coupled": None}[kind]
+        gating = get_gating(self.gating)
+        return self._gate_value(self.carry_gate, x, gate) if "c" in gating.learned_gates else gating.constant_carry
 
     def _gate_value(self, layer, x, gate):
         if self.gate == "tied":

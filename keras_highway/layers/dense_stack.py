@@ -5,7 +5,8 @@ import functools
 import keras
 from keras import ops
 
-from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating, mix
+from keras_highway.equation import mix
+from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating
 from keras_highway.layers.base import PATHS, check_same_width, checked_float, checked_size, fresh
 from keras_highway.layers.biased import add_bias
 from keras_highway.layers.dense import HighwayDense
@@ -185,7 +186,7 @@ class HighwayDenseStack(keras.layers.Layer):
             for name, kernel, bias in zip(self._names, weights[::2], weights[1::2], strict=True)
         }
         gates = {k: ops.sigmoid(ops.cast(v, self.skip_dtype)) for k, v in outputs.items() if k != "transform"}
-        c = {"zero": 0.0, "one": 1.0, "coupled": None}.get(get_gating(self.gating).c)
+        c = get_gating(self.gating).constant_carry
         return Signals(
             x, self.activation(outputs["transform"]), gates.get("transform_gate", 1.0), gates.get("carry_gate", c)
         )

@@ -21,7 +21,7 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
 
     Inputs: integers `(words, characters a word)` and `(streams, steps)`, the
     latter numbers of words, from 0. Output: `(streams, steps, classes)`. The
-    state of the LSTMs goes on from batch to batch, see `reset_state`.
+    state of the LSTMs is carried from batch to batch, see `reset_state`.
 
     Args:
         spec: A row of `LM_VARIANTS`, or one with other fields.

@@ -1,7 +1,7 @@
 """The initial gate bias of a spec, as a number."""
 
 from keras_highway.gating import gate_bias_for_depth
-from keras_highway.specs import BY_DEPTH, ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec, layers_deep
+from keras_highway.specs import BY_DEPTH, NetSpec
 
 
 def initial_gate_bias(spec: NetSpec) -> float:
@@ -16,6 +16,6 @@ def initial_gate_bias(spec: NetSpec) -> float:
     Raises:
         ValueError: If `gate_bias` is neither.
     """
-    if spec.gate_bias == BY_DEPTH and isinstance(spec, (ConvNetSpec, ConvStackSpec, DenseStackSpec)):
-        return gate_bias_for_depth(layers_deep(spec))
+    if spec.gate_bias == BY_DEPTH and spec.layers_deep is not None:
+        return gate_bias_for_depth(spec.layers_deep)
     return float(spec.gate_bias)

@@ -1,14 +1,12 @@
 """Taking models apart for other tasks: feature pyramids, new classifiers, freezing."""
 
-import re
 from typing import NamedTuple
 
 import keras
 
+from keras_highway._support.layer_names import place_of, stage_of
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.layers import GatedBlock
-
-_BLOCK = re.compile(r"(stage\d+)_block\d+")
 
 
 class FeatureInfo(NamedTuple):
@@ -131,9 +129,8 @@ def _last_frozen(model, names, until) -> int:
         return len(names) - (2 if names[-1] == "head" else 1)
     ends = {}
     for name in names:
-        match = re.match(r"(stage\d+)_", name)
-        if match:
-            ends[match[1]] = name
+        if stage := stage_of(name):
+            ends[stage] = name
     if until not in ends and until not in names:
         hint = did_you_mean(until, [*ends, *names])
         raise ValueError(
@@ -146,9 +143,8 @@ def _last_frozen(model, names, until) -> int:
 def _stage_ends(model) -> dict[str, keras.layers.Layer]:
     ends = {}
     for layer in model.layers:
-        match = _BLOCK.fullmatch(layer.name)
-        if match and isinstance(layer, GatedBlock):
-            ends[match[1]] = layer
+        if place_of(layer.name) and isinstance(layer, GatedBlock):
+            ends[stage_of(layer.name)] = layer
     if not ends:
         raise ValueError(f"Model {model.name!r} has no gated blocks named 'stage1_block1', ...: no stages to return.")
     return ends

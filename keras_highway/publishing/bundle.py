@@ -9,23 +9,23 @@ import keras
 import numpy as np
 
 from keras_highway.convert import torch_state
+from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.card import model_card
 from keras_highway.publishing.check import CHECK, write_check
 from keras_highway.publishing.curve import CURVE, draw_curve
-from keras_highway.publishing.kinds import kind_of
-from keras_highway.publishing.sources import Publishable
-from keras_highway.publishing.subject import Subject
+from keras_highway.publishing.publishable import Publishable
+from keras_highway.publishing.task_weights import TaskWeights
 from keras_highway.weights.info import FILE, ROW, to_json
 
 TWIN = "model.safetensors"
 _COPIED = (FILE, "result.json", "recipe.json", "log.csv")
 
 
-def write_bundle(source: Publishable, repository: str, folder: Path) -> Subject:
-    """Writes the files of a repository into a folder; the same source gives the same bytes.
+def write_bundle(publishable: Publishable, repository: str, folder: Path) -> TaskWeights:
+    """Writes the files of a repository into a folder; the same weights give the same bytes.
 
     Args:
-        source: What is published.
+        publishable: What is published.
         repository: `org/name`, for the card.
         folder: An empty folder.
 
@@ -35,21 +35,21 @@ def write_bundle(source: Publishable, repository: str, folder: Path) -> Subject:
     Raises:
         ValueError: If the weights do not fit their variant.
     """
-    row, kind = source.row, kind_of(source.row.variant)
-    for path in source.folder.iterdir():
-        if path.name in (*_COPIED, *kind.beside) or path.name.startswith("log_seed"):
+    row, loader = publishable.row, weights_class(publishable.row.variant)
+    for path in publishable.folder.iterdir():
+        if path.name in (*_COPIED, *loader.task.files) or path.name.startswith("log_seed"):
             shutil.copyfile(path, folder / path.name)
-    subject = kind.open(row, folder / FILE)
-    write_check(subject, folder / CHECK)
-    names, arrays = twin_arrays(subject.network)
+    weights = loader.open(row, folder / FILE)
+    write_check(weights, folder / CHECK)
+    names, arrays = twin_arrays(weights.network)
     _write_twin(arrays, names, folder / TWIN)
-    _write_json(folder / "config.json", keras.saving.serialize_keras_object(subject.with_softmax()))
+    _write_json(folder / "config.json", keras.saving.serialize_keras_object(weights.with_softmax()))
     _write_json(folder / "metadata.json", {"keras_version": keras.__version__})
     _write_json(folder / ROW, to_json(dataclasses.replace(row, repository="", revision="main", file=FILE)))
-    draw_curve(folder / "log.csv", folder / CURVE, row.name, kind.metric.name)
+    draw_curve(folder / "log.csv", folder / CURVE, row.name, loader.task.metric.name)
     recipe = json.loads((folder / "recipe.json").read_text("utf-8"))
     (folder / "README.md").write_text(model_card(row, repository, recipe, names == "pt"), "utf-8")
-    return subject
+    return weights
 
 
 def twin_arrays(model: keras.Model) -> tuple[str, dict[str, np.ndarray]]:

@@ -1,9 +1,10 @@
-"""The model card: the README.md of a repository, its header for machines and its text for people."""
+"""The model card: the README.md of a repository, its header for machines and its text for readers."""
 
 from keras_highway.applications import get_spec
 from keras_highway.hub import ModelFacts, card_header
+from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.curve import CURVE
-from keras_highway.publishing.kinds import kind_of
+from keras_highway.tasks import format_metric
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo, format_epochs
 
@@ -93,8 +94,8 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
     """
     shipped = row.name in registry.WEIGHTS if shipped is None else shipped
     spec, metrics = get_spec(row.variant), row.metrics
-    metric, parts = kind_of(row.variant).metric, kind_of(row.variant).card(row, repository, recipe)
-    return _header(row, metric, parts) + _TEXT.format(
+    parts = weights_class(row.variant).card(row, repository, recipe)
+    return _header(row, spec, parts) + _TEXT.format(
         name=row.name,
         kind=parts.kind,
         example=parts.example,
@@ -110,7 +111,7 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
         data_licence=row.data_licence or "see the data set's own terms",
         knows=parts.knows[0],
         known=parts.knows[1],
-        metric=_metric(metrics, metric),
+        metric=_metric(metrics),
         details="".join(f"| {label} | {text} |\n" for label, text in parts.details),
         hardware=_trained_on(metrics),
         recipe=_recipe(row, recipe, shipped),
@@ -124,8 +125,8 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
     )
 
 
-def _header(row, metric, parts) -> str:
-    kind = "residual" if get_spec(row.variant).gating == "residual" else "highway"
+def _header(row, spec, parts) -> str:
+    kind = "residual" if spec.gating == "residual" else "highway"
     facts = ModelFacts(
         name=row.name,
         licence=row.licence.lower(),
@@ -134,7 +135,7 @@ def _header(row, metric, parts) -> str:
         data=parts.data,
         data_name=parts.data_name,
         language=parts.language,
-        metric=metric.name,
+        metric=spec.task.metric.name,
         value=row.metrics.get("mean"),
         conditions={key: row.metrics[key] for key in _CONDITIONS if row.metrics.get(key)} | parts.conditions,
         tags=("keras", "keras-highway", parts.task, f"{kind}-network"),
@@ -153,14 +154,14 @@ def _recipe(row, recipe, shipped) -> str:
     return f"{command}, here with {', '.join(told)}: all settings are in `recipe.json`" if told else command
 
 
-def _metric(metrics, metric) -> str:
+def _metric(metrics) -> str:
     if not metrics.get("n"):
-        return "not measured"
+        return format_metric(None)
     what = str(metrics.get("metric", "")).replace("_", " ")
     if metrics.get("epoch_reported"):
         what += f" of the {metrics['epoch_reported']} epoch"
     seeds = ", ".join(map(str, metrics.get("seeds", ())))
-    return f"{what}: **{metric.format(metrics['mean'], metrics.get('std'))} (n = {metrics['n']})**; seeds {seeds}"
+    return f"{what}: **{format_metric(metrics)}**; seeds {seeds}"
 
 
 def _trained_on(metrics) -> str:

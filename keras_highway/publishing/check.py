@@ -1,32 +1,32 @@
-"""`check.npz`: an input, its logits and a trace, so that anybody can see that weights compute what they should."""
+"""`check.npz`: an input, its logits and a trace, so that anyone can check what weights compute."""
 
 import zipfile
 from pathlib import Path
 
 import numpy as np
 
-from keras_highway.publishing.subject import Subject
+from keras_highway.publishing.task_weights import TaskWeights
 
 CHECK = "check.npz"
 TOLERANCE = 1e-4
 
 
-def write_check(subject: Subject, path: Path) -> None:
+def write_check(weights: TaskWeights, path: Path) -> None:
     """Writes an input, the network's logits for it, and every block's mean transform gate by channel.
 
     Args:
-        subject: The weights.
+        weights: The weights.
         path: The file.
     """
-    given = subject.example()
-    np.savez(path, **given, **subject.computed(given))
+    inputs = weights.example()
+    np.savez(path, **inputs, **weights.computed(inputs))
 
 
-def compare_check(subject: Subject, path: Path) -> float:
+def compare_check(weights: TaskWeights, path: Path) -> float:
     """Computes everything in a `check.npz` again; returns the largest difference.
 
     Args:
-        subject: The weights.
+        weights: The weights.
         path: The file.
 
     Raises:
@@ -36,7 +36,7 @@ def compare_check(subject: Subject, path: Path) -> float:
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             recorded = dict(file)
-        computed = subject.computed({name: recorded.pop(name) for name in subject.given})
+        computed = weights.computed({name: recorded.pop(name) for name in weights.inputs})
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is no {CHECK}: {error!r}.") from error
     if recorded.keys() != computed.keys() or any(recorded[k].shape != v.shape for k, v in computed.items()):

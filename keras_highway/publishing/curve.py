@@ -1,7 +1,9 @@
 """The training curve of a log.csv, as a picture."""
 
-import csv
 from pathlib import Path
+
+from keras_highway._support.log import read_log
+from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 
 CURVE = "curve.png"
 
@@ -19,18 +21,17 @@ def draw_curve(log: Path, path: Path, title: str, metric: str) -> None:
     Raises:
         ValueError: If the log has no epoch.
     """
-    from matplotlib.figure import Figure
-
-    with log.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_log(log)
     if not rows:
         raise ValueError(f"{log} has no epoch.")
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
-    for axes, what, scale in zip(figure.subplots(1, 2), ("loss", metric), ("log", "linear"), strict=True):
-        for column in (name for name in rows[0] if name and name.endswith(what)):
-            known = [(int(row["epoch"]), float(row[column])) for row in rows if row[column]]
-            axes.plot(*zip(*known, strict=True), label=column.replace("_", " "))
-        axes.set(xlabel="epoch", ylabel=what, yscale=scale)
-        axes.legend()
+    figure, axes = training_axes(2, (9, 3.2))
+    for axis, what, scale in zip(axes, ("loss", metric), ("log", "linear"), strict=True):
+        columns = [name for name in rows[0] if name.endswith(what)]
+        draw_training(axis, [_curve(rows, column) for column in columns], ylabel=what, scale=scale)
     figure.suptitle(title)
     figure.savefig(path, dpi=110, metadata={"Software": None})  # the same log gives the same file
+
+
+def _curve(rows, column) -> Curve:
+    known = [row for row in rows if column in row]
+    return Curve([row["epoch"] for row in known], [row[column] for row in known], column.replace("_", " "))

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_highway.analysis import Tracer
+from keras_highway.analysis.moments import Moments
 from keras_highway.data.transforms import Transform
 
 
@@ -43,14 +44,11 @@ def gate_moments(model: keras.Model, batches: Iterable) -> dict[str, dict[str, f
         `{block name: {"mean": ..., "variance": ...}}`.
     """
     tracer = Tracer(model)
-    sums: dict[str, Any] = {}
+    moments: dict[str, Moments] = {}
     for batch in batches:
         for name, entry in tracer(batch).items():
-            t = np.broadcast_to(entry.t, entry.x.shape).astype("float64")
-            sums[name] = sums.get(name, 0.0) + np.array([t.size, t.sum(), np.square(t).sum()])
-    return {name: _moments(*values) for name, values in sums.items()}
-
-
-def _moments(count, total, squares) -> dict[str, float]:
-    mean = total / count
-    return {"mean": round(mean, 6), "variance": round(max(0.0, squares / count - mean**2), 6)}
+            moments.setdefault(name, Moments()).add(np.broadcast_to(entry.t, entry.x.shape).ravel())
+    return {
+        name: {"mean": round(float(one.mean), 6), "variance": round(float(one.variance), 6)}
+        for name, one in moments.items()
+    }

@@ -1,17 +1,19 @@
 """Weights of nets that look at images, as publishing sees them."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_highway.analysis.accuracy import measure
+from keras_highway.analysis.scores import measure
 from keras_highway.applications import create_model
 from keras_highway.data import load_dataset
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.publishing.gate_report import gate_report
-from keras_highway.publishing.subject import CardParts, Measured, Metric, Subject
+from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights
+from keras_highway.tasks import IMAGES
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import WeightsInfo
 
@@ -28,12 +30,11 @@ probabilities = model.predict(kh.preprocess_input(images, weights=weights))   # 
 print(kh.decode_predictions(probabilities, weights=weights))"""
 
 
-class ImageClassifier(Subject):
+class ImageClassifier(TaskWeights):
     """Weights of a network that looks at images."""
 
-    given = ("pixels",)
-    # 5 of 10,000 images may fall on the other side with another processor's rounding.
-    metric = Metric("accuracy", 100.0, " %", 5e-4)
+    task = IMAGES
+    inputs = ("pixels",)
 
     @classmethod
     def open(cls, row: WeightsInfo, path: Path) -> "ImageClassifier":
@@ -41,7 +42,7 @@ class ImageClassifier(Subject):
 
     @classmethod
     def new_row(cls, result, stamp) -> WeightsInfo:
-        """As every subject's. Classes that the data set has no names for are numbered."""
+        """As of every task. Classes that the data set has no names for are numbered."""
         data, classes = result["data"], stamp["classes"]
         if data not in TRANSFORMS:
             raise ValueError(f"Unknown data set. Known: {', '.join(TRANSFORMS)}. Received: {data!r} in result.json")
@@ -58,7 +59,7 @@ class ImageClassifier(Subject):
 
     @classmethod
     def card(cls, row: WeightsInfo, repository: str, recipe: dict) -> CardParts:
-        """As every subject's."""
+        """As of every task."""
         images, data = row.images, _DATA_SETS.get(row.data, row.data)
         (height, width), channels = images.size, images.channels
         return CardParts(
@@ -94,13 +95,19 @@ class ImageClassifier(Subject):
         picture = np.stack(waves, axis=-1).astype("uint8")
         return {"pixels": np.stack([picture, picture[:, ::-1]])}
 
-    def computed(self, given) -> dict[str, np.ndarray]:
-        logits, gates = self.traced(self.row.images.apply(given["pixels"]))
+    def computed(self, inputs) -> dict[str, np.ndarray]:
+        logits, gates = self.traced(self.row.images.apply(inputs["pixels"]))
         return {"logits": logits, **gates}
 
     def measure(self, data_dir=None, batch_size: int = 500) -> Measured:
         data = load_dataset(self.row.data, data_dir)
-        accuracy, _ = measure(self.network, self.row.images, data.x_test, data.y_test, batch_size)
+        accuracy, _ = measure(
+            self.network,
+            (data.x_test, data.y_test),
+            batch_size=batch_size,
+            transform=self.row.images.apply,
+            progress=sys.stderr.isatty(),
+        )
         return Measured(accuracy, f"on the {len(data.x_test)} test images of {self.row.data}")
 
     def gate_report(self, data_dir=None) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY
 from keras_highway.language.char_lm import CharLM
 from keras_highway.models.char_lm import reset_state, word_part
 from keras_highway.publishing.gate_report import gate_moments
-from keras_highway.publishing.subject import CardParts, Measured, Metric, Subject
+from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights
+from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
@@ -27,18 +28,18 @@ _CORPORA = {"ptb": ("ptb-text-only/ptb_text_only", "Penn Treebank", "en")}
 _EXAMPLE = """lm = kh.CharLM("hf://{repository}")
 print(lm.score("the company said it expects growth").perplexity)
 print(lm.generate("the company", words=20, temperature=0.7))
-print(lm.neighbours("looooook"))         # of any word, also one that nobody wrote before"""
+print(lm.neighbours("looooook"))         # of any word, also one never seen"""
 _ALONE = f"""Inputs: `characters`, int32 (words, length), how each distinct word is
 spelled, and `positions`, int32 (texts, steps), which of them stands where; output: probabilities of each next word.
 `kh.Vocabulary.from_json` reads the text of `{VOCABULARY}`, and its `spell` gives `characters`. The state of the LSTMs
-is no part of the weights: it starts at zero and goes on from call to call, for as many texts at once as
+is no part of the weights: it starts at zero and is carried from call to call, for as many texts at once as
 `model.input_shape` says, until `keras_highway.models.char_lm.reset_state(model)`."""
 _INPUT = """words, which are what whitespace separates, no case folded; each is read by its characters (a start mark, \
 the characters, an end mark, padding). A word outside the vocabulary is read by its spelling and predicted as `<unk>`, \
 an unknown character is read as that of `<unk>`, a word longer than the longest without its last characters"""
 
 
-class LanguageModel(Subject):
+class LanguageModel(TaskWeights):
     """Weights of a character-aware language model, with its words.
 
     Args:
@@ -47,9 +48,8 @@ class LanguageModel(Subject):
         overrides: The fields of its spec that are not its variant's.
     """
 
-    beside = (VOCABULARY,)
-    given = ("words", "positions")
-    metric = Metric("perplexity", 1.0, "", 0.01)
+    task = LANGUAGE
+    inputs = ("words", "positions")
 
     def __init__(self, row: WeightsInfo, lm: CharLM, overrides: dict):
         super().__init__(row, lm.network)
@@ -61,7 +61,7 @@ class LanguageModel(Subject):
 
     @classmethod
     def new_row(cls, result, stamp) -> WeightsInfo:
-        """As every subject's. A corpus may be a folder of anybody's: the row has the folder's name."""
+        """As of every task. A corpus may be any folder: the row has the folder's name."""
         name = Path(result["data"]).name
         if name in _CORPORA and name != result["data"]:
             name = f"a folder named {name}"
@@ -69,7 +69,7 @@ class LanguageModel(Subject):
 
     @classmethod
     def card(cls, row: WeightsInfo, repository: str, recipe: dict) -> CardParts:
-        """As every subject's. The published number is that of its own net and text alone."""
+        """As of every task. The published number is that of its own net and text alone."""
         data, data_name, language = _CORPORA.get(row.data, (row.data, row.data, None))
         same = row.data in _CORPORA and not any(recipe.get(f) for f in ("overrides", "train_tokens", "test_tokens"))
         published = LM_VARIANTS[row.variant].published_perplexity if same else ""
@@ -90,7 +90,7 @@ class LanguageModel(Subject):
         )
 
     def with_softmax(self) -> keras.Model:
-        """As every subject's."""
+        """As of every task."""
         return create_model(self.row.variant, **self.lm.vocabulary.sizes, **self._overrides)
 
     def example(self) -> dict[str, np.ndarray]:
@@ -102,9 +102,9 @@ class LanguageModel(Subject):
         positions = (np.arange(_WORDS) + np.arange(texts)[:, None]) % _WORDS
         return {"words": chosen, "positions": positions.astype(np.int32)}
 
-    def computed(self, given) -> dict[str, np.ndarray]:
-        """The logits after the last word, read in two calls: the state goes on from one to the next."""
-        words, positions = given["words"], given["positions"]
+    def computed(self, inputs) -> dict[str, np.ndarray]:
+        """The logits after the last word, read in two calls: the state is carried from one to the next."""
+        words, positions = inputs["words"], inputs["positions"]
         if words.dtype.kind != "U" or not 0 <= positions.min() <= positions.max() < len(words):
             raise ValueError("positions that are not of its words")
         if len(positions) != self.network.input_shape[1][0]:
@@ -119,7 +119,7 @@ class LanguageModel(Subject):
         return {"characters": characters, "logits": logits[:, -1], **gates}
 
     def measure(self, data_dir=None, batch_size: int = 500) -> Measured:
-        """As every subject's; a text is one sequence, which has no batches."""
+        """As of every task; a text is one sequence, which has no batches."""
         corpus = load_corpus(data_dir)
         if corpus.vocabulary != self.lm.vocabulary:
             raise ValueError(

@@ -9,20 +9,20 @@ from keras_highway.hub.client import git_sha1
 from keras_highway.publishing.bundle import write_bundle
 from keras_highway.publishing.check import CHECK, compare_check
 from keras_highway.publishing.curve import CURVE
-from keras_highway.publishing.sources import Publishable, find_publishable, zoo_names
-from keras_highway.publishing.subject import Subject
+from keras_highway.publishing.publishable import Publishable, find_publishable, zoo_names
+from keras_highway.publishing.task_weights import TaskWeights
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE
 
 
-def publish(source: str, repository: str, private: bool = False, dry_run: bool = False) -> Pushed:
+def publish(weights: str, repository: str, private: bool = False, dry_run: bool = False) -> Pushed:
     """Makes a repository of trained weights, or brings it up to date; what is right already stays.
 
     Interrupted at any point, the same call once more ends in the same
     repository: its files come in one commit, and then its tag.
 
     Args:
-        source: The folder of a finished run, or a weights name.
+        weights: The folder of a finished run, or a weights name.
         repository: `org/name`.
         private: Bool, whether the repository is private.
         dry_run: Bool, whether only to say what would change.
@@ -32,14 +32,14 @@ def publish(source: str, repository: str, private: bool = False, dry_run: bool =
         ValueError: If there is nothing to publish, or it is not right.
     """
     name = parse(repository)
-    found = find_publishable(source)
+    publishable = find_publishable(weights)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "bundle"
         folder.mkdir()
-        subject = write_bundle(found, name.repository, folder)
-        pushed = push(folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, subject))
+        loaded = write_bundle(publishable, name.repository, folder)
+        pushed = push(folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, loaded))
     if not dry_run and not private:
-        _note_place(found, pushed)
+        _note_place(publishable, pushed)
     return pushed
 
 
@@ -61,7 +61,7 @@ def publish_all(organization: str, private: bool = False, dry_run: bool = False)
     return [publish(name, f"{organization}/{name}", private, dry_run) for name in names]
 
 
-def _right(remote, name: HubName, folder, subject: Subject) -> set[str]:
+def _right(remote, name: HubName, folder, weights: TaskWeights) -> set[str]:
     """Files of the repository that are right although their bytes differ.
 
     Another processor computes logits that differ in their last bits, another
@@ -71,7 +71,7 @@ def _right(remote, name: HubName, folder, subject: Subject) -> set[str]:
     if CHECK in remote and remote.get(FILE) == sha256_of(folder / FILE):
         with tempfile.TemporaryDirectory() as cache:
             try:
-                compare_check(subject, fetch(name, CHECK, cache=Path(cache)))
+                compare_check(weights, fetch(name, CHECK, cache=Path(cache)))
                 right.add(CHECK)
             except ValueError:
                 pass  # it is wrong: the new one replaces it
@@ -83,7 +83,7 @@ def _right(remote, name: HubName, folder, subject: Subject) -> set[str]:
     return right
 
 
-def _note_place(found: Publishable, pushed: Pushed) -> None:
+def _note_place(publishable: Publishable, pushed: Pushed) -> None:
     """Notes repository and commit in the package's table, where it is a checkout's and has such a row."""
-    if found.row.name in registry.WEIGHTS and (registry.PLACES.parents[2] / "pyproject.toml").is_file():
-        registry.note_place(found.row.name, {"repository": pushed.repository, "revision": pushed.commit})
+    if publishable.row.name in registry.WEIGHTS and (registry.PLACES.parents[2] / "pyproject.toml").is_file():
+        registry.note_place(publishable.row.name, {"repository": pushed.repository, "revision": pushed.commit})

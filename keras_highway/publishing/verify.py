@@ -9,9 +9,9 @@ import numpy as np
 from keras_highway.convert.timm import read_safetensors
 from keras_highway.hub import HubName, fetch, parse
 from keras_highway.publishing.bundle import TWIN, twin_arrays
+from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.check import CHECK, compare_check
-from keras_highway.publishing.kinds import kind_of
-from keras_highway.publishing.subject import Subject
+from keras_highway.publishing.task_weights import TaskWeights
 from keras_highway.weights import file as weights_file
 from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
 
@@ -20,18 +20,18 @@ class Verification(NamedTuple):
     """What was found right.
 
     Attributes:
-        subject: The weights, loaded.
+        weights: The weights, loaded.
         difference: The largest difference from `check.npz`, relative to the
             largest logit where that is above 1.
     """
 
-    subject: Subject
+    weights: TaskWeights
     difference: float
 
     @property
     def row(self) -> WeightsInfo:
         """What is known of the weights."""
-        return self.subject.row
+        return self.weights.row
 
 
 def verify(repository: str) -> Verification:
@@ -52,15 +52,15 @@ def verify(repository: str) -> Verification:
 def _verified(name: HubName, cache: Path) -> Verification:
     row = read_row(fetch(name, ROW, cache=cache))
     if not row.sha256:
-        raise ValueError(f"{ROW} of {name} does not say which sha256 its weights have.")
-    kind = kind_of(row.variant)
+        raise ValueError(f"{ROW} of {name} does not name the sha256 of its weights.")
+    loader = weights_class(row.variant)
     path = fetch(name, FILE, row.sha256, weights_file.read, cache)
-    for file in kind.beside:
+    for file in loader.task.files:
         fetch(name, file, cache=cache)
-    subject = kind.open(row, path)
-    difference = compare_check(subject, fetch(name, CHECK, cache=cache))
+    weights = loader.open(row, path)
+    difference = compare_check(weights, fetch(name, CHECK, cache=cache))
     twin = read_safetensors(fetch(name, TWIN, cache=cache))
-    arrays = twin_arrays(subject.network)[1]
+    arrays = twin_arrays(weights.network)[1]
     if twin.keys() != arrays.keys() or not all(np.array_equal(twin[key], value) for key, value in arrays.items()):
         raise ValueError(f"{TWIN} of {name} does not hold the weights of {FILE}.")
-    return Verification(subject, difference)
+    return Verification(weights, difference)

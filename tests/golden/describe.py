@@ -1,4 +1,6 @@
-"""The names a weight file depends on. `python tests/golden/describe.py` rewrites names.json.
+"""The names a weight file depends on, and the parameters that `list` shows.
+
+`python tests/golden/describe.py` rewrites names.json and keras_highway/cli/parameters.json.
 
 Rewrite it only when a network is meant to change: files of trained weights
 outlive the code, and a renamed attribute or a moved layer leaves them unread.
@@ -6,6 +8,7 @@ outlive the code, and a renamed attribute or a moved layer leaves them unread.
 
 import hashlib
 import json
+import math
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +17,7 @@ import h5py
 import keras
 
 FILE = Path(__file__).with_name("names.json")
+PARAMETERS = Path(__file__).parents[2] / "keras_highway" / "cli" / "parameters.json"
 IN_FULL = ("mnist10_w16", "mnist10_w32", "highway_fc50_tanh")
 BY_HASH = ("highway50", "resnet50", "highway110", "cifar10_19layer")
 SHRUNKEN = {
@@ -55,6 +59,11 @@ def h5_keys(model) -> dict:
     return keys
 
 
+def parameters(model) -> int:
+    """Number of trainable parameters."""
+    return sum(math.prod(v.shape) for v in model.trainable_variables)
+
+
 def describe(build_variant) -> dict:
     """Everything in names.json; `build_variant(name, **overrides)` gives a model."""
     listings = {name: names(build_variant(name)) for name in IN_FULL}
@@ -68,7 +77,12 @@ def describe(build_variant) -> dict:
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from keras_highway.models.builder import build
+    from keras_highway.models.char_lm import build_char_lm
     from keras_highway.specs import override
-    from keras_highway.variants import VARIANTS
+    from keras_highway.variants import LM_VARIANTS, VARIANTS
 
     FILE.write_text(json.dumps(describe(lambda name, **k: build(override(VARIANTS[name], **k))), indent=1) + "\n")
+    with keras.StatelessScope(initialize_variables=False):  # shapes, no values
+        counts = {name: parameters(build(spec)) for name, spec in VARIANTS.items()}
+        counts |= {name: parameters(build_char_lm(spec)) for name, spec in LM_VARIANTS.items()}
+    PARAMETERS.write_text(json.dumps(counts, indent=1) + "\n")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 USAGE_ERROR = 2  # an error with a name: a supervisor need not try again
-EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: start it again and it goes on
+EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: started again, the run resumes
 
 
 class Stopped(SystemExit):

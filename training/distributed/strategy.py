@@ -1,4 +1,4 @@
-"""On which devices a run computes: the only file that says tf.distribute or keras.distribution.
+"""On which devices a run computes: the only file that names tf.distribute or keras.distribution.
 
 | name        | backend    | devices                                  | launched as                              |
 |-------------|------------|------------------------------------------|------------------------------------------|
@@ -20,9 +20,7 @@ import numpy as np
 from keras_highway._support.suggest import did_you_mean
 from training.data.mixing import mixes, partner_distance
 from training.data.shard import Shard
-from training.language_recipe import LanguageRecipe
 from training.program import Trainable
-from training.recipe import Recipe
 
 NAMES = ("auto", "none", "mirrored", "multiworker", "jax")
 _JAX_VARIABLE = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
@@ -61,9 +59,9 @@ class Strategy:
     def prepare(self, program: Trainable) -> None:
         """Adapts a fresh program."""
 
-    def check(self, recipe: Recipe | LanguageRecipe) -> None:
-        """Raises a ValueError for what cannot be divided among the replicas."""
-        if isinstance(recipe, LanguageRecipe):
+    def check(self, recipe) -> None:
+        """Raises a ValueError for a recipe whose batches cannot be divided among the replicas."""
+        if not recipe.task.divides:
             if self.replicas > 1:
                 raise ValueError(
                     "A language model trains on one device: its LSTMs carry the state of all streams of a batch from "

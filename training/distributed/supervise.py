@@ -2,7 +2,7 @@
 
 One process of a run cannot come back alone: the others wait for it, or have
 died of its absence. So when one worker dies all of this machine's are ended
-and started again; they go on from the last state saved.
+and started again; they resume from the last state saved.
 
     python -m training.distributed.supervise --workers 2 -- highway110 --data DIR --out RUN
     python -m training.distributed.supervise --hosts a,b --rank 0 -- highway110 ...     # on a; --rank 1 on b
@@ -66,13 +66,13 @@ def _supervise(start, stop, restarts, pause, grace) -> int:
         if all(code == 0 for code in codes):
             return 0
         if all(code in (0, EXIT_CODE) for code in codes):
-            print("stopped; start it again and it goes on", file=sys.stderr, flush=True)
+            print("stopped; start it again and it resumes", file=sys.stderr, flush=True)
             return EXIT_CODE
         if stop.made:
             print(f"stopped, but not every worker in time: exit codes {codes}", file=sys.stderr, flush=True)
             return 1
         if USAGE_ERROR in codes:
-            print(f"a worker says that it cannot work: exit codes {codes}", file=sys.stderr, flush=True)
+            print(f"a worker reports that it cannot work: exit codes {codes}", file=sys.stderr, flush=True)
             return USAGE_ERROR
         left = restarts - attempt
         print(f"a worker ended: exit codes {codes}; restarting all, {left} restarts left", file=sys.stderr, flush=True)

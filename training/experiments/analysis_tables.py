@@ -4,7 +4,7 @@ import json
 import statistics
 from pathlib import Path
 
-from keras_highway.analysis.scores import paired_error
+from keras_highway.analysis import Paired
 
 NUMBERS = Path(__file__).resolve().parents[2] / "docs" / "analysis" / "numbers.json"
 NET, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
@@ -166,8 +166,8 @@ def _numbers(path) -> dict:
 
 def _trimmed(row, k, n) -> tuple[float, float]:
     """Cost of `k` blocks on `n` images and its standard error."""
-    lost, gained = row["lost"][k], row["gained"][k]
-    return (lost - gained) / n, float(paired_error(lost, gained, n))
+    pairs = Paired(row["lost"][k], row["gained"][k], n)
+    return pairs.cost, float(pairs.standard_error)
 
 
 def _row(seed, depth) -> dict:

@@ -1,10 +1,12 @@
 """`python -m training.experiments.compare RUN RUN ... --out compare.png`: training curves side by side."""
 
 import argparse
-import csv
 import json
 import sys
 from pathlib import Path
+
+from keras_highway._support.log import read_log
+from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 
 METRICS = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
 
@@ -22,8 +24,7 @@ def read_run(folder: Path) -> tuple[str, list[dict[str, float]]]:
     log = folder / "log.csv"
     if not log.is_file():
         raise FileNotFoundError(f"{folder} holds no run: there is no {log}.")
-    with log.open(newline="") as file:
-        rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+    rows = read_log(log)
     if not rows or not {"epoch", *METRICS} <= set(rows[0]):
         raise ValueError(f"{log} is not the log of a run: it needs the columns epoch, {', '.join(METRICS)}.")
     recipe = folder / "recipe.json"
@@ -57,21 +58,17 @@ def _distinct(names, folders) -> list[str]:
 
 
 def _draw(names, logs, path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    axes = figure.subplots(1, 2)
+    losses, errors = [], []
     for i, (name, rows) in enumerate(zip(names, logs, strict=True)):
         epochs = [row["epoch"] for row in rows]
-        for split, style in (("train", ":"), ("test", "-")):
-            axes[0].plot(epochs, [row[f"{split}_loss"] for row in rows], f"C{i}{style}")
-            errors = [100 * (1 - row[f"{split}_accuracy"]) for row in rows]
-            # An error of zero has no place on a logarithmic axis: a gap.
-            axes[1].plot(epochs, [error or float("nan") for error in errors], f"C{i}{style}", label=name)
-    for axis, label in zip(axes, ("loss", "error, %"), strict=True):
-        axis.set(xlabel="epoch", ylabel=label, yscale="log", title=f"{label.split(',')[0]} (dotted: training)")
-        axis.grid(alpha=0.3, which="both")
-    axes[1].legend(handles=axes[1].lines[1::2], frameon=False)
+        for split, line in (("train", ":"), ("test", "-")):
+            style = {"color": f"C{i}", "linestyle": line}
+            losses.append(Curve(epochs, [row[f"{split}_loss"] for row in rows], style=style))
+            wrong = [100 * (1 - row[f"{split}_accuracy"]) for row in rows]
+            errors.append(Curve(epochs, wrong, name if split == "test" else None, style))
+    figure, axes = training_axes(2, (9, 3.6))
+    for axis, curves, what in zip(axes, (losses, errors), ("loss", "error, %"), strict=True):
+        draw_training(axis, curves, scale="log", ylabel=what, title=f"{what.split(',')[0]} (dotted: training)")
     figure.savefig(path, dpi=120)
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import keras_highway as kh
 from keras_highway import analysis
 from keras_highway.analysis.plots import write
-from keras_highway.analysis.scores import paired_error
 from keras_highway.weights import registry
 
 NET = "highway_fc50_tanh.tvdn"
@@ -126,13 +125,12 @@ def _tuned(gone, train, test, seed) -> np.ndarray:
 def _pair(depth, right) -> dict:
     """A trimmed net against the whole one, both fine-tuned."""
     ours, whole = right[depth], right[max(right)]
-    n = len(ours)
-    lost, gained = (int((a & ~b).sum()) for a, b in ((whole, ours), (ours, whole)))
+    pairs = analysis.Paired(int((whole & ~ours).sum()), int((ours & ~whole).sum()), len(ours))
     return {
         "blocks_left": depth,
         "accuracy": float(ours.mean()),
-        "cost": (lost - gained) / n,
-        "standard_error": float(paired_error(lost, gained, n)),
+        "cost": pairs.cost,
+        "standard_error": float(pairs.standard_error),
     }
 
 

@@ -7,13 +7,14 @@ results of [UIE, Table 1a]. Made with
         --set epochs=1 --set train_tokens=210000 --set test_tokens=14000
 """
 
-import csv
 import json
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from keras_highway._support.log import read_log
+from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 from training.experiments.table1a import GATINGS
 from training.recipes.charlm import PUBLISHED_PERPLEXITIES
 
@@ -83,26 +84,27 @@ def table(folder: Path = RUNS) -> str:
 
 def draw(path: Path = PICTURE, folder: Path = RUNS) -> None:
     """Draws the losses of all runs, each the mean of `WINDOW` steps."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for run in read_steps(folder):
-        means = np.convolve(run.losses, np.full(WINDOW, 1 / WINDOW), "valid")
-        axes.plot(np.arange(WINDOW, len(run.losses) + 1), means, label=run.gating)
-    axes.set(
+    figure, axes = training_axes(1, (9, 3.6))
+    curves = [
+        Curve(
+            np.arange(WINDOW, len(run.losses) + 1),
+            np.convolve(run.losses, np.full(WINDOW, 1 / WINDOW), "valid"),
+            run.gating,
+        )
+        for run in read_steps(folder)
+    ]
+    draw_training(
+        axes[0],
+        curves,
         xlabel="training step (700 tokens)",
         ylabel=f"loss, nats a token (mean of {WINDOW} steps)",
         title="Large language models under six gatings: the first steps, one seed",
     )
-    axes.legend(ncols=2)
-    axes.grid(alpha=0.3)
     figure.savefig(path, dpi=110, metadata={"Software": None})
 
 
 def _column(path, name) -> np.ndarray:
-    with path.open(newline="") as file:
-        return np.array([float(row[name]) for row in csv.DictReader(file)])
+    return np.array([row[name] for row in read_log(path)])
 
 
 if __name__ == "__main__":

@@ -4,50 +4,21 @@ Figure 1 of [TVDN]: plain and highway nets of 10, 20, 50 and 100 layers on
 MNIST, the best of a random search over rate, momentum, decay, activation and
 gate bias each. A search resumes where it stopped; its rungs may be few runs
 ("10x40": ten runs of 40 epochs) or halve ("10x4,3x12,1x40": the best three of
-ten runs of 4 epochs go on to 12, the best of these to 40; successive halving,
+ten runs of 4 epochs continue to 12, the best of these to 40; successive halving,
 Jamieson and Talwalkar 2016).
 """
 
 import argparse
-import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from keras_highway._support.suggest import did_you_mean
+from training.experiments.rungs import Rung, Search, loss_at, parse_rungs
+from training.experiments.search_report import report
 from training.recipe import Recipe, changed
 from training.recipes import RECIPES
 from training.tiny import tiny
-
-
-class Rung(NamedTuple):
-    """So many runs go on to so many epochs."""
-
-    runs: int
-    epochs: int
-
-
-@dataclass(frozen=True)
-class Search:
-    """What to search.
-
-    Attributes:
-        name: Its name.
-        cells: Names of the base recipes; each is searched on its own.
-        draw: Function (generator, recipe) -> settings of a run, as for
-            `changed`.
-        rungs: Its published extent.
-        source: Where it is published.
-    """
-
-    name: str
-    cells: tuple[str, ...]
-    draw: Callable
-    rungs: tuple[Rung, ...]
-    source: str
 
 
 def _figure1(draw, recipe) -> dict:
@@ -80,7 +51,7 @@ def recipe_of(search: Search, cell: str, i: int, epochs: int, small: bool = Fals
 
 
 def run_search(search: Search, rungs: tuple[Rung, ...], data_dir, out: Path, small: bool = False) -> None:
-    """Runs a search, or goes on with it: every run in a folder of its own, `OUT/CELL/I`.
+    """Runs a search, or resumes it: every run in a folder of its own, `OUT/CELL/I`.
 
     Args:
         search: What to search.
@@ -97,10 +68,10 @@ def run_search(search: Search, rungs: tuple[Rung, ...], data_dir, out: Path, sma
             alive, before = sorted(alive, key=ranks.__getitem__)[: rung.runs], rung.epochs
             for i in alive:
                 recipe = recipe_of(search, cell, i, rungs[-1].epochs, small)
-                _go_on(recipe, data_dir, out / cell / str(i), rung.epochs)
+                _resume(recipe, data_dir, out / cell / str(i), rung.epochs)
 
 
-def _go_on(recipe, data_dir, folder, epochs) -> None:
+def _resume(recipe, data_dir, folder, epochs) -> None:
     import keras
 
     from keras_highway._support.files import atomic_write_json
@@ -116,40 +87,6 @@ def _go_on(recipe, data_dir, folder, epochs) -> None:
         train(recipe, data_dir, folder, until=epochs)
     except FloatingPointError as error:
         atomic_write_json(folder / "diverged.json", {"error": str(error)})
-
-
-def losses(folder: Path) -> list[float]:
-    """Returns a run's training loss by epoch."""
-    path = folder / "log.csv"
-    if not path.exists():
-        return []
-    table = np.genfromtxt(path, delimiter=",", names=True, usecols=("epoch", "train_loss"))
-    return np.atleast_1d(table["train_loss"]).tolist()
-
-
-def loss_at(folder: Path, epochs: int) -> float:
-    """Returns a run's training loss after so many epochs: infinite if it did not come so far, 0 at its start."""
-    found = losses(folder)
-    if epochs == 0:
-        return 0.0
-    return found[epochs - 1] if len(found) >= epochs else float("inf")
-
-
-def parse_rungs(text: str) -> tuple[Rung, ...]:
-    """Returns the rungs of `"10x4,3x12,1x40"`.
-
-    Raises:
-        ValueError: If it is not of that form, with fewer runs and more epochs
-            from rung to rung.
-    """
-    try:
-        rungs = tuple(Rung(*map(int, part.split("x"))) for part in text.split(","))
-    except (ValueError, TypeError):
-        rungs = ()
-    pairs = list(itertools.pairwise(rungs))
-    if not rungs or min(min(r) for r in rungs) < 1 or any(a.runs < b.runs or a.epochs >= b.epochs for a, b in pairs):
-        raise ValueError(f"Rungs are RUNSxEPOCHS, e.g. 10x4,3x12,1x40: fewer runs, more epochs. Received: {text!r}")
-    return rungs
 
 
 def main(argv=None) -> None:
@@ -174,9 +111,6 @@ def main(argv=None) -> None:
         parser.error(str(error))
     out = args.out or Path("runs") / search.name
     run_search(search, rungs, args.data, out, args.tiny)
-
-    from training.experiments.search_report import report
-
     print(report(search, rungs, out))
 
 

@@ -1,13 +1,14 @@
 """Table, curves and figure of a random search."""
 
-import csv
 import json
 import math
 import statistics
 from pathlib import Path
 
 from keras_highway._support.files import atomic_write, atomic_write_json
-from training.experiments.search import Rung, Search, loss_at, losses
+from keras_highway._support.log import read_log
+from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
+from training.experiments.rungs import Rung, Search, loss_at, losses
 
 TOP = 3
 STUCK = 2.25  # the loss of ten equally likely classes is 2.303
@@ -60,14 +61,13 @@ def summary(folder: Path, rungs: tuple[Rung, ...]) -> dict:
     if not finite:
         return found
     recipe = json.loads((folder / str(best) / "recipe.json").read_text("utf-8"))
-    with (folder / str(best) / "log.csv").open(newline="") as file:
-        row = list(csv.DictReader(file))[ends[best] - 1]
+    row = read_log(folder / str(best) / "log.csv")[ends[best] - 1]
     return {
         **found,
         "best_run": best,
-        "best_loss": float(row["train_loss"]),
+        "best_loss": row["train_loss"],
         "best_epochs": ends[best],
-        "best_test_accuracy": float(row["test_accuracy"]),
+        "best_test_accuracy": row["test_accuracy"],
         "top": min(TOP, len(finite)),
         "top_epochs": rungs[0].epochs,
         "top_mean_loss": statistics.fmean(finite[:TOP]),
@@ -106,26 +106,20 @@ def table(result: dict) -> str:
 
 
 def draw(search: Search, out: Path, cells: dict, path: Path) -> None:
-    """Draws the best run of every cell: training loss by epoch, one panel a kind of net."""
+    """Draws the best run of every cell: training loss by epoch, one panel a family of nets."""
     from matplotlib import colormaps
-    from matplotlib.figure import Figure
 
-    kinds = sorted({cell.split("_")[0] for cell in cells}, reverse=True)
-    figure = Figure(figsize=(4.5 * len(kinds), 3.6), layout="constrained")
-    axes = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
-    for axis, kind in zip(axes, kinds, strict=True):
-        own = [cell for cell in cells if cell.split("_")[0] == kind]
+    families = sorted({cell.split("_")[0] for cell in cells}, reverse=True)
+    figure, axes = training_axes(len(families), (4.5 * len(families), 3.6), sharey=True)
+    for axis, family in zip(axes, families, strict=True):
+        own = [cell for cell in cells if cell.split("_")[0] == family]
+        curves = []
         for shade, cell in enumerate(own):
-            if "best_run" not in cells[cell]:
-                continue
-            curve = losses(out / cell / str(cells[cell]["best_run"]))
-            axis.plot(range(1, len(curve) + 1), curve, color=colormaps["viridis"](0.85 * shade / max(len(own) - 1, 1)))
-            axis.lines[-1].set_label(cell.removeprefix(f"{kind}_fc") + " layers")
-        axis.set(title=f"{kind}, best of {cells[own[0]]['n']} runs", xlabel="epoch")
-        if axis.lines:
-            axis.set_yscale("log")
-        axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(frameon=False)
+            if "best_run" in cells[cell]:
+                curve = losses(out / cell / str(cells[cell]["best_run"]))
+                color = colormaps["viridis"](0.85 * shade / max(len(own) - 1, 1))
+                label = cell.removeprefix(f"{family}_fc") + " layers"
+                curves.append(Curve(range(1, len(curve) + 1), curve, label, {"color": color}))
+        draw_training(axis, curves, scale="log", title=f"{family}, best of {cells[own[0]]['n']} runs")
     axes[0].set_ylabel("training loss (cross-entropy)")
     figure.savefig(path, dpi=120)

@@ -1,7 +1,7 @@
 """`python -m training.experiments.table1a`: trains the language model in six gatings, for [UIE, Table 1a].
 
 Every model is a process with a folder and a log of its own, `OUT/RECIPE` and
-`OUT/RECIPE.log`. Started again, each goes on where it stopped, and finished
+`OUT/RECIPE.log`. Started again, each resumes where it stopped, and finished
 ones are left alone. With `--jobs` several share the device. With `--table`
 nothing is trained.
 
@@ -10,7 +10,6 @@ failed, its log says why, the others were trained.
 """
 
 import argparse
-import csv
 import json
 import os
 import signal
@@ -19,9 +18,11 @@ import sys
 import time
 from pathlib import Path
 
+from keras_highway._support.log import read_log
+from keras_highway.tasks import format_metric
+from keras_highway.weights.info import format_epochs
 from training.distributed.stopping import EXIT_CODE, stop_requests
 from training.recipes.charlm import PUBLISHED_PERPLEXITIES
-from training.runs.format_metric import format_epochs, format_metric
 
 GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
 
@@ -74,7 +75,7 @@ def train_all(names: list[str], args) -> int:
                     print(f"{name}: ended with exit code {codes[name]}", file=sys.stderr, flush=True)
                 time.sleep(0.2)
         finally:
-            for process in running.values():  # this process failed: nobody would see to them
+            for process in running.values():  # this process failed: they would outlive it
                 process.terminate()
     # A process that was told before it could listen has nothing to save.
     stopped = {EXIT_CODE, -signal.SIGTERM} if stop.made else {EXIT_CODE}
@@ -115,11 +116,10 @@ def table(names: list[str], out: Path) -> str:
     for name in names:
         folder, rows = out / name, []
         if (folder / "log.csv").exists():
-            with (folder / "log.csv").open(newline="") as file:
-                rows = list(csv.DictReader(file))
+            rows = read_log(folder / "log.csv")
         result = folder / "result.json"
         measured = _measured(result) if result.exists() else "not finished"
-        valid = f"{float(rows[-1]['valid_perplexity']):.2f}" if rows else "-"
+        valid = f"{rows[-1]['valid_perplexity']:.2f}" if rows else "-"
         gating = name.split("_", 2)[2]
         lines.append(f"| {gating} | {PUBLISHED_PERPLEXITIES.get(name, '-')} | {measured} | {valid} | {len(rows)} |")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What a finished run of a language model says: weights with their vocabulary, and result.json."""
+"""What a finished run of a language model leaves: weights with their vocabulary, and result.json."""
 
 from keras_highway._support.files import atomic_write_json
 from training.distributed.strategy import Strategy

@@ -11,7 +11,6 @@ class LanguageRun(Run):
     """A run of a `LanguageProgram`; see `Run`."""
 
     program: LanguageProgram
-    unit = "tokens"
 
     def _prepare_epoch(self) -> None:
         self.program.set_rate(rate_after(self.program.recipe, [float(row["valid_perplexity"]) for row in self.rows]))

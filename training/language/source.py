@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keras_highway.applications import get_spec
 from keras_highway.data.batchify import batchify, deduplicate
 from keras_highway.data.ptb import Corpus, load_corpus
-from keras_highway.specs import CharLMSpec, override
+from keras_highway.specs import override
+from keras_highway.variants import LM_VARIANTS
 from training.data.shard import Shard
 from training.data.synthetic import SYNTHETIC_CORPUS, synthetic_corpus
 from training.language_recipe import LanguageRecipe
@@ -25,9 +25,7 @@ class TextSource:
     """
 
     def __init__(self, recipe: LanguageRecipe, corpus: Corpus):
-        spec = get_spec(recipe.variant)
-        assert isinstance(spec, CharLMSpec)  # `check` has seen to it
-        self.streams = override(spec, **dict(recipe.overrides)).streams
+        self.streams = override(LM_VARIANTS[recipe.variant], **dict(recipe.overrides)).streams
         self.vocabulary = corpus.vocabulary
         self.steps = recipe.steps
         self.valid, self.test = (split[: recipe.test_tokens] for split in (corpus.valid, corpus.test))

@@ -12,17 +12,17 @@ _READ_EVERY = 50  # steps: reading makes the host wait for the device
 
 
 class Meter:
-    """What the log says of an epoch.
+    """What the log reports of an epoch.
 
     Args:
-        progress: Where the epoch begins, or goes on.
+        progress: Where the epoch begins, or resumes.
         epochs: How many there are.
         steps: Steps of an epoch.
 
     Attributes:
         sums: Of the steps read so far.
         losses: Step of the run, from 1, and mean loss of each of them, since
-            somebody emptied it.
+            it was last emptied.
     """
 
     def __init__(self, progress: Progress, epochs: int, steps: int):

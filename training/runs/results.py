@@ -1,4 +1,4 @@
-"""What a finished run says: weights, and result.json."""
+"""What a finished run leaves: weights, and result.json."""
 
 from typing import Any
 

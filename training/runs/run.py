@@ -4,12 +4,12 @@ import time
 
 import numpy as np
 
+from keras_highway._support.event_file import EventFile
 from training.distributed.stopping import Stopped
 from training.optimizers import plateau_rate
 from training.runs import checkpoint
 from training.runs.checkpoint import Progress
 from training.runs.meter import Meter, means
-from training.runs.tensorboard import write_scalars
 
 TEST_BATCH = 500
 _AGREE_EVERY = 20  # steps
@@ -28,10 +28,9 @@ class Run:
         log_steps: See `train`.
     """
 
-    unit = "images"  # of which so many a second are trained
-
     def __init__(self, program, source, strategy, folder, save_steps=None, save_seconds=float("inf"), log_steps=False):
         self.program, self.source, self.strategy, self.folder = program, source, strategy, folder
+        self.unit = program.recipe.task.unit  # of which so many a second are trained
         self.engine = strategy.engine(program)
         self.progress = Progress(0, 0, np.zeros(len(self.program.sums)), 0.0, 0.0)
         self.rows: list[dict] = []
@@ -91,7 +90,7 @@ class Run:
         self.folder.write_rows(self.rows)
         self._write_losses(meter)
         if self.strategy.is_chief:
-            write_scalars(self.folder.path / "tensorboard", self.rows[-1])
+            self._write_events(self.rows[-1])
         self._save(Progress(self.progress.epoch + 1, 0, np.zeros(len(self.program.sums)), 0.0, 0.0))
         if self.strategy.is_chief:
             print(self.line(self.rows[-1]), flush=True)
@@ -140,6 +139,12 @@ class Run:
             batches = self.source.test_batches(size, self.strategy.shard)
             sums = np.sum([np.asarray(self.engine.test(batch), np.float64) for batch in batches], axis=0)
         return means(sums, self.program.sums)
+
+    def _write_events(self, row) -> None:
+        """An epoch's numbers for TensorBoard, in a file of its own: a run that is killed and resumed loses none."""
+        scalars = {name: value for name, value in row.items() if name not in ("epoch", "step")}
+        # The step is where lines of a resumed run meet those it had written before it was killed.
+        EventFile(self.folder.path / "tensorboard", f".epoch{row['epoch']}").write(row["step"], scalars)
 
     def _write_losses(self, meter) -> None:
         if self._log_steps:

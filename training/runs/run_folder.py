@@ -23,7 +23,7 @@ COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
 
 
 class RunFolder:
-    """A run's folder; a run that finds its own recipe there goes on where it stopped.
+    """A run's folder; a run that finds its own recipe there resumes where it stopped.
 
     Args:
         path: The folder, made if needed.
@@ -62,7 +62,7 @@ class RunFolder:
         weakref.finalize(self, os.close, file)
 
     def begin_session(self, step: int) -> None:
-        """Notes that the run goes on from a step, on what and with which version of this program."""
+        """Notes that the run resumes from a step, on what and with which version of this program."""
         if self._writes:
             path = self.path / "sessions.json"
             before = json.loads(path.read_text("utf-8")) if path.exists() else []
@@ -116,7 +116,7 @@ class RunFolder:
         return self.path / "result.json"
 
     def drop_result(self) -> None:
-        """Takes away a result that is no longer that of the weights beside it: the run goes on, or ends anew."""
+        """Takes away a result that is no longer that of the weights beside it: the run resumes, or ends anew."""
         if self._writes:
             self.result.unlink(missing_ok=True)
 
@@ -136,7 +136,7 @@ class RunFolder:
         known = sum(1 for _ in whole)
         if known < last:  # every process says so, or the others would wait for the chief
             raise ValueError(
-                f"{self.steps} has {known} steps of the {last} that were taken: go on without --log-steps, "
+                f"{self.steps} has {known} steps of the {last} that were taken: resume without --log-steps, "
                 "or bring the file back."
             )
         if not self._writes:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import keras_highway as kh
 from keras_highway._support.files import atomic_write_json, sha256_of
-from keras_highway.publishing import kind_of
+from keras_highway.publishing import weights_class
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo, row_in_folder
@@ -110,7 +110,7 @@ def _row(run, result) -> WeightsInfo:
     name = result["weights"]
     if name in registry.WEIGHTS:
         return dataclasses.replace(registry.get(name), metrics={}, gate_report={})
-    row = kind_of(result["variant"]).new_row(result, weights_file.read(run / registry.FILE).stamp)
+    row = weights_class(result["variant"]).new_row(result, weights_file.read(run / registry.FILE).stamp)
     return dataclasses.replace(row, data_licence=registry.DATA_LICENCES.get(row.data, ""))
 
 

@@ -15,7 +15,6 @@ from keras_highway.convert import torch_variables
 from keras_highway.publishing.card import model_card
 from keras_highway.publishing.curve import CURVE, draw_curve
 from keras_highway.publishing.images import described as described
-from keras_highway.publishing.kinds import kind_of
 from keras_highway.weights import registry
 from keras_highway.weights.registry import WeightsInfo
 
@@ -32,7 +31,7 @@ def write_card(row: WeightsInfo, folder: Path) -> None:
         row: The weights, with what was measured.
         folder: It holds `recipe.json` and `log.csv`.
     """
-    draw_curve(folder / "log.csv", folder / CURVE, row.name, kind_of(row.variant).metric.name)
+    draw_curve(folder / "log.csv", folder / CURVE, row.name, kh.get_spec(row.variant).task.metric.name)
     (folder / CARD).write_text(card(row, folder), "utf-8")
 
 

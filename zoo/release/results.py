@@ -14,9 +14,11 @@ from pathlib import Path
 
 import keras
 
+from keras_highway._support.log import read_log
 from keras_highway.analysis import cost
 from keras_highway.models.builder import build
-from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.tasks import LANGUAGE
+from keras_highway.variants import VARIANTS
 from training.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,7 +121,7 @@ def would_take(name: str) -> str:
     less. Of language models: the tokens.
     """
     recipe = RECIPES[name]
-    if recipe.variant in LM_VARIANTS:
+    if recipe.task is LANGUAGE:
         return f"{recipe.epochs} epochs of {TRAINING_TOKENS:,} tokens"
     images = (recipe.train_images or TRAINING_IMAGES[recipe.data]) * recipe.epochs
     operations = 6 * multiply_adds(recipe.variant, getattr(recipe, "train_size", None)) * images
@@ -143,7 +145,7 @@ def as_markdown(found: list[dict[str, str]]) -> str:
     lines = [
         "# Every number of the papers, beside ours",
         "",
-        f"Of {len(own)} numbers that the papers print of their own nets, {done} have a run here; the others say what "
+        f"Of {len(own)} numbers that the papers print of their own nets, {done} have a run here; the others state what "
         "one would take (small networks sustain less than 100 TFLOP/s of a GPU). Test accuracy and perplexity are "
         "those of the last epoch, once; n is the number of seeds, ± their standard deviation. All columns, with "
         "hardware, commit and command of each: [results.csv](results.csv). Made by `python -m zoo.release.results`.",
@@ -165,8 +167,7 @@ def _first_epochs(runs: Path = RUNS) -> list[str]:
         path = runs / recipe / "log.csv"
         if not path.exists():
             continue
-        with path.open(newline="") as file:
-            ours = [100 * float(row["test_accuracy"]) for row in csv.DictReader(file)]
+        ours = [100 * row["test_accuracy"] for row in read_log(path)]
         seed = json.loads(path.with_name("recipe.json").read_text("utf-8"))["seed"]
         where = json.loads(path.with_name("environment.json").read_text("utf-8"))
         theirs = log["epochs"][: len(ours)]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from keras_highway.publishing import kind_of
+from keras_highway.publishing import weights_class
 from keras_highway.weights.info import FILE, WeightsInfo
 
 # How far the metric may move: a hundredth of perplexity; one image of 10,000, and the rounding of such shares.
@@ -18,7 +18,7 @@ def measure(row: WeightsInfo, folder: Path, data_dir) -> float:
             model.
         data_dir: Folder of the data sets.
     """
-    return kind_of(row.variant).open(row, folder / FILE).measure(data_dir).value
+    return weights_class(row.variant).open(row, folder / FILE).measure(data_dir).value
 
 
 def check_stored(row: WeightsInfo, folder: Path, data_dir, result: dict) -> float:
@@ -27,10 +27,10 @@ def check_stored(row: WeightsInfo, folder: Path, data_dir, result: dict) -> floa
     Raises:
         ValueError: If it is not that of the run.
     """
-    found, wanted = measure(row, folder, data_dir), result["values"][0]
-    if not abs(found - wanted) <= TOLERANCES[result["metric"]]:
+    actual, expected = measure(row, folder, data_dir), result["values"][0]
+    if not abs(actual - expected) <= TOLERANCES[result["metric"]]:
         raise ValueError(
-            f"{row.name}: stored in float16 its {result['metric']} is {found:.5f}, in float32 {wanted:.5f}. "
+            f"{row.name}: stored in float16 its {result['metric']} is {actual:.5f}, in float32 {expected:.5f}. "
             "Store it in float32."
         )
-    return found
+    return actual

@@ -6,7 +6,6 @@ error.
 """
 
 import argparse
-import csv
 import json
 import re
 import statistics
@@ -14,11 +13,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from keras_highway._support.log import read_log
+from keras_highway.tasks import IMAGES, LANGUAGE, format_metric, task_of
 from keras_highway.variants import VARIANTS
+from keras_highway.weights.info import format_epochs
 from keras_highway.weights.registry import WEIGHTS
 from training.experiments import analysis_tables, language_steps, search_report
 from training.recipes.charlm import PUBLISHED_PERPLEXITIES
-from training.runs.format_metric import format_epochs, format_metric
 
 ROOT = Path(__file__).resolve().parents[2]
 _PUBLISHED = {"mnist10_w16.tvdn": "99.43 (99.4 ± 0.03)", "mnist10_w32.tvdn": "99.55 (99.54 ± 0.02)"}
@@ -32,7 +33,7 @@ def results(zoo: Path = ROOT / "zoo" / "weights") -> dict[str, dict]:
 def weights_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
     """The trained weights of image nets and what was measured of them."""
     lines = ["| weights | test accuracy (last epoch) | published, % | epochs | recipe |", "|---|---|---|---|---|"]
-    images = {name: result for name, result in results(zoo).items() if result["metric"] == "test_accuracy"}
+    images = {name: result for name, result in results(zoo).items() if task_of(result) is IMAGES}
     for name, result in images.items():
         lines.append(
             f"| `{name}` | {format_metric(result)} | {_PUBLISHED.get(name, '-')} | {format_epochs(result)} "
@@ -47,7 +48,7 @@ def language_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
         "| weights | test perplexity (last epoch) | published | validation | epochs | products in |",
         "|---|---|---|---|---|---|",
     ]
-    models = {name: result for name, result in results(zoo).items() if result["metric"] == "test_perplexity"}
+    models = {name: result for name, result in results(zoo).items() if task_of(result) is LANGUAGE}
     for name, result in models.items():
         products = result["precision"].removeprefix("mixed_")
         lines.append(
@@ -113,14 +114,13 @@ def steps_table(folder: Path = ROOT / "zoo" / "runs" / "cpu_steps") -> str:
     hardware = set()
     for path in sorted(folder.glob("*/recipe.json")):
         recipe = json.loads(path.read_text("utf-8"))
-        with path.with_name("log.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        losses = [float(row["train_loss"]) for row in rows]
-        speed = statistics.median(float(row["images_per_second"]) for row in rows)
+        rows = read_log(path.with_name("log.csv"))
+        losses = [row["train_loss"] for row in rows]
+        speed = statistics.median(row["images_per_second"] for row in rows)
         environment = json.loads(path.with_name("environment.json").read_text("utf-8"))
         hardware.add(f"{environment['backend']}, {environment['hardware']}")
         lines.append(
-            f"| `{recipe['name']}` | {rows[-1]['step']} | {losses[0]:.3f} to {losses[-1]:.3f} in {len(rows)} "
+            f"| `{recipe['name']}` | {rows[-1]['step']:.0f} | {losses[0]:.3f} to {losses[-1]:.3f} in {len(rows)} "
             f"| {speed:.0f} | {recipe['train_images']:,} | {recipe['precision'].removeprefix('mixed_')} |"
         )
     return "\n".join([*lines, "", f"On one busy core of: {'; '.join(sorted(hardware))}. n = 1."])

@@ -1,13 +1,13 @@
 """What can be published: a finished run's folder, or weights of the zoo."""
 
-import csv
 import dataclasses
 import json
 from pathlib import Path
 from typing import NamedTuple
 
 from keras_highway._support.files import sha256_of
-from keras_highway.publishing.kinds import kind_of
+from keras_highway._support.log import read_log
+from keras_highway.publishing.by_task import weights_class
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE, WeightsInfo
@@ -28,22 +28,22 @@ class Publishable(NamedTuple):
     row: WeightsInfo
 
 
-def find_publishable(source: str) -> Publishable:
+def find_publishable(weights: str) -> Publishable:
     """Returns the folder and the row of what is to be published.
 
     Args:
-        source: The folder of a finished run, or the name of weights whose
+        weights: The folder of a finished run, or the name of weights whose
             folder is in the checkout, in `KERAS_HIGHWAY_ZOO` or in the wheel.
 
     Raises:
         ValueError: If there is none, if it is not finished, or if its weights
             are not those of its row.
     """
-    if source not in registry.WEIGHTS and Path(source).is_dir():
-        return _of_run(Path(source))
-    row = registry.get(source)
+    if weights not in registry.WEIGHTS and Path(weights).is_dir():
+        return _of_run(Path(weights))
+    row = registry.get(weights)
     registry.file_of(row)  # its hash is right
-    return _of_folder(next(f for f in registry.folders(source) if (f / FILE).is_file()), registry.described(row))
+    return _of_folder(next(f for f in registry.folders(weights) if (f / FILE).is_file()), registry.described(row))
 
 
 def zoo_names() -> list[str]:
@@ -52,7 +52,7 @@ def zoo_names() -> list[str]:
 
 
 def _of_folder(folder, row) -> Publishable:
-    needed = (FILE, RESULT, "recipe.json", "log.csv", *kind_of(row.variant).beside)
+    needed = (FILE, RESULT, "recipe.json", "log.csv", *weights_class(row.variant).task.files)
     missing = [name for name in needed if not (folder / name).is_file()]
     if missing:
         raise ValueError(f"{folder} is no finished run: it has no {', '.join(missing)}.")
@@ -62,11 +62,10 @@ def _of_folder(folder, row) -> Publishable:
 
 def _check_epochs(folder, result) -> None:
     """The weights are those of the last line of the log."""
-    with (folder / "log.csv").open(newline="", encoding="utf-8") as file:
-        logged = len(list(csv.DictReader(file)))
+    logged = len(read_log(folder / "log.csv"))
     if result.get("epochs", logged) != logged:
         raise ValueError(
-            f"{folder / RESULT} is after {result['epochs']} epochs and log.csv has {logged}: the run went on since. "
+            f"{folder / RESULT} is after {result['epochs']} epochs and log.csv has {logged}: the run has resumed. "
             "End it with `python -m training.train ... --finish`."
         )
 
@@ -82,6 +81,6 @@ def _of_run(folder) -> Publishable:
             "not of one run."
         )
     known = registry.WEIGHTS.get(result["weights"])
-    row = known or kind_of(result["variant"]).new_row(result, stamp)
+    row = known or weights_class(result["variant"]).new_row(result, stamp)
     sha256 = sha256_of(folder / FILE)
     return _of_folder(folder, dataclasses.replace(row, sha256=sha256, metrics=result, gate_report={}))

@@ -1,4 +1,4 @@
-"""What publishing asks of weights, whether they look at images or read words: see `kinds.py`."""
+"""What publishing asks of trained weights, whatever their task; `by_task.py` names the class that answers."""
 
 import abc
 from pathlib import Path
@@ -8,30 +8,10 @@ import keras
 import numpy as np
 
 from keras_highway.analysis import Tracer
+from keras_highway.tasks import Task
 from keras_highway.weights.info import WeightsInfo
 
 _GATE = "gate/"
-
-
-class Metric(NamedTuple):
-    """What is measured of weights, and how it is written.
-
-    Attributes:
-        name: Of the Hub's list of metrics; columns of a `log.csv` end in it.
-        scale: What a value is multiplied by for people.
-        unit: What stands behind it then.
-        agreement: How far another processor's rounding may move it.
-    """
-
-    name: str
-    scale: float
-    unit: str
-    agreement: float
-
-    def format(self, value: float, std: float | None = None) -> str:
-        """Returns a value for people, e.g. `99.43 ± 0.03 %`."""
-        spread = "" if std is None else f" ± {self.scale * std:.2f}"
-        return f"{self.scale * value:.2f}{spread}{self.unit}"
 
 
 class Measured(NamedTuple):
@@ -47,10 +27,10 @@ class Measured(NamedTuple):
 
 
 class CardParts(NamedTuple):
-    """What a model card says that depends on what the weights are fed with.
+    """What a model card says that depends on the task.
 
     Attributes:
-        task: The Hub's name of what they do.
+        task: The Hub's name of the task.
         task_name: The same in words, `None` where the Hub's name says it.
         data: The Hub's name of the data set.
         data_name: The same in words.
@@ -80,22 +60,20 @@ class CardParts(NamedTuple):
     conditions: dict[str, Any]
 
 
-class Subject(abc.ABC):
-    """Trained weights, loaded, and all that depends on what they are fed with.
+class TaskWeights(abc.ABC):
+    """Trained weights, loaded, and all that publishing does differently by task.
 
     Args:
         row: The weights.
         network: Their network; it gives logits.
 
     Attributes:
-        beside: Files without which the weights cannot be used.
-        given: The arrays of a `check.npz` that are fed.
-        metric: What is measured of them.
+        task: Their task.
+        inputs: The arrays of a `check.npz` that the network is run on.
     """
 
-    beside: ClassVar[tuple[str, ...]] = ()
-    given: ClassVar[tuple[str, ...]]
-    metric: ClassVar[Metric]
+    task: ClassVar[Task]
+    inputs: ClassVar[tuple[str, ...]]
 
     def __init__(self, row: WeightsInfo, network: keras.Model):
         self.row, self.network = row, network
@@ -142,7 +120,7 @@ class Subject(abc.ABC):
         """Returns some input for a `check.npz`, the same each time."""
 
     @abc.abstractmethod
-    def computed(self, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def computed(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns what a `check.npz` records of an input: `"logits"`, and each block's mean gates by channel.
 
         Raises:

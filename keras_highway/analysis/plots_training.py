@@ -1,0 +1,60 @@
+"""Pictures of training: what a log reports, against epochs or steps."""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from keras_highway.analysis.plots import figure_class
+
+
+class Curve(NamedTuple):
+    """A line of such a picture.
+
+    Attributes:
+        x: Epochs or steps.
+        y: One value each.
+        label: In the legend; `None` for a line that is not in it.
+        style: What else `matplotlib.axes.Axes.plot` takes.
+    """
+
+    x: Any
+    y: Any
+    label: str | None = None
+    style: Mapping[str, Any] = MappingProxyType({})
+
+
+def training_axes(panels: int, size: tuple[float, float], **options):
+    """Returns a matplotlib figure and its panels, side by side.
+
+    Args:
+        panels: Int, how many.
+        size: Width and height in inches.
+        **options: As in `matplotlib.figure.Figure.subplots`.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+    """
+    figure = figure_class()(figsize=size, layout="constrained")
+    return figure, list(figure.subplots(1, panels, squeeze=False, **options)[0])
+
+
+def draw_training(axis, curves: Iterable[Curve], *, xlabel="epoch", scale="linear", **options) -> None:
+    """Draws curves into a panel, with a grid, and a legend of those that have a label.
+
+    Args:
+        axis: The panel.
+        curves: What to draw.
+        xlabel: Text below. Defaults to `"epoch"`.
+        scale: `"linear"` or `"log"`, in which values that are not above 0 are
+            gaps. Defaults to `"linear"`.
+        **options: As in `matplotlib.axes.Axes.set`: `ylabel`, `title`.
+    """
+    curves = list(curves)
+    for x, y, label, style in curves:
+        axis.plot(x, y, label="_" if label is None else label, **style)
+    axis.set(xlabel=xlabel, **options)
+    if scale == "log" and curves:
+        axis.set_yscale("log", nonpositive="mask")
+    axis.grid(alpha=0.3)
+    if any(curve.label is not None for curve in curves):
+        axis.legend(frameon=False)

@@ -1,0 +1,96 @@
+"""What networks are for, images or language: one row a task, and how its results are written.
+
+What differs between the two hangs on these rows. A spec and a recipe say their
+task (`spec.task`, `recipe.task`); the code of a task is found by it in two
+places, `publishing.weights_class` and `training.tasks.training_of`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Metric(NamedTuple):
+    """What is measured of a network, and how it is written.
+
+    Attributes:
+        name: Of the Hub's list of metrics; columns of a `log.csv` end in it.
+        scale: What a value is multiplied by to be written.
+        unit: What stands behind it then.
+        agreement: How far another processor's rounding may move it.
+    """
+
+    name: str
+    scale: float
+    unit: str
+    agreement: float
+
+    def format(self, value: float, std: float | None = None) -> str:
+        """Returns a value as text, e.g. `99.43 ± 0.03 %`."""
+        spread = "" if std is None else f" ± {self.scale * std:.2f}"
+        return f"{self.scale * value:.2f}{spread}{self.unit}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What networks are for.
+
+    Attributes:
+        name: Its name.
+        inputs: What a network takes, in the plural.
+        unit: What is counted in training, in the plural.
+        metric: What is measured on the test set.
+        files: Names of the files without which a weight file is of no use.
+        divides: Whether a batch can be divided among replicas.
+    """
+
+    name: str
+    inputs: str
+    unit: str
+    metric: Metric
+    files: tuple[str, ...] = ()
+    divides: bool = True
+
+
+IMAGES = Task(
+    name="images",
+    inputs="images",
+    unit="images",
+    # 5 of 10,000 images may fall on the other side with another processor's rounding.
+    metric=Metric("accuracy", 100.0, " %", 5e-4),
+)
+LANGUAGE = Task(
+    name="language",
+    inputs="words",
+    unit="tokens",
+    metric=Metric("perplexity", 1.0, "", 0.01),
+    files=("vocabulary.json",),
+    divides=False,  # the state of its LSTMs goes from step to step
+)
+
+
+def task_of(result: dict[str, Any]) -> Task:
+    """Returns the task that a result is of.
+
+    Args:
+        result: What a result.json holds.
+    """
+    return LANGUAGE if result["metric"].endswith(LANGUAGE.metric.name) else IMAGES
+
+
+def format_metric(result: dict[str, Any] | None, named: bool = False) -> str:
+    """Returns a result as text, the same everywhere.
+
+    `99.43 % (n = 1)` of one run, `99.43 ± 0.03 % (n = 3)` of several; a
+    perplexity has no unit, and nothing is `not measured`.
+
+    Args:
+        result: What a result.json holds, or at least its `metric`, `mean`,
+            `std` and `n`.
+        named: Bool, whether the metric's name stands before it. Defaults to
+            `False`.
+    """
+    if not result or not result.get("n"):
+        return "not measured"
+    metric = task_of(result).metric
+    name = f"{metric.name} " if named else ""
+    return f"{name}{metric.format(result['mean'], result['std'])} (n = {result['n']})"
