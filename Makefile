@@ -1,9 +1,12 @@
 # Two commands: `make demo` and `make test`. Each makes .venv and installs all it needs.
 PYTHON ?= python3
 PY := .venv/bin/python
+TORCH_PY := .venv-torch/bin/python
+# PyTorch's own index has wheels without CUDA, a tenth of the size; say TORCH_INDEX= where pip's own is to be asked.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 export TF_CPP_MIN_LOG_LEVEL ?= 3
-# Tests that run on JAX, too.
+# Tests that run on JAX and on PyTorch, too.
 ON_JAX := gating layers biased batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided
 # And single ones: the carried state, the form that computes each word once, scores and text.
 ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
@@ -11,7 +14,7 @@ ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
 	char_lm.py::test_each_word_once_has_the_same_loss_and_gradients \
 	language.py::test_scores_are_the_networks_own language.py::test_generated_text_follows_the_network
 
-.PHONY: demo test test-processes lint benchmark tables clean
+.PHONY: demo test test-torch test-processes lint benchmark tables clean
 
 demo: .venv/.demo
 	$(PY) -m keras_highway classify samples/*
@@ -20,6 +23,11 @@ demo: .venv/.demo
 test: .venv/.test
 	KERAS_BACKEND=tensorflow $(PY) -m pytest -n 2 --dist loadfile
 	KERAS_BACKEND=jax $(PY) -m pytest -n 2 --dist loadfile $(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
+
+# An environment of its own, without TensorFlow: with both, each would find the other's libraries.
+test-torch: .venv-torch/.test
+	KERAS_BACKEND=torch $(TORCH_PY) -m pytest -p no:cacheprovider -n 2 --dist loadfile \
+		$(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
 
 # What several devices, processes or jobs train, and every net of the results' page: of `make test` it would take
 # more than its share.
@@ -43,7 +51,7 @@ tables: .venv/.demo
 	$(PYTHON) -m venv .venv
 
 .venv/.demo: pyproject.toml | .venv/bin/python
-	$(INSTALL) -e .
+	$(INSTALL) -e ".[tensorflow,plots]"
 	touch $@
 
 .venv/.test: pyproject.toml | .venv/bin/python
@@ -54,5 +62,13 @@ tables: .venv/.demo
 	$(INSTALL) -e ".[test,lint]"
 	touch $@
 
+.venv-torch/bin/python:
+	$(PYTHON) -m venv .venv-torch
+
+.venv-torch/.test: pyproject.toml | .venv-torch/bin/python
+	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check torch $(TORCH_INDEX:%=--index-url %)
+	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -e ".[torch,plots,test-tools]"
+	touch $@
+
 clean:
-	rm -rf .venv demo_gates.png .pytest_cache .ruff_cache
+	rm -rf .venv .venv-torch demo_gates.png .pytest_cache .ruff_cache

@@ -57,9 +57,9 @@ def _distinct(names, folders) -> list[str]:
 
 
 def _draw(names, logs, path) -> None:
-    from matplotlib.figure import Figure
+    from keras_highway.analysis.plots import figure_class
 
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = figure_class()(figsize=(9, 3.6), layout="constrained")
     axes = figure.subplots(1, 2)
     for i, (name, rows) in enumerate(zip(names, logs, strict=True)):
         epochs = [row["epoch"] for row in rows]

@@ -83,9 +83,9 @@ def table(folder: Path = RUNS) -> str:
 
 def draw(path: Path = PICTURE, folder: Path = RUNS) -> None:
     """Draws the losses of all runs, each the mean of `WINDOW` steps."""
-    from matplotlib.figure import Figure
+    from keras_highway.analysis.plots import figure_class
 
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = figure_class()(figsize=(9, 3.6), layout="constrained")
     axes = figure.subplots()
     for run in read_steps(folder):
         means = np.convolve(run.losses, np.full(WINDOW, 1 / WINDOW), "valid")

@@ -107,11 +107,13 @@ def table(result: dict) -> str:
 
 def draw(search: Search, out: Path, cells: dict, path: Path) -> None:
     """Draws the best run of every cell: training loss by epoch, one panel a kind of net."""
+    from keras_highway.analysis.plots import figure_class
+
+    make = figure_class()  # says what to install where matplotlib is missing
     from matplotlib import colormaps
-    from matplotlib.figure import Figure
 
     kinds = sorted({cell.split("_")[0] for cell in cells}, reverse=True)
-    figure = Figure(figsize=(4.5 * len(kinds), 3.6), layout="constrained")
+    figure = make(figsize=(4.5 * len(kinds), 3.6), layout="constrained")
     axes = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
     for axis, kind in zip(axes, kinds, strict=True):
         own = [cell for cell in cells if cell.split("_")[0] == kind]
