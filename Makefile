@@ -1,9 +1,12 @@
 # Two commands: `make demo` and `make test`. Each makes .venv and installs all it needs.
 PYTHON ?= python3
 PY := .venv/bin/python
+TORCH_PY := .venv-torch/bin/python
+# PyTorch's own index has wheels without CUDA, a tenth of the size; say TORCH_INDEX= where pip's own is to be asked.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 export TF_CPP_MIN_LOG_LEVEL ?= 3
-# Tests that run on JAX, too.
+# Tests that run on JAX and on PyTorch, too.
 ON_JAX := gating layers biased batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided
 # And single ones: the carried state, the form that computes each word once, scores and text.
 ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
@@ -13,7 +16,7 @@ ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
 
 N ?= 2000
 
-.PHONY: demo test test-all fuzz lint benchmark tables clean
+.PHONY: demo test test-all test-torch fuzz lint benchmark tables clean
 
 demo: .venv/.demo
 	$(PY) -m keras_highway classify samples/*
@@ -26,6 +29,11 @@ test: .venv/.test
 # What `make test` leaves out: runs of several devices, processes or jobs, every recipe, notebooks, rare paths.
 test-all: .venv/.test
 	KERAS_BACKEND=tensorflow $(PY) -m pytest -m slow -n 2 --dist loadfile
+
+# An environment of its own, without TensorFlow: with both, each would find the other's libraries.
+test-torch: .venv-torch/.test
+	KERAS_BACKEND=torch $(TORCH_PY) -m pytest -p no:cacheprovider -n 2 --dist loadfile \
+		$(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
 
 # Seeded attacks on what comes from outside, N of each kind; `make test` has the first few.
 fuzz: .venv/.test
@@ -47,7 +55,7 @@ tables: .venv/.demo
 	$(PYTHON) -m venv .venv
 
 .venv/.demo: pyproject.toml | .venv/bin/python
-	$(INSTALL) -e .
+	$(INSTALL) -e ".[tensorflow,plots]"
 	touch $@
 
 .venv/.test: pyproject.toml | .venv/bin/python
@@ -58,5 +66,13 @@ tables: .venv/.demo
 	$(INSTALL) -e ".[test,lint]"
 	touch $@
 
+.venv-torch/bin/python:
+	$(PYTHON) -m venv .venv-torch
+
+.venv-torch/.test: pyproject.toml | .venv-torch/bin/python
+	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check torch $(TORCH_INDEX:%=--index-url %)
+	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -e ".[torch,plots,test-tools]"
+	touch $@
+
 clean:
-	rm -rf .venv demo_gates.png .pytest_cache .ruff_cache
+	rm -rf .venv .venv-torch demo_gates.png .pytest_cache .ruff_cache

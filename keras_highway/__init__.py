@@ -12,6 +12,12 @@ import sys as _sys
 # and TensorFlow's notices can be kept off stderr.
 _RUNS_AS_PROGRAM = _sys.argv[:1] == ["-m"] and __name__ in _sys.orig_argv[1:]
 if not _RUNS_AS_PROGRAM:
+    from keras_highway._support.backend import explained as _explained
+
+    try:
+        import keras as _keras  # noqa: F401
+    except ModuleNotFoundError as _error:
+        raise _explained(_error) from _error
     from keras_highway import analysis as analysis
     from keras_highway import layers as layers
     from keras_highway.applications import Highway50 as Highway50

@@ -37,12 +37,17 @@ def to_numpy(x) -> np.ndarray:
 
 
 def gradients(f, *args) -> list[np.ndarray]:
-    """Gradients of the scalar `f(*args)` by each argument, on TensorFlow and JAX."""
+    """Gradients of the scalar `f(*args)` by each argument, zeros where it does not depend on it."""
     args = [ops.convert_to_tensor(a) for a in args]
     if keras.backend.backend() == "jax":
         import jax
 
         return [np.asarray(g) for g in jax.grad(f, argnums=tuple(range(len(args))))(*args)]
+    if keras.backend.backend() == "torch":
+        import torch
+
+        args = [a.detach().requires_grad_() for a in args]
+        return [to_numpy(g) for g in torch.autograd.grad(f(*args), args, allow_unused=True, materialize_grads=True)]
     import tensorflow as tf
 
     with tf.GradientTape() as tape:

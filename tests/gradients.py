@@ -22,6 +22,13 @@ def value_and_gradients(function, model):
         import jax
 
         value, found = jax.jit(jax.value_and_grad(of))(values)
+    elif keras.backend.backend() == "torch":
+        import torch
+
+        values = [v.detach().requires_grad_() for v in values]
+        value = of(values)
+        found = torch.autograd.grad(value, values)
+        value = value.detach()
     else:
         import tensorflow as tf
 

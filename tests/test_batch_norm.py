@@ -35,6 +35,7 @@ def images(shape=IMAGES):
 def step(layer, x, calls=1, jit=False, loss_shape=None, **kwargs):
     """Outputs, gradients by x and the trainable weights, and all weights, after `calls` uses in training."""
     weights = np.random.default_rng(1).standard_normal(loss_shape or x.shape).astype("float32")
+    weights = ops.convert_to_tensor(weights)
 
     def forward(x, variables):
         state = [v.value for v in layer.non_trainable_variables]
@@ -51,9 +52,20 @@ def step(layer, x, calls=1, jit=False, loss_shape=None, **kwargs):
         import jax
 
         (_, (y, state)), (dx, dv) = jax.value_and_grad(forward, (0, 1), has_aux=True)(x, variables)
+    elif keras.backend.backend() == "torch":
+        y, state, dx, dv = _on_torch(forward, x, variables)
     else:
         y, state, dx, dv = _on_tensorflow(forward, x, variables, jit)
     return [to_numpy(v) for v in (y, dx, *dv, *state)]
+
+
+def _on_torch(forward, x, variables):
+    import torch
+
+    x, *variables = (v.detach().clone().requires_grad_() for v in (x, *variables))
+    loss, (y, state) = forward(x, variables)
+    dx, *dv = torch.autograd.grad(loss, [x, *variables])
+    return y.detach(), [v.detach() for v in state], dx, dv
 
 
 def _on_tensorflow(forward, x, variables, jit):

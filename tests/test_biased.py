@@ -29,7 +29,7 @@ def bias_gradients(layer, shape, ending="bias"):
     rng = np.random.default_rng(0)
     x = rng.uniform(0.1, 0.4, shape).astype("float32")
     model = keras.Sequential([layer])  # a layer's own stateless call does not cast
-    weights = rng.uniform(0.5, 1.5, (*model(x).shape[:-1], 1)).astype("float32")
+    weights = ops.convert_to_tensor(rng.uniform(0.5, 1.5, (*model(x).shape[:-1], 1)).astype("float32"))
     chosen = [i for i, v in enumerate(model.trainable_variables) if v.path.endswith(ending)]
     assert chosen
 

@@ -17,7 +17,8 @@ X = (3, 5, 4, 4)
 
 KINDS = [(g, {}) for g in GATINGS]
 KINDS += [(g, {"gate": kind}) for g in LEARNING for kind in ("pointwise", "channel")]
-KINDS += [(g, {"gate": "low_rank", "gate_rank": 1}) for g in LEARNING]
+# A rank of 3: all of fewer channels may be dead ReLUs, through which no gradient goes.
+KINDS += [(g, {"gate": "low_rank", "gate_rank": 3}) for g in LEARNING]
 KINDS += [(g, {"gate": "tied"}) for g in ONE_GATE]
 IDS = [f"{g}-{k.get('gate', 'same')}" for g, k in KINDS]
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -59,7 +60,8 @@ TRAINING_FLOORS = {
     "experiments": 10,
 }
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
-HEAVY = ("matplotlib", "PIL", "huggingface_hub", "tensorflow_datasets")
+HEAVY = ("matplotlib", "PIL", "huggingface_hub", "safetensors", "tensorflow_datasets", "IPython")
+BACKENDS = ("tensorflow", "jax", "torch")
 
 
 def part_of(path: Path) -> str:
@@ -140,8 +142,14 @@ def part_of_package(path: Path) -> str:
 
 
 def test_importing_the_package_is_light():
-    """It imports where the heavy packages cannot be; looking for them afterwards would find what Keras imports."""
-    code = f"import sys; sys.modules.update(dict.fromkeys({HEAVY!r})); import keras_highway"
+    """It imports where heavy packages and other backends cannot be, and adds none of another name to Keras's own."""
+    heavy = HEAVY + tuple(name for name in BACKENDS if name != keras.backend.backend())
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({heavy!r})); import keras; keras_has = set(sys.modules)\n"
+        "import keras_highway; print(*{name.split('.')[0] for name in set(sys.modules) - keras_has})"
+    )
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    added = set(done.stdout.split()) - sys.stdlib_module_names - set(BACKENDS)  # of the backend, parts loaded on use
+    assert added <= {"keras_highway", "keras", "tqdm"}

@@ -65,10 +65,11 @@ def test_gradients_are_those_of_the_papers(name):
         wanted["t"] = (H - X) * dy if c is None else H * dy
     if GATINGS[name].c == "learned":
         wanted["c"] = X * dy
-    values = {"x": X, "h": H, "t": t, "c": c}
+    values = {k: v if v is None else ops.convert_to_tensor(v) for k, v in {"x": X, "h": H, "t": t, "c": c}.items()}
+    weights = ops.convert_to_tensor(dy)
 
     def f(*args):
-        return ops.sum(mix(**{**values, **dict(zip(wanted, args, strict=True))}) * dy)
+        return ops.sum(mix(**{**values, **dict(zip(wanted, args, strict=True))}) * weights)
 
     for (arg, w), g in zip(wanted.items(), gradients(f, *(values[a] for a in wanted)), strict=True):
         np.testing.assert_allclose(g, np.broadcast_to(w, g.shape), rtol=1e-6, atol=1e-7, err_msg=arg)

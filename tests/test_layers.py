@@ -288,7 +288,7 @@ def test_gradients_reach_x_and_every_weight():
     layer = HighwayDense(gating="full")
     layer.build((None, 4))
     x, dy = array(3, 4), array(3, 4, seed=1)
-    (dx,) = gradients(lambda x: ops.sum(layer(x) * dy), x)
+    (dx,) = gradients(lambda x: ops.sum(layer(x) * ops.convert_to_tensor(dy)), x)
     eps = 1e-2
     for i in range(4):
         step = np.zeros_like(x)

@@ -148,7 +148,7 @@ def test_nested_models_stay_nested():
     rewired = rewire(model, lesion("stage1_block2"))
     assert not np.array_equal(output(rewired, x), output(model, x))
     inner = rewire(backbone, lesion("stage1_block2"))
-    assert np.array_equal(output(rewired, x), output(inner, x).mean((1, 2)))
+    np.testing.assert_allclose(output(rewired, x), output(inner, x).mean((1, 2)), rtol=1e-5, atol=1e-7)
     assert "backbone" in [layer.name for layer in rewired.layers]
 
 

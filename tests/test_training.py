@@ -315,4 +315,5 @@ def test_steps_are_compiled_where_expected():
     program = Program(DENSE, open_source(DENSE, None), open_source(DENSE, None).on_device())
     engine = strategy.engine(program)
     sums = np.asarray(engine.train(next(open_source(DENSE, None).batches(0, 0, Strategy.shard))))
-    assert engine.jit_compile and sums[-1] == DENSE.batch_size  # augmentation, network and update: one XLA program
+    assert sums[-1] == DENSE.batch_size  # augmentation, network and update: one XLA program
+    assert engine.jit_compile is (keras.backend.backend() != "torch")

@@ -29,7 +29,7 @@ def input_gradient(function: Callable, x):
         A tensor of the shape of `x`.
 
     Raises:
-        ValueError: On other backends than TensorFlow and JAX.
+        ValueError: On other backends than TensorFlow, JAX and PyTorch.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -44,4 +44,58 @@ def input_gradient(function: Callable, x):
         import jax
 
         return jax.jit(jax.grad(lambda x: ops.sum(function(x))))(ops.convert_to_tensor(x))
-    raise ValueError(f"Gradients are taken on TensorFlow and JAX. Received: KERAS_BACKEND={backend}")
+    if backend == "torch":
+        import torch  # pyright: ignore[reportMissingImports] (an extra)
+
+        with torch.enable_grad():
+            x = ops.convert_to_tensor(x).detach().requires_grad_()
+            return torch.autograd.grad(ops.sum(function(x)), x)[0]
+    raise ValueError(f"Gradients are taken on TensorFlow, JAX and PyTorch. Received: KERAS_BACKEND={backend}")
+
+
+def with_gradient(function: Callable) -> Callable:
+    """Returns a function that brings its own derivative, called in one way on every backend.
+
+    `keras.ops.custom_gradient` calls the derivative in another way on each
+    backend, and on PyTorch knows functions of one output only.
+
+    Args:
+        function: Function from tensors to its outputs and their derivative.
+            The outputs are a tensor or a tuple of them. The derivative is a
+            function from the derivatives by the outputs, an argument each, to
+            those by the tensors: one, or a tuple.
+
+    Returns:
+        A function from tensors to the outputs.
+    """
+    if keras.backend.backend() == "torch":
+        return _with_gradient_on_torch(function)
+
+    @ops.custom_gradient
+    def differentiable(*tensors):
+        outputs, gradient = function(*tensors)
+
+        def of_outputs(*upstream):
+            # TensorFlow passes a derivative an argument, JAX a tuple of them in one.
+            return gradient(*(upstream[0] if isinstance(upstream[0], (tuple, list)) else upstream))
+
+        return outputs, of_outputs
+
+    return differentiable
+
+
+def _with_gradient_on_torch(function):
+    import torch  # pyright: ignore[reportMissingImports] (an extra)
+
+    class Differentiable(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *tensors):
+            outputs, ctx.gradient = function(*tensors)
+            return outputs
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, *upstream):
+            return ctx.gradient(*upstream)
+
+    return Differentiable.apply

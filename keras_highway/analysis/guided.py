@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway._support.numerics import input_gradient
+from keras_highway._support.numerics import input_gradient, with_gradient
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.graph import block_name, check_names, stages
 from keras_highway.analysis.graph import blocks as blocks_of
@@ -71,7 +71,7 @@ def guided_backprop(model, images, block, channel, *, transform=None) -> GuidedG
     Raises:
         ValueError: For an unknown block or stage, a channel that a block does
             not have, or images of another shape than the model's input.
-        ValueError: On other backends than TensorFlow and JAX.
+        ValueError: On other backends than TensorFlow, JAX and PyTorch.
     """
     x = images if transform is None else transform(images)
     check_batch(x, model.inputs, "look at")
@@ -127,13 +127,11 @@ def strongest(values) -> tuple[np.ndarray, np.ndarray]:
     return position.astype(np.int64), flat[np.arange(len(flat)), best]
 
 
-@ops.custom_gradient
+@with_gradient
 def guided_relu(x):
     """ReLU whose derivative is also zero where that of its output is negative."""
 
-    def gradient(*upstream):
-        # TensorFlow passes the derivative alone, JAX in a tuple.
-        dy = upstream[0][0] if isinstance(upstream[0], (tuple, list)) else upstream[0]
+    def gradient(dy):
         return ops.where(ops.logical_and(x > 0, dy > 0), dy, ops.zeros_like(dy))
 
     return ops.relu(x), gradient
@@ -149,7 +147,8 @@ def _of_block(outputs, name, block, channel, x) -> tuple[np.ndarray, np.ndarray,
     position, value = strongest(values)
     mask = np.zeros(values.shape, np.float32)
     mask[(np.arange(len(values)), *position.T)] = 1.0
-    return np.asarray(ops.convert_to_numpy(input_gradient(lambda x: unit(x) * mask, x))), position, value
+    chosen = ops.convert_to_tensor(mask)
+    return np.asarray(ops.convert_to_numpy(input_gradient(lambda x: unit(x) * chosen, x))), position, value
 
 
 def _guided_copy(model) -> keras.Model:

@@ -66,7 +66,7 @@ def figure_class() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("Pictures need matplotlib: pip install matplotlib") from error
+        raise ImportError('Pictures need matplotlib: pip install "keras-highway[plots]"') from error
     return Figure
 
 

@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 
+from keras_highway._support.backend import explained
 from keras_highway._support.notices import as_lines
 from keras_highway.cli.errors import CLOSED_PIPE, INTERRUPTED, USAGE, UsageError
 from keras_highway.cli.quiet import quiet_start
@@ -40,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         with quiet_start():
-            command = importlib.import_module(f"keras_highway.cli.{arguments.module}")
+            command = _module(arguments.module)
         with as_lines():
             code = command.run(arguments)
         sys.stdout.flush()
@@ -54,6 +55,15 @@ def main(argv: list[str] | None = None) -> int:
         # Python flushes stdout once more on its way out, which must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
+
+
+def _module(name: str):
+    try:
+        return importlib.import_module(f"keras_highway.cli.{name}")
+    except ModuleNotFoundError as error:
+        if (reason := explained(error)) is error:
+            raise
+        raise UsageError(str(reason)) from error
 
 
 def _parser() -> argparse.ArgumentParser:

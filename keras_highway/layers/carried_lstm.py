@@ -1,4 +1,4 @@
-"""An LSTM whose state goes on from one batch to the next, on TensorFlow and JAX."""
+"""An LSTM whose state goes on from one batch to the next, on every backend."""
 
 import keras
 from keras import ops

@@ -2,6 +2,8 @@
 
 from keras import ops
 
+from keras_highway._support.numerics import with_gradient
+
 
 def recur(projected, kernel, h, c):
     """Runs an LSTM over projected inputs.
@@ -28,7 +30,7 @@ def recur(projected, kernel, h, c):
     return _recurrence(*(ops.copy(x) for x in (projected, kernel, h, c)))
 
 
-@ops.custom_gradient
+@with_gradient
 def _recurrence(projected, kernel, h, c):
     first_h, first_c = ops.cast(h, "float32"), ops.cast(c, "float32")
 
@@ -41,9 +43,7 @@ def _recurrence(projected, kernel, h, c):
     start = (first_h, first_c, ops.zeros_like(ops.cast(by_step[0], "float32")))
     (last_h, last_c, _), (outputs, cells, gates) = ops.scan(step, start, by_step)  # pyright: ignore[reportGeneralTypeIssues]
 
-    def gradient(*upstream):
-        # TensorFlow passes a derivative an argument, JAX all in one.
-        dy, last_dh, last_dc = upstream if len(upstream) == 3 else upstream[0]
+    def gradient(dy, last_dh, last_dc):
         cells_before = ops.concatenate([first_c[None], cells[:-1]])
         transposed = ops.transpose(kernel)
 

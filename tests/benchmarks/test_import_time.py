@@ -9,19 +9,20 @@ from pathlib import Path
 from comparison import record
 
 ROOT = Path(__file__).parents[2]
-CODE = "import keras, time; t = time.perf_counter(); import keras_highway; print(time.perf_counter() - t)"
+CODE = "import keras, time; t = time.process_time(); import keras_highway; print(time.process_time() - t)"
 
 
-def import_seconds() -> float:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+def import_seconds(bytecode) -> float:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": str(bytecode), "PYTHONDONTWRITEBYTECODE": ""}
     done = subprocess.run([sys.executable, "-c", CODE], env=env, capture_output=True, text=True, check=True)
     return float(done.stdout.split()[-1])
 
 
-def test_import_takes_a_fifth_of_a_second(benchmark):
+def test_import_takes_a_seventh_of_a_second(benchmark, tmp_path):
+    """In the process's own time: what other processes take is not the package's."""
     seconds = []
-    benchmark.pedantic(lambda: seconds.append(import_seconds()), rounds=7, warmup_rounds=1)
+    benchmark.pedantic(lambda: seconds.append(import_seconds(tmp_path)), rounds=5, warmup_rounds=1)
     seconds = seconds[1:]  # the first writes the bytecode
     least, median = min(seconds), statistics.median(seconds)
     record("import keras_highway after keras", least_seconds=least, median_seconds=median, n=len(seconds))
-    assert least <= 0.2  # the least: what other processes add is not the package's
+    assert median <= 0.15

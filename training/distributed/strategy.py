@@ -2,7 +2,8 @@
 
 | name        | backend    | devices                                  | launched as                              |
 |-------------|------------|------------------------------------------|------------------------------------------|
-| none        | any        | one; on a GPU a step is compiled by XLA  | one process                              |
+| none        | any        | one; on a GPU a step is compiled by XLA, | one process                              |
+|             |            | with PyTorch never                       |                                          |
 | mirrored    | TensorFlow | all GPUs of a machine                    | one process                              |
 | multiworker | TensorFlow | all GPUs of several machines             | one process a machine, with TF_CONFIG    |
 | jax         | JAX        | all devices of one or several processes  | one process; or several, each with       |
@@ -82,6 +83,10 @@ class Strategy:
             from training.distributed.engine_jax import JaxEngine
 
             return JaxEngine(program, self)
+        if keras.backend.backend() == "torch":
+            from training.distributed.engine_torch import TorchEngine
+
+            return TorchEngine(program, self)
         from training.distributed.engine_tf import TensorFlowEngine
 
         return TensorFlowEngine(program, self)
@@ -274,7 +279,7 @@ def _automatic() -> str:
 
         return "jax" if os.environ.get(_JAX_VARIABLE) or jax.device_count() > 1 else "none"
     if keras.backend.backend() != "tensorflow":
-        raise ValueError(f"Training runs on TensorFlow and JAX. Received: KERAS_BACKEND={keras.backend.backend()!r}")
+        return "none"
     import tensorflow as tf
 
     if (_tf_cluster() or {}).get("count", 1) > 1:

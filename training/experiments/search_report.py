@@ -107,10 +107,10 @@ def table(result: dict) -> str:
 
 def draw(search: Search, out: Path, cells: dict, path: Path) -> None:
     """Draws the best run of every cell: training loss by epoch, one panel a family of nets."""
-    from matplotlib import colormaps
-
     families = sorted({cell.split("_")[0] for cell in cells}, reverse=True)
     figure, axes = training_axes(len(families), (4.5 * len(families), 3.6), sharey=True)
+    from matplotlib import colormaps
+
     for axis, family in zip(axes, families, strict=True):
         own = [cell for cell in cells if cell.split("_")[0] == family]
         curves = []

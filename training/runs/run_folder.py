@@ -186,6 +186,10 @@ def _accelerators() -> list[str]:
         import jax
 
         names = [device.device_kind for device in jax.local_devices() if device.platform != "cpu"]
+    elif keras.backend.backend() == "torch":
+        import torch  # pyright: ignore[reportMissingImports] (an extra)
+
+        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     else:
         import tensorflow as tf
 
