@@ -61,9 +61,15 @@ class Recipe:
         transform: Row of `keras_highway.data.transforms.TRANSFORMS`.
         train_images: Train on the first so many images, `None` for all.
         test_images: The same for the test set.
-        holdout_images: Hold out the last so many training images and test on
-            them: choices are made on these, never on the test set. `None` to
-            train on all and test on the test set.
+        holdout_images: Hold out so many training images and test on them:
+            choices are made on these, never on the test set. The same ones
+            whatever the seed: of MNIST and CIFAR the last of the training
+            set; of a folder the last of a fixed shuffle of its files, the same
+            share of every class (`training.data.holdout.split_off`); of
+            TensorFlow Datasets the last in the order of its files, which were
+            shuffled by a fixed hash when the set was prepared. `train_images`
+            is of the rest, `test_images` of what is held out. `None` to train
+            on all and test on the test set.
         train_size: Height and width of training images where they are decoded
             on the way (a folder, TensorFlow Datasets), `None` for the
             transform's size, which is that of test images. Where the two
@@ -203,11 +209,6 @@ class Recipe:
             )
         if self.rand_augment:
             parse_policy(self.rand_augment)
-        if self.holdout_images is not None and self.data.split(":")[0] in DECODED:
-            raise ValueError(
-                "`holdout_images` is for sets that fit into memory (mnist, cifar10, cifar100). "
-                f"Received: holdout_images={self.holdout_images!r}, data={self.data!r}"
-            )
         if self.batch_size % self.micro_batches:
             raise ValueError(
                 "`batch_size` must be a multiple of `micro_batches`. "
