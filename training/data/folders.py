@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway.data.transforms import TRANSFORMS, Transform
-from training.data.augment import Augment
+from training.data.augment import augment_of
 from training.data.decoding import CentralCrop, batches, tensorflow
 from training.data.holdout import split_off
 from training.data.repeated import repeated, runs
@@ -69,10 +69,8 @@ class FolderSource:
         if not places:
             return
         places = np.concatenate(places)
-        transform, recipe = self._transform, self._recipe
-        size_of_crops = recipe.training_size(transform.size)
-        augment = Augment(size_of_crops, recipe.rand_augment, transform.mean, channels=transform.channels)
-        if recipe.repeated_augmentation > 1:
+        augment = augment_of(self._recipe, self._transform)
+        if self._recipe.repeated_augmentation > 1:
             data = self._copies(order[places], seeds[places])
             yield from batches(data, augment.copies, size // shard.count, several=True)
             return

@@ -11,7 +11,7 @@ from training.data.device_images import COLUMNS, DeviceImages
 from training.data.repeated import epoch_samples, repeated
 from training.data.shard import Shard
 from training.data.synthetic import PREFIX, synthetic_dataset
-from training.recipe import Recipe
+from training.recipe import FOLDERS, Recipe
 
 
 class Source(Protocol):
@@ -115,7 +115,7 @@ def open_source(recipe: Recipe, data_dir) -> Source:
         from training.data.tfds import TfdsSource
 
         source = TfdsSource(recipe, data_dir)
-    elif recipe.data == "imagenet":
+    elif recipe.data in FOLDERS:
         from training.data.folders import FolderSource
 
         source = FolderSource(recipe, data_dir)
@@ -125,7 +125,8 @@ def open_source(recipe: Recipe, data_dir) -> Source:
         source = EncodedSource(recipe, synthetic_dataset(recipe.data))
     elif recipe.rand_augment:
         raise ValueError(
-            f"RandAugment is for images in files: data='imagenet' or 'tfds:...'. Received: data={recipe.data!r}"
+            "RandAugment is for images in files: data='imagenet' or another folder, or 'tfds:...'. "
+            f"Received: data={recipe.data!r}"
         )
     else:
         source = ArraySource(recipe, data_dir)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_highway.data.transforms import TRANSFORMS
-from training.data.augment import Augment
+from training.data.augment import augment_of
 from training.data.decoding import CentralCrop, batches, tensorflow
 from training.data.repeated import epoch_samples
 from training.data.shard import Shard
@@ -72,9 +72,7 @@ class TfdsSource:
         data = data.flat_map(lambda *pair: tf.data.Dataset.from_tensors(pair).repeat(copies)).take(samples)
         data = data.enumerate(epoch * self.images).map(lambda i, pair: (*pair, [np.int64(seed), i]))
         data = _part(data.batch(size, drop_remainder=True).skip(start), size, shard)
-        transform, recipe = self._transform, self._recipe
-        size_of_crops = recipe.training_size(transform.size)
-        augment = Augment(size_of_crops, recipe.rand_augment, transform.mean, channels=transform.channels)
+        augment = augment_of(self._recipe, self._transform)
         yield from batches(data, augment, size // shard.count)
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
