@@ -49,6 +49,7 @@ TRAINING_FLOORS = {
     "optimizers": 2,
     "data": 2,
     "program": 3,
+    "shards": 5,
     "tiny": 3,
     "distributed": 4,
     "runs": 5,

@@ -27,11 +27,11 @@ class FolderSource:
 
     def __init__(self, recipe: Recipe, data_dir):
         root = Path(data_dir or "")
-        names = {split: _class_names(root / split) for split in ("train", "val")}
+        names = {split: class_names(root / split) for split in ("train", "val")}
         if names["train"] != names["val"]:
             differ = sorted(set(names["train"]) ^ set(names["val"]))
             raise ValueError(f"{root}/train and {root}/val have different classes: {', '.join(differ[:5])}, ...")
-        files = {split: _files(root / split, names[split]) for split in ("train", "val")}
+        files = {split: image_files(root / split, names[split]) for split in ("train", "val")}
         self._start(recipe, TRANSFORMS[recipe.transform], files, len(names["train"]))
 
     def _start(self, recipe: Recipe, transform: Transform, files: dict[str, tuple], classes: int) -> None:
@@ -114,7 +114,13 @@ class FolderSource:
         return tensorflow().io.read_file(path)
 
 
-def _class_names(folder: Path) -> list[str]:
+def class_names(folder: Path) -> list[str]:
+    """Returns the names of a folder's sub-folders, in order: its classes.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If it has none.
+    """
     if not folder.is_dir():
         raise FileNotFoundError(
             f"No folder {folder}. This recipe needs DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg: pass --data DIR."
@@ -125,7 +131,19 @@ def _class_names(folder: Path) -> list[str]:
     return names
 
 
-def _files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the images of classes, class after class, sorted by name.
+
+    Args:
+        folder: Of the classes' folders.
+        names: The classes.
+
+    Returns:
+        Paths and int64 labels.
+
+    Raises:
+        ValueError: If a class has no images.
+    """
     paths, labels = [], []
     for label, name in enumerate(names):
         found = sorted(str(path) for path in (folder / name).iterdir() if path.suffix.lower() in _SUFFIXES)

@@ -1,6 +1,7 @@
 """Where a run's images come from: arrays in memory (then on the device), or a folder of class sub-folders."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -117,8 +118,9 @@ def open_source(recipe: Recipe, data_dir) -> Source:
         source = TfdsSource(recipe, data_dir)
     elif recipe.data in FOLDERS:
         from training.data.folders import FolderSource
+        from training.data.shards import ShardSource, is_sharded
 
-        source = FolderSource(recipe, data_dir)
+        source = (ShardSource if is_sharded(Path(data_dir or "")) else FolderSource)(recipe, data_dir)
     elif recipe.rand_augment and recipe.data.startswith(PREFIX):
         from training.data.encoded_source import EncodedSource
 
