@@ -2,43 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from keras_highway.data import load_dataset
 from keras_highway.data.transforms import TRANSFORMS
 from training.data.device_images import COLUMNS, DeviceImages
+from training.data.mixing import MixedSource, mixes
 from training.data.repeated import epoch_samples, repeated
-from training.data.shard import Shard
+from training.data.shard import Shard, Source
 from training.data.synthetic import PREFIX, synthetic_dataset
 from training.recipe import FOLDERS, Recipe
-
-
-class Source(Protocol):
-    """What the loop asks of a source.
-
-    Attributes:
-        images: Number of training images.
-        test_images: Number of test images.
-        classes: Number of classes.
-    """
-
-    images: int
-    test_images: int
-    classes: int
-
-    def on_device(self) -> DeviceImages | None:
-        """Returns the images for the device, or None where batches carry their own."""
-        ...
-
-    def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yields an epoch's training batches from the `start`-th on, a function of (seed, epoch) alone."""
-        ...
-
-    def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yields the test set in batches of equal size; what fills up the last one has weight 0."""
-        ...
 
 
 class ArraySource:
@@ -110,8 +84,6 @@ def open_source(recipe: Recipe, data_dir) -> Source:
         FileNotFoundError: If it is missing.
         ImportError: If it needs a package that is not installed.
     """
-    from training.data.mixing import MixedSource, mixes  # which imports what a source is from here
-
     if recipe.data.startswith("tfds:"):
         from training.data.tfds import TfdsSource
 
