@@ -14,7 +14,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.recipe import Recipe, changed
+from training.recipe import Recipe, changed, with_settings
 from training.recipes import RECIPES
 from training.tiny import tiny
 
@@ -41,7 +41,7 @@ class Study:
     held_out: int
     suffix: str = ""
 
-    def run(self, nets, seeds, data_dir, out: Path, small: bool = False) -> None:
+    def run(self, nets, seeds, data_dir, out: Path, small: bool = False, settings=()) -> None:
         """Trains what is missing.
 
         Args:
@@ -50,11 +50,13 @@ class Study:
             data_dir: Folder of the data set.
             out: The study's folder.
             small: Tiny nets and made-up data, to try the way.
+            settings: Of all recipes, see `with_settings`.
         """
         for net in nets:
-            rate = self.chosen_rate(net, data_dir, out, small)
+            rate = self.chosen_rate(net, data_dir, out, small, settings)
             for seed in seeds:
-                _train(self.seed_recipe(net, rate, seed, small), data_dir, self.folder(net, seed, out))
+                recipe = with_settings(self.seed_recipe(net, rate, seed, small), list(settings))
+                _train(recipe, data_dir, self.folder(net, seed, out))
 
     def seed_recipe(self, net: str, rate: float, seed: int, small: bool = False) -> Recipe:
         """Returns the recipe of a whole run."""
@@ -74,14 +76,14 @@ class Study:
         """Returns the folders of a net's short runs, by rate."""
         return {rate: out / "rates" / f"{net}_{rate}" for rate in self.rates}
 
-    def chosen_rate(self, net: str, data_dir, out: Path, small: bool = False) -> float:
+    def chosen_rate(self, net: str, data_dir, out: Path, small: bool = False, settings=()) -> float:
         """Trains what is missing of a net's short runs; returns the rate of the best accuracy on held-out images.
 
         Of equal ones the lower rate is taken; a run that diverged counts as accuracy 0.
         """
         folders = self.rate_folders(net, out)
         for rate, folder in folders.items():
-            _train(self.rate_recipe(net, rate, small), data_dir, folder)
+            _train(with_settings(self.rate_recipe(net, rate, small), list(settings)), data_dir, folder)
         return self._best_rate(folders)
 
     def _best_rate(self, folders: dict[float, Path]) -> float:
@@ -121,6 +123,13 @@ def add_arguments(parser: argparse.ArgumentParser, out: str) -> None:
     """
     parser.add_argument("--out", type=Path, default=Path(out), help=f"default: {out}")
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS, help="default: 1 2 3")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="a field of all recipes, e.g. precision=float32",
+    )
     parser.add_argument("--rates-only", action="store_true", help="choose the rates, train no seed")
     parser.add_argument("--tiny", action="store_true", help="tiny nets and made-up data: to try the way")
     parser.add_argument("--table", action="store_true", help="train nothing, print the table of the runs as they are")
@@ -129,7 +138,7 @@ def add_arguments(parser: argparse.ArgumentParser, out: str) -> None:
 def run_and_print(study: Study, nets, args) -> None:
     """Does what the arguments of `add_arguments` and `--data` ask for, and prints the table."""
     if not args.table:
-        study.run(nets, () if args.rates_only else args.seeds, args.data, args.out, args.tiny)
+        study.run(nets, () if args.rates_only else args.seeds, args.data, args.out, args.tiny, args.set)
     print(study.table(nets, args.seeds, args.out))
 
 
