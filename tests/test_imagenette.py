@@ -28,6 +28,11 @@ def test_both_nets_have_one_recipe():
     assert differences(STUDIES["twins"].nets) == {"name", "variant", "weights"}
     assert differences(STUDIES["uie"].nets) == {"name", "variant", "weights"}
     assert len(set(STUDIES["uie"].nets)) == 6 and {net.endswith("_nobn") for net in UIE_NETS} == {True, False}
+    assert differences(STUDIES["a3"].nets) == {"name", "variant", "weights"}
+    small, large = (RECIPES[f"highway50_{name}"] for name in ("imagenette_a3", "a3"))
+    procedure = ("optimizer", "schedule", "loss", "target_threshold", "rand_augment", "mixup", "cutmix", "weight_decay")
+    assert [getattr(small, f) for f in procedure] == [getattr(large, f) for f in procedure]
+    assert small.learning_rate == pytest.approx(large.learning_rate * (128 / 2048) ** 0.5)
     short = differences(["highway50_imagenette", "highway50_imagenette_5"])
     assert short == {"name", "weights", "epochs", "warmup_epochs"}
 

@@ -1,7 +1,8 @@
 """`python -m training.experiments.imagenette STUDY --data DIR`: ImageNet's nets on Imagenette, compared fairly.
 
 `twins`: Highway50 and ResNet50 at 128 pixels, 20 epochs; `twins_5`: the same, 5
-epochs, with the rates of `twins`; `uie`: the six nets of [UIE], Table 1b, at 64
+epochs, with the rates of `twins`; `a3`: both by procedure A3 of "ResNet strikes
+back" in small, 20 epochs; `uie`: the six nets of [UIE], Table 1b, at 64
 pixels, 20 epochs. For each net a rate is chosen from the study's three by runs of
 5 epochs tested on 1,000 held-out training images, `OUT/rates/RECIPE_RATE`;
 then every seed is trained whole and tested on the test set, `OUT/RECIPE/SEED`.
@@ -14,7 +15,7 @@ import argparse
 import sys
 
 from training.experiments.study import Study, add_arguments, run_and_print
-from training.recipes.imagenette import RATES, TWINS, UIE_NETS, UIE_RATES
+from training.recipes.imagenette import A3_RATES, RATES, TWINS, UIE_NETS, UIE_RATES
 
 _HELD_OUT = 1_000  # of 9,469
 _TWINS = Study(
@@ -23,6 +24,12 @@ _TWINS = Study(
 STUDIES = {
     "twins": _TWINS,
     "twins_5": Study(nets=_TWINS.nets, base=_TWINS.base, rates=RATES, held_out=_HELD_OUT, suffix="_5"),
+    "a3": Study(
+        nets=tuple(f"{net}_imagenette_a3" for net in TWINS),
+        base="resnet50_imagenette_a3",
+        rates=A3_RATES,
+        held_out=_HELD_OUT,
+    ),
     "uie": Study(
         nets=tuple(f"{net}_64" for net in UIE_NETS), base="resnet50_uie_64", rates=UIE_RATES, held_out=_HELD_OUT
     ),
