@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from training.distributed.supervise import one_gpu
 from training.experiments import search
 from training.experiments.compare import compare, main, read_run
 from training.experiments.rungs import loss_at, losses
@@ -178,6 +179,29 @@ def test_supervisor_says_when_workers_end_without_saving(tmp_path):
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 1 and "not every worker in time: exit codes [-15, -15]" in error
+
+
+def test_several_workers_a_host_have_numbers_ports_and_gpus_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    worker = WORKER + (
+        "task = json.loads(os.environ['TF_CONFIG'])\n"
+        "numbers = [os.environ[f'KERAS_DISTRIBUTION_{k}'] for k in ('NUM_PROCESSES', 'PROCESS_ID', 'JOB_ADDRESSES')]\n"
+        "found = [os.environ['CUDA_VISIBLE_DEVICES'], *numbers, task['cluster']['worker'][rank]]\n"
+        "pathlib.Path(f'found{rank}').write_text(json.dumps(found))\n"
+    )
+    process = supervised(
+        tmp_path, worker, "--hosts", "a,b", "--rank", "1", "--workers", "2", "--port", "700", "--gpu-each"
+    )
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+    addresses = "a:700,a:701,b:700,b:701"
+    assert json.loads((tmp_path / "found2").read_text()) == ["4", "4", "2", addresses, "b:700"]
+    assert json.loads((tmp_path / "found3").read_text()) == ["5", "4", "3", addresses, "b:701"]
+    assert not (tmp_path / "found0").exists()
+    process = supervised(tmp_path / "again", worker, "--workers", "3", "--gpu-each")
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 2 and "Received: CUDA_VISIBLE_DEVICES='4,5'" in error
+    assert one_gpu(3, None) == "3"
 
 
 def wait_for(*paths):

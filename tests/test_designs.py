@@ -7,6 +7,7 @@ import pytest
 from keras_highway.variants import VARIANTS
 from tests.test_variants import facts_of
 from training.experiments import designs
+from training.experiments.designs import STUDY
 from training.recipes import RECIPES
 from training.recipes.cifar_20 import DESIGNS, RATES, variant_of
 
@@ -42,27 +43,27 @@ def write(folder, accuracy):
 
 def test_the_rate_is_that_of_the_best_held_out_accuracy(tmp_path):
     for rate, accuracy in zip(RATES, (0.5, 0.7, 0.6), strict=True):
-        write(designs.rate_folders("highway", tmp_path)[rate], accuracy)
-    assert designs.chosen_rate("highway", None, tmp_path) == RATES[1]
+        write(STUDY.rate_folders("highway20", tmp_path)[rate], accuracy)
+    assert STUDY.chosen_rate("highway20", None, tmp_path) == RATES[1]
     for rate, accuracy in zip(RATES[:2], (0.7, 0.7), strict=True):
-        write(designs.rate_folders("preact", tmp_path)[rate], accuracy)
-    diverged = designs.rate_folders("preact", tmp_path)[RATES[2]]
+        write(STUDY.rate_folders("preact20", tmp_path)[rate], accuracy)
+    diverged = STUDY.rate_folders("preact20", tmp_path)[RATES[2]]
     diverged.mkdir(parents=True)
     (diverged / "diverged.json").write_text("{}")
-    assert designs.chosen_rate("preact", None, tmp_path) == RATES[0]  # of equal ones the lower
+    assert STUDY.chosen_rate("preact20", None, tmp_path) == RATES[0]  # of equal ones the lower
 
 
 def test_short_runs_are_tested_on_held_out_images():
-    recipe = designs.rate_recipe("highway", 0.2)
+    recipe = STUDY.rate_recipe("highway20", 0.2)
     assert (recipe.holdout_images, recipe.epochs, recipe.learning_rate) == (5000, 5, 0.2)
-    assert designs.seed_recipe("highway", 0.2, 3).holdout_images is None
+    assert STUDY.seed_recipe("highway20", 0.2, 3).holdout_images is None
 
 
 def test_the_table_pairs_seeds(tmp_path):
     for seed, (resnet, highway) in enumerate([(0.90, 0.91), (0.92, 0.925)], start=1):
         write(tmp_path / "resnet20" / str(seed), resnet)
         write(tmp_path / "highway20" / str(seed), highway)
-    rows = designs.table(("resnet", "highway", "preact"), (1, 2, 3), tmp_path).splitlines()
+    rows = STUDY.table(("resnet20", "highway20", "preact20"), (1, 2, 3), tmp_path).splitlines()
     assert rows[2] == "| resnet20 | - | 2 | 0.5000 ± 0.0000 | 91.00 ± 1.41 |  |"
     assert rows[3] == "| highway20 | - | 2 | 0.5000 ± 0.0000 | 91.75 ± 1.06 | 0.75 ± 0.35 |"
     assert rows[4] == "| preact20 | - | 0 | - | - | - |"

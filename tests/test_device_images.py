@@ -123,11 +123,6 @@ def test_held_out_images_are_the_last_of_the_training_set_and_tested_on():
     assert one.samples(0)[:, 0].max() < 160
 
 
-def test_held_out_images_need_a_set_in_memory():
-    with pytest.raises(ValueError, match=r"`holdout_images` is for sets.*Received: holdout_images=9, data='imagenet'"):
-        changed(RECIPES["highway50"], holdout_images=9)
-
-
 @pytest.mark.parametrize("count", [200, 203, 399])
 def test_some_images_must_be_left_to_train_on(count):
     with pytest.raises(ValueError, match=rf"has 200 training images.*holdout_images={count}"):

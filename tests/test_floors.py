@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import graphlib
 import os
 import subprocess
 import sys
@@ -50,6 +51,7 @@ TRAINING_FLOORS = {
     "optimizers": 2,
     "data": 2,
     "program": 3,
+    "shards": 5,
     "tiny": 3,
     "distributed": 4,
     "runs": 5,
@@ -113,6 +115,18 @@ def test_imports_of_training_go_down(path):
     if part != "__init__":
         above = [n for n in names if n[0] == "training" and TRAINING_FLOORS[n[1]] > TRAINING_FLOORS[part]]
         assert not above
+
+
+def test_the_files_of_training_data_import_in_no_circle():
+    """Imports inside functions count, too."""
+    folder = ROOT / "training" / "data"
+    files = {f"training.data.{path.stem}": path for path in folder.glob("*.py")}
+    graph = {}
+    for name, path in files.items():
+        found = {n if n in files else n.rpartition(".")[0] for n in imports(path)}
+        graph[name] = (found & set(files)) - {name}
+    assert "training.data.shard" in graph["training.data.mixing"]
+    graphlib.TopologicalSorter(graph).prepare()  # raises a CycleError that names the files
 
 
 def test_the_check_finds_upward_imports():

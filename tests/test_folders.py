@@ -9,9 +9,11 @@ from PIL import Image
 
 import keras_highway as kh
 from keras_highway._support.files import atomic_write
+from keras_highway.data.transforms import TRANSFORMS
 from tests.checkpoints import arrays
 from training import loop
 from training.data import source as sources
+from training.data.holdout import split_off
 from training.data.shard import Shard
 from training.distributed.strategy import Strategy
 from training.program import Program
@@ -19,6 +21,7 @@ from training.recipe import with_settings
 from training.recipes import RECIPES
 from training.runs import checkpoint
 from training.runs.run_folder import RunFolder
+from training.tiny import tiny
 
 SMALL = (("blocks", (1, 1)), ("widths", (2, 3)), ("stem_width", 4), ("input_shape", (32, 32, 3)))
 
@@ -129,3 +132,43 @@ def test_part_of_a_folder_is_spread_over_its_classes(images):
     source = sources.open_source(recipe, images)
     assert (source.images, source.test_images) == (4, 2)
     np.testing.assert_array_equal(np.concatenate([y for _, y, _ in source.test_batches(2, Shard())]), [0, 1])
+
+
+def test_every_class_loses_the_same_share_of_its_images():
+    labels = np.repeat([0, 1, 2], [60, 30, 10])
+    rest, held = split_off(labels, 10)
+    assert np.bincount(labels[held]).tolist() == [6, 3, 1]
+    assert sorted([*rest, *held]) == list(range(100))
+    assert set(held) < set(split_off(labels, 20)[1])  # a larger one contains it
+    np.testing.assert_array_equal(split_off(labels, 10)[1], held)
+    assert not set(held) <= set(split_off(labels, 60)[1][:10])  # shuffled: not the last files of each class
+    with pytest.raises(ValueError, match=r"100 training images.*left to train on.*holdout_images=100"):
+        split_off(labels, 100)
+
+
+def test_held_out_images_are_tested_on_and_not_trained_on(images):
+    """Made of one grey level each, images say which they are; the seed of the run has no part in the choice."""
+    for i, path in enumerate(sorted((images / "train").rglob("*.png"))):
+        Image.fromarray(np.full((40, 50, 3), 40 * i, np.uint8)).save(path)
+    found = []
+    for seed in (0, 1):
+        recipe = dataclasses.replace(
+            RECIPES["highway50"], batch_size=2, holdout_images=2, transform="cifar10", overrides=SMALL, seed=seed
+        )
+        source = sources.open_source(recipe, images)
+        assert (source.images, source.test_images) == (4, 2)
+        trained = np.concatenate([x.mean((1, 2, 3)) for x, _, _ in source.batches(0, 0, Shard())])
+        ((x, y, w),) = source.test_batches(2, Shard())
+        levels = TRANSFORMS["cifar10"].apply(np.array([[[[40 * i] * 3]] for i in range(6)], np.uint8))
+        held = {int(np.abs(levels.mean((1, 2, 3)) - mean).argmin()) for mean in x.mean((1, 2, 3))}
+        assert {round(level / 40) for level in trained} == set(range(6)) - held
+        assert y.tolist() == [0, 1] and w.tolist() == [1, 1]  # a class each
+        found.append(held)
+    assert found[0] == found[1] and len(found[0]) == 2
+
+
+def test_made_up_photographs_are_held_out_too():
+    recipe = tiny(RECIPES["highway50_a2"])
+    source = sources.open_source(with_settings(recipe, ["holdout_images=20", "train_images=None"]), None)
+    assert (source.images, source.test_images) == (180, 20)
+    assert np.bincount(np.concatenate([y for _, y, _ in source.test_batches(20, Shard())])).tolist() == [2] * 10

@@ -97,6 +97,26 @@ def test_test_set_counts_every_image_once(prepared):
     assert len(seen) == 8 and sorted(seen[weights == 1]) == list(range(6))
 
 
+def test_the_last_of_the_training_files_are_held_out(prepared):
+    whole = open_source(dataclasses.replace(RECIPE, batch_size=2), prepared)
+    source = open_source(dataclasses.replace(RECIPE, batch_size=2, holdout_images=4), prepared)
+    assert (source.images, source.test_images) == (10, 4)
+    stored = np.array([int(label) for _, label in whole._encoded("train", 14)])
+    tested = [(numbers(x), y) for x, y, _ in source.test_batches(2, Shard())]
+    np.testing.assert_array_equal(np.concatenate([y for _, y in tested]), stored[10:])
+    held = set(np.concatenate([n for n, _ in tested]))
+    trained = set(np.concatenate([numbers(x) for x, _, _ in source.batches(0, 0, Shard())]))
+    assert len(held) == 4 and trained == set(range(14)) - held
+    with pytest.raises(ValueError, match=r"14 training images.*left to train on.*holdout_images=14"):
+        open_source(dataclasses.replace(RECIPE, holdout_images=14), prepared)
+
+
+def test_nothing_is_held_out_of_files_without_a_shuffle(prepared, monkeypatch):
+    monkeypatch.setattr(tfds.core.DatasetInfo, "disable_shuffling", property(lambda self: True))
+    with pytest.raises(ValueError, match=r"tfds:striped was prepared without a shuffle.*holdout_images=4"):
+        open_source(dataclasses.replace(RECIPE, holdout_images=4), prepared)
+
+
 def test_training_images_of_another_size(prepared):
     source = open_source(dataclasses.replace(RECIPE, train_size=48), prepared)
     assert next(source.batches(0, 0, Shard()))[0].shape == (4, 48, 48, 3)

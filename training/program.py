@@ -11,7 +11,7 @@ from training.data.device_images import WEIGHT, DeviceImages
 from training.data.mixing import SHARE, mixed, partner_distance, partners
 from training.data.pixels import normalized
 from training.data.repeated import epoch_samples
-from training.data.source import Source
+from training.data.shard import Source
 from training.losses import make_loss, test_loss
 from training.optimizers import make_optimizer, make_schedule
 from training.recipe import Recipe

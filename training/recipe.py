@@ -19,7 +19,8 @@ CHOICES = {
     "loss": ("crossentropy", "bce"),
     "precision": ("float32", "mixed_bfloat16"),
 }
-DECODED = ("imagenet", "tfds")  # data whose images are decoded on the way
+FOLDERS = ("imagenet", "imagenette", "imagewoof")  # data in a folder of class sub-folders, or shards of one
+DECODED = (*FOLDERS, "tfds")  # data whose images are decoded on the way
 _POSITIVE = (
     "epochs",
     "batch_size",
@@ -55,22 +56,32 @@ class Recipe:
         variant: The architecture.
         overrides: Spec fields that differ from the variant's, as pairs.
         weights: The zoo's name of what it trains.
-        data: The data set: `"mnist"`, `"cifar10"`, `"cifar100"`, `"imagenet"`
-            (a folder of class sub-folders), `"tfds:NAME"`, or
+        data: The data set: `"mnist"`, `"cifar10"`, `"cifar100"`, one of
+            `"imagenet"`, `"imagenette"`, `"imagewoof"` (a folder of class
+            sub-folders, whichever it is), `"tfds:NAME"`, or
             `"synthetic_mnist"` and so on, made up for tests.
         transform: Row of `keras_highway.data.transforms.TRANSFORMS`.
         train_images: Train on the first so many images, `None` for all.
         test_images: The same for the test set.
-        holdout_images: Hold out the last so many training images and test on
-            them: choices are made on these, never on the test set. `None` to
-            train on all and test on the test set.
+        holdout_images: Hold out so many training images and test on them:
+            choices are made on these, never on the test set. The same ones
+            whatever the seed: of MNIST and CIFAR the last of the training
+            set; of a folder the last of a fixed shuffle of its files, the same
+            share of every class (`training.data.holdout.split_off`); of
+            TensorFlow Datasets the last in the order of its files, which were
+            shuffled by a fixed hash when the set was prepared. `train_images`
+            is of the rest, `test_images` of what is held out. `None` to train
+            on all and test on the test set.
         train_size: Height and width of training images where they are decoded
             on the way (a folder, TensorFlow Datasets), `None` for the
             transform's size, which is that of test images. Where the two
             differ, the network is built for images of any size.
         crop_padding: Training images are shifted by up to so many pixels a
             side (a random crop of the padded image).
-        flip: Half of the training images are mirrored.
+        crop_scale: Smallest share of its area that the random resized crop
+            of an image keeps where images are decoded on the way; these are
+            always mirrored with a chance of one half.
+        flip: Half of the training images are mirrored, of those in memory.
         epochs: Passes over the training set, its remainder of less than a
             batch left out, another one each epoch.
         batch_size: Global batch size.
@@ -131,6 +142,7 @@ class Recipe:
     holdout_images: int | None = None
     train_size: int | None = None
     crop_padding: int = 0
+    crop_scale: float = 0.08
     flip: bool = False
     epochs: int
     batch_size: int = 100
@@ -180,6 +192,8 @@ class Recipe:
         for name in _NOT_NEGATIVE:
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(self, name)!r}")
+        if not 0 < self.crop_scale <= 1:
+            raise ValueError(f"`crop_scale` must be in (0, 1]. Received: crop_scale={self.crop_scale!r}")
         shares = (0.0, *self.milestones, 1.0)
         if any(a >= b for a, b in itertools.pairwise(shares)):
             raise ValueError(f"`milestones` must rise between 0 and 1. Received: milestones={self.milestones!r}")
@@ -203,11 +217,6 @@ class Recipe:
             )
         if self.rand_augment:
             parse_policy(self.rand_augment)
-        if self.holdout_images is not None and self.data.split(":")[0] in DECODED:
-            raise ValueError(
-                "`holdout_images` is for sets that fit into memory (mnist, cifar10, cifar100). "
-                f"Received: holdout_images={self.holdout_images!r}, data={self.data!r}"
-            )
         if self.batch_size % self.micro_batches:
             raise ValueError(
                 "`batch_size` must be a multiple of `micro_batches`. "

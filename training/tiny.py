@@ -8,7 +8,7 @@ from keras_highway.applications import get_spec
 from keras_highway.specs import CharLMSpec, ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec
 from training.data.synthetic import PREFIX, SYNTHETIC_CORPUS
 from training.language_recipe import LanguageRecipe
-from training.recipe import Recipe
+from training.recipe import DECODED, Recipe
 
 RecipeT = TypeVar("RecipeT", Recipe, LanguageRecipe)
 
@@ -36,7 +36,7 @@ def _short(recipe: Recipe) -> dict:
     """Fields of a recipe's tiny form that its class alone has, and its data."""
     data = recipe.data.split(":")[0]
     return {
-        "data": PREFIX + ("imagenet" if data == "tfds" else data),
+        "data": PREFIX + ("imagenet" if data in DECODED else data),
         "train_size": None,  # its images are in memory
         "train_images": 52,
         "test_images": 20,

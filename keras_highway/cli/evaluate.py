@@ -4,20 +4,29 @@ import json
 import sys
 
 from keras_highway.analysis.scores import measure
-from keras_highway.cli.errors import OK
+from keras_highway.cli import evaluate_photographs
+from keras_highway.cli.errors import OK, UsageError
 from keras_highway.cli.sources import find_source_and_data
 from keras_highway.cli.tables import percent
+from keras_highway.data.photographs import holds_photographs
 from keras_highway.tasks import format_metric
+
+_BATCH = 500
 
 
 def run(arguments) -> int:
     """Prints a line, or JSON; a progress bar on a terminal."""
+    if arguments.tfds or holds_photographs(arguments.data):
+        return evaluate_photographs.run(arguments)
+    for_photographs = [name for name in ("v2", "real", "csv") if getattr(arguments, name)]
+    if for_photographs:
+        raise UsageError(f"--{for_photographs[0]} is for photographs: --data DIR of DIR/val/CLASS/* or DIR/CLASS/*.")
     source, data = find_source_and_data(arguments.weights, arguments.data_set, arguments.data)
     model = source.model(classifier_activation=None)
     accuracy, loss = measure(
         model,
         (data.x_test, data.y_test),
-        batch_size=arguments.batch_size,
+        batch_size=arguments.batch_size or _BATCH,
         transform=source.transform.apply,
         progress=sys.stderr.isatty(),
     )

@@ -99,8 +99,18 @@ def _evaluate(commands) -> None:
     parser = _command(commands, "evaluate", "evaluate", "measure accuracy and loss on a test set")
     parser.add_argument("weights", metavar="WEIGHTS", help=_WEIGHTS_HELP.split(" (default")[0])
     parser.add_argument("--data-set", help=_DATA_SET_HELP)
-    parser.add_argument("--data", metavar="DIR", help=_DATA_HELP)
-    parser.add_argument("--batch-size", type=_positive, default=500, metavar="N", help="images at once (default: 500)")
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help=f"{_DATA_HELP}; or photographs: DIR/val/CLASS/*, or DIR/CLASS/*; with --tfds its folder",
+    )
+    parser.add_argument("--tfds", metavar="NAME", help="a set of photographs that TensorFlow Datasets has prepared")
+    parser.add_argument("--v2", action="store_true", help="the folders in DIR are numbers of classes, as ImageNet-V2's")
+    parser.add_argument("--real", metavar="FILE", help="real.json: ImageNet's ReaL labels, of its validation images")
+    parser.add_argument("--csv", metavar="FILE", help="add a line to a table (photographs)")
+    parser.add_argument(
+        "--batch-size", type=_positive, metavar="N", help="images at once (default: 500, of photographs 100)"
+    )
     parser.add_argument("--json", action="store_true", help="write JSON")
 
 

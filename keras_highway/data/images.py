@@ -1,5 +1,6 @@
 """Image files to arrays: any common file, any colour mode, turned upright."""
 
+import io
 import os
 import struct
 import zlib
@@ -19,7 +20,7 @@ class ImageError(ValueError):
     """A file that is no image, or is broken; the message names it."""
 
 
-def load_image(path: str | os.PathLike, transform: Transform) -> np.ndarray:
+def load_image(path: str | os.PathLike | io.BytesIO, transform: Transform) -> np.ndarray:
     """Reads an image file and brings it to a transform's size and channels.
 
     Turned upright by its EXIF orientation, 16-bit greyscale scaled to 8 bits,
@@ -28,7 +29,8 @@ def load_image(path: str | os.PathLike, transform: Transform) -> np.ndarray:
     cropped at the centre, both rounded as torchvision and timm do.
 
     Args:
-        path: File that Pillow can read (PNG, JPEG, GIF, BMP, TIFF, WebP, ...).
+        path: File that Pillow can read (PNG, JPEG, GIF, BMP, TIFF, WebP, ...),
+            or its content.
         transform: The transform of the weights that will look at it.
 
     Returns:

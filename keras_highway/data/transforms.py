@@ -200,6 +200,7 @@ IMAGENET = Transform(
     size=(224, 224), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), crop=0.95
 )
 IMAGENET_875 = replace(IMAGENET, crop=0.875)
+IMAGENET_128, IMAGENET_64 = (replace(IMAGENET_875, size=(side, side)) for side in (128, 64))
 TRANSFORMS = {
     "mnist": MNIST,
     "cifar10": CIFAR,
@@ -209,6 +210,8 @@ TRANSFORMS = {
     "cifar100_contrast": CIFAR100_CONTRAST,
     "imagenet": IMAGENET,
     "imagenet_875": IMAGENET_875,
+    "imagenet_128": IMAGENET_128,
+    "imagenet_64": IMAGENET_64,
 }
 
 _CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"

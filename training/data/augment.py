@@ -9,11 +9,29 @@ several copies is decoded once, whole.
 import numpy as np
 from PIL import Image
 
-from training.data.crops import random_crop
+from keras_highway.data.transforms import Transform
+from training.data.crops import SMALLEST, random_crop
 from training.data.decoding import tensorflow
 from training.data.rand_augment import RandAugment
+from training.recipe import Recipe
 
 _STREAM = 3  # of random numbers: others of (seed, ...) are for order and mixing
+
+
+def augment_of(recipe: Recipe, transform: Transform) -> "Augment":
+    """Returns what a recipe makes of its training images.
+
+    Args:
+        recipe: What to train.
+        transform: What its images go through.
+    """
+    return Augment(
+        recipe.training_size(transform.size),
+        recipe.rand_augment,
+        transform.mean,
+        channels=transform.channels,
+        crop_scale=recipe.crop_scale,
+    )
 
 
 class Augment:
@@ -31,17 +49,25 @@ class Augment:
             RandAugment's geometry. Defaults to `"bicubic"`.
         channels: 3 (RGB), or 1 (greyscale) without RandAugment. Defaults to
             `3`.
+        crop_scale: Smallest share of an image's area that a crop keeps.
+            Defaults to `0.08`.
 
     Raises:
         ValueError: For an unknown policy, and for one of greyscale images.
     """
 
     def __init__(
-        self, size, policy: str = "", mean=(0.485, 0.456, 0.406), interpolation: str = "bicubic", channels: int = 3
+        self,
+        size,
+        policy: str = "",
+        mean=(0.485, 0.456, 0.406),
+        interpolation: str = "bicubic",
+        channels: int = 3,
+        crop_scale: float = SMALLEST,
     ):
         if policy and channels != 3:
             raise ValueError(f"RandAugment is for RGB images. Received: channels={channels}")
-        self.size, self._channels = tuple(size), channels
+        self.size, self._channels, self._smallest = tuple(size), channels, crop_scale
         self._filter = Image.Resampling[interpolation.upper()]
         fill = tuple(min(255, round(255 * m)) for m in mean)
         self._rand_augment = RandAugment(policy, fill, interpolation) if policy else None
@@ -83,7 +109,7 @@ class Augment:
         return tf.ensure_shape(images, (None, *self.size, self._channels))
 
     def _finished_copies(self, image, seeds):
-        windows = [_drawn_window(np.array(image.shape), seed) for seed in seeds]
+        windows = [self._drawn_window(np.array(image.shape), seed) for seed in seeds]
         crops = [image[top : top + height, left : left + width] for top, left, height, width in windows]
         return np.stack([self.finished(crop, seed) for crop, seed in zip(crops, seeds, strict=True)])
 
@@ -99,7 +125,11 @@ class Augment:
         return tf.slice(image, [window[0], window[1], 0], [window[2], window[3], self._channels])
 
     def _window(self, shape, seed):
-        return tensorflow().numpy_function(_drawn_window, [shape, seed], np.int32)
+        return tensorflow().numpy_function(self._drawn_window, [shape, seed], np.int32)
+
+    def _drawn_window(self, shape: np.ndarray, seed: np.ndarray) -> np.ndarray:
+        draw = np.random.default_rng((*map(int, seed), _STREAM))
+        return np.array(random_crop(int(shape[0]), int(shape[1]), draw, self._smallest), np.int32)
 
     def finished(self, crop: np.ndarray, seed: np.ndarray) -> np.ndarray:
         """Returns a decoded crop resized, mirrored and augmented.
@@ -115,8 +145,3 @@ class Augment:
         if self._rand_augment:
             image = self._rand_augment(image, draw)
         return np.asarray(image).reshape(*self.size, self._channels)
-
-
-def _drawn_window(shape: np.ndarray, seed: np.ndarray) -> np.ndarray:
-    draw = np.random.default_rng((*map(int, seed), _STREAM))
-    return np.array(random_crop(int(shape[0]), int(shape[1]), draw), np.int32)

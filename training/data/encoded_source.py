@@ -20,12 +20,10 @@ class EncodedSource(FolderSource):
     """
 
     def __init__(self, recipe: Recipe, data: Dataset):
-        self._recipe = recipe
-        self._transform = dataclasses.replace(TRANSFORMS[recipe.transform], size=data.x_train.shape[1:3])
-        train = data.x_train[: recipe.train_images], data.y_train[: recipe.train_images]
-        test = data.x_test[: recipe.test_images], data.y_test[: recipe.test_images]
-        self._files = {name: (_encoded(x), y.astype(np.int64)) for name, (x, y) in (("train", train), ("val", test))}
-        self.images, self.test_images, self.classes = len(train[0]), len(test[0]), len(data.classes)
+        transform = dataclasses.replace(TRANSFORMS[recipe.transform], size=data.x_train.shape[1:3])
+        splits = {"train": (data.x_train, data.y_train), "val": (data.x_test, data.y_test)}
+        files = {name: (_encoded(x), y.astype(np.int64)) for name, (x, y) in splits.items()}
+        self._start(recipe, transform, files, len(data.classes))
 
     def _read(self, path):
         return path  # the image itself

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_highway.data.transforms import TRANSFORMS
-from training.data.augment import Augment
+from keras_highway.data.transforms import TRANSFORMS, Transform
+from training.data.augment import augment_of
 from training.data.decoding import CentralCrop, batches, tensorflow
+from training.data.holdout import split_off
 from training.data.repeated import repeated, runs
 from training.data.shard import Shard
 from training.recipe import Recipe
@@ -20,23 +21,37 @@ class FolderSource:
 
     Training images are cropped, mirrored and augmented by `Augment`, test
     images get the transform's central crop. What is random about a sample is a
-    function of (seed, epoch, position).
+    function of (seed, epoch, position). What a recipe holds out is
+    `holdout.split_off`'s.
     """
 
     def __init__(self, recipe: Recipe, data_dir):
         root = Path(data_dir or "")
-        self._recipe = recipe
-        self._transform = TRANSFORMS[recipe.transform]
-        names = {split: _class_names(root / split) for split in ("train", "val")}
+        names = {split: class_names(root / split) for split in ("train", "val")}
         if names["train"] != names["val"]:
             differ = sorted(set(names["train"]) ^ set(names["val"]))
             raise ValueError(f"{root}/train and {root}/val have different classes: {', '.join(differ[:5])}, ...")
-        self._files = {split: _files(root / split, names[split]) for split in ("train", "val")}
+        files = {split: image_files(root / split, names[split]) for split in ("train", "val")}
+        self._start(recipe, TRANSFORMS[recipe.transform], files, len(names["train"]))
+
+    def _start(self, recipe: Recipe, transform: Transform, files: dict[str, tuple], classes: int) -> None:
+        """Notes what there is, after the recipe's hold-out and limits.
+
+        Args:
+            recipe: What to train.
+            transform: What its images go through.
+            files: Of `"train"` and `"val"` two arrays, what `_read` takes and
+                labels; classes follow one another.
+            classes: Their number.
+        """
+        self._recipe, self._transform, self.classes = recipe, transform, classes
+        if recipe.holdout_images is not None:
+            images, labels = files["train"]
+            rest, held = split_off(labels, recipe.holdout_images)
+            files = {"train": (images[rest], labels[rest]), "val": (images[held], labels[held])}
         limits = {"train": recipe.train_images, "val": recipe.test_images}
-        if any(limits.values()):  # spread over the classes, which follow one another
-            self._files = {split: _thinned(files, limits[split]) for split, files in self._files.items()}
+        self._files = {split: _thinned(pair, limits[split]) for split, pair in files.items()}
         self.images, self.test_images = (len(self._files[split][0]) for split in ("train", "val"))
-        self.classes = len(names["train"])
 
     def on_device(self) -> None:
         """Batches carry their own images."""
@@ -54,10 +69,8 @@ class FolderSource:
         if not places:
             return
         places = np.concatenate(places)
-        transform, recipe = self._transform, self._recipe
-        size_of_crops = recipe.training_size(transform.size)
-        augment = Augment(size_of_crops, recipe.rand_augment, transform.mean, channels=transform.channels)
-        if recipe.repeated_augmentation > 1:
+        augment = augment_of(self._recipe, self._transform)
+        if self._recipe.repeated_augmentation > 1:
             data = self._copies(order[places], seeds[places])
             yield from batches(data, augment.copies, size // shard.count, several=True)
             return
@@ -101,7 +114,13 @@ class FolderSource:
         return tensorflow().io.read_file(path)
 
 
-def _class_names(folder: Path) -> list[str]:
+def class_names(folder: Path) -> list[str]:
+    """Returns the names of a folder's sub-folders, in order: its classes.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If it has none.
+    """
     if not folder.is_dir():
         raise FileNotFoundError(
             f"No folder {folder}. This recipe needs DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg: pass --data DIR."
@@ -112,7 +131,19 @@ def _class_names(folder: Path) -> list[str]:
     return names
 
 
-def _files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the images of classes, class after class, sorted by name.
+
+    Args:
+        folder: Of the classes' folders.
+        names: The classes.
+
+    Returns:
+        Paths and int64 labels.
+
+    Raises:
+        ValueError: If a class has no images.
+    """
     paths, labels = [], []
     for label, name in enumerate(names):
         found = sorted(str(path) for path in (folder / name).iterdir() if path.suffix.lower() in _SUFFIXES)
@@ -124,6 +155,7 @@ def _files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _thinned(files, count):
+    """So many of the files, spread over the classes, which follow one another."""
     paths, labels = files
     if count is None or count >= len(paths):
         return files

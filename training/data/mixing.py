@@ -17,8 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 from keras import ops
 
-from training.data.shard import Shard
-from training.data.source import Source
+from training.data.shard import Shard, Source
 from training.recipe import Recipe
 
 # What a row says: the own label's share of the target, the own pixels' share outside of the box, the box.

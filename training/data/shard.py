@@ -1,8 +1,11 @@
-"""The part of a batch that a process computes."""
+"""What a run's loop and its data agree on: a source, and the part of a batch that a process computes."""
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 import numpy as np
+
+from training.data.device_images import DeviceImages
 
 
 class Shard(NamedTuple):
@@ -20,3 +23,29 @@ class Shard(NamedTuple):
         """Returns the part of a global batch."""
         size = len(batch) // self.count
         return batch[self.index * size : (self.index + 1) * size]
+
+
+class Source(Protocol):
+    """What the loop asks of a source.
+
+    Attributes:
+        images: Number of training images.
+        test_images: Number of test images.
+        classes: Number of classes.
+    """
+
+    images: int
+    test_images: int
+    classes: int
+
+    def on_device(self) -> DeviceImages | None:
+        """Returns the images for the device, or None where batches carry their own."""
+        ...
+
+    def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields an epoch's training batches from the `start`-th on, a function of (seed, epoch) alone."""
+        ...
+
+    def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields the test set in batches of equal size; what fills up the last one has weight 0."""
+        ...

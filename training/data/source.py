@@ -1,43 +1,18 @@
 """Where a run's images come from: arrays in memory (then on the device), or a folder of class sub-folders."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from pathlib import Path
 
 import numpy as np
 
 from keras_highway.data import load_dataset
 from keras_highway.data.transforms import TRANSFORMS
 from training.data.device_images import COLUMNS, DeviceImages
+from training.data.mixing import MixedSource, mixes
 from training.data.repeated import epoch_samples, repeated
-from training.data.shard import Shard
+from training.data.shard import Shard, Source
 from training.data.synthetic import PREFIX, synthetic_dataset
-from training.recipe import Recipe
-
-
-class Source(Protocol):
-    """What the loop asks of a source.
-
-    Attributes:
-        images: Number of training images.
-        test_images: Number of test images.
-        classes: Number of classes.
-    """
-
-    images: int
-    test_images: int
-    classes: int
-
-    def on_device(self) -> DeviceImages | None:
-        """Returns the images for the device, or None where batches carry their own."""
-        ...
-
-    def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yields an epoch's training batches from the `start`-th on, a function of (seed, epoch) alone."""
-        ...
-
-    def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yields the test set in batches of equal size; what fills up the last one has weight 0."""
-        ...
+from training.recipe import FOLDERS, Recipe
 
 
 class ArraySource:
@@ -109,23 +84,23 @@ def open_source(recipe: Recipe, data_dir) -> Source:
         FileNotFoundError: If it is missing.
         ImportError: If it needs a package that is not installed.
     """
-    from training.data.mixing import MixedSource, mixes  # which imports what a source is from here
-
     if recipe.data.startswith("tfds:"):
         from training.data.tfds import TfdsSource
 
         source = TfdsSource(recipe, data_dir)
-    elif recipe.data == "imagenet":
+    elif recipe.data in FOLDERS:
         from training.data.folders import FolderSource
+        from training.data.shards import ShardSource, is_sharded
 
-        source = FolderSource(recipe, data_dir)
+        source = (ShardSource if is_sharded(Path(data_dir or "")) else FolderSource)(recipe, data_dir)
     elif recipe.rand_augment and recipe.data.startswith(PREFIX):
         from training.data.encoded_source import EncodedSource
 
         source = EncodedSource(recipe, synthetic_dataset(recipe.data))
     elif recipe.rand_augment:
         raise ValueError(
-            f"RandAugment is for images in files: data='imagenet' or 'tfds:...'. Received: data={recipe.data!r}"
+            "RandAugment is for images in files: data='imagenet' or another folder, or 'tfds:...'. "
+            f"Received: data={recipe.data!r}"
         )
     else:
         source = ArraySource(recipe, data_dir)

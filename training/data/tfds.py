@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_highway.data.transforms import TRANSFORMS
-from training.data.augment import Augment
+from training.data.augment import augment_of
 from training.data.decoding import CentralCrop, batches, tensorflow
 from training.data.repeated import epoch_samples
 from training.data.shard import Shard
@@ -30,7 +30,8 @@ class TfdsSource:
     Raises:
         ImportError: If tensorflow-datasets is not installed.
         FileNotFoundError: If the set is not prepared.
-        ValueError: If it has no images and labels, or no test split.
+        ValueError: If it has no images and labels, or no test split; if
+            images cannot be held out of it.
     """
 
     def __init__(self, recipe: Recipe, data_dir):
@@ -45,8 +46,12 @@ class TfdsSource:
             raise ValueError(
                 f"{recipe.data} needs the splits train and test or validation. It has {list(info.splits)}."
             )
-        self.images = _limited(info.splits["train"].num_examples, recipe.train_images)
-        self.test_images = _limited(info.splits[self._test_split].num_examples, recipe.test_images)
+        images, self._tested = info.splits["train"].num_examples, (self._test_split, 0)
+        test_images = info.splits[self._test_split].num_examples
+        if recipe.holdout_images is not None:
+            images, test_images = _without(images, recipe, info.disable_shuffling), recipe.holdout_images
+            self._tested = ("train", images)
+        self.images, self.test_images = _limited(images, recipe.train_images), _limited(test_images, recipe.test_images)
         self.classes = info.features["label"].num_classes
 
     def on_device(self) -> None:
@@ -67,15 +72,14 @@ class TfdsSource:
         data = data.flat_map(lambda *pair: tf.data.Dataset.from_tensors(pair).repeat(copies)).take(samples)
         data = data.enumerate(epoch * self.images).map(lambda i, pair: (*pair, [np.int64(seed), i]))
         data = _part(data.batch(size, drop_remainder=True).skip(start), size, shard)
-        transform, recipe = self._transform, self._recipe
-        size_of_crops = recipe.training_size(transform.size)
-        augment = Augment(size_of_crops, recipe.rand_augment, transform.mean, channels=transform.channels)
+        augment = augment_of(self._recipe, self._transform)
         yield from batches(data, augment, size // shard.count)
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields central crops; the first images again, with weight 0, fill up the last batch."""
         total = -(-self.test_images // size) * size
-        data = self._encoded(self._test_split, self.test_images).repeat().take(total)
+        split, first = self._tested
+        data = self._encoded(split, self.test_images, first).repeat().take(total)
         data = data.map(lambda encoded, label: (encoded, label, np.zeros(2, np.int64)))
         weights = (np.arange(total) < self.test_images).astype(np.float32).reshape(-1, size)
         found = batches(_part(data.batch(size), size, shard), CentralCrop(self._transform), size // shard.count)
@@ -96,6 +100,21 @@ def _part(data, size, shard):
     own = size // shard.count
     first = shard.index * own
     return data.map(lambda *columns: tuple(c[first : first + own] for c in columns)).unbatch()
+
+
+def _without(images, recipe, in_order) -> int:
+    """What is left to train on; the files' own order is a shuffle, by a hash of the examples' keys."""
+    if in_order:
+        raise ValueError(
+            f"{recipe.data} was prepared without a shuffle: its last images are no sample of it. "
+            f"Received: holdout_images={recipe.holdout_images}"
+        )
+    if recipe.holdout_images >= images:
+        raise ValueError(
+            f"There are {images} training images, and some must be left to train on. "
+            f"Received: holdout_images={recipe.holdout_images}"
+        )
+    return images - recipe.holdout_images
 
 
 def _limited(count, limit) -> int:

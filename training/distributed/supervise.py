@@ -6,6 +6,10 @@ and started again; they resume from the last state saved.
 
     python -m training.distributed.supervise --workers 2 -- highway110 --data DIR --out RUN
     python -m training.distributed.supervise --hosts a,b --rank 0 -- highway110 ...     # on a; --rank 1 on b
+    python -m training.distributed.supervise --workers 8 --gpu-each -- highway50 ...    # a process a GPU
+
+A process makes only so many photographs a second, since Python runs one thread
+at a time: where a GPU trains thousands, give each a process of its own.
 
 The workers find each other by TF_CONFIG or KERAS_DISTRIBUTION_JOB_ADDRESSES,
 which this program sets. Exit codes: 0 finished; 75 stopped by SIGTERM, the
@@ -25,6 +29,8 @@ import time
 
 from training.distributed.stopping import EXIT_CODE, USAGE_ERROR, stop_requests
 
+_GPUS = "CUDA_VISIBLE_DEVICES"
+
 
 def main(argv=None) -> int:
     """Parses the command line and supervises; returns the exit code."""
@@ -34,11 +40,14 @@ def main(argv=None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--workers", type=int, default=1, help="processes on this machine, without --hosts (default: 1)"
+        "--workers", type=int, default=1, help="processes on this machine, or on each of the hosts (default: 1)"
     )
-    parser.add_argument("--hosts", help="names of the machines, one worker each, the same list everywhere")
+    parser.add_argument(
+        "--gpu-each", action="store_true", help="show each of this machine's processes one GPU, in order"
+    )
+    parser.add_argument("--hosts", help="names of the machines, the same list everywhere")
     parser.add_argument("--rank", type=int, help="which of the hosts this one is, from 0")
-    parser.add_argument("--port", type=int, default=12355, help="port on every host (default: 12355)")
+    parser.add_argument("--port", type=int, default=12355, help="first port on every host (default: 12355)")
     parser.add_argument("--restarts", type=int, default=10, help="give up after so many (default: 10)")
     parser.add_argument(
         "--pause", type=float, default=None, help="seconds before a restart (default: 0, 30 with --hosts)"
@@ -48,13 +57,19 @@ def main(argv=None) -> int:
     args = parser.parse_args(argv)
     if (args.hosts is None) != (args.rank is None):
         parser.error("--hosts and --rank belong together")
+    try:
+        gpus = [one_gpu(i, os.environ.get(_GPUS)) for i in range(args.workers)] if args.gpu_each else []
+    except ValueError as error:
+        parser.error(str(error))
     hosts = args.hosts.split(",") if args.hosts else None
+    if args.workers < 1:
+        parser.error(f"--workers must be positive. Received: {args.workers}")
     if hosts and not 0 <= args.rank < len(hosts):
         parser.error(f"--rank must be from 0 to {len(hosts) - 1}. Received: {args.rank}")
     # With several machines the other supervisors must have noticed, too, before anyone comes back.
     pause = args.pause if args.pause is not None else (30.0 if hosts else 0.0)
     with stop_requests() as stop:
-        return _supervise(lambda: _start(args, hosts), stop, args.restarts, pause, args.grace)
+        return _supervise(lambda: _start(args, hosts, gpus), stop, args.restarts, pause, args.grace)
 
 
 def _supervise(start, stop, restarts, pause, grace) -> int:
@@ -89,13 +104,37 @@ def _wait(seconds, stop) -> None:
         time.sleep(0.1)
 
 
-def _start(args, hosts) -> list[subprocess.Popen]:
-    if hosts:
-        addresses, ranks = [f"{host}:{args.port}" for host in hosts], [args.rank]
-    else:
-        addresses, ranks = [f"127.0.0.1:{port}" for port in _free_ports(args.workers)], range(args.workers)
+def _start(args, hosts, gpus) -> list[subprocess.Popen]:
     command = [sys.executable, "-m", "training.train", *args.train]
-    return [subprocess.Popen(command, env={**os.environ, **worker_environment(addresses, rank)}) for rank in ranks]
+    if hosts:
+        addresses = [f"{host}:{args.port + i}" for host in hosts for i in range(args.workers)]
+    else:
+        addresses = [f"127.0.0.1:{port}" for port in _free_ports(args.workers)]
+    found = []
+    for i in range(args.workers):
+        own = worker_environment(addresses, (args.rank or 0) * args.workers + i)
+        own |= {_GPUS: gpus[i]} if gpus else {}
+        found.append(subprocess.Popen(command, env={**os.environ, **own}))
+    return found
+
+
+def one_gpu(worker: int, visible: str | None) -> str:
+    """Returns which GPU a process of this machine sees.
+
+    Args:
+        worker: Which of the machine's processes, from 0.
+        visible: The GPUs that the machine's programs may use, e.g. `"4,5"`,
+            or `None` for all.
+
+    Raises:
+        ValueError: If there are fewer.
+    """
+    if visible is None:
+        return str(worker)
+    names = [name for name in visible.split(",") if name]
+    if worker >= len(names):
+        raise ValueError(f"--gpu-each needs a GPU for each of the --workers. Received: {_GPUS}={visible!r}")
+    return names[worker]
 
 
 def worker_environment(addresses: list[str], rank: int) -> dict[str, str]:

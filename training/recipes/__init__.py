@@ -10,10 +10,23 @@ from training.recipes import (
     cifar_fc,
     cifar_fitnets,
     imagenet,
+    imagenette,
     mnist_conv,
     mnist_fc,
     rsb,
 )
 
-_MODULES = (mnist_conv, mnist_fc, cifar_conv, cifar_fitnets, cifar_110, cifar_20, cifar_fc, imagenet, rsb, charlm)
+_MODULES = (
+    mnist_conv,
+    mnist_fc,
+    cifar_conv,
+    cifar_fitnets,
+    cifar_110,
+    cifar_20,
+    cifar_fc,
+    imagenet,
+    imagenette,
+    rsb,
+    charlm,
+)
 RECIPES = MappingProxyType({recipe.name: recipe for module in _MODULES for recipe in module.RECIPES})

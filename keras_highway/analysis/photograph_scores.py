@@ -1,0 +1,106 @@
+"""Top-1 and top-5 accuracy and loss of an image net on photographs that are read on the way."""
+
+import sys
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+from tqdm import tqdm
+
+from keras_highway.data.photographs import PhotographSet, read_batches, real_labels_of
+from keras_highway.data.transforms import Transform
+
+
+@dataclass
+class Scores:
+    """Sums over images.
+
+    Attributes:
+        images: How many were measured.
+        top1: Of which the likeliest class is the label.
+        top5: Whose label is among the five likeliest.
+        loss: Sum of the cross-entropies.
+        real_images: Those that have ReaL labels.
+        real: Of which the likeliest class is one of these.
+        broken: Files that could not be read, in no other sum.
+    """
+
+    images: int = 0
+    top1: int = 0
+    top5: int = 0
+    loss: float = 0.0
+    real_images: int = 0
+    real: int = 0
+    broken: int = 0
+
+    def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
+        """Adds a batch.
+
+        Args:
+            logits: `(n, classes)`.
+            labels: Integers `(n,)`.
+        """
+        logits = logits.astype(np.float64)
+        own = logits[np.arange(len(labels)), labels]
+        # Of equal scores the first class counts as the likelier, as an arg-max has it; NaN is never right.
+        before = np.arange(logits.shape[1]) < labels[:, None]
+        rank = ((logits > own[:, None]) | ((logits == own[:, None]) & before)).sum(axis=1)
+        rank = np.where(np.isnan(logits).any(axis=1), max(5, logits.shape[1]), rank)
+        largest = logits.max(axis=1)
+        self.loss += float((largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1)) - own).sum())
+        self.images += len(labels)
+        self.top1 += int((rank < 1).sum())
+        self.top5 += int((rank < 5).sum())
+
+    def add_real(self, logits: np.ndarray, names: list[str], real: list[list[int]]) -> None:
+        """Adds a batch of ImageNet's validation images by their ReaL labels; those that have none do not count.
+
+        Raises:
+            ValueError: If an image's name is none of these.
+        """
+        for best, name in zip(logits.argmax(axis=1), names, strict=True):
+            labels = real_labels_of(name, real)
+            self.real_images += bool(labels)
+            self.real += int(best) in labels
+
+
+def measure_photographs(
+    model: keras.Model,
+    transform: Transform,
+    test_set: PhotographSet,
+    batch_size: int,
+    real: list[list[int]] | None = None,
+) -> Scores:
+    """Measures a network; a progress bar on a terminal, and a line on stderr for each file that cannot be read.
+
+    Args:
+        model: A network that gives logits.
+        transform: What the photographs go through.
+        test_set: The photographs.
+        batch_size: Images at once.
+        real: ReaL labels, see `read_real_labels`, or `None`.
+
+    Raises:
+        ValueError: With ReaL labels, if an image is not of ImageNet's
+            validation set.
+    """
+    scores, size = Scores(), min(batch_size, test_set.images)
+    with tqdm(total=test_set.images, unit=" images", disable=None, leave=False) as bar:
+        for batch in read_batches(test_set.photographs, transform, size):
+            for error in batch.errors:
+                print(error, file=sys.stderr)
+            scores.broken += len(batch.errors)
+            if len(batch.labels):
+                logits = _logits(model, transform, batch.pixels, size)
+                scores.add(logits, batch.labels)
+                if real is not None:
+                    scores.add_real(logits, batch.names, real)
+            bar.update(len(batch.labels) + len(batch.errors))
+    return scores
+
+
+def _logits(model, transform, pixels, size) -> np.ndarray:
+    """Of a batch filled up with black images, as every other size would be compiled anew."""
+    full = np.zeros((size, *pixels.shape[1:]), np.uint8)
+    full[: len(pixels)] = pixels
+    return np.asarray(model.predict_on_batch(transform.apply(full)))[: len(pixels)]

@@ -1,0 +1,88 @@
+"""`evaluate` on photographs: top-1 and top-5 accuracy over a folder of classes or a set of TensorFlow Datasets."""
+
+import csv
+import json
+from pathlib import Path
+
+from keras_highway.analysis.photograph_scores import Scores, measure_photographs
+from keras_highway.cli.errors import OK, SOME_FAILED, UsageError, usage_errors
+from keras_highway.cli.sources import find_source
+from keras_highway.cli.tables import percent
+from keras_highway.data.photographs import folder_test_set, read_real_labels, tfds_test_set
+from keras_highway.tasks import format_metric
+
+_BATCH = 100
+_COLUMNS = ("weights", "data", "images", "top1", "top5", "loss", "real_images", "real", "broken")
+
+
+def run(arguments) -> int:
+    """Prints a line, or JSON, and adds one to a CSV file; code 1 where files could not be read."""
+    source = find_source(arguments.weights, arguments.data_set)
+    transform, classes = source.transform, len(source.classes)
+    with usage_errors():
+        if arguments.csv:
+            _check_table(Path(arguments.csv))
+        if arguments.tfds:
+            test_set = tfds_test_set(arguments.tfds, arguments.data, classes)
+        else:
+            test_set = folder_test_set(arguments.data, classes, arguments.v2)
+        real = read_real_labels(arguments.real) if arguments.real else None
+        if real is not None and classes != 1000:
+            raise UsageError(f"ReaL labels are of ImageNet's 1000 classes; the weights know {classes}.")
+    # Any size but its own would do, too; the transform's is what it was tested at.
+    shape = (*transform.size, transform.channels)
+    model = source.model(classifier_activation=None, input_shape=shape)
+    with usage_errors():
+        scores = measure_photographs(model, transform, test_set, arguments.batch_size or _BATCH, real)
+    if not scores.images:
+        raise UsageError(f"None of the {scores.broken} files in {test_set.name} can be read.")
+    report = {"weights": source.weights, "data": test_set.name, **_figures(scores)}
+    if arguments.csv:
+        with usage_errors():
+            _add_line(Path(arguments.csv), report)
+    print(json.dumps(report, indent=2) if arguments.json else _line(report))
+    if source.result and not arguments.json:
+        print(f"recorded on {source.result.get('data', source.data)}: {format_metric(source.result)}")
+    return SOME_FAILED if scores.broken else OK
+
+
+def _figures(scores: Scores) -> dict:
+    n = scores.images
+    return {
+        "images": n,
+        "top1": scores.top1 / n,
+        "top5": scores.top5 / n,
+        "loss": scores.loss / n,
+        "real_images": scores.real_images,
+        "real": scores.real / scores.real_images if scores.real_images else None,
+        "broken": scores.broken,
+    }
+
+
+def _line(report: dict) -> str:
+    real = ""
+    if report["real"] is not None:
+        real = f", ReaL {percent(report['real'])} of {report['real_images']}"
+    broken = f"; {report['broken']} files could not be read" if report["broken"] else ""
+    return (
+        f"{report['weights']} on the {report['images']} images of {report['data']}: top-1 {percent(report['top1'])}, "
+        f"top-5 {percent(report['top5'])}, loss {report['loss']:.4f}{real}{broken}"
+    )
+
+
+def _check_table(path: Path) -> None:
+    """Raises a ValueError if a file is there that is another table, before anything is measured."""
+    header = ",".join(_COLUMNS)
+    known = path.read_text("utf-8").splitlines()[:1] if path.exists() else [header]
+    if known != [header]:
+        raise ValueError(f"{path} is another table; it should begin with {header}. Received: {known}")
+
+
+def _add_line(path: Path, report: dict) -> None:
+    """Adds a line to a table; a new one gets its heading."""
+    new = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(report)

@@ -1,0 +1,261 @@
+"""Test sets of photographs: folders of classes, ImageNet-V2, TensorFlow Datasets; ImageNet's ReaL labels."""
+
+import importlib
+import io
+import json
+import os
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_highway.data.images import ImageError, load_image
+from keras_highway.data.transforms import Transform, imagenet_classes
+
+_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
+_VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})")
+_VALIDATION_IMAGES = 50_000
+
+
+class EncodedImage(io.BytesIO):
+    """An encoded image in memory that knows its name.
+
+    Args:
+        content: The bytes of the file.
+        name: What messages call it.
+    """
+
+    def __init__(self, content: bytes, name: str):
+        super().__init__(content)
+        self.name = name
+
+    def __str__(self):
+        return self.name
+
+
+class Photograph(NamedTuple):
+    """A test image.
+
+    Attributes:
+        file: Where it is, or itself.
+        label: Its class, a number.
+    """
+
+    file: Path | EncodedImage
+    label: int
+
+
+class PhotographSet(NamedTuple):
+    """Labelled photographs.
+
+    Attributes:
+        name: What it is called.
+        images: Their number.
+        photographs: They themselves, read once.
+    """
+
+    name: str
+    images: int
+    photographs: Iterable[Photograph]
+
+
+def holds_photographs(folder: str | os.PathLike | None) -> bool:
+    """Whether a folder holds sub-folders, one a class or `val`, and no arrays."""
+    path = Path(folder or "")
+    if not folder or not path.is_dir() or any(path.glob("*.npz")):
+        return False
+    return any(entry.is_dir() for entry in path.iterdir())
+
+
+def folder_test_set(folder: str | os.PathLike, classes: int, numbered: bool = False) -> PhotographSet:
+    """Finds the photographs of `DIR/val/CLASS/*`, or where there is no `val` of `DIR/CLASS/*`.
+
+    Args:
+        folder: DIR.
+        classes: Number of classes that the weights know.
+        numbered: Whether the names of the class folders are the numbers of
+            their classes, as in ImageNet-V2. Defaults to `False`: classes are
+            in the order of the names. Of weights that know ImageNet's 1000
+            classes the folders may also be some of these, by WordNet's
+            identifiers.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If its sub-folders are not the classes.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise FileNotFoundError(f"No folder {root}.")
+    root = root / "val" if (root / "val").is_dir() else root
+    names = sorted(path.name for path in root.iterdir() if path.is_dir())
+    found = [
+        Photograph(path, label)
+        for name, label in _labels(root, names, classes, numbered).items()
+        for path in sorted((root / name).iterdir())
+        if path.suffix.lower() in _SUFFIXES
+    ]
+    if not found:
+        raise ValueError(f"{root} holds no images: {', '.join(_SUFFIXES)} in a sub-folder a class.")
+    return PhotographSet(str(root), len(found), found)
+
+
+def _labels(root, names, classes, numbered) -> dict[str, int]:
+    """Names of class folders and their classes."""
+    if numbered:
+        wrong = [name for name in names if not (name.isdecimal() and int(name) < classes)]
+        if wrong or not names:
+            raise ValueError(
+                f"{root} must hold folders named 0 to {classes - 1}. Received: {wrong[0] if wrong else 'none'}"
+            )
+        return {name: int(name) for name in names}
+    known = {identifier: i for i, (identifier, _) in enumerate(imagenet_classes())}
+    if classes == len(known) and names and set(names) <= set(known):
+        return {name: known[name] for name in names}
+    if len(names) != classes:
+        raise ValueError(f"The weights know {classes} classes, {root} holds {len(names)} folders, one a class.")
+    return {name: i for i, name in enumerate(names)}
+
+
+def tfds_test_set(name: str, data_dir: str | None, classes: int) -> PhotographSet:
+    """Opens the split `test`, or else `validation`, of a set that TensorFlow Datasets has prepared.
+
+    Args:
+        name: Of the set, e.g. `"imagenette/160px-v2"`.
+        data_dir: Where TensorFlow Datasets keeps its data, `None` for its
+            default.
+        classes: Number of classes that the weights know.
+
+    Raises:
+        ImportError: If tensorflow-datasets is not installed.
+        FileNotFoundError: If the set is not prepared.
+        ValueError: If it is unknown, or not one of images of so many classes.
+    """
+    try:
+        tfds: Any = importlib.import_module("tensorflow_datasets")  # an extra
+    except ImportError as error:
+        raise ImportError('--tfds needs TensorFlow Datasets: pip install "keras-highway[tfds]".') from error
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
+        raise ValueError(f"TensorFlow Datasets knows no set of that name. Received: {name!r}") from error
+    if not builder.is_prepared():
+        raise FileNotFoundError(f"TensorFlow Datasets has not prepared {name} in {builder.data_path}.")
+    info = builder.info
+    split = next((split for split in ("test", "validation") if split in info.splits), None)
+    if split is None or not {"image", "label"} <= set(info.features or {}):
+        raise ValueError(f"{name} has no labelled images to test on: {list(info.splits)}, {list(info.features or {})}.")
+    if info.features["label"].num_classes != classes:
+        raise ValueError(f"The weights know {classes} classes, {name} has {info.features['label'].num_classes}.")
+    rows = builder.as_dataset(split, shuffle_files=False, decoders={"image": tfds.decode.SkipDecoding()})
+
+    def photographs():
+        for i, row in enumerate(rows.as_numpy_iterator()):
+            file = row["file_name"].decode() if "file_name" in row else f"{name} {split} {i}"
+            yield Photograph(EncodedImage(row["image"], file), int(row["label"]))
+
+    return PhotographSet(f"{name} {split}", info.splits[split].num_examples, photographs())
+
+
+class Batch(NamedTuple):
+    """Test images as they go into a network.
+
+    Attributes:
+        pixels: uint8 `(n, height, width, channels)`.
+        labels: int64 `(n,)`.
+        names: Of their files.
+        errors: What is said of files that could not be read; they are in no
+            other field.
+    """
+
+    pixels: np.ndarray
+    labels: np.ndarray
+    names: list[str]
+    errors: list[str]
+
+
+def read_batches(
+    photographs: Iterable[Photograph], transform: Transform, size: int, workers: int | None = None
+) -> Iterator[Batch]:
+    """Yields the photographs in batches, in order; two are read ahead, on several threads.
+
+    Args:
+        photographs: Of a `PhotographSet`.
+        transform: What they go through; `transform.apply` is left to do.
+        size: Images a batch.
+        workers: Threads. Defaults to the number of cores.
+    """
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        waiting: deque = deque()
+        ahead = 2 * size
+        images = iter(photographs)
+        done = False
+        while waiting or not done:
+            while not done and len(waiting) < ahead + size:
+                photograph = next(images, None)
+                done = photograph is None
+                if photograph is not None:
+                    waiting.append((photograph, pool.submit(_pixels, photograph, transform)))
+            batch = [waiting.popleft() for _ in range(min(size, len(waiting)))]
+            if batch:
+                yield _batch([(photograph, future.result()) for photograph, future in batch])
+
+
+def _pixels(photograph, transform) -> np.ndarray | str:
+    """A photograph's pixels, or what is said of it."""
+    try:
+        return load_image(photograph.file, transform)
+    except ImageError as error:
+        return str(error)
+
+
+def _batch(found) -> Batch:
+    good = [(photograph, pixels) for photograph, pixels in found if not isinstance(pixels, str)]
+    pixels = np.stack([pixels for _, pixels in good]) if good else np.empty((0,), np.uint8)
+    labels = np.array([photograph.label for photograph, _ in good], np.int64)
+    return Batch(
+        pixels, labels, [str(p.file) for p, _ in good], [pixels for _, pixels in found if isinstance(pixels, str)]
+    )
+
+
+def read_real_labels(path: str | os.PathLike) -> list[list[int]]:
+    """Reads ImageNet's reassessed labels [Beyer et al. 2020], `real.json`.
+
+    Returns:
+        For each of the 50,000 validation images, in the order of their
+        numbers, the classes that it shows, of which there may be none.
+
+    Raises:
+        ValueError: If it is no such file.
+        FileNotFoundError: If there is none.
+    """
+    try:
+        labels = json.loads(Path(path).read_text("utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
+    if not isinstance(labels, list) or len(labels) != _VALIDATION_IMAGES or not all(map(_are_classes, labels)):
+        raise ValueError(f"{path} must be a list of {_VALIDATION_IMAGES} lists of numbers of classes, 0 to 999.")
+    return labels
+
+
+def _are_classes(labels) -> bool:
+    return isinstance(labels, list) and all(isinstance(label, int) and 0 <= label < 1000 for label in labels)
+
+
+def real_labels_of(name: str, labels: list[list[int]]) -> list[int]:
+    """Returns the ReaL labels of a validation image.
+
+    Args:
+        name: Of its file, which holds `ILSVRC2012_val_` and its number.
+        labels: Of `read_real_labels`.
+
+    Raises:
+        ValueError: If its name is another.
+    """
+    number = _VALIDATION.search(Path(name).name)
+    if not number or not 1 <= int(number[1]) <= len(labels):
+        raise ValueError(f"ReaL labels are of ImageNet's validation images, ILSVRC2012_val_00000001. Received: {name}")
+    return labels[int(number[1]) - 1]

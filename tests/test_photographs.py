@@ -1,0 +1,161 @@
+"""`evaluate` on photographs: folders, ImageNet-V2, ReaL labels, TensorFlow Datasets; what is said of wrong ones."""
+
+import csv
+import json
+import re
+import types
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_highway.analysis.photograph_scores import Scores
+from keras_highway.applications import create_model
+from keras_highway.cli import main
+from keras_highway.data import load_image, photographs
+from keras_highway.data.photographs import EncodedImage, folder_test_set, read_batches
+from keras_highway.data.transforms import IMAGENET_64, TRANSFORMS, imagenet_classes
+from keras_highway.weights import file as weights_file
+
+WNIDS = [identifier for identifier, _ in imagenet_classes()]
+
+
+def constant(path, classes, likely):
+    """A network that says of every image: these classes, likeliest first, then all others alike."""
+    scores = np.zeros(classes)
+    scores[list(likely)] = 5.0 - np.arange(len(likely))
+    model = create_model("resnet20", classes=classes)
+    head = model.get_layer("head")
+    head.set_weights([np.zeros(head.kernel.shape), scores])
+    weights_file.save(model, path, "resnet20", classes)
+    return str(path), scores
+
+
+@pytest.fixture(scope="module")
+def ten(tmp_path_factory):
+    """A file of 10 classes, and the scores that it gives every image."""
+    return constant(tmp_path_factory.mktemp("weights") / "net.weights.h5", 10, (3, 1, 4, 6))
+
+
+def folder(root, names, count=2, start=1):
+    draw = np.random.default_rng(0)
+    for name in names:
+        (root / name).mkdir(parents=True)
+        for _ in range(count):
+            image = Image.fromarray(draw.integers(0, 256, (40, 50, 3), np.uint8))
+            image.save(root / name / f"ILSVRC2012_val_{start:08d}.JPEG")
+            start += 1
+    return root
+
+
+def report(capsys, *arguments):
+    code = main(["evaluate", *map(str, arguments), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_top_1_top_5_and_loss_of_a_folder(capsys, tmp_path, ten):
+    path, scores = ten
+    root = folder(tmp_path / "set" / "val", [f"class{i}" for i in range(10)])
+    (root / "class3" / "ILSVRC2012_val_00000007.JPEG").write_bytes(b"no image")
+    table = tmp_path / "table.csv"
+    arguments = (path, "--data", tmp_path / "set", "--batch-size", 3, "--csv", table)
+    code, found = report(capsys, *arguments)
+    assert (code, found["images"], found["broken"]) == (1, 19, 1)
+    assert found["top1"] == pytest.approx(1 / 19)  # the other photograph of class 3
+    assert found["top5"] == pytest.approx((1 + 2 * 3 + 2) / 19)  # class 0 is the first of the others
+    labels = [i for i in range(10) for _ in range(2)]
+    labels.remove(3)
+    losses = np.log(np.exp(scores).sum()) - scores[labels]
+    assert found["loss"] == pytest.approx(losses.mean(), abs=1e-5)
+    report(capsys, *arguments)
+    with table.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 2 and lines[0] == lines[1] and float(lines[0]["top1"]) == pytest.approx(1 / 19)
+    table.write_text("a,b\n")
+    assert main(["evaluate", *map(str, arguments)]) == 2
+    assert "is another table; it should begin with weights,data,images" in capsys.readouterr().err
+
+
+def test_imagenets_classes_by_identifier_version_2_and_reassessed_labels(capsys, tmp_path):
+    path, _ = constant(tmp_path / "net.weights.h5", 1000, (217, 0))
+    some = folder(tmp_path / "imagenette", [WNIDS[0], WNIDS[217], WNIDS[482]])  # three of Imagenette's ten
+    code, found = report(capsys, path, "--data", some)
+    assert (code, found["images"]) == (0, 6) and found["top1"] == pytest.approx(2 / 6)
+    real = [[] for _ in range(50_000)]
+    real[0], real[1], real[4] = [482, 217], [5], [217]  # the first two are in class 0's folder, the fifth in 482's
+    (tmp_path / "real.json").write_text(json.dumps(real))
+    _, found = report(capsys, path, "--data", some, "--real", tmp_path / "real.json")
+    assert (found["real_images"], found["real"]) == (3, pytest.approx(2 / 3))
+    numbered = folder(tmp_path / "v2", ["0", "10", "217", "9"], count=1)
+    _, found = report(capsys, path, "--data", numbered, "--v2")
+    assert found["top1"] == 1 / 4
+    labels = [label for _, label in folder_test_set(numbered, 1000, numbered=True).photographs]
+    assert labels == [0, 10, 217, 9]
+
+
+def test_pixels_are_those_of_load_image_in_order(tmp_path):
+    found = folder_test_set(folder(tmp_path, "abc", count=5), 3)
+    batches = list(read_batches(found.photographs, IMAGENET_64, 4, workers=2))
+    assert [len(batch.labels) for batch in batches] == [4, 4, 4, 3]
+    assert np.concatenate([batch.labels for batch in batches]).tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    for batch in batches:
+        for pixels, name in zip(batch.pixels, batch.names, strict=True):
+            np.testing.assert_array_equal(pixels, load_image(name, IMAGENET_64))
+            with open(name, "rb") as file:
+                np.testing.assert_array_equal(pixels, load_image(EncodedImage(file.read(), "it"), IMAGENET_64))
+
+
+def test_broken_images_in_memory_are_named(tmp_path):
+    (batch,) = read_batches([photographs.Photograph(EncodedImage(b"x", "the third"), 0)], TRANSFORMS["cifar10"], 4)
+    assert batch.errors == ["the third: not an image file that Pillow can read"] and not len(batch.labels)
+
+
+def test_equal_scores_and_nan():
+    scores = Scores()
+    scores.add(np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [np.nan, 5.0, 0.0]]), np.array([0, 1, 1]))
+    assert (scores.images, scores.top1, scores.top5) == (3, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "{root}/ten/val/class1"], "There is no data|mnist.npz|cifar10.npz"),
+        (["--data", "{root}/ten", "--v2"], "must hold folders named 0 to 9. Received: class0"),
+        (["--data", "{root}/two"], "The weights know 10 classes,.*holds 2 folders"),
+        (["--data", "{root}/ten", "--real", "{root}/none.json"], "No such file"),
+        (["--data", "{root}/ten", "--real", "{root}/wrong.json"], "must be a list of 50000 lists"),
+        (["--data", "{root}", "--tfds", "no_such_set"], "TensorFlow Datasets knows no set|needs TensorFlow Datasets"),
+        (["--data", "{root}/npz", "--csv", "a.csv"], "--csv is for photographs"),
+    ],
+)
+def test_what_is_refused(capsys, tmp_path, arguments, message, ten):
+    path, _ = ten
+    folder(tmp_path / "ten" / "val", [f"class{i}" for i in range(10)], count=1)
+    folder(tmp_path / "two", ["cat", "dog"])
+    (tmp_path / "npz").mkdir()
+    (tmp_path / "npz" / "cifar10.npz").write_bytes(b"")
+    (tmp_path / "wrong.json").write_text("[[1], [2]]")
+    assert main(["evaluate", path, *(text.format(root=tmp_path) for text in arguments)]) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_prepared_set_of_tensorflow_datasets(capsys, tmp_path, monkeypatch, ten):
+    """Its own files are test_tfds.py's; here what of them is asked for."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+    draw, rows = np.random.default_rng(0), []
+    for i in range(10):
+        Image.fromarray(draw.integers(0, 256, (40, 50, 3), np.uint8)).save(tmp_path / "it.png")
+        rows.append({"image": (tmp_path / "it.png").read_bytes(), "label": i})
+    info = types.SimpleNamespace(
+        splits={"train": None, "validation": types.SimpleNamespace(num_examples=10)},
+        features={"image": None, "label": types.SimpleNamespace(num_classes=10)},
+    )
+
+    def as_dataset(split, shuffle_files, decoders):
+        assert split == "validation" and not shuffle_files and set(decoders) == {"image"}
+        return types.SimpleNamespace(as_numpy_iterator=lambda: iter(rows))
+
+    builder = types.SimpleNamespace(info=info, is_prepared=lambda: True, as_dataset=as_dataset, data_path="")
+    monkeypatch.setattr(tfds, "builder", lambda name, data_dir: builder)
+    code, found = report(capsys, ten[0], "--tfds", "some/set")
+    assert (code, found["images"], found["top1"]) == (0, 10, 0.1) and found["data"] == "some/set validation"

@@ -1,0 +1,118 @@
+"""Shards of a folder: the same batches, what is left out, what is made again."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from training import shards
+from training.data.shard import Shard
+from training.data.source import open_source
+from training.recipes import RECIPES
+
+RECIPE = dataclasses.replace(
+    RECIPES["highway50_a2"], transform="cifar10", batch_size=4, micro_batches=1, train_size=None, mixup=0.0, cutmix=0.0
+)
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    draw = np.random.default_rng(0)
+    for split, count in (("train", 7), ("val", 4)):
+        for name in ("cat", "dog"):
+            folder = tmp_path / "photographs" / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                Image.fromarray(draw.integers(0, 256, (40 + i, 50, 3), np.uint8)).save(folder / f"{i}.JPEG")
+    Image.fromarray(draw.integers(0, 256, (40, 50, 3), np.uint8)).save(folder / "9.JPEG", "PNG")  # ImageNet has one
+    return tmp_path / "photographs"
+
+
+def batches(recipe, data_dir):
+    source = open_source(recipe, data_dir)
+    found = [*source.batches(1, 0, Shard()), *source.batches(0, 1, Shard(1, 2)), *source.test_batches(4, Shard())]
+    return [array for batch in found for array in batch]
+
+
+@pytest.mark.parametrize("changes", [{}, {"repeated_augmentation": 1, "holdout_images": 4, "train_images": 9}])
+def test_shards_give_the_batches_of_their_folder(photographs, tmp_path, changes):
+    shards.write(photographs, tmp_path / "shards", images=4, workers=2)
+    recipe = dataclasses.replace(RECIPE, **changes)
+    folder, sharded = batches(recipe, photographs), batches(recipe, tmp_path / "shards")
+    assert len(folder) == len(sharded) > 6
+    for a, b in zip(folder, sharded, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_other_programs_can_read_the_records(photographs, tmp_path):
+    manifest = shards.write(photographs, tmp_path, images=4)
+    names = [shard["file"] for shard in manifest["splits"]["train"]["shards"]]
+    assert names == [f"train-{i:05d}-of-00004.tfrecord" for i in range(4)]
+    spec = {
+        "image/encoded": tf.io.FixedLenFeature([], tf.string),
+        "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+        "image/class/name": tf.io.FixedLenFeature([], tf.string),
+        "image/filename": tf.io.FixedLenFeature([], tf.string),
+    }
+    records = tf.data.TFRecordDataset([str(tmp_path / name) for name in names]).map(
+        lambda record: tf.io.parse_single_example(record, spec)
+    )
+    found = {row["image/filename"].decode(): row for row in records.as_numpy_iterator()}
+    assert len(found) == 14 and manifest["classes"] == ["cat", "dog"]
+    for name, row in found.items():
+        assert row["image/encoded"] == (photographs / "train" / name).read_bytes()
+        assert manifest["classes"][row["image/class/label"]] == row["image/class/name"].decode() == name.split("/")[0]
+
+
+def test_broken_files_are_named_left_out_and_counted(photographs, tmp_path, capsys):
+    whole = (photographs / "train" / "cat" / "3.JPEG").read_bytes()
+    (photographs / "train" / "cat" / "3.JPEG").write_bytes(whole[: len(whole) // 2])
+    (photographs / "train" / "dog" / "5.JPEG").write_bytes(b"")
+    assert shards.main([str(photographs), "--out", str(tmp_path), "--images", "5"]) == 0
+    out, err = capsys.readouterr()
+    assert "train: 12 images in 3 shards, 2 broken ones left out" in out and "val: 9 images in 2 shards, 0" in out
+    assert f"left out, not an image that can be decoded: {photographs}/train/cat/3.JPEG" in err
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["splits"]["train"]["broken"] == ["cat/3.JPEG", "dog/5.JPEG"]
+    assert open_source(RECIPE, tmp_path).images == 12
+
+
+def test_what_is_missing_is_made_again_and_nothing_else(photographs, tmp_path, monkeypatch, capsys):
+    first = shards.write(photographs, tmp_path, images=4)
+    stamps = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.tfrecord")}
+    (tmp_path / "manifest.json").unlink()
+    (tmp_path / "train-00002-of-00004.tfrecord").unlink()
+    with pytest.raises(ValueError, match=r"not finished: run `python -m training\.shards` again"):
+        open_source(RECIPE, tmp_path)
+
+    def full(*args):
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "_example", full)
+        with pytest.raises(OSError, match="No space"):
+            shards.write(photographs, tmp_path, images=4)
+    assert not (tmp_path / "train-00002-of-00004.tfrecord").exists() and not list(tmp_path.glob(".partial*"))
+    assert shards.write(photographs, tmp_path, images=4) == first
+    assert stamps.keys() == {path.name for path in tmp_path.glob("*.tfrecord")}
+    changed = {name for name in stamps if (tmp_path / name).stat().st_mtime_ns != stamps[name]}
+    assert changed == {"train-00002-of-00004.tfrecord"}
+    assert shards.main([str(photographs), "--out", str(tmp_path), "--images", "3"]) == 2
+    assert "shards of another division" in capsys.readouterr().err
+
+
+def test_altered_and_cut_shards_are_found(photographs, tmp_path, capsys):
+    shards.write(photographs, tmp_path, images=4)
+    assert shards.main([str(tmp_path), "--check"]) == 0
+    path = tmp_path / "train-00001-of-00004.tfrecord"
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    assert shards.main([str(tmp_path), "--check"]) == 1
+    assert f"missing or altered: {path}" in capsys.readouterr().err
+    path.write_bytes(content[:-50])
+    with pytest.raises(ValueError, match=rf"{path} has \d+ bytes and should have \d+"):
+        open_source(RECIPE, tmp_path)
