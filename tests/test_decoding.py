@@ -1,6 +1,7 @@
 """The training's test path and the user's `load_image` see the same pixels."""
 
 import io
+import sys
 
 import numpy as np
 import pytest
@@ -22,6 +23,12 @@ def encoded(size, kind) -> bytes:
     file = io.BytesIO()
     (image.filter(ImageFilter.GaussianBlur(2)) if kind == "jpeg" else image).save(file, kind)
     return file.getvalue()
+
+
+def test_photographs_without_tensorflow_name_the_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(ImportError, match=r"reads photographs.*keras-highway\[tensorflow\]"):
+        tensorflow.__wrapped__()
 
 
 @pytest.mark.parametrize("kind", ["png", "jpeg"])

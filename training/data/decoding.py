@@ -11,8 +11,17 @@ from keras_highway.data.transforms import Transform
 
 @functools.cache
 def tensorflow():
-    """Returns TensorFlow; where another backend computes, without the GPUs, which it would fill."""
-    import tensorflow as tf
+    """Returns TensorFlow; where another backend computes, without the GPUs, which it would fill.
+
+    Raises:
+        ImportError: If it is not installed.
+    """
+    try:
+        import tensorflow as tf
+    except ImportError as error:
+        raise ImportError(
+            'TensorFlow reads photographs, whatever backend trains: pip install "keras-highway[tensorflow]".'
+        ) from error
 
     if keras.backend.backend() != "tensorflow":
         tf.config.set_visible_devices([], "GPU")
