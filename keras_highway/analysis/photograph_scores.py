@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
+from keras_highway.analysis.scores import cross_entropy
 from keras_highway.data.photographs import PhotographSet, read_batches, real_labels_of
 from keras_highway.data.transforms import Transform
 
@@ -46,8 +47,7 @@ class Scores:
         before = np.arange(logits.shape[1]) < labels[:, None]
         rank = ((logits > own[:, None]) | ((logits == own[:, None]) & before)).sum(axis=1)
         rank = np.where(np.isnan(logits).any(axis=1), max(5, logits.shape[1]), rank)
-        largest = logits.max(axis=1)
-        self.loss += float((largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1)) - own).sum())
+        self.loss += float(cross_entropy(logits, labels).sum())
         self.images += len(labels)
         self.top1 += int((rank < 1).sum())
         self.top5 += int((rank < 5).sum())

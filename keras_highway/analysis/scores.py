@@ -249,11 +249,22 @@ def _compare(outputs, labels, logits) -> tuple[np.ndarray, np.ndarray]:
         )
     over = tuple(range(1, labels.ndim + 1))
     right = (outputs.argmax(-1) == labels).reshape(len(outputs), -1)
+    labels = np.broadcast_to(labels, outputs.shape[:-1])
+    return right, cross_entropy(outputs, labels, logits).sum(over)
+
+
+def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True) -> np.ndarray:
+    """Returns the cross-entropy of each label in nats, float64 `(...)`.
+
+    Args:
+        outputs: Array `(..., classes)`.
+        labels: Integers `(...)`.
+        logits: Bool, whether the outputs are logits; else they are
+            probabilities. Defaults to `True`.
+    """
     scores = outputs.astype(np.float64)
-    true = np.take_along_axis(scores, np.broadcast_to(labels, outputs.shape[:-1])[..., None], -1)[..., 0]
-    if logits:
-        top = scores.max(-1)
-        likelihood = true - top - np.log(np.exp(scores - top[..., None]).sum(-1))
-    else:
-        likelihood = np.log(np.maximum(true, np.finfo(np.float32).tiny))  # a float32 softmax may round to 0
-    return right, -likelihood.sum(over)
+    true = np.take_along_axis(scores, labels[..., None], -1)[..., 0]
+    if not logits:
+        return -np.log(np.maximum(true, np.finfo(np.float32).tiny))  # a float32 softmax may round to 0
+    top = scores.max(-1)
+    return np.log(np.exp(scores - top[..., None]).sum(-1)) - (true - top)

@@ -78,7 +78,7 @@ def is_absent(error: BaseException | None) -> bool:
     """Whether an error of huggingface_hub means that a repository has no such file, as far as can be known here."""
     errors = client().errors
     if isinstance(error, errors.LocalEntryNotFoundError):
-        return _status(error) is None  # nobody was asked, and the cache has none
+        return _status(error) is None  # no server answered, and the cache has none
     return isinstance(error, errors.EntryNotFoundError)
 
 

@@ -98,7 +98,7 @@ def _check_content(path, sha256, name) -> None:
     elif _GIT_SHA1.fullmatch(promised):
         wanted, found = promised, git_sha1(path)
     else:
-        return  # a file system without links: nobody says what the content should be
+        return  # a file system without links: nothing states what the content should be
     if found != wanted:
         raise ValueError(f"is damaged or altered: its hash is {found}, that of {name} is {wanted}.")
 

@@ -1,4 +1,4 @@
-"""An LSTM whose state goes on from one batch to the next, on every backend."""
+"""An LSTM whose state is carried from one batch to the next, on every backend."""
 
 import keras
 from keras import ops
@@ -15,7 +15,7 @@ class CarriedLSTM(keras.layers.Layer):
     `keras.layers.LSTM(stateful=True)` says the same and forgets its state on
     the JAX backend; here the state is two variables of the layer. Gradients
     stop at them. They are no weights: `weights` and weight files do not have
-    them, `variables` does. Training and inference both go on from them;
+    them, `variables` does. Training and inference both continue from them;
     `reset_state` starts anew.
 
     The equations, the order of the gates (input, forget, cell, output) and

@@ -105,7 +105,7 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
 
     Frozen batch normalization uses and keeps its moving statistics (Keras's
     rule for `trainable=False`). A compiled model is compiled again with the
-    same arguments, since Keras goes on training frozen weights otherwise; its
+    same arguments, since Keras trains frozen weights on otherwise; its
     optimizer starts anew.
 
     Args:

@@ -196,7 +196,7 @@ def _add(digest, *parts) -> None:
 
 
 def _items(group: h5py.Group, inside: str = "", deep: int = 0) -> Iterator[tuple[str, h5py.Dataset]]:
-    """All datasets, in the order of their names; an optimizer's are nobody's weights."""
+    """All datasets, in the order of their names; an optimizer's are no weights of the network."""
     if deep > _DEEPEST or len(group) > _MOST_OBJECTS:
         raise WeightFileError("its groups are nested too deeply, or too many")
     for name in sorted(group):

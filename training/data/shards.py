@@ -6,7 +6,7 @@ A shard is a TFRecord file of `tf.train.Example`s with the features
 each encoded image begins, how long it is, its label and its place in the
 folder's order. With it a batch's images are read straight from their places, so
 that a run over shards has the images, labels and order of one over the
-folder, and goes on in the middle of an epoch at no cost.
+folder, and resumes in the middle of an epoch at no cost.
 """
 
 import json

@@ -6,7 +6,7 @@ back" in small, 20 epochs; `uie`: the six nets of [UIE], Table 1b, at 64
 pixels, 20 epochs. For each net a rate is chosen from the study's three by runs of
 5 epochs tested on 1,000 held-out training images, `OUT/rates/RECIPE_RATE`;
 then every seed is trained whole and tested on the test set, `OUT/RECIPE/SEED`.
-Started again it goes on where it stopped; SIGTERM saves the state (exit code
+Started again it resumes where it stopped; SIGTERM saves the state (exit code
 75). Several processes may share OUT if each is given nets of its own. With
 `--table` nothing is trained.
 """

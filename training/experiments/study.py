@@ -2,18 +2,18 @@
 
 Short runs, `OUT/rates/NET_RATE`, try the same rates for every net and are
 tested on held-out training images; then every seed is trained whole and tested
-on the test set, `OUT/NET/SEED`. Started again a study goes on where it stopped;
+on the test set, `OUT/NET/SEED`. Started again a study resumes where it stopped;
 SIGTERM saves the state (exit code 75). Several processes may share OUT if each
 is given nets of its own.
 """
 
 import argparse
-import csv
 import json
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
+from keras_highway._support.log import read_log
 from training.recipe import Recipe, changed, with_settings
 from training.recipes import RECIPES
 from training.tiny import tiny
@@ -177,8 +177,7 @@ def _last(folder: Path) -> dict[str, float] | None:
     """The last line of a finished run's log."""
     if not (folder / "result.json").exists():
         return None
-    with (folder / "log.csv").open(newline="") as file:
-        return {key: float(value) for key, value in list(csv.DictReader(file))[-1].items()}
+    return read_log(folder / "log.csv")[-1]
 
 
 def spread(values: list[float], digits: int) -> str:
