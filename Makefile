@@ -27,13 +27,13 @@ test: .venv/.test
 # An environment of its own, without TensorFlow: with both, each would find the other's libraries.
 test-torch: .venv-torch/.test
 	KERAS_BACKEND=torch $(TORCH_PY) -m pytest -p no:cacheprovider -n 2 --dist loadfile \
-		$(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
+		$(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%) tests/test_exporting.py tests/test_without_tensorflow.py
 
 # What several devices, processes or jobs train, and every net of the results' page: of `make test` it would take
 # more than its share.
 test-processes: .venv/.test
 	KERAS_BACKEND=tensorflow $(PY) -m pytest -m slow tests/test_strategies.py tests/test_gate_stats.py tests/test_table1a.py \
-		tests/test_designs.py tests/test_results_page.py
+		tests/test_designs.py tests/test_results_page.py tests/test_exporting.py
 
 lint: .venv/.lint
 	$(PY) -m ruff check .
@@ -67,7 +67,7 @@ tables: .venv/.demo
 
 .venv-torch/.test: pyproject.toml | .venv-torch/bin/python
 	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check torch $(TORCH_INDEX:%=--index-url %)
-	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -e ".[torch,plots,test-tools]"
+	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -e ".[torch,onnx,plots,test-tools]"
 	touch $@
 
 clean:

@@ -29,7 +29,7 @@ class Part(NamedTuple):
     where: str
 
 
-def part_of(weights: str, logits: bool = False) -> Part:
+def part_of(weights: str, logits: bool = False, any_size: bool = False) -> Part:
     """Returns what of trained weights other programs can run.
 
     Of a net that looks at images that is all of it; of a language model the
@@ -40,10 +40,13 @@ def part_of(weights: str, logits: bool = False) -> Part:
     Args:
         weights: As in `keras_highway.load`.
         logits: Whether it gives logits. Defaults to `False`, probabilities.
+        any_size: Whether it takes images of any height and width. Defaults to
+            `False`: of the weights' own.
 
     Raises:
-        ValueError: If there are no such weights, or `logits` is asked of a
-            language model.
+        ValueError: If there are no such weights, `logits` or `any_size` is
+            asked of a language model, or `any_size` of a network that has a
+            weight for every place.
     """
     variant = locate(weights).variant
     if variant and isinstance(get_spec(variant), CharLMSpec):
@@ -52,8 +55,11 @@ def part_of(weights: str, logits: bool = False) -> Part:
                 "Of a language model the vectors of words are exported, which are neither logits nor probabilities: "
                 f"leave logits out. Received: {weights!r}"
             )
+        if any_size:
+            raise ValueError(f"A language model takes words, not images: leave any_size out. Received: {weights!r}")
         return _word_vectors(CharLM(weights))
-    return Part(load(weights, classifier_activation=None if logits else "softmax"), None, "random images")
+    size = {"input_shape": (None, None, get_spec(variant).input_shape[-1])} if any_size else {}
+    return Part(load(weights, classifier_activation=None if logits else "softmax", **size), None, "random images")
 
 
 def _word_vectors(lm: CharLM) -> Part:
