@@ -15,8 +15,11 @@ ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
 	language.py::test_scores_are_the_networks_own language.py::test_generated_text_follows_the_network
 
 N ?= 2000
+# What a user's Keras must do, on the lowest release that pyproject.toml allows: `make test` has the highest.
+LOWEST_KERAS := 3.14.1
+ON_LOWEST := gating layers batch_norm blocks trace rewire variants weights lstm_recurrence guided exporting
 
-.PHONY: demo test test-all test-torch fuzz lint benchmark tables clean
+.PHONY: demo test test-all test-torch test-lowest fuzz lint benchmark tables clean
 
 demo: .venv/.demo
 	$(PY) -m keras_highway classify samples/*
@@ -33,7 +36,11 @@ test-all: .venv/.test
 # An environment of its own, without TensorFlow: with both, each would find the other's libraries.
 test-torch: .venv-torch/.test
 	KERAS_BACKEND=torch $(TORCH_PY) -m pytest -p no:cacheprovider -n 2 --dist loadfile \
-		$(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
+		$(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%) tests/test_exporting.py tests/test_without_tensorflow.py
+
+test-lowest: .venv-torch/.keras-$(LOWEST_KERAS)/keras
+	PYTHONPATH=.venv-torch/.keras-$(LOWEST_KERAS) KERAS_BACKEND=torch $(TORCH_PY) -m pytest -p no:cacheprovider -n 2 \
+		--dist loadfile $(ON_LOWEST:%=tests/test_%.py) -k "not both_backends"
 
 # Seeded attacks on what comes from outside, N of each kind; `make test` has the first few.
 fuzz: .venv/.test
@@ -71,8 +78,11 @@ tables: .venv/.demo
 
 .venv-torch/.test: pyproject.toml | .venv-torch/bin/python
 	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check torch $(TORCH_INDEX:%=--index-url %)
-	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -e ".[torch,plots,test-tools]"
+	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -e ".[torch,onnx,plots,test-tools]"
 	touch $@
+
+.venv-torch/.keras-$(LOWEST_KERAS)/keras: .venv-torch/.test
+	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D) keras==$(LOWEST_KERAS)
 
 clean:
 	rm -rf .venv .venv-torch demo_gates.png .pytest_cache .ruff_cache
