@@ -14,6 +14,7 @@ import keras_highway as kh
 from keras_highway._support.bounded_json import parse_json, read_json
 from keras_highway._support.npz import read_npz
 from keras_highway.cli import main
+from keras_highway.convert.timm import read_config
 from keras_highway.data import load_dataset
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.publishing.check import compare_check
@@ -191,6 +192,29 @@ def test_a_hostile_file_on_the_command_line_is_one_line(folder, capsys):
     (folder / "result.json").write_text(NESTED)
     assert main(["classify", "samples/digit_7.png", "--weights", str(folder)]) == 2
     assert "result.json is no JSON of ours: it is nested too deeply" in capsys.readouterr().err
+
+
+TIMM = {
+    "num_classes": 1000,
+    "input_size": [3, 224, 224],
+    "crop_pct": 0.95,
+    "mean": [0.485, 0.456, 0.406],
+    "std": [0.229, 0.224, 0.225],
+    "interpolation": "bicubic",
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"num_classes": 10**9}, {"num_classes": True}, {"crop_pct": 1e-9}, {"input_size": [3, 10**6, 224]}, {"mean": "a"}],
+    ids=str,
+)
+def test_configurations_of_timm(tmp_path, change):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"architecture": "resnet50", "pretrained_cfg": TIMM}))
+    assert read_config(path).classes == 1000
+    path.write_text(json.dumps({"architecture": "resnet50", "pretrained_cfg": {**TIMM, **change}}))
+    refused(lambda: read_config(path), path)
 
 
 def vocabulary(**changes) -> str:
