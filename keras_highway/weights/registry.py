@@ -135,6 +135,9 @@ class _Registry(Mapping[str, WeightsInfo]):
     def __len__(self):
         return len(_rows(_roots()))
 
+    def values(self):
+        return _rows(_roots()).values()
+
 
 WEIGHTS: Mapping[str, WeightsInfo] = _Registry()
 

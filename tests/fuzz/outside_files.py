@@ -263,7 +263,7 @@ def try_one(seed: int, reader: Reader, good, folder: Path) -> str:
         ending = "usable"
     except ValueError as error:
         text = str(error)
-        named = str(path) in text or reader.file == "vocabulary.json"  # its reader has the text alone
+        named = reader.file in text or reader.file == "vocabulary.json"  # its reader has the text alone
         good_sentence = named and "\n" not in text and "\x1b" not in text and len(text) < 1000
         ending = "refused" if good_sentence else f"an unclear error: {text[:200]!r}"
     except Exception as error:
