@@ -45,6 +45,7 @@ test-lowest: .venv-torch/.keras-$(LOWEST_KERAS)/keras
 # Seeded attacks on what comes from outside, N of each kind; `make test` has the first few.
 fuzz: .venv/.test
 	KERAS_BACKEND=numpy $(PY) -W ignore -m tests.fuzz.weight_files $(N)
+	KERAS_BACKEND=numpy $(PY) -W ignore -m tests.fuzz.outside_files $(N)
 
 lint: .venv/.lint
 	$(PY) -m ruff check .

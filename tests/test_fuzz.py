@@ -5,6 +5,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent / "fuzz"))
 
+import outside_files
 import weight_files
 
 
@@ -13,3 +14,10 @@ def test_a_corrupted_weight_file_is_refused_or_identical():
     assert weight_files.defects(counts) == {}
     kinds = {kind for kind, _ in counts}
     assert len(kinds) > 8 and sum(n for (_, ending), n in counts.items() if ending == "refused") > 20
+
+
+def test_an_attacked_file_is_refused_in_a_sentence_or_usable():
+    counts = outside_files.run(range(25))
+    assert outside_files.defects(counts) == {}
+    assert len({file for file, _ in counts}) == 6
+    assert all(counts[reader.file, "refused"] > 10 for reader in outside_files.READERS)

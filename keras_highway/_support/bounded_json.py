@@ -47,11 +47,25 @@ def read_json(path: str | os.PathLike, schema: Schema | None = None, most: int =
         OSError: If it cannot be read.
         ValueError: If it is larger, or not as in `parse_json`.
     """
+    return parse_json(read_bounded(path, most), str(path), schema)
+
+
+def read_bounded(path: str | os.PathLike, most: int = _MOST) -> bytes:
+    """Returns the content of a file.
+
+    Args:
+        path: The file.
+        most: Most bytes. Defaults to 16 MiB.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If it is larger.
+    """
     with Path(path).open("rb") as file:
-        text = file.read(most + 1)
-    if len(text) > most:
+        content = file.read(most + 1)
+    if len(content) > most:
         raise ValueError(f"{path} is larger than {most} bytes, more than such a file has.")
-    return parse_json(text, str(path), schema)
+    return content
 
 
 def _refuse_constant(name):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.lib import format as npy
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _DENSEST = 1100  # bytes that deflate can make of one
@@ -49,7 +48,8 @@ def read_npz(
         *(zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, TypeError, SyntaxError),
         *(NotImplementedError, RuntimeError, MemoryError, OverflowError, UnicodeError),
     ) as error:
-        raise ValueError(f"{path} is no .npz file of ours, or is damaged: {error}") from error
+        said = " ".join(str(error).split())[:300]
+        raise ValueError(f"{path} is no .npz file of ours, or is damaged: {said}") from error
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> np.ndarray:
@@ -60,19 +60,23 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> np.nda
         size = math.prod(shape) * dtype.itemsize
         if dtype.hasobject:
             raise ValueError(f"{info.filename} holds Python objects.")
-        if size > most or size > _DENSEST * info.compress_size:
+        density = 1 if info.compress_type == zipfile.ZIP_STORED else _DENSEST
+        if max(size, math.prod(shape)) > most or size > info.compress_size * density:
             raise ValueError(
                 f"{info.filename} declares an array of {size} bytes, shape {shape}: more than the file can hold, or "
                 f"than the {most} that are read."
             )
-        content = member.read(size + 1)  # to the end, so that its checksum is compared
-    if len(content) != size:
-        raise ValueError(f"{info.filename} declares {size} bytes and has {'more' if len(content) > size else 'fewer'}.")
-    values = np.frombuffer(bytearray(content), dtype) if size else np.zeros(math.prod(shape), dtype)
+        values = np.empty(math.prod(shape), dtype)
+        actual = member.readinto(values.view(np.uint8)) if size else 0
+        more = member.read(1)  # at its end, its checksum is compared
+    if actual != size or more:
+        raise ValueError(f"{info.filename} does not have the {size} bytes that it declares.")
     return values.reshape(shape, order="F" if fortran else "C")
 
 
 def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
+    from numpy.lib import format as npy  # when it is needed: importing keras_highway is to be light
+
     version = npy.read_magic(member)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"an array of version {version} of NumPy's format")

@@ -1,13 +1,13 @@
 """What values from outside must be: types and ranges, written down once and checked before anything reads them.
 
-A schema is a frozen dataclass with `check(value, where)`, which raises
-`ValueError` with one sentence: where, what was expected, what was received.
+A schema has `check(value, where)`, which raises `ValueError` with one
+sentence: where, what was expected, what was received. These are plain
+classes: a dozen dataclasses would be felt at import.
 """
 
 import re
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 _SHORT = reprlib.Repr()
@@ -26,20 +26,18 @@ def refuse(where: str, expected: str, value: Any) -> None:
     raise ValueError(f"{where} must be {expected}. Received: {received}")
 
 
-@dataclass(frozen=True)
 class Text:
     """A string.
 
-    Attributes:
+    Args:
         longest: Most characters.
         pattern: Regular expression that all of it must match, `""` for any.
         printable: Whether it may go to a terminal as it is: no control
             characters, no line feeds.
     """
 
-    longest: int = 200
-    pattern: str = ""
-    printable: bool = True
+    def __init__(self, longest: int = 200, pattern: str = "", printable: bool = True):
+        self.longest, self.pattern, self.printable = longest, pattern, printable
 
     def check(self, value: Any, where: str) -> None:
         """Raises `ValueError` where the value is another."""
@@ -50,19 +48,17 @@ class Text:
             refuse(where, f"text like {self.pattern}", value)
 
 
-@dataclass(frozen=True)
 class Number:
     """A finite number within a range; a bool is none.
 
-    Attributes:
+    Args:
         low: Smallest.
         high: Largest.
         whole: Whether it is an integer.
     """
 
-    low: float = -1e12
-    high: float = 1e12
-    whole: bool = False
+    def __init__(self, low: float = -1e12, high: float = 1e12, whole: bool = False):
+        self.low, self.high, self.whole = low, high, whole
 
     def check(self, value: Any, where: str) -> None:
         """Raises `ValueError` where the value is another."""
@@ -71,11 +67,11 @@ class Number:
             refuse(where, f"a{' whole' if self.whole else ''} number from {self.low:g} to {self.high:g}", value)
 
 
-@dataclass(frozen=True)
 class OneOf:
     """One of a few values, of the same type."""
 
-    values: tuple
+    def __init__(self, values: tuple):
+        self.values = values
 
     def check(self, value: Any, where: str) -> None:
         """Raises `ValueError` where the value is another."""
@@ -86,11 +82,11 @@ class OneOf:
 BOOL = OneOf((False, True))
 
 
-@dataclass(frozen=True)
 class Maybe:
     """`None`, or what another schema says."""
 
-    of: Schema
+    def __init__(self, of: Schema):
+        self.of = of
 
     def check(self, value: Any, where: str) -> None:
         """Raises `ValueError` where the value is another."""
@@ -98,19 +94,29 @@ class Maybe:
             self.of.check(value, where)
 
 
-@dataclass(frozen=True)
+class OrEmpty:
+    """An empty table, or what another schema says."""
+
+    def __init__(self, of: Schema):
+        self.of = of
+
+    def check(self, value: Any, where: str) -> None:
+        """Raises `ValueError` where the value is another."""
+        if value != {}:
+            self.of.check(value, where)
+
+
 class Items:
     """A list.
 
-    Attributes:
+    Args:
         of: What each item must be.
         least: Fewest items.
         most: Most items.
     """
 
-    of: Schema
-    least: int = 0
-    most: int = 100_000
+    def __init__(self, of: Schema, least: int = 0, most: int = 100_000):
+        self.of, self.least, self.most = of, least, most
 
     def check(self, value: Any, where: str) -> None:
         """Raises `ValueError` where the value is another."""
@@ -120,17 +126,16 @@ class Items:
             self.of.check(item, f"{where}[{i}]")
 
 
-@dataclass(frozen=True)
 class Table:
     """A dict with names of its own choice.
 
-    Attributes:
+    Args:
         of: What each value must be.
         most: Most entries.
     """
 
-    of: Schema
-    most: int = 100_000
+    def __init__(self, of: Schema, most: int = 100_000):
+        self.of, self.most = of, most
 
     def check(self, value: Any, where: str) -> None:
         """Raises `ValueError` where the value is another."""
@@ -141,11 +146,11 @@ class Table:
             self.of.check(item, f"{where}.{name}")
 
 
-@dataclass(frozen=True)
 class Anything:
     """Any JSON value that is not nested deeply: what no code relies on."""
 
-    depth: int = 8
+    def __init__(self, depth: int = 8):
+        self.depth = depth
 
     def check(self, value: Any, where: str) -> None:
         """Raises `ValueError` where the value is another."""
@@ -160,17 +165,16 @@ class Anything:
             Number(-1e300, 1e300).check(value, where)
 
 
-@dataclass(frozen=True)
 class Fields:
     """A dict with known names; others, those of later versions, may be any JSON values.
 
-    Attributes:
+    Args:
         required: What must be there.
         optional: What may be there.
     """
 
-    required: Mapping[str, Schema]
-    optional: Mapping[str, Schema] = field(default_factory=dict)
+    def __init__(self, required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None):
+        self.required, self.optional = required, optional or {}
 
     def check(self, value: Any, where: str) -> None:
         """Raises `ValueError` where the value is another."""

@@ -1,12 +1,12 @@
 """What WEIGHTS means on the command line: a name of the zoo, a weight file, or the folder of one."""
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
 import keras
 import numpy as np
 
+from keras_highway._support.bounded_json import read_json
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.applications import get_spec, model_of
 from keras_highway.cli.errors import UsageError, usage_errors
@@ -18,6 +18,7 @@ from keras_highway.predictions import Prediction, best_classes, decode_predictio
 from keras_highway.tasks import IMAGES
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
+from keras_highway.weights.info import RESULT
 from keras_highway.weights.resolve import WeightsFile, describe_weights, resolve
 
 _NUMBER_OF_CLASSES = {"mnist": 10, "cifar10": 10, "cifar100": 100, "imagenet": 1000}
@@ -160,4 +161,4 @@ def _numbered(names) -> tuple[tuple[str, str], ...]:
 
 def _result_beside(path) -> dict:
     result = path.parent / "result.json"
-    return json.loads(result.read_text("utf-8")) if path.name == registry.FILE and result.is_file() else {}
+    return read_json(result, RESULT) if path.name == registry.FILE and result.is_file() else {}

@@ -1,6 +1,5 @@
 """timm's and torchvision's ResNets as models of ours: state dicts in safetensors, and timm's `config.json`."""
 
-import json
 import math
 import re
 from collections import Counter
@@ -10,6 +9,8 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_highway._support.bounded_json import read_json
+from keras_highway._support.schema import Fields, Items, Maybe, Number, Text
 from keras_highway.convert.resnet_to_highway import highway_from_resnet
 from keras_highway.convert.torch_names import assign_torch_state
 from keras_highway.data.transforms import Transform
@@ -93,6 +94,32 @@ def model_of(source: Path, variant: str) -> tuple[keras.Model, int]:
     return model, classes
 
 
+_SIZE = Items(Number(1, 10_000, whole=True), 3, 3)
+_NUMBERS = Items(Number(-1e9, 1e9), 1, 3)
+_CROP = Number(0.01, 1.0)
+_CONFIG = Fields(
+    {
+        "architecture": Text(),
+        "pretrained_cfg": Fields(
+            {
+                "num_classes": Number(1, 100_000, whole=True),
+                "mean": _NUMBERS,
+                "std": _NUMBERS,
+                "interpolation": Text(),
+            },
+            {
+                "input_size": _SIZE,
+                "test_input_size": Maybe(_SIZE),
+                "crop_pct": _CROP,
+                "test_crop_pct": Maybe(_CROP),
+                "tag": Maybe(Text()),
+                "license": Maybe(Text()),
+            },
+        ),
+    }
+)
+
+
 @dataclass(frozen=True)
 class TimmConfig:
     """What a `config.json` of timm's says of a network.
@@ -122,7 +149,7 @@ def read_config(path: Path) -> TimmConfig:
         ValueError: If it is none.
     """
     try:
-        whole = json.loads(path.read_text("utf-8"))
+        whole = read_json(path, _CONFIG)
         values = whole["pretrained_cfg"]
         channels, *size = values.get("test_input_size") or values["input_size"]
         transform = Transform(
@@ -137,5 +164,5 @@ def read_config(path: Path) -> TimmConfig:
         classes = int(values["num_classes"])
         imagenet = classes == 1000 and str(values.get("tag", "")).endswith("in1k")
         return TimmConfig(str(whole["architecture"]), classes, imagenet, transform, str(values.get("license", "")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is no config.json of timm's: {error!r}") from error

@@ -1,18 +1,20 @@
 """MNIST, CIFAR-10 and CIFAR-100 as NumPy arrays: from `.npz` files, else from TensorFlow Datasets."""
 
 import os
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_highway._support.npz import read_npz
+from keras_highway._support.schema import Items, Text
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data.transforms import CLASSES
 
 DATA_VARIABLE = "KERAS_HIGHWAY_DATA"
 DATASETS = ("mnist", "cifar10", "cifar100")
+_ARRAYS = ("x_train", "y_train", "x_test", "y_test", "classes")
+_MOST_CLASSES = 100_000
 _SHAPES = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}
 
 
@@ -65,21 +67,19 @@ def _from_npz(name: str, path: Path) -> Dataset:
             "x_train, y_train, x_test, y_test."
         )
     try:
-        # An open stream: given a path, NumPy leaves a broken archive open.
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
+        arrays = read_npz(path, _ARRAYS)
         images = {key: _images(arrays[key], name) for key in ("x_train", "x_test")}
-        labels = {key: arrays[key].astype(np.int64).reshape(-1) for key in ("y_train", "y_test")}
-    except (KeyError, TypeError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        labels = {key: _labels(arrays[key]) for key in ("y_train", "y_test")}
+        classes = _names(arrays["classes"]) if "classes" in arrays else CLASSES[name]
+    except (KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(
             f"{path} is not a {name} data set: it needs x_train and x_test (uint8 images of shape "
             f"{_SHAPES[name]}), y_train and y_test. Reading it gave: {error}"
         ) from error
     for split in ("train", "test"):
         n, m = len(images[f"x_{split}"]), len(labels[f"y_{split}"])
-        if n != m:
+        if n != m or not n:
             raise ValueError(f"{path} has {n} {split} images but {m} {split} labels.")
-    classes = tuple(map(str, arrays["classes"])) if "classes" in arrays else CLASSES[name]
     for key, values in labels.items():
         if values.size and not 0 <= values.min() <= values.max() < len(classes):
             found = f"{key} from {values.min()} to {values.max()}"
@@ -92,6 +92,18 @@ def _images(x: np.ndarray, name: str) -> np.ndarray:
     if x.dtype != np.uint8 or x.shape[1:] not in (shape, shape[:2] if shape[2] == 1 else shape):
         raise ValueError(f"images of dtype {x.dtype} and shape {x.shape}")
     return x.reshape(-1, *shape)
+
+
+def _labels(y: np.ndarray) -> np.ndarray:
+    if y.dtype.kind not in "iu":
+        raise ValueError(f"labels of dtype {y.dtype}")
+    return y.astype(np.int64).reshape(-1)
+
+
+def _names(classes: np.ndarray) -> tuple[str, ...]:
+    names = tuple(map(str, classes.reshape(-1)[: _MOST_CLASSES + 1]))
+    Items(Text(120), 1, _MOST_CLASSES).check(names, "classes")
+    return names
 
 
 def _from_tfds(name: str) -> Dataset:

@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_highway._support.bounded_json import parse_json
+from keras_highway._support.schema import Fields, Items, Number, Text
+
 VOCABULARY = "vocabulary.json"  # the file of one, beside weights
 UNKNOWN, END_OF_SENTENCE = "<unk>", "<eos>"
 PADDING, START, END = "<pad>", "<start>", "<end>"
@@ -22,6 +25,13 @@ PADDING, START, END = "<pad>", "<start>", "<end>"
 _MARKS = (PADDING, START, END, UNKNOWN, END_OF_SENTENCE)
 _PAD, _START, _END, _UNKNOWN = range(4)
 LONGEST = 65
+_SCHEMA = Fields(
+    {
+        "words": Items(Text(1000, printable=False), 2, 5_000_000),
+        "characters": Items(Text(10, printable=False)),
+        "word_length": Number(1, 1000, whole=True),
+    }
+)
 
 
 class Strange(NamedTuple):
@@ -157,17 +167,18 @@ class Vocabulary:
         return json.dumps(values, ensure_ascii=False, indent=0)
 
     @classmethod
-    def from_json(cls, text: str) -> "Vocabulary":
+    def from_json(cls, text: str | bytes) -> "Vocabulary":
         """Returns the vocabulary that `to_json` wrote.
 
         Raises:
-            ValueError: If the text is not such JSON.
+            ValueError: If the text is not such JSON, or declares a vocabulary
+                of a size that none has.
         """
         try:
-            values = json.loads(text)
-            return cls(tuple(values["words"]), tuple(values["characters"]), int(values["word_length"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"This is no vocabulary: {error!r}") from error
+            values = parse_json(text, "it", _SCHEMA)
+            return cls(tuple(values["words"]), tuple(values["characters"]), values["word_length"])
+        except ValueError as error:
+            raise ValueError(f"This is no vocabulary: {error}") from error
 
     @cached_property
     def _word_numbers(self) -> dict[str, int]:

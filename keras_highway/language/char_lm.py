@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
+from keras_highway._support.bounded_json import read_bounded
 from keras_highway._support.files import atomic_write
 from keras_highway.applications import build_with, get_spec
 from keras_highway.data.batchify import batchify
@@ -22,6 +23,7 @@ from keras_highway.weights.info import FILE
 from keras_highway.weights.resolve import WeightsFile, resolve
 
 DEFAULT = "charlm_large_coupled"
+_LARGEST_VOCABULARY = 2**28  # bytes
 _STEPS = 128  # words a call in scoring
 
 
@@ -368,7 +370,7 @@ def _belonging(file: WeightsFile, vocabulary: Vocabulary | None) -> Vocabulary:
                 f"There is no {VOCABULARY} beside {file.path}: pass vocabulary=, that of the corpus it was trained on."
             )
         try:
-            vocabulary = Vocabulary.from_json(beside.read_text("utf-8"))
+            vocabulary = Vocabulary.from_json(read_bounded(beside, _LARGEST_VOCABULARY))
         except ValueError as error:
             raise ValueError(f"{beside} is broken: {error}") from error
     stamped = file.stamp.get("vocabulary", vocabulary.fingerprint)

@@ -39,13 +39,13 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tas
     for path in publishable.folder.iterdir():
         if path.name in (*_COPIED, *loader.task.files) or path.name.startswith("log_seed"):
             shutil.copyfile(path, folder / path.name)
+    _write_json(folder / ROW, to_json(dataclasses.replace(row, repository="", revision="main", file=FILE)))
     weights = loader.open(row, folder / FILE)
     write_check(weights, folder / CHECK)
     names, arrays = twin_arrays(weights.network)
     _write_twin(arrays, names, folder / TWIN)
     _write_json(folder / "config.json", keras.saving.serialize_keras_object(weights.with_softmax()))
     _write_json(folder / "metadata.json", {"keras_version": keras.__version__})
-    _write_json(folder / ROW, to_json(dataclasses.replace(row, repository="", revision="main", file=FILE)))
     draw_curve(folder / "log.csv", folder / CURVE, row.name, loader.task.metric.name)
     recipe = json.loads((folder / "recipe.json").read_text("utf-8"))
     (folder / "README.md").write_text(model_card(row, repository, recipe, names == "pt"), "utf-8")

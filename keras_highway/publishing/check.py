@@ -1,14 +1,16 @@
 """`check.npz`: an input, its logits and a trace, so that anyone can check what weights compute."""
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
+from keras_highway._support.npz import read_npz
 from keras_highway.publishing.task_weights import TaskWeights
 
 CHECK = "check.npz"
 TOLERANCE = 1e-4
+_LARGEST = 2**26  # bytes of all arrays
+_MOST_SAMPLES = 256
 
 
 def write_check(weights: TaskWeights, path: Path) -> None:
@@ -34,13 +36,17 @@ def compare_check(weights: TaskWeights, path: Path) -> float:
             `TOLERANCE`, relative to the largest logit where that is above 1.
     """
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            recorded = dict(file)
-        computed = weights.computed({name: recorded.pop(name) for name in weights.inputs})
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        recorded = read_npz(path, most=_LARGEST)
+        inputs = {name: recorded.pop(name) for name in weights.inputs}
+        if any(values.ndim == 0 or len(values) > _MOST_SAMPLES for values in inputs.values()):
+            raise ValueError(f"more than {_MOST_SAMPLES} samples, or none")
+        computed = weights.computed(inputs)
+    except (ValueError, KeyError, TypeError, IndexError, ArithmeticError) as error:
         raise ValueError(f"{path} is no {CHECK}: {error!r}.") from error
     if recorded.keys() != computed.keys() or any(recorded[k].shape != v.shape for k, v in computed.items()):
         raise ValueError(f"{path} holds {sorted(recorded)}; the network has {sorted(computed)}, or other shapes.")
+    if not all(values.dtype.kind in "fiu" and np.isfinite(values).all() for values in recorded.values()):
+        raise ValueError(f"{path} holds values that are not finite numbers.")
     scale = max(1.0, float(np.abs(recorded["logits"]).max()))
     worst, where = max((float(np.abs(recorded[name] - value).max()) / scale, name) for name, value in computed.items())
     if not worst <= TOLERANCE:  # not a number is no agreement

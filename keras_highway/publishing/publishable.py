@@ -1,16 +1,16 @@
 """What can be published: a finished run's folder, or weights of the zoo."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import NamedTuple
 
+from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import sha256_of
 from keras_highway._support.log import read_log
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.info import FILE, WeightsInfo
+from keras_highway.weights.info import FILE, RUN_RESULT, WeightsInfo
 
 RESULT = "result.json"
 
@@ -73,7 +73,7 @@ def _check_epochs(folder, result) -> None:
 def _of_run(folder) -> Publishable:
     if not (folder / RESULT).is_file():
         raise ValueError(f"{folder} holds no finished run: there is no {folder / RESULT}.")
-    result = json.loads((folder / RESULT).read_text("utf-8"))
+    result = read_json(folder / RESULT, RUN_RESULT)
     stamp = weights_file.read(folder / FILE).stamp
     if stamp.get("variant") != result["variant"]:
         raise ValueError(

@@ -23,7 +23,7 @@ import numpy as np
 from keras_highway._support.bounded_json import parse_json
 from keras_highway._support.files import atomic_write
 from keras_highway._support.notices import Notice
-from keras_highway._support.schema import Anything, Fields, Maybe, Number, Table, Text
+from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Table, Text
 from keras_highway.weights import sealing
 
 SUFFIX = ".weights.h5"
@@ -40,7 +40,7 @@ _STAMP_SCHEMA = Fields(
         "classes": Number(1, MOST_CLASSES, whole=True),
         "transform": Maybe(Text()),
         "vocabulary": Text(pattern="[0-9a-f]{64}"),
-        "overrides": Table(Anything(3), 100),
+        "overrides": Table(Anything(3), 50),
         DIGEST: Text(pattern="[0-9a-f]{64}"),
     },
 )
@@ -157,6 +157,7 @@ def read(path: str | os.PathLike) -> Contents:
             stamp = parse_json(text, "its stamp", _STAMP_SCHEMA)
             expected = stamp.pop(DIGEST, None)
             actual, shapes = _read_datasets(opened, stamp)
+        _check_overrides(stamp.get("overrides", {}), shapes)
     if expected not in (None, actual):
         raise WeightFileError(
             f"{path} is damaged or altered: the digest of its weights and its stamp is {actual[:12]}..., and it says "
@@ -171,7 +172,7 @@ def _one_error(path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of a damaged file h5py raises nearly anything
-        said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        said = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
         raise WeightFileError(f"{path} is no weight file, or is truncated or damaged: {said}.") from error
 
 
@@ -186,6 +187,20 @@ def _read_datasets(opened: h5py.File, stamp) -> tuple[str, Counter]:
         if is_weight:
             shapes[item.shape] += 1
     return digest.hexdigest(), shapes
+
+
+def _check_overrides(overrides, shapes: Counter) -> None:
+    """A network of these overrides is built before its shapes are compared: it must not be larger than the file's."""
+    most = max([1000, *(side for shape in shapes for side in shape)])
+    try:
+        numbers = Items(Number(-most, most), most=100)
+        for name, value in overrides.items():
+            if isinstance(value, list):
+                numbers.check(value, name)
+            elif isinstance(value, int | float):
+                Number(-most, most).check(float(value), name)
+    except ValueError as error:
+        raise WeightFileError(f"its stamp has an override that is not of its arrays: {error}") from error
 
 
 def _add(digest, *parts) -> None:

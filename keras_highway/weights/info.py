@@ -1,17 +1,88 @@
 """What is known of a trained weight file, and the same as JSON: the `weights.json` of a repository on the Hub."""
 
 import dataclasses
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from keras_highway._support.bounded_json import read_json
+from keras_highway._support.schema import BOOL, Fields, Items, Maybe, Number, OneOf, OrEmpty, Table, Text
 from keras_highway.data.transforms import MEAN_IMAGES, Transform
 
 FILE = "model.weights.h5"
 ROW = "weights.json"  # beside it
+
+
+_LARGEST = 2048  # pixels of a side to which an image is resized
+_SHA256 = Text(pattern="([0-9a-f]{64})?")
+_COUNT = Number(0, 1e12, whole=True)
+_TRANSFORM = Fields(
+    {
+        "size": Items(Number(1, _LARGEST, whole=True), 2, 2),
+        "channels": OneOf((1, 3)),
+        "scale": Number(1e-9, 1e9),
+    },
+    {
+        "mean": Items(Number(-1e9, 1e9), 1, 3),
+        "std": Items(Number(1e-9, 1e9), 1, 3),
+        "crop": Number(0.01, 1.0),
+        "interpolation": OneOf(("bicubic", "bilinear")),
+        "contrast": BOOL,
+        "mean_image": OneOf(("", *MEAN_IMAGES)),
+    },
+)
+# What was measured: a result.json.
+RESULT = Fields(
+    {"metric": Text(), "mean": Number(), "std": Maybe(Number(0)), "n": Number(1, 1e6, whole=True)},
+    {
+        "weights": Text(),
+        "variant": Text(),
+        "data": Text(1000),
+        "seeds": Items(Number(whole=True)),
+        "values": Items(Number()),
+        "epochs": _COUNT,
+        "of_epochs": _COUNT,
+        "epoch_reported": Text(),
+        "test_tokens": Maybe(_COUNT),
+        "valid_perplexity": Number(),
+        "top5": Number(0, 1),
+        "precision": Text(),
+        "hardware": Text(1000),
+        "commit": Maybe(Text()),
+        "backend": Text(),
+        "stored": Fields({"dtype": Text()}, {"test_accuracy": Number(), "test_perplexity": Number()}),
+    },
+)
+# The same of a finished run, which says what it is of.
+RUN_RESULT = Fields(
+    {**RESULT.required, **{name: RESULT.optional[name] for name in ("weights", "variant", "data")}}, RESULT.optional
+)
+GATE_REPORT = Fields(
+    {"samples": _COUNT, "blocks": Table(Fields({"mean": Number(), "variance": Number()}))},
+    {"sha256": Text(), "of": Text()},
+)
+_ROW = Fields(
+    {
+        "name": Text(),
+        "variant": Text(),
+        "data": Text(1000),
+        "recipe": Text(),
+        "classes": Items(Text(120)),
+        "transform": Maybe(_TRANSFORM),
+        "sha256": _SHA256,
+    },
+    {
+        "licence": Text(1000),
+        "data_licence": Text(1000),
+        "origin": Text(1000),
+        "repository": Text(),
+        "revision": Text(),
+        "file": Text(),
+        "metrics": OrEmpty(RESULT),
+        "gate_report": OrEmpty(GATE_REPORT),
+    },
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,29 +154,45 @@ def row_in_folder(row: WeightsInfo) -> dict[str, Any]:
     return {key: value for key, value in to_json(row).items() if key not in _BESIDE}
 
 
-def from_json(values: Any) -> WeightsInfo:
+def from_json(values: Any, where: str = "The description of the weights") -> WeightsInfo:
     """Returns the row that JSON values describe.
 
     Args:
         values: What `to_json` made. Unknown keys, those of later versions,
             are ignored.
+        where: What holds them, for the message.
 
     Raises:
-        ValueError: If something is missing or of another type.
+        ValueError: If something is missing, of another type or out of its
+            range.
     """
     try:
-        transform = None if values["transform"] is None else _picked(Transform, values["transform"])
-        row = WeightsInfo(
-            **{
-                **_picked_values(WeightsInfo, values),
-                "classes": tuple(values["classes"]),
-                "transform": transform,
-            }
-        )
-        _check(row)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"The description of the weights is incomplete or malformed: {error!r}.") from error
-    return row
+        _ROW.check(values, "the table")
+        transform = values["transform"] and _transform(values["transform"])
+        if (transform is None) != (not values["classes"]):
+            raise ValueError("images need classes and a transform, a language model has neither")
+        row = _known(WeightsInfo, values) | {"classes": tuple(values["classes"]), "transform": transform}
+        return WeightsInfo(**row)
+    except ValueError as error:
+        raise ValueError(f"{where} is incomplete or malformed: {error}") from error
+
+
+def _transform(values) -> Transform:
+    """A transform, after its numbers have been compared with each other."""
+    lists = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    transform = Transform(**_known(Transform, lists))
+    if not {len(transform.mean), len(transform.std)} <= {1, transform.channels}:
+        raise ValueError(f"`mean` and `std` have one number, or one for each of the {transform.channels} channels")
+    if max(transform.size) > _LARGEST * transform.crop:
+        raise ValueError(f"images would be resized to more than {_LARGEST} pixels: `size` over `crop`")
+    if transform.mean_image and (transform.size, transform.channels) != ((32, 32), 3):
+        raise ValueError("a mean image is of 32x32 pixels and 3 channels")
+    return transform
+
+
+def _known(cls, values) -> dict[str, Any]:
+    names = {f.name for f in dataclasses.fields(cls)}
+    return {key: value for key, value in values.items() if key in names}
 
 
 def read_row(path: Path) -> WeightsInfo:
@@ -117,43 +204,7 @@ def read_row(path: Path) -> WeightsInfo:
     Raises:
         ValueError: If it is malformed.
     """
-    try:
-        return from_json(json.loads(path.read_text("utf-8")))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is no JSON: {error}.") from error
-
-
-def _picked_values(cls, values) -> dict[str, Any]:
-    names = {f.name for f in dataclasses.fields(cls)}
-    return {key: value for key, value in values.items() if key in names}
-
-
-def _picked(cls, values):
-    lists = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    return cls(**_picked_values(cls, lists))
-
-
-def _check(row: WeightsInfo) -> None:
-    texts = (row.name, row.variant, row.data, row.recipe, row.sha256, row.licence, *row.classes)
-    mappings = all(isinstance(mapping, Mapping) for mapping in (row.metrics, row.gate_report))
-    if not all(isinstance(text, str) for text in texts) or not mappings:
-        raise TypeError("a text or a table is not one")
-    if (row.transform is None) != (not row.classes):
-        raise TypeError("images need classes and a transform, a language model has neither")
-    if row.transform is not None:
-        _check_transform(row.transform)
-
-
-def _check_transform(transform: Transform) -> None:
-    numbers = (transform.scale, transform.crop, *transform.mean, *transform.std)
-    sizes = (*transform.size, transform.channels)
-    if not (
-        all(isinstance(n, int | float) and math.isfinite(n) for n in numbers)
-        and all(isinstance(n, int) and n > 0 for n in sizes)
-        and len(transform.size) == 2
-        and transform.mean_image in ("", *MEAN_IMAGES)
-    ):
-        raise TypeError("a number or a size of the transform is not one")
+    return from_json(read_json(path), str(path))
 
 
 def format_epochs(result: dict) -> str:

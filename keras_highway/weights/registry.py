@@ -9,18 +9,19 @@ weights that have no folder here, other people's, are a table of this module.
 import dataclasses
 import fnmatch
 import functools
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway._support.schema import Table, Text
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data import transforms
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights.file import WeightFileError
-from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
+from keras_highway.weights.info import FILE, GATE_REPORT, RESULT, ROW, WeightsInfo, read_row
 
 ZOO_VARIABLE = "KERAS_HIGHWAY_ZOO"
 GATES = "gates.json"
@@ -35,6 +36,7 @@ DATA_LICENCES = {
     "ptb": "Penn Treebank, as prepared by T. Mikolov: LDC99T42, under the Linguistic Data Consortium's terms",
 }
 PLACES = _HERE / "hub.json"  # repository and commit of what is published; `publish` writes it
+_PLACES = Table(Table(Text()))
 
 
 def language_row(name: str, variant: str, data: str, sha256: str = "") -> WeightsInfo:
@@ -98,7 +100,7 @@ def _rows(roots: tuple[Path, ...]) -> Mapping[str, WeightsInfo]:
     weights="imagenet" is A1 for ResNet50.
     """
     rows: dict[str, WeightsInfo] = {}
-    places = json.loads(PLACES.read_text("utf-8"))
+    places = read_json(PLACES, _PLACES)
     for root in roots:
         for path in sorted(root.glob(f"[!.]*/{ROW}")):
             row = read_row(path)
@@ -133,6 +135,9 @@ class _Registry(Mapping[str, WeightsInfo]):
     def __len__(self):
         return len(_rows(_roots()))
 
+    def values(self):
+        return _rows(_roots()).values()
+
 
 WEIGHTS: Mapping[str, WeightsInfo] = _Registry()
 
@@ -149,7 +154,7 @@ def note_place(name: str, place: Mapping[str, str]) -> None:
     """
     if not (PLACES.parents[2] / "pyproject.toml").is_file():
         raise ValueError(f"{PLACES} is part of an installed package: places are noted in a checkout.")
-    places = json.loads(PLACES.read_text("utf-8"))
+    places = read_json(PLACES, _PLACES)
     places[name] = {**places.get(name, {}), **place}
     atomic_write_json(PLACES, {key: dict(sorted(value.items())) for key, value in sorted(places.items())})
     reread()
@@ -253,22 +258,22 @@ def file_of(row: WeightsInfo) -> Path:
 
 def result(name: str) -> dict[str, Any]:
     """Returns what was measured of weights: the `result.json` beside them, `{}` where there is none."""
-    return _beside(name, "result.json")
+    return _beside(name, "result.json", RESULT)
 
 
 def described(row: WeightsInfo) -> WeightsInfo:
     """Returns a row with what was measured, where it is recorded beside the file."""
-    measured, gates = result(row.name), _beside(row.name, GATES)
+    measured, gates = result(row.name), _beside(row.name, GATES, GATE_REPORT)
     if gates.get("sha256") != row.sha256:
         gates = {}  # measured of weights that have been replaced since
     return dataclasses.replace(row, metrics=measured or row.metrics, gate_report=gates or row.gate_report)
 
 
-def _beside(name, file) -> dict[str, Any]:
+def _beside(name, file, schema) -> dict[str, Any]:
     for folder in folders(name):
         path = folder / file
         if path.is_file():
-            return json.loads(path.read_text("utf-8"))
+            return read_json(path, schema)
     return {}
 
 

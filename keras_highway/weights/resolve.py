@@ -71,7 +71,9 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
             should be, or it is of another architecture.
         HubError: If they are on the Hub and cannot be had.
     """
-    weights, published = os.fspath(weights), False
+    if not isinstance(weights, str | os.PathLike):
+        raise ValueError(f"`weights` must be a name or a path. Received: weights={weights!r}")
+    weights, published = str(os.fspath(weights)), False
     torch_files.refuse_pickles(weights)
     path = None if is_hub_name(weights) else _path(weights)
     if is_hub_name(weights):
@@ -88,17 +90,19 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
     _check_variant(path, contents, row, variant)
     stamp = contents.stamp
     classes = _classes(path, contents, row)
-    transform = TRANSFORMS.get(stamp.get("transform") or "")
+    transform = stamp.get("transform")
+    if transform is not None and transform not in TRANSFORMS:
+        raise WeightFileError(f"{path} names transform {transform!r}, which this version of keras_highway has not.")
     return WeightsFile(
         path=path,
         variant=row.variant if row else stamp.get("variant", variant),
         classes=classes,
         shapes=contents.shapes,
-        transform=row.transform if row else transform,
+        transform=row.transform if row else TRANSFORMS.get(transform or ""),
         class_names=row.classes if row else (),
         stamp=stamp,
         published=published,
-        checked=contents.checked or is_hub_name(weights) or published or bool(row and row.sha256),
+        checked=contents.checked or is_hub_name(weights) or bool(row and (row.sha256 or row.repository)),
     )
 
 

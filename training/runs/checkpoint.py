@@ -1,13 +1,27 @@
 """A run's state in one file: every variable, the place in the data, the log's running sums."""
 
 import json
-import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from keras_highway._support.bounded_json import parse_json
 from keras_highway._support.files import atomic_write
+from keras_highway._support.npz import read_npz
+from keras_highway._support.schema import Fields, Items, Number, Text
+
+_LARGEST = 2**40  # bytes; what the file itself can hold is the real bound
+_HEADER = Fields(
+    {
+        "variables": Items(Text(1000), most=1_000_000),
+        "epoch": Number(0, 1e9, whole=True),
+        "step": Number(0, 1e12, whole=True),
+        "sums": Items(Number(-1e300, 1e300), most=100),
+        "seconds": Number(0, 1e12),
+        "waited": Number(0, 1e12),
+    }
+)
 
 
 class Progress(NamedTuple):
@@ -65,8 +79,18 @@ def epochs_of(path: Path) -> int:
     """Returns how many epochs a checkpoint is after, 0 where there is none."""
     if not path.exists():
         return 0
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-        return json.loads(str(file["header"]))["epoch"]
+    return _read(path, ("header",))[0]["epoch"]
+
+
+def _read(path, names=None) -> tuple[dict, dict[str, np.ndarray]]:
+    """The header and the arrays of a checkpoint."""
+    try:
+        arrays = read_npz(path, names, _LARGEST)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a checkpoint of a run: {error}") from error
+    if "header" not in arrays:
+        raise ValueError(f"{path} is not a checkpoint of a run: it has no header.")
+    return parse_json(str(arrays["header"]), f"{path}, a checkpoint's header,", _HEADER), arrays
 
 
 def _write(path, header, arrays):
@@ -80,12 +104,13 @@ def restore(path: Path, variables) -> Progress:
     Raises:
         ValueError: If the file is no checkpoint of these variables.
     """
+    header, arrays = _read(path)
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            values = [file[f"v{i}"] for i in range(len(header["variables"]))]
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not a checkpoint of a run: {error}") from error
+        values = [arrays[f"v{i}"] for i in range(len(header["variables"]))]
+    except KeyError as error:
+        raise ValueError(f"{path} is not a checkpoint of a run: it has no {error}.") from error
+    if any(value.dtype.kind not in "fiubV" for value in values):
+        raise ValueError(f"{path} is not a checkpoint of a run: some of its variables are no numbers.")
     here = [(name, tuple(variable.shape)) for name, variable in variables.items()]
     there = [(name, value.shape) for name, value in zip(header["variables"], values, strict=True)]
     if here != there:

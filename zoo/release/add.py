@@ -21,11 +21,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import keras_highway as kh
+from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write_json, sha256_of
 from keras_highway.publishing import weights_class
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.info import WeightsInfo, row_in_folder
+from keras_highway.weights.info import RUN_RESULT, WeightsInfo, row_in_folder
 from training.recipes import RECIPES
 from zoo.release.cards import write_card
 from zoo.release.exchange import put_in_place
@@ -169,7 +170,7 @@ def _result(run: Path) -> dict:
     path = run / "result.json"
     if not path.is_file():
         raise ValueError(f"{run} holds no finished run: there is no {path}.")
-    return json.loads(path.read_text("utf-8"))
+    return read_json(path, RUN_RESULT)
 
 
 def main(argv=None) -> None:
