@@ -33,7 +33,7 @@ test-all: .venv/.test
 # An environment of its own, without TensorFlow: with both, each would find the other's libraries.
 test-torch: .venv-torch/.test
 	KERAS_BACKEND=torch $(TORCH_PY) -m pytest -p no:cacheprovider -n 2 --dist loadfile \
-		$(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
+		$(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%) tests/test_exporting.py tests/test_without_tensorflow.py
 
 # Seeded attacks on what comes from outside, N of each kind; `make test` has the first few.
 fuzz: .venv/.test
@@ -71,7 +71,7 @@ tables: .venv/.demo
 
 .venv-torch/.test: pyproject.toml | .venv-torch/bin/python
 	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check torch $(TORCH_INDEX:%=--index-url %)
-	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -e ".[torch,plots,test-tools]"
+	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -e ".[torch,onnx,plots,test-tools]"
 	touch $@
 
 clean:

@@ -1,5 +1,8 @@
 """Exported networks compute what the Keras networks do; batch normalization folds away."""
 
+import glob
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -8,12 +11,16 @@ from miniatures import MINIATURES, batch, miniature, numpy
 import keras_highway as kh
 from keras_highway import applications
 from keras_highway.cli import main
+from keras_highway.cli.reading import read_images
+from keras_highway.cli.sources import find_source
 from keras_highway.exporting import FORMATS, export, fold_batch_norm
+from keras_highway.exporting.quantize import agreement
 from keras_highway.specs import override
 from keras_highway.weights import file as weights_file
 
 NAME = "mnist10_w16.tvdn"
-on_tensorflow = pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="exports come from TensorFlow")
+BACKEND = keras.config.backend()
+on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="exports come from TensorFlow")
 
 
 def moved(model):
@@ -61,13 +68,71 @@ def test_exported_networks_are_the_keras_network(export_format, file, tmp_path, 
     assert main(["export", NAME, "--format", export_format, "--out", str(tmp_path / file)]) == 2  # it exists
 
 
-@on_tensorflow
+def any_of(export_format):
+    """The file's name, where the packages that write the format are here."""
+    if export_format == "onnx":
+        for package in ("onnxruntime", *{"tensorflow": ["tf2onnx"], "jax": ["jax2onnx"]}.get(BACKEND, [])):
+            pytest.importorskip(package)
+    elif BACKEND != "tensorflow":
+        pytest.skip("written on TensorFlow only")
+    return {"tf_saved_model": "net", "litert": "net.tflite", "onnx": "net.onnx"}[export_format]
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-def test_onnx(tmp_path):
-    for package in ("tf2onnx", "onnxruntime"):
-        pytest.importorskip(package)
-    model = moved(miniature("bottleneck", input_shape=(32, 32, 3)))
-    assert export(model, tmp_path / "net.onnx", "onnx") < 1e-4
+@pytest.mark.parametrize(
+    "export_format", ["onnx", *(pytest.param(f, marks=pytest.mark.slow) for f in ("litert", "tf_saved_model"))]
+)
+def test_any_image_size_and_a_network_of_mixed_precision(export_format, tmp_path):
+    """One file takes images of two sizes; what computed in bfloat16 is exported with the same weights in float32."""
+    path = tmp_path / any_of(export_format)
+    model = moved(
+        miniature(
+            "bottleneck", input_shape=(None, None, 3), dtype="mixed_bfloat16", skip_dtype="bfloat16", blocks=(1, 1)
+        )
+    )
+    assert export(model, path, export_format) < 1e-4
+    exact = moved(miniature("bottleneck", input_shape=(None, None, 3), blocks=(1, 1)))
+    exact.set_weights(model.get_weights())
+    for size in (33, 48):
+        x = np.random.default_rng(size).random((2, size, size + 7, 3), "float32")
+        np.testing.assert_allclose(FORMATS[export_format](path, x), numpy(exact(x)), rtol=1e-4, atol=1e-5)
+    assert np.abs(numpy(model(x)) - numpy(exact(x))).max() > 1e-4  # in bfloat16 it was another function
+
+
+def test_a_layer_that_stays_in_16_bits_is_refused(tmp_path):
+    class Stays(keras.layers.Layer):
+        def __init__(self, **kwargs):
+            super().__init__(**{**kwargs, "dtype": "bfloat16"})
+
+        def call(self, x):
+            return x
+
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, Stays()(inputs))
+    with pytest.raises(ValueError, match=r"exported in float32\. Build .* with dtype='float32'"):
+        export(model, tmp_path / "x.onnx", "onnx")
+
+
+@on_tensorflow
+@pytest.mark.slow
+def test_int8_keeps_the_digits_and_is_a_third_of_the_size(tmp_path, capsys):
+    """On the digits of samples/, and pieces of them: 30 images."""
+    source = find_source(NAME)
+    pixels, errors = read_images(sorted(glob.glob("samples/digit_*.png")), source, False)
+    assert not errors
+    images = np.concatenate(
+        [np.roll(source.transform.apply(np.stack(list(pixels.values()))), s, (1, 2)) for s in (-1, 0, 1)]
+    )
+    model = kh.load(NAME)
+    export(model, tmp_path / "exact.tflite", "litert")
+    assert export(model, tmp_path / "net.tflite", "litert", int8=images) >= 0.9
+    assert (tmp_path / "net.tflite").stat().st_size < (tmp_path / "exact.tflite").stat().st_size / 2
+    computed = FORMATS["litert"](tmp_path / "net.tflite", images)
+    assert computed.dtype == np.float32 and np.abs(computed - numpy(model(images))).max() < 0.1
+    with pytest.raises(ValueError, match="fewer than 90 %"):
+        agreement(np.eye(10), np.eye(10)[::-1], 0.9)
+    command = ["export", NAME, "--format", "onnx", "--int8", "--out", str(tmp_path / "x.onnx"), "--data", str(tmp_path)]
+    assert main(command) == 2 and "mnist.npz" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -126,14 +191,26 @@ def test_an_export_that_computes_something_else_is_removed(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("shape", "export_format", "match"),
-    [((28, 28, 1), "pickle", "must be one of"), ((None, None, 3), "litert", "fixed image size")],
+    ("export_format", "options", "match"),
+    [("pickle", {}, "must be one of"), ("onnx", {"int8": np.zeros((9, 28, 28, 1))}, "Only LiteRT files")],
 )
-def test_exports_that_cannot_be(shape, export_format, match, tmp_path):
-    variant = "highway110" if shape[0] is None else "mnist10_w16"
-    spec = {"blocks": (1, 1, 1)} if variant == "highway110" else {}
+def test_exports_that_cannot_be(export_format, options, match, tmp_path):
     with pytest.raises(ValueError, match=match):
-        export(kh.create_model(variant, input_shape=shape, **spec), tmp_path / "x", export_format)
+        export(miniature("dense_stack"), tmp_path / "x", export_format, **options)
+
+
+@pytest.mark.skipif(keras.config.backend() == "tensorflow", reason="TensorFlow writes them")
+@pytest.mark.parametrize("export_format", ["tf_saved_model", "litert"])
+def test_formats_of_tensorflow_are_refused_elsewhere(export_format, tmp_path):
+    with pytest.raises(ValueError, match=r"set KERAS_BACKEND=tensorflow, or export to ONNX"):
+        export(miniature("dense_stack"), tmp_path / "x", export_format)
+
+
+@pytest.mark.skipif(keras.config.backend() != "jax", reason="on JAX Keras needs a package of its own")
+def test_what_onnx_needs_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax2onnx", None)
+    with pytest.raises(ImportError, match="on jax needs jax2onnx: pip install jax2onnx"):
+        export(miniature("dense_stack"), tmp_path / "x.onnx", "onnx")
 
 
 def test_the_suffix_must_be_the_formats(tmp_path, capsys):

@@ -2,9 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from keras_highway.cli.errors import OK, UsageError, usage_errors
+from keras_highway.cli.sources import find_source_and_data
+from keras_highway.cli.tables import percent
 from keras_highway.exporting import export, fold_batch_norm, part_of
 
+_REPRESENTATIVE = 300  # training images that an int8 file is scaled by
 _SUFFIXES = {"tf_saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
 
 
@@ -16,9 +21,20 @@ def run(arguments) -> int:
     if out.exists():
         raise UsageError(f"{out} exists: remove it, or choose another --out.")
     with usage_errors():
-        model, spec, samples, where = part_of(arguments.weights, arguments.logits)
+        int8 = _representative(arguments) if arguments.int8 else None
+        model, spec, samples, where = part_of(arguments.weights, arguments.logits, arguments.any_size)
         if arguments.fold_batch_norm:
             model = fold_batch_norm(model, spec)
-        difference = export(model, out, arguments.format, samples)
+        difference = export(model, out, arguments.format, samples, int8)
+    if int8 is not None:
+        print(f"wrote {out}; of {len(int8)} training images {percent(difference)} are in the Keras network's class")
+        return OK
     print(f"wrote {out}; on {where} it differs from the Keras network by {difference:.1e}")
     return OK
+
+
+def _representative(arguments) -> np.ndarray:
+    """Training images from all over the data set, as the network is fed."""
+    source, data = find_source_and_data(arguments.weights, None, arguments.data)
+    chosen = np.linspace(0, len(data.x_train) - 1, min(_REPRESENTATIVE, len(data.x_train))).astype(int)
+    return np.asarray(source.transform.apply(data.x_train[chosen]), "float32")

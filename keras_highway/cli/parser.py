@@ -187,6 +187,10 @@ def _export(commands) -> None:
     parser.add_argument("--out", required=True, metavar="PATH", help="folder (tf_saved_model), .onnx or .tflite file")
     parser.add_argument("--fold-batch-norm", action="store_true", help="fold batch normalization into the convolutions")
     parser.add_argument("--logits", action="store_true", help="give logits, not probabilities")
+    parser.add_argument("--any-size", action="store_true", help="take images of any height and width")
+    text = "a LiteRT file of 8-bit whole numbers, scaled by training images of the data set that the weights are for"
+    parser.add_argument("--int8", action="store_true", help=text)
+    parser.add_argument("--data", metavar="DIR", help=_DATA_HELP)
 
 
 def _lm(commands) -> None:

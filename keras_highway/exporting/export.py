@@ -1,7 +1,7 @@
 """Exports a network and runs what was exported: a file that computes something else is no export.
 
-TensorFlow, onnxruntime and tf2onnx are imported only for the format that
-needs them.
+TensorFlow, onnxruntime and what Keras writes ONNX with are imported only for
+the format that needs them.
 """
 
 import shutil
@@ -12,58 +12,121 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_highway.exporting.precision import in_float32
+from keras_highway.exporting.quantize import agreement, int8_options
+
 TOLERANCE = 1e-4
-# They warn of what exporting makes them do with NumPy 2 and protobuf.
-_NOISY = (r"keras\.src\.export", r"keras\.src\.utils", "tf2onnx", r"google\.protobuf", "numpy", "tensorflow")
+# They warn of what exporting makes them do with NumPy 2, protobuf and newer versions of one another.
+_NOISY = (r"keras\.src", "tf2onnx", r"google\.protobuf", "numpy", "tensorflow", r"torch\.", "jax2onnx", "onnx")
 _SAMPLES = 3  # another batch size than the one a tracer would see
+_OPEN_SIZES = ((64, 64), (96, 80))  # what an open image size is tried with
+# The share of the representative images that an int8 network must put into the float32 network's class.
+INT8_AGREEMENT = 0.9
 
 
-def export(model: keras.Model, path: Path, export_format: str, samples: np.ndarray | None = None) -> float:
+def export(
+    model: keras.Model,
+    path: Path,
+    export_format: str,
+    samples: np.ndarray | None = None,
+    int8: np.ndarray | None = None,
+) -> float:
     """Exports a network, runs the exported file and compares.
 
+    A network that computes in 16 bits is exported in float32, with the same
+    weights. An open image size stays open: the file takes images of any size.
+
     Args:
-        model: A network of one input, with a fixed image size.
+        model: A network of one input.
         path: What to write: a folder for `"tf_saved_model"`, a `.onnx` or a
             `.tflite` file.
-        export_format: `"tf_saved_model"`, `"onnx"` or `"litert"`.
+        export_format: `"onnx"`; on TensorFlow also `"tf_saved_model"` and
+            `"litert"`.
         samples: What both are run on, of the dtype of the network's input.
-            Defaults to random images.
+            Defaults to random images; where the size is open, of two sizes.
+        int8: Images as the network is fed, float32, some hundred of those it
+            was trained on: weights and activations of a LiteRT file become
+            whole numbers of 8 bits, scaled by what these images lead to. The
+            file takes and gives float32. Defaults to `None`: float32.
 
     Returns:
         The largest difference from the Keras network, relative to its largest
-        output where that is above 1.
+        output where that is above 1. With `int8`, the share of its images
+        that are in the same class as the Keras network has them in.
 
     Raises:
-        ValueError: If the format is unknown, the backend is not TensorFlow,
-            the image size is open, or the exported network computes something
-            else (nothing is left at `path` then).
+        ValueError: If the format is unknown or not of this backend, `int8` is
+            asked of another format, or the exported network computes
+            something else (nothing is left at `path` then).
         ImportError: If a package that the format needs is not installed.
     """
-    if export_format not in FORMATS:
-        raise ValueError(f"`export_format` must be one of {tuple(FORMATS)}. Received: {export_format!r}")
-    if keras.config.backend() != "tensorflow":
-        raise ValueError(
-            f"Exporting needs the TensorFlow backend: set KERAS_BACKEND=tensorflow. Received: {keras.config.backend()}"
-        )
-    if None in model.input_shape[1:]:
-        raise ValueError(f"Exporting needs a fixed image size: pass input_shape. Received: {model.input_shape}")
-    if samples is None:
-        samples = np.random.default_rng(0).standard_normal((_SAMPLES, *model.input_shape[1:])).astype("float32")
-    expected = keras.ops.convert_to_numpy(model(samples, training=False))
+    _check(export_format, int8)
+    model = in_float32(model)
+    options = {} if int8 is None else int8_options(model, int8)
+    batches = [int8] if int8 is not None else [samples] if samples is not None else _random(model)
+    expected = [keras.ops.convert_to_numpy(model(x, training=False)) for x in batches]  # Keras exports what has run
     run = FORMATS[export_format]
     try:
         with warnings.catch_warnings():
             for theirs in _NOISY:
                 warnings.filterwarnings("ignore", module=theirs)
-            model.export(path, format=export_format, verbose=False)
-        computed = run(path, samples)
-        difference = float(np.abs(computed - expected).max()) / max(1.0, float(np.abs(expected).max()))
-        if not difference <= TOLERANCE:  # not a number is no agreement
-            raise ValueError(f"The exported network differs from the Keras network by {difference:.2g}.")
+            model.export(path, format=export_format, verbose=False, **options)
+        computed = [run(path, x) for x in batches]
+        if int8 is not None:
+            return agreement(computed[0], expected[0], INT8_AGREEMENT)
+        return _difference(computed, expected)
     except BaseException:
         _remove(path)
         raise
-    return difference
+
+
+def _check(export_format, int8) -> None:
+    backend = keras.config.backend()
+    if export_format not in FORMATS:
+        raise ValueError(f"`export_format` must be one of {tuple(FORMATS)}. Received: {export_format!r}")
+    if export_format != "onnx" and backend != "tensorflow":
+        raise ValueError(
+            f"{export_format} files are written on TensorFlow only: set KERAS_BACKEND=tensorflow, or export to ONNX. "
+            f"Received: KERAS_BACKEND={backend}"
+        )
+    if int8 is not None and export_format != "litert":
+        raise ValueError(f"Only LiteRT files are quantized to int8. Received: export_format={export_format!r}")
+    if export_format == "onnx":
+        _check_onnx(backend)
+
+
+def _check_onnx(backend) -> None:
+    """What Keras writes ONNX with differs by backend; where it is missing, its own error does not say so plainly."""
+    needed = ["onnx", "onnxruntime", *{"tensorflow": ["tf2onnx"], "jax": ["jax2onnx"]}.get(backend, [])]
+    for package in needed:
+        try:
+            __import__(package)
+        except ImportError as error:
+            extra = "jax2onnx" if package == "jax2onnx" else '"keras-highway[onnx]"'
+            raise ImportError(f"Exporting to ONNX on {backend} needs {package}: pip install {extra}") from error
+
+
+def _random(model) -> list[np.ndarray]:
+    """Random images; of several sizes where the size is open."""
+    draw = np.random.default_rng(0)
+    shape = model.input_shape[1:]
+    if None not in shape:
+        return [draw.standard_normal((_SAMPLES, *shape)).astype("float32")]
+    shapes = []
+    for size in _OPEN_SIZES:
+        sizes = iter(size)
+        shapes.append([next(sizes) if n is None else n for n in shape])
+    return [draw.standard_normal((_SAMPLES - i, *s)).astype("float32") for i, s in enumerate(shapes)]
+
+
+def _difference(computed, expected) -> float:
+    worst = 0.0
+    for ours, theirs in zip(computed, expected, strict=True):
+        difference = float(np.abs(ours - theirs).max()) / max(1.0, float(np.abs(theirs).max()))
+        if not difference <= TOLERANCE:  # not a number is no agreement
+            raise ValueError(f"The exported network differs from the Keras network by {difference:.2g}.")
+        worst = max(worst, difference)
+    return worst
 
 
 def _remove(path) -> None:
@@ -81,8 +144,14 @@ def _run_saved_model(path, samples) -> np.ndarray:
 def _run_onnx(path, samples) -> np.ndarray:
     import onnxruntime  # pyright: ignore[reportMissingImports] (an extra)
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(None, {session.get_inputs()[0].name: samples})[0])
+    try:
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        return np.asarray(session.run(None, {session.get_inputs()[0].name: samples})[0])
+    except Exception as error:  # its errors have no common class
+        raise ValueError(
+            f"onnxruntime cannot run what Keras wrote on {keras.config.backend()}; on TensorFlow and PyTorch "
+            f"(KERAS_BACKEND) it writes another file: {error}"
+        ) from error
 
 
 def _run_litert(path, samples) -> np.ndarray:

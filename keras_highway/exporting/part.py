@@ -32,7 +32,7 @@ class Part(NamedTuple):
     where: str
 
 
-def part_of(weights: str, logits: bool = False) -> Part:
+def part_of(weights: str, logits: bool = False, any_size: bool = False) -> Part:
     """Returns what of trained weights other programs can run.
 
     Of a net that looks at images that is all of it; of a language model the
@@ -43,10 +43,13 @@ def part_of(weights: str, logits: bool = False) -> Part:
     Args:
         weights: As in `keras_highway.load`.
         logits: Whether it gives logits. Defaults to `False`, probabilities.
+        any_size: Whether it takes images of any height and width. Defaults to
+            `False`: of the weights' own.
 
     Raises:
-        ValueError: If there are no such weights, or `logits` is asked of a
-            language model.
+        ValueError: If there are no such weights, `logits` or `any_size` is
+            asked of a language model, or `any_size` of a network that has a
+            weight for every place.
     """
     file = resolve(weights)
     spec = get_spec(file.variant) if file.variant else None
@@ -56,10 +59,15 @@ def part_of(weights: str, logits: bool = False) -> Part:
                 "Of a language model the vectors of words are exported, which are neither logits nor probabilities: "
                 f"leave logits out. Received: {weights!r}"
             )
+        if any_size:
+            raise ValueError(f"A language model takes words, not images: leave any_size out. Received: {weights!r}")
         lm = CharLM(file.path)
         samples = _samples(lm.vocabulary)
         return Part(word_part(lm.network), spec, samples, "words of its vocabulary and words never seen")
-    return Part(model_of(file, classifier_activation=None if logits else "softmax"), spec, None, "random images")
+    channels = 3 if spec is None else spec.input_shape[-1]  # photographs, where only the file knows its net
+    size = {"input_shape": (None, None, channels)} if any_size else {}
+    model = model_of(file, classifier_activation=None if logits else "softmax", **size)
+    return Part(model, spec, None, "random images")
 
 
 def _samples(vocabulary: Vocabulary) -> np.ndarray:

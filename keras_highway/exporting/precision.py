@@ -1,0 +1,45 @@
+"""A network in float32, whatever it was built in: exported files are of one precision."""
+
+import keras
+
+
+def in_float32(model: keras.Model) -> keras.Model:
+    """Returns a network with the same weights that computes in float32; the model itself, where it does already.
+
+    Args:
+        model: A network.
+
+    Raises:
+        ValueError: If layers cannot be built again in float32.
+    """
+    if not _others(model):
+        return model
+    try:
+        copy = keras.models.clone_model(model, clone_function=_layer_in_float32)
+        copy.set_weights(model.get_weights())
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{_refusal(model)}, which failed here: {error}") from error
+    if _others(copy):
+        raise ValueError(f"{_refusal(model)}, which failed here: {_others(copy)[0]!r} stays.")
+    return copy
+
+
+def _refusal(model) -> str:
+    return (
+        f"Networks are exported in float32. Build {model.name!r} with dtype='float32' and give it the weights; "
+        f"it computes in {_others(model)[0]!r}, and is built again in float32"
+    )
+
+
+def _others(model) -> list[str]:
+    """Dtypes other than float32 that layers compute or give."""
+    found = [layer.compute_dtype for layer in model._flatten_layers() if layer is not model]
+    found += [getattr(layer, "skip_dtype", None) for layer in model._flatten_layers()]
+    return sorted({dtype for dtype in found if dtype in ("bfloat16", "float16", "float64")})
+
+
+def _layer_in_float32(layer):
+    config = {**layer.get_config(), "dtype": "float32"}
+    if "skip_dtype" in config:
+        config["skip_dtype"] = "float32"
+    return type(layer).from_config(config)
