@@ -16,7 +16,11 @@ ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
 
 N ?= 2000
 
-.PHONY: demo test test-all test-torch fuzz lint benchmark tables clean
+# What a user's Keras must do, on the lowest release that pyproject.toml allows: `make test` has the highest.
+LOWEST_KERAS := 3.14.1
+ON_LOWEST := gating layers batch_norm blocks trace rewire variants weights lstm_recurrence guided exporting
+
+.PHONY: demo test test-all test-torch test-lowest fuzz lint benchmark tables clean
 
 demo: .venv/.demo
 	$(PY) -m keras_highway classify samples/*
@@ -34,6 +38,10 @@ test-all: .venv/.test
 test-torch: .venv-torch/.test
 	KERAS_BACKEND=torch $(TORCH_PY) -m pytest -p no:cacheprovider -n 2 --dist loadfile \
 		$(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%) tests/test_exporting.py tests/test_without_tensorflow.py
+
+test-lowest: .venv-torch/.keras-$(LOWEST_KERAS)/keras
+	PYTHONPATH=.venv-torch/.keras-$(LOWEST_KERAS) KERAS_BACKEND=torch $(TORCH_PY) -m pytest -p no:cacheprovider -n 2 \
+		--dist loadfile $(ON_LOWEST:%=tests/test_%.py) -k "not both_backends"
 
 # Seeded attacks on what comes from outside, N of each kind; `make test` has the first few.
 fuzz: .venv/.test
@@ -73,6 +81,9 @@ tables: .venv/.demo
 	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check torch $(TORCH_INDEX:%=--index-url %)
 	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -e ".[torch,onnx,plots,test-tools]"
 	touch $@
+
+.venv-torch/.keras-$(LOWEST_KERAS)/keras: .venv-torch/.test
+	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D) keras==$(LOWEST_KERAS)
 
 clean:
 	rm -rf .venv .venv-torch demo_gates.png .pytest_cache .ruff_cache

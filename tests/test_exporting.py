@@ -163,7 +163,8 @@ def test_the_part_of_a_language_model_that_makes_vectors_of_words(words, export_
 
 def test_what_a_language_model_has_not_is_not_exported(words, tmp_path, capsys):
     words.save(tmp_path / "lm")
-    for option, match in (("--logits", "neither logits"), ("--fold-batch-norm", "no batch normalization")):
+    options = {"--logits": "neither logits", "--fold-batch-norm": "no batch normalization", "--any-size": "not images"}
+    for option, match in options.items():
         command = ["export", str(tmp_path / "lm"), "--format", "litert", "--out", str(tmp_path / "x.tflite"), option]
         assert main(command) == 2
         assert match in capsys.readouterr().err and not (tmp_path / "x.tflite").exists()
@@ -211,6 +212,11 @@ def test_what_onnx_needs_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jax2onnx", None)
     with pytest.raises(ImportError, match="on jax needs jax2onnx: pip install jax2onnx"):
         export(miniature("dense_stack"), tmp_path / "x.onnx", "onnx")
+
+
+def test_a_net_with_a_weight_for_every_place_has_one_size(tmp_path, capsys):
+    assert main(["export", NAME, "--format", "onnx", "--any-size", "--out", str(tmp_path / "net.onnx")]) == 2
+    assert "needs a fixed image size" in capsys.readouterr().err
 
 
 def test_the_suffix_must_be_the_formats(tmp_path, capsys):
