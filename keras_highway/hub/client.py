@@ -36,6 +36,11 @@ def cache_folder() -> Path:
     return Path(client().constants.HF_HUB_CACHE)
 
 
+def home_folder() -> Path:
+    """The folder of huggingface_hub's files, `HF_HOME`."""
+    return Path(client().constants.HF_HOME)
+
+
 def endpoint() -> str:
     """The Hub's address: `HF_ENDPOINT`, else https://huggingface.co."""
     return str(client().constants.ENDPOINT)
@@ -75,11 +80,15 @@ def _advice(hub, error) -> str:
 
 
 def is_absent(error: BaseException | None) -> bool:
-    """Whether an error of huggingface_hub means that a repository has no such file, as far as can be known here."""
-    errors = client().errors
-    if isinstance(error, errors.LocalEntryNotFoundError):
-        return _status(error) is None  # no server answered, and the cache has none
-    return isinstance(error, errors.EntryNotFoundError)
+    """Whether an error of huggingface_hub means that a repository has no such file.
+
+    A server that does not answer is no proof of that; one that nobody may ask
+    (`HF_HUB_OFFLINE`) leaves the cache alone to say so.
+    """
+    hub = client()
+    if isinstance(error, hub.errors.LocalEntryNotFoundError):
+        return hub.constants.is_offline_mode()
+    return isinstance(error, hub.errors.EntryNotFoundError)
 
 
 def _status(error) -> int | None:
