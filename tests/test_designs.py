@@ -35,22 +35,44 @@ def test_recipes_are_one_but_for_name_and_net():
         assert {key for key in first if first[key] != other[key]} == {"name", "variant", "weights"}
 
 
-def write(folder, accuracy):
+def write(folder, accuracy, recipe=None):
     folder.mkdir(parents=True)
+    if recipe is not None:
+        (folder / "recipe.json").write_text(json.dumps(recipe.to_dict()))
     (folder / "result.json").write_text(json.dumps({"mean": accuracy}))
     (folder / "log.csv").write_text(f"epoch,train_loss,test_accuracy\n1,2.0,0.1\n2,0.5,{accuracy}\n")
 
 
 def test_the_rate_is_that_of_the_best_held_out_accuracy(tmp_path):
     for rate, accuracy in zip(RATES, (0.5, 0.7, 0.6), strict=True):
-        write(STUDY.rate_folders("highway20", tmp_path)[rate], accuracy)
+        write(STUDY.rate_folders("highway20", tmp_path)[rate], accuracy, STUDY.rate_recipe("highway20", rate))
     assert STUDY.chosen_rate("highway20", None, tmp_path) == RATES[1]
     for rate, accuracy in zip(RATES[:2], (0.7, 0.7), strict=True):
-        write(STUDY.rate_folders("preact20", tmp_path)[rate], accuracy)
+        write(STUDY.rate_folders("preact20", tmp_path)[rate], accuracy, STUDY.rate_recipe("preact20", rate))
     diverged = STUDY.rate_folders("preact20", tmp_path)[RATES[2]]
     diverged.mkdir(parents=True)
     (diverged / "diverged.json").write_text("{}")
+    (diverged / "recipe.json").write_text(json.dumps(STUDY.rate_recipe("preact20", RATES[2]).to_dict()))
     assert STUDY.chosen_rate("preact20", None, tmp_path) == RATES[0]  # of equal ones the lower
+
+
+def test_runs_of_other_settings_are_not_taken_for_these(tmp_path):
+    """Nor are rates that all diverged chosen from."""
+    folders = STUDY.rate_folders("highway20", tmp_path)
+    for rate, folder in folders.items():
+        write(folder, 0.5, STUDY.rate_recipe("highway20", rate))
+    with pytest.raises(ValueError, match=r"highway20_0\.1 holds a finished run of another recipe"):
+        STUDY.chosen_rate("highway20", None, tmp_path, settings=["precision=mixed_bfloat16"])
+    for folder in folders.values():
+        (folder / "result.json").rename(folder / "diverged.json")
+    with pytest.raises(ValueError, match="highway20 diverged at every rate"):
+        STUDY.chosen_rate("highway20", None, tmp_path)
+
+
+@pytest.mark.parametrize("setting", ["learning_rate=0.1", "seed=7", "holdout_images=5"])
+def test_a_study_sets_rate_seed_and_held_out_images_itself(setting, tmp_path):
+    with pytest.raises(ValueError, match=rf"is what a study sets itself.*--set {setting}"):
+        designs.main(["--tiny", "--out", str(tmp_path), "--set", setting])
 
 
 def test_short_runs_are_tested_on_held_out_images():
@@ -63,10 +85,12 @@ def test_the_table_pairs_seeds(tmp_path):
     for seed, (resnet, highway) in enumerate([(0.90, 0.91), (0.92, 0.925)], start=1):
         write(tmp_path / "resnet20" / str(seed), resnet)
         write(tmp_path / "highway20" / str(seed), highway)
+    (tmp_path / "highway20" / "3").mkdir()
+    (tmp_path / "highway20" / "3" / "diverged.json").write_text("{}")
     rows = STUDY.table(("resnet20", "highway20", "preact20"), (1, 2, 3), tmp_path).splitlines()
-    assert rows[2] == "| resnet20 | - | 2 | 0.5000 ± 0.0000 | 91.00 ± 1.41 |  |"
-    assert rows[3] == "| highway20 | - | 2 | 0.5000 ± 0.0000 | 91.75 ± 1.06 | 0.75 ± 0.35 |"
-    assert rows[4] == "| preact20 | - | 0 | - | - | - |"
+    assert rows[2] == "| resnet20 | - | 2 | 0 | 0.5000 ± 0.0000 | 91.00 ± 1.41 |  |"
+    assert rows[3] == "| highway20 | - | 2 | 1 | 0.5000 ± 0.0000 | 91.75 ± 1.06 | 0.75 ± 0.35 |"
+    assert rows[4] == "| preact20 | - | 0 | 0 | - | - | - |"
 
 
 @pytest.mark.slow
@@ -74,7 +98,7 @@ def test_the_whole_way_in_small_and_again_at_no_cost(tmp_path, capsys):
     arguments = ["--tiny", "--designs", "resnet", "highway", "--seeds", "1", "--out", str(tmp_path)]
     assert designs.main(arguments) == 0
     first = capsys.readouterr().out
-    assert "| highway20 | " in first and len(list(tmp_path.glob("rates/*/result.json"))) == 6
+    assert "| highway20 | " in first and len(list(tmp_path.glob("tiny/rates/*/result.json"))) == 6
     stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("checkpoint.npz")}
     assert designs.main(arguments) == 0
     assert capsys.readouterr().out.splitlines()[-4:] == first.splitlines()[-4:]

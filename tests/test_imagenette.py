@@ -110,6 +110,6 @@ def test_the_whole_way_in_small(study, net, tmp_path, capsys):
     assert imagenette.main([study, *arguments]) == 0
     first = capsys.readouterr().out
     assert {json.loads(path.read_text())["precision"] for path in tmp_path.rglob("recipe.json")} == {"float32"}
-    assert len(list(tmp_path.glob("rates/*/result.json"))) == 3
+    assert len(list(tmp_path.glob("tiny/rates/*/result.json"))) == 3
     assert imagenette.main([study, "--table", "--nets", net, "--seeds", "1", "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == first.splitlines()[-1]

@@ -5,7 +5,7 @@ from training.distributed.strategy import Strategy, make_strategy
 from training.language_recipe import LanguageRecipe
 from training.recipe import Recipe
 from training.runs.run import Run
-from training.runs.run_folder import RunFolder
+from training.runs.run_folder import RunFolder, defaults_of
 from training.tasks import training_of
 
 
@@ -52,7 +52,7 @@ def train(
         strategy.check(recipe)
         parts = training_of(recipe.task)
         source = parts.open_source(recipe, data_dir)
-        folder = RunFolder(out, recipe.to_dict(), strategy)
+        folder = RunFolder(out, recipe.to_dict(), strategy, defaults_of(recipe))
         with strategy.data_scope():
             data = source.on_device()
         with strategy.scope():

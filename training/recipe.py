@@ -229,6 +229,20 @@ class Recipe:
             )
         spec = override(VARIANTS[self.variant], **dict(self.overrides))
         self._check_train_size(spec.min_size)
+        self._check_augmentation()
+
+    def _check_augmentation(self) -> None:
+        """Refuses what the data would not heed: images in memory are shifted, those in files are cropped."""
+        decoded = self.data.split(":")[0] in DECODED
+        fields = ("crop_padding", "flip") if decoded else ("crop_scale",)
+        defaults = {f.name: f.default for f in dataclasses.fields(self)}
+        unheeded = [name for name in fields if getattr(self, name) != defaults[name]]
+        if unheeded:
+            where = "decoded on the way, which are cropped and mirrored" if decoded else "in memory, which are shifted"
+            raise ValueError(
+                f"`{unheeded[0]}` has no effect on images {where}. "
+                f"Received: {unheeded[0]}={getattr(self, unheeded[0])!r}, data={self.data!r}"
+            )
 
     def _check_train_size(self, smallest) -> None:
         if self.train_size is None:

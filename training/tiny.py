@@ -38,6 +38,7 @@ def _short(recipe: Recipe) -> dict:
     return {
         "data": PREFIX + ("imagenet" if data in DECODED else data),
         "train_size": None,  # its images are in memory
+        "crop_scale": Recipe.crop_scale,
         "train_images": 52,
         "test_images": 20,
         "batch_size": 8,

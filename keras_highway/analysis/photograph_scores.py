@@ -42,6 +42,12 @@ class Scores:
             labels: Integers `(n,)`.
         """
         logits = logits.astype(np.float64)
+        wrong = (labels < 0) | (labels >= logits.shape[1])
+        if wrong.any():
+            raise ValueError(
+                f"Labels must be 0 to {logits.shape[1] - 1}: a split without labels cannot be measured. "
+                f"Received: {labels[wrong][0]}"
+            )
         own = logits[np.arange(len(labels)), labels]
         # Of equal scores the first class counts as the likelier, as an arg-max has it; NaN is never right.
         before = np.arange(logits.shape[1]) < labels[:, None]
@@ -58,10 +64,11 @@ class Scores:
         Raises:
             ValueError: If an image's name is none of these.
         """
-        for best, name in zip(logits.argmax(axis=1), names, strict=True):
+        right = ~np.isnan(logits).any(axis=1)
+        for best, sound, name in zip(logits.argmax(axis=1), right, names, strict=True):
             labels = real_labels_of(name, real)
             self.real_images += bool(labels)
-            self.real += int(best) in labels
+            self.real += bool(sound) and int(best) in labels
 
 
 def measure_photographs(

@@ -112,6 +112,8 @@ def _labels(root, names, classes, numbered) -> dict[str, int]:
                 f"{root} must hold folders named 0 to {classes - 1}. Received: {wrong[0] if wrong else 'none'}"
             )
         return {name: int(name) for name in names}
+    if classes == 1000 and names and all(name.isdecimal() and int(name) < classes for name in names):
+        raise ValueError(f"{root} has folders of numbers, as ImageNet-V2: pass --v2 to take them for class numbers.")
     known = {identifier: i for i, (identifier, _) in enumerate(imagenet_classes())}
     if classes == len(known) and names and set(names) <= set(known):
         return {name: known[name] for name in names}
@@ -120,8 +122,21 @@ def _labels(root, names, classes, numbered) -> dict[str, int]:
     return {name: i for i, name in enumerate(names)}
 
 
+def labelled_split(name: str, splits) -> str | None:
+    """Returns the split of a set of TensorFlow Datasets to test on; None if it has none.
+
+    Args:
+        name: Of the set.
+        splits: The names of its splits.
+    """
+    order = ("validation",) if name.split("/")[0].split(":")[0] == "imagenet2012" else ("test", "validation")
+    return next((split for split in order if split in splits), None)
+
+
 def tfds_test_set(name: str, data_dir: str | None, classes: int) -> PhotographSet:
     """Opens the split `test`, or else `validation`, of a set that TensorFlow Datasets has prepared.
+
+    Of `imagenet2012` it is `validation`: its `test` has no labels.
 
     Args:
         name: Of the set, e.g. `"imagenette/160px-v2"`.
@@ -145,7 +160,7 @@ def tfds_test_set(name: str, data_dir: str | None, classes: int) -> PhotographSe
     if not builder.is_prepared():
         raise FileNotFoundError(f"TensorFlow Datasets has not prepared {name} in {builder.data_path}.")
     info = builder.info
-    split = next((split for split in ("test", "validation") if split in info.splits), None)
+    split = labelled_split(name, info.splits)
     if split is None or not {"image", "label"} <= set(info.features or {}):
         raise ValueError(f"{name} has no labelled images to test on: {list(info.splits)}, {list(info.features or {})}.")
     if info.features["label"].num_classes != classes:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_highway.data.photographs import labelled_split
 from keras_highway.data.transforms import TRANSFORMS
 from training.data.augment import augment_of
 from training.data.decoding import CentralCrop, batches, tensorflow
@@ -41,7 +42,7 @@ class TfdsSource:
         info = self._builder.info
         if not {"image", "label"} <= set(info.features or {}):
             raise ValueError(f"{recipe.data} is no set of labelled images: it has {list(info.features or {})}.")
-        self._test_split = next((name for name in ("test", "validation") if name in info.splits), "")
+        self._test_split = labelled_split(recipe.data.removeprefix(PREFIX), info.splits) or ""
         if "train" not in info.splits or not self._test_split:
             raise ValueError(
                 f"{recipe.data} needs the splits train and test or validation. It has {list(info.splits)}."

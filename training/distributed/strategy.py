@@ -278,8 +278,15 @@ def _automatic() -> str:
         import jax
 
         return "jax" if os.environ.get(_JAX_VARIABLE) or jax.device_count() > 1 else "none"
-    if keras.backend.backend() != "tensorflow":
+    if keras.backend.backend() == "torch":
+        if (_tf_cluster() or {}).get("count", 1) > 1 or os.environ.get(_JAX_VARIABLE):
+            raise ValueError("Training on PyTorch runs on one device: for several use KERAS_BACKEND=tensorflow or jax.")
         return "none"
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            "Training runs on KERAS_BACKEND=tensorflow, jax or torch. "
+            f"Received: KERAS_BACKEND={keras.backend.backend()!r}"
+        )
     import tensorflow as tf
 
     if (_tf_cluster() or {}).get("count", 1) > 1:

@@ -16,10 +16,12 @@ from pathlib import Path
 from keras_highway._support.log import read_log
 from training.recipe import Recipe, changed, with_settings
 from training.recipes import RECIPES
+from training.runs.run_folder import defaults_of, same_recipe
 from training.tiny import tiny
 
 SEEDS = (1, 2, 3)
 RATE_EPOCHS = 5
+_OWN = ("learning_rate", "seed", "holdout_images", "epochs", "warmup_epochs")  # what a study sets itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,16 +86,22 @@ class Study:
         folders = self.rate_folders(net, out)
         for rate, folder in folders.items():
             _train(with_settings(self.rate_recipe(net, rate, small), list(settings)), data_dir, folder)
+        if not any((folder / "result.json").exists() for folder in folders.values()):
+            raise ValueError(f"{net} diverged at every rate, {self.rates}: see {next(iter(folders.values())).parent}.")
         return self._best_rate(folders)
 
     def _best_rate(self, folders: dict[float, Path]) -> float:
         return max(self.rates, key=lambda rate: (_accuracy(folders[rate]), -rate))
 
     def table(self, nets, seeds, out: Path) -> str:
-        """Returns what was measured, each net against the base seed by seed."""
+        """Returns what was measured, each net against the base seed by seed.
+
+        Means are of the runs that did not diverge; how many did is a column.
+        """
         lines = [
-            f"| recipe | rate | seeds | training loss | test accuracy, % | minus {self.base}{self.suffix}, points |",
-            "|---|---|---|---|---|---|",
+            f"| recipe | rate | seeds | diverged | training loss | test accuracy, % "
+            f"| minus {self.base}{self.suffix}, points |",
+            "|---|---|---|---|---|---|---|",
         ]
         base = {seed: _last(self.folder(self.base, seed, out)) for seed in seeds}
         for net in nets:
@@ -106,6 +114,7 @@ class Study:
                 f"{net}{self.suffix}",
                 rate,
                 len(done),
+                sum((self.folder(net, seed, out) / "diverged.json").exists() for seed in seeds),
                 spread([row["train_loss"] for row in done.values()], 4),
                 spread([100 * row["test_accuracy"] for row in done.values()], 2),
                 "" if net == self.base else spread(pairs, 2),
@@ -136,10 +145,19 @@ def add_arguments(parser: argparse.ArgumentParser, out: str) -> None:
 
 
 def run_and_print(study: Study, nets, args) -> None:
-    """Does what the arguments of `add_arguments` and `--data` ask for, and prints the table."""
+    """Does what the arguments of `add_arguments` and `--data` ask for, and prints the table.
+
+    Raises:
+        ValueError: If a setting is one that the study makes itself.
+    """
+    for setting in args.set:
+        field = setting.partition("=")[0].strip()
+        if field in _OWN:
+            raise ValueError(f"`{field}` is what a study sets itself: see --seeds. Received: --set {setting}")
+    out = args.out / "tiny" if args.tiny else args.out
     if not args.table:
-        study.run(nets, () if args.rates_only else args.seeds, args.data, args.out, args.tiny, args.set)
-    print(study.table(nets, args.seeds, args.out))
+        study.run(nets, () if args.rates_only else args.seeds, args.data, out, args.tiny, args.set)
+    print(study.table(nets, args.seeds, out))
 
 
 def _recipe(name, rate, seed, small) -> Recipe:
@@ -154,6 +172,12 @@ def _is_over(folder: Path) -> bool:
 
 def _train(recipe: Recipe, data_dir, folder: Path) -> None:
     if _is_over(folder):
+        known = json.loads((folder / "recipe.json").read_text("utf-8"))
+        if not same_recipe(known, recipe.to_dict(), defaults_of(recipe)):
+            raise ValueError(
+                f"{folder} holds a finished run of another recipe than {recipe.name} as it is set now: see its "
+                "recipe.json. Choose another --out, or remove the folder."
+            )
         return
 
     import keras

@@ -5,6 +5,7 @@ model.weights.h5, result.json; if asked for, steps.csv.
 """
 
 import csv
+import dataclasses
 import fcntl
 import importlib
 import itertools
@@ -13,13 +14,32 @@ import os
 import platform
 import subprocess
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import keras
 
 from keras_highway._support.files import atomic_write, atomic_write_json
 
 COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
+
+
+def defaults_of(recipe) -> dict[str, Any]:
+    """Returns the fields of a recipe that have a default, with these."""
+    return {f.name: f.default for f in dataclasses.fields(recipe) if f.default is not dataclasses.MISSING}
+
+
+def same_recipe(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> bool:
+    """Whether a recipe.json is that of a recipe: fields that are newer than the file count as their defaults.
+
+    Args:
+        known: What the file holds.
+        recipe: The recipe as JSON values.
+        defaults: See `defaults_of`.
+    """
+    return json.loads(json.dumps({**defaults, **known})) == json.loads(json.dumps({**defaults, **recipe}))
 
 
 class RunFolder:
@@ -29,19 +49,21 @@ class RunFolder:
         path: The folder, made if needed.
         recipe: The recipe as JSON values.
         strategy: The run's devices; of several processes, the chief writes.
+        defaults: Values of fields that a recipe.json of an older version may
+            lack, see `defaults_of`.
 
     Raises:
         ValueError: If the folder holds a run of another recipe.
     """
 
-    def __init__(self, path, recipe: dict, strategy):
+    def __init__(self, path, recipe: dict, strategy, defaults: Mapping[str, Any] = MappingProxyType({})):
         self.path = Path(path)
         self._writes = strategy.is_chief
         self._environment = environment(strategy)
         self.path.mkdir(parents=True, exist_ok=True)
         recipe = json.loads(json.dumps(recipe))
         known = self.path / "recipe.json"
-        if known.exists() and json.loads(known.read_text("utf-8")) != recipe:
+        if known.exists() and not same_recipe(json.loads(known.read_text("utf-8")), recipe, defaults):
             raise ValueError(
                 f"{self.path} holds a run of another recipe: see {known}. Choose another --out, or remove the folder."
             )
