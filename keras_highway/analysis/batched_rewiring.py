@@ -193,7 +193,8 @@ class _Fork(keras.layers.Layer):
             elif gate is None:
                 y = next(layers)(rows)
             else:
-                y = next(layers)(rows, gate=self._rows(gate, chosen))
+                own = keras.tree.map_structure(lambda logits, chosen=chosen: self._rows(logits, chosen), gate)
+                y = next(layers)(rows, gate=own)
             if self.switch is not None:
                 y = self.switch(rows, y)
             outputs.append(ops.cast(y, self.block.skip_dtype))

@@ -2,9 +2,9 @@
 
 import keras
 
-from keras_highway.gating import carry_gate_bias, get_gating
 from keras_highway.layers import BasicBlock, BottleneckBlock, Branch
 from keras_highway.models.gate_bias import initial_gate_bias
+from keras_highway.models.tied_gate import tied_gate
 from keras_highway.specs import ConvNetSpec, stochastic_depth_rates
 
 _BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
@@ -100,19 +100,22 @@ def _block(spec, width, stride, gate, rate):
 
 
 def _shared_gate(spec, block, stage, dtype):
+    """Returns a function from a block's input to the logits of the stage's tied gates."""
     filters, kernels, strides = block.shape_of_branch()
-    bias = initial_gate_bias(spec)
-    bias = bias if "t" in get_gating(spec.gating).learned_gates else carry_gate_bias(bias)
-    return Branch(
-        filters,
-        kernels,
-        strides,
-        batch_norm=spec.batch_norm,
-        final_bias=bias,
-        kernel_initializer=_he_normal(spec),
-        name=f"stage{stage}_gate",
-        dtype=dtype,
-    )
+
+    def make(name, bias):
+        return Branch(
+            filters,
+            kernels,
+            strides,
+            batch_norm=spec.batch_norm,
+            final_bias=bias,
+            kernel_initializer=_he_normal(spec),
+            name=name,
+            dtype=dtype,
+        )
+
+    return tied_gate(spec, stage, make)
 
 
 def _he_normal(spec):
