@@ -90,6 +90,9 @@ class ConvNetSpec(NetSpec):
         batch_norm: Whether convolutions are followed by batch normalization.
         projection: `"A"` or `"B"`.
         kernel_init: `"fan_in"` or `"fan_out"`: He-normal initialization by.
+        shared_transforms: Whether the blocks of a stage that do not change
+            the shape share the kernels of their transforms [Liao and Poggio
+            2016]; batch normalization stays each block's own.
         baseline: Residual variant from whose trained weights those of this one
             are made (see `highway_from_resnet`), `""` if none.
     """
@@ -106,6 +109,7 @@ class ConvNetSpec(NetSpec):
     batch_norm: bool = True
     projection: str = "B"
     kernel_init: str = "fan_out"
+    shared_transforms: bool = False
     baseline: str = ""
 
     can_tie_gates: ClassVar[bool] = True
@@ -121,6 +125,11 @@ class ConvNetSpec(NetSpec):
             raise ValueError(
                 "`blocks` and `widths` need one number a stage each. "
                 f"Received: blocks={self.blocks}, widths={self.widths}"
+            )
+        if self.shared_transforms and not self.batch_norm:
+            raise ValueError(
+                "Shared transforms need batch normalization, which is each block's own. "
+                "Received: shared_transforms=True, batch_norm=False"
             )
 
 

@@ -43,6 +43,7 @@ class GatedBlock(keras.layers.Layer):
     """
 
     gates: tuple[str, ...] = GATES
+    shared_transform = False
 
     def __init__(
         self,
@@ -98,13 +99,15 @@ class GatedBlock(keras.layers.Layer):
             )
             self.drop_path.build(input_shape)
 
-    def signals(self, x, gate=None) -> Signals:
+    def signals(self, x, gate=None, kernels=None) -> Signals:
         """Computes what the block mixes.
 
         Args:
             x: Tensor, the block's input.
             gate: Tensor, the logits of a tied gate (only with `gate="tied"`);
                 with the gating `"full"` a pair, transform and carry.
+            kernels: List of tensors, the kernels of a shared transform (only
+                in blocks with `shared_transform=True`).
 
         Returns:
             `Signals(x, h, t, c)`, x after any projection, all in the skip
@@ -112,7 +115,11 @@ class GatedBlock(keras.layers.Layer):
             Python numbers and a coupled carry gate is `None`.
         """
         t = self._gate_value(self.transform_gate, "t", x, gate) if get_gating(self.gating).t == "learned" else 1.0
-        return Signals(self._skip_input(x), self.transform(x), t, self._carry_value(x, gate))
+        return Signals(self._skip_input(x), self.transformed(x, kernels), t, self._carry_value(x, gate))
+
+    def transformed(self, x, kernels=None):
+        """Computes h. Blocks whose transform may be shared use the kernels."""
+        return self.transform(x)
 
     def combine(self, signals: Signals):
         """Everything after the signals: the mix, stochastic depth, the post-activation."""
@@ -125,8 +132,8 @@ class GatedBlock(keras.layers.Layer):
         """What comes after the mix: nothing, unless a block has a post-activation."""
         return y
 
-    def call(self, x, gate=None):
-        return self.combine(self.signals(x, gate))
+    def call(self, x, gate=None, kernels=None):
+        return self.combine(self.signals(x, gate, kernels))
 
     def skip(self, signals: Signals):
         """The output with the transform gate shut, `t = 0`: what a lesion leaves of the block.
@@ -137,7 +144,7 @@ class GatedBlock(keras.layers.Layer):
         c = 1.0 if signals.c is None or not get_gating(self.gating).has_skip else signals.c
         return self.finish(mix(signals.x, signals.h, 0.0, c, dtype=self.skip_dtype))
 
-    def lesioned(self, x, gate=None):
+    def lesioned(self, x, gate=None, kernels=None):
         """`skip(signals(x, gate))`, without computing the transform and its gate."""
         skip = self._skip_input(x)
         return self.skip(Signals(skip, skip, 0.0, self._carry_value(x, gate)))  # at t = 0, h only lends its shape
