@@ -8,7 +8,7 @@ The others differ from it in one thing each, and in widths, so that all have its
 266,404 parameters to within 2 %:
 
 | recipe                       | what differs                                                | widths     | parameters |
-| `highway20_channel`          | a learned gate a channel that does not look at the data     | 16, 32, 63 | 267,036    |
+| `highway20_channel`          | a learned gate a channel that does not look at the data     | 16, 32, 63 | 266,748    |
 | `highway20_low_rank`         | gates with 8 channels between their two convolutions        | 14, 29, 58 | 264,991    |
 | `highway20_tied`             | blocks of a stage but the first share one gate              | 12, 25, 49 | 263,719    |
 | `highway20_shared`           | blocks of a stage but the first share their transforms'     | 12, 25, 49 | 264,063    |
