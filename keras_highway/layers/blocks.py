@@ -22,7 +22,8 @@ _ARGUMENTS = """\
         convolution: the exclusive gating of He et al. 2016),
         `"low_rank"` (as `"same"`, with `gate_rank` channels inside),
         `"channel"` (independent of the data) or `"tied"` (the logits are
-        a second input). Defaults to `"same"`.
+        a second input, with the gating `"full"` a pair of them). Defaults
+        to `"same"`.
     gate_rank: Int, inner channels of a `"low_rank"` gate.
     post_activation: Bool, ReLU after the mix, as in ResNet v1. Defaults
         to `False`.
