@@ -6,11 +6,11 @@ without building anything. `variants.py` holds the rows, `models/` the builders.
 
 import dataclasses
 import math
-import types
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar
 
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.fields import coerced
+from keras_highway.gating import get_gating
 from keras_highway.tasks import IMAGES, LANGUAGE, Task
 
 
@@ -23,7 +23,9 @@ class NetSpec:
         gating: Row of `kh.GATINGS`.
         gate_bias: Initial bias of the transform gates, or `"by_depth"`: what
             `gate_bias_for_depth` gives for the net's depth in layers.
-        gate: How gates are made, see `kh.layers.GatedBlock`.
+        gate: How gates are made, see `kh.layers.GatedBlock`. `"tied"`: shared
+            by all blocks of a stage but its first, which may be a transition;
+            in fully connected nets by all layers.
         gate_rank: Rank of low-rank gates.
         skip_dtype: Dtype of the skip stream and the mix.
         stochastic_depth: Rate of the last block; it grows linearly from 0 at
@@ -88,6 +90,9 @@ class ConvNetSpec(NetSpec):
         batch_norm: Whether convolutions are followed by batch normalization.
         projection: `"A"` or `"B"`.
         kernel_init: `"fan_in"` or `"fan_out"`: He-normal initialization by.
+        shared_transforms: Whether the blocks of a stage that do not change
+            the shape share the kernels of their transforms [Liao and Poggio
+            2016]; batch normalization stays each block's own.
         baseline: Residual variant from whose trained weights those of this one
             are made (see `highway_from_resnet`), `""` if none.
     """
@@ -104,6 +109,7 @@ class ConvNetSpec(NetSpec):
     batch_norm: bool = True
     projection: str = "B"
     kernel_init: str = "fan_out"
+    shared_transforms: bool = False
     baseline: str = ""
 
     can_tie_gates: ClassVar[bool] = True
@@ -119,6 +125,11 @@ class ConvNetSpec(NetSpec):
             raise ValueError(
                 "`blocks` and `widths` need one number a stage each. "
                 f"Received: blocks={self.blocks}, widths={self.widths}"
+            )
+        if self.shared_transforms and not self.batch_norm:
+            raise ValueError(
+                "Shared transforms need batch normalization, which is each block's own. "
+                "Received: shared_transforms=True, batch_norm=False"
             )
 
 
@@ -207,6 +218,8 @@ class DenseStackSpec(NetSpec):
     scanned: bool = False
     input_shape: tuple[int, ...] = (28, 28, 1)
     min_size: int = 1
+
+    can_tie_gates: ClassVar[bool] = True
 
     @property
     def layers_deep(self) -> int:
@@ -309,35 +322,6 @@ def override(spec: SpecT, **changes: Any) -> SpecT:
     return new
 
 
-RowT = TypeVar("RowT")
-
-
-def coerced(row: RowT, what: str, **changes: Any) -> RowT:
-    """Returns a dataclass with some fields changed, their names and types checked.
-
-    Args:
-        row: An instance of a dataclass.
-        what: What to call it in messages.
-        **changes: Fields and their new values; a list counts as a tuple and an
-            int as a float.
-
-    Raises:
-        ValueError: For an unknown field (with suggestions), or a value of the
-            wrong type.
-    """
-    annotations = get_type_hints(type(row))
-    hints = {f.name: annotations[f.name] for f in dataclasses.fields(cast(Any, row))}
-    clean = {}
-    for name, value in changes.items():
-        if name not in hints:
-            hint = did_you_mean(name, hints)
-            raise ValueError(
-                f"Unknown field of {what}.{hint} Its fields are {', '.join(hints)}. Received: {name}={value!r}"
-            )
-        clean[name] = _coerce(name, value, hints[name])
-    return dataclasses.replace(row, **clean)
-
-
 def check(spec: NetSpec) -> None:
     """Raises a ValueError where a spec says something impossible."""
     for f in dataclasses.fields(spec):
@@ -353,7 +337,12 @@ def check(spec: NetSpec) -> None:
         raise ValueError(f"`stochastic_depth` must be in [0, 1). Received: stochastic_depth={spec.stochastic_depth!r}")
     if spec.gate == "tied" and not spec.can_tie_gates:
         raise ValueError(
-            f"gate='tied' is for nets of residual-style blocks alone. Received: gate='tied' for {spec.name!r}"
+            "gate='tied' is for nets of residual-style blocks and for fully connected nets. "
+            f"Received: gate='tied' for {spec.name!r}"
+        )
+    if spec.gate == "tied" and not get_gating(spec.gating).learned_gates:
+        raise ValueError(
+            f"gate='tied' needs a gating that learns a gate. Received: gating={spec.gating!r}, gate='tied'"
         )
     spec.check_own()
 
@@ -374,21 +363,6 @@ def _check_gate_bias(spec: NetSpec) -> None:
 
 def _is_size(value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _coerce(name, value, hint):
-    """Accepts a value for a field; the message names what was expected."""
-    options = get_args(hint) if get_origin(hint) is types.UnionType else (hint,)
-    for option in options:
-        origin = get_origin(option) or option
-        if origin is tuple and isinstance(value, (list, tuple)):
-            return tuple(value)
-        if origin is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
-        if isinstance(value, origin) and not (isinstance(value, bool) and origin is not bool):
-            return value
-    expected = " or ".join(getattr(o, "__name__", str(o)) for o in options)
-    raise ValueError(f"`{name}` must be of type {expected}. Received: {name}={value!r} ({type(value).__name__})")
 
 
 def to_dict(spec: NetSpec) -> dict[str, Any]:

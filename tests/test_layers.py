@@ -339,7 +339,7 @@ def test_wrong_rank(make, shape):
         ({"gate": "low_rank"}, "gate_rank=None"),
         ({"gate_rank": 2}, "gate='same', gate_rank=2"),
         ({"gate": "low_rank", "gate_rank": 0}, "`gate_rank` must be a positive integer"),
-        ({"gate": "tied", "gating": "full"}, "gating='full'"),
+        ({"gate": "tied", "gating": "residual"}, "gating='residual'"),
         ({"skip_dtype": "int32"}, "skip_dtype='int32'"),
         ({"stochastic_depth": 1.0}, "stochastic_depth=1.0"),
         ({"stochastic_depth": float("nan")}, "stochastic_depth=nan"),

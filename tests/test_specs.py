@@ -72,7 +72,7 @@ def test_an_unknown_field_offers_near_names():
         (HIGHWAY50, {"stochastic_depth": float("nan")}, r"must be in \[0, 1\)"),
         (DENSE, {"depth": 0}, "`depth` must be positive"),
         (DENSE, {"units": -50}, "`units` must be positive"),
-        (DENSE, {"gate": "tied"}, "gate='tied'"),
+        (DENSE, {"gate": "tied", "gating": "plain"}, "gate='tied'"),
         (MNIST, {"gate": "tied"}, "gate='tied'"),
         (MNIST, {"stages": (ConvStage(filters=-3, highways=(3,)),)}, "Sizes of `stages`"),
         (MNIST, {"stages": (ConvStage(filters=3, highways=(3, 0)),)}, "Sizes of `stages`"),

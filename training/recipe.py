@@ -5,10 +5,11 @@ import itertools
 from dataclasses import dataclass
 from typing import ClassVar
 
+from keras_highway._support.fields import coerced
 from keras_highway._support.settings import parse_setting
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.specs import coerced, override
+from keras_highway.specs import override
 from keras_highway.tasks import IMAGES, Task
 from keras_highway.variants import VARIANTS
 from training.rand_augment_policy import parse_policy

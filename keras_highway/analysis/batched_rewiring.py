@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_highway.analysis.graph import blocks, check_names, holds_blocks, walk, walk_nested
 from keras_highway.analysis.rewire import Lesion, LesionedBlock, check_lesionable
-from keras_highway.layers import GatedBlock
+from keras_highway.layers import GatedBlock, SharedKernels
 
 Wiring = Mapping[str, Lesion | str | None]
 
@@ -91,11 +91,12 @@ class BatchedRewiring:
         self._check_one_path(layer, (args, kwargs))
         y = self._step(layer, *args, **kwargs) if isinstance(layer, GatedBlock) else layer(*args, **kwargs)
         for tensor in keras.tree.flatten(y):
-            self._made[id(tensor)] = self._forks
+            if not isinstance(layer, SharedKernels):  # weights, the same before and behind a fork
+                self._made[id(tensor)] = self._forks
             self._tensors.append(tensor)
         return y
 
-    def _step(self, block, x, gate=None):
+    def _step(self, block, x, **shared):
         """Calls a block, or what the plans have in its place, each for its copies of the batch."""
         wishes = [plan.get(block.name, block.name) for plan in self._plans]
         options: dict[Lesion | str | None, list[int]] = {}
@@ -103,12 +104,12 @@ class BatchedRewiring:
             copies = options.setdefault(wish, [])
             if copy not in copies:
                 copies.append(copy)
-        inputs = {"x": x} if gate is None else {"x": x, "gate": gate}
+        inputs = {"x": x, **shared}
         if list(options) == [block.name]:
             y = block(**inputs)
             switch = self._switches.get(block.name)
             return y if switch is None else switch(x, y)
-        layers = [self._layer(wish, block, x, gate) for wish in options]
+        layers = [self._layer(wish, block, x, shared) for wish in options]
         fork = _Fork(
             block,
             layers,
@@ -123,7 +124,7 @@ class BatchedRewiring:
         self._forks += 1
         return fork(**inputs)
 
-    def _layer(self, wish, block, x, gate):
+    def _layer(self, wish, block, x, shared):
         if isinstance(wish, Lesion):
             target = self._known[wish.block]
             layer = self._lesions.get(wish.block) or LesionedBlock(target, dtype=target.dtype_policy)
@@ -134,12 +135,13 @@ class BatchedRewiring:
             layer = target = None if wish is None else self._known[wish]
         expected = tuple(block.compute_output_shape(x.shape))
         actual = tuple(x.shape if target is None else target.compute_output_shape(x.shape))
-        if actual != expected or (target is not None and target.gate == "tied" and gate is None):
+        needs = set() if target is None else _shared_inputs(target)
+        if actual != expected or not needs <= set(shared):
             what = "nothing (None)" if target is None else repr(target.name)
             raise ValueError(
                 f"{what} cannot stand in the place of block {block.name!r}, which takes shape {tuple(x.shape)} and "
-                f"gives shape {expected}. Received from it: shape {actual}, with a tied gate: "
-                f"{target is not None and target.gate == 'tied'}, gate logits there: {gate is not None}"
+                f"gives shape {expected}. Received from it: shape {actual}, of shared inputs it needs: "
+                f"{', '.join(sorted(needs)) or 'none'}, there are: {', '.join(sorted(shared)) or 'none'}"
             )
         return layer
 
@@ -155,6 +157,12 @@ class BatchedRewiring:
                 f"rewire(model, plan) for each plan instead. Received: layer {layer.name!r} with inputs from before "
                 "and after a block that differs between the plans"
             )
+
+
+def _shared_inputs(block) -> set[str]:
+    """Names of what a block takes beside x."""
+    takes = {"gate": block.gate == "tied", "kernels": block.shared_transform}
+    return {name for name, needed in takes.items() if needed}
 
 
 class _Switch(keras.layers.Layer):
@@ -181,19 +189,20 @@ class _Fork(keras.layers.Layer):
         self._total = total
         self.switch = switch
 
-    def build(self, x_shape=None, gate_shape=None):
+    def build(self, x_shape=None, gate_shape=None, kernels_shape=None):
         """Does nothing: the blocks are built."""
 
-    def call(self, x, gate=None):
+    def call(self, x, gate=None, kernels=None):
         layers, outputs = iter(self.used), []
         for taken_out, chosen in zip(self._taken_out, self._chosen, strict=True):
             rows = self._rows(x, chosen)
             if taken_out:
                 y = rows
-            elif gate is None:
-                y = next(layers)(rows)
             else:
-                y = next(layers)(rows, gate=self._rows(gate, chosen))
+                shared = {} if kernels is None else {"kernels": kernels}
+                if gate is not None:
+                    shared["gate"] = keras.tree.map_structure(lambda t, chosen=chosen: self._rows(t, chosen), gate)
+                y = next(layers)(rows, **shared)
             if self.switch is not None:
                 y = self.switch(rows, y)
             outputs.append(ops.cast(y, self.block.skip_dtype))

@@ -9,7 +9,15 @@ import numpy as np
 
 from keras_highway._support.layer_names import stage_of
 from keras_highway.analysis.graph import holds_blocks, walk, walk_nested
-from keras_highway.layers import Branch, ChannelGate, GatedBlock, HighwayDenseStack, LowRankDense
+from keras_highway.layers import (
+    Branch,
+    ChannelGate,
+    GatedBlock,
+    GivenConv2D,
+    HighwayDenseStack,
+    LowRankDense,
+    SharedKernels,
+)
 
 
 class StageCost(NamedTuple):
@@ -151,7 +159,7 @@ def _parts(layer, shape) -> Iterator[tuple[int, int, int]]:
         yield _kernel(layer.up, layer.compute_output_shape((1, *shape)))
     elif isinstance(layer, (keras.layers.Dense, keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)):
         yield _kernel(layer, layer.compute_output_shape((1, *shape)))
-    elif not isinstance(layer, ChannelGate) and any(len(w.shape) > 1 for w in layer.weights):
+    elif not isinstance(layer, (ChannelGate, SharedKernels)) and any(len(w.shape) > 1 for w in layer.weights):
         raise ValueError(
             "cost(model) counts convolutions, dense layers and gated blocks, and does not know how often this "
             f"layer's kernels are used. Received: layer {layer.name!r} of type {type(layer).__name__}"
@@ -161,8 +169,8 @@ def _parts(layer, shape) -> Iterator[tuple[int, int, int]]:
 def _kernel(layer, out) -> tuple[int, int, int]:
     """A kernel (..., in, out) is applied once at every position of the output."""
     size = math.prod(out)
-    positions = size // layer.kernel.shape[-1]
-    return positions * math.prod(layer.kernel.shape), size, size * _bytes(layer.compute_dtype)
+    shape = layer.kernel_shape if isinstance(layer, GivenConv2D) else layer.kernel.shape
+    return size // shape[-1] * math.prod(shape), size, size * _bytes(layer.compute_dtype)
 
 
 def _bytes(dtype) -> int:

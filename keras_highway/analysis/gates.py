@@ -104,7 +104,8 @@ def gate_bias(model, gate="t") -> dict[str, np.ndarray]:
         if isinstance(layer, GatedBlock) and gate in get_gating(layer.gating).learned_gates:
             maker = layer.transform_gate if gate == "t" else layer.carry_gate
             if layer.gate == "tied":
-                maker = (kwargs["gate"] if "gate" in kwargs else args[1])._keras_history.operation
+                logits = keras.tree.flatten(kwargs["gate"] if "gate" in kwargs else args[1])
+                maker = logits[get_gating(layer.gating).learned_gates.index(gate)]._keras_history.operation
             found.setdefault(layer.name, _offset(maker, layer.name))
         return layer(*args, **kwargs)
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_highway.analysis.graph import blocks, check_names, holds_blocks, walk, walk_nested
-from keras_highway.layers import Branch, GatedBlock
+from keras_highway.layers import Branch, GatedBlock, SharedKernels
 from keras_highway.layers.branch import ZeroPadProjection
 
 _POOLING = (keras.layers.MaxPooling2D, keras.layers.AveragePooling2D)
@@ -100,6 +100,8 @@ def _after(layer, field, shape, y) -> Field | None:
     if isinstance(layer, GatedBlock):
         skip = [] if layer.is_transition else [field]
         return _union([*skip, *(_after(path, field, shape, None) for _, path in layer.paths())])
+    if isinstance(layer, SharedKernels):
+        return field  # sees no pixel: the field of its input is part of that of every block behind it
     if isinstance(layer, Branch):
         for kernel, stride in zip(layer.kernel_sizes, layer.strides, strict=True):
             field = _window(field, kernel, stride, (np.asarray(kernel) - 1) // 2)

@@ -125,7 +125,7 @@ class LesionedBlock(keras.layers.Layer):
         if not self.block.built:
             self.block.build(input_shape)
 
-    def call(self, x, gate=None):
+    def call(self, x, gate=None, kernels=None):
         return self.block.lesioned(x, gate)
 
     def compute_output_spec(self, x, gate=None, **kwargs):
@@ -177,12 +177,11 @@ def _resolve(name, what, known, cache) -> Callable:
     )
 
 
-def _call(replacement, block, x, gate=None):
-    """Calls a replacement where `block` stood; a shared gate's logits go to whatever has use for them."""
-    takes_gate = gate is not None and isinstance(replacement, (GatedBlock, LesionedBlock))
+def _call(replacement, block, x, **shared):
+    """Calls a replacement where `block` stood; what blocks share there (`gate`, `kernels`) goes to another block."""
     expected = block.compute_output_shape(x.shape)
     try:
-        y = replacement(x, gate=gate) if takes_gate else replacement(x)
+        y = replacement(x, **shared) if isinstance(replacement, (GatedBlock, LesionedBlock)) else replacement(x)
     except (TypeError, ValueError) as error:
         raise ValueError(_misfit(replacement, block, x, expected, "an error, see above")) from error
     if tuple(y.shape) != tuple(expected):

@@ -159,8 +159,8 @@ class _Probe(keras.layers.Layer):
     def build(self, input_shape):
         """Does nothing: the block is built."""
 
-    def call(self, x, gate=None):
-        signals = self.block.signals(x, gate)
+    def call(self, x, gate=None, kernels=None):
+        signals = self.block.signals(x, gate, kernels)
         values: dict[str, Any] = {k: v for k, v in signals._asdict().items() if ops.is_tensor(v)}
         return {**values, "y": self.block.combine(signals)}
 

@@ -27,8 +27,8 @@ class TrimCurve(NamedTuple):
         depth: int64 `(rows,)`, blocks left.
         accuracy: float64 `(rows,)`.
         loss: float64 `(rows,)`, mean cross-entropy in nats.
-        parameters: int64 `(rows,)`, weights left (a tied gate stays, since
-            other blocks may use it).
+        parameters: int64 `(rows,)`, weights left (a tied gate and shared
+            kernels stay, since other blocks may use them).
         samples: How many samples.
     """
 

@@ -280,6 +280,11 @@ def _refusal(block, model) -> str | None:
             "Stochastic depth skips blocks, and a converted block changes the scale of what it passes on. Build the "
             "ResNet with stochastic_depth=0.0: the weights are the same."
         )
+    if block.shared_transform:
+        return (
+            "A converted block has the scale of its place in its own kernels, and this one shares them with others. "
+            "Build the ResNet with shared_transforms=False."
+        )
     if not any(block is layer for layer in model.layers):
         return "The blocks of a nested model are not converted: convert that model by itself."
     return None

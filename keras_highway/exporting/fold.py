@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 
+from keras_highway._support.layer_names import stage_of
+from keras_highway.layers import SharedKernels
 from keras_highway.layers.branch import Branch
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvNetSpec, override
@@ -26,28 +28,30 @@ def fold_batch_norm(model: keras.Model, spec: ConvNetSpec) -> keras.Model:
         raise ValueError(f"There is no batch normalization to fold. Received: spec of {spec.name!r}")
     head = model.get_layer("head")
     folded = build(
-        override(spec, batch_norm=False),
+        override(spec, batch_norm=False, shared_transforms=False),  # a kernel that is multiplied is a block's own
         input_shape=model.input_shape[1:],
         classes=head.units,
         classifier_activation=head.activation,
         name=f"{model.name}_folded",
     )
-    for old, new in zip(model.layers, folded.layers, strict=True):
-        _fold_layer(old, new)
+    shared = {stage_of(layer.name): layer.kernels for layer in model.layers if isinstance(layer, SharedKernels)}
+    own = (layer for layer in model.layers if not isinstance(layer, SharedKernels))
+    for old, new in zip(own, folded.layers, strict=True):
+        _fold_layer(old, new, shared.get(stage_of(old.name)))
     return folded
 
 
-def _fold_layer(old, new) -> None:
+def _fold_layer(old, new, shared=None) -> None:
     if isinstance(old, Branch):
-        _fold_branch(old, new)
+        _fold_branch(old, new, shared)
     elif hasattr(old, "paths"):
         for (_, branch), (_, target) in zip(old.paths(), new.paths(), strict=True):
-            _fold_layer(branch, target)
+            _fold_layer(branch, target, shared)
     else:
         new.set_weights(old.get_weights())
 
 
-def _fold_branch(old: Branch, new: Branch) -> None:
+def _fold_branch(old: Branch, new: Branch, shared) -> None:
     for i in range(1, old.depth + 1):
         conv, target = getattr(old, f"conv{i}"), getattr(new, f"conv{i}")
         if not old.batch_norm:  # the 1x1 gate of the exclusive gating has none
@@ -59,5 +63,6 @@ def _fold_branch(old: Branch, new: Branch) -> None:
             for v in (norm.gamma, norm.beta, norm.moving_mean, norm.moving_variance)
         )
         scale = gamma / np.sqrt(variance + norm.epsilon)
-        target.kernel.assign(np.asarray(keras.ops.convert_to_numpy(conv.kernel)) * scale)
+        kernel = conv.kernel if old.own_kernels else shared[i - 1]
+        target.kernel.assign(np.asarray(keras.ops.convert_to_numpy(kernel)) * scale)
         target.bias.assign(beta - mean * scale)

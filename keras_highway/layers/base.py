@@ -29,8 +29,8 @@ class GatedBlock(keras.layers.Layer):
             convolution: the exclusive gating of He et al. 2016),
             `"low_rank"` (through `gate_rank` channels), `"channel"` (learned,
             independent of the data) or `"tied"` (the logits come as a second
-            input, from a gate layer that several blocks share). Defaults to
-            `"same"`.
+            input, from a gate layer that several blocks share; with the
+            gating `"full"`, as a pair from two). Defaults to `"same"`.
         gate_rank: Int, the rank of `"low_rank"` gates.
         skip_dtype: Dtype of the skip stream, the gates and the mix. Defaults
             to `"float32"` whatever the dtype policy: a bfloat16 skip stream
@@ -43,6 +43,7 @@ class GatedBlock(keras.layers.Layer):
     """
 
     gates: tuple[str, ...] = GATES
+    shared_transform = False
 
     def __init__(
         self,
@@ -98,20 +99,27 @@ class GatedBlock(keras.layers.Layer):
             )
             self.drop_path.build(input_shape)
 
-    def signals(self, x, gate=None) -> Signals:
+    def signals(self, x, gate=None, kernels=None) -> Signals:
         """Computes what the block mixes.
 
         Args:
             x: Tensor, the block's input.
-            gate: Tensor, the logits of a tied gate (only with `gate="tied"`).
+            gate: Tensor, the logits of a tied gate (only with `gate="tied"`);
+                with the gating `"full"` a pair, transform and carry.
+            kernels: List of tensors, the kernels of a shared transform (only
+                in blocks with `shared_transform=True`).
 
         Returns:
             `Signals(x, h, t, c)`, x after any projection, all in the skip
             dtype but h, which is in the compute dtype; constant gates are
             Python numbers and a coupled carry gate is `None`.
         """
-        t = self._gate_value(self.transform_gate, x, gate) if get_gating(self.gating).t == "learned" else 1.0
-        return Signals(self._skip_input(x), self.transform(x), t, self._carry_value(x, gate))
+        t = self._gate_value(self.transform_gate, "t", x, gate) if get_gating(self.gating).t == "learned" else 1.0
+        return Signals(self._skip_input(x), self.transformed(x, kernels), t, self._carry_value(x, gate))
+
+    def transformed(self, x, kernels=None):
+        """Computes h. Blocks whose transform may be shared use the kernels."""
+        return self.transform(x)
 
     def combine(self, signals: Signals):
         """Everything after the signals: the mix, stochastic depth, the post-activation."""
@@ -124,8 +132,8 @@ class GatedBlock(keras.layers.Layer):
         """What comes after the mix: nothing, unless a block has a post-activation."""
         return y
 
-    def call(self, x, gate=None):
-        return self.combine(self.signals(x, gate))
+    def call(self, x, gate=None, kernels=None):
+        return self.combine(self.signals(x, gate, kernels))
 
     def skip(self, signals: Signals):
         """The output with the transform gate shut, `t = 0`: what a lesion leaves of the block.
@@ -136,7 +144,7 @@ class GatedBlock(keras.layers.Layer):
         c = 1.0 if signals.c is None or not get_gating(self.gating).has_skip else signals.c
         return self.finish(mix(signals.x, signals.h, 0.0, c, dtype=self.skip_dtype))
 
-    def lesioned(self, x, gate=None):
+    def lesioned(self, x, gate=None, kernels=None):
         """`skip(signals(x, gate))`, without computing the transform and its gate."""
         skip = self._skip_input(x)
         return self.skip(Signals(skip, skip, 0.0, self._carry_value(x, gate)))  # at t = 0, h only lends its shape
@@ -168,19 +176,30 @@ class GatedBlock(keras.layers.Layer):
     def _carry_value(self, x, gate):
         """c: a tensor where it is learned, else 0.0, 1.0 or (coupled) `None`."""
         gating = get_gating(self.gating)
-        return self._gate_value(self.carry_gate, x, gate) if "c" in gating.learned_gates else gating.constant_carry
+        if "c" not in gating.learned_gates:
+            return gating.constant_carry
+        return self._gate_value(self.carry_gate, "c", x, gate)
 
-    def _gate_value(self, layer, x, gate):
-        if self.gate == "tied":
-            if gate is None:
-                raise ValueError(
-                    f"{type(self).__name__} {self.name!r} has gate='tied' and needs the logits of the shared gate "
-                    "as a second input: block(x, gate=shared_gate(x)). Received: gate=None"
-                )
-            logits = gate
-        else:
-            logits = layer(x)
+    def _gate_value(self, layer, which, x, gate):
+        logits = self._tied_logits(gate)[which] if self.gate == "tied" else layer(x)
         return ops.sigmoid(ops.cast(logits, self.skip_dtype))
+
+    def _tied_logits(self, gate) -> dict:
+        """Logits of the shared gates, under `"t"` and `"c"`."""
+        learned = get_gating(self.gating).learned_gates
+        given = list(gate) if isinstance(gate, (list, tuple)) else [] if gate is None else [gate]
+        if len(given) != len(learned):
+            what, how = (
+                ("the logits of the shared gate", "gate=shared_gate(x)")
+                if len(learned) == 1
+                else ("the logits of both shared gates", "gate=(shared_gate(x), shared_carry_gate(x))")
+            )
+            received = "None" if gate is None else f"{len(given)} tensor{'s' * (len(given) != 1)}"
+            raise ValueError(
+                f"{type(self).__name__} {self.name!r} has gate='tied' and needs {what} "
+                f"as a second input: block(x, {how}). Received: gate={received}"
+            )
+        return dict(zip(learned, given, strict=True))
 
     def _checked_gate(self, gate):
         if gate not in self.gates:
@@ -188,10 +207,10 @@ class GatedBlock(keras.layers.Layer):
                 f"Unknown gate for {type(self).__name__}. Expected one of {', '.join(map(repr, self.gates))}. "
                 f"Received: gate={gate!r}"
             )
-        if gate == "tied" and len(get_gating(self.gating).learned_gates) != 1:
+        if gate == "tied" and not get_gating(self.gating).learned_gates:
             raise ValueError(
-                "gate='tied' shares one gate and needs a gating that learns exactly one (t_only, c_only or "
-                f"coupled). Received: gating={self.gating!r}"
+                "gate='tied' shares learned gates, and this gating learns none: t_only, c_only, coupled and full do. "
+                f"Received: gating={self.gating!r}"
             )
         return gate
 

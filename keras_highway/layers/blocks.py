@@ -22,7 +22,8 @@ _ARGUMENTS = """\
         convolution: the exclusive gating of He et al. 2016),
         `"low_rank"` (as `"same"`, with `gate_rank` channels inside),
         `"channel"` (independent of the data) or `"tied"` (the logits are
-        a second input). Defaults to `"same"`.
+        a second input, with the gating `"full"` a pair of them). Defaults
+        to `"same"`.
     gate_rank: Int, inner channels of a `"low_rank"` gate.
     post_activation: Bool, ReLU after the mix, as in ResNet v1. Defaults
         to `False`.
@@ -38,6 +39,12 @@ _ARGUMENTS = """\
     skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
     stochastic_depth: Float in [0, 1). Defaults to `0.0`.
     data_format: As in `keras.layers.Conv2D`.
+    shared_transform: Bool; the kernels of the transform are another input,
+        from a `SharedKernels` layer that several blocks share. Batch
+        normalization stays the block's own, as Liao and Poggio's is each
+        time step's: the stream's statistics change from block to block,
+        and moving averages over all of them would fit none. Defaults to
+        `False`.
 
 Raises:
     ValueError: If an argument is out of its range, or the input is not of
@@ -70,6 +77,7 @@ class ConvBlock(GatedBlock):
         skip_dtype="float32",
         stochastic_depth=0.0,
         data_format=None,
+        shared_transform=False,
         **kwargs,
     ):
         super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
@@ -83,6 +91,12 @@ class ConvBlock(GatedBlock):
         self.projection_option = projection
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.data_format = data_format or keras.config.image_data_format()
+        self.shared_transform = bool(shared_transform)
+        if self.shared_transform and not self.batch_norm:
+            raise ValueError(
+                "Blocks share the kernels of their transforms and each normalizes by itself, which needs batch "
+                "normalization. Received: shared_transform=True, batch_norm=False"
+            )
 
     def shape_of_branch(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """Returns (filters, kernel sizes, strides) of the transform's convolutions."""
@@ -115,6 +129,7 @@ class ConvBlock(GatedBlock):
             strides,
             activation="relu" if self.final_relu else None,
             zero_init=self.zero_init,
+            own_kernels=not self.shared_transform,
         )
         self.add_gates()
         if self.stride != 1 or channels != self.output_filters:
@@ -130,6 +145,9 @@ class ConvBlock(GatedBlock):
         if self.gate == "low_rank":
             filters = (*[self.gate_rank] * (len(filters) - 1), filters[-1])
         return self._branch(name, filters, kernels, strides, final_bias=bias)
+
+    def transformed(self, x, kernels=None):
+        return self.transform(x, kernels=kernels) if self.shared_transform else self.transform(x)
 
     def finish(self, y):
         return self.rectify(y) if self.post_activation else y
@@ -154,6 +172,7 @@ class ConvBlock(GatedBlock):
             "projection": self.projection_option,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "data_format": self.data_format,
+            "shared_transform": self.shared_transform,
         }
 
     def _make_projection(self):

@@ -7,6 +7,7 @@ from keras_highway._support.fused_batch_norm import LANES, in_lanes, narrow, on_
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.layers.biased import Conv2D
+from keras_highway.layers.shared_kernels import GivenConv2D
 
 BN_MOMENTUM = 0.9  # torch's 0.1
 BN_EPSILON = 1e-5
@@ -43,6 +44,9 @@ class Branch(keras.layers.Layer):
             the last kernel, is 0 ("zeroBN"). Defaults to `False`.
         kernel_initializer: Defaults to `"he_normal"`.
         data_format: As in `keras.layers.Conv2D`.
+        own_kernels: Bool; without its own it takes them at every call,
+            `branch(x, kernels=[...])`, from `SharedKernels`. Batch
+            normalization is its own all the same. Defaults to `True`.
 
     Raises:
         ValueError: If the lists differ in length or a size is not positive.
@@ -61,6 +65,7 @@ class Branch(keras.layers.Layer):
         zero_init=False,
         kernel_initializer="he_normal",
         data_format=None,
+        own_kernels=True,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -78,6 +83,7 @@ class Branch(keras.layers.Layer):
         self.zero_init = bool(zero_init)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.data_format = data_format or keras.config.image_data_format()
+        self.own_kernels = bool(own_kernels)
         for i in range(len(self.filters)):
             setattr(self, f"conv{i + 1}", self._conv(i))
             if self.batch_norm:
@@ -97,17 +103,30 @@ class Branch(keras.layers.Layer):
             if self.batch_norm:
                 getattr(self, f"bn{i + 1}").build(shape)
 
-    def call(self, x, training=None):
+    def call(self, x, training=None, kernels=None):
         wide = training and self._is_quicker_wide(x)
         for i in range(self.depth):
             if self._pads(i):
                 x = ops.pad(x, self._padding(self.kernel_sizes[i]))
-            x = self._wide(i, x) if wide else self._normalized(i, x, training)
+            given = None if self.own_kernels else self._given(i, kernels)
+            x = self._wide(i, x, given) if wide else self._normalized(i, x, training, given)
             x = self.rectify(x) if i < self.depth - 1 else self.activation(x)
         return narrow(x, self.filters[-1]) if wide else x
 
-    def _normalized(self, i, x, training):
-        x = getattr(self, f"conv{i + 1}")(x)
+    def _given(self, i, kernels):
+        """The kernel of a convolution among those that several branches share."""
+        shapes = [tuple(getattr(self, f"conv{j + 1}").kernel_shape) for j in range(self.depth)]
+        received = None if kernels is None else [tuple(kernel.shape) for kernel in kernels]
+        if kernels is None or received != shapes:
+            raise ValueError(
+                f"{self.path!r} has no kernels of its own and takes shared ones as another input, of shapes {shapes}: "
+                f"block(x, kernels=shared_kernels(x)). Received: kernels of shapes {received}"
+            )
+        return kernels[i]
+
+    def _normalized(self, i, x, training, given):
+        conv = getattr(self, f"conv{i + 1}")
+        x = conv(x) if given is None else conv(x, given)
         return getattr(self, f"bn{i + 1}")(x, training=training) if self.batch_norm else x
 
     def _is_quicker_wide(self, x):
@@ -118,15 +137,15 @@ class Branch(keras.layers.Layer):
         if not self.batch_norm or not any(f % LANES for f in self.filters):
             return False
         convs, norms = ([getattr(self, f"{kind}{i + 1}") for i in range(self.depth)] for kind in ("conv", "bn"))
-        plain = all(type(conv) is Conv2D and conv.activity_regularizer is None for conv in convs)
+        plain = all(type(c) in (Conv2D, GivenConv2D) and c.activity_regularizer is None for c in convs)
         own = plain and all(type(norm) is BatchNormalization and norm.activity_regularizer is None for norm in norms)
         return own and all(norm.trainable and norm.fuses(x) for norm in norms) and not on_gpu(x)
 
-    def _wide(self, i, x):
+    def _wide(self, i, x, given):
         """`_normalized` in training, whose input and output may have channels of zeros."""
         conv, norm = getattr(self, f"conv{i + 1}"), getattr(self, f"bn{i + 1}")
         # Not by `ops.pad`: a graph in which images and kernel are padded ends TensorFlow's process (docs/upstream.md).
-        kernel = _lengthened(ops.cast(conv.kernel, x.dtype), -2, x.shape[-1])
+        kernel = _lengthened(ops.cast(conv.kernel if given is None else given, x.dtype), -2, x.shape[-1])
         kernel = _lengthened(kernel, -1, in_lanes(kernel.shape[-1]))
         return norm.normalize(conv.convolution_op(x, kernel), learns=True)
 
@@ -155,12 +174,24 @@ class Branch(keras.layers.Layer):
             "zero_init": self.zero_init,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "data_format": self.data_format,
+            "own_kernels": self.own_kernels,
         }
 
     def _is_last(self, i):
         return i == len(self.filters) - 1
 
     def _conv(self, i):
+        padding = "same" if self.strides[i] == 1 else "valid"
+        if not self.own_kernels:
+            return GivenConv2D(
+                self.filters[i],
+                self.kernel_sizes[i],
+                self.strides[i],
+                padding,
+                self.data_format,
+                dtype=self.dtype_policy,
+                name=f"conv{i + 1}",
+            )
         kwargs = {}
         if not self.batch_norm and self._is_last(i):
             kwargs["bias_initializer"] = keras.initializers.Constant(self.final_bias)
@@ -169,7 +200,7 @@ class Branch(keras.layers.Layer):
             self.filters[i],
             self.kernel_sizes[i],
             strides=self.strides[i],
-            padding="same" if self.strides[i] == 1 else "valid",
+            padding=padding,
             use_bias=not self.batch_norm,
             kernel_initializer="zeros" if zero else fresh(self.kernel_initializer, i),
             data_format=self.data_format,

@@ -26,7 +26,8 @@ class HighwayDenseStack(keras.layers.Layer):
     layer). Here the graph has the size of a few layers, whatever the depth.
 
     Weights: `transform_kernel` `(depth, units, units)` and `transform_bias`
-    `(depth, units)`, and the same for the gates that the gating learns.
+    `(depth, units)`, and the same for the gates that the gating learns; tied
+    gates have one kernel `(units, units)` and bias `(units,)` for all layers.
 
     Input: `(batch, ..., units)`, any float dtype. Output: the same shape, in
     `skip_dtype`.
@@ -38,6 +39,8 @@ class HighwayDenseStack(keras.layers.Layer):
         activation: Activation of the transforms. Defaults to `"relu"`.
         gate_bias: Float, initial bias of the transform gates. Defaults to
             `-2.0`.
+        gate: `"same"` (a layer has gates of its own) or `"tied"` (all layers
+            share them [Lu and Renals 2016]). Defaults to `"same"`.
         kernel_initializer: For every layer's kernels. Defaults to
             `"glorot_uniform"`.
         skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
@@ -46,6 +49,8 @@ class HighwayDenseStack(keras.layers.Layer):
         ValueError: If the input's width is not `units`, or an argument is out
             of its range.
     """
+
+    gates = ("same", "tied")
 
     def __init__(
         self,
@@ -56,6 +61,7 @@ class HighwayDenseStack(keras.layers.Layer):
         gate_bias=-2.0,
         kernel_initializer="glorot_uniform",
         skip_dtype="float32",
+        gate="same",
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)
@@ -67,6 +73,9 @@ class HighwayDenseStack(keras.layers.Layer):
         self.gate_bias = check_gate_bias(gate_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.skip_dtype = checked_float(skip_dtype)
+        if gate not in self.gates:
+            raise ValueError(f"`gate` must be one of {', '.join(map(repr, self.gates))}. Received: gate={gate!r}")
+        self.gate = gate
 
     def build(self, input_shape):
         self._width = check_same_width(self, "units", self.units, input_shape)
@@ -75,14 +84,15 @@ class HighwayDenseStack(keras.layers.Layer):
         self._names = ["transform"]
         self._names += [{"t": "transform_gate", "c": "carry_gate"}[g] for g in get_gating(self.gating).learned_gates]
         for name in self._names:
+            layers = () if self._is_tied(name) else (self.depth,)
             kernel = self.add_weight(
                 name=f"{name}_kernel",
-                shape=(self.depth, self._width, self._width),
+                shape=(*layers, self._width, self._width),
                 initializer=functools.partial(self._initial_kernels, PATHS.index(name) * self.depth),
             )
             bias = self.add_weight(
                 name=f"{name}_bias",
-                shape=(self.depth, self._width),
+                shape=(*layers, self._width),
                 initializer=keras.initializers.Constant(biases[name]),
             )
             setattr(self, f"{name}_kernel", kernel)
@@ -91,10 +101,10 @@ class HighwayDenseStack(keras.layers.Layer):
     def call(self, x):
         def step(y, weights):
             for i in range(weights[0].shape[0]):
-                y = mix(*self._signals(y, [w[i] for w in weights]), dtype=self.skip_dtype)
+                y = mix(*self._signals(y, [w[i] for w in weights], tied), dtype=self.skip_dtype)
             return y, None
 
-        y, weights = ops.cast(x, self.skip_dtype), self._stacked()
+        y, (weights, tied) = ops.cast(x, self.skip_dtype), self._split_weights()
         steps, rest = divmod(self.depth, _UNROLL)
         if steps:
             grouped = [ops.reshape(w[: steps * _UNROLL], (steps, _UNROLL, *w.shape[1:])) for w in weights]
@@ -111,19 +121,20 @@ class HighwayDenseStack(keras.layers.Layer):
         """
 
         def step(carry, weights):
-            found = self._signals(carry[0], weights)
+            found = self._signals(carry[0], weights, tied)
             kept = {k: ops.cast(v, self.skip_dtype) for k, v in found._asdict().items() if ops.is_tensor(v)}
             y = mix(*found, dtype=self.skip_dtype)
             return (y, *kept.values()), (y, *kept.values())
 
         x = ops.cast(x, self.skip_dtype)
-        first = self._signals(x, [w[0] for w in self._stacked()])  # says which signals are tensors
+        stacked, tied = self._split_weights()
+        first = self._signals(x, [w[0] for w in stacked], tied)  # says which signals are tensors
         names = [k for k, v in first._asdict().items() if ops.is_tensor(v)]
-        _, traced = ops.scan(step, (x, *[ops.zeros_like(x)] * len(names)), self._stacked())  # pyright: ignore[reportGeneralTypeIssues]
+        _, traced = ops.scan(step, (x, *[ops.zeros_like(x)] * len(names)), stacked)  # pyright: ignore[reportGeneralTypeIssues]
         return first._replace(**dict(zip(names, traced[1:], strict=True)))
 
     def block(self, index) -> HighwayDense:
-        """Returns a copy of one layer, from 0 to `depth - 1`, as a `HighwayDense`.
+        """Returns a copy of one layer, from 0 to `depth - 1`, as a `HighwayDense`, with gates of its own.
 
         Args:
             index: Int, which layer.
@@ -147,7 +158,8 @@ class HighwayDenseStack(keras.layers.Layer):
         block.build((None, self._width))
         for name in self._names:
             path = getattr(block, name)
-            path.set_weights([getattr(self, f"{name}_{part}")[index] for part in ("kernel", "bias")])
+            weights = (getattr(self, f"{name}_{part}") for part in ("kernel", "bias"))
+            path.set_weights([ops.convert_to_numpy(w) if self._is_tied(name) else w[index] for w in weights])
         return block
 
     def compute_output_shape(self, input_shape):
@@ -167,20 +179,31 @@ class HighwayDenseStack(keras.layers.Layer):
             "gate_bias": self.gate_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "skip_dtype": self.skip_dtype,
+            "gate": self.gate,
         }
+
+    def _is_tied(self, name) -> bool:
+        return self.gate == "tied" and name != "transform"
 
     def _initial_kernels(self, first, shape, dtype=None):
         """Each layer's kernel from a fresh copy of the initializer, whose fans are those of one layer."""
+        if len(shape) == 2:
+            return fresh(self.kernel_initializer, first)(shape, dtype=dtype)
         kernels = (fresh(self.kernel_initializer, first + i) for i in range(shape[0]))
         return ops.stack([kernel(shape[1:], dtype=dtype) for kernel in kernels])
 
-    def _stacked(self) -> list:
-        """Kernel, bias, kernel, bias, ... of transform and gates, in the compute dtype."""
-        weights = [getattr(self, f"{name}_{part}") for name in self._names for part in ("kernel", "bias")]
-        return [ops.cast(ops.convert_to_tensor(w), self.compute_dtype) for w in weights]
+    def _split_weights(self) -> tuple[list, list]:
+        """Kernel, bias, kernel, bias, ... in the compute dtype: those of each layer, stacked, and those of all."""
+        found: tuple[list, list] = ([], [])
+        for name in self._names:  # the transform, which is never tied, comes first
+            for part in ("kernel", "bias"):
+                weight = ops.convert_to_tensor(getattr(self, f"{name}_{part}"))
+                found[self._is_tied(name)].append(ops.cast(weight, self.compute_dtype))
+        return found
 
-    def _signals(self, x, weights) -> Signals:
-        """One layer's signals, from its kernels and biases."""
+    def _signals(self, x, weights, tied) -> Signals:
+        """One layer's signals, from its own kernels and biases and the tied ones."""
+        weights = [*weights, *tied]
         outputs = {  # a cast each, so that under a mixed policy the gradients of x add up in its own precision
             name: add_bias(ops.matmul(ops.cast(x, self.compute_dtype), kernel), bias)
             for name, kernel, bias in zip(self._names, weights[::2], weights[1::2], strict=True)

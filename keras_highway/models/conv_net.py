@@ -2,9 +2,10 @@
 
 import keras
 
-from keras_highway.gating import carry_gate_bias, get_gating
-from keras_highway.layers import BasicBlock, BottleneckBlock, Branch
+from keras_highway.layers import BasicBlock, BottleneckBlock, Branch, SharedKernels
+from keras_highway.layers.branch import channel_axis
 from keras_highway.models.gate_bias import initial_gate_bias
+from keras_highway.models.tied_gate import tied_gate
 from keras_highway.specs import ConvNetSpec, stochastic_depth_rates
 
 _BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
@@ -24,19 +25,8 @@ def body(spec: ConvNetSpec, x, dtype=None):
     """
     x = _stem(spec, x, dtype)
     rates = iter(stochastic_depth_rates(spec, sum(spec.blocks)))
-    for stage, (depth, width) in enumerate(zip(spec.blocks, spec.widths, strict=True), start=1):
-        shared_gate = None
-        for index in range(1, depth + 1):
-            stride = 2 if index == 1 and stage > 1 else 1
-            tied = spec.gate == "tied" and index > 1
-            block = _block(spec, width, stride, "tied" if tied else _own_gate(spec), next(rates))(
-                name=f"stage{stage}_block{index}", dtype=dtype
-            )
-            if tied:
-                shared_gate = shared_gate or _shared_gate(spec, block, stage, dtype)
-                x = block(x, gate=shared_gate(x))
-            else:
-                x = block(x)
+    for stage in range(1, len(spec.blocks) + 1):
+        x = _stage(spec, stage, rates, x, dtype)
     if spec.neck_width is not None:
         x = _branch(spec, spec.neck_width, 3, 1, "neck", dtype)(x)
     return x
@@ -45,6 +35,39 @@ def body(spec: ConvNetSpec, x, dtype=None):
 def head_kernel_initializer(spec: ConvNetSpec):
     """Initializer of the classifier: He-normal for the CIFAR nets [torch], Keras's default for ImageNet."""
     return _he_normal(spec) if spec.stem == "cifar" else "glorot_uniform"
+
+
+def _stage(spec, stage, rates, x, dtype):
+    """Applies the blocks of a stage, and makes what they share: gates, kernels of transforms."""
+    width, gate, kernels = spec.widths[stage - 1], None, None
+    for index in range(1, spec.blocks[stage - 1] + 1):
+        stride = 2 if index == 1 and stage > 1 else 1
+        tied = spec.gate == "tied" and index > 1
+        shares = spec.shared_transforms and not _is_transition(spec, x, width, stride)
+        block = _block(spec, width, stride, "tied" if tied else _own_gate(spec), next(rates), shares)(
+            name=f"stage{stage}_block{index}", dtype=dtype
+        )
+        inputs = {}
+        if tied:
+            gate = gate or _shared_gate(spec, block, stage, dtype)
+            inputs["gate"] = gate(x)
+        if shares:
+            kernels = kernels or _shared_kernels(spec, block, stage, dtype)(x)
+            inputs["kernels"] = kernels
+        x = block(x, **inputs)
+    return x
+
+
+def _is_transition(spec, x, width, stride) -> bool:
+    axis = channel_axis(keras.config.image_data_format())
+    return stride != 1 or x.shape[axis] != _BLOCKS[spec.block](width).output_filters
+
+
+def _shared_kernels(spec, block, stage, dtype):
+    filters, kernel_sizes, _ = block.shape_of_branch()
+    return SharedKernels(
+        filters, kernel_sizes, kernel_initializer=_he_normal(spec), name=f"stage{stage}_transform", dtype=dtype
+    )
 
 
 def _stem(spec, x, dtype):
@@ -73,7 +96,7 @@ def _own_gate(spec):
     return "same" if spec.gate == "tied" else spec.gate
 
 
-def _block(spec, width, stride, gate, rate):
+def _block(spec, width, stride, gate, rate, shares):
     """Returns a function (name, dtype) -> block."""
 
     def make(name, dtype):
@@ -92,6 +115,7 @@ def _block(spec, width, stride, gate, rate):
             kernel_initializer=_he_normal(spec),
             skip_dtype=spec.skip_dtype,
             stochastic_depth=rate,
+            shared_transform=shares,
             name=name,
             dtype=dtype,
         )
@@ -100,19 +124,22 @@ def _block(spec, width, stride, gate, rate):
 
 
 def _shared_gate(spec, block, stage, dtype):
+    """Returns a function from a block's input to the logits of the stage's tied gates."""
     filters, kernels, strides = block.shape_of_branch()
-    bias = initial_gate_bias(spec)
-    bias = bias if "t" in get_gating(spec.gating).learned_gates else carry_gate_bias(bias)
-    return Branch(
-        filters,
-        kernels,
-        strides,
-        batch_norm=spec.batch_norm,
-        final_bias=bias,
-        kernel_initializer=_he_normal(spec),
-        name=f"stage{stage}_gate",
-        dtype=dtype,
-    )
+
+    def make(name, bias):
+        return Branch(
+            filters,
+            kernels,
+            strides,
+            batch_norm=spec.batch_norm,
+            final_bias=bias,
+            kernel_initializer=_he_normal(spec),
+            name=name,
+            dtype=dtype,
+        )
+
+    return tied_gate(spec, stage, make)
 
 
 def _he_normal(spec):

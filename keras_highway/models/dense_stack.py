@@ -1,10 +1,13 @@
 """Fully connected nets of any depth [TVDN, 3.1], from a `DenseStackSpec`."""
 
+import functools
+
 import keras
 
 from keras_highway.layers import HighwayDense, HighwayDenseStack
 from keras_highway.layers.biased import Dense
 from keras_highway.models.gate_bias import initial_gate_bias
+from keras_highway.models.tied_gate import tied_gate
 from keras_highway.specs import DenseStackSpec, stochastic_depth_rates
 
 
@@ -26,8 +29,9 @@ def body(spec: DenseStackSpec, x, dtype=None):
     x = Dense(spec.units, spec.activation, kernel_initializer=_initializer(spec), name="stem", dtype=dtype)(x)
     if spec.scanned:
         return _scanned(spec, x, dtype)
+    gate = tied_gate(spec, 1, functools.partial(_gate, spec, dtype)) if spec.gate == "tied" else None
     for index, rate in enumerate(stochastic_depth_rates(spec, spec.depth - 1), start=1):
-        x = HighwayDense(
+        block = HighwayDense(
             gating=spec.gating,
             activation=spec.activation,
             gate_bias=initial_gate_bias(spec),
@@ -38,14 +42,26 @@ def body(spec: DenseStackSpec, x, dtype=None):
             stochastic_depth=rate,
             name=f"stage1_block{index}",
             dtype=dtype,
-        )(x)
+        )
+        x = block(x) if gate is None else block(x, gate=gate(x))
     return x
 
 
+def _gate(spec, dtype, name, bias):
+    """One gate for all layers [Lu and Renals 2016], made as that of a `HighwayDense`."""
+    return Dense(
+        spec.units,
+        kernel_initializer=_initializer(spec),
+        bias_initializer=keras.initializers.Constant(bias),
+        name=name,
+        dtype=dtype,
+    )
+
+
 def _scanned(spec, x, dtype):
-    if spec.gate != "same" or spec.stochastic_depth:
+    if spec.gate not in HighwayDenseStack.gates or spec.stochastic_depth:
         raise ValueError(
-            f"The layers of {spec.name!r} run in a scan, which is for gate='same' without stochastic depth: "
+            f"The layers of {spec.name!r} run in a scan, which is for gate='same' or 'tied' without stochastic depth: "
             "pass scanned=False. "
             f"Received: gate={spec.gate!r}, stochastic_depth={spec.stochastic_depth}"
         )
@@ -56,6 +72,7 @@ def _scanned(spec, x, dtype):
         gating=spec.gating,
         activation=spec.activation,
         gate_bias=initial_gate_bias(spec),
+        gate=spec.gate,
         kernel_initializer=_initializer(spec),
         skip_dtype=spec.skip_dtype,
         name="stage1",

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from training.recipes import (
     charlm,
     cifar_20,
+    cifar_20_forms,
     cifar_110,
     cifar_conv,
     cifar_fc,
@@ -23,6 +24,7 @@ _MODULES = (
     cifar_fitnets,
     cifar_110,
     cifar_20,
+    cifar_20_forms,
     cifar_fc,
     imagenet,
     imagenette,

@@ -1,0 +1,50 @@
+"""Fields of dataclasses, given by name: unknown ones and wrong types are refused."""
+
+import dataclasses
+import types
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from keras_highway._support.suggest import did_you_mean
+
+RowT = TypeVar("RowT")
+
+
+def coerced(row: RowT, what: str, **changes: Any) -> RowT:
+    """Returns a dataclass with some fields changed, their names and types checked.
+
+    Args:
+        row: An instance of a dataclass.
+        what: What to call it in messages.
+        **changes: Fields and their new values; a list counts as a tuple and an
+            int as a float.
+
+    Raises:
+        ValueError: For an unknown field (with suggestions), or a value of the
+            wrong type.
+    """
+    annotations = get_type_hints(type(row))
+    hints = {f.name: annotations[f.name] for f in dataclasses.fields(cast(Any, row))}
+    clean = {}
+    for name, value in changes.items():
+        if name not in hints:
+            hint = did_you_mean(name, hints)
+            raise ValueError(
+                f"Unknown field of {what}.{hint} Its fields are {', '.join(hints)}. Received: {name}={value!r}"
+            )
+        clean[name] = _coerce(name, value, hints[name])
+    return dataclasses.replace(row, **clean)
+
+
+def _coerce(name, value, hint):
+    """Accepts a value for a field; the message names what was expected."""
+    options = get_args(hint) if get_origin(hint) is types.UnionType else (hint,)
+    for option in options:
+        origin = get_origin(option) or option
+        if origin is tuple and isinstance(value, (list, tuple)):
+            return tuple(value)
+        if origin is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, origin) and not (isinstance(value, bool) and origin is not bool):
+            return value
+    expected = " or ".join(getattr(o, "__name__", str(o)) for o in options)
+    raise ValueError(f"`{name}` must be of type {expected}. Received: {name}={value!r} ({type(value).__name__})")

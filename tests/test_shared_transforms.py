@@ -1,0 +1,205 @@
+"""Transforms whose kernels all blocks of a stage share, with batch normalization of their own."""
+
+import keras
+import numpy as np
+import pytest
+from contracts import array, check_config, check_round_trip, to_numpy
+from keras import ops
+from miniatures import MINIATURES, batch, miniature, numpy
+
+from keras_highway.analysis import lesion, receptive_field, rewire, trace, trim
+from keras_highway.analysis.cost import cost
+from keras_highway.analysis.guided import guided_backprop
+from keras_highway.analysis.lesions import lesion_curve
+from keras_highway.analysis.trim import without
+from keras_highway.convert.resnet_to_highway import highway_from_resnet
+from keras_highway.convert.torch_names import torch_variables
+from keras_highway.exporting.fold import fold_batch_norm
+from keras_highway.layers import BasicBlock, BottleneckBlock, Branch, SharedKernels
+from keras_highway.models.builder import build
+from keras_highway.specs import override
+from keras_highway.variants import VARIANTS
+
+SMALL = {"blocks": (4,), "widths": (4,), "shared_transforms": True}  # no transition: all four share
+KERNELS, NORMS = 2 * 9 * 4 * 4, 2 * 2 * 4  # of a basic block of 4 channels
+
+
+def small(**changes):
+    return miniature("conv_net", **{**SMALL, **changes})
+
+
+def sharing(model):
+    return [layer.name for layer in model.layers if getattr(layer, "shared_transform", False)]
+
+
+def test_parameters_by_hand():
+    own, shared = (build(override(MINIATURES["conv_net"], **{**SMALL, "shared_transforms": s})) for s in (False, True))
+    ends = 9 * 3 * 4 + 2 * 4 + 4 * 10 + 10
+    assert cost(own).total.parameters == ends + 4 * 2 * (KERNELS + NORMS)  # a transform and a gate each
+    assert cost(shared).total.parameters == ends + 4 * (KERNELS + NORMS) + KERNELS + 4 * NORMS
+    assert cost(shared).total[2:] == cost(own).total[2:]  # as many multiply-adds and activations
+    assert cost(shared).total.parameters == sum(int(np.prod(w.shape)) for w in shared.trainable_weights)
+
+
+def test_layer_names_and_which_blocks_share():
+    """A weight file depends on the names. Transitions have kernels of their own."""
+    for family in ("conv_net", "bottleneck"):
+        model = build(override(MINIATURES[family], shared_transforms=True))
+        first = ["stage1_block1"] if family == "conv_net" else []  # stem 4, widths 4 and 6; or 4 to 8 channels
+        assert sharing(model) == [*first, "stage1_block2", "stage1_block3", "stage2_block2"]
+        assert [layer.name for layer in model.layers if isinstance(layer, SharedKernels)] == [
+            "stage1_transform",
+            "stage2_transform",
+        ]
+        blocks = [layer for layer in model.layers if isinstance(layer, (BasicBlock, BottleneckBlock))]
+        assert all(block.is_transition != block.shared_transform for block in blocks)
+    paths = [w.path for w in build(override(MINIATURES["conv_net"], **SMALL)).trainable_weights]
+    assert "stage1_transform/kernel1" in paths and "stage1_transform/kernel2" in paths
+    own = [path for path in paths if path.startswith("stage1_block2/transform/")]
+    assert own == [f"stage1_block2/transform/bn{i}/{w}" for i in (1, 2) for w in ("gamma", "beta")]
+
+
+def test_the_same_as_blocks_with_equal_kernels():
+    """An independent form: kernels of their own, set equal."""
+    model = small()
+    twin = miniature("conv_net", **{**SMALL, "shared_transforms": False})
+    kernels = model.get_layer("stage1_transform").kernels
+    for layer in model.layers:
+        other = twin.get_layer(layer.name) if "block" in layer.name else None
+        if other is None:
+            if layer.name in ("stem", "head"):
+                twin.get_layer(layer.name).set_weights(layer.get_weights())
+            continue
+        other.transform_gate.set_weights(layer.transform_gate.get_weights())
+        for i in (1, 2):
+            getattr(other.transform, f"bn{i}").set_weights(getattr(layer.transform, f"bn{i}").get_weights())
+            getattr(other.transform, f"conv{i}").kernel.assign(kernels[i - 1])
+    x = batch(model, 3)
+    np.testing.assert_allclose(numpy(model(x)), numpy(twin(x)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(numpy(model(x, training=True)), numpy(twin(x, training=True)), rtol=1e-4, atol=1e-4)
+    folded = fold_batch_norm(model, override(MINIATURES["conv_net"], **SMALL))
+    np.testing.assert_allclose(numpy(folded(x)), numpy(model(x)), rtol=1e-3, atol=1e-3)
+
+
+def test_every_block_reaches_the_kernels():
+    model = small()
+    kernels = model.get_layer("stage1_transform").kernels
+    x, y = batch(model), np.array([0, 1])
+    for name in sharing(model):
+        alone = rewire(model, {other: None for other in sharing(model) if other != name})
+        before = [numpy(w) for w in kernels]
+        alone.compile(keras.optimizers.SGD(1e-3), keras.losses.SparseCategoricalCrossentropy(True), run_eagerly=True)
+        alone.train_on_batch(x, y)
+        assert all((numpy(w) != old).any() for w, old in zip(kernels, before, strict=True)), name
+
+
+@pytest.mark.parametrize("gate", ["same", "tied"])
+def test_trace_and_rewire(gate):
+    model = small(gate=gate, blocks=(3,))
+    x = batch(model)
+    signals = trace(model, x)
+    np.testing.assert_array_equal(signals.output, numpy(model(x, training=False)))
+    block, kernels = model.get_layer("stage1_block2"), model.get_layer("stage1_transform").kernels
+    at = signals["stage1_block1"].y
+    np.testing.assert_array_equal(numpy(block.transform(at, kernels=kernels)), signals["stage1_block2"].h)
+    lesioned = rewire(model, lesion("stage1_block2"))
+    np.testing.assert_array_equal(trace(lesioned, x)["stage1_block3"].x, at)
+    plan = {"stage1_block2": "stage1_block3", "stage1_block3": "stage1_block2"}
+    swapped = rewire(model, plan)
+    assert (numpy(swapped(x)) != signals.output).any()
+    np.testing.assert_array_equal(numpy(rewire(swapped, plan)(x)), signals.output)
+
+
+def test_a_block_without_kernels_there_is_refused():
+    model = miniature("conv_net", shared_transforms=True, blocks=(2, 1), widths=(4, 4))
+    with pytest.raises(ValueError, match="'stage1_block2' cannot stand in the place of block 'stage2_block1'"):
+        rewire(model, {"stage2_block1": "stage1_block2"})
+
+
+def test_lesions_and_trimming():
+    model = small(gate="tied")
+    x = batch(model, 6)
+    labels = numpy(model(x)).argmax(-1)
+    curve = lesion_curve(model, (x, labels), batch_size=4)  # all in one pass, against one by one
+    for name, loss in zip(curve.blocks, curve.loss, strict=True):
+        logits = numpy(rewire(model, lesion(name))(x)).astype("float64")
+        logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
+        np.testing.assert_allclose(loss, -logits[np.arange(6), labels].mean(), rtol=1e-5)
+    gone = ["stage1_block1", "stage1_block3"]
+    short = without(model, gone)
+    np.testing.assert_array_equal(numpy(short(x)), numpy(rewire(model, dict.fromkeys(gone))(x)))
+    assert model.count_params() - short.count_params() == sum(model.get_layer(name).count_params() for name in gone)
+    kernel = short.get_layer("stage1_transform").kernels[0]
+    kernel.assign(numpy(kernel) * 0)
+    assert np.abs(numpy(model.get_layer("stage1_transform").kernels[0])).sum() > 0
+    none = trim(model, (x, labels), 1.0).model
+    assert none.count_params() == 9 * 3 * 4 + 4 * 4 + 4 * 10 + 10  # what blocks shared went with the last of them
+
+
+def test_copies_and_files_share_too(tmp_path):
+    model = small(blocks=(2,))
+    x = batch(model)
+    check_round_trip(model, [x])
+    for copy in (keras.models.clone_model(model), keras.Model.from_config(model.get_config())):
+        assert copy.count_params() == model.count_params()
+        copy.set_weights(model.get_weights())
+        np.testing.assert_array_equal(numpy(copy(x)), numpy(model(x)))
+    model.save_weights(tmp_path / "model.weights.h5")
+    again = build(override(MINIATURES["conv_net"], **{**SMALL, "blocks": (2,)}), classifier_activation=None)
+    again.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(numpy(again(x)), numpy(model(x)))
+
+
+def test_other_analyses_follow():
+    shared, own = small(blocks=(2,)), small(blocks=(2,), shared_transforms=False)
+    for name in ("stage1_block1", "stage1_block2"):
+        for a, b in zip(receptive_field(shared, name), receptive_field(own, name), strict=True):
+            np.testing.assert_array_equal(a, b)
+    found = guided_backprop(shared, batch(shared), "stage1_block2", 0)
+    assert np.isfinite(found.gradient).all() and np.abs(found.gradient).max() > 0
+    with pytest.raises(ValueError, match=r"this one shares them with others.*block 'stage1_block1'"):
+        highway_from_resnet(small(blocks=(2,), gating="residual", post_activation=True))
+    with pytest.raises(ValueError, match="'stage1_transform'"):
+        torch_variables(shared)
+
+
+def test_mixed_precision():
+    """The kernels stay float32 until each block casts them."""
+    model = small(blocks=(2,), dtype="mixed_bfloat16")
+    assert {k.dtype for k in model.get_layer("stage1_transform").output} == {"float32"}
+    assert {to_numpy(w).dtype.name for w in model.get_layer("stage1_transform").weights} == {"float32"}
+    signals = trace(model, batch(model))
+    assert np.isfinite(signals.output).all()
+
+
+def test_layers():
+    check_config(SharedKernels((4, 8), (1, 3)))
+    check_config(BasicBlock(4, shared_transform=True))
+    shared = SharedKernels((4, 8), (1, 3))
+    assert [tuple(k.shape) for k in shared(array(1, 5, 5, 3))] == [(1, 1, 3, 4), (3, 3, 4, 8)]
+    assert [k.shape for k in shared(keras.Input((5, 5, 3)))] == [(1, 1, 3, 4), (3, 3, 4, 8)]
+    x = array(2, 5, 5, 3)
+    branch = Branch((4, 8), (1, 3), strides=(1, 2), own_kernels=False)
+    own = Branch((4, 8), (1, 3), strides=(1, 2))
+    kernels = shared(x)
+    y = to_numpy(branch(x, kernels=kernels))
+    own.build(x.shape)
+    own.conv1.kernel.assign(kernels[0])
+    own.conv2.kernel.assign(kernels[1])
+    np.testing.assert_allclose(y, to_numpy(own(x)), rtol=1e-5, atol=1e-6)
+    assert branch.count_params() == 4 * 4 + 4 * 8
+
+
+def test_what_is_refused():
+    block = BasicBlock(4, shared_transform=True, name="lonely")
+    x = array(2, 5, 5, 4)
+    with pytest.raises(ValueError, match=r"'lonely/transform' has no kernels of its own.*Received: .* None"):
+        block(x)
+    with pytest.raises(ValueError, match=r"of shapes \[\(3, 3, 4, 4\), \(3, 3, 4, 4\)\].*\[\(3, 3, 4, 4\)\]"):
+        block(x, kernels=[ops.zeros((3, 3, 4, 4))])
+    with pytest.raises(ValueError, match="shared_transform=True, batch_norm=False"):
+        BasicBlock(4, shared_transform=True, batch_norm=False)
+    with pytest.raises(ValueError, match="shared_transforms=True, batch_norm=False"):
+        override(VARIANTS["highway20"], shared_transforms=True, batch_norm=False)
+    with pytest.raises(ValueError, match="`filters` and `kernel_sizes` need one number a convolution each"):
+        SharedKernels((4, 8), (3,))
