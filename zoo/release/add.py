@@ -35,6 +35,7 @@ from zoo.release.stored import check_stored
 ROOT = Path(__file__).resolve().parents[2]
 ZOO = ROOT / "zoo" / "weights"
 _PARTIAL = ".partial-"
+_LICENCE = "Apache-2.0"  # of weights that this project trains
 _LARGEST_IN_WHEEL = 40 * 2**20  # bytes; a wheel on PyPI has at most 100 MB
 
 
@@ -112,7 +113,7 @@ def _row(run, result) -> WeightsInfo:
     if name in registry.WEIGHTS:
         return dataclasses.replace(registry.get(name), metrics={}, gate_report={})
     row = weights_class(result["variant"]).new_row(result, weights_file.read(run / registry.FILE).stamp)
-    return dataclasses.replace(row, data_licence=registry.DATA_LICENCES.get(row.data, ""))
+    return dataclasses.replace(row, licence=_LICENCE, data_licence=registry.DATA_LICENCES.get(row.data, ""))
 
 
 def _in_wheel(folder) -> bool:
