@@ -18,6 +18,7 @@ import keras_highway as kh
 from keras_highway.analysis.trim import without
 from keras_highway.cli import main
 from keras_highway.data import Transform
+from keras_highway.exporting import fold_batch_norm, part_of
 from keras_highway.publishing import verify
 from keras_highway.weights.file import WeightFileError
 
@@ -194,6 +195,10 @@ def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
         ({"overrides": {**SMALL, "blocks": [10**6, 1]}}, "override that is not of its arrays: blocks"),
         ({"overrides": {"widths": [900, 900], "blocks": [2, 1]}, "removed": ["stage1_block2"]}, "only a small part"),
         ({"overrides": {**SMALL, "colour": 1}}, "Unknown field"),
+        ({"overrides": {**SMALL, "spec": 1}}, "Unknown field"),
+        ({"overrides": {**SMALL, "name": "other"}}, "Unknown field"),
+        ({"overrides": {**SMALL, "input_shape": ["a", 1, 3]}}, "make no network"),
+        ({"overrides": {**SMALL, "stages": [{"row": 1}]}}, "Unknown field of a stage"),
         ({"removed": ["stage9_block9"]}, "stage9_block9"),
     ],
 )
@@ -214,6 +219,14 @@ def test_a_dry_run_needs_no_network_and_errors_speak_of_publishing(trained, fake
     assert "would upload README.md, check.npz" in out and "the Hub cannot be reached" in out
     assert main(["publish", folder, "--repo", "org/pets"]) == 2
     error = capsys.readouterr().err
-    assert "Could not publish to org/pets" in error and "Publish again later" in error
+    assert "Could not publish to hf://org/pets" in error and "Publish again later" in error
     assert not any(word in error for word in ("download", "give a file", "mirror", "Nothing broken was kept"))
     assert fake_hub.requests == [] and time.perf_counter() - began < 20
+
+
+def test_a_trimmed_folder_is_exported_with_folded_normalization(trained, tmp_path):
+    folder = kh.save(without(trained, ["stage1_block2"]), tmp_path / "shorter", transform=TRANSFORM)
+    part = part_of(str(folder))
+    folded = fold_batch_norm(part.model, part.spec)
+    assert len(folded.weights) < len(part.model.weights)
+    np.testing.assert_allclose(seen(folded), seen(part.model), atol=1e-5)

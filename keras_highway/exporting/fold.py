@@ -3,9 +3,11 @@
 import keras
 import numpy as np
 
+from keras_highway.analysis.graph import blocks
 from keras_highway.layers.branch import Branch
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvNetSpec, override
+from keras_highway.weights.overrides import trimmed
 
 
 def fold_batch_norm(model: keras.Model, spec: ConvNetSpec) -> keras.Model:
@@ -32,8 +34,11 @@ def fold_batch_norm(model: keras.Model, spec: ConvNetSpec) -> keras.Model:
         classifier_activation=head.activation,
         name=f"{model.name}_folded",
     )
-    for old, new in zip(model.layers, folded.layers, strict=True):
-        _fold_layer(old, new)
+    names = {layer.name for layer in model.layers}
+    folded = trimmed(folded, [name for name in blocks(folded) if name not in names])
+    for old in model.layers:
+        if old.weights:
+            _fold_layer(old, folded.get_layer(old.name))
     return folded
 
 

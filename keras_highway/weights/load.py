@@ -29,8 +29,14 @@ def form_of(file: WeightsFile, variant: str) -> NetSpec:
     row = VARIANTS[variant]
     if not file.overrides:
         return row
-    spec = override(row, **file.overrides)
-    needed = shapes_of_form(spec, file.classes)
+    try:
+        known = {f.name for f in dataclasses.fields(row)} - {"name"}
+        if unknown := sorted(file.overrides.keys() - known):
+            raise ValueError(f"Unknown field {unknown[0]!r}; its fields are {', '.join(sorted(known))}.")
+        spec = override(row, **file.overrides)
+        needed = shapes_of_form(spec, file.classes)
+    except Exception as error:  # of sizes that make no network Keras raises nearly anything
+        raise WeightFileError(f"{file.path} names overrides of {variant!r} that make no network: {error}") from error
     if not file.removed and needed != file.shapes:
         raise WeightFileError(f"{file.path} does not hold weights of {variant!r} with {_told(file.overrides)}.")
     if _size(needed) > _MOST_TIMES * _size(file.shapes):

@@ -1,5 +1,6 @@
 """The form of a network that is not a variant's own: overrides of its spec, blocks that were left out."""
 
+import dataclasses
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -68,7 +69,10 @@ def _stage(values) -> ConvStage:
         return values
     if not isinstance(values, Mapping):
         raise ValueError(f"`stages` must be stages, tables of numbers. Received: {values!r}")
-    return coerced(ConvStage(highways=()), "a stage", **values)
+    stage = ConvStage(highways=())
+    if unknown := values.keys() - {f.name for f in dataclasses.fields(stage)}:
+        raise ValueError(f"Unknown field of a stage: {sorted(unknown)[0]!r}.")
+    return coerced(stage, "a stage", **values)
 
 
 def _listed(value):
