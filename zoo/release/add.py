@@ -135,7 +135,7 @@ def _check_published(recipe) -> None:
     published = RECIPES.get(recipe["name"])
     fields = dataclasses.fields(type(published)) if published else ()
     defaults = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-    known = json.loads(json.dumps(published.to_dict())) if published else {}
+    known = json.loads(json.dumps({**defaults, **published.to_dict()})) if published else {}
     recipe = json.loads(json.dumps({**defaults, **recipe}))  # of an older version, without fields that came later
     differ = sorted(key for key in known.keys() | recipe.keys() if key != "seed" and known.get(key) != recipe.get(key))
     if differ:
