@@ -45,6 +45,8 @@ if not _RUNS_AS_PROGRAM:
     from keras_highway.predictions import decode_predictions as decode_predictions
     from keras_highway.predictions import get_transform as get_transform
     from keras_highway.predictions import preprocess_input as preprocess_input
+    from keras_highway.publishing.own import push_to_hub as push_to_hub
+    from keras_highway.publishing.own import save as save
     from keras_highway.weights.registry import list_weights as list_weights
     from keras_highway.weights.resolve import describe_weights as describe_weights
 

@@ -1,5 +1,6 @@
 """Builders: `create_model` for any variant, `Highway50` and its kin as in keras.applications."""
 
+import dataclasses
 import fnmatch
 import os
 from collections.abc import Callable
@@ -9,11 +10,13 @@ import keras
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.models.builder import build
 from keras_highway.models.char_lm import build_char_lm
+from keras_highway.models.origin import Origin, note_origin
 from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import registry
-from keras_highway.weights.load import load_exactly, load_into
+from keras_highway.weights.load import form_of, load_exactly, load_into
+from keras_highway.weights.overrides import trimmed
 from keras_highway.weights.resolve import WeightsFile, resolve
 
 
@@ -113,10 +116,14 @@ def build_with(
     classifier_activation: str | Callable | None = "softmax",
     name: str | None = None,
     dtype=None,
+    removed: tuple[str, ...] = (),
     **spec_overrides,
 ) -> keras.Model:
-    """As `create_model`, with a weight file that has been read, or `None`."""
-    spec = override(get_spec(variant), **spec_overrides)
+    """As `create_model`, with a weight file that has been read, or `None`, and without the blocks `removed`."""
+    own = dict(file.overrides) if file is not None else {}
+    if own:
+        form_of(file, variant)  # before anything of a size that a file names is built
+    spec = override(get_spec(variant), **{**own, **spec_overrides})
     if spec.task is LANGUAGE:
         images = {"input_tensor": input_tensor, "pooling": pooling} | ({} if include_top else {"include_top": False})
         _refuse_images(variant, images)
@@ -131,9 +138,22 @@ def build_with(
     model = build(
         spec, include_top, input_tensor, input_shape, pooling, classes, classifier_activation, name or variant, dtype
     )
+    model = trimmed(model, removed if file is None else file.removed)
     if file is not None:
         load_into(model, file, spec)
+    note_origin(model, _origin(spec, file, classes, include_top, removed))
     return model
+
+
+def _origin(spec, file, classes, include_top, removed) -> Origin:
+    """What `kh.save` will want to know of a model."""
+    overrides = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec)}
+    known = get_spec(spec.name)
+    changed = {name: value for name, value in overrides.items() if value != getattr(known, name)}
+    if file is None:
+        return Origin(spec.name, changed, removed=removed)
+    same = include_top and file.classes in (None, classes)
+    return Origin(spec.name, changed, file.transform, file.class_names if same else (), file.removed)
 
 
 def load(weights: str | os.PathLike, **kwargs) -> keras.Model:

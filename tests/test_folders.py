@@ -82,7 +82,12 @@ def test_it_trains_at_one_size_is_tested_at_another_and_resumes_exactly(images, 
     assert Program(recipe, source, None).net.input_shape == (None, None, None, 3)
     whole = loop.train(recipe, images, tmp_path / "whole")
     rows = RunFolder(tmp_path / "whole", recipe.to_dict(), Strategy()).rows()
-    assert whole["data"] == "imagenet" and rows[0]["step"] == "3" and 0 <= float(rows[0]["waiting"]) < 1
+    assert (
+        whole["data"] == ""
+        and whole["class_names"] == ["cat", "dog"]
+        and rows[0]["step"] == "3"
+        and 0 <= float(rows[0]["waiting"]) < 1
+    )
 
     saved = []
 

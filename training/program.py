@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_highway.applications import create_model
 from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.models.transfer import freeze
 from training.data.device_images import WEIGHT, DeviceImages
 from training.data.mixing import SHARE, mixed, partner_distance, partners
 from training.data.pixels import normalized
@@ -16,6 +17,7 @@ from training.losses import make_loss, test_loss
 from training.optimizers import make_optimizer, make_schedule
 from training.recipe import Recipe
 
+BODY = "body"  # what `freeze` leaves the head alone to train
 SUMS = ("loss", "accuracy", "top5", "weight")
 
 
@@ -106,16 +108,19 @@ class Program(Trainable):
         keras.utils.set_random_seed(recipe.seed)
         net = create_model(
             recipe.variant,
+            recipe.init or None,
             classes=source.classes,
             classifier_activation=None,
             dtype=None if recipe.precision == "float32" else recipe.precision,
             **{**dict(recipe.overrides), **({"input_shape": recipe.input_shape} if recipe.input_shape else {})},
         )
+        if recipe.freeze:
+            freeze(net, None if recipe.freeze == BODY else recipe.freeze)
         samples = epoch_samples(source.images, recipe.repeated_augmentation)
         self.steps_per_epoch, self.batch_units = samples // recipe.batch_size, recipe.batch_size
         rate = make_schedule(recipe, self.steps_per_epoch)
         super().__init__(recipe, net, make_optimizer(recipe, rate), rate)
-        self.classes = source.classes
+        self.classes, self.class_names = source.classes, tuple(getattr(source, "class_names", ()))
         self.data = data
         self._loss = make_loss(recipe, source.classes)
 

@@ -128,6 +128,11 @@ class Recipe:
         cutmix: Alpha of CutMix, or 0; with both a batch has either.
         repeated_augmentation: Copies of an image in an epoch, which then has
             that much fewer images.
+        init: Weights to start from, as in `keras_highway.load`, or `""`; the
+            head is fresh where they know another number of classes.
+        freeze: Everything up to and with this stage (`"stage3"`), block or
+            layer stays as it is, see `keras_highway.freeze`; `"body"` is
+            everything but the head, `""` nothing.
         seed: Of initialization, order, augmentation and dropout.
         source: Where the recipe is published and what differs from it.
     """
@@ -174,14 +179,17 @@ class Recipe:
     mixup: float = 0.0
     cutmix: float = 0.0
     repeated_augmentation: int = 1
+    init: str = ""
+    freeze: str = ""
     seed: int = 0
     source: str = ""
 
     task: ClassVar[Task] = IMAGES
 
     def to_dict(self) -> dict:
-        """Returns the recipe as plain JSON values."""
-        return dataclasses.asdict(self)
+        """Returns the recipe as plain JSON values; without a start, of runs that have none."""
+        values = dataclasses.asdict(self)
+        return {name: value for name, value in values.items() if value or name not in ("init", "freeze")}
 
     def check(self) -> None:
         """Raises a ValueError where a recipe says something impossible."""
@@ -215,6 +223,10 @@ class Recipe:
             raise ValueError(
                 f"`warmup_epochs` must be less than `epochs` with schedule={self.schedule!r}. "
                 f"Received: warmup_epochs={self.warmup_epochs}, epochs={self.epochs}"
+            )
+        if self.freeze and not self.init:
+            raise ValueError(
+                f"Layers are frozen where weights to start from are named: `init`. Received: freeze={self.freeze!r}"
             )
         if self.rand_augment:
             parse_policy(self.rand_augment)
@@ -298,6 +310,11 @@ def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
     changes, overrides = {}, dict(recipe.overrides)
     for setting in settings:
         name, value = parse_setting(setting)
+        if name == "net.classes":
+            raise ValueError(
+                "The number of classes follows from the data: from its folders, or its vocabulary. Leave "
+                f"net.classes out. Received: {setting}"
+            )
         if name.startswith("net."):
             overrides[name.removeprefix("net.")] = value
         else:

@@ -31,6 +31,8 @@ def main(argv=None) -> None:
         metavar="FIELD=VALUE",
         help="a field of the recipe, or net.FIELD of its net",
     )
+    parser.add_argument("--init", metavar="WEIGHTS", help="start from these: a name, a file, a folder or hf://org/name")
+    parser.add_argument("--freeze", metavar="STAGE", help="with --init: train what is after this stage; body: the head")
     parser.add_argument("--strategy", default="auto", help="auto, none, mirrored, multiworker or jax (default: auto)")
     parser.add_argument("--tiny", action="store_true", help="a small net and made-up data: seconds, to try the way")
     parser.add_argument("--save-steps", type=int, help="save the state every so many steps of an epoch, too")
@@ -41,7 +43,8 @@ def main(argv=None) -> None:
     )
     args = parser.parse_args(argv)
     try:
-        recipe = choose(args.recipe, args.set, args.tiny)
+        start = [f"{name}={value!r}" for name, value in (("init", args.init), ("freeze", args.freeze)) if value]
+        recipe = choose(args.recipe, [*args.set, *start], args.tiny)
     except ValueError as error:
         parser.error(str(error))
 

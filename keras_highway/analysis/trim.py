@@ -14,6 +14,7 @@ from keras_highway.analysis.graph import check_names
 from keras_highway.analysis.rewire import check_lesionable, rewire
 from keras_highway.analysis.scores import Comparison, Scorer, compare, score
 from keras_highway.gating import get_gating
+from keras_highway.models.origin import note_origin, origin_of
 
 ORDERS = ("lesion", "gates", "greedy")
 
@@ -197,6 +198,8 @@ def without(model, blocks: Sequence[str]) -> keras.Model:
     shared = rewire(model, dict.fromkeys(blocks))
     copy = keras.models.clone_model(shared)
     copy.set_weights(shared.get_weights())
+    origin = origin_of(model)
+    note_origin(copy, origin and origin._replace(removed=(*origin.removed, *blocks)))
     return copy
 
 

@@ -42,7 +42,8 @@ def run(arguments) -> int:
             _add_line(Path(arguments.csv), report)
     print(json.dumps(report, indent=2) if arguments.json else _line(report))
     if source.result and not arguments.json:
-        print(f"recorded on {source.result.get('data', source.data)}: {format_metric(source.result)}")
+        where = source.result.get("data", source.data) or "its own test images"
+        print(f"recorded on {where}: {format_metric(source.result)}")
     return SOME_FAILED if scores.broken else OK
 
 

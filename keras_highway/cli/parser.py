@@ -170,6 +170,8 @@ def _publish(commands) -> None:
     parser.add_argument("--all", action="store_true", help="all weights that have a folder in the zoo")
     parser.add_argument("--private", action="store_true", help="make a new repository private")
     parser.add_argument("--dry-run", action="store_true", help="only report what would be uploaded")
+    parser.add_argument("--dataset", metavar="TEXT", help="the card's data set (default: what the run knows)")
+    parser.add_argument("--license", metavar="TEXT", help="the weights' licence (default: what is known)")
 
 
 def _verify(commands) -> None:

@@ -18,7 +18,8 @@ def run(arguments) -> int:
         if arguments.all:
             done = publish_all(organization, arguments.private, arguments.dry_run)
         else:
-            done = [publish(arguments.source, arguments.repo, arguments.private, arguments.dry_run)]
+            said = {"dataset": arguments.dataset, "license": arguments.license}
+            done = [publish(arguments.source, arguments.repo, arguments.private, arguments.dry_run, **said)]
     for pushed in done:
         print(_line(pushed, arguments.dry_run))
     return OK
@@ -29,5 +30,7 @@ def _line(pushed, dry_run) -> str:
         what = f"would upload {', '.join(pushed.changed)}" if pushed.changed else "nothing to do"
     else:
         what = f"uploaded {', '.join(pushed.changed)}" if pushed.changed else "up to date"
+    if not pushed.compared:
+        return f"{pushed.repository}: {what}; the Hub cannot be reached, so that was not compared with what is there"
     state = f"; {pushed.tag or 'no release'}, commit {pushed.commit[:12]}" if pushed.commit else "; not there yet"
     return f"{pushed.repository}: {what}{state}"

@@ -92,9 +92,11 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         spec = get_spec(file.variant)
         if spec.task is not IMAGES:
             raise UsageError(f"{file.path} is a language model, which takes no images: see `lm --help`.")
-        data = data_set or published_for(spec)
+        data = data_set or file.data or ("" if file.class_names else published_for(spec))
         transform = _transform(data) if data_set or file.transform is None else file.transform
-        classes = _class_names(data, file.classes)
+        classes = _numbered(file.class_names) if file.class_names else _class_names(data, file.classes)
+        if data == "imagenet":  # it has WordNet's identifiers, too
+            classes = _class_names(data, file.classes)
         return Source(weights, data, transform, classes, _result_beside(file.path), file)
 
 
@@ -111,6 +113,8 @@ def find_source_and_data(weights: str, data_set: str | None, folder: str | None)
             classes.
     """
     source = find_source(weights, data_set)
+    if not source.data:
+        raise UsageError(f"{weights} does not say which data set it is for: pass --data-set.")
     with usage_errors():
         data = load_dataset(source.data, folder)
     if len(data.classes) != len(source.classes):

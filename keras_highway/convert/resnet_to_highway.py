@@ -27,6 +27,7 @@ from keras_highway.analysis.graph import blocks, is_functional, walk
 from keras_highway.gating import GATINGS, get_gating
 from keras_highway.layers import Branch, GatedBlock
 from keras_highway.layers.blocks import ConvBlock
+from keras_highway.models.origin import note_origin, origin_of
 
 GATES = {"channel": "channel", "full": "same"}  # word here -> `gate` of the block
 _SMALLEST = 1e-30  # of the stream's factor: float32 ends at 1e-38, and activations have to fit above it
@@ -100,7 +101,10 @@ def highway_from_resnet(model, gating="coupled", epsilon=0.1, gate="channel", na
     chain = _Chain(model.inputs[0], get_gating(gating), epsilon, gate)
     converted = walk(model, chain.follow)
     chain.check_end()
-    return keras.Model(converted.inputs[0], converted.outputs[0], name=name or _converted_name(model.name))
+    highway = keras.Model(converted.inputs[0], converted.outputs[0], name=name or _converted_name(model.name))
+    if origin := origin_of(model):
+        note_origin(highway, origin._replace(overrides={**origin.overrides, "gating": gating, "gate": gate}))
+    return highway
 
 
 class _Chain:

@@ -4,10 +4,12 @@ import keras
 import numpy as np
 
 from keras_highway._support.layer_names import stage_of
+from keras_highway.analysis.graph import blocks
 from keras_highway.layers import SharedKernels
 from keras_highway.layers.branch import Branch
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvNetSpec, override
+from keras_highway.weights.overrides import trimmed
 
 
 def fold_batch_norm(model: keras.Model, spec: ConvNetSpec) -> keras.Model:
@@ -34,10 +36,12 @@ def fold_batch_norm(model: keras.Model, spec: ConvNetSpec) -> keras.Model:
         classifier_activation=head.activation,
         name=f"{model.name}_folded",
     )
+    names = {layer.name for layer in model.layers}
+    folded = trimmed(folded, [name for name in blocks(folded) if name not in names])
     shared = {stage_of(layer.name): layer.kernels for layer in model.layers if isinstance(layer, SharedKernels)}
-    own = (layer for layer in model.layers if not isinstance(layer, SharedKernels))
-    for old, new in zip(own, folded.layers, strict=True):
-        _fold_layer(old, new, shared.get(stage_of(old.name)))
+    for old in model.layers:
+        if old.weights and not isinstance(old, SharedKernels):
+            _fold_layer(old, folded.get_layer(old.name), shared.get(stage_of(old.name)))
     return folded
 
 

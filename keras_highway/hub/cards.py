@@ -44,12 +44,12 @@ def card_header(facts: ModelFacts) -> str:
     """
     hub = client()
     results = None
-    if facts.value is not None:
+    if facts.value is not None and (facts.data or facts.data_name):
         results = [
             hub.EvalResult(
                 task_type=facts.task,
                 task_name=facts.task_name,
-                dataset_type=facts.data,
+                dataset_type=facts.data or facts.data_name,
                 dataset_name=facts.data_name or facts.data,
                 dataset_split="test",
                 metric_type=facts.metric,
@@ -60,10 +60,10 @@ def card_header(facts: ModelFacts) -> str:
     data = hub.ModelCardData(
         library_name="keras",
         pipeline_tag=facts.task,
-        license=facts.licence,
+        license=facts.licence or None,
         language=facts.language,
-        datasets=[facts.data],
-        metrics=[facts.metric],
+        datasets=[facts.data] if facts.data else None,
+        metrics=[facts.metric] if results else None,
         tags=list(facts.tags),
         model_name=facts.name,
         eval_results=results,

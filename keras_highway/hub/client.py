@@ -47,11 +47,13 @@ def endpoint() -> str:
 
 
 @contextlib.contextmanager
-def hub_errors(what: str) -> Iterator[None]:
+def hub_errors(what: str, advice: str = "") -> Iterator[None]:
     """Turns what huggingface_hub raises inside into a `HubError` that says what failed and what to do.
 
     Args:
         what: What was being done, e.g. `"download model.weights.h5 of org/name"`.
+        advice: What to do where the Hub cannot be reached. Defaults to what
+            helps with downloads.
     """
     hub = client()
     try:
@@ -59,19 +61,22 @@ def hub_errors(what: str) -> Iterator[None]:
     except HubError:
         raise
     except Exception as error:  # the HTTP library below huggingface_hub changes with its versions, as do its errors
-        raise HubError(f"Could not {what} ({endpoint()}): {_advice(hub, error)}") from error
+        raise HubError(f"Could not {what} ({endpoint()}): {_advice(hub, error, advice)}") from error
 
 
-def _advice(hub, error) -> str:
+def _advice(hub, error, advice) -> str:
     errors = hub.errors
     said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    status = _status(error)
+    status = status_of(error)
     if isinstance(error, errors.GatedRepoError):
         return f"its terms must be accepted first, on its page, by the account of HF_TOKEN. {said}"
     if isinstance(error, errors.RevisionNotFoundError):
         return f"there is no such revision. {said}"
     if isinstance(error, errors.RepositoryNotFoundError) or status in (401, 403):
         return f"there is no such repository, or HF_TOKEN does not open it: check the name and the token. {said}"
+    if advice:
+        offline = "HF_HUB_OFFLINE is set: unset it. " if hub.constants.is_offline_mode() else ""
+        return f"{offline}{advice} {said}"
     if hub.constants.is_offline_mode():
         return f"it is not in the cache {cache_folder()} and HF_HUB_OFFLINE is set: unset it, or give a file. {said}"
     if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
@@ -91,8 +96,8 @@ def is_absent(error: BaseException | None) -> bool:
     return isinstance(error, hub.errors.EntryNotFoundError)
 
 
-def _status(error) -> int | None:
-    """The HTTP status behind an error: huggingface_hub reports some as a file that is not in the cache."""
+def status_of(error) -> int | None:
+    """Returns the HTTP status behind an error: huggingface_hub reports some as a file that is not in the cache."""
     while error is not None:
         response = getattr(error, "response", None)
         if response is not None:

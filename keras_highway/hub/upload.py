@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_highway._support.files import sha256_of
-from keras_highway.hub.client import client, git_sha1, hub_errors
+from keras_highway.hub.client import client, git_sha1, hub_errors, status_of
 from keras_highway.hub.names import HubName, parse
 
+_ADVICE = "Publish again later: what was uploaded stays, and the repository changes in one commit or not at all."
 _TAG = re.compile(r"v(\d+)")
 
 
@@ -31,6 +32,8 @@ class Pushed(NamedTuple):
         unchanged: Files that were right already.
         commit: The repository's head afterwards, `""` if there is none yet.
         tag: The release that is that head, `""` if there is none yet.
+        compared: Whether the Hub was asked what it has: a dry run does
+            without where it cannot be reached.
     """
 
     repository: str
@@ -38,6 +41,7 @@ class Pushed(NamedTuple):
     unchanged: tuple[str, ...]
     commit: str
     tag: str
+    compared: bool = True
 
 
 def push(
@@ -55,7 +59,7 @@ def push(
         folder: The files.
         repository: `org/name`; made if it is not there.
         private: Bool, whether to make it private.
-        dry_run: Bool, whether only to look.
+        dry_run: Bool, whether only to look; needs no network.
         keep: Function from the repository's files (path to hash) to those
             that are right although they differ.
 
@@ -64,7 +68,7 @@ def push(
         ValueError: If `repository` is no name.
     """
     name = parse(repository)
-    with hub_errors(f"publish to {name}"):
+    with hub_errors(f"publish to {name}", _ADVICE):
         api = client().HfApi()
         if not dry_run:
             api.create_repo(name.repository, private=private, exist_ok=True)
@@ -72,7 +76,13 @@ def push(
 
 
 def _push(api, name: HubName, folder, dry_run, keep) -> Pushed:
-    head, remote = _state(api, name)
+    try:
+        head, remote = _state(api, name)
+    except Exception as error:
+        if not dry_run or status_of(error) is not None:  # it answered: a wrong token, a server that is down
+            raise
+        everything = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        return Pushed(name.repository, tuple(everything), (), "", "", compared=False)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     paths = {path.relative_to(folder).as_posix(): path for path in files}
     kept = keep(remote)

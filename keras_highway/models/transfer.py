@@ -7,6 +7,7 @@ import keras
 from keras_highway._support.layer_names import place_of, stage_of
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.layers import GatedBlock
+from keras_highway.models.origin import note_origin, origin_of
 
 
 class FeatureInfo(NamedTuple):
@@ -97,7 +98,9 @@ def reset_classifier(model: keras.Model, classes: int, activation="softmax", poo
     head = keras.layers.Dense(
         classes, activation=activation, kernel_initializer=initializer, name="head", dtype="float32"
     )
-    return keras.Model(model.input, head(x), name=model.name)
+    changed, origin = keras.Model(model.input, head(x), name=model.name), origin_of(model)
+    note_origin(changed, origin and origin._replace(class_names=()))  # the classes are others
+    return changed
 
 
 def freeze(model: keras.Model, until: str | None = None) -> None:

@@ -46,8 +46,10 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tas
     _write_twin(arrays, names, folder / TWIN)
     _write_json(folder / "config.json", keras.saving.serialize_keras_object(weights.with_softmax()))
     _write_json(folder / "metadata.json", {"keras_version": keras.__version__})
-    draw_curve(folder / "log.csv", folder / CURVE, row.name, loader.task.metric.name)
-    recipe = json.loads((folder / "recipe.json").read_text("utf-8"))
+    if (folder / "log.csv").is_file():
+        draw_curve(folder / "log.csv", folder / CURVE, row.name, loader.task.metric.name)
+    known = folder / "recipe.json"
+    recipe = json.loads(known.read_text("utf-8")) if known.is_file() else {}
     (folder / "README.md").write_text(model_card(row, repository, recipe, names == "pt"), "utf-8")
     return weights
 

@@ -36,13 +36,22 @@ _PAPERS = {
 _SHIPPED = "The package keras_highway has these weights, too: `{by_name}`.\n"
 _TOLD = (
     *("epochs", "batch_size", "steps", "learning_rate", "precision"),
-    *("train_images", "test_images", "train_tokens", "test_tokens"),
+    *("init", "freeze", "train_images", "test_images", "train_tokens", "test_tokens"),
 )  # of a recipe, where it may not be the published one
 _CONDITIONS = ("n", "seeds", "std", "precision")  # of a measurement
+_OWN_TERMS = "see the data set's own terms"
+_TRAINING = "| trained on | {} |\n| recipe | {} |\n"
+_UNRECORDED = "that was not recorded"
+_CURVE = """The file is the run with seed {seed}; its epochs are in `log.csv`.
+
+![Training curve]({curve})
+"""
+_VERIFY = """: `python -m keras_highway verify {repository}`
+downloads everything anew, compares the hashes and computes it again"""
 _TEXT = """
 # {name}
 
-A {kind}, `y = H(x)·T(x) + x·C(x)`, trained on {data}.
+A {kind}, `y = H(x)·T(x) + x·C(x)`{trained}.
 
 ```python
 import keras_highway as kh
@@ -51,27 +60,19 @@ import keras_highway as kh
 ```
 
 {shipped}Or with Keras alone, after `import keras_highway` (which registers the layers):
-`keras.saving.load_model("{hub}")`. {alone}
+`keras.saving.load_model("{place}")`. {alone}
 `model.safetensors` has the same weights with {twin} names.
 
 | | |
 |---|---|
-| variant | `{variant}`, gating `{gating}` ({source}) |
-| data | {data}; {data_licence} |
-| {knows} | {known} |
+| variant | `{variant}`{changes}, gating `{gating}` ({source}) |
+{data}| {knows} | {known} |
 | metric | {metric} |
-{details}| trained on | {hardware} |
-| recipe | {recipe} |
-| input | {input} |
-| licence of the weights | {licence} |
-| sha256 of `model.weights.h5` | `{sha256}` |
+{details}{training}| input | {input} |
+{licence}| sha256 of `model.weights.h5` | `{sha256}` |
 
-The file is the run with seed {seed}; its epochs are in `log.csv`.
-
-![Training curve]({curve})
-{gates}
-`check.npz` holds an input, its logits and every block's mean gates: `python -m keras_highway verify {repository}`
-downloads everything anew, compares the hashes and computes it again.
+{curve}{gates}
+`check.npz` holds an input, its logits and every block's mean gates{verify}.
 
 ## Citation
 
@@ -86,47 +87,49 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
 
     Args:
         row: The weights, with what was measured.
-        repository: `org/name` on the Hub.
-        recipe: The recipe that trained them, as JSON values.
+        repository: `org/name` on the Hub, `""` of a folder.
+        recipe: The recipe that trained them, as JSON values; `{}` where
+            none did.
         torch_names: Bool, whether the safetensors twin has PyTorch's names.
         shipped: Bool, whether the package has these weights. Defaults to
             whether the registry has.
     """
     shipped = row.name in registry.WEIGHTS if shipped is None else shipped
     spec, metrics = get_spec(row.variant), row.metrics
-    parts = weights_class(row.variant).card(row, repository, recipe)
+    place = f"hf://{repository}" if repository else row.name
+    parts = weights_class(row.variant).card(row, place, recipe)
     return _header(row, spec, parts) + _TEXT.format(
         name=row.name,
         kind=parts.kind,
         example=parts.example,
         shipped=_SHIPPED.format(by_name=parts.by_name) if shipped else "",
-        repository=repository,
-        hub=f"hf://{repository}",
+        place=place,
         alone=parts.alone,
         twin="PyTorch's" if torch_names else "Keras's",
         variant=row.variant,
-        gating=spec.gating,
+        changes=_changes(row),
+        gating=row.overrides.get("gating", spec.gating),
         source=spec.source,
-        data=row.data,
-        data_licence=row.data_licence or "see the data set's own terms",
+        trained=f", trained on {row.data}" if row.data else "",
+        data=f"| data | {row.data}; {row.data_licence or _OWN_TERMS} |\n" if row.data else "",
         knows=parts.knows[0],
         known=parts.knows[1],
         metric=_metric(metrics),
         details="".join(f"| {label} | {text} |\n" for label, text in parts.details),
-        hardware=_trained_on(metrics),
-        recipe=_recipe(row, recipe, shipped),
+        training=_TRAINING.format(_trained_on(metrics), _recipe(row, recipe, shipped)) if recipe else "",
         input=parts.input,
-        licence=row.licence,
+        licence=f"| licence of the weights | {row.licence} |\n" if row.licence else "",
         sha256=row.sha256,
-        seed=next(iter(metrics.get("seeds", ())), "that was not recorded"),
-        curve=CURVE,
+        curve=_CURVE.format(seed=next(iter(metrics.get("seeds", ())), _UNRECORDED), curve=CURVE) if recipe else "",
+        verify=_VERIFY.format(repository=repository) if repository else "",
         gates=_gates(row.gate_report),
         citation="\n\n".join(text for key, text in _PAPERS.items() if key == "TVDN" or key in spec.source),
     )
 
 
 def _header(row, spec, parts) -> str:
-    kind = "residual" if spec.gating == "residual" else "highway"
+    gating = row.overrides.get("gating", spec.gating)
+    kind = "residual" if gating == "residual" else "highway"
     facts = ModelFacts(
         name=row.name,
         licence=row.licence.lower(),
@@ -141,6 +144,14 @@ def _header(row, spec, parts) -> str:
         tags=("keras", "keras-highway", parts.task, f"{kind}-network"),
     )
     return card_header(facts)
+
+
+def _changes(row) -> str:
+    """What of the network is not the variant's."""
+    told = [f"{name} {value}" for name, value in row.overrides.items()]
+    if row.removed:
+        told.append(f"without {', '.join(row.removed)}")
+    return f" with {'; '.join(told)}" if told else ""
 
 
 def _recipe(row, recipe, shipped) -> str:

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_highway.analysis.scores import measure
-from keras_highway.applications import create_model
+from keras_highway.applications import build_with, create_model
 from keras_highway.data import load_dataset
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.publishing.gate_report import gate_report
@@ -16,6 +16,7 @@ from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeigh
 from keras_highway.tasks import IMAGES
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import WeightsInfo
+from keras_highway.weights.overrides import from_json_values
 
 # The Hub's names of the data sets.
 _DATA_SETS = {
@@ -24,7 +25,7 @@ _DATA_SETS = {
     "cifar100": "uoft-cs/cifar100",
     "imagenet": "ILSVRC/imagenet-1k",
 }
-_EXAMPLE = """weights = "hf://{repository}"
+_EXAMPLE = """weights = "{place}"
 model = kh.load(weights)
 probabilities = model.predict(kh.preprocess_input(images, weights=weights))   # uint8 (n, {height}, {width}, {channels})
 print(kh.decode_predictions(probabilities, weights=weights))"""
@@ -42,34 +43,41 @@ class ImageClassifier(TaskWeights):
 
     @classmethod
     def new_row(cls, result, stamp) -> WeightsInfo:
-        """As of every task. Classes that the data set has no names for are numbered."""
-        data, classes = result["data"], stamp["classes"]
-        if data not in TRANSFORMS:
-            raise ValueError(f"Unknown data set. Known: {', '.join(TRANSFORMS)}. Received: {data!r} in result.json")
-        names = tuple(name for _, name in imagenet_classes()) if data == "imagenet" else CLASSES.get(data, ())
+        """As of every task. Classes that neither the result nor the data set has names for are numbered."""
+        data, classes = result.get("data", ""), stamp["classes"]
+        transform = stamp.get("transform") or data
+        if transform not in TRANSFORMS:
+            raise ValueError(f"Nothing says what images went through before training. Received: data {data!r}")
+        own = tuple(result.get("class_names", ()))
+        known = tuple(name for _, name in imagenet_classes()) if data == "imagenet" else CLASSES.get(data, ())
+        names = next((names for names in (own, known) if len(names) == classes), tuple(map(str, range(classes))))
         return WeightsInfo(
             name=result["weights"],
             variant=result["variant"],
             data=data,
             recipe=result["weights"].split(".")[0],
-            classes=names if len(names) == classes else tuple(map(str, range(classes))),
-            transform=TRANSFORMS[stamp.get("transform") or data],
+            classes=names,
+            transform=TRANSFORMS[transform],
             sha256="",
+            licence="",
+            overrides=stamp.get("overrides", {}),
+            removed=tuple(stamp.get("removed", ())),
         )
 
     @classmethod
-    def card(cls, row: WeightsInfo, repository: str, recipe: dict) -> CardParts:
+    def card(cls, row: WeightsInfo, place: str, recipe: dict) -> CardParts:
         """As of every task."""
-        images, data = row.images, _DATA_SETS.get(row.data, row.data)
+        images, data = row.images, _DATA_SETS.get(row.data, "")
         (height, width), channels = images.size, images.channels
+        gating = row.overrides.get("gating", VARIANTS[row.variant].gating)
         return CardParts(
             task="image-classification",
             task_name=None,
             data=data,
-            data_name=data,
+            data_name=data or row.data,
             language=None,
-            kind="residual network" if VARIANTS[row.variant].gating == "residual" else "highway network",
-            example=_EXAMPLE.format(repository=repository, height=height, width=width, channels=channels),
+            kind="residual network" if gating == "residual" else "highway network",
+            example=_EXAMPLE.format(place=place, height=height, width=width, channels=channels),
             by_name=f'kh.load("{row.name}")',
             alone=f"Input: what `preprocess_input` gives, float32 (n, {height}, {width}, {channels}); output: "
             "probabilities.",
@@ -84,7 +92,9 @@ class ImageClassifier(TaskWeights):
 
     def with_softmax(self) -> keras.Model:
         inputs = keras.Input(self.network.input_shape[1:], name="images")  # Keras would number its name
-        return create_model(self.row.variant, input_tensor=inputs, classes=len(self.row.classes))
+        form: dict[str, Any] = {"removed": self.row.removed, **from_json_values(self.row.overrides)}
+        form.pop("input_shape", None)  # that of the inputs
+        return build_with(self.row.variant, None, input_tensor=inputs, classes=len(self.row.classes), **form)
 
     def example(self) -> dict[str, np.ndarray]:
         """A smooth picture and its mirror image: noise would look alike to every pooling layer."""

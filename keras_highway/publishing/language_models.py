@@ -25,7 +25,7 @@ _WORDS, _CALLS = 8, 2
 _BATCH = 500
 # The Hub's name of a corpus, its name in words, and its language.
 _CORPORA = {"ptb": ("ptb-text-only/ptb_text_only", "Penn Treebank", "en")}
-_EXAMPLE = """lm = kh.CharLM("hf://{repository}")
+_EXAMPLE = """lm = kh.CharLM("{place}")
 print(lm.score("the company said it expects growth").perplexity)
 print(lm.generate("the company", words=20, temperature=0.7))
 print(lm.neighbours("looooook"))         # of any word, also one never seen"""
@@ -68,9 +68,9 @@ class LanguageModel(TaskWeights):
         return registry.language_row(result["weights"], result["variant"], name)
 
     @classmethod
-    def card(cls, row: WeightsInfo, repository: str, recipe: dict) -> CardParts:
+    def card(cls, row: WeightsInfo, place: str, recipe: dict) -> CardParts:
         """As of every task. The published number is that of its own net and text alone."""
-        data, data_name, language = _CORPORA.get(row.data, (row.data, row.data, None))
+        data, data_name, language = _CORPORA.get(row.data, ("", row.data, None))
         same = row.data in _CORPORA and not any(recipe.get(f) for f in ("overrides", "train_tokens", "test_tokens"))
         published = LM_VARIANTS[row.variant].published_perplexity if same else ""
         return CardParts(
@@ -80,7 +80,7 @@ class LanguageModel(TaskWeights):
             data_name=data_name,
             language=language,
             kind="character-aware language model with highway layers",
-            example=_EXAMPLE.format(repository=repository),
+            example=_EXAMPLE.format(place=place),
             by_name=f'kh.CharLM("{row.name}")',
             alone=_ALONE,
             knows=("words and characters", f"those of the training text, in `{VOCABULARY}`"),

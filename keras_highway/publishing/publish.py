@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from keras_highway._support.files import sha256_of
-from keras_highway.hub import HubName, Pushed, fetch, parse, push
+from keras_highway.hub import HubError, HubName, Pushed, fetch, parse, push
 from keras_highway.hub.client import git_sha1
 from keras_highway.publishing.bundle import write_bundle
 from keras_highway.publishing.check import CHECK, compare_check
@@ -15,24 +15,37 @@ from keras_highway.weights import registry
 from keras_highway.weights.info import FILE
 
 
-def publish(weights: str, repository: str, private: bool = False, dry_run: bool = False) -> Pushed:
+def publish(
+    weights: str,
+    repository: str,
+    private: bool = False,
+    dry_run: bool = False,
+    *,
+    dataset: str | None = None,
+    license: str | None = None,
+) -> Pushed:
     """Makes a repository of trained weights, or brings it up to date; what is right already stays.
 
     Interrupted at any point, the same call once more ends in the same
     repository: its files come in one commit, and then its tag.
 
     Args:
-        weights: The folder of a finished run, or a weights name.
+        weights: The folder of a finished run or of `kh.save`, or a weights
+            name.
         repository: `org/name`.
         private: Bool, whether the repository is private.
-        dry_run: Bool, whether only to say what would change.
+        dry_run: Bool, whether only to say what would change; where the Hub
+            cannot be reached, of an empty repository.
+        dataset: What they were trained on, for the card. Defaults to what is
+            known.
+        license: Of the weights, for the card. Defaults to what is known.
 
     Raises:
         HubError: If the Hub refuses or cannot be reached.
         ValueError: If there is nothing to publish, or it is not right.
     """
     name = parse(repository)
-    publishable = find_publishable(weights)
+    publishable = find_publishable(weights, dataset, license)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "bundle"
         folder.mkdir()
@@ -73,8 +86,8 @@ def _right(remote, name: HubName, folder, weights: TaskWeights) -> set[str]:
             try:
                 compare_check(weights, fetch(name, CHECK, cache=Path(cache)))
                 right.add(CHECK)
-            except ValueError:
-                pass  # it is wrong: the new one replaces it
+            except (ValueError, HubError):
+                pass  # it is wrong, or does not come: the new one replaces it
     if CURVE in remote and remote.get("log.csv") in (
         git_sha1(folder / "log.csv"),
         sha256_of(folder / "log.csv"),

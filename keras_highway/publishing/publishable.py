@@ -2,17 +2,19 @@
 
 import dataclasses
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import sha256_of
 from keras_highway._support.log import read_log
+from keras_highway._support.schema import Anything, Fields, Items
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.info import FILE, RUN_RESULT, WeightsInfo
+from keras_highway.weights.info import FILE, ROW, RUN_RESULT, WeightsInfo, read_row
 
 RESULT = "result.json"
+_RECIPE = Fields({}, {"overrides": Items(Items(Anything(4), 2, 2), most=50)})
 
 
 class Publishable(NamedTuple):
@@ -28,19 +30,30 @@ class Publishable(NamedTuple):
     row: WeightsInfo
 
 
-def find_publishable(weights: str) -> Publishable:
+def find_publishable(weights: str, dataset: str | None = None, license: str | None = None) -> Publishable:
     """Returns the folder and the row of what is to be published.
 
     Args:
         weights: The folder of a finished run, or the name of weights whose
-            folder is in the checkout, in `KERAS_HIGHWAY_ZOO` or in the wheel.
+            folder is in the checkout, in `KERAS_HIGHWAY_ZOO` or in the wheel;
+            or a folder that `kh.save` wrote.
+        dataset: What they were trained on, where the run does not know it.
+            Defaults to what is known.
+        license: Of the weights. Defaults to what is known.
 
     Raises:
         ValueError: If there is none, if it is not finished, or if its weights
             are not those of its row.
     """
+    found = _found(weights)
+    said = {"data": dataset, "licence": license}
+    row = dataclasses.replace(found.row, **{key: value for key, value in said.items() if value is not None})
+    return found._replace(row=row)
+
+
+def _found(weights: str) -> Publishable:
     if weights not in registry.WEIGHTS and Path(weights).is_dir():
-        return _of_run(Path(weights))
+        return _of_run(Path(weights)) if (Path(weights) / RESULT).is_file() else _of_saved(Path(weights))
     row = registry.get(weights)
     registry.file_of(row)  # its hash is right
     return _of_folder(next(f for f in registry.folders(weights) if (f / FILE).is_file()), registry.described(row))
@@ -70,9 +83,28 @@ def _check_epochs(folder, result) -> None:
         )
 
 
+def _of_saved(folder) -> Publishable:
+    """What `kh.save` wrote."""
+    if not (folder / ROW).is_file() or not (folder / FILE).is_file():
+        raise ValueError(
+            f"{folder} holds no finished run: there is no {folder / RESULT}. Nor did kh.save write it: there is no "
+            f"{ROW} with a {FILE}."
+        )
+    row, actual = read_row(folder / ROW), sha256_of(folder / FILE)
+    if row.sha256 != actual:
+        raise ValueError(f"{folder / FILE} is not the file of {ROW}: its sha256 is {actual}. Save the model anew.")
+    return Publishable(folder, row)
+
+
+def _with_overrides(folder, stamp) -> dict[str, Any]:
+    """What a weight file says of itself; of an older version its overrides are in the recipe alone."""
+    recipe = folder / "recipe.json"
+    if "overrides" in stamp or not recipe.is_file():
+        return stamp
+    return {**stamp, "overrides": dict(read_json(recipe, _RECIPE).get("overrides", ()))}
+
+
 def _of_run(folder) -> Publishable:
-    if not (folder / RESULT).is_file():
-        raise ValueError(f"{folder} holds no finished run: there is no {folder / RESULT}.")
     result = read_json(folder / RESULT, RUN_RESULT)
     stamp = weights_file.read(folder / FILE).stamp
     if stamp.get("variant") != result["variant"]:
@@ -80,7 +112,7 @@ def _of_run(folder) -> Publishable:
             f"{folder / FILE} is of variant {stamp.get('variant')!r}, {RESULT} of {result['variant']!r}: they are "
             "not of one run."
         )
-    known = registry.WEIGHTS.get(result["weights"])
-    row = known or weights_class(result["variant"]).new_row(result, stamp)
-    sha256 = sha256_of(folder / FILE)
-    return _of_folder(folder, dataclasses.replace(row, sha256=sha256, metrics=result, gate_report={}))
+    known, sha256 = registry.WEIGHTS.get(result["weights"]), sha256_of(folder / FILE)
+    if known is None or known.sha256 != sha256:  # trained anew, weights are somebody's own
+        known = weights_class(result["variant"]).new_row(result, _with_overrides(folder, stamp))
+    return _of_folder(folder, dataclasses.replace(known, sha256=sha256, metrics=result, gate_report={}))

@@ -32,7 +32,7 @@ class CardParts(NamedTuple):
     Attributes:
         task: The Hub's name of the task.
         task_name: The same in words, `None` where the Hub's name says it.
-        data: The Hub's name of the data set.
+        data: The Hub's name of the data set, `""` where it has none.
         data_name: The same in words.
         language: Of the text, `None` of images.
         kind: What the network is, e.g. `"highway network"`.
@@ -102,12 +102,12 @@ class TaskWeights(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def card(cls, row: WeightsInfo, repository: str, recipe: dict) -> CardParts:
+    def card(cls, row: WeightsInfo, place: str, recipe: dict) -> CardParts:
         """Returns what the card of a row says.
 
         Args:
             row: The weights.
-            repository: `org/name`.
+            place: What `kh.load` takes: `hf://org/name`, or a folder.
             recipe: What trained them, as JSON values.
         """
 

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from keras_highway._support.bounded_json import read_json
-from keras_highway._support.schema import BOOL, Fields, Items, Maybe, Number, OneOf, OrEmpty, Table, Text
+from keras_highway._support.schema import BOOL, Anything, Fields, Items, Maybe, Number, OneOf, OrEmpty, Table, Text
 from keras_highway.data.transforms import MEAN_IMAGES, Transform
 
 FILE = "model.weights.h5"
 ROW = "weights.json"  # beside it
 
 
+OVERRIDES = Table(Anything(4), 50)  # `specs.override` knows more of them
+REMOVED = Items(Text(120), most=2000)
 _LARGEST = 2048  # pixels of a side to which an image is resized
 _SHA256 = Text(pattern="([0-9a-f]{64})?")
 _COUNT = Number(0, 1e12, whole=True)
@@ -39,6 +41,7 @@ RESULT = Fields(
         "weights": Text(),
         "variant": Text(),
         "data": Text(1000),
+        "class_names": Items(Text(120)),
         "seeds": Items(Number(whole=True)),
         "values": Items(Number()),
         "epochs": _COUNT,
@@ -81,6 +84,8 @@ _ROW = Fields(
         "file": Text(),
         "metrics": OrEmpty(RESULT),
         "gate_report": OrEmpty(GATE_REPORT),
+        "overrides": OVERRIDES,
+        "removed": REMOVED,
     },
 )
 
@@ -107,6 +112,9 @@ class WeightsInfo:
             converted.
         metrics: What was measured: metric, mean, std, n, seeds, ...
         gate_report: Mean and variance of the transform gate of every block.
+        overrides: Fields of the spec that differ from the variant's, as JSON
+            values.
+        removed: Names of blocks that were left out, as `analysis.trim` does.
     """
 
     name: str
@@ -124,6 +132,8 @@ class WeightsInfo:
     file: str = FILE
     metrics: Mapping[str, Any] = field(default_factory=dict, hash=False)
     gate_report: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    overrides: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    removed: tuple[str, ...] = ()
 
     @property
     def images(self) -> Transform:
@@ -141,8 +151,9 @@ class WeightsInfo:
 
 
 def to_json(row: WeightsInfo) -> dict[str, Any]:
-    """Returns a row as JSON values."""
-    return {**dataclasses.asdict(row), "classes": list(row.classes)}
+    """Returns a row as JSON values; what most rows have not is left out where it is empty."""
+    values = {**dataclasses.asdict(row), "classes": list(row.classes), "removed": list(row.removed)}
+    return {key: value for key, value in values.items() if value or key not in ("overrides", "removed")}
 
 
 # Not in the row of a folder: what files beside it hold, and its place on the Hub, which `publish` notes.
@@ -172,6 +183,7 @@ def from_json(values: Any, where: str = "The description of the weights") -> Wei
         if (transform is None) != (not values["classes"]):
             raise ValueError("images need classes and a transform, a language model has neither")
         row = _known(WeightsInfo, values) | {"classes": tuple(values["classes"]), "transform": transform}
+        row["removed"] = tuple(row.get("removed", ()))
         return WeightsInfo(**row)
     except ValueError as error:
         raise ValueError(f"{where} is incomplete or malformed: {error}") from error

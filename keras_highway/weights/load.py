@@ -1,19 +1,47 @@
 """From a weight file that has been read into a model: all that fits, or nothing."""
 
 import dataclasses
+import math
 import warnings
 from collections import Counter
 
 import keras
 
 from keras_highway.models.builder import build
-from keras_highway.specs import NetSpec
+from keras_highway.specs import NetSpec, override
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.file import UncheckedWeights, WeightFileError
+from keras_highway.weights.overrides import shapes_of_form, trimmed
 from keras_highway.weights.resolve import WeightsFile
 
 # Fields that change no trained function: how parameters start, what happens in training alone, precision.
 _HARMLESS = {"gate_bias", "stochastic_depth", "dropout_scale", "zero_init", "skip_dtype", "input_shape", "classes"}
+_MOST_TIMES = 100  # larger a network may be before blocks were left out of it
+
+
+def form_of(file: WeightsFile, variant: str) -> NetSpec:
+    """Returns the spec of a file's own network: its variant's, with the overrides that it names.
+
+    Raises:
+        ValueError: If these are none of the variant's, or not those of the
+            file's arrays.
+    """
+    row = VARIANTS[variant]
+    if not file.overrides:
+        return row
+    try:
+        known = {f.name for f in dataclasses.fields(row)} - {"name"}
+        if unknown := sorted(file.overrides.keys() - known):
+            raise ValueError(f"Unknown field {unknown[0]!r}; its fields are {', '.join(sorted(known))}.")
+        spec = override(row, **file.overrides)
+        needed = shapes_of_form(spec, file.classes)
+    except Exception as error:  # of sizes that make no network Keras raises nearly anything
+        raise WeightFileError(f"{file.path} names overrides of {variant!r} that make no network: {error}") from error
+    if not file.removed and needed != file.shapes:
+        raise WeightFileError(f"{file.path} does not hold weights of {variant!r} with {_told(file.overrides)}.")
+    if _size(needed) > _MOST_TIMES * _size(file.shapes):
+        raise WeightFileError(f"{file.path} holds only a small part of what {_told(file.overrides)} would need.")
+    return spec
 
 
 def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
@@ -31,14 +59,14 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     Raises:
         ValueError: If the file does not fit. No weight has been set then.
     """
-    row = VARIANTS[spec.name]
+    row = form_of(file, spec.name)
     head = next((layer for layer in model.layers if layer.name == "head"), None)
     same_head = head is not None and file.classes in (None, head.units)
     if same_head and (not file.published or spec == row) and file.shapes == _shapes_of(model):
         _set(model, file)
         return
     _check_function(file, spec, row)
-    donor = build(row, classes=file.classes)
+    donor = trimmed(build(row, classes=file.classes), file.removed)
     load_exactly(donor, file)
     _copy(donor, model, file)
 
@@ -113,6 +141,14 @@ def _copy(donor, model, file) -> None:
         pairs += zip(target.weights, layer.get_weights(), strict=True)
     for variable, value in pairs:
         variable.assign(value)
+
+
+def _told(overrides) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in overrides.items())
+
+
+def _size(shapes: Counter) -> int:
+    return sum(n * math.prod(shape) for shape, n in shapes.items())
 
 
 def _shapes_of(model) -> Counter:

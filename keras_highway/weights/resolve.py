@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import sha256_of
 from keras_highway.convert.timm import read_safetensors
 from keras_highway.data.transforms import TRANSFORMS, Transform
@@ -22,7 +23,8 @@ from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry, torch_files
 from keras_highway.weights.file import Contents, WeightFileError
-from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
+from keras_highway.weights.info import FILE, RESULT, ROW, WeightsInfo, read_row
+from keras_highway.weights.overrides import from_json_values
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,10 @@ class WeightsFile:
         transform: What images must go through, `None` if nothing says.
         class_names: Names of the classes, in order; none where nothing says.
         stamp: What the file says of itself.
+        overrides: Fields of the spec that differ from the variant's; of nets
+            that look at images.
+        removed: Names of blocks that were left out.
+        data: The data set, `""` where nothing says.
         published: Whether it is the file of a row of the registry, and so of
             the variant as it is.
         checked: Whether its content was compared with a digest of its own, or
@@ -50,6 +56,9 @@ class WeightsFile:
     transform: Transform | None
     class_names: tuple[str, ...]
     stamp: Mapping[str, Any]
+    overrides: Mapping[str, Any]
+    removed: tuple[str, ...]
+    data: str
     published: bool
     checked: bool
 
@@ -90,6 +99,8 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
     _check_variant(path, contents, row, variant)
     stamp = contents.stamp
     classes = _classes(path, contents, row)
+    overrides, removed = _changes(contents, row)
+    names, data = _run_beside(path, classes)
     transform = stamp.get("transform")
     if transform is not None and transform not in TRANSFORMS:
         raise WeightFileError(f"{path} names transform {transform!r}, which this version of keras_highway has not.")
@@ -99,8 +110,11 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
         classes=classes,
         shapes=contents.shapes,
         transform=row.transform if row else TRANSFORMS.get(transform or ""),
-        class_names=row.classes if row else (),
+        class_names=row.classes if row else names,
         stamp=stamp,
+        overrides=overrides,
+        removed=removed,
+        data=row.data if row else data,
         published=published,
         # What comes from the Hub was compared where the cache has links, which name contents by their hashes.
         checked=contents.checked or bool(row and row.sha256) or (is_hub_name(weights) and path.is_symlink()),
@@ -130,6 +144,26 @@ def _classes(path, contents, row) -> int | None:
     if classes is not None and variant not in LM_VARIANTS and (classes,) not in contents.shapes:
         raise WeightFileError(f"{path} has no classifier of {classes} classes, which it or {ROW} says it has.")
     return classes
+
+
+def _changes(contents, row) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Overrides and removed blocks of a net that looks at images; `CharLM` reads those of a language model."""
+    stamp = contents.stamp
+    if (row.variant if row else stamp.get("variant")) in LM_VARIANTS:
+        return {}, ()
+    overrides = row.overrides if row and row.overrides else stamp.get("overrides", {})
+    weights_file.check_overrides(overrides, contents.shapes)
+    return from_json_values(overrides), tuple(row.removed if row and row.removed else stamp.get("removed", ()))
+
+
+def _run_beside(path: Path, classes: int | None) -> tuple[tuple[str, ...], str]:
+    """The names of the classes and the data set that the result of a run beside its file names; few do."""
+    beside = path.with_name("result.json")
+    if path.name != FILE or not beside.is_file():
+        return (), ""
+    result = read_json(beside, RESULT)
+    names = tuple(result.get("class_names", ()))
+    return (names, result.get("data", "")) if names and len(names) == classes else ((), "")
 
 
 def _row_beside(path: Path) -> WeightsInfo | None:

@@ -33,6 +33,7 @@ class FolderSource:
             raise ValueError(f"{root}/train and {root}/val have different classes: {', '.join(differ[:5])}, ...")
         files = {split: image_files(root / split, names[split]) for split in ("train", "val")}
         self._start(recipe, TRANSFORMS[recipe.transform], files, len(names["train"]))
+        self.class_names = tuple(names["train"])
 
     def _start(self, recipe: Recipe, transform: Transform, files: dict[str, tuple], classes: int) -> None:
         """Notes what there is, after the recipe's hold-out and limits.

@@ -121,6 +121,7 @@ class MixedSource:
     def __init__(self, source: Source, recipe: Recipe):
         self._source, self._recipe = source, recipe
         self.images, self.test_images, self.classes = source.images, source.test_images, source.classes
+        self.class_names = getattr(source, "class_names", ())
 
     def on_device(self):
         """Returns the source's images for the device, if any."""

@@ -71,6 +71,7 @@ class ShardSource(FolderSource):
         weakref.finalize(self, _close, self._shards)
         files = {split: self._opened(folder, manifest["splits"][split]["shards"]) for split in ("train", "val")}
         self._start(recipe, TRANSFORMS[recipe.transform], files, len(manifest["classes"]))
+        self.class_names = tuple(manifest["classes"])
 
     def _opened(self, folder: Path, shards: list[dict]) -> tuple[np.ndarray, np.ndarray]:
         """Opens a split's shards; returns shard, offset and length of each image, and labels, in the folder's order."""

@@ -54,6 +54,7 @@ class TfdsSource:
             self._tested = ("train", images)
         self.images, self.test_images = _limited(images, recipe.train_images), _limited(test_images, recipe.test_images)
         self.classes = info.features["label"].num_classes
+        self.class_names = tuple(getattr(info.features["label"], "names", None) or ())
 
     def on_device(self) -> None:
         """Batches carry their own images."""

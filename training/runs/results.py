@@ -3,9 +3,15 @@
 from typing import Any
 
 from keras_highway._support.files import atomic_write_json
+from keras_highway.data.transforms import imagenet_classes
+from keras_highway.models.origin import origin_of
+from keras_highway.specs import override
+from keras_highway.variants import VARIANTS
 from keras_highway.weights import file as weights_file
+from keras_highway.weights.overrides import to_json_values
 from training.distributed.strategy import Strategy
 from training.program import Program
+from training.recipe import FOLDERS
 from training.runs.run_folder import RunFolder
 
 
@@ -22,10 +28,12 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
         The result: metric, n, mean, std, seeds, and where it was measured.
     """
     recipe, last = program.recipe, {key: float(value) for key, value in rows[-1].items()}
+    data, names = _data_and_names(recipe, program.class_names)
     result = {
         "weights": recipe.weights,
         "variant": recipe.variant,
-        "data": recipe.data,
+        "data": data,
+        **({"class_names": names} if names else {}),
         "metric": "test_accuracy",
         "n": 1,
         "mean": last["test_accuracy"],
@@ -51,9 +59,32 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
                 recipe.variant,
                 program.classes,
                 transform=recipe.transform,
+                **_form(program.net),
             )
             atomic_write_json(folder.result, result)
     return result
+
+
+def _data_and_names(recipe, folders: tuple[str, ...]) -> tuple[str, list[str]]:
+    """The data set, `""` where the folders are one's own, and the names of its classes where it brought them.
+
+    A recipe for ImageNet trains on any folder: it is ImageNet's where all
+    classes have WordNet's identifiers, which are named in words then.
+    """
+    known = dict(imagenet_classes())
+    if recipe.data not in FOLDERS or all(name in known for name in folders):
+        return recipe.data, [known.get(name, name) for name in folders]
+    return "", list(folders)
+
+
+def _form(net) -> dict[str, Any]:
+    """What the weight file says of a network that is not the variant's own."""
+    origin = origin_of(net)
+    if origin is None:
+        return {}
+    row = VARIANTS[origin.variant]
+    form = {"overrides": to_json_values(override(row, **origin.overrides), row), "removed": list(origin.removed)}
+    return {name: value for name, value in form.items() if value}
 
 
 def epochs(recipe, rows: list[dict]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from zoo.release.stored import check_stored
 ROOT = Path(__file__).resolve().parents[2]
 ZOO = ROOT / "zoo" / "weights"
 _PARTIAL = ".partial-"
+_LICENCE = "Apache-2.0"  # of weights that this project trains
 _LARGEST_IN_WHEEL = 40 * 2**20  # bytes; a wheel on PyPI has at most 100 MB
 
 
@@ -112,7 +113,7 @@ def _row(run, result) -> WeightsInfo:
     if name in registry.WEIGHTS:
         return dataclasses.replace(registry.get(name), metrics={}, gate_report={})
     row = weights_class(result["variant"]).new_row(result, weights_file.read(run / registry.FILE).stamp)
-    return dataclasses.replace(row, data_licence=registry.DATA_LICENCES.get(row.data, ""))
+    return dataclasses.replace(row, licence=_LICENCE, data_licence=registry.DATA_LICENCES.get(row.data, ""))
 
 
 def _in_wheel(folder) -> bool:
@@ -134,7 +135,7 @@ def _check_published(recipe) -> None:
     published = RECIPES.get(recipe["name"])
     fields = dataclasses.fields(type(published)) if published else ()
     defaults = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-    known = json.loads(json.dumps(published.to_dict())) if published else {}
+    known = json.loads(json.dumps({**defaults, **published.to_dict()})) if published else {}
     recipe = json.loads(json.dumps({**defaults, **recipe}))  # of an older version, without fields that came later
     differ = sorted(key for key in known.keys() | recipe.keys() if key != "seed" and known.get(key) != recipe.get(key))
     if differ:

@@ -1,0 +1,200 @@
+"""Anybody's own trained models: a folder with all that is known of one, and the same on the Hub."""
+
+import dataclasses
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_highway._support.files import sha256_of
+from keras_highway.data.transforms import Transform
+from keras_highway.hub import Pushed, parse
+from keras_highway.predictions import get_transform
+from keras_highway.publishing.bundle import write_bundle
+from keras_highway.publishing.form import Form, form_of_model
+from keras_highway.publishing.publish import publish
+from keras_highway.publishing.publishable import Publishable
+from keras_highway.publishing.task_weights import TaskWeights
+from keras_highway.weights import file as weights_file
+from keras_highway.weights.info import FILE, ROW, WeightsInfo
+
+_TOLERANCE = 1e-4  # relative to the largest output
+_ROUGH = 0.1  # of a model that computes in 16 bits
+
+
+def save(
+    model: keras.Model,
+    folder: str | os.PathLike,
+    class_names: Sequence[str] | None = None,
+    transform: Transform | str | None = None,
+    *,
+    name: str | None = None,
+    dataset: str = "",
+    license: str = "",
+    variant: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Path:
+    """Saves a trained image classifier with all that is needed to use it: the folder that `publish` sends.
+
+    However it was trained: by `fit`, by a loop of one's own, by
+    `training.train`; fine-tuned, trimmed or made of a ResNet. `kh.load`,
+    `classify`, `evaluate` and `export` take the folder. It holds weights
+    (`model.weights.h5`, `model.safetensors`), Keras's `config.json`,
+    `weights.json`, a card (`README.md`) that says what is known and nothing
+    else, and `check.npz`, an input with its logits.
+
+    Args:
+        model: A model of `keras_highway` with its classifier, `head`.
+        folder: Made if it is not there; what an earlier `save` left in it is
+            replaced.
+        class_names: Names of the classes, in order. Defaults to those of the
+            weights that the model was built with, if it has their classifier,
+            else to numbers.
+        transform: What images go through, a `keras_highway.data.Transform` or a name for
+            `kh.get_transform`. Defaults to that of the weights that the model
+            was built with.
+        name: Of the weights. Defaults to the folder's name.
+        dataset: What it was trained on. Defaults to `""`: not stated.
+        license: Of the weights. Defaults to `""`: not stated.
+        variant: The architecture. Defaults to what the model was built as.
+        overrides: Fields of its spec that differ from the variant's. Defaults
+            to those that the model was built with.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: If no variant describes the model, nothing says what
+            images go through, or the names are not one a class; if the folder
+            holds something else.
+
+    Example:
+
+    >>> kh.save(model, "pets", class_names=["bird", "cat", "dog"])
+    >>> kh.load("pets")
+    """
+    folder = Path(folder)
+    _check_folder(folder)
+    form = form_of_model(model, variant, overrides)
+    transform = _checked_transform(model, transform, form)
+    row = WeightsInfo(
+        name=name or folder.resolve().name,
+        variant=form.variant,
+        data=dataset,
+        recipe="",
+        classes=_checked_names(class_names, form),
+        transform=transform,
+        sha256="",
+        licence=license,
+        overrides=form.overrides,
+        removed=form.removed,
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        source, bundle = Path(scratch) / "source", Path(scratch) / "bundle"
+        source.mkdir()
+        bundle.mkdir()
+        more = {"overrides": form.overrides, "removed": list(form.removed)}
+        stamp = {key: value for key, value in more.items() if value}
+        weights_file.save(model, source / FILE, form.variant, form.classes, **stamp)
+        row = dataclasses.replace(row, sha256=sha256_of(source / FILE))
+        _check_equal(model, write_bundle(Publishable(source, row), "", bundle))
+        shutil.copytree(bundle, folder, dirs_exist_ok=True)
+    return folder
+
+
+def push_to_hub(
+    model: keras.Model,
+    repository: str,
+    class_names: Sequence[str] | None = None,
+    transform: Transform | str | None = None,
+    *,
+    private: bool = False,
+    **facts: Any,
+) -> Pushed:
+    """Saves a trained image classifier to the Hugging Face Hub; `kh.load("hf://org/name")` has it anywhere.
+
+    Args:
+        model: See `save`.
+        repository: `org/name`; made if it is not there, else brought up to
+            date.
+        class_names: See `save`.
+        transform: See `save`.
+        private: Bool, whether to make a new repository private. Defaults to
+            `False`.
+        **facts: `name` (defaults to the repository's), `dataset`, `license`,
+            `variant` and `overrides` as in `save`.
+
+    Returns:
+        What was uploaded, the commit and its tag.
+
+    Raises:
+        HubError: If the Hub refuses or cannot be reached.
+        ValueError: As `save`.
+
+    Example:
+
+    >>> kh.push_to_hub(model, "org/pets", class_names=["bird", "cat", "dog"])
+    """
+    place = parse(repository).repository
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = save(model, Path(scratch) / place.split("/")[1], class_names, transform, **facts)
+        return publish(str(folder), place, private)
+
+
+def _check_folder(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / ROW).is_file())):
+        raise ValueError(f"{folder} holds something else: choose a new folder, or one that kh.save wrote.")
+    if (folder / "result.json").exists():
+        raise ValueError(f"{folder} is the folder of a run or of the zoo: choose another one.")
+
+
+def _checked_transform(model, transform, form: Form) -> Transform:
+    transform = get_transform(transform) if isinstance(transform, str) else transform or form.transform
+    if transform is None:
+        raise ValueError(
+            "Nothing says what images go through before this model sees them: pass transform=..., a "
+            "keras_highway.data.Transform or a name such as 'imagenet'."
+        )
+    height, width, channels = form.input_shape
+    given = (*transform.size, transform.channels)
+    if any(side not in (None, own) for side, own in zip((height, width, channels), given, strict=True)):
+        raise ValueError(
+            f"The transform gives images of shape {given} and the model takes {form.input_shape}: pass the "
+            "transform=... that its images went through, e.g. dataclasses.replace(transform, size=(height, width))."
+        )
+    return transform
+
+
+def _checked_names(class_names, form: Form) -> tuple[str, ...]:
+    if class_names is None:
+        return form.class_names or tuple(map(str, range(form.classes)))
+    names = (class_names,) if isinstance(class_names, str) else tuple(class_names)
+    if len(names) != form.classes or not all(isinstance(name, str) for name in names):
+        raise ValueError(
+            f"`class_names` must be {form.classes} names, one a class, in order. Received: class_names={names[:20]!r}"
+        )
+    return names
+
+
+def _check_equal(model, saved: TaskWeights) -> None:
+    """What was saved computes what the model does."""
+    pixels = saved.row.images.apply(saved.example()["pixels"])
+    if keras.config.image_data_format() == "channels_first":
+        pixels = np.moveaxis(pixels, -1, 1)
+    expected = keras.ops.convert_to_numpy(keras.ops.cast(model(pixels, training=False), "float32"))
+    actual = saved.network(pixels, training=False)
+    if keras.activations.serialize(model.layers[-1].activation) == "softmax":
+        actual = keras.ops.softmax(actual)
+    actual = keras.ops.convert_to_numpy(actual)
+    exact = all(getattr(layer, "compute_dtype", "float32") == "float32" for layer in model.layers)
+    worst = float(np.abs(actual - expected).max()) / max(1.0, float(np.abs(expected).max()))
+    if not worst <= (_TOLERANCE if exact else _ROUGH):
+        raise ValueError(
+            f"What was saved does not compute what model {model.name!r} does (they differ by {worst:.2g}): it is not "
+            f"the variant {saved.row.variant!r}. Save it with model.save('model.keras')."
+        )

@@ -1,0 +1,82 @@
+"""The form of a network that is not a variant's own: overrides of its spec, blocks that were left out."""
+
+import dataclasses
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+
+from keras_highway.analysis.trim import without
+from keras_highway.models.builder import build
+from keras_highway.specs import ConvStage, NetSpec, coerced, to_dict
+
+
+def from_json_values(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns overrides that were JSON values as `specs.override` takes them: `stages` of lists are stages.
+
+    Raises:
+        ValueError: If a stage is none.
+    """
+    values = dict(overrides)
+    if isinstance(values.get("stages"), list | tuple):
+        values["stages"] = tuple(_stage(stage) for stage in values["stages"])
+    return values
+
+
+def to_json_values(spec: NetSpec, row: NetSpec) -> dict[str, Any]:
+    """Returns the fields of a spec that differ from the variant's, as JSON values."""
+    own, known = to_dict(spec), to_dict(row)
+    return {name: _listed(value) for name, value in own.items() if value != known[name]}
+
+
+def trimmed(model: keras.Model, removed: Sequence[str]) -> keras.Model:
+    """Returns a model without some of its blocks; the model itself where none are named.
+
+    Raises:
+        ValueError: If there are no such blocks, or they cannot go.
+    """
+    return without(model, removed) if removed else model
+
+
+def shapes_of_form(spec: NetSpec, classes: int | None) -> Counter:
+    """Returns how often each shape is among the weights of a spec's network, without memory for them.
+
+    Variables in a stateless scope have shapes and no values. Keras keeps a
+    list of them to give them values later; it is one a thread and ends with
+    it.
+    """
+    found: list[Any] = []
+
+    def look():
+        try:
+            with keras.StatelessScope(initialize_variables=False):
+                found.append(Counter(tuple(w.shape) for w in build(spec, classes=classes).weights))
+        except Exception as error:  # handed to the thread that asked
+            found.append(error)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
+
+
+def _stage(values) -> ConvStage:
+    if isinstance(values, ConvStage):
+        return values
+    if not isinstance(values, Mapping):
+        raise ValueError(f"`stages` must be stages, tables of numbers. Received: {values!r}")
+    stage = ConvStage(highways=())
+    if unknown := values.keys() - {f.name for f in dataclasses.fields(stage)}:
+        raise ValueError(f"Unknown field of a stage: {sorted(unknown)[0]!r}.")
+    return coerced(stage, "a stage", **values)
+
+
+def _listed(value):
+    """JSON has lists alone."""
+    if isinstance(value, Mapping):
+        return {name: _listed(item) for name, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value

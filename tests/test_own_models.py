@@ -1,0 +1,232 @@
+"""Models of one's own: saved to a folder or the Hub, and used from there."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import fake_hub as fake
+import keras
+import numpy as np
+import pytest
+import yaml
+from huggingface_hub import constants
+from PIL import Image
+
+import keras_highway as kh
+from keras_highway.analysis.trim import without
+from keras_highway.cli import main
+from keras_highway.data import Transform
+from keras_highway.exporting import fold_batch_norm, part_of
+from keras_highway.publishing import verify
+from keras_highway.weights.file import WeightFileError
+
+PETS = ("bird", "cat", "dog")
+SMALL = {"blocks": (2, 1), "widths": (4, 8), "stem_width": 8, "input_shape": (32, 32, 3)}
+TRANSFORM = Transform(size=(32, 32), channels=3, scale=1 / 255)
+FILES = {"README.md", "check.npz", "config.json", "metadata.json", "model.safetensors", "model.weights.h5"}
+
+
+def pet(kind, draw, size=32):
+    """A noisy picture that is red, green or blue by its kind."""
+    pixels = draw.integers(0, 90, (size, size, 3)).astype(np.uint8)
+    pixels[..., PETS.index(kind)] += 150
+    return pixels
+
+
+def built(**overrides):
+    return kh.create_model("resnet50", classes=3, **{**SMALL, **overrides})
+
+
+def seen(model):
+    x = TRANSFORM.apply(np.stack([pet(kind, np.random.default_rng(1)) for kind in PETS]))
+    return keras.ops.convert_to_numpy(model(x, training=False))
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """Three classes of pets, trained by `fit`."""
+    keras.utils.set_random_seed(1)
+    draw, model = np.random.default_rng(0), built()
+    x = TRANSFORM.apply(np.stack([pet(kind, draw) for _ in range(16) for kind in PETS]))
+    y = np.tile(np.arange(3), 16)
+    model.compile(keras.optimizers.Adam(0.01), loss="sparse_categorical_crossentropy")
+    model.fit(x, y, batch_size=16, epochs=6, verbose=0)
+    # Batch normalization's averages of a few steps are far from the data's.
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.momentum = 0.0
+    model(x, training=True)
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.momentum = 0.9
+    return model
+
+
+def test_pets_go_to_the_hub_and_a_fresh_process_says_cat(trained, fake_hub, monkeypatch, tmp_path):
+    assert seen(trained).argmax(1).tolist() == [0, 1, 2]
+    monkeypatch.setenv("HF_TOKEN", fake.TOKEN)
+    pushed = kh.push_to_hub(trained, "org/pets", class_names=PETS, transform=TRANSFORM)
+    assert pushed.tag == "v1" and set(pushed.changed) == FILES | {"weights.json"}
+    Image.fromarray(pet("cat", np.random.default_rng(7))).save(tmp_path / "tom.png")
+    environment = {"HF_ENDPOINT": fake_hub.url, "HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_DISABLE_XET": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "keras_highway",
+        "classify",
+        str(tmp_path / "tom.png"),
+        "--weights",
+        "hf://org/pets",
+    ]
+    done = subprocess.run(
+        [*command, "--json"], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (image,) = json.loads(done.stdout)["images"]
+    assert image["predictions"][0]["name"] == "cat"
+    np.testing.assert_array_equal(seen(kh.load("hf://org/pets")), seen(trained))
+    assert verify("org/pets").difference <= 1e-6
+    assert kh.push_to_hub(trained, "org/pets", class_names=PETS, transform=TRANSFORM).changed == ()
+
+
+def test_a_folder_is_loaded_and_classified_with_its_names(trained, tmp_path, capsys):
+    folder = kh.save(trained, tmp_path / "pets", class_names=PETS, transform=TRANSFORM)
+    assert {path.name for path in folder.iterdir()} == FILES | {"weights.json"}
+    again = kh.load(folder)
+    np.testing.assert_array_equal(seen(again), seen(trained))
+    Image.fromarray(pet("dog", np.random.default_rng(7))).save(tmp_path / "rex.png")
+    assert main(["classify", str(tmp_path / "rex.png"), "--weights", str(folder)]) == 0
+    assert "rex.png: dog " in capsys.readouterr().out
+    # What was loaded is saved without a word on classes and transform: its weights say them.
+    kh.save(again, tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "weights.json").read_text())["classes"] == list(PETS)
+    body = kh.load(folder, include_top=False)
+    assert body.output_shape == (None, None, None, 32)
+
+
+def test_photographs_are_evaluated_by_a_saved_folder(trained, tmp_path, capsys):
+    folder = kh.save(trained, tmp_path / "pets", class_names=PETS, transform=TRANSFORM)
+    for kind in PETS:
+        (tmp_path / "val" / kind).mkdir(parents=True)
+        Image.fromarray(pet(kind, np.random.default_rng(9))).save(tmp_path / "val" / kind / "1.png")
+    assert main(["evaluate", str(folder), "--data", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["top1"] == 1.0
+    assert main(["report", str(folder), "--out", str(tmp_path / "r.html")]) == 2
+    assert "does not say which data set it is for: pass --data-set" in capsys.readouterr().err
+
+
+def test_a_card_claims_nothing_that_is_not_known(trained, tmp_path):
+    kh.save(trained, tmp_path / "pets", class_names=PETS, transform=TRANSFORM)
+    card = (tmp_path / "pets" / "README.md").read_text()
+    header = yaml.safe_load(card.split("---\n")[1])
+    assert not {"license", "datasets", "model-index", "metrics"} & set(header)
+    for word in ("trained on", "ImageNet", "imagenet", "Apache", "recipe", "log.csv", "curve", "hf://", "| data"):
+        assert word not in card, word
+    assert "3: bird, cat, dog" in card and "blocks [2, 1]" in card
+    kh.save(trained, tmp_path / "pets", class_names=PETS, transform=TRANSFORM, dataset="my pets", license="CC-BY-4.0")
+    card = (tmp_path / "pets" / "README.md").read_text()
+    header = yaml.safe_load(card.split("---\n")[1])
+    assert header["license"] == "cc-by-4.0" and "datasets" not in header and "trained on my pets" in card
+
+
+def test_a_trimmed_a_converted_and_a_fine_tuned_model_are_saved(trained, tmp_path):
+    shorter = without(trained, ["stage1_block2"])
+    highway = kh.highway_from_resnet(trained)
+    fresh = kh.reset_classifier(trained, 5)
+    for name, model in {"shorter": shorter, "highway": highway, "fresh": fresh}.items():
+        folder = kh.save(model, tmp_path / name, transform=TRANSFORM)
+        np.testing.assert_array_equal(seen(kh.load(folder)), seen(model), err_msg=name)
+        assert [w.shape for w in kh.load(folder).weights] == [w.shape for w in model.weights], name
+    assert json.loads((tmp_path / "shorter" / "weights.json").read_text())["removed"] == ["stage1_block2"]
+    assert json.loads((tmp_path / "highway" / "weights.json").read_text())["overrides"]["gate"] == "channel"
+    assert kh.load(tmp_path / "shorter", include_top=False).output_shape == (None, None, None, 32)
+    assert np.isfinite(seen(kh.load(tmp_path / "shorter", classes=2))).all()
+
+
+def test_keras_alone_loads_the_folder(trained, tmp_path):
+    kh.save(trained, tmp_path / "pets", transform=TRANSFORM)
+    np.testing.assert_array_equal(seen(keras.saving.load_model(tmp_path / "pets")), seen(trained))
+
+
+def test_a_keras_file_comes_back_with_its_overrides(trained, tmp_path):
+    trained.save(tmp_path / "pets.keras")
+    model = keras.saving.load_model(tmp_path / "pets.keras")
+    with pytest.raises(ValueError, match=r"not variant 'resnet50' as it was built.*overrides="):
+        kh.save(model, tmp_path / "pets", transform=TRANSFORM)
+    kh.save(model, tmp_path / "pets", transform=TRANSFORM, variant="resnet50", overrides=SMALL)
+    np.testing.assert_array_equal(seen(kh.load(tmp_path / "pets")), seen(model))
+
+
+def test_a_stack_with_stages_of_its_own_is_saved(tmp_path):
+    stages = kh.get_spec("mnist10_w16").stages
+    model = kh.create_model("mnist10_w16", stages=stages[:1], gate_bias=-3.0)
+    kh.save(model, tmp_path / "digits", transform="mnist")
+    x = np.random.default_rng(0).random((2, 28, 28, 1), "float32")
+    np.testing.assert_array_equal(np.asarray(kh.load(tmp_path / "digits")(x)), np.asarray(model(x)))
+
+
+def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
+    body = keras.Model(trained.input, trained.layers[-2].output)
+    x = keras.layers.Dropout(0.5)(trained.layers[-2].output)
+    other = keras.Model(trained.input, keras.layers.Dense(3, name="head")(x), name="resnet50")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    for model, more, message in (
+        (trained, {}, "Nothing says what images go through.*pass transform="),
+        (trained, {"transform": "imagenet"}, r"images of shape \(224, 224, 3\) and the model takes \(32, 32, 3\)"),
+        (trained, {"transform": TRANSFORM, "class_names": ["cat"]}, "`class_names` must be 3 names"),
+        (body, {"transform": TRANSFORM}, "does not end in a classifier named 'head'"),
+        (other, {"transform": TRANSFORM, "overrides": SMALL}, "it has a layer 'dropout"),
+        (keras.Sequential([keras.layers.Dense(2)]), {}, "takes a functional keras.Model"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            kh.save(model, tmp_path / "none", **more)
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(ValueError, match="holds something else"):
+        kh.save(trained, tmp_path / "full", transform=TRANSFORM)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"overrides": {**SMALL, "widths": [1000, 1000]}}, "does not hold weights of 'resnet50' with"),
+        ({"overrides": {**SMALL, "blocks": [10**6, 1]}}, "override that is not of its arrays: blocks"),
+        ({"overrides": {"widths": [900, 900], "blocks": [2, 1]}, "removed": ["stage1_block2"]}, "only a small part"),
+        ({"overrides": {**SMALL, "colour": 1}}, "Unknown field"),
+        ({"overrides": {**SMALL, "spec": 1}}, "Unknown field"),
+        ({"overrides": {**SMALL, "name": "other"}}, "Unknown field"),
+        ({"overrides": {**SMALL, "input_shape": ["a", 1, 3]}}, "make no network"),
+        ({"overrides": {**SMALL, "stages": [{"row": 1}]}}, "Unknown field of a stage"),
+        ({"removed": ["stage9_block9"]}, "stage9_block9"),
+    ],
+)
+def test_a_folder_that_lies_about_its_form_is_refused(trained, tmp_path, changes, message):
+    folder = kh.save(trained, tmp_path / "pets", transform=TRANSFORM)
+    row = json.loads((folder / "weights.json").read_text()) | changes
+    (folder / "weights.json").write_text(json.dumps(row))
+    with pytest.raises((ValueError, WeightFileError), match=message):
+        kh.load(folder)
+
+
+def test_a_dry_run_needs_no_network_and_errors_speak_of_publishing(trained, fake_hub, monkeypatch, tmp_path, capsys):
+    folder = str(kh.save(trained, tmp_path / "pets", class_names=PETS, transform=TRANSFORM))
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    began = time.perf_counter()
+    assert main(["publish", folder, "--repo", "org/pets", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "would upload README.md, check.npz" in out and "the Hub cannot be reached" in out
+    assert main(["publish", folder, "--repo", "org/pets"]) == 2
+    error = capsys.readouterr().err
+    assert "Could not publish to hf://org/pets" in error and "Publish again later" in error
+    assert not any(word in error for word in ("download", "give a file", "mirror", "Nothing broken was kept"))
+    assert fake_hub.requests == [] and time.perf_counter() - began < 20
+
+
+def test_a_trimmed_folder_is_exported_with_folded_normalization(trained, tmp_path):
+    folder = kh.save(without(trained, ["stage1_block2"]), tmp_path / "shorter", transform=TRANSFORM)
+    part = part_of(str(folder))
+    folded = fold_batch_norm(part.model, part.spec)
+    assert len(folded.weights) < len(part.model.weights)
+    np.testing.assert_allclose(seen(folded), seen(part.model), atol=1e-5)

@@ -1,0 +1,110 @@
+"""Training on folders of one's own, from trained weights: its names and claims, fresh heads, frozen stages."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+import keras_highway as kh
+from keras_highway.cli import main
+from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.publishing import find_publishable, write_bundle
+from training import loop
+from training.recipe import changed, with_settings
+from training.recipes import RECIPES
+from training.runs.results import _data_and_names
+
+SMALL = (("blocks", (1, 1)), ("widths", (4, 8)), ("stem_width", 8), ("input_shape", (32, 32, 3)))
+RECIPE = dataclasses.replace(
+    RECIPES["resnet50"],
+    batch_size=2,
+    epochs=1,
+    warmup_epochs=0,
+    transform="cifar10",
+    overrides=SMALL,
+    learning_rate=0.01,
+)
+
+
+def photographs(root, names):
+    draw = np.random.default_rng(0)
+    for split in ("train", "val"):
+        for k, name in enumerate(names):
+            (root / split / name).mkdir(parents=True)
+            for i in range(2):
+                pixels = draw.integers(0, 100, (40, 40, 3)).astype(np.uint8)
+                pixels[..., k] += 120
+                Image.fromarray(pixels).save(root / split / name / f"{i}.png")
+    return root
+
+
+def weights_of(model):
+    """Of the layers but the head, by their paths."""
+    return {w.path: np.asarray(w) for layer in model.layers if layer.name != "head" for w in layer.weights}
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """Weights of three classes to start from."""
+    model = kh.create_model("resnet50", classes=3, **dict(SMALL))
+    return kh.save(model, tmp_path_factory.mktemp("start") / "pets", list("abc"), TRANSFORMS["cifar10"])
+
+
+def test_a_run_starts_from_weights_with_a_fresh_head_and_says_what_it_was_trained_on(start, tmp_path, capsys):
+    folder = photographs(tmp_path / "data", ["cat", "dog"])
+    result = loop.train(changed(RECIPE, init=str(start), freeze="body"), folder, tmp_path / "run")
+    assert (result["data"], result["class_names"]) == ("", ["cat", "dog"])
+    net = kh.load(tmp_path / "run")
+    assert net.output_shape == (None, 2)
+    before, after = weights_of(kh.load(start)), weights_of(net)
+    assert before.keys() == after.keys() and len(before) > 20
+    for path, value in before.items():
+        np.testing.assert_array_equal(after[path], value, err_msg=path)
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["freeze"] == "body"
+
+    image = str(folder / "val" / "dog" / "0.png")
+    capsys.readouterr()  # the run's lines
+    assert main(["classify", image, "--weights", str(tmp_path / "run"), "--top", "2"]) == 0
+    assert {word for word in capsys.readouterr().out.split() if word.isalpha()} == {"cat", "dog"}
+
+    for said, expected in (({}, None), ({"dataset": "my cats", "license": "MIT"}, "mit")):
+        bundle = tmp_path / f"bundle_{expected}"
+        bundle.mkdir()
+        write_bundle(find_publishable(str(tmp_path / "run"), **said), "org/pets", bundle)
+        card = (bundle / "README.md").read_text()
+        header = yaml.safe_load(card.split("---\n")[1])
+        assert header.get("license") == expected and "datasets" not in header
+        assert ("trained on my cats" in card) == bool(said) and "2: cat, dog" in card
+        assert not any(word in card for word in ("trained on imagenet", "ILSVRC", "Apache"))
+        np.testing.assert_array_equal(kh.load(bundle).layers[-1].get_weights()[0], net.layers[-1].get_weights()[0])
+
+
+@pytest.mark.slow
+def test_stages_are_frozen_up_to_the_one_that_is_named(start, tmp_path):
+    folder = photographs(tmp_path / "data", ["a", "b", "c"])
+    loop.train(changed(RECIPE, init=str(start), freeze="stage1", epochs=2), folder, tmp_path / "run")
+    before, after = weights_of(kh.load(start)), weights_of(kh.load(tmp_path / "run"))
+    for path, value in before.items():
+        frozen = path.startswith(("stem", "stage1"))
+        assert np.array_equal(after[path], value) or not frozen, path
+    assert any(not np.array_equal(after[p], v) for p, v in before.items() if p.startswith("stage2"))
+
+
+def test_what_the_folders_are_decides_what_a_result_claims():
+    recipe = RECIPES["highway50"]
+    assert _data_and_names(recipe, ("cat", "dog")) == ("", ["cat", "dog"])
+    assert _data_and_names(recipe, ("n01440764", "n02102040")) == ("imagenet", ["tench", "English_springer"])
+    assert _data_and_names(RECIPES["mnist10_w16"], ()) == ("mnist", [])
+    assert _data_and_names(dataclasses.replace(recipe, data="tfds:pets"), ("cat",)) == ("tfds:pets", ["cat"])
+
+
+def test_settings_of_a_start_are_checked():
+    with pytest.raises(ValueError, match=r"number of classes follows from the data.*Received: net.classes=10"):
+        with_settings(RECIPES["highway50"], ["net.classes=10"])
+    with pytest.raises(ValueError, match=r"`init`. Received: freeze='stage1'"):
+        changed(RECIPE, freeze="stage1")
+    assert "init" not in RECIPE.to_dict()  # a run that has none resumes where older versions left it
+    assert changed(RECIPE, init="x").to_dict()["init"] == "x"
