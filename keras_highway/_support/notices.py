@@ -5,6 +5,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 
+from keras_highway._support.outside_text import visible
+
 
 class Notice(UserWarning):
     """Something to know of what was asked for; nothing is wrong with the program."""
@@ -18,7 +20,7 @@ def as_lines() -> Iterator[None]:
 
         def show(message, category, *args, **kwargs):
             if issubclass(category, Notice):
-                print(f"note: {message}", file=sys.stderr)
+                print(f"note: {visible(message)}", file=sys.stderr)
             else:
                 show_others(message, category, *args, **kwargs)
 

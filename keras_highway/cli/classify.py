@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 
+from keras_highway._support.outside_text import visible
 from keras_highway.cli.errors import OK, SOME_FAILED
 from keras_highway.cli.reading import read_images
 from keras_highway.cli.sources import find_source
@@ -28,8 +29,8 @@ def run(arguments) -> int:
         print(json.dumps({"weights": source.weights, "images": images}, indent=2))
     else:
         for index, best in guesses.items():
-            scores = "  ".join(f"{guess.name} {percent(guess.score)}" for guess in best)
-            print(f"{arguments.images[index]}: {scores}")
+            scores = "  ".join(f"{visible(guess.name)} {percent(guess.score)}" for guess in best)
+            print(f"{visible(arguments.images[index])}: {scores}")
     return SOME_FAILED if errors else OK
 
 

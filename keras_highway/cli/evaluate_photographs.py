@@ -4,6 +4,7 @@ import csv
 import json
 from pathlib import Path
 
+from keras_highway._support.outside_text import visible
 from keras_highway.analysis.photograph_scores import Scores, measure_photographs
 from keras_highway.cli.errors import OK, SOME_FAILED, UsageError, usage_errors
 from keras_highway.cli.sources import find_source
@@ -40,9 +41,9 @@ def run(arguments) -> int:
     if arguments.csv:
         with usage_errors():
             _add_line(Path(arguments.csv), report)
-    print(json.dumps(report, indent=2) if arguments.json else _line(report))
+    print(json.dumps(report, indent=2) if arguments.json else visible(_line(report)))
     if source.result and not arguments.json:
-        print(f"recorded on {source.result.get('data', source.data)}: {format_metric(source.result)}")
+        print(visible(f"recorded on {source.result.get('data', source.data)}: {format_metric(source.result)}"))
     return SOME_FAILED if scores.broken else OK
 
 

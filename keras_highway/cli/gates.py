@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from keras_highway._support.files import atomic_write
+from keras_highway._support.outside_text import visible
 from keras_highway.analysis import plot_gates, trace
 from keras_highway.cli.errors import OK, SOME_FAILED, check_out, usage_errors
 from keras_highway.cli.reading import read_images
@@ -25,5 +26,5 @@ def run(arguments) -> int:
     title = f"{Path(arguments.image).name}: {best.name} ({percent(best.score)}) by {source.weights}"
     with usage_errors():
         atomic_write(out, lambda path: plot_gates(traces, pixels[0].squeeze(), path, title=title))
-    print(f"wrote the transform gates of {len(traces)} blocks to {out}")
+    print(f"wrote the transform gates of {len(traces)} blocks to {visible(out)}")
     return OK

@@ -7,6 +7,7 @@ import sys
 
 from keras_highway._support.backend import explained
 from keras_highway._support.notices import as_lines
+from keras_highway._support.outside_text import visible
 from keras_highway.cli.errors import CLOSED_PIPE, INTERRUPTED, USAGE, UsageError
 from keras_highway.cli.quiet import quiet_start
 
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UsageError as error:
-        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
+        print(f"{PROGRAM}: error: {visible(error)}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
