@@ -138,7 +138,7 @@ def test_a_mean_image_needs_contrast_normalization():
     ("name", "changes", "message"),
     [
         ("cifar10_19layer", {"data": "tfds:cifar10"}, "Contrast normalization is for sets that fit into memory"),
-        ("cifar10_19layer_fast", {"epochs": 2}, "`warmup_epochs` must be less than `epochs`"),
+        ("cifar10_19layer_fast", {"epochs": 1}, "`warmup_epochs` must be less than `epochs`"),
         ("highway20", {"epochs": 3}, "`warmup_epochs` must be less than `epochs`"),
     ],
 )

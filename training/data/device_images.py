@@ -73,9 +73,9 @@ class DeviceImages:
             return ops.where(inside, x, 0.0)
         x = ops.where(inside, pixels, 0.0) * self._transform.scale
         if any(self._transform.mean):
-            x = x - np.asarray(self._transform.mean, "float32")
+            x = x - ops.convert_to_tensor(self._transform.mean, "float32")
         if any(s != 1.0 for s in self._transform.std):
-            x = x / np.asarray(self._transform.std, "float32")
+            x = x / ops.convert_to_tensor(self._transform.std, "float32")
         return x
 
 
