@@ -16,6 +16,7 @@ class Notice(UserWarning):
 def as_lines() -> Iterator[None]:
     """Shows notices as lines on stderr, without file and line of the program."""
     with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"PIL\.")  # of odd images, of which our own lines say more
         show_others = warnings.showwarning
 
         def show(message, category, *args, **kwargs):

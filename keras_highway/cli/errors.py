@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OK = 0
-SOME_FAILED = 1
+SOME_FAILED = 1  # `verify` found a difference
 USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 CLOSED_PIPE = 141  # 128 + SIGPIPE

@@ -33,8 +33,9 @@ def main(argv: list[str] | None = None) -> int:
             process's.
 
     Returns:
-        The exit code: 0, 1 if an image failed, 2 for an unknown name or an
-        impossible request, 130 after Ctrl-C, 141 if the reader went away.
+        The exit code: 0; 1 if `verify` found a difference; 2 for an unknown
+        name, an impossible request or an image that cannot be read; 130 after
+        Ctrl-C, 141 if the reader went away.
 
     Raises:
         SystemExit: With code 2 for malformed arguments, 0 for `--help`.
@@ -49,6 +50,9 @@ def main(argv: list[str] | None = None) -> int:
         return code
     except UsageError as error:
         print(f"{PROGRAM}: error: {visible(error)}", file=sys.stderr)
+        return USAGE
+    except MemoryError:
+        print(f"{PROGRAM}: error: there is not enough memory: try fewer or smaller images at once", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED

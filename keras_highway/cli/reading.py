@@ -32,8 +32,8 @@ def read_images(paths, source: Source, invert: bool) -> tuple[dict[int, np.ndarr
         pixels[index] = 255 - image if invert else image
         if source.data == "mnist" and _border(pixels[index]).mean() > 127:
             print(
-                f"{visible(path)}: note: a light background{', with --invert' if invert else ''}; the MNIST networks know "
-                f"white digits on black. Try {'without' if invert else 'with'} --invert.",
+                f"{visible(path)}: note: a light background{', with --invert' if invert else ''}; the MNIST networks "
+                f"know white digits on black. Try {'without' if invert else 'with'} --invert.",
                 file=sys.stderr,
             )
     return pixels, errors
