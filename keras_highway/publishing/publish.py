@@ -1,9 +1,7 @@
 """Bringing repositories on the Hub up to date with the zoo, and noting their place in the table of weights."""
 
-import tempfile
-from pathlib import Path
-
 from keras_highway._support.files import sha256_of
+from keras_highway._support.scratch import scratch_folder
 from keras_highway.hub import HubName, Pushed, fetch, parse, push
 from keras_highway.hub.client import git_sha1
 from keras_highway.publishing.bundle import write_bundle
@@ -33,8 +31,8 @@ def publish(weights: str, repository: str, private: bool = False, dry_run: bool 
     """
     name = parse(repository)
     publishable = find_publishable(weights)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "bundle"
+    with scratch_folder("publish") as scratch:
+        folder = scratch / "bundle"
         folder.mkdir()
         loaded = write_bundle(publishable, name.repository, folder)
         pushed = push(folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, loaded))
@@ -69,9 +67,9 @@ def _right(remote, name: HubName, folder, weights: TaskWeights) -> set[str]:
     """
     right = set()
     if CHECK in remote and remote.get(FILE) == sha256_of(folder / FILE):
-        with tempfile.TemporaryDirectory() as cache:
+        with scratch_folder("check") as cache:
             try:
-                compare_check(weights, fetch(name, CHECK, cache=Path(cache)))
+                compare_check(weights, fetch(name, CHECK, cache=cache))
                 right.add(CHECK)
             except ValueError:
                 pass  # it is wrong: the new one replaces it
