@@ -25,6 +25,9 @@ def usage_errors() -> Iterator[None]:
     """
     try:
         yield
+    except PermissionError as error:
+        said = f"{error.filename}: permission denied: make it accessible for you, or name another place"
+        raise UsageError(said if error.filename else str(error)) from error
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(" ".join(str(error).split())) from error
 

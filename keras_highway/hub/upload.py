@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_highway._support.files import sha256_of
-from keras_highway.hub.client import client, git_sha1, hub_errors
+from keras_highway.hub.client import check_reachable, client, git_sha1, hub_errors
 from keras_highway.hub.names import HubName, parse
 
 _TAG = re.compile(r"v(\d+)")
@@ -66,6 +66,7 @@ def push(
     name = parse(repository)
     with hub_errors(f"publish to {name}"):
         api = client().HfApi()
+        check_reachable()
         if not dry_run:
             api.create_repo(name.repository, private=private, exist_ok=True)
         return _push(api, name, folder, dry_run, keep)
