@@ -192,3 +192,9 @@ def test_symbolic_tensors_mix_in_every_dtype(dtype, c):
     for batch in (2, 5):
         y = to_numpy(ops.cast(net(np.ones((batch, 4, 3), "float32")), "float32"))
         np.testing.assert_array_equal(y, np.full((batch, 4, 3), 1.25 if c is None else 1.0))
+
+
+def test_a_numpy_number_as_a_gate_keeps_the_dtype():
+    x = np.ones((2, 3), "float32")
+    assert keras.backend.standardize_dtype(mix(x, x, np.float64(0.5), dtype="bfloat16").dtype) == "bfloat16"
+    assert keras.backend.standardize_dtype(mix(x, x, np.float64(0.5)).dtype) == "float32"

@@ -154,6 +154,27 @@ def test_pinned_weights_are_of_that_commit_and_no_other_bytes(fake_hub, places, 
     assert "Only other people's weights are pinned" in capsys.readouterr().err
 
 
+def test_state_dicts_that_are_none_of_ours(tmp_path):
+    path = tmp_path / "net.safetensors"
+    path.write_bytes(save({"fc.weight": np.zeros((3, 2), "float32")}))
+    with pytest.raises(ValueError, match="read into nets of residual-style blocks"):
+        convert_torch_file(path, tmp_path / "net.weights.h5", "charlm_small_coupled")
+    header = json.dumps({"fc.weight": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"ab")
+    with pytest.raises(ValueError, match="a type that NumPy has not: save them in float32"):
+        read_safetensors(path)
+    with pytest.raises(ValueError, match=r"No such file or folder: .*absent\.safetensors"):
+        kh.load(tmp_path / "absent.safetensors")
+
+
+def test_a_foreign_record_of_a_conversion_is_made_anew(cifar_row, tmp_path):
+    kh.load(cifar_row.name)
+    (record,) = (tmp_path / "home" / "keras_highway" / "converted").glob("*.json")
+    record.write_text("[]")
+    kh.load(cifar_row.name)
+    assert "source_sha256" in json.loads(record.read_text())
+
+
 @pytest.mark.parametrize("name", ["model.bin", "model.pt", "model.pth"])
 def test_pickles_are_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"\x80\x04pickle")

@@ -22,7 +22,7 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
     with written(path):
         try:
             write(temporary)
-            with temporary.open("rb") as file:
+            with temporary.open("rb+") as file:  # Windows flushes only what may be written
                 os.fsync(file.fileno())  # a rename may reach the disk before the content does
             os.replace(temporary, path)
         finally:

@@ -32,6 +32,8 @@ def operands(x, h, t, c, dtype) -> tuple[Any, Any, Any, Any]:
         tensors = [v for v in (x, h, t, c) if not _is_number(v) and v is not None]
         dtype = keras.backend.result_type(*(_dtype(v) for v in tensors), "float32")
     x, h = ops.cast(x, dtype), ops.cast(h, dtype)
+    # NumPy's scalars are numbers to Python, but would promote the product to their own dtype.
+    t, c = (float(gate) if _is_number(gate) else gate for gate in (t, c))
     if c is None and _is_number(t):
         c = 1.0 - t
     t, c = (gate if gate is None or _is_number(gate) else _spread(gate, x, dtype) for gate in (t, c))

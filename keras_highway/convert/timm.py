@@ -37,6 +37,8 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         return load_file(path)
     except (safetensors.SafetensorError, OSError) as error:
         raise ValueError(f"{path} is no safetensors file, or is truncated: {error}") from error
+    except (AttributeError, KeyError, TypeError) as error:  # an 8-bit float, say
+        raise ValueError(f"{path} holds arrays of a type that NumPy has not: save them in float32. {error}") from error
 
 
 def resnet_of(path: Path) -> str:
@@ -74,8 +76,13 @@ def model_of(source: Path, variant: str) -> tuple[keras.Model, int]:
     Raises:
         ValueError: If names or shapes are not the variant's.
     """
-    spec, actual = VARIANTS[variant], resnet_of(source)
-    baseline = (isinstance(spec, ConvNetSpec) and spec.baseline) or variant
+    spec, actual = VARIANTS.get(variant), resnet_of(source)
+    if not isinstance(spec, ConvNetSpec):
+        raise ValueError(
+            "PyTorch's state dicts are read into nets of residual-style blocks (resnet50, highway110, ...). "
+            f"Received: {source} for variant {variant!r}"
+        )
+    baseline = spec.baseline or variant
     if actual not in ("", baseline):
         raise ValueError(
             f"{source} holds weights of {actual!r}, not of {baseline!r}; nothing was set. "
@@ -162,7 +169,7 @@ def read_config(path: Path) -> TimmConfig:
             interpolation=str(values["interpolation"]),
         )
         classes = int(values["num_classes"])
-        imagenet = classes == 1000 and str(values.get("tag", "")).endswith("in1k")
-        return TimmConfig(str(whole["architecture"]), classes, imagenet, transform, str(values.get("license", "")))
+        imagenet = classes == 1000 and str(values.get("tag") or "").endswith("in1k")
+        return TimmConfig(str(whole["architecture"]), classes, imagenet, transform, str(values.get("license") or ""))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is no config.json of timm's: {error!r}") from error

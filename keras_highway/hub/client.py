@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 _PATIENCE = 4.0  # seconds for an answer, whichever; HF_HUB_ETAG_TIMEOUT sets another number
-_REMEMBERED = 30.0  # seconds for which what was found is taken to hold
-_found: dict[str, tuple[float, str]] = {}  # by endpoint: when it was asked, and why it cannot be reached
+_ANSWERED, _SILENT = 30.0, 5.0  # seconds for which an answer, or that there was none, is taken to hold
+_found: dict[str, tuple[float | None, str]] = {}  # by endpoint: when it was asked, and why it cannot be reached
 
 
 class HubError(OSError):
@@ -40,6 +40,11 @@ def client() -> Any:
 def cache_folder() -> Path:
     """Where downloads are kept: `HF_HUB_CACHE`, else below `HF_HOME`."""
     return Path(client().constants.HF_HUB_CACHE)
+
+
+def home_folder() -> Path:
+    """The folder of huggingface_hub's files, `HF_HOME`."""
+    return Path(client().constants.HF_HOME)
 
 
 def endpoint() -> str:
@@ -74,8 +79,8 @@ def check_reachable() -> None:
     hub, where = client(), endpoint()
     if hub.constants.is_offline_mode():
         return
-    asked, trouble = _found.get(where, (-_REMEMBERED, ""))
-    if time.monotonic() - asked > _REMEMBERED:
+    asked, trouble = _found.get(where, (None, ""))
+    if asked is None or time.monotonic() - asked > (_SILENT if trouble else _ANSWERED):
         trouble = _trouble(hub, where)
         _found[where] = time.monotonic(), trouble
     if trouble:
@@ -123,11 +128,15 @@ def _advice(hub, error) -> str:
 
 
 def is_absent(error: BaseException | None) -> bool:
-    """Whether an error of huggingface_hub means that a repository has no such file, as far as can be known here."""
-    errors = client().errors
-    if isinstance(error, errors.LocalEntryNotFoundError):
-        return _status(error) is None  # no server answered, and the cache has none
-    return isinstance(error, errors.EntryNotFoundError)
+    """Whether an error of huggingface_hub means that a repository has no such file.
+
+    A server that does not answer is no proof of that; one that nobody may ask
+    (`HF_HUB_OFFLINE`) leaves the cache alone to say so.
+    """
+    hub = client()
+    if isinstance(error, hub.errors.LocalEntryNotFoundError):
+        return hub.constants.is_offline_mode()
+    return isinstance(error, hub.errors.EntryNotFoundError)
 
 
 def _status(error) -> int | None:

@@ -50,7 +50,7 @@ def fetch(
     cache = cache_folder() if cache is None else cache
     with locked(cache, name.repository):
         with hub_errors(f"download {filename} of {name}"):
-            if not client().try_to_load_from_cache(name.repository, filename, cache, name.revision):
+            if not isinstance(client().try_to_load_from_cache(name.repository, filename, cache, name.revision), str):
                 check_reachable()
             path = Path(client().hf_hub_download(name.repository, filename, revision=name.revision, cache_dir=cache))
         try:
@@ -65,7 +65,7 @@ def fetch(
 
 
 def fetch_if_there(name: HubName, filename: str, check: Callable[[Path], object] | None = None) -> Path | None:
-    """As `fetch`, or None where the repository has no such file, or the Hub cannot be asked and the cache has none.
+    """As `fetch`, or None where the repository has no such file, or the Hub may not be asked and the cache has none.
 
     Args:
         name: See `fetch`.
@@ -79,9 +79,15 @@ def fetch_if_there(name: HubName, filename: str, check: Callable[[Path], object]
     try:
         return fetch(name, filename, check=check)
     except HubError as error:
-        if is_absent(error.__cause__):
+        if is_absent(error.__cause__) or _known_to_be_absent(name, filename):
             return None
         raise
+
+
+def _known_to_be_absent(name: HubName, filename: str) -> bool:
+    """Whether the cache remembers that the Hub said so of this commit."""
+    path = client().try_to_load_from_cache(name.repository, filename, cache_folder(), name.revision)
+    return path is not None and not isinstance(path, str)
 
 
 @contextlib.contextmanager

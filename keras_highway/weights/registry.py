@@ -10,12 +10,14 @@ import dataclasses
 import fnmatch
 import functools
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway._support.notices import Notice
 from keras_highway._support.schema import Table, Text
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data import transforms
@@ -103,9 +105,15 @@ def _rows(roots: tuple[Path, ...]) -> Mapping[str, WeightsInfo]:
     places = read_json(PLACES, _PLACES)
     for root in roots:
         for path in sorted(root.glob(f"[!.]*/{ROW}")):
-            row = read_row(path)
-            if row.name != path.parent.name:
-                raise ValueError(f"{path} is of weights {row.name!r}: a folder has the name of its weights.")
+            try:
+                row = read_row(path)
+                if row.name != path.parent.name:
+                    raise ValueError(f"{path} is of weights {row.name!r}: a folder has the name of its weights.")
+            except ValueError as error:
+                if root != _users_root():
+                    raise
+                warnings.warn(f"{error} Skipped: mend or remove this folder of {ZOO_VARIABLE}.", Notice, stacklevel=2)
+                continue
             rows.setdefault(row.name, dataclasses.replace(row, **places.get(row.name, {})))
     theirs = [dataclasses.replace(row, **places.get(row.name, {})) for row in (_timm(*row) for row in _TIMM)]
     made = [_made_of(row, spec) for spec in VARIANTS.values() for row in theirs if row.variant == _baseline(spec)]
@@ -142,6 +150,12 @@ class _Registry(Mapping[str, WeightsInfo]):
 WEIGHTS: Mapping[str, WeightsInfo] = _Registry()
 
 
+def check_checkout() -> None:
+    """Raises a ValueError where the package does not run from a checkout, whose table could be written."""
+    if not (PLACES.parents[2] / "pyproject.toml").is_file():
+        raise ValueError(f"{PLACES} is part of an installed package: places are noted in a checkout.")
+
+
 def note_place(name: str, place: Mapping[str, str]) -> None:
     """Writes into the checkout's table where a row's file is on the Hub.
 
@@ -152,8 +166,7 @@ def note_place(name: str, place: Mapping[str, str]) -> None:
     Raises:
         ValueError: If the package does not run from a checkout.
     """
-    if not (PLACES.parents[2] / "pyproject.toml").is_file():
-        raise ValueError(f"{PLACES} is part of an installed package: places are noted in a checkout.")
+    check_checkout()
     places = read_json(PLACES, _PLACES)
     places[name] = {**places.get(name, {}), **place}
     atomic_write_json(PLACES, {key: dict(sorted(value.items())) for key, value in sorted(places.items())})
@@ -216,12 +229,16 @@ def folders(name: str) -> list[Path]:
 
 
 def _roots() -> tuple[Path, ...]:
-    roots = [_PACKAGE / "zoo" / "weights"]
-    if os.environ.get(ZOO_VARIABLE):
-        roots.append(Path(os.environ[ZOO_VARIABLE]))
+    roots, users = [_PACKAGE / "zoo" / "weights"], _users_root()
+    if users is not None:
+        roots.append(users)
     if (_PACKAGE.parent / "pyproject.toml").is_file():  # a checkout; in site-packages, `zoo` would be anybody's
         roots.append(_PACKAGE.parent / "zoo" / "weights")
     return tuple(roots)
+
+
+def _users_root() -> Path | None:
+    return Path(os.environ[ZOO_VARIABLE]) if os.environ.get(ZOO_VARIABLE) else None
 
 
 def local_file(row: WeightsInfo) -> Path | None:
@@ -270,11 +287,9 @@ def described(row: WeightsInfo) -> WeightsInfo:
 
 
 def _beside(name, file, schema) -> dict[str, Any]:
-    for folder in folders(name):
-        path = folder / file
-        if path.is_file():
-            return read_json(path, schema)
-    return {}
+    """What a file beside the row of weights holds; of the same folder, for others of that name are other weights."""
+    folder = next((folder for folder in folders(name) if (folder / ROW).is_file()), None)
+    return read_json(folder / file, schema) if folder is not None and (folder / file).is_file() else {}
 
 
 def _missing(weights, variant, own) -> str:

@@ -104,7 +104,8 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
         class_names=row.classes if row else (),
         stamp=stamp,
         published=published,
-        checked=contents.checked or is_hub_name(weights) or bool(row and (row.sha256 or row.repository)),
+        # What comes from the Hub was compared where the cache has links, which name contents by their hashes.
+        checked=contents.checked or bool(row and row.sha256) or (is_hub_name(weights) and path.is_symlink()),
     )
 
 
@@ -175,6 +176,8 @@ def _path(weights) -> Path | None:
     path = Path(weights)
     if weights.endswith(weights_file.SUFFIX):
         return path
+    if not path.exists() and (weights.endswith(torch_files.SUFFIX) or len(path.parts) > 1):
+        raise WeightFileError(f"No such file or folder: {path}. Names of weights: keras_highway.list_weights().")
     if weights in registry.words() or not path.exists():
         return None
     return path / FILE if path.is_dir() else path

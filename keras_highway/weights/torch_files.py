@@ -1,6 +1,7 @@
 """PyTorch's `.safetensors` of ResNets as weight files of ours: converted once for every content, and kept."""
 
 import dataclasses
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -8,17 +9,18 @@ from pathlib import Path
 from keras_highway._support.files import atomic_write_json, sha256_of
 from keras_highway.convert.timm import model_of, read_config, read_safetensors, resnet_of
 from keras_highway.data.transforms import imagenet_classes
-from keras_highway.hub.client import cache_folder
+from keras_highway.hub.client import cache_folder, home_folder
 from keras_highway.hub.download import fetch, fetch_if_there, locked
 from keras_highway.hub.names import HubName
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights.info import WeightsInfo, from_json, to_json
-from keras_highway.weights.registry import DATA_LICENCES, note_place
+from keras_highway.weights.registry import DATA_LICENCES, check_checkout, note_place
 
 SUFFIX = ".safetensors"
 FILE = "model.safetensors"
 _CONFIG = "config.json"
+_CONVERSION = 1  # raised where a conversion comes to compute something else: files that were kept are made anew
 _PICKLES = (".bin", ".pt", ".pth", ".pth.tar")
 
 
@@ -102,6 +104,7 @@ def pin(row: WeightsInfo) -> dict[str, str]:
         raise ValueError(
             f"Only other people's weights are pinned: `publish` notes where ours are. Received: weights={row.name!r}"
         )
+    check_checkout()
     path = fetch(HubName(row.repository, row.revision), row.file, row.sha256, check=read_safetensors)
     place = {"revision": path.parent.name, "sha256": sha256_of(path)}  # the cache names folders by their commits
     variant, _, tag = row.name.partition(".")
@@ -156,9 +159,11 @@ def _resnet_of(source) -> str:
 
 def _converted(source: Path, variant: str, name: str, note: str, **facts: str) -> Path:
     """The weight file made of a PyTorch file; made once for every content of that file."""
-    folder = cache_folder().parent / "keras_highway" / "converted"
+    folder = home_folder() / "keras_highway" / "converted"
     content = sha256_of(source)
-    target, record = (folder / f"{name}-{content[:16]}{suffix}" for suffix in (weights_file.SUFFIX, ".json"))
+    made_by = hashlib.sha256(repr((_CONVERSION, VARIANTS.get(variant))).encode()).hexdigest()
+    stem = f"{name}-{content[:16]}-{made_by[:8]}"
+    target, record = (folder / f"{stem}{suffix}" for suffix in (weights_file.SUFFIX, ".json"))
     with locked(cache_folder(), f"converted/{name}"):
         if not _recorded(target, record):
             folder.mkdir(parents=True, exist_ok=True)
@@ -187,5 +192,5 @@ def _recorded(target, record) -> bool:
     """Whether a conversion was finished, and its file is as it was then."""
     try:
         return sha256_of(target) == json.loads(record.read_text("utf-8"))["sha256"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return False

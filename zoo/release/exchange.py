@@ -18,7 +18,7 @@ def put_in_place(new: Path, target: Path) -> None:
         OSError: If it cannot be; nothing has changed then.
     """
     for path in new.iterdir():
-        with path.open("rb") as file:
+        with path.open("rb+") as file:
             os.fsync(file.fileno())  # a rename may reach the disk before the content does
     if target.exists():
         _exchange(new, target)
