@@ -8,10 +8,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 import keras_highway as kh
 
-if keras.config.backend() == "jax":
-    import jax
-
-    pytestmark = pytest.mark.skipif(not jax.config.jax_enable_x64, reason="JAX's switch is off")
+on_jax = keras.config.backend() == "jax"
 
 
 def conv(x, kernel, stride):
@@ -63,6 +60,7 @@ def dense_stack(model, x):
     return head(model, x)
 
 
+@pytest.mark.skipif(on_jax, reason="refused there")
 @pytest.mark.parametrize(
     ("family", "reference", "changes"),
     [
@@ -79,6 +77,7 @@ def test_parity(family, reference, changes):
     assert np.abs(actual - expected).max() < 1e-12 * max(1, np.abs(expected).max())
 
 
+@pytest.mark.skipif(on_jax, reason="refused there")
 @pytest.mark.parametrize("family", ["conv_net", "bottleneck", "conv_stack", "dense_stack"])
 def test_no_layer_computes_in_less(family):
     model = miniature(family, dtype="float64")
@@ -94,3 +93,9 @@ def test_no_layer_computes_in_less(family):
 def test_language_models_refuse_it():
     with pytest.raises(ValueError, match="Language models compute in float32 at most"):
         kh.create_model("charlm_small_coupled", dtype="float64")
+
+
+def test_jax_refuses_it(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="dtype='float64' is not for JAX"):
+        kh.create_model("highway_fc10", depth=2, dtype="float64")
