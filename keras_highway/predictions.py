@@ -68,8 +68,11 @@ def decode_predictions(predictions, top: int = 5, weights: str = "imagenet") -> 
         A list a sample of `Prediction(id, name, score)`.
 
     Raises:
-        ValueError: If the number of classes does not fit the weights.
+        ValueError: If the number of classes does not fit the weights, or
+            `top` is not positive.
     """
+    if isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 1:
+        raise ValueError(f"`top` must be a positive whole number of classes. Received: top={top!r}")
     scores = np.asarray(predictions)
     classes = _classes(weights)
     if scores.ndim != 2 or scores.shape[1] != len(classes):

@@ -136,7 +136,7 @@ def test_list_without_a_match_names_near_ones(capsys):
 
 
 def test_classify_names_the_good_and_reports_the_bad(capsys, known_name, images):
-    assert main(["classify", *images, "--weights", known_name]) == 1
+    assert main(["classify", *images, "--weights", known_name]) == 2
     out, err = capsys.readouterr()
     answer = "7 50.00 %  1 30.00 %  8 4.00 %"
     assert out.splitlines() == [f"{images[0]}: {answer}", f"{images[2]}: {answer}"]
@@ -145,7 +145,7 @@ def test_classify_names_the_good_and_reports_the_bad(capsys, known_name, images)
 
 
 def test_classify_json(capsys, known_file, images):
-    assert main(["classify", *images, "--weights", known_file, "--json", "--top", "2"]) == 1
+    assert main(["classify", *images, "--weights", known_file, "--json", "--top", "2"]) == 2
     out, err = capsys.readouterr()
     report = json.loads(out)
     assert report["weights"] == known_file
@@ -163,8 +163,8 @@ def test_classify_all_good_is_code_0_and_quiet(capsys, known_name, images):
     assert out.count("%") == 10 and err == ""
 
 
-def test_classify_all_bad_is_code_1(capsys, known_name, images):
-    assert main(["classify", images[1], images[4], "--weights", known_name]) == 1
+def test_classify_all_bad_is_code_2(capsys, known_name, images):
+    assert main(["classify", images[1], images[4], "--weights", known_name]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 2
 
@@ -310,7 +310,7 @@ def test_gates_refuses_a_place_it_cannot_write_to(capsys, known_file, images, tm
 
 def test_gates_of_a_broken_image_writes_nothing(capsys, known_file, images, tmp_path):
     out = tmp_path / "gates.png"
-    assert main(["gates", images[3], "--out", str(out), "--weights", known_file]) == 1
+    assert main(["gates", images[3], "--out", str(out), "--weights", known_file]) == 2
     assert "broken image file" in capsys.readouterr().err and not out.exists()
 
 

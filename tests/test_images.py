@@ -1,13 +1,19 @@
 """Image files of every kind -> the right pixels, or an error that names the file."""
 
 import io
+import os
+import struct
+import time
+import warnings
+import zlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-from keras_highway.data import ImageError, load_image
+from keras_highway._support.notices import as_lines
+from keras_highway.data import ImageError, images, load_image
 from keras_highway.data.transforms import CIFAR, IMAGENET, MNIST
 
 GREY = replace(MNIST, size=(8, 8))
@@ -107,6 +113,22 @@ def test_floating_point_tiff(tmp_path):
     values = np.array([[-5.0, 0.0, 127.9, 300.0, np.nan, np.inf, -np.inf, 1.0]] * 8, np.float32)
     path = save(Image.fromarray(values), tmp_path / "f.tif")
     np.testing.assert_array_equal(load_image(path, GREY)[0, :, 0], [0, 0, 127, 255, 0, 255, 0, 1])
+
+
+def test_floating_point_tiff_in_unit_range(tmp_path):
+    values = np.array([[0.0, 0.25, 0.5, 1.0]] * 8, np.float32).repeat(2, axis=1)
+    path = save(Image.fromarray(values), tmp_path / "unit.tif")
+    np.testing.assert_array_equal(load_image(path, GREY)[0, ::2, 0], [0, 64, 128, 255])
+    path = save(Image.fromarray(values * 255), tmp_path / "bytes.tif")
+    np.testing.assert_array_equal(load_image(path, GREY)[0, ::2, 0], [0, 63, 127, 255])
+
+
+def test_16_bit_with_a_transparent_grey(tmp_path):
+    values = np.array([[0, 257, 128 * 257, 128 * 257 + 1]] * 8, np.uint16).repeat(2, axis=1)
+    path = save(Image.fromarray(values), tmp_path / "trns16.png", transparency=128 * 257)
+    np.testing.assert_array_equal(load_image(path, GREY)[0, ::2, 0], [0, 1, 255, 128])
+    path = save(Image.fromarray(np.zeros((8, 8), np.uint16)), tmp_path / "clear.png", transparency=0)
+    assert (load_image(path, RGB) == 255).all()
 
 
 def test_one_bit(tmp_path):
@@ -243,7 +265,7 @@ def test_files_that_are_no_images(tmp_path):
 def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
     path = save(Image.new("L", (100, 100)), tmp_path / "bomb.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    with pytest.raises(ImageError, match=r"bomb\.png: broken image file .*decompression bomb"):
+    with pytest.raises(ImageError, match=r"bomb\.png: too large"):
         load_image(path, RGB)
 
 
@@ -274,3 +296,58 @@ def test_damaged_files_give_an_image_or_an_image_error(tmp_path, suffix):
             assert f"damaged.{suffix}" in str(error)
             outcomes.add("refused")
     assert outcomes == {"read", "refused"}
+
+
+# --- Attacks ---------------------------------------------------------------------
+
+
+def test_a_pipe_or_a_device_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    for path in (tmp_path / "pipe.png", "/dev/zero"):
+        with pytest.raises(ImageError, match="a pipe or a device"):
+            load_image(path, GREY)
+
+
+@pytest.mark.parametrize("shape", [(80_000_000, 1), (1, 70_000), (8193, 8192), (20_000, 20_000), (2**31 - 1, 9)])
+def test_too_many_pixels_are_refused_before_memory_is_taken(tmp_path, shape):
+    path = tmp_path / "large.png"
+    path.write_bytes(png_header(*shape))
+    start = time.process_time()
+    with pytest.raises(
+        ImageError, match=r"large.png: too large: images of at most 67,108,864 pixels and 65,536 a side are read"
+    ):
+        load_image(path, GREY)
+    assert time.process_time() - start < 0.5
+
+
+def png_header(width, height) -> bytes:
+    """A PNG that declares a size and holds nothing."""
+    body = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    data = b"IDAT" + zlib.compress(b"")
+    chunks = (struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in (body, data))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def test_no_memory_is_told_of_the_image(tmp_path, monkeypatch):
+    path = save(Image.fromarray(ramp()), tmp_path / "l.png")
+
+    def full(*args):
+        raise MemoryError
+
+    for name in ("_flat", "_resized"):
+        with monkeypatch.context() as patched, pytest.raises(ImageError, match=r"l.png: there is not enough memory"):
+            patched.setattr(images, name, full)
+            load_image(path, GREY)
+
+
+def test_a_transform_is_asked_for(tmp_path):
+    with pytest.raises(TypeError, match=r"`transform` must be a Transform: .* Received: transform='mnist'"):
+        load_image(tmp_path / "a.png", "mnist")
+
+
+def test_pillows_warnings_are_not_on_the_screen(tmp_path, capsys):
+    path = save(Image.fromarray(ramp()), tmp_path / "odd.png")
+    with as_lines():
+        warnings.warn_explicit("Corrupt EXIF data.", UserWarning, "TiffImagePlugin.py", 1, module="PIL.TiffImagePlugin")
+        load_image(path, GREY)
+    assert capsys.readouterr().err == ""

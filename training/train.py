@@ -7,6 +7,7 @@ and it resumes; 2 an error, named.
 import argparse
 import sys
 
+from keras_highway._support.settings import positive
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.tasks import format_metric
 from keras_highway.weights.info import format_epochs
@@ -35,8 +36,8 @@ def main(argv=None) -> None:
     parser.add_argument("--freeze", metavar="STAGE", help="with --init: train what is after this stage; body: the head")
     parser.add_argument("--strategy", default="auto", help="auto, none, mirrored, multiworker or jax (default: auto)")
     parser.add_argument("--tiny", action="store_true", help="a small net and made-up data: seconds, to try the way")
-    parser.add_argument("--save-steps", type=int, help="save the state every so many steps of an epoch, too")
-    parser.add_argument("--until", type=int, metavar="EPOCH", help="do not go beyond this epoch now")
+    parser.add_argument("--save-steps", type=positive, help="save the state every so many steps of an epoch, too")
+    parser.add_argument("--until", type=positive, metavar="EPOCH", help="do not go beyond this epoch now")
     parser.add_argument("--log-steps", action="store_true", help="write the loss of every step to steps.csv, too")
     parser.add_argument(
         "--finish", action="store_true", help="after --until, write weights and result although epochs are left"

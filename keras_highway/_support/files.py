@@ -1,9 +1,12 @@
 """Files: written whole or not at all, and their hash."""
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -16,13 +19,61 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
             file's own suffix and folder.
     """
     temporary = path.with_name(f".partial-{path.name}")
+    with written(path):
+        try:
+            write(temporary)
+            with temporary.open("rb+") as file:  # Windows flushes only what may be written
+                os.fsync(file.fileno())  # a rename may reach the disk before the content does
+            os.replace(temporary, path)
+        finally:
+            with contextlib.suppress(PermissionError):  # then it was never made
+                temporary.unlink(missing_ok=True)
+
+
+# What stops writing that is no fault of the program, and what to do.
+_FULL = "free some space there, or choose another place"
+_REFUSED = "choose another place, or make it writable for you"
+_ADVICE = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: _FULL,
+    errno.EACCES: _REFUSED,
+    errno.EPERM: _REFUSED,
+    errno.EROFS: _REFUSED,
+}
+
+
+@contextlib.contextmanager
+def written(path: str | os.PathLike) -> Iterator[None]:
+    """Says of a full disk or a missing permission, in whatever way a library tells of it, which file and what to do.
+
+    Args:
+        path: What is being written.
+
+    Raises:
+        OSError: With one sentence, in place of what was raised inside.
+    """
     try:
-        write(temporary)
-        with temporary.open("rb+") as file:  # Windows flushes only what may be written
-            os.fsync(file.fileno())  # a rename may reach the disk before the content does
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except Exception as error:  # TensorFlow, h5py and matplotlib each have their own
+        number = _number(error)
+        if number is None:
+            raise
+        raise OSError(
+            f"{path} could not be written: {os.strerror(number)}. Nothing half-written was left: {_ADVICE[number]}."
+        ) from error
+
+
+def _number(error) -> int | None:
+    """The number of a known error of the system, in the error itself or in its text."""
+    if getattr(error, "errno", None) in _ADVICE:
+        return error.errno
+    if not isinstance(error, OSError | RuntimeError) and not type(error).__module__.startswith("tensorflow"):
+        return None
+    told = re.search(r"errno = (\d+)", str(error))
+    if told and int(told[1]) in _ADVICE:
+        return int(told[1])
+    return next((n for n in _ADVICE if os.strerror(n).lower() in str(error).lower()), None)
 
 
 def atomic_write_json(path: Path, value) -> None:

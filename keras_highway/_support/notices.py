@@ -5,6 +5,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 
+from keras_highway._support.outside_text import visible
+
 
 class Notice(UserWarning):
     """Something to know of what was asked for; nothing is wrong with the program."""
@@ -14,11 +16,12 @@ class Notice(UserWarning):
 def as_lines() -> Iterator[None]:
     """Shows notices as lines on stderr, without file and line of the program."""
     with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"PIL\.")  # of odd images, of which our own lines say more
         show_others = warnings.showwarning
 
         def show(message, category, *args, **kwargs):
             if issubclass(category, Notice):
-                print(f"note: {message}", file=sys.stderr)
+                print(f"note: {visible(message)}", file=sys.stderr)
             else:
                 show_others(message, category, *args, **kwargs)
 

@@ -1,5 +1,6 @@
 """The one grammar of `--set`: a field and its value."""
 
+import argparse
 import ast
 from typing import Any
 
@@ -23,3 +24,18 @@ def parse_setting(text: str) -> tuple[str, Any]:
         return field, ast.literal_eval(_CONSTANTS.get(value, value))
     except (ValueError, SyntaxError, MemoryError, RecursionError):  # the last two: nested too deep to be read
         return field, value
+
+
+def positive(text: str) -> int:
+    """Returns a positive whole number of a command line.
+
+    Args:
+        text: What was given.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is another.
+    """
+    value = int(text) if text.isascii() and text.isdigit() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive whole number, received {text!r}")
+    return value

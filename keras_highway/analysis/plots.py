@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_highway._support.outside_text import in_figure
 from keras_highway.analysis.graph import stages
 
 _WRAP = 9  # panels in a row
@@ -73,7 +74,7 @@ def figure_class() -> Any:
 def write(figure, path=None, title=None):
     """Puts a title above a figure, writes it to a file if one is named, and returns it."""
     if title:
-        figure.suptitle(title)
+        figure.suptitle("\n".join(map(in_figure, str(title).split("\n"))))
     if path is not None:
         figure.savefig(path, dpi=150, metadata={"Software": None})  # the same numbers give the same file
     return figure
@@ -147,7 +148,7 @@ def draw_maps(gates, label, image=None, scale=None):
             axis.axis("off")
         for axis, name in zip(axes[line, int(image is not None) :], names, strict=False):
             drawn = axis.imshow(maps[name], vmin=low, vmax=high, cmap="viridis", interpolation="nearest")
-            axis.set_title(f"{name}\nmean {maps[name].mean():.3g}", fontsize=7)
+            axis.set_title(f"{in_figure(name)}\nmean {maps[name].mean():.3g}", fontsize=7)
     if image is not None:
         _show_image(axes[0, 0], image)
     figure.colorbar(drawn, ax=axes, label=label, fraction=0.03, extend=_extend(scale))

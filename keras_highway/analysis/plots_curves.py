@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_highway._support.outside_text import in_figure
 from keras_highway.analysis.plots import figure_class, write
 
 _MARKERS = "osD^v<>P"
@@ -107,7 +108,7 @@ def plot_estimation_error(errors, path=None, *, title=None):
         places = np.arange(1, len(error.blocks) + 1)
         axis.errorbar(places, error.mean, error.std, marker="o", markersize=3, lw=1, capsize=2)
         axis.axhline(0, color="0.5", lw=0.8)
-        axis.set(xlabel="block", title=f"{stage} (std of A: {error.scale:.2g})")
+        axis.set(xlabel="block", title=f"{in_figure(stage)} (std of A: {error.scale:.2g})")
         axis.xaxis.get_major_locator().set_params(integer=True)
     figure.axes[0].set_ylabel("estimation error a − A, mean ± std")
     return write(figure, path, title)
@@ -156,7 +157,7 @@ def _labelled(curves) -> dict:
     found = curves if isinstance(curves, dict) else {None: curves}
     if not found:
         raise ValueError("There is no curve to draw. Received: curves={}")
-    return found
+    return {None if label is None else in_figure(label): curve for label, curve in found.items()}
 
 
 def _shown(curve, metric, which=""):

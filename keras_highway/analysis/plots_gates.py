@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_highway._support.outside_text import in_figure
 from keras_highway.analysis.plots import draw_maps, draw_panels, figure_class, robust_limits, write
 
 
@@ -138,7 +139,7 @@ def plot_routing_profile(routing, names=None, path=None, *, title=None):
     axis = figure.subplots()
     edges = (0.5, table.shape[1] + 0.5, count - 0.5, -0.5)  # blocks count from 1
     drawn = axis.imshow(table, vmin=0, cmap="viridis", aspect="auto", interpolation="nearest", extent=edges)
-    axis.set(xlabel="block", yticks=range(count), yticklabels=names)
+    axis.set(xlabel="block", yticks=range(count), yticklabels=list(map(in_figure, names)))
     axis.xaxis.get_major_locator().set_params(integer=True)
     figure.colorbar(drawn, ax=axis, label="mean |class mean − mean|", fraction=0.05)
     return write(figure, path, title)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from keras_highway._support.outside_text import in_figure
 from keras_highway.analysis.plots import figure_class
 
 
@@ -51,7 +52,7 @@ def draw_training(axis, curves: Iterable[Curve], *, xlabel="epoch", scale="linea
     """
     curves = list(curves)
     for x, y, label, style in curves:
-        axis.plot(x, y, label="_" if label is None else label, **style)
+        axis.plot(x, y, label="_" if label is None else in_figure(label), **style)
     axis.set(xlabel=xlabel, **options)
     if scale == "log" and curves:
         axis.set_yscale("log", nonpositive="mask")

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_highway._support.outside_text import in_figure
 from keras_highway.analysis.plots import figure_class, write
 
 
@@ -43,7 +44,7 @@ def plot_guided(guided, images=None, path=None, *, title=None):
             _draw_derivative(axis, guided.gradient[row, column])
             axis.set_title(f"{guided.value[row, column]:.3g}", fontsize=7)
             if column == 0:
-                axis.set_ylabel(name.replace("_", "\n"), fontsize=7)
+                axis.set_ylabel("\n".join(map(in_figure, name.split("_"))), fontsize=7)
     return write(figure, path, title or f"guided derivative of channel {guided.channel}, and its activation")
 
 

@@ -5,7 +5,8 @@ import json
 import keras
 import numpy as np
 
-from keras_highway.cli.errors import OK, SOME_FAILED
+from keras_highway._support.outside_text import visible
+from keras_highway.cli.errors import OK, USAGE
 from keras_highway.cli.reading import read_images
 from keras_highway.cli.sources import find_source
 from keras_highway.cli.tables import percent
@@ -14,7 +15,7 @@ _BATCH_SIZE = 32
 
 
 def run(arguments) -> int:
-    """Prints a line an image, or JSON."""
+    """Prints a line an image, or JSON; code 2 where some could not be read."""
     source = find_source(arguments.weights, arguments.data_set)
     pixels, errors = read_images(arguments.images, source, arguments.invert)
     guesses = dict(zip(pixels, _guesses(source, list(pixels.values()), arguments.top), strict=True))
@@ -28,9 +29,9 @@ def run(arguments) -> int:
         print(json.dumps({"weights": source.weights, "images": images}, indent=2))
     else:
         for index, best in guesses.items():
-            scores = "  ".join(f"{guess.name} {percent(guess.score)}" for guess in best)
-            print(f"{arguments.images[index]}: {scores}")
-    return SOME_FAILED if errors else OK
+            scores = "  ".join(f"{visible(guess.name)} {percent(guess.score)}" for guess in best)
+            print(f"{visible(arguments.images[index])}: {scores}")
+    return USAGE if errors else OK
 
 
 def _guesses(source, images, top) -> list:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OK = 0
-SOME_FAILED = 1
+SOME_FAILED = 1  # `verify` found a difference
 USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 CLOSED_PIPE = 141  # 128 + SIGPIPE
@@ -25,6 +25,9 @@ def usage_errors() -> Iterator[None]:
     """
     try:
         yield
+    except PermissionError as error:
+        said = f"{error.filename}: permission denied: make it accessible for you, or name another place"
+        raise UsageError(said if error.filename else str(error)) from error
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(" ".join(str(error).split())) from error
 

@@ -3,6 +3,7 @@
 import json
 import sys
 
+from keras_highway._support.outside_text import visible
 from keras_highway.analysis.scores import measure
 from keras_highway.cli import evaluate_photographs
 from keras_highway.cli.errors import OK, UsageError
@@ -39,8 +40,8 @@ def run(arguments) -> int:
         print(json.dumps({**report, "accuracy": accuracy, "loss": loss, "recorded": recorded}, indent=2))
         return OK
     where = f"{source.weights} on the {len(data.x_test)} test images of {source.data}"
-    print(f"{where}: accuracy {percent(accuracy)}, loss {loss:.4f}")
+    print(f"{visible(where)}: accuracy {percent(accuracy)}, loss {loss:.4f}")
     if recorded:
         difference = 100 * (accuracy - recorded["mean"])
-        print(f"recorded: {format_metric(recorded)}; here {difference:+.2f} points")
+        print(f"recorded: {visible(format_metric(recorded))}; here {difference:+.2f} points")
     return OK

@@ -4,8 +4,9 @@ import csv
 import json
 from pathlib import Path
 
+from keras_highway._support.outside_text import visible
 from keras_highway.analysis.photograph_scores import Scores, measure_photographs
-from keras_highway.cli.errors import OK, SOME_FAILED, UsageError, usage_errors
+from keras_highway.cli.errors import OK, USAGE, UsageError, usage_errors
 from keras_highway.cli.sources import find_source
 from keras_highway.cli.tables import percent
 from keras_highway.data.photographs import folder_test_set, read_real_labels, tfds_test_set
@@ -16,7 +17,7 @@ _COLUMNS = ("weights", "data", "images", "top1", "top5", "loss", "real_images", 
 
 
 def run(arguments) -> int:
-    """Prints a line, or JSON, and adds one to a CSV file; code 1 where files could not be read."""
+    """Prints a line, or JSON, and adds one to a CSV file; code 2 where files could not be read."""
     source = find_source(arguments.weights, arguments.data_set)
     transform, classes = source.transform, len(source.classes)
     with usage_errors():
@@ -40,11 +41,11 @@ def run(arguments) -> int:
     if arguments.csv:
         with usage_errors():
             _add_line(Path(arguments.csv), report)
-    print(json.dumps(report, indent=2) if arguments.json else _line(report))
+    print(json.dumps(report, indent=2) if arguments.json else visible(_line(report)))
     if source.result and not arguments.json:
         where = source.result.get("data", source.data) or "its own test images"
-        print(f"recorded on {where}: {format_metric(source.result)}")
-    return SOME_FAILED if scores.broken else OK
+        print(visible(f"recorded on {where}: {format_metric(source.result)}"))
+    return USAGE if scores.broken else OK
 
 
 def _figures(scores: Scores) -> dict:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_highway._support.outside_text import visible
 from keras_highway.cli.errors import OK, UsageError, usage_errors
 from keras_highway.cli.sources import find_source_and_data
 from keras_highway.cli.tables import percent
@@ -27,9 +28,10 @@ def run(arguments) -> int:
             model = fold_batch_norm(model, spec)
         difference = export(model, out, arguments.format, samples, int8)
     if int8 is not None:
-        print(f"wrote {out}; of {len(int8)} training images {percent(difference)} are in the Keras network's class")
+        share = f"of {len(int8)} training images {percent(difference)}"
+        print(f"wrote {visible(out)}; {share} are in the Keras network's class")
         return OK
-    print(f"wrote {out}; on {where} it differs from the Keras network by {difference:.1e}")
+    print(f"wrote {visible(out)}; on {where} it differs from the Keras network by {difference:.1e}")
     return OK
 
 

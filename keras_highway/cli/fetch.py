@@ -1,5 +1,6 @@
 """`fetch`: weights into the cache, for later use without a network."""
 
+from keras_highway._support.outside_text import visible
 from keras_highway.cli.errors import OK, usage_errors
 from keras_highway.weights import registry
 from keras_highway.weights.resolve import resolve
@@ -12,5 +13,5 @@ def run(arguments) -> int:
         if arguments.pin:
             place = pin(registry.get(arguments.weights))
             print(f"{arguments.weights}: commit {place['revision']}, sha256 {place['sha256']}")
-        print(resolve(arguments.weights).path)
+        print(visible(resolve(arguments.weights).path))
     return OK

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from keras_highway._support.files import atomic_write
+from keras_highway._support.outside_text import visible
 from keras_highway.analysis import plot_gates, trace
-from keras_highway.cli.errors import OK, SOME_FAILED, check_out, usage_errors
+from keras_highway.cli.errors import OK, USAGE, check_out, usage_errors
 from keras_highway.cli.reading import read_images
 from keras_highway.cli.sources import find_source
 from keras_highway.cli.tables import percent
@@ -18,12 +19,12 @@ def run(arguments) -> int:
     source = find_source(arguments.weights, arguments.data_set)
     pixels, errors = read_images([arguments.image], source, arguments.invert)
     if errors:
-        return SOME_FAILED
+        return USAGE
     traces = trace(source.model(), source.transform.apply(pixels[0][None]))
     best = source.decode(traces.output, top=1)[0][0]
     out = Path(arguments.out)
     title = f"{Path(arguments.image).name}: {best.name} ({percent(best.score)}) by {source.weights}"
     with usage_errors():
         atomic_write(out, lambda path: plot_gates(traces, pixels[0].squeeze(), path, title=title))
-    print(f"wrote the transform gates of {len(traces)} blocks to {out}")
+    print(f"wrote the transform gates of {len(traces)} blocks to {visible(out)}")
     return OK

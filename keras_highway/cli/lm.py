@@ -1,9 +1,9 @@
 """`lm`: a language model scores a text, continues one, shows the neighbours of a word."""
 
-import json
 import sys
 from pathlib import Path
 
+from keras_highway._support.outside_text import visible, visible_json, visible_lines
 from keras_highway.cli.errors import OK, usage_errors
 from keras_highway.cli.tables import table
 from keras_highway.data.ptb import decoded, read_text
@@ -25,10 +25,10 @@ def _score(arguments) -> int:
     if arguments.json:
         lines = [{**line._asdict(), "perplexity": line.perplexity} for line in score.lines]
         total = {"perplexity": score.perplexity, "tokens": score.tokens, **score.strange._asdict()}
-        print(json.dumps({**total, "lines": lines}, ensure_ascii=False, indent=2))
+        print(visible_json({**total, "lines": lines}))
         return OK
     for line in score.lines:
-        print(f"{line.perplexity:12.2f}  {line.text}".rstrip())
+        print(f"{line.perplexity:12.2f}  {visible(line.text)}".rstrip())
     print(f"total: perplexity {score.perplexity:.2f} of {score.tokens} tokens in {len(score.lines)} lines")
     for note in _notes(score.strange):
         print(note, file=sys.stderr)
@@ -49,7 +49,7 @@ def _generate(arguments) -> int:
     with usage_errors():
         model = CharLM(arguments.weights)
         text = model.generate(arguments.prompt, arguments.words, arguments.temperature, arguments.seed)
-    print(text)
+    print(visible_lines(text))
     return OK
 
 
@@ -59,7 +59,7 @@ def _neighbours(arguments) -> int:
         found = {stage: model.neighbours(arguments.word, arguments.top, stage) for stage in STAGES}
     if arguments.json:
         report = {stage: [near._asdict() for near in nearest] for stage, nearest in found.items()}
-        print(json.dumps({"word": arguments.word, **report}, ensure_ascii=False, indent=2))
+        print(visible_json({"word": arguments.word, **report}))
         return OK
     pairs = zip(*found.values(), strict=True)
     rows = [[cell for near in pair for cell in (near.word, f"{near.cosine:.3f}")] for pair in pairs]

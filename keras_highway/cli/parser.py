@@ -7,6 +7,8 @@ import sys
 
 from keras_highway._support.backend import explained
 from keras_highway._support.notices import as_lines
+from keras_highway._support.outside_text import visible
+from keras_highway._support.settings import positive
 from keras_highway.cli.errors import CLOSED_PIPE, INTERRUPTED, USAGE, UsageError
 from keras_highway.cli.quiet import quiet_start
 
@@ -32,8 +34,9 @@ def main(argv: list[str] | None = None) -> int:
             process's.
 
     Returns:
-        The exit code: 0, 1 if an image failed, 2 for an unknown name or an
-        impossible request, 130 after Ctrl-C, 141 if the reader went away.
+        The exit code: 0; 1 if `verify` found a difference; 2 for an unknown
+        name, an impossible request or an image that cannot be read; 130 after
+        Ctrl-C, 141 if the reader went away.
 
     Raises:
         SystemExit: With code 2 for malformed arguments, 0 for `--help`.
@@ -47,7 +50,10 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UsageError as error:
-        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
+        print(f"{PROGRAM}: error: {visible(error)}", file=sys.stderr)
+        return USAGE
+    except MemoryError:
+        print(f"{PROGRAM}: error: there is not enough memory: try fewer or smaller images at once", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -90,7 +96,7 @@ def _classify(commands) -> None:
     parser = _command(commands, "classify", "classify", "name what is on images")
     parser.add_argument("images", nargs="+", metavar="IMAGE", help="image files of any common format")
     _weights_arguments(parser)
-    parser.add_argument("--top", type=_positive, default=3, metavar="K", help="best classes to show (default: 3)")
+    parser.add_argument("--top", type=positive, default=3, metavar="K", help="best classes to show (default: 3)")
     parser.add_argument("--invert", action="store_true", help=_INVERT_HELP)
     parser.add_argument("--json", action="store_true", help="write JSON")
 
@@ -109,7 +115,7 @@ def _evaluate(commands) -> None:
     parser.add_argument("--real", metavar="FILE", help="real.json: ImageNet's ReaL labels, of its validation images")
     parser.add_argument("--csv", metavar="FILE", help="add a line to a table (photographs)")
     parser.add_argument(
-        "--batch-size", type=_positive, metavar="N", help="images at once (default: 500, of photographs 100)"
+        "--batch-size", type=positive, metavar="N", help="images at once (default: 500, of photographs 100)"
     )
     parser.add_argument("--json", action="store_true", help="write JSON")
 
@@ -130,7 +136,7 @@ def _report(commands) -> None:
     parser.add_argument("--data", metavar="DIR", help=_DATA_HELP)
     parser.add_argument(
         "--samples",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="test images (default: from 50 to 1000, as many as take about a minute on one core)",
     )
@@ -140,7 +146,7 @@ def _summary(commands) -> None:
     parser = _command(commands, "summary", "summary", "count parameters, multiply-adds and activation memory by stage")
     parser.add_argument("variant", metavar="VARIANT", help="a name that `list` shows")
     parser.add_argument(
-        "--input-shape", nargs=3, type=_positive, metavar=("H", "W", "C"), help="image size (default: the variant's)"
+        "--input-shape", nargs=3, type=positive, metavar=("H", "W", "C"), help="image size (default: the variant's)"
     )
     parser.add_argument(
         "--set",
@@ -178,7 +184,7 @@ def _verify(commands) -> None:
     parser = _command(commands, "verify", "verify", "download a repository anew and compute its check again")
     parser.add_argument("repository", metavar="ORG/NAME", help="a repository of the Hub, ORG/NAME[@REVISION]")
     parser.add_argument("--data", metavar="DIR", help="folder of the data set, to measure accuracy or perplexity again")
-    parser.add_argument("--batch-size", type=_positive, default=500, metavar="N", help="images at once (default: 500)")
+    parser.add_argument("--batch-size", type=positive, default=500, metavar="N", help="images at once (default: 500)")
 
 
 def _export(commands) -> None:
@@ -202,14 +208,14 @@ def _lm(commands) -> None:
     score.add_argument("file", metavar="FILE", help="UTF-8 text, one sentence a line; - for standard input")
     generate = _command(tasks, "generate", "lm", "continue a text")
     generate.add_argument("--prompt", default="", metavar="TEXT", help="its start (default: nothing)")
-    generate.add_argument("--words", type=_positive, default=50, metavar="N", help="words to add (default: 50)")
+    generate.add_argument("--words", type=positive, default=50, metavar="N", help="words to add (default: 50)")
     generate.add_argument(
         "--temperature", type=float, default=1.0, help="near 0 takes the likeliest word (default: %(default)s)"
     )
     generate.add_argument("--seed", type=int, help="of the draws (default: another text each time)")
     neighbours = _command(tasks, "neighbours", "lm", "show the nearest words, before and after the highway layers")
     neighbours.add_argument("word", metavar="WORD", help="any word, also one that does not exist")
-    neighbours.add_argument("--top", type=_positive, default=5, metavar="K", help="words to show (default: 5)")
+    neighbours.add_argument("--top", type=positive, default=5, metavar="K", help="words to show (default: 5)")
     for task in (score, generate, neighbours):
         task.add_argument(
             "--weights",
@@ -223,10 +229,3 @@ def _lm(commands) -> None:
 def _weights_arguments(parser) -> None:
     parser.add_argument("--weights", default=DEFAULT_WEIGHTS, help=_WEIGHTS_HELP)
     parser.add_argument("--data-set", help=_DATA_SET_HELP)
-
-
-def _positive(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive whole number, received {text!r}")
-    return value

@@ -1,5 +1,6 @@
 """`publish`: trained weights to the Hugging Face Hub."""
 
+from keras_highway._support.outside_text import visible
 from keras_highway.cli.errors import OK, UsageError, usage_errors
 from keras_highway.publishing import publish, publish_all
 
@@ -21,7 +22,7 @@ def run(arguments) -> int:
             said = {"dataset": arguments.dataset, "license": arguments.license}
             done = [publish(arguments.source, arguments.repo, arguments.private, arguments.dry_run, **said)]
     for pushed in done:
-        print(_line(pushed, arguments.dry_run))
+        print(visible(_line(pushed, arguments.dry_run)))
     return OK
 
 

@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 
+from keras_highway._support.outside_text import visible
 from keras_highway.cli.sources import Source
 from keras_highway.data import ImageError, load_image
 
@@ -26,13 +27,13 @@ def read_images(paths, source: Source, invert: bool) -> tuple[dict[int, np.ndarr
             image = load_image(path, source.transform)
         except ImageError as error:
             errors[index] = str(error)
-            print(error, file=sys.stderr)
+            print(visible(error), file=sys.stderr)
             continue
         pixels[index] = 255 - image if invert else image
         if source.data == "mnist" and _border(pixels[index]).mean() > 127:
             print(
-                f"{path}: note: a light background{', with --invert' if invert else ''}; the MNIST networks know white "
-                f"digits on black. Try {'without' if invert else 'with'} --invert.",
+                f"{visible(path)}: note: a light background{', with --invert' if invert else ''}; the MNIST networks "
+                f"know white digits on black. Try {'without' if invert else 'with'} --invert.",
                 file=sys.stderr,
             )
     return pixels, errors

@@ -3,6 +3,7 @@
 import logging
 from pathlib import Path
 
+from keras_highway._support.outside_text import visible
 from keras_highway.cli.errors import OK, check_out, usage_errors
 from keras_highway.cli.sources import find_source_and_data
 from keras_highway.reporting import make_report, numbers_of, write_report
@@ -32,5 +33,6 @@ def run(arguments) -> int:
     )
     with usage_errors():
         numbers = write_report(report, out)
-    print(f"wrote {len(report.sections)} analyses over {report.facts['images']} test images to {out} and {numbers}")
+    analyses = f"{len(report.sections)} analyses over {report.facts['images']} test images"
+    print(visible(f"wrote {analyses} to {out} and {numbers}"))
     return OK

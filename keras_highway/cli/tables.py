@@ -2,16 +2,20 @@
 
 from collections.abc import Sequence
 
+from keras_highway._support.outside_text import visible
+
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
     """Returns rows in aligned columns, two spaces apart.
+
+    What is not printable in a cell is written as its escape.
 
     Args:
         headers: Titles of the columns.
         rows: Cells, one a column.
         right: Which columns are aligned to the right.
     """
-    lines = [tuple(headers), *map(tuple, rows)]
+    lines = [tuple(headers), *(tuple(map(visible, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, tuple("-" * width for width in widths))
     aligned = [

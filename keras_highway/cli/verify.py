@@ -1,5 +1,6 @@
 """`verify`: a repository of the Hub, downloaded anew and computed again."""
 
+from keras_highway._support.outside_text import visible
 from keras_highway.cli.errors import OK, SOME_FAILED, usage_errors
 from keras_highway.publishing import recorded, verify
 
@@ -9,7 +10,7 @@ def run(arguments) -> int:
     with usage_errors():
         found = verify(arguments.repository)
     weights, row, metric = found.weights, found.row, found.weights.task.metric
-    print(f"{arguments.repository}: {row.name}, sha256 {row.sha256[:12]}..., twin and check.npz are right")
+    print(f"{arguments.repository}: {visible(row.name)}, sha256 {row.sha256[:12]}..., twin and check.npz are right")
     print(f"largest difference from check.npz: {found.difference:.1e}")
     if arguments.data is None:
         return OK
@@ -18,7 +19,7 @@ def run(arguments) -> int:
     before = recorded(row)
     right = before is not None and abs(measured.value - before) <= metric.agreement
     print(
-        f"{metric.name} {measured.where}: {metric.format(measured.value)}, recorded: "
+        f"{metric.name} {visible(measured.where)}: {metric.format(measured.value)}, recorded: "
         f"{metric.format(before) if before is not None else 'nothing'}{'' if right else ': DIFFERENT'}"
     )
     return OK if right else SOME_FAILED

@@ -2,6 +2,7 @@
 
 import io
 import os
+import stat
 import struct
 import zlib
 
@@ -10,10 +11,14 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from keras_highway.data.transforms import Transform
 
+# A file of kilobytes may declare any number; beyond these it is refused before memory is taken.
+MOST_PIXELS = 2**26  # 8192 x 8192
+LONGEST_SIDE = 2**16
 _FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 # What Pillow's decoders raise on damaged files; 20,000 files damaged at random raised nothing else.
-_BROKEN = (OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError, MemoryError)
-_BROKEN += (NotImplementedError, struct.error, zlib.error, Image.DecompressionBombError)
+_BROKEN = (OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError)
+_BROKEN += (NotImplementedError, struct.error, zlib.error)
+_BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)  # of Pillow, which looks first
 
 
 class ImageError(ValueError):
@@ -24,26 +29,42 @@ def load_image(path: str | os.PathLike | io.BytesIO, transform: Transform) -> np
     """Reads an image file and brings it to a transform's size and channels.
 
     Turned upright by its EXIF orientation, 16-bit greyscale scaled to 8 bits,
+    floating-point values as they are or, where all are in [0, 1], times 255,
     transparent parts put on white, any mode (palette, CMYK, ...) converted, of
     an animation the first frame; then resized, keeping its proportions, and
     cropped at the centre, both rounded as torchvision and timm do.
 
     Args:
         path: File that Pillow can read (PNG, JPEG, GIF, BMP, TIFF, WebP, ...),
-            or its content.
-        transform: The transform of the weights that will look at it.
+            or its content. At most `MOST_PIXELS` pixels, 67 million, and
+            65,536 a side.
+        transform: The transform of the weights that will look at it, a
+            `Transform`.
 
     Returns:
         uint8 array `(height, width, channels)`; `transform.apply` scales it.
 
     Raises:
-        ImageError: If the file is missing, no image, or truncated.
+        ImageError: If the file is missing, no image, truncated, or too large.
+        TypeError: If `transform` is none.
     """
+    if not isinstance(transform, Transform):
+        raise TypeError(
+            "`transform` must be a Transform: keras_highway.data.TRANSFORMS['mnist'], or get_transform(weights). "
+            f"Received: transform={transform!r}"
+        )
     try:
+        if not isinstance(path, io.BytesIO):
+            _check_kind(path)
         with Image.open(path) as file:
+            _check_size(path, *file.size)
             file.load()
             image = ImageOps.exif_transpose(file)
             image = _flat(image).convert("L" if transform.channels == 1 else "RGB")
+        pixels = np.asarray(_resized(image, transform), np.uint8)
+        return pixels.reshape(*pixels.shape[:2], transform.channels)
+    except ImageError:
+        raise
     except FileNotFoundError as error:
         raise ImageError(f"{path}: no such image file") from error
     except IsADirectoryError as error:
@@ -52,18 +73,40 @@ def load_image(path: str | os.PathLike | io.BytesIO, transform: Transform) -> np
         raise ImageError(f"{path}: may not be read (permission denied)") from error
     except UnidentifiedImageError as error:
         raise ImageError(f"{path}: not an image file that Pillow can read") from error
+    except _BOMB as error:
+        raise ImageError(_too_large(path)) from error
+    except MemoryError as error:
+        raise ImageError(f"{path}: there is not enough memory for this image: make it smaller") from error
     except _BROKEN as error:
         raise ImageError(f"{path}: broken image file ({error})") from error
-    pixels = np.asarray(_resized(image, transform), np.uint8)
-    return pixels.reshape(*pixels.shape[:2], transform.channels)
+
+
+def _check_kind(path) -> None:
+    """A pipe would be waited for; a device may have no end."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise ImageError(f"{path}: a pipe or a device, not an image file")
+
+
+def _check_size(path, width, height) -> None:
+    if width * height > MOST_PIXELS or max(width, height) > LONGEST_SIDE:
+        raise ImageError(f"{_too_large(path)}; it has {width:,} x {height:,}")
+
+
+def _too_large(path) -> str:
+    return f"{path}: too large: images of at most {MOST_PIXELS:,} pixels and {LONGEST_SIDE:,} a side are read"
 
 
 def _flat(image: Image.Image) -> Image.Image:
     """An opaque 8-bit image, greyscale or RGB in any of their forms."""
     if image.mode.startswith("I"):  # 16 bits; Pillow scales the 16-bit files it opens as "I" to the same range
-        return Image.fromarray((np.asarray(image, np.float32).clip(0, 65535) / 257 + 0.5).astype(np.uint8))
+        values = np.asarray(image)
+        grey = (values.astype(np.float32).clip(0, 65535) / 257 + 0.5).astype(np.uint8)
+        return Image.fromarray(np.where(values == image.info.get("transparency", -1), np.uint8(255), grey))
     if image.mode == "F":
-        return Image.fromarray(np.nan_to_num(np.asarray(image)).clip(0, 255).astype(np.uint8))
+        values = np.nan_to_num(np.asarray(image))
+        unit = values.min() >= 0 and values.max() <= 1  # in [0, 255] it would be black
+        return Image.fromarray((values * 255 + 0.5 if unit else values.clip(0, 255)).astype(np.uint8))
     if image.has_transparency_data:
         rgba = image.convert("RGBA")
         white = Image.new("RGBA", rgba.size, "white")

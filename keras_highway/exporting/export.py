@@ -12,6 +12,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_highway._support.files import written
 from keras_highway.exporting.precision import in_float32
 from keras_highway.exporting.quantize import agreement, int8_options
 
@@ -57,7 +58,9 @@ def export(
     Raises:
         ValueError: If the format is unknown or not of this backend, `int8` is
             asked of another format, or the exported network computes
-            something else (nothing is left at `path` then).
+            something else.
+        OSError: If the file cannot be written. Whatever is raised, nothing is
+            left at `path`.
         ImportError: If a package that the format needs is not installed.
     """
     _check(export_format, int8)
@@ -65,18 +68,21 @@ def export(
     options = {} if int8 is None else int8_options(model, int8)
     batches = [int8] if int8 is not None else [samples] if samples is not None else _random(model)
     expected = [keras.ops.convert_to_numpy(model(x, training=False)) for x in batches]  # Keras exports what has run
-    run = FORMATS[export_format]
+    run, partial = FORMATS[export_format], path.with_name(f".partial-{path.name}")
     try:
-        with warnings.catch_warnings():
-            for theirs in _NOISY:
-                warnings.filterwarnings("ignore", module=theirs)
-            model.export(path, format=export_format, verbose=False, **options)
-        computed = [run(path, x) for x in batches]
-        if int8 is not None:
-            return agreement(computed[0], expected[0], INT8_AGREEMENT)
-        return _difference(computed, expected)
+        with written(path):
+            _remove(partial)  # of a process that was killed
+            with warnings.catch_warnings():
+                for theirs in _NOISY:
+                    warnings.filterwarnings("ignore", module=theirs)
+                model.export(partial, format=export_format, verbose=False, **options)
+            computed = [run(partial, x) for x in batches]
+            share = None if int8 is None else agreement(computed[0], expected[0], INT8_AGREEMENT)
+            difference = _difference(computed, expected) if share is None else share
+            partial.replace(path)
+        return difference
     except BaseException:
-        _remove(path)
+        _remove(partial)
         raise
 
 

@@ -3,9 +3,15 @@
 import contextlib
 import hashlib
 import os
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+_PATIENCE = 4.0  # seconds for an answer, whichever; HF_HUB_ETAG_TIMEOUT sets another number
+_ANSWERED, _SILENT = 30.0, 5.0  # seconds for which an answer, or that there was none, is taken to hold
+_found: dict[str, tuple[float | None, str]] = {}  # by endpoint: when it was asked, and why it cannot be reached
 
 
 class HubError(OSError):
@@ -62,6 +68,48 @@ def hub_errors(what: str, advice: str = "") -> Iterator[None]:
         raise
     except Exception as error:  # the HTTP library below huggingface_hub changes with its versions, as do its errors
         raise HubError(f"Could not {what} ({endpoint()}): {_advice(hub, error, advice)}") from error
+
+
+def check_reachable() -> None:
+    """Asks the Hub for any answer, once: huggingface_hub itself would try for half a minute, file by file.
+
+    Raises:
+        HubError: If there is no answer within 4 seconds, or the seconds that
+            `HF_HUB_ETAG_TIMEOUT` says. Its cause is huggingface_hub's
+            `LocalEntryNotFoundError`, as it is without a network.
+    """
+    hub, where = client(), endpoint()
+    if hub.constants.is_offline_mode():
+        return
+    asked, trouble = _found.get(where, (None, ""))
+    if asked is None or time.monotonic() - asked > (_SILENT if trouble else _ANSWERED):
+        trouble = _trouble(hub, where)
+        _found[where] = time.monotonic(), trouble
+    if trouble:
+        raise HubError(
+            f"The Hugging Face Hub ({where}) cannot be reached: {trouble}. Check the connection and try again, set a "
+            "mirror with HF_ENDPOINT, or give a file."
+        ) from hub.errors.LocalEntryNotFoundError(trouble)
+
+
+def _trouble(hub, where) -> str:
+    """Why the Hub cannot be reached, "" if it can; in a thread, since the look-up of a name knows no limit."""
+    limit = _PATIENCE
+    if hub.constants.HF_HUB_ETAG_TIMEOUT != hub.constants.DEFAULT_ETAG_TIMEOUT:
+        limit = float(hub.constants.HF_HUB_ETAG_TIMEOUT)
+    found: list[str] = []
+
+    def ask():
+        try:
+            hub.utils.get_session().head(where, timeout=limit)
+            found.append("")
+        except Exception as error:  # any answer at all is one; these are the HTTP library's
+            found.append("" if status_of(error) else " ".join(str(error).split())[:200] or type(error).__name__)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(limit)
+    return found[0] if found else f"no answer within {limit:g} seconds (HF_HUB_ETAG_TIMEOUT sets another number)"
 
 
 def _advice(hub, error, advice) -> str:

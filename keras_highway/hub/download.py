@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_highway._support.files import sha256_of
-from keras_highway.hub.client import HubError, cache_folder, client, git_sha1, hub_errors, is_absent
+from keras_highway.hub.client import HubError, cache_folder, check_reachable, client, git_sha1, hub_errors, is_absent
 from keras_highway.hub.names import HubName
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -50,6 +50,8 @@ def fetch(
     cache = cache_folder() if cache is None else cache
     with locked(cache, name.repository):
         with hub_errors(f"download {filename} of {name}"):
+            if not isinstance(client().try_to_load_from_cache(name.repository, filename, cache, name.revision), str):
+                check_reachable()
             path = Path(client().hf_hub_download(name.repository, filename, revision=name.revision, cache_dir=cache))
         try:
             _check_content(path, sha256, name)

@@ -26,8 +26,15 @@ class HubName(NamedTuple):
 
 
 def is_hub_name(weights: object) -> bool:
-    """Whether a `weights` argument names a repository of the Hub."""
-    return str(weights).startswith(PREFIX)
+    """Whether a `weights` argument names a repository of the Hub.
+
+    Raises:
+        ValueError: If it begins with `hf://` in capital letters.
+    """
+    text = str(weights)
+    if text.lower().startswith(PREFIX) and not text.startswith(PREFIX):
+        raise ValueError(f"Names on the Hub begin with {PREFIX}, in lower case. Received: {text!r}")
+    return text.startswith(PREFIX)
 
 
 def parse(text: str) -> HubName:

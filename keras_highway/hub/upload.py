@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_highway._support.files import sha256_of
-from keras_highway.hub.client import client, git_sha1, hub_errors, status_of
+from keras_highway.hub.client import check_reachable, client, git_sha1, hub_errors, status_of
 from keras_highway.hub.names import HubName, parse
 
 _ADVICE = "Publish again later: what was uploaded stays, and the repository changes in one commit or not at all."
@@ -71,12 +71,14 @@ def push(
     with hub_errors(f"publish to {name}", _ADVICE):
         api = client().HfApi()
         if not dry_run:
+            check_reachable()
             api.create_repo(name.repository, private=private, exist_ok=True)
         return _push(api, name, folder, dry_run, keep)
 
 
 def _push(api, name: HubName, folder, dry_run, keep) -> Pushed:
     try:
+        check_reachable()
         head, remote = _state(api, name)
     except Exception as error:
         if not dry_run or status_of(error) is not None:  # it answered: a wrong token, a server that is down

@@ -3,7 +3,7 @@
 import keras
 
 from keras_highway.models import conv_net, conv_stack, dense_stack
-from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec, check
+from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec, check, override
 
 _FAMILIES = {ConvNetSpec: conv_net, ConvStackSpec: conv_stack, DenseStackSpec: dense_stack}
 POOLING = (None, "avg", "max")
@@ -35,8 +35,9 @@ def build(
         classifier_activation: Activation of the classifier, `None` for
             logits. Defaults to `"softmax"`.
         name: Name of the model. Defaults to the spec's.
-        dtype: Dtype policy of all layers, e.g. `"mixed_bfloat16"`. Defaults
-            to Keras's global policy.
+        dtype: Dtype policy of all layers, e.g. `"mixed_bfloat16"`. With
+            `"float64"` all is float64: input, skip stream, pools and
+            classifier, too. Defaults to Keras's global policy.
 
     Returns:
         A functional `keras.Model`.
@@ -51,22 +52,39 @@ def build(
     if input_shape is None and not include_top and isinstance(spec, ConvNetSpec):
         input_shape = _in_format((None, None, spec.input_shape[2]))  # as in keras.applications
     shape = _input_shape(spec, input_tensor, input_shape)
-    inputs = _input_layer(input_tensor, shape)
+    double = keras.dtype_policies.get(dtype).compute_dtype == "float64"
+    if double:
+        check_double()
+        spec = override(spec, skip_dtype="float64")  # its own is what is kept of fewer bits
+    inputs = _input_layer(input_tensor, shape, "float64" if double else None)
     family = _FAMILIES[type(spec)]
     x = family.body(spec, inputs, dtype)
     if include_top:
         x = _head_pool(spec, x, dtype)
-        x = classifier(family.head_kernel_initializer(spec), classes, classifier_activation)(x)
+        initializer = family.head_kernel_initializer(spec)
+        x = classifier(initializer, classes, classifier_activation, "float64" if double else "float32")(x)
     elif pooling is not None and len(x.shape) == 4:
         x = _POOLS[pooling](spec)(x)
     sources = [inputs] if input_tensor is None else keras.utils.get_source_inputs(input_tensor)
     return keras.Model(sources[0] if len(sources) == 1 else sources, x, name=name or spec.name)
 
 
-def classifier(kernel_initializer, classes, activation) -> keras.layers.Layer:
-    """The last layer, `head`: float32 logits or probabilities whatever the policy."""
+def check_double() -> None:
+    """Raises a `ValueError` on JAX, which without its own switch makes float64 to float32 silently.
+
+    With it (`jax_enable_x64`) convolutional nets differed from plain NumPy by 4e-7 (Keras 3.15, JAX 0.10).
+    """
+    if keras.backend.backend() == "jax":
+        raise ValueError(
+            "dtype='float64' is not for JAX, where parts would compute in float32: set KERAS_BACKEND=tensorflow, or "
+            "use float32. Received: KERAS_BACKEND=jax"
+        )
+
+
+def classifier(kernel_initializer, classes, activation, dtype="float32") -> keras.layers.Layer:
+    """The last layer, `head`: float32 logits or probabilities whatever the policy, but float64 under float64."""
     return keras.layers.Dense(
-        classes, activation=activation, kernel_initializer=kernel_initializer, name="head", dtype="float32"
+        classes, activation=activation, kernel_initializer=kernel_initializer, name="head", dtype=dtype
     )
 
 
@@ -95,9 +113,9 @@ def _checked_classes(classes) -> int:
     return classes
 
 
-def _input_layer(input_tensor, shape):
+def _input_layer(input_tensor, shape, dtype):
     if input_tensor is None:
-        return keras.Input(shape)
+        return keras.Input(shape, dtype=dtype)
     if keras.utils.is_keras_tensor(input_tensor):
         return input_tensor
     raise ValueError(

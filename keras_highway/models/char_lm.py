@@ -37,9 +37,15 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
         `predictions`, float32 whatever the policy.
 
     Raises:
-        ValueError: If the spec says something impossible.
+        ValueError: If the spec says something impossible, or `dtype` is
+            `"float64"`.
     """
     check(spec)
+    if keras.dtype_policies.get(dtype).compute_dtype == "float64":
+        raise ValueError(
+            "Language models compute in float32 at most: their LSTMs keep gates and state in it. "
+            f"Received: dtype={dtype!r}"
+        )
     characters = keras.Input(spec.input_shape, dtype="int32", name="characters")
     positions = keras.Input(batch_shape=(spec.streams, None), dtype="int32", name="positions")
     x = TakeRows(name="take", dtype=dtype)(word_vectors(spec, characters, dtype), positions)

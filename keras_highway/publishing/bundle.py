@@ -13,12 +13,11 @@ from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.card import model_card
 from keras_highway.publishing.check import CHECK, write_check
 from keras_highway.publishing.curve import CURVE, draw_curve
-from keras_highway.publishing.publishable import Publishable
+from keras_highway.publishing.publishable import Publishable, published_files
 from keras_highway.publishing.task_weights import TaskWeights
 from keras_highway.weights.info import FILE, ROW, to_json
 
 TWIN = "model.safetensors"
-_COPIED = (FILE, "result.json", "recipe.json", "log.csv")
 
 
 def write_bundle(publishable: Publishable, repository: str, folder: Path) -> TaskWeights:
@@ -36,9 +35,8 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tas
         ValueError: If the weights do not fit their variant.
     """
     row, loader = publishable.row, weights_class(publishable.row.variant)
-    for path in publishable.folder.iterdir():
-        if path.name in (*_COPIED, *loader.task.files) or path.name.startswith("log_seed"):
-            shutil.copyfile(path, folder / path.name)
+    for path in published_files(publishable.folder, loader.task.files):
+        shutil.copyfile(path, folder / path.name)
     _write_json(folder / ROW, to_json(dataclasses.replace(row, repository="", revision="main", file=FILE)))
     weights = loader.open(row, folder / FILE)
     write_check(weights, folder / CHECK)

@@ -1,5 +1,8 @@
 """The model card: the README.md of a repository, its header for machines and its text for readers."""
 
+import dataclasses
+
+from keras_highway._support.outside_text import in_markdown
 from keras_highway.applications import get_spec
 from keras_highway.hub import ModelFacts, card_header
 from keras_highway.publishing.by_task import weights_class
@@ -95,10 +98,20 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
             whether the registry has.
     """
     shipped = row.name in registry.WEIGHTS if shipped is None else shipped
+    place = f"hf://{repository}" if repository else row.name
+    header = _header(row, get_spec(row.variant), weights_class(row.variant).card(row, place, recipe))
+    texts = {field.name: in_markdown(getattr(row, field.name)) for field in dataclasses.fields(row)}
+    return header + _text(
+        dataclasses.replace(row, **texts), in_markdown(repository), in_markdown(recipe), torch_names, shipped
+    )
+
+
+def _text(row, repository, recipe, torch_names, shipped) -> str:
+    """What readers see, of values that are text in Markdown already."""
     spec, metrics = get_spec(row.variant), row.metrics
     place = f"hf://{repository}" if repository else row.name
     parts = weights_class(row.variant).card(row, place, recipe)
-    return _header(row, spec, parts) + _TEXT.format(
+    return _TEXT.format(
         name=row.name,
         kind=parts.kind,
         example=parts.example,

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from keras_highway._support.log import read_log
+from keras_highway._support.outside_text import in_figure
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 
 CURVE = "curve.png"
@@ -28,7 +29,7 @@ def draw_curve(log: Path, path: Path, title: str, metric: str) -> None:
     for axis, what, scale in zip(axes, ("loss", metric), ("log", "linear"), strict=True):
         columns = [name for name in rows[0] if name.endswith(what)]
         draw_training(axis, [_curve(rows, column) for column in columns], ylabel=what, scale=scale)
-    figure.suptitle(title)
+    figure.suptitle(in_figure(title))
     figure.savefig(path, dpi=110, metadata={"Software": None})  # the same log gives the same file
 
 

@@ -1,9 +1,7 @@
 """Bringing repositories on the Hub up to date with the zoo, and noting their place in the table of weights."""
 
-import tempfile
-from pathlib import Path
-
 from keras_highway._support.files import sha256_of
+from keras_highway._support.scratch import scratch_folder
 from keras_highway.hub import HubError, HubName, Pushed, fetch, parse, push
 from keras_highway.hub.client import git_sha1
 from keras_highway.publishing.bundle import write_bundle
@@ -46,8 +44,8 @@ def publish(
     """
     name = parse(repository)
     publishable = find_publishable(weights, dataset, license)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "bundle"
+    with scratch_folder("publish") as scratch:
+        folder = scratch / "bundle"
         folder.mkdir()
         loaded = write_bundle(publishable, name.repository, folder)
         pushed = push(folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, loaded))
@@ -82,9 +80,9 @@ def _right(remote, name: HubName, folder, weights: TaskWeights) -> set[str]:
     """
     right = set()
     if CHECK in remote and remote.get(FILE) == sha256_of(folder / FILE):
-        with tempfile.TemporaryDirectory() as cache:
+        with scratch_folder("check") as cache:
             try:
-                compare_check(weights, fetch(name, CHECK, cache=Path(cache)))
+                compare_check(weights, fetch(name, CHECK, cache=cache))
                 right.add(CHECK)
             except (ValueError, HubError):
                 pass  # it is wrong, or does not come: the new one replaces it

@@ -15,6 +15,7 @@ from keras_highway.weights.info import FILE, ROW, RUN_RESULT, WeightsInfo, read_
 
 RESULT = "result.json"
 _RECIPE = Fields({}, {"overrides": Items(Items(Anything(4), 2, 2), most=50)})
+_COPIED = (FILE, RESULT, "recipe.json", "log.csv")
 
 
 class Publishable(NamedTuple):
@@ -59,13 +60,38 @@ def _found(weights: str) -> Publishable:
     return _of_folder(next(f for f in registry.folders(weights) if (f / FILE).is_file()), registry.described(row))
 
 
+def published_files(folder: Path, more: tuple[str, ...]) -> list[Path]:
+    """Returns the files of a folder that go to the Hub, `log_seed*` among them.
+
+    Args:
+        folder: Of a run or of the zoo.
+        more: Names that weights of their task have besides.
+
+    Raises:
+        ValueError: If one is a link to a place outside of the folder, or no
+            regular file: what lies there is not the run's, and may be secret.
+    """
+    files = [p for p in sorted(folder.iterdir()) if p.name in (*_COPIED, *more) or p.name.startswith("log_seed")]
+    for path in files:
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise ValueError(
+                f"{path} is a link to {path.resolve()}, outside of the run's folder, and is not published: put a copy "
+                "in its place if that file is meant."
+            )
+        if not path.is_file():
+            raise ValueError(f"{path} is no regular file, and is not published: remove it.")
+    return files
+
+
 def zoo_names() -> list[str]:
     """Returns the names of all weights of the table that have a folder here."""
     return [name for name in registry.list_weights() if any((f / FILE).is_file() for f in registry.folders(name))]
 
 
 def _of_folder(folder, row) -> Publishable:
-    needed = (FILE, RESULT, "recipe.json", "log.csv", *weights_class(row.variant).task.files)
+    more = weights_class(row.variant).task.files
+    published_files(folder, more)
+    needed = (*_COPIED, *more)
     missing = [name for name in needed if not (folder / name).is_file()]
     if missing:
         raise ValueError(f"{folder} is no finished run: it has no {', '.join(missing)}.")
@@ -105,6 +131,7 @@ def _with_overrides(folder, stamp) -> dict[str, Any]:
 
 
 def _of_run(folder) -> Publishable:
+    published_files(folder, ())
     result = read_json(folder / RESULT, RUN_RESULT)
     stamp = weights_file.read(folder / FILE).stamp
     if stamp.get("variant") != result["variant"]:

@@ -173,9 +173,35 @@ def _one_error(path) -> Iterator[None]:
     """Whatever is wrong with a file is one class of error, with the file's name."""
     try:
         yield
+    except PermissionError as error:
+        raise WeightFileError(
+            f"{path} may not be read (permission denied): make it readable for you, or copy it."
+        ) from error
     except Exception as error:  # of a damaged file h5py raises nearly anything
         said = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
         raise WeightFileError(f"{path} is no weight file, or is truncated or damaged: {said}.") from error
+
+
+@contextlib.contextmanager
+def closed_on_failure(path: str | os.PathLike) -> Iterator[None]:
+    """Closes what is opened of an HDF5 file inside and left open where an error is raised, as Keras leaves it.
+
+    Args:
+        path: The file.
+    """
+    before = {handle.id for handle in _handles(path)}
+    try:
+        yield
+    except Exception:
+        for handle in _handles(path):
+            if handle.id not in before:
+                h5py.File(handle).close()
+        raise
+
+
+def _handles(path) -> list[h5py.h5f.FileID]:
+    name = os.fsencode(path)
+    return [handle for handle in h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE) if handle.name == name]
 
 
 def _read_datasets(opened: h5py.File, stamp) -> tuple[str, Counter]:

@@ -10,7 +10,7 @@ import keras
 from keras_highway.models.builder import build
 from keras_highway.specs import NetSpec, override
 from keras_highway.variants import VARIANTS
-from keras_highway.weights.file import UncheckedWeights, WeightFileError
+from keras_highway.weights.file import UncheckedWeights, WeightFileError, closed_on_failure
 from keras_highway.weights.overrides import shapes_of_form, trimmed
 from keras_highway.weights.resolve import WeightsFile
 
@@ -93,7 +93,7 @@ def load_exactly(model: keras.Model, file: WeightsFile) -> None:
 def _set(model, file) -> None:
     before = model.get_weights()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), closed_on_failure(file.path):
             warnings.simplefilter("error", UserWarning)  # Keras only warns where layers stay as they were
             model.load_weights(file.path)
     except Exception as error:  # of a file with other contents than it should have Keras raises nearly anything

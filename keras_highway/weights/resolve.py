@@ -83,6 +83,8 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
     if not isinstance(weights, str | os.PathLike):
         raise ValueError(f"`weights` must be a name or a path. Received: weights={weights!r}")
     weights, published = str(os.fspath(weights)), False
+    if not weights.strip():
+        raise ValueError(f"`weights` is empty: give a weights name or a path, or None for none. Received: {weights!r}")
     torch_files.refuse_pickles(weights)
     path = None if is_hub_name(weights) else _path(weights)
     if is_hub_name(weights):

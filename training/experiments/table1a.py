@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from keras_highway._support.log import read_log
+from keras_highway._support.settings import positive
 from keras_highway.tasks import format_metric
 from keras_highway.weights.info import format_epochs
 from training.distributed.stopping import EXIT_CODE, stop_requests
@@ -39,7 +40,7 @@ def main(argv=None) -> int:
     parser.add_argument("--size", choices=("large", "small"), default="large", help="of the models (default: large)")
     parser.add_argument("--gatings", nargs="+", choices=GATINGS, default=GATINGS, help="default: all six")
     parser.add_argument("--jobs", type=int, default=1, help="models that train at once (default: 1)")
-    parser.add_argument("--until", type=int, metavar="EPOCH", help="do not go beyond this epoch now")
+    parser.add_argument("--until", type=positive, metavar="EPOCH", help="do not go beyond this epoch now")
     parser.add_argument("--log-steps", action="store_true", help="write the loss of every step to OUT/RECIPE/steps.csv")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="a field of all recipes")
     parser.add_argument("--tiny", action="store_true", help="tiny models and made-up data: to try the way")

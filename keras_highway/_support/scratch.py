@@ -1,0 +1,60 @@
+"""Temporary folders that do not stay for good: what a process that was killed has left, the next one removes."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: folders of killed processes stay there
+    fcntl = None
+
+_NAME = "keras_highway-"
+_LOCK = ".lock"  # held by the process that the folder is of; the system lets go of it however that ends
+
+
+@contextlib.contextmanager
+def scratch_folder(what: str) -> Iterator[Path]:
+    """Makes a temporary folder and removes it, and those of processes that were killed.
+
+    Args:
+        what: What it is for, a word of its name.
+    """
+    _sweep()
+    folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{what}-"))
+    handle = _locked(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
+
+
+def _locked(folder) -> int | None:
+    if fcntl is None:
+        return None
+    new = folder / f"{_LOCK}-new"
+    handle = os.open(new, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    new.rename(folder / _LOCK)  # seen by others only when it is held
+    return handle
+
+
+def _sweep() -> None:
+    """Removes our folders whose lock nobody holds."""
+    if fcntl is None:
+        return
+    for folder in Path(tempfile.gettempdir()).glob(f"{_NAME}*"):
+        with contextlib.suppress(OSError):
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            handle = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails where its process lives
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(handle)

@@ -1,0 +1,97 @@
+"""Text from outside at every door: nothing of it is taken for a command by a terminal, matplotlib, Markdown or HTML."""
+
+import dataclasses
+import json
+import re
+import shutil
+import types
+from html import unescape
+
+import numpy as np
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from matplotlib.text import Text
+from PIL import Image
+
+from keras_highway._support.outside_text import in_figure, in_markdown, visible, visible_json, visible_lines
+from keras_highway.analysis import plot_routing_profile
+from keras_highway.cli import main
+from keras_highway.cli.tables import table
+from keras_highway.publishing.card import model_card
+from keras_highway.weights import registry
+
+NAME = "mnist10_w16.tvdn"
+HOSTILE = "\x1b[2J\x9b1m\ncat 100.00 %\r\u202e$x_$ |`<script>*[a](http://b)\\"
+texts = st.text(st.characters(), max_size=40) | st.text("\\$|`<>&*[](:!\x1b\n\r\u2028 a", max_size=12)
+quick = settings(max_examples=200, deadline=None, database=None)
+
+
+@quick
+@given(texts)
+@example(HOSTILE)
+def test_a_terminal_gets_printable_text_that_can_be_read(text):
+    shown = visible(text)
+    assert shown.isprintable()
+    assert shown == text or not text.isprintable()  # what is printable stays as it is
+    assert all(line.isprintable() for line in visible_lines(text).split("\n"))
+    as_json = visible_json({"text": text})
+    assert all(line.isprintable() for line in as_json.split("\n")) and json.loads(as_json) == {"text": text}
+    assert table(("a",), [(text,)]).count("\n") == 2
+
+
+@quick
+@given(texts)
+@example(HOSTILE)
+@example("$x_$")
+@example("\\$")
+def test_matplotlib_draws_it_as_it_is(text):
+    drawn, is_formula = Text()._preprocess_math(in_figure(text))
+    assert drawn == visible(text) and not is_formula
+
+
+@quick
+@given(texts)
+@example(HOSTILE)
+def test_markdown_shows_it_as_it_is(text):
+    escaped = in_markdown(text)
+    assert not set(escaped) & set("<>`|*\\\n\r") and not re.search(r"\]([(\[:]|\Z)", escaped)
+    assert unescape(escaped) == visible(text)
+    assert in_markdown({text: [text, 3]}) == {escaped: [escaped, 3]}
+
+
+def test_pictures_with_hostile_names(tmp_path):
+    routing = types.SimpleNamespace(classes=np.arange(2), difference={"stage1_block1": np.ones((2, 3))})
+    names = ["$\\frac{", "a$b$"]
+    figure = plot_routing_profile(routing, names, tmp_path / "a.png", title="$\\frac{$")
+    labels = [label._preprocess_math(label.get_text()) for label in figure.axes[0].get_yticklabels()]
+    assert labels == [(name, False) for name in names]
+
+
+def test_a_card_of_a_hostile_result():
+    row = registry.described(registry.get(NAME))
+    recipe = {"name": HOSTILE, "source": HOSTILE, "epochs": 3}
+    metrics = {**row.metrics, "weights": HOSTILE, "hardware": HOSTILE, "metric": HOSTILE, "commit": HOSTILE}
+    hostile = dataclasses.replace(row, name=HOSTILE, classes=(HOSTILE,) * 10, data_licence=HOSTILE, metrics=metrics)
+    text = model_card(hostile, "org/name", recipe, True).split("---\n", 2)[2]
+    plain = model_card(row, "org/name", {"name": "a", "source": "b", "epochs": 3}, True, shipped=False).split(
+        "---\n", 2
+    )[2]
+    assert text.count("\n") == plain.count("\n") and text.count("|") == plain.count("|")
+    assert "<script" not in text and "](http://b" not in text and "\x1b" not in text and "\x9b" not in text
+
+
+def test_the_command_line_with_hostile_names(tmp_path, capsys):
+    image = tmp_path / "\x1b[2J\nforged: cat 100.00 %.png"
+    Image.new("L", (28, 28), 0).save(image)
+    broken = tmp_path / "\x9b2J\nbroken.png"
+    broken.write_bytes(b"")
+    main(["classify", str(image), str(broken), "--weights", NAME])
+    out, err = capsys.readouterr()
+    assert out.count("\n") == err.count("\n") == 1 and "\\x1b[2J\\nforged" in out and "\\x9b2J\\nbroken" in err
+    assert main(["evaluate", "\x1b[2J\n.weights.h5"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+    out = tmp_path / "$x_$ \x1b.png"
+    assert (
+        main(["gates", str(shutil.copy(image, tmp_path / "$\\frac{.png")), "--out", str(out), "--weights", NAME]) == 0
+    )
+    assert out.stat().st_size > 10_000 and "\x1b" not in capsys.readouterr().out

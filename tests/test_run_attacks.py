@@ -1,0 +1,243 @@
+"""Runs, disks and the Hub under attack: nothing foreign is published, nothing half-written stays, one sentence each."""
+
+import errno
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from huggingface_hub import constants
+
+import keras_highway as kh
+from keras_highway._support import scratch
+from keras_highway._support.files import atomic_write
+from keras_highway._support.scratch import scratch_folder
+from keras_highway.cli import main
+from keras_highway.cli.errors import UsageError, usage_errors
+from keras_highway.exporting import export
+from keras_highway.hub import client
+from keras_highway.publishing import find_publishable
+from keras_highway.reporting import write_report
+from keras_highway.reporting.report import Report
+from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry, sealing
+from keras_highway.weights.file import WeightFileError
+from keras_highway.weights.load import load_exactly
+from keras_highway.weights.resolve import resolve
+from training import train
+
+NAME = "mnist10_w16.tvdn"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A finished run's folder."""
+    return shutil.copytree(registry.file_of(registry.get(NAME)).parent, tmp_path / "run")
+
+
+# --- What is published -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["log_seed_x.csv", "log.csv", "result.json", "model.weights.h5", "recipe.json"])
+def test_links_out_of_the_runs_folder_are_not_published(run, tmp_path, name):
+    outside = tmp_path / "secret"
+    outside.write_bytes((run / name).read_bytes() if (run / name).exists() else b"secret")
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(outside)
+    with pytest.raises(ValueError, match=rf"{name} is a link to .*secret, outside of the run's folder"):
+        find_publishable(str(run))
+
+
+def test_links_within_the_folder_and_other_files_are_no_matter(run):
+    (run / "log_seed2.csv").symlink_to("log.csv")
+    (run / "notes.txt").symlink_to("/etc/hostname")
+    assert find_publishable(str(run)).folder == run
+    os.mkfifo(run / "log_seed3.csv")
+    with pytest.raises(ValueError, match=r"log_seed3\.csv is no regular file"):
+        find_publishable(str(run))
+
+
+# --- Temporary folders -------------------------------------------------------------
+
+_KILLED = """
+import os, signal
+from scratch import scratch_folder
+with scratch_folder("publish") as folder:
+    (folder / "bundle").mkdir()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_folders_of_killed_processes_are_swept(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "keras_highway-other").mkdir()  # not made here: it has no lock
+    env = {"TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(scratch.__file__).parent)}
+    killed = subprocess.run([sys.executable, "-c", _KILLED], env=env, check=False)
+    assert killed.returncode == -signal.SIGKILL and len(list(tmp_path.iterdir())) == 2
+    with scratch_folder("publish") as first:
+        assert len(list(tmp_path.iterdir())) == 2
+        with scratch_folder("publish") as second:
+            assert first.is_dir() and second.is_dir()  # that of a process that lives stays
+    assert [path.name for path in tmp_path.iterdir()] == ["keras_highway-other"]
+
+
+# --- Full disks, permissions, open files -------------------------------------------
+
+
+@pytest.fixture
+def small_disk():
+    """No file may be longer than 1000 bytes: writing ends as on a full disk, with another number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_report_on_a_full_disk(tmp_path, small_disk):
+    report = Report("a title", {"accuracy": 0.5}, ())
+    with pytest.raises(OSError, match=r"a\.html could not be written: File too large\. Nothing half-written was left"):
+        write_report(report, tmp_path / "a.html")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("export_format", ["litert", "tf_saved_model"])
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="files of TensorFlow")
+def test_an_export_on_a_full_disk(tmp_path, small_disk, export_format, capfd):
+    model = kh.create_model("highway_fc10", depth=2)
+    with pytest.raises(OSError, match=r"net(\.tflite)? could not be written: File too large\. Nothing half-written"):
+        export(model, tmp_path / ("net.tflite" if export_format == "litert" else "net"), export_format)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "No space left on device. Nothing half-written was left",
+        ),
+        (OSError("Can't write data (errno = 28, error message = 'No space left')"), "No space left on device"),
+        (RuntimeError("UNKNOWN: No space left on device; /a/b"), "No space left on device"),
+        (PermissionError(errno.EACCES, "Permission denied"), "Permission denied. .* make it writable for you"),
+        (OSError(errno.EROFS, "Read-only file system"), "Read-only file system. .* choose another place"),
+    ],
+    ids=str,
+)
+def test_what_stops_writing_is_one_sentence(tmp_path, error, said):
+    def fail(path):
+        path.write_text("half")
+        raise error
+
+    with pytest.raises(OSError, match=rf"^{tmp_path}/a\.json could not be written: {said}"):
+        atomic_write(tmp_path / "a.json", fail)
+    assert names(tmp_path) == []
+
+
+def test_other_errors_of_writing_stay_what_they_are(tmp_path):
+    def fail(path):
+        raise ValueError("No space left on device")  # an error of ours that quotes it
+
+    with pytest.raises(ValueError, match=r"^No space"):
+        atomic_write(tmp_path / "a.json", fail)
+
+
+def test_a_weight_file_that_may_not_be_read(run, monkeypatch, capsys):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(sealing, "check", refuse)
+    path = run / "model.weights.h5"
+    with pytest.raises(WeightFileError, match=r"model\.weights\.h5 may not be read .*: make it readable for you"):
+        weights_file.read(path)
+    with pytest.raises(UsageError, match=r"^x: permission denied: make it accessible"), usage_errors():
+        raise PermissionError(errno.EACCES, "Permission denied", "x")
+
+
+def test_after_a_failed_load_the_file_is_closed(tmp_path):
+    path = tmp_path / "other.weights.h5"
+    kh.create_model("highway_fc10", depth=2).save_weights(path)
+    model = kh.create_model("highway_fc10", depth=2)
+    with h5py.File(path, "a") as file:
+        kernel = file["layers/stem/vars"] if "layers/stem" in file else next(_groups_with_two(file))
+        first, second = kernel["0"][()], kernel["1"][()]
+        del kernel["0"], kernel["1"]
+        kernel["0"], kernel["1"] = second, first  # the shapes are all there, in the wrong places
+    with pytest.raises(WeightFileError) as error:
+        load_exactly(model, resolve(path, "highway_fc10"))
+    assert error.value.__traceback__ is not None  # its frames live, and what they hold
+    assert not [name for name in os.listdir("/proc/self/fd") if _target(name) == str(path)]
+
+
+def _groups_with_two(file):
+    found = []
+    file.visititems(lambda name, item: found.append(item) if isinstance(item, h5py.Group) and len(item) == 2 else None)
+    return (group for group in found if all(isinstance(item, h5py.Dataset) for item in group.values()))
+
+
+def _target(name) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{name}")
+    except OSError:
+        return ""
+
+
+# --- A Hub that cannot be reached --------------------------------------------------
+
+
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch):
+    """A Hub's address that takes connections and never answers."""
+    monkeypatch.setattr(client, "_found", {})
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setattr(client, "endpoint", lambda: address)
+        yield server
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_an_unreachable_hub_is_one_sentence_within_5_seconds(nowhere, silent, monkeypatch, capfd):
+    if silent:
+        monkeypatch.setattr(client, "_PATIENCE", 0.5)
+    else:
+        nowhere.close()
+    start = time.monotonic()
+    assert main(["fetch", "hf://org/name"]) == 2
+    assert time.monotonic() - start < 5
+    out, err = capfd.readouterr()
+    assert out == "" and err.count("\n") == 1 and "Check the connection and try again" in err
+    expected = ("no answer within 0.5 seconds", "timed out") if silent else ("Connection refused",)
+    assert any(reason in err for reason in expected)
+
+
+# --- What cannot be meant ----------------------------------------------------------
+
+
+def test_what_cannot_be_meant_is_one_sentence(capsys):
+    for top in (-1, 0, 1.5, True):
+        with pytest.raises(ValueError, match=rf"`top` must be a positive whole number of classes. Received: top={top}"):
+            kh.decode_predictions(np.zeros((1, 10)), top=top, weights="mnist")
+    for weights in ("", " "):
+        with pytest.raises(ValueError, match="`weights` is empty"):
+            kh.create_model("mnist10_w16", weights=weights)
+    with pytest.raises(ValueError, match=r"Names on the Hub begin with hf://, in lower case. Received: 'HF://a/b'"):
+        kh.load("HF://a/b")
+    for arguments in (["--save-steps", "0"], ["--save-steps", "-1"], ["--until", "-1"], ["--until", "0"]):
+        with pytest.raises(SystemExit) as ended:
+            train.main(["mnist10_w16", *arguments])
+        assert ended.value.code == 2
+        assert f"argument {arguments[0]}: expected a positive whole number" in capsys.readouterr().err
