@@ -2,10 +2,13 @@
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 
+from keras_highway.data.libraries import library_of
+from keras_highway.data.pixels import check_pixels
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.weights.resolve import describe_weights
 
@@ -33,25 +36,41 @@ def get_transform(weights: str) -> Transform:
     return TRANSFORMS[weights] if weights in TRANSFORMS else describe_weights(weights).images
 
 
-def preprocess_input(x, weights: str = "imagenet") -> np.ndarray:
+def preprocess_input(x, weights: str = "imagenet", data_format: str | None = None) -> Any:
     """Scales and normalizes images as the weights were trained; `x` is not changed.
 
-    Resizing and cropping are not done here: see
-    `keras_highway.data.load_image`.
+    Takes arrays and tensors of any library, whatever Keras's backend, also
+    inside of `tf.data.Dataset.map`, `jax.jit` and a Keras model. Resizing and
+    cropping are not done here: see `keras_highway.data.load_image`.
+
+    ```python
+    photographs.map(lambda x, y: (kh.preprocess_input(x), y))
+    ```
 
     Args:
-        x: Array `(..., height, width, channels)`, RGB or greyscale values in
-            [0, 255], uint8 or float.
+        x: Array or tensor `(..., height, width, channels)`, RGB or greyscale
+            values in [0, 255], uint8 or float.
         weights: A weights name or a data set, see `get_transform`. Defaults
             to `"imagenet"`.
+        data_format: `"channels_last"`, or `"channels_first"` for `(...,
+            channels, height, width)`. Defaults to Keras's,
+            `keras.config.image_data_format()`.
 
     Returns:
-        float32 array of the same shape.
+        float32 of the same shape: a NumPy array for what NumPy makes one of,
+        else a tensor of the library that `x` is of.
 
     Raises:
-        ValueError: If there are no such weights, or the channels differ.
+        ValueError: If there are no such weights, the channels differ, or `x`
+            cannot be pixels: bool, complex, text, NaN. Values that can be and
+            look like something else (all in [0, 1], negative, above 255) give
+            a warning, `keras_highway.data.pixels.PixelRange`.
     """
-    return get_transform(weights).apply(x)
+    transform = get_transform(weights)
+    library = library_of(x)
+    x = np.asarray(x) if library is None else x
+    check_pixels(x, library)
+    return transform.apply(x, data_format or keras.config.image_data_format())
 
 
 def decode_predictions(predictions, top: int = 5, weights: str = "imagenet") -> list[list[Prediction]]:
