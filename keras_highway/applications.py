@@ -7,8 +7,10 @@ from collections.abc import Callable
 import keras
 
 from keras_highway._support.suggest import did_you_mean
-from keras_highway.models.builder import build
+from keras_highway.data.transforms import TRANSFORMS, Transform
+from keras_highway.models.builder import build, preprocessed
 from keras_highway.models.char_lm import build_char_lm
+from keras_highway.predictions import published_for
 from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import LM_VARIANTS, VARIANTS
@@ -53,6 +55,7 @@ def create_model(
     classifier_activation: str | Callable | None = "softmax",
     name: str | None = None,
     dtype=None,
+    include_preprocessing: bool | Transform = False,
     **spec_overrides,
 ) -> keras.Model:
     """Builds any variant, with trained or random weights.
@@ -75,6 +78,13 @@ def create_model(
             logits. Defaults to `"softmax"`.
         name: Name of the model. Defaults to the variant.
         dtype: Dtype policy of all layers, e.g. `"mixed_bfloat16"`.
+        include_preprocessing: Bool, whether the model takes images of any
+            size, pixels in [0, 255], uint8 or float, and resizes, crops and
+            normalizes them itself in a layer `preprocessing`, as the weights'
+            transform says (see `kh.layers.Preprocessing`). A `Transform`
+            says so in the weights' place. `input_shape` is then that of the
+            images that come, by default any height and width, and the network
+            sees the transform's size. Defaults to `False`.
         **spec_overrides: Fields of the variant's spec, e.g. `gating="full"`,
             `gate_bias=-2.0`, `stochastic_depth=0.05`.
 
@@ -98,6 +108,7 @@ def create_model(
         classifier_activation,
         name,
         dtype,
+        include_preprocessing,
         **spec_overrides,
     )
 
@@ -113,12 +124,14 @@ def build_with(
     classifier_activation: str | Callable | None = "softmax",
     name: str | None = None,
     dtype=None,
+    include_preprocessing: bool | Transform = False,
     **spec_overrides,
 ) -> keras.Model:
     """As `create_model`, with a weight file that has been read, or `None`."""
     spec = override(get_spec(variant), **spec_overrides)
     if spec.task is LANGUAGE:
         images = {"input_tensor": input_tensor, "pooling": pooling} | ({} if include_top else {"include_top": False})
+        images["include_preprocessing"] = include_preprocessing or None
         _refuse_images(variant, images)
         sizes = {"classes": classes, "input_shape": input_shape}
         spec = override(spec, **{key: value for key, value in sizes.items() if value is not None})
@@ -128,6 +141,9 @@ def build_with(
         return model
     if classes is None and file is not None:
         classes = file.classes
+    if include_preprocessing:
+        transform = _transform_of(spec, file) if include_preprocessing is True else include_preprocessing
+        input_tensor, input_shape = preprocessed(transform, input_tensor, input_shape), None
     model = build(
         spec, include_top, input_tensor, input_shape, pooling, classes, classifier_activation, name or variant, dtype
     )
@@ -165,6 +181,19 @@ def model_of(file: WeightsFile, **kwargs) -> keras.Model:
     return build_with(file.variant, file, **kwargs)
 
 
+def _transform_of(spec: NetSpec, file: WeightsFile | None) -> Transform:
+    """The transform of weights; where nothing says it, that of the data set the variant was published for."""
+    if file is not None and file.transform is not None:
+        return file.transform
+    data = published_for(get_spec(spec.name))
+    if data is None:
+        raise ValueError(
+            f"Nothing says how images are preprocessed for variant {spec.name!r}: pass a "
+            "keras_highway.data.transforms.Transform. Received: include_preprocessing=True"
+        )
+    return TRANSFORMS[data]
+
+
 def _refuse_images(variant, arguments) -> None:
     inputs = {name: value for name, value in arguments.items() if value is not None}
     if inputs:
@@ -196,7 +225,9 @@ _DOC = """Builds {title} [{source}].
         classes: Int. Defaults to `1000`.
         classifier_activation: `"softmax"` or `None` for logits.
         name: Name of the model. Defaults to `"{name}"`.
-        **spec_overrides: `dtype` and fields of the spec, e.g.
+        **spec_overrides: `dtype`, `include_preprocessing=True` (images of any
+            size, pixels in [0, 255], are resized, cropped and normalized in
+            the model, see `create_model`) and fields of the spec, e.g.
             `gating="full"`, `gate_bias=-2.0`, `stochastic_depth=0.05`,
             `skip_dtype="bfloat16"`.
 

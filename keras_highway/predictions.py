@@ -10,7 +10,10 @@ import numpy as np
 from keras_highway.data.libraries import library_of
 from keras_highway.data.pixels import check_pixels
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
+from keras_highway.specs import NetSpec
 from keras_highway.weights.resolve import describe_weights
+
+_NUMBER_OF_CLASSES = {**{data: len(names) for data, names in CLASSES.items()}, "imagenet": 1000}
 
 
 class Prediction(NamedTuple):
@@ -34,6 +37,14 @@ def get_transform(weights: str) -> Transform:
         ValueError: If there is none.
     """
     return TRANSFORMS[weights] if weights in TRANSFORMS else describe_weights(weights).images
+
+
+def published_for(spec: NetSpec) -> str | None:
+    """Returns the data set of a spec's input shape and number of classes, None if there is none."""
+    for data, transform in TRANSFORMS.items():
+        if (*transform.size, transform.channels, _NUMBER_OF_CLASSES.get(data)) == (*spec.input_shape, spec.classes):
+            return data
+    return None
 
 
 def preprocess_input(x, weights: str = "imagenet", data_format: str | None = None) -> Any:

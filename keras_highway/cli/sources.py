@@ -12,15 +12,13 @@ from keras_highway.applications import get_spec, model_of
 from keras_highway.cli.errors import UsageError, usage_errors
 from keras_highway.cli.tables import size
 from keras_highway.data import Dataset, load_dataset
-from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform
+from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.hub import is_hub_name
-from keras_highway.predictions import Prediction, best_classes, decode_predictions
+from keras_highway.predictions import Prediction, best_classes, decode_predictions, published_for
 from keras_highway.tasks import IMAGES
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.resolve import WeightsFile, describe_weights, resolve
-
-_NUMBER_OF_CLASSES = {"mnist": 10, "cifar10": 10, "cifar100": 100, "imagenet": 1000}
 
 
 class Source(NamedTuple):
@@ -92,6 +90,8 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         if spec.task is not IMAGES:
             raise UsageError(f"{file.path} is a language model, which takes no images: see `lm --help`.")
         data = data_set or published_for(spec)
+        if data is None:
+            raise UsageError(f"Variant {spec.name!r} does not say what images it is for: pass --data-set.")
         transform = _transform(data) if data_set or file.transform is None else file.transform
         classes = _class_names(data, file.classes)
         return Source(weights, data, transform, classes, _result_beside(file.path), file)
@@ -133,21 +133,9 @@ def _transform(data_set) -> Transform:
     return TRANSFORMS[data_set]
 
 
-def published_for(spec) -> str:
-    """Returns the data set of a spec's input shape and number of classes.
-
-    Raises:
-        UsageError: If there is none.
-    """
-    for data, transform in TRANSFORMS.items():
-        if (*transform.size, transform.channels, _NUMBER_OF_CLASSES.get(data)) == (*spec.input_shape, spec.classes):
-            return data
-    raise UsageError(f"Variant {spec.name!r} does not say what images it is for: pass --data-set.")
-
-
 def _class_names(data, classes) -> tuple[tuple[str, str], ...]:
     """The data set's names, where their number is that of the file's classes, else numbers."""
-    if data == "imagenet" and classes == _NUMBER_OF_CLASSES[data]:
+    if data == "imagenet" and classes == len(imagenet_classes()):
         equal = np.zeros((1, classes))  # equal scores keep the order of the classes
         return tuple((guess.id, guess.name) for guess in decode_predictions(equal, classes, data)[0])
     names = CLASSES.get(data, ())

@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_highway.data.transforms import Transform
+from keras_highway.layers import Preprocessing
 from keras_highway.models import conv_net, conv_stack, dense_stack
 from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec, check
 
@@ -61,6 +63,28 @@ def build(
         x = _POOLS[pooling](spec)(x)
     sources = [inputs] if input_tensor is None else keras.utils.get_source_inputs(input_tensor)
     return keras.Model(sources[0] if len(sources) == 1 else sources, x, name=name or spec.name)
+
+
+def preprocessed(transform: Transform, input_tensor=None, input_shape=None):
+    """Returns images that went through a layer `preprocessing`.
+
+    Args:
+        transform: What it does.
+        input_tensor: Keras tensor of the images. Defaults to an input.
+        input_shape: Their shape (height, width, channels). Defaults to any
+            height and width.
+
+    Raises:
+        ValueError: If they have other channels than the transform.
+    """
+    if input_tensor is None and input_shape is None:
+        input_shape = _in_format((None, None, transform.channels))
+    if input_tensor is None and len(input_shape) != 3:
+        raise ValueError(
+            f"`input_shape` must have three numbers, {_in_format(('height', 'width', 'channels'))}. "
+            f"Received: input_shape={input_shape}"
+        )
+    return Preprocessing(transform, name="preprocessing")(_input_layer(input_tensor, input_shape))
 
 
 def classifier(kernel_initializer, classes, activation) -> keras.layers.Layer:

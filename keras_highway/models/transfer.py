@@ -6,7 +6,7 @@ import keras
 
 from keras_highway._support.layer_names import place_of, stage_of
 from keras_highway._support.suggest import did_you_mean
-from keras_highway.layers import GatedBlock
+from keras_highway.layers import GatedBlock, Preprocessing
 
 
 class FeatureInfo(NamedTuple):
@@ -156,14 +156,21 @@ def _check_stage(stage, ends, model) -> None:
 
 
 def _info(pyramid, layers) -> tuple[FeatureInfo, ...]:
-    """Counts strides at 1024 pixels: at the model's own size, border effects may be a good part of an output."""
+    """Counts strides at 1024 pixels: at the model's own size, border effects may be a good part of an output.
+
+    They are of the pixels that the network sees: a layer that resizes is passed over.
+    """
     first = keras.config.image_data_format() == "channels_first"
     rows, axis = (2, 1) if first else (1, 3)
     shape = [1024, 1024]
     shape.insert(axis - 1, pyramid.inputs[0].shape[axis])
     inputs = keras.Input(shape)
-    large = keras.models.clone_model(pyramid, input_tensors=inputs, clone_function=lambda layer: layer)
+    large = keras.models.clone_model(pyramid, input_tensors=inputs, clone_function=_without_resizing)
     return tuple(
         FeatureInfo(stage, layers[stage], round(1024 / y.shape[rows]), y.shape[axis])
         for stage, y in large.output.items()
     )
+
+
+def _without_resizing(layer) -> keras.layers.Layer:
+    return keras.layers.Identity(name=layer.name) if isinstance(layer, Preprocessing) else layer
