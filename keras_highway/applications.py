@@ -69,7 +69,10 @@ def create_model(
         include_top: Bool, whether to end with the classifier. Defaults to `True`.
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels). Defaults to the
-            variant's.
+            variant's. Trained convolutional nets take any channels: one sees
+            the sum of the first kernel's, so that a grey image gives what
+            three equal channels gave; several see them in turn, scaled, as
+            timm does.
         pooling: Without the top: `None`, `"avg"` or `"max"`.
         classes: Int. With trained weights and another number of classes than
             theirs, the body is trained and the head fresh. Defaults to that of
@@ -220,7 +223,8 @@ _DOC = """Builds {title} [{source}].
             `"imagenet"`.
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels). Defaults to
-            `(224, 224, 3)`; channels other than 3 need `weights=None`.
+            `(224, 224, 3)`; of other channels the trained first convolution
+            sees the sum (one) or its own in turn, see `create_model`.
         pooling: Without the top: `None`, `"avg"` or `"max"`.
         classes: Int. Defaults to `1000`.
         classifier_activation: `"softmax"` or `None` for logits.
