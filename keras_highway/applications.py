@@ -10,11 +10,11 @@ from keras_highway._support.suggest import did_you_mean
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.models.builder import build, preprocessed
 from keras_highway.models.char_lm import build_char_lm
-from keras_highway.predictions import published_for
 from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import registry
+from keras_highway.weights.description import published_for, remember
 from keras_highway.weights.load import load_exactly, load_into
 from keras_highway.weights.resolve import WeightsFile, resolve
 
@@ -141,6 +141,7 @@ def build_with(
         model = build_char_lm(spec, classifier_activation, name or variant, dtype)
         if file is not None:
             load_exactly(model, file)
+            remember(model, file)
         return model
     if classes is None and file is not None:
         classes = file.classes
@@ -152,6 +153,7 @@ def build_with(
     )
     if file is not None:
         load_into(model, file, spec)
+        remember(model, file)
     return model
 
 

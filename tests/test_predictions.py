@@ -8,6 +8,7 @@ import pytest
 
 import keras_highway as kh
 from keras_highway.data.pixels import PixelRange
+from keras_highway.weights import file as weights_file
 
 
 def test_preprocess_input_values():
@@ -145,3 +146,45 @@ def test_decode_predictions_of_digits():
 def test_decode_predictions_refuses_other_class_counts():
     with pytest.raises(ValueError, match=r"shape \(batch, 1000\).*\(1, 10\)"):
         kh.decode_predictions(np.zeros((1, 10)))
+
+
+def test_decode_predictions_by_names_of_ones_own():
+    scores = np.array([[0.1, 0.7, 0.2]])
+    expected = [[("1", "cat", pytest.approx(0.7)), ("2", "hamster", pytest.approx(0.2))]]
+    names = ["dog", "cat", "hamster"]
+    assert kh.decode_predictions(scores, top=2, classes=names) == expected
+    assert kh.decode_predictions(scores, top=2, weights=names) == expected
+    with pytest.raises(ValueError, match=r"of 2 classes have shape \(batch, 2\).*\(1, 3\)"):
+        kh.decode_predictions(scores, classes=["dog", "cat"])
+    with pytest.raises(ValueError, match="names of the classes"):
+        kh.decode_predictions(scores, classes="cat")
+    for top in (0, -1, 1.5, True):
+        with pytest.raises(ValueError, match="positive integer"):
+            kh.decode_predictions(scores, top=top, classes=names)
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    """The folder of a run as training leaves it: weights that know their transform, and a result."""
+    folder = tmp_path_factory.mktemp("run")
+    weights_file.save(kh.create_model("mnist10_w16"), folder / "model.weights.h5", "mnist10_w16", 10, transform="mnist")
+    (folder / "result.json").write_text('{"data": "mnist", "recipe": "mnist10_w16", "metric": "accuracy", "mean": 0.5}')
+    return folder
+
+
+def test_weights_are_named_by_variant_folder_file_and_model(run_folder):
+    file = run_folder / "model.weights.h5"
+    loaded = kh.load(run_folder)
+    for weights in (run_folder, str(run_folder), file, loaded):
+        row = kh.describe_weights(weights)
+        assert (row.variant, row.data, row.metrics["mean"], row.licence) == ("mnist10_w16", "mnist", 0.5, "")
+    for weights in (run_folder, file, loaded, "mnist10_w16", "mnist10_w16.tvdn", kh.load("mnist10_w16.tvdn")):
+        assert kh.get_transform(weights) == kh.get_transform("mnist")
+        assert kh.decode_predictions(np.eye(10)[[3]], 1, weights) == [[("3", "3", 1.0)]]
+    assert kh.describe_weights("mnist10_w16").name == "mnist10_w16.tvdn"
+    assert kh.describe_weights(kh.load("mnist10_w16.tvdn")) == kh.describe_weights("mnist10_w16.tvdn")
+    assert kh.get_transform("highway50") == kh.get_transform("imagenet")  # a variant without weights
+    with pytest.raises(ValueError, match="No weights of variant 'highway50'"):
+        kh.describe_weights("highway50")
+    with pytest.raises(ValueError, match="was not loaded from weights"):
+        kh.get_transform(kh.create_model("mnist10_w16"))

@@ -99,3 +99,45 @@ def test_freeze_everything_but_the_head_and_a_single_layer():
 def test_freeze_refuses_unknown_stages():
     with pytest.raises(ValueError, match="Did you mean 'stage4'"):
         kh.freeze(tiny(), until="stage44")
+
+
+def trainable(model):
+    return [layer.name for layer in model.layers if layer.weights and layer.trainable]
+
+
+def test_unfreeze_everything_or_from_a_stage_on():
+    model = tiny()
+    everything = trainable(model)
+    kh.freeze(model)
+    assert trainable(model) == ["head"]
+    kh.unfreeze(model, since="stage3")
+    assert trainable(model) == ["stage3_block1", "stage4_block1", "head"]
+    kh.unfreeze(model, since="stage2_block2")
+    assert trainable(model)[0] == "stage2_block2"
+    model.trainable = False
+    kh.unfreeze(model)
+    assert trainable(model) == everything
+    with pytest.raises(ValueError, match=r"Did you mean 'stage4'.*since='stage44'"):
+        kh.unfreeze(model, since="stage44")
+
+
+def test_unfrozen_weights_of_a_compiled_model_are_trained():
+    model = kh.create_model("highway_fc10", depth=3, units=6)
+    kh.freeze(model)
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    before = np.array(model.get_layer("stage1_block1").weights[0])
+    x, y = np.random.default_rng(0).random((4, 28, 28, 1), "float32"), np.arange(4)
+    model.fit(x, y, verbose=0)
+    np.testing.assert_array_equal(np.asarray(model.get_layer("stage1_block1").weights[0]), before)
+    kh.unfreeze(model)
+    model.fit(x, y, verbose=0)
+    assert not np.array_equal(np.asarray(model.get_layer("stage1_block1").weights[0]), before)
+
+
+def test_freeze_of_a_model_without_a_head_says_so():
+    model = tiny(include_top=False)
+    with pytest.raises(ValueError, match=r"no layer 'head'.*until="):
+        kh.freeze(model)
+    assert trainable(model)
+    kh.freeze(model, until="stage4")
+    assert not trainable(model)

@@ -14,11 +14,13 @@ from keras_highway.cli.tables import size
 from keras_highway.data import Dataset, load_dataset
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.hub import is_hub_name
-from keras_highway.predictions import Prediction, best_classes, decode_predictions, published_for
+from keras_highway.models.builder import takes_any_size
+from keras_highway.predictions import Prediction, best_classes, decode_predictions
 from keras_highway.tasks import IMAGES
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.resolve import WeightsFile, describe_weights, resolve
+from keras_highway.weights.description import describe_weights, published_for
+from keras_highway.weights.resolve import WeightsFile, resolve
 
 
 class Source(NamedTuple):
@@ -47,9 +49,18 @@ class Source(NamedTuple):
             UsageError: If the weights cannot be loaded, or their network
                 takes other images than the data set's.
         """
+        actual = (*self.transform.size, self.transform.channels)
         with usage_errors():
-            model = model_of(self.file or resolve(self.weights), **kwargs)
-        expected, actual = model.input_shape[1:], (*self.transform.size, self.transform.channels)
+            file = self.file or resolve(self.weights)
+            spec = get_spec(file.variant)
+            expected = spec.input_shape
+            # A fully convolutional network takes images of the size that it was trained on.
+            if takes_any_size(spec) and expected[2:] == actual[2:]:
+                kwargs = {"input_shape": actual, **kwargs}
+            elif "input_shape" in kwargs:
+                kwargs["input_shape"] = expected
+            model = model_of(file, **kwargs)
+        expected = model.input_shape[1:]
         if actual != expected:
             raise UsageError(
                 f"The network takes images of {size(expected)} and those of {self.data} are {size(actual)}: name the "

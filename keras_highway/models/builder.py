@@ -87,6 +87,11 @@ def preprocessed(transform: Transform, input_tensor=None, input_shape=None):
     return Preprocessing(transform, name="preprocessing")(_input_layer(input_tensor, input_shape))
 
 
+def takes_any_size(spec: NetSpec) -> bool:
+    """Whether a network of images has the same weights for images of any size, as fully convolutional ones have."""
+    return not isinstance(spec, DenseStackSpec) and getattr(spec, "head_pool", "") != "flatten"
+
+
 def classifier(kernel_initializer, classes, activation) -> keras.layers.Layer:
     """The last layer, `head`: float32 logits or probabilities whatever the policy."""
     return keras.layers.Dense(
@@ -150,8 +155,7 @@ def _input_shape(spec, input_tensor, input_shape) -> tuple:
             f"Variant {spec.name!r} needs images of at least {spec.min_size}x{spec.min_size} pixels. "
             f"Received: input_shape={shape}"
         )
-    fixed = isinstance(spec, DenseStackSpec) or getattr(spec, "head_pool", "") == "flatten"
-    if fixed and None in shape:
+    if None in shape and not takes_any_size(spec):
         raise ValueError(
             f"Variant {spec.name!r} ends in a layer that needs a fixed image size. Received: input_shape={shape}"
         )

@@ -114,30 +114,66 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
             layer (`"stem"`). Defaults to `None`: everything but `head`.
 
     Raises:
+        ValueError: If there is no such stage or layer, with suggestions; or
+            if nothing is named and the last layer is no `head`.
+    """
+    names = [layer.name for layer in model.layers]
+    if until is None and names[-1] != "head":
+        raise ValueError(
+            f"Model {model.name!r} has no layer 'head' at its end, so nothing would be left to train. Name the last "
+            f"frozen layer, e.g. until={names[-2 if len(names) > 2 else -1]!r}, or set model.trainable = False. "
+            f"Received: until=None, and the last layer is {names[-1]!r}"
+        )
+    last = len(names) - 2 if until is None else _last_of(model, names, until, "until")
+    for index, layer in enumerate(model.layers):
+        layer.trainable = index > last
+    _compile_again(model)
+
+
+def unfreeze(model: keras.Model, since: str | None = None) -> None:
+    """Makes a model trainable again, all of it or from a stage on; what comes before stays as it is.
+
+    Fine-tuning in two steps: `freeze(model)` and train the head, then
+    `unfreeze(model, since="stage3")` and train on, at a lower rate. A
+    compiled model is compiled again, as by `freeze`.
+
+    Args:
+        model: A model of `keras_highway`.
+        since: First trainable stage (`"stage3"`), block (`"stage3_block2"`)
+            or layer (`"head"`). Defaults to `None`: everything.
+
+    Raises:
         ValueError: If there is no such stage or layer, with suggestions.
     """
     names = [layer.name for layer in model.layers]
-    last = _last_frozen(model, names, until)
-    for index, layer in enumerate(model.layers):
-        layer.trainable = index > last
+    first = 0 if since is None else _first_of(model, names, since)
+    model.trainable = True if since is None else model.trainable
+    for layer in model.layers[first:]:
+        layer.trainable = True
+    _compile_again(model)
+
+
+def _compile_again(model) -> None:
     if model.compiled:
         model.compile_from_config(model.get_compile_config())
 
 
-def _last_frozen(model, names, until) -> int:
-    if until is None:
-        return len(names) - (2 if names[-1] == "head" else 1)
-    ends = {}
-    for name in names:
-        if stage := stage_of(name):
-            ends[stage] = name
-    if until not in ends and until not in names:
-        hint = did_you_mean(until, [*ends, *names])
+def _last_of(model, names, wanted, argument) -> int:
+    """The place of a layer, or of the last block of a stage."""
+    ends = {stage: name for name in names if (stage := stage_of(name))}
+    if wanted not in ends and wanted not in names:
+        hint = did_you_mean(wanted, [*ends, *names])
         raise ValueError(
             f"Model {model.name!r} has no such stage or layer.{hint} Its stages are {', '.join(ends)}. "
-            f"Received: until={until!r}"
+            f"Received: {argument}={wanted!r}"
         )
-    return names.index(ends.get(until, until))
+    return names.index(ends.get(wanted, wanted))
+
+
+def _first_of(model, names, wanted) -> int:
+    """The place of a layer, or of the first block of a stage."""
+    last = _last_of(model, names, wanted, "since")
+    return next((index for index, name in enumerate(names) if stage_of(name) == wanted), last)
 
 
 def _stage_ends(model) -> dict[str, keras.layers.Layer]:
