@@ -41,6 +41,8 @@ if not _RUNS_AS_PROGRAM:
     from keras_highway.language import CharLM as CharLM
     from keras_highway.models.transfer import features as features
     from keras_highway.models.transfer import freeze as freeze
+    from keras_highway.models.transfer import layer_groups as layer_groups
+    from keras_highway.models.transfer import num_features as num_features
     from keras_highway.models.transfer import reset_classifier as reset_classifier
     from keras_highway.models.transfer import unfreeze as unfreeze
     from keras_highway.predictions import decode_predictions as decode_predictions

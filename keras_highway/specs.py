@@ -88,6 +88,7 @@ class ConvNetSpec(NetSpec):
         batch_norm: Whether convolutions are followed by batch normalization.
         projection: `"A"` or `"B"`.
         kernel_init: `"fan_in"` or `"fan_out"`: He-normal initialization by.
+        head_dropout: Rate before the classifier.
         baseline: Residual variant from whose trained weights those of this one
             are made (see `highway_from_resnet`), `""` if none.
     """
@@ -104,6 +105,7 @@ class ConvNetSpec(NetSpec):
     batch_norm: bool = True
     projection: str = "B"
     kernel_init: str = "fan_out"
+    head_dropout: float = 0.0
     baseline: str = ""
 
     can_tie_gates: ClassVar[bool] = True
@@ -197,6 +199,7 @@ class DenseStackSpec(NetSpec):
         depth: Layers without the classifier.
         units: Width of all of them.
         activation: Of all of them.
+        head_dropout: Rate before the classifier.
         scanned: Whether the highway layers are one `HighwayDenseStack`, for
             nets too deep for a graph of layers; their weights are stacked.
     """
@@ -204,6 +207,7 @@ class DenseStackSpec(NetSpec):
     depth: int
     units: int = 50
     activation: str = "relu"
+    head_dropout: float = 0.0
     scanned: bool = False
     input_shape: tuple[int, ...] = (28, 28, 1)
     min_size: int = 1

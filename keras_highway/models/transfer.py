@@ -8,6 +8,8 @@ from keras_highway._support.layer_names import place_of, stage_of
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.layers import GatedBlock, Preprocessing
 
+_POOLS = {"avg": keras.layers.GlobalAveragePooling2D, "max": keras.layers.GlobalMaxPooling2D}
+
 
 class FeatureInfo(NamedTuple):
     """A level of the pyramid.
@@ -37,19 +39,21 @@ class Features(NamedTuple):
     info: tuple[FeatureInfo, ...]
 
 
-def features(model: keras.Model, stages: tuple[str, ...] | None = None) -> Features:
+def features(model: keras.Model, stages: tuple[str, ...] | None = None, pool: str | None = None) -> Features:
     """The pyramid of stage outputs of a convolutional model, for detection or segmentation.
 
     Args:
         model: A model of `keras_highway`, with or without its top.
         stages: Which stages, e.g. `("stage2", "stage4")`. Defaults to all.
+        pool: `"avg"` or `"max"` for one vector a stage, `(batch, channels)`,
+            its mean or maximum over all places. Defaults to `None`: maps.
 
     Returns:
         `Features(model, info)`; the model shares all layers with the original.
 
     Raises:
-        ValueError: If the model has no stages of convolutional blocks, or a
-            stage does not exist.
+        ValueError: If the model has no stages of convolutional blocks, a
+            stage does not exist, or `pool` is another.
 
     Example:
 
@@ -63,8 +67,68 @@ def features(model: keras.Model, stages: tuple[str, ...] | None = None) -> Featu
     chosen = tuple(ends) if stages is None else tuple(stages)
     for stage in chosen:
         _check_stage(stage, ends, model)
-    pyramid = keras.Model(model.input, {stage: ends[stage].output for stage in chosen}, name=f"{model.name}_features")
-    return Features(pyramid, _info(pyramid, {stage: ends[stage].name for stage in chosen}))
+    if pool not in (None, *_POOLS):
+        raise ValueError(f"`pool` must be None, 'avg' or 'max'. Received: pool={pool!r}")
+    name, maps = f"{model.name}_features", {stage: ends[stage].output for stage in chosen}
+    pyramid = keras.Model(model.input, maps, name=name)
+    info = _info(pyramid, {stage: ends[stage].name for stage in chosen})
+    if pool is not None:
+        vectors = {stage: _POOLS[pool](name=f"{stage}_{pool}_pool", dtype="float32")(y) for stage, y in maps.items()}
+        pyramid = keras.Model(model.input, vectors, name=name)
+    return Features(pyramid, info)
+
+
+def layer_groups(model: keras.Model) -> dict[str, list[keras.layers.Layer]]:
+    """The layers of a model in groups from input to output, for rates that fall with the distance from the head.
+
+    ```python
+    groups = kh.layer_groups(model)
+    rates = [1e-3 * 0.75**k for k in reversed(range(len(groups)))]
+    own = {
+        weight.path: optimizer
+        for rate, layers in zip(rates, groups.values())
+        for optimizer in [keras.optimizers.AdamW(rate)]
+        for layer in layers
+        for weight in layer.weights
+    }
+    model.compile(keras.optimizers.MultiOptimizer(lambda weight: own[weight.path]), ...)  # Keras 3.15
+    ```
+
+    Args:
+        model: A model of `keras_highway`, with or without its top.
+
+    Returns:
+        Dict from name to layers with weights: `"stem"` (what comes before the
+        first stage), `"stage1"` and the others, `"head"` (what comes after
+        the last). A group without weights is left out; every trainable weight
+        is in one group.
+
+    Raises:
+        ValueError: If the model has no stages.
+    """
+    found: dict[str, list[keras.layers.Layer]] = {}
+    stages = [stage_of(layer.name) for layer in model.layers]
+    if not any(stages):
+        raise ValueError(f"Model {model.name!r} has no layers named 'stage1_block1', ...: no stages to group by.")
+    last = max(index for index, stage in enumerate(stages) if stage)
+    group = "stem"
+    for index, (layer, stage) in enumerate(zip(model.layers, stages, strict=True)):
+        group = "head" if index > last else stage or group
+        if layer.weights:
+            found.setdefault(group, []).append(layer)
+    return found
+
+
+def num_features(model: keras.Model) -> int:
+    """Returns the number of features that a model's classifier sees; without one, the channels of its output.
+
+    Args:
+        model: A model of `keras_highway`, with or without its top.
+    """
+    head = next((layer for layer in model.layers if layer.name == "head"), None)
+    features = model.output if head is None else head.input
+    first = keras.config.image_data_format() == "channels_first" and len(features.shape) == 4
+    return features.shape[1 if first else -1]
 
 
 def reset_classifier(model: keras.Model, classes: int, activation="softmax", pooling="avg") -> keras.Model:
@@ -89,10 +153,9 @@ def reset_classifier(model: keras.Model, classes: int, activation="softmax", poo
     last = model.layers[-1]
     x = last.input if last.name == "head" else model.output
     if len(x.shape) == 4:
-        pool = {"avg": keras.layers.GlobalAveragePooling2D, "max": keras.layers.GlobalMaxPooling2D}
-        if pooling not in pool:
+        if pooling not in _POOLS:
             raise ValueError(f"`pooling` must be 'avg' or 'max'. Received: pooling={pooling!r}")
-        x = pool[pooling](name=f"{pooling}_pool", dtype="float32")(x)
+        x = _POOLS[pooling](name=f"{pooling}_pool", dtype="float32")(x)
     initializer = last.kernel_initializer.clone() if last.name == "head" else "glorot_uniform"
     head = keras.layers.Dense(
         classes, activation=activation, kernel_initializer=initializer, name="head", dtype="float32"

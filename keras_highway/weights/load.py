@@ -7,6 +7,7 @@ from collections import Counter
 import keras
 import numpy as np
 
+from keras_highway._support.notices import Notice
 from keras_highway.models.builder import build
 from keras_highway.specs import NetSpec
 from keras_highway.variants import VARIANTS
@@ -14,7 +15,12 @@ from keras_highway.weights.file import UncheckedWeights, WeightFileError
 from keras_highway.weights.resolve import WeightsFile
 
 # Fields that change no trained function: how parameters start, what happens in training alone, precision.
-_HARMLESS = {"gate_bias", "stochastic_depth", "dropout_scale", "zero_init", "skip_dtype", "input_shape", "classes"}
+_HARMLESS = {"gate_bias", "stochastic_depth", "dropout_scale", "head_dropout", "zero_init", "skip_dtype"}
+_HARMLESS |= {"input_shape", "classes"}
+
+
+class FreshHead(Notice):
+    """Weights were loaded for another number of classes than theirs: the body is trained, the classifier random."""
 
 
 def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
@@ -102,6 +108,13 @@ def _copy(donor, model, file) -> None:
     pairs = []
     for layer in donor.layers:
         target = next((t for t in model.layers if t.name == layer.name), None)
+        if layer.name == "head" and target is not None and target.units != layer.units:
+            warnings.warn(
+                f"The head for {target.units} classes is fresh: {file.path} has one for {layer.units}. Train it before "
+                "its predictions mean anything.",
+                FreshHead,
+                stacklevel=2,
+            )
         if not layer.weights or (layer.name == "head" and (target is None or target.units != layer.units)):
             continue
         expected = None if target is None else [tuple(w.shape) for w in target.weights]
