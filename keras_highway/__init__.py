@@ -41,13 +41,16 @@ if not _RUNS_AS_PROGRAM:
     from keras_highway.language import CharLM as CharLM
     from keras_highway.models.transfer import features as features
     from keras_highway.models.transfer import freeze as freeze
+    from keras_highway.models.transfer import layer_groups as layer_groups
+    from keras_highway.models.transfer import num_features as num_features
     from keras_highway.models.transfer import reset_classifier as reset_classifier
+    from keras_highway.models.transfer import unfreeze as unfreeze
     from keras_highway.predictions import decode_predictions as decode_predictions
     from keras_highway.predictions import get_transform as get_transform
     from keras_highway.predictions import preprocess_input as preprocess_input
     from keras_highway.publishing.own import push_to_hub as push_to_hub
     from keras_highway.publishing.own import save as save
+    from keras_highway.weights.description import describe_weights as describe_weights
     from keras_highway.weights.registry import list_weights as list_weights
-    from keras_highway.weights.resolve import describe_weights as describe_weights
 
 __version__ = "0.1.0"

@@ -8,13 +8,15 @@ from collections.abc import Callable
 import keras
 
 from keras_highway._support.suggest import did_you_mean
-from keras_highway.models.builder import build
+from keras_highway.data.transforms import TRANSFORMS, Transform
+from keras_highway.models.builder import build, preprocessed
 from keras_highway.models.char_lm import build_char_lm
 from keras_highway.models.origin import Origin, note_origin
 from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import registry
+from keras_highway.weights.description import published_for, remember
 from keras_highway.weights.load import form_of, load_exactly, load_into
 from keras_highway.weights.overrides import trimmed
 from keras_highway.weights.resolve import WeightsFile, resolve
@@ -56,6 +58,7 @@ def create_model(
     classifier_activation: str | Callable | None = "softmax",
     name: str | None = None,
     dtype=None,
+    include_preprocessing: bool | Transform = False,
     **spec_overrides,
 ) -> keras.Model:
     """Builds any variant, with trained or random weights.
@@ -69,15 +72,26 @@ def create_model(
         include_top: Bool, whether to end with the classifier. Defaults to `True`.
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels). Defaults to the
-            variant's.
+            variant's. Trained convolutional nets take any channels: one sees
+            the sum of the first kernel's, so that a grey image gives what
+            three equal channels gave; several see them in turn, scaled, as
+            timm does.
         pooling: Without the top: `None`, `"avg"` or `"max"`.
         classes: Int. With trained weights and another number of classes than
-            theirs, the body is trained and the head fresh. Defaults to that of
+            theirs, the body is trained and the head fresh, which a warning
+            (`keras_highway.weights.load.FreshHead`) says. Defaults to that of
             the weights, else of the variant.
         classifier_activation: Activation of the classifier, `None` for
             logits. Defaults to `"softmax"`.
         name: Name of the model. Defaults to the variant.
         dtype: Dtype policy of all layers, e.g. `"mixed_bfloat16"`.
+        include_preprocessing: Bool, whether the model takes images of any
+            size, pixels in [0, 255], uint8 or float, and resizes, crops and
+            normalizes them itself in a layer `preprocessing`, as the weights'
+            transform says (see `kh.layers.Preprocessing`). A `Transform`
+            says so in the weights' place. `input_shape` is then that of the
+            images that come, by default any height and width, and the network
+            sees the transform's size. Defaults to `False`.
         **spec_overrides: Fields of the variant's spec, e.g. `gating="full"`,
             `gate_bias=-2.0`, `stochastic_depth=0.05`.
 
@@ -101,6 +115,7 @@ def create_model(
         classifier_activation,
         name,
         dtype,
+        include_preprocessing,
         **spec_overrides,
     )
 
@@ -116,6 +131,7 @@ def build_with(
     classifier_activation: str | Callable | None = "softmax",
     name: str | None = None,
     dtype=None,
+    include_preprocessing: bool | Transform = False,
     removed: tuple[str, ...] = (),
     **spec_overrides,
 ) -> keras.Model:
@@ -126,21 +142,27 @@ def build_with(
     spec = override(get_spec(variant), **{**own, **spec_overrides})
     if spec.task is LANGUAGE:
         images = {"input_tensor": input_tensor, "pooling": pooling} | ({} if include_top else {"include_top": False})
+        images["include_preprocessing"] = include_preprocessing or None
         _refuse_images(variant, images)
         sizes = {"classes": classes, "input_shape": input_shape}
         spec = override(spec, **{key: value for key, value in sizes.items() if value is not None})
         model = build_char_lm(spec, classifier_activation, name or variant, dtype)
         if file is not None:
             load_exactly(model, file)
+            remember(model, file)
         return model
     if classes is None and file is not None:
         classes = file.classes
+    if include_preprocessing:
+        transform = _transform_of(spec, file) if include_preprocessing is True else include_preprocessing
+        input_tensor, input_shape = preprocessed(transform, input_tensor, input_shape), None
     model = build(
         spec, include_top, input_tensor, input_shape, pooling, classes, classifier_activation, name or variant, dtype
     )
     model = trimmed(model, removed if file is None else file.removed)
     if file is not None:
         load_into(model, file, spec)
+        remember(model, file)
     note_origin(model, _origin(spec, file, classes, include_top, removed))
     return model
 
@@ -185,6 +207,19 @@ def model_of(file: WeightsFile, **kwargs) -> keras.Model:
     return build_with(file.variant, file, **kwargs)
 
 
+def _transform_of(spec: NetSpec, file: WeightsFile | None) -> Transform:
+    """The transform of weights; where nothing says it, that of the data set the variant was published for."""
+    if file is not None and file.transform is not None:
+        return file.transform
+    data = published_for(get_spec(spec.name))
+    if data is None:
+        raise ValueError(
+            f"Nothing says how images are preprocessed for variant {spec.name!r}: pass a "
+            "keras_highway.data.transforms.Transform. Received: include_preprocessing=True"
+        )
+    return TRANSFORMS[data]
+
+
 def _refuse_images(variant, arguments) -> None:
     inputs = {name: value for name, value in arguments.items() if value is not None}
     if inputs:
@@ -211,12 +246,15 @@ _DOC = """Builds {title} [{source}].
             `"imagenet"`.
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels). Defaults to
-            `(224, 224, 3)`; channels other than 3 need `weights=None`.
+            `(224, 224, 3)`; of other channels the trained first convolution
+            sees the sum (one) or its own in turn, see `create_model`.
         pooling: Without the top: `None`, `"avg"` or `"max"`.
         classes: Int. Defaults to `1000`.
         classifier_activation: `"softmax"` or `None` for logits.
         name: Name of the model. Defaults to `"{name}"`.
-        **spec_overrides: `dtype` and fields of the spec, e.g.
+        **spec_overrides: `dtype`, `include_preprocessing=True` (images of any
+            size, pixels in [0, 255], are resized, cropped and normalized in
+            the model, see `create_model`) and fields of the spec, e.g.
             `gating="full"`, `gate_bias=-2.0`, `stochastic_depth=0.05`,
             `skip_dtype="bfloat16"`.
 

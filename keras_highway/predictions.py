@@ -1,13 +1,15 @@
 """Into and out of a network: `preprocess_input` and `decode_predictions`, bound to weights."""
 
-import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
+import keras
 import numpy as np
 
-from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
-from keras_highway.weights.resolve import describe_weights
+from keras_highway.data.libraries import library_of
+from keras_highway.data.pixels import check_pixels
+from keras_highway.data.transforms import Transform
+from keras_highway.weights.description import Weights, classes_of, transform_of
 
 
 class Prediction(NamedTuple):
@@ -18,43 +20,61 @@ class Prediction(NamedTuple):
     score: float
 
 
-def get_transform(weights: str) -> Transform:
+def get_transform(weights: Weights) -> Transform:
     """Returns the transform of weights or of a data set.
 
     Args:
-        weights: A weights name (`"mnist10_w16.tvdn"`), a data set
-            (`"imagenet"`, `"cifar10"`, `"cifar100"`, `"mnist"`), another row
-            of `TRANSFORMS` (`"imagenet_875"`, He et al.'s test crop) or
-            `"hf://org/name[@revision]"`.
+        weights: A data set (`"imagenet"`, `"cifar10"`, `"cifar100"`,
+            `"mnist"`), another row of `TRANSFORMS` (`"imagenet_875"`, He et
+            al.'s test crop), a variant's name, or whatever `describe_weights`
+            takes: a weights name, a file or folder, `hf://org/name`, a model.
 
     Raises:
         ValueError: If there is none.
     """
-    return TRANSFORMS[weights] if weights in TRANSFORMS else describe_weights(weights).images
+    return transform_of(weights)
 
 
-def preprocess_input(x, weights: str = "imagenet") -> np.ndarray:
+def preprocess_input(x, weights: Weights = "imagenet", data_format: str | None = None) -> Any:
     """Scales and normalizes images as the weights were trained; `x` is not changed.
 
-    Resizing and cropping are not done here: see
-    `keras_highway.data.load_image`.
+    Takes arrays and tensors of any library, whatever Keras's backend, also
+    inside of `tf.data.Dataset.map`, `jax.jit` and a Keras model. Resizing and
+    cropping are not done here: see `keras_highway.data.load_image`.
+
+    ```python
+    photographs.map(lambda x, y: (kh.preprocess_input(x), y))
+    ```
 
     Args:
-        x: Array `(..., height, width, channels)`, RGB or greyscale values in
-            [0, 255], uint8 or float.
-        weights: A weights name or a data set, see `get_transform`. Defaults
-            to `"imagenet"`.
+        x: Array or tensor `(..., height, width, channels)`, RGB or greyscale
+            values in [0, 255], uint8 or float.
+        weights: A weights name, a data set, a model, ..., see `get_transform`.
+            Defaults to `"imagenet"`.
+        data_format: `"channels_last"`, or `"channels_first"` for `(...,
+            channels, height, width)`. Defaults to Keras's,
+            `keras.config.image_data_format()`.
 
     Returns:
-        float32 array of the same shape.
+        float32 of the same shape: a NumPy array for what NumPy makes one of,
+        else a tensor of the library that `x` is of.
 
     Raises:
-        ValueError: If there are no such weights, or the channels differ.
+        ValueError: If there are no such weights, the channels differ, or `x`
+            cannot be pixels: bool, complex, text, NaN. Values that can be and
+            look like something else (all in [0, 1], negative, above 255) give
+            a warning, `keras_highway.data.pixels.PixelRange`.
     """
-    return get_transform(weights).apply(x)
+    transform = get_transform(weights)
+    library = library_of(x)
+    x = np.asarray(x) if library is None else x
+    check_pixels(x, library)
+    return transform.apply(x, data_format or keras.config.image_data_format())
 
 
-def decode_predictions(predictions, top: int = 5, weights: str = "imagenet") -> list[list[Prediction]]:
+def decode_predictions(
+    predictions, top: int = 5, weights: Weights | Sequence[str] = "imagenet", classes: Sequence[str] | None = None
+) -> list[list[Prediction]]:
     """Names the best classes of each sample, best first.
 
     Works offline: the ImageNet class index is part of the package.
@@ -62,24 +82,30 @@ def decode_predictions(predictions, top: int = 5, weights: str = "imagenet") -> 
     Args:
         predictions: Array `(batch, classes)`, probabilities or logits.
         top: Int, how many classes. Defaults to `5`.
-        weights: A weights name or a data set. Defaults to `"imagenet"`.
+        weights: Whose classes they are: see `get_transform`; or the names
+            themselves. Defaults to `"imagenet"`.
+        classes: Names of the classes, in order, in the place of those of
+            `weights`.
 
     Returns:
         A list a sample of `Prediction(id, name, score)`.
 
     Raises:
-        ValueError: If the number of classes does not fit the weights, or
-            `top` is not positive.
+        ValueError: If the number of classes does not fit, or `top` is not
+            positive.
     """
     if isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 1:
         raise ValueError(f"`top` must be a positive whole number of classes. Received: top={top!r}")
     scores = np.asarray(predictions)
-    classes = _classes(weights)
-    if scores.ndim != 2 or scores.shape[1] != len(classes):
-        raise ValueError(
-            f"Predictions of {weights!r} have shape (batch, {len(classes)}). Received: shape {scores.shape}"
-        )
-    return best_classes(scores, classes, top)
+    if classes is None and isinstance(weights, list | tuple):
+        classes = weights
+    if isinstance(classes, str):
+        raise ValueError(f"`classes` must be the names of the classes, one each. Received: classes={classes!r}")
+    pairs = classes_of(cast(Weights, weights)) if classes is None else [(str(i), str(n)) for i, n in enumerate(classes)]
+    if scores.ndim != 2 or scores.shape[1] != len(pairs):
+        whose = f"of {weights!r} " if classes is None else f"of {len(pairs)} classes "
+        raise ValueError(f"Predictions {whose}have shape (batch, {len(pairs)}). Received: shape {scores.shape}")
+    return best_classes(scores, pairs, top)
 
 
 def best_classes(scores: np.ndarray, classes: Sequence[tuple[str, str]], top: int) -> list[list[Prediction]]:
@@ -90,13 +116,5 @@ def best_classes(scores: np.ndarray, classes: Sequence[tuple[str, str]], top: in
         classes: Identifier and name of each class.
         top: Int, how many of them.
     """
-    best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+    best = np.argsort(-np.asarray(scores, np.float64), axis=1, kind="stable")[:, :top]  # unsigned ones would wrap
     return [[Prediction(*classes[i], float(row[i])) for i in order] for row, order in zip(scores, best, strict=True)]
-
-
-@functools.cache
-def _classes(weights) -> tuple[tuple[str, str], ...]:
-    row = None if weights in CLASSES or weights == "imagenet" else describe_weights(weights)
-    if weights == "imagenet" or (row and row.data == "imagenet" and len(row.classes) == len(imagenet_classes())):
-        return imagenet_classes()
-    return tuple((str(i), name) for i, name in enumerate(row.classes if row else CLASSES[weights]))

@@ -93,6 +93,7 @@ class ConvNetSpec(NetSpec):
         shared_transforms: Whether the blocks of a stage that do not change
             the shape share the kernels of their transforms [Liao and Poggio
             2016]; batch normalization stays each block's own.
+        head_dropout: Rate before the classifier.
         baseline: Residual variant from whose trained weights those of this one
             are made (see `highway_from_resnet`), `""` if none.
     """
@@ -110,6 +111,7 @@ class ConvNetSpec(NetSpec):
     projection: str = "B"
     kernel_init: str = "fan_out"
     shared_transforms: bool = False
+    head_dropout: float = 0.0
     baseline: str = ""
 
     can_tie_gates: ClassVar[bool] = True
@@ -208,6 +210,7 @@ class DenseStackSpec(NetSpec):
         depth: Layers without the classifier.
         units: Width of all of them.
         activation: Of all of them.
+        head_dropout: Rate before the classifier.
         scanned: Whether the highway layers are one `HighwayDenseStack`, for
             nets too deep for a graph of layers; their weights are stacked.
     """
@@ -215,6 +218,7 @@ class DenseStackSpec(NetSpec):
     depth: int
     units: int = 50
     activation: str = "relu"
+    head_dropout: float = 0.0
     scanned: bool = False
     input_shape: tuple[int, ...] = (28, 28, 1)
     min_size: int = 1

@@ -14,13 +14,14 @@ from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.cli.parser import DEFAULT_WEIGHTS
 from keras_highway.cli.reading import read_images
-from keras_highway.cli.sources import find_source, published_for
+from keras_highway.cli.sources import find_source
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
+from keras_highway.weights.description import published_for
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 NAME = "mnist10_w16.known"

@@ -1,9 +1,14 @@
 """preprocess_input and decode_predictions: pure, offline, bound to weights."""
 
+import contextlib
+
+import keras
 import numpy as np
 import pytest
 
 import keras_highway as kh
+from keras_highway.data.pixels import PixelRange
+from keras_highway.weights import file as weights_file
 
 
 def test_preprocess_input_values():
@@ -31,6 +36,98 @@ def test_preprocess_input_refuses_other_channels():
         kh.preprocess_input(np.zeros((1, 28, 28, 3)), "imagnet")
 
 
+def as_tensors(pixels):
+    """An array as tensors of every library at hand: Keras's backend's, and TensorFlow's whatever the backend."""
+    yield keras.ops.convert_to_tensor(pixels)
+    with contextlib.suppress(ImportError):
+        import tensorflow as tf
+
+        yield tf.constant(pixels)
+    with contextlib.suppress(ImportError):
+        import jax.numpy as jnp
+
+        yield jnp.asarray(pixels)
+
+
+@pytest.mark.parametrize("name", ["imagenet", "cifar_contrast", "cifar10_contrast"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_tensors_of_any_library_stay_of_it(name, dtype):
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3)).astype(dtype)
+    expected = kh.preprocess_input(pixels, name)
+    for tensor in as_tensors(pixels):
+        out = kh.preprocess_input(tensor, name)
+        library = type(tensor).__module__.split(".")[0]
+        assert type(out).__module__.split(".")[0] == library
+        # NumPy sums in float64; XLA multiplies by the reciprocal of a constant.
+        tolerance = 0 if name == "imagenet" and library == "tensorflow" else 2e-6
+        np.testing.assert_allclose(np.asarray(out), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_inside_of_a_keras_model():
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 4, 3)).astype("float32")
+    inputs = keras.Input((4, 4, 3))
+    model = keras.Model(inputs, kh.preprocess_input(inputs))
+    np.testing.assert_allclose(np.asarray(model(pixels)), kh.preprocess_input(pixels), rtol=1e-6, atol=1e-6)
+
+
+def test_inside_of_tf_data():
+    tf = pytest.importorskip("tensorflow")
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
+    images = tf.data.Dataset.from_tensor_slices((pixels, np.arange(4))).batch(2)
+    mapped = images.map(lambda x, y: (kh.preprocess_input(x), y))
+    found = np.concatenate([np.asarray(x) for x, _ in mapped])
+    np.testing.assert_array_equal(found, kh.preprocess_input(pixels))
+    unknown = tf.data.Dataset.from_generator(lambda: iter(pixels), output_types=tf.uint8)
+    assert unknown.element_spec.shape.rank is None
+    np.testing.assert_array_equal(next(iter(unknown.map(kh.preprocess_input))), kh.preprocess_input(pixels[0]))
+
+
+@pytest.mark.parametrize("name", ["imagenet", "cifar10_contrast"])
+def test_channels_first(name):
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
+    expected = kh.preprocess_input(pixels, name).transpose(0, 3, 1, 2)
+    first = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
+    for x in (first, *as_tensors(first)):
+        out = kh.preprocess_input(x, name, data_format="channels_first")
+        np.testing.assert_allclose(np.asarray(out), expected, rtol=2e-6, atol=2e-6)
+    with pytest.raises(ValueError, match=r"3 channel.*\(\.\.\., 3, height, width\)"):
+        kh.preprocess_input(pixels, name, data_format="channels_first")
+
+
+@pytest.mark.parametrize("value", [True, 1 + 1j, "a", None])
+def test_preprocess_input_refuses_what_no_pixel_is(value):
+    with pytest.raises(ValueError, match=r"whole or floating-point numbers.*Received: dtype"):
+        kh.preprocess_input(np.full((1, 2, 2, 3), value))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_preprocess_input_refuses_what_is_not_finite(value):
+    pixels = np.full((1, 2, 2, 3), 100.0, np.float32)
+    pixels[0, 1, 1, 2] = value
+    for x in (pixels, *as_tensors(pixels)):
+        with pytest.raises(ValueError, match="finite"):
+            kh.preprocess_input(x)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "said"),
+    [
+        (np.linspace(0, 1, 12, dtype="float32"), "multiply by 255"),
+        (np.linspace(-2, 2, 12, dtype="float32"), "normalized before"),
+        (np.linspace(0, 65535, 12).astype("uint16"), "16 bits"),
+    ],
+)
+def test_preprocess_input_warns_of_other_ranges(pixels, said):
+    for x in (pixels.reshape(1, 2, 2, 3), *as_tensors(pixels.reshape(1, 2, 2, 3))):
+        with pytest.warns(PixelRange, match=said):
+            kh.preprocess_input(x)
+
+
+@pytest.mark.parametrize("value", [np.uint8(1), np.float32(0), np.float32(255), np.int64(1)])
+def test_preprocess_input_does_not_warn_of_pixels(value):
+    kh.preprocess_input(np.full((1, 2, 2, 3), value))
+
+
 def test_decode_predictions_of_imagenet():
     scores = np.zeros((2, 1000), np.float32)
     scores[0, 207], scores[0, 1], scores[1, 999] = 0.7, 0.2, 0.5
@@ -49,3 +146,45 @@ def test_decode_predictions_of_digits():
 def test_decode_predictions_refuses_other_class_counts():
     with pytest.raises(ValueError, match=r"shape \(batch, 1000\).*\(1, 10\)"):
         kh.decode_predictions(np.zeros((1, 10)))
+
+
+def test_decode_predictions_by_names_of_ones_own():
+    scores = np.array([[0.1, 0.7, 0.2]])
+    expected = [[("1", "cat", pytest.approx(0.7)), ("2", "hamster", pytest.approx(0.2))]]
+    names = ["dog", "cat", "hamster"]
+    assert kh.decode_predictions(scores, top=2, classes=names) == expected
+    assert kh.decode_predictions(scores, top=2, weights=names) == expected
+    with pytest.raises(ValueError, match=r"of 2 classes have shape \(batch, 2\).*\(1, 3\)"):
+        kh.decode_predictions(scores, classes=["dog", "cat"])
+    with pytest.raises(ValueError, match="names of the classes"):
+        kh.decode_predictions(scores, classes="cat")
+    for top in (0, -1, 1.5, True):
+        with pytest.raises(ValueError, match="positive integer"):
+            kh.decode_predictions(scores, top=top, classes=names)
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    """The folder of a run as training leaves it: weights that know their transform, and a result."""
+    folder = tmp_path_factory.mktemp("run")
+    weights_file.save(kh.create_model("mnist10_w16"), folder / "model.weights.h5", "mnist10_w16", 10, transform="mnist")
+    (folder / "result.json").write_text('{"data": "mnist", "recipe": "mnist10_w16", "metric": "accuracy", "mean": 0.5}')
+    return folder
+
+
+def test_weights_are_named_by_variant_folder_file_and_model(run_folder):
+    file = run_folder / "model.weights.h5"
+    loaded = kh.load(run_folder)
+    for weights in (run_folder, str(run_folder), file, loaded):
+        row = kh.describe_weights(weights)
+        assert (row.variant, row.data, row.metrics["mean"], row.licence) == ("mnist10_w16", "mnist", 0.5, "")
+    for weights in (run_folder, file, loaded, "mnist10_w16", "mnist10_w16.tvdn", kh.load("mnist10_w16.tvdn")):
+        assert kh.get_transform(weights) == kh.get_transform("mnist")
+        assert kh.decode_predictions(np.eye(10)[[3]], 1, weights) == [[("3", "3", 1.0)]]
+    assert kh.describe_weights("mnist10_w16").name == "mnist10_w16.tvdn"
+    assert kh.describe_weights(kh.load("mnist10_w16.tvdn")) == kh.describe_weights("mnist10_w16.tvdn")
+    assert kh.get_transform("highway50") == kh.get_transform("imagenet")  # a variant without weights
+    with pytest.raises(ValueError, match="No weights of variant 'highway50'"):
+        kh.describe_weights("highway50")
+    with pytest.raises(ValueError, match="was not loaded from weights"):
+        kh.get_transform(kh.create_model("mnist10_w16"))

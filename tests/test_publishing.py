@@ -21,7 +21,7 @@ from keras_highway.cli import main
 from keras_highway.hub import HubError
 from keras_highway.publishing import find_publishable, publish, publish_all, verify, write_bundle
 from keras_highway.weights import registry
-from keras_highway.weights.resolve import describe_weights
+from keras_highway.weights.description import describe_weights
 
 NAME = "mnist10_w16.tvdn"
 REPO = "org/w16"

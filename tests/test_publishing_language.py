@@ -23,8 +23,8 @@ from keras_highway.publishing.card import model_card
 from keras_highway.publishing.check import compare_check
 from keras_highway.publishing.language_models import LanguageModel
 from keras_highway.weights import registry
+from keras_highway.weights.description import describe_weights
 from keras_highway.weights.info import WeightsInfo
-from keras_highway.weights.resolve import describe_weights
 
 REPO = "org/lm"
 URL = f"hf://{REPO}"

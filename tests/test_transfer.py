@@ -99,3 +99,109 @@ def test_freeze_everything_but_the_head_and_a_single_layer():
 def test_freeze_refuses_unknown_stages():
     with pytest.raises(ValueError, match="Did you mean 'stage4'"):
         kh.freeze(tiny(), until="stage44")
+
+
+def trainable(model):
+    return [layer.name for layer in model.layers if layer.weights and layer.trainable]
+
+
+def test_unfreeze_everything_or_from_a_stage_on():
+    model = tiny()
+    everything = trainable(model)
+    kh.freeze(model)
+    assert trainable(model) == ["head"]
+    kh.unfreeze(model, since="stage3")
+    assert trainable(model) == ["stage3_block1", "stage4_block1", "head"]
+    kh.unfreeze(model, since="stage2_block2")
+    assert trainable(model)[0] == "stage2_block2"
+    model.trainable = False
+    kh.unfreeze(model)
+    assert trainable(model) == everything
+    with pytest.raises(ValueError, match=r"Did you mean 'stage4'.*since='stage44'"):
+        kh.unfreeze(model, since="stage44")
+
+
+def test_unfrozen_weights_of_a_compiled_model_are_trained():
+    model = kh.create_model("highway_fc10", depth=3, units=6)
+    kh.freeze(model)
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    before = np.array(model.get_layer("stage1_block1").weights[0])
+    x, y = np.random.default_rng(0).random((4, 28, 28, 1), "float32"), np.arange(4)
+    model.fit(x, y, verbose=0)
+    np.testing.assert_array_equal(np.asarray(model.get_layer("stage1_block1").weights[0]), before)
+    kh.unfreeze(model)
+    model.fit(x, y, verbose=0)
+    assert not np.array_equal(np.asarray(model.get_layer("stage1_block1").weights[0]), before)
+
+
+def test_freeze_of_a_model_without_a_head_says_so():
+    model = tiny(include_top=False)
+    with pytest.raises(ValueError, match=r"no layer 'head'.*until="):
+        kh.freeze(model)
+    assert trainable(model)
+    kh.freeze(model, until="stage4")
+    assert not trainable(model)
+
+
+@pytest.mark.parametrize(("pool", "reduce"), [("avg", np.mean), ("max", np.max)])
+def test_pooled_features(pool, reduce):
+    model = tiny()
+    maps, vectors = kh.features(model), kh.features(model, pool=pool)
+    assert vectors.info == maps.info
+    expected, found = maps.model(X), vectors.model(X)
+    for stage, values in found.items():
+        np.testing.assert_allclose(np.asarray(values), reduce(np.asarray(expected[stage]), axis=(1, 2)), atol=1e-5)
+    with pytest.raises(ValueError, match="`pool` must be None, 'avg' or 'max'"):
+        kh.features(model, pool="mean")
+
+
+def test_num_features():
+    assert [kh.num_features(tiny(**options)) for options in ({}, {"include_top": False})] == [32, 32]
+    assert kh.num_features(kh.create_model("highway_fc10", depth=3, units=6)) == 6
+
+
+def test_rates_by_layer_groups():
+    """After one step of SGD every weight has moved by its gradient times the rate of its group."""
+    if not hasattr(keras.optimizers, "MultiOptimizer"):
+        pytest.skip("an optimizer of Keras 3.15")
+    model = kh.create_model("highway_fc10", classes=3, depth=3, units=6)
+    groups = kh.layer_groups(model)
+    rates = {"stem": 0.25, "stage1": 0.5, "head": 1.0}
+    x, y = np.random.default_rng(0).random((4, 28, 28, 1), "float32"), np.array([0, 1, 2, 0])
+
+    def change(optimizer):
+        model.compile(optimizer, "sparse_categorical_crossentropy", run_eagerly=True)
+        before = model.get_weights()
+        model.train_on_batch(x, y)
+        after = model.get_weights()
+        model.set_weights(before)
+        return {w.path: a - b for w, a, b in zip(model.weights, after, before, strict=True)}
+
+    own = {
+        weight.path: optimizer
+        for name, layers in groups.items()
+        for optimizer in [keras.optimizers.SGD(rates[name])]
+        for layer in layers
+        for weight in layer.weights
+    }
+    whole = change(keras.optimizers.SGD(1.0))
+    found = change(keras.optimizers.MultiOptimizer(lambda weight: own[weight.path]))
+    for name, layers in groups.items():
+        for weight in (w for layer in layers for w in layer.trainable_weights):
+            np.testing.assert_allclose(found[weight.path], rates[name] * whole[weight.path], rtol=1e-3, atol=1e-6)
+
+
+def test_layer_groups():
+    groups = kh.layer_groups(tiny())
+    assert {name: [layer.name for layer in layers] for name, layers in groups.items()} == {
+        "stem": ["stem"],
+        "stage1": ["stage1_block1"],
+        "stage2": ["stage2_block1", "stage2_block2"],
+        "stage3": ["stage3_block1"],
+        "stage4": ["stage4_block1"],
+        "head": ["head"],
+    }
+    tied = kh.layer_groups(kh.create_model("highway110", gate="tied", blocks=(2,), widths=(4,), stem_width=4))
+    assert {layer.name for layer in tied["stage1"]} == {"stage1_block1", "stage1_block2", "stage1_gate"}
+    with pytest.raises(ValueError, match="no stages to group by"):
+        kh.layer_groups(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]))

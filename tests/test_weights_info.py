@@ -10,8 +10,8 @@ from miniatures import batch, miniature
 import keras_highway as kh
 from keras_highway.publishing import gate_report
 from keras_highway.weights import registry
+from keras_highway.weights.description import describe_weights
 from keras_highway.weights.info import from_json, to_json
-from keras_highway.weights.resolve import describe_weights
 
 NAME = "mnist10_w16.tvdn"
 

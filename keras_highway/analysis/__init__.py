@@ -26,6 +26,8 @@ from keras_highway.analysis.lesions import drop_k_curve as drop_k_curve
 from keras_highway.analysis.lesions import kendall_tau as kendall_tau
 from keras_highway.analysis.lesions import lesion_curve as lesion_curve
 from keras_highway.analysis.lesions import reshuffle_curve as reshuffle_curve
+from keras_highway.analysis.outputs import Outputs as Outputs
+from keras_highway.analysis.outputs import outputs as outputs
 from keras_highway.analysis.plots import plot_gates as plot_gates
 from keras_highway.analysis.plots_curves import plot_drop_curve as plot_drop_curve
 from keras_highway.analysis.plots_curves import plot_estimation_error as plot_estimation_error

@@ -101,8 +101,13 @@ class Tracer:
         Args:
             signal: `"x"`, `"h"`, `"t"`, `"c"` or `"y"`.
         """
+        return keras.Model(self._model.input, self.symbols(signal)[0])
+
+    def symbols(self, signal) -> tuple[dict[str, Any], Any]:
+        """Returns one signal of every place as symbolic tensors, as `only`, and the model's output of the same pass."""
         pairs = zip(self._places, self._signals, strict=True)
-        return keras.Model(self._model.input, {place: found[signal] for (place, _), found in pairs if signal in found})
+        found = {place: signals[signal] for (place, _), signals in pairs if signal in signals}
+        return found, self._model.output[0]
 
     def _visit(self, layer, *args, **kwargs):
         if holds_blocks(layer):

@@ -12,16 +12,16 @@ from keras_highway.applications import get_spec, model_of
 from keras_highway.cli.errors import UsageError, usage_errors
 from keras_highway.cli.tables import size
 from keras_highway.data import Dataset, load_dataset
-from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform
+from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.hub import is_hub_name
+from keras_highway.models.builder import takes_any_size
 from keras_highway.predictions import Prediction, best_classes, decode_predictions
 from keras_highway.tasks import IMAGES
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
+from keras_highway.weights.description import describe_weights, published_for
 from keras_highway.weights.info import RESULT
-from keras_highway.weights.resolve import WeightsFile, describe_weights, resolve
-
-_NUMBER_OF_CLASSES = {"mnist": 10, "cifar10": 10, "cifar100": 100, "imagenet": 1000}
+from keras_highway.weights.resolve import WeightsFile, resolve
 
 
 class Source(NamedTuple):
@@ -50,9 +50,18 @@ class Source(NamedTuple):
             UsageError: If the weights cannot be loaded, or their network
                 takes other images than the data set's.
         """
+        actual = (*self.transform.size, self.transform.channels)
         with usage_errors():
-            model = model_of(self.file or resolve(self.weights), **kwargs)
-        expected, actual = model.input_shape[1:], (*self.transform.size, self.transform.channels)
+            file = self.file or resolve(self.weights)
+            spec = get_spec(file.variant)
+            expected = spec.input_shape
+            # A fully convolutional network takes images of the size that it was trained on.
+            if takes_any_size(spec) and expected[2:] == actual[2:]:
+                kwargs = {"input_shape": actual, **kwargs}
+            elif "input_shape" in kwargs:
+                kwargs["input_shape"] = expected
+            model = model_of(file, **kwargs)
+        expected = model.input_shape[1:]
         if actual != expected:
             raise UsageError(
                 f"The network takes images of {size(expected)} and those of {self.data} are {size(actual)}: name the "
@@ -93,6 +102,8 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         if spec.task is not IMAGES:
             raise UsageError(f"{file.path} is a language model, which takes no images: see `lm --help`.")
         data = data_set or file.data or ("" if file.class_names else published_for(spec))
+        if data is None:
+            raise UsageError(f"Variant {spec.name!r} does not say what images it is for: pass --data-set.")
         transform = _transform(data) if data_set or file.transform is None else file.transform
         classes = _numbered(file.class_names) if file.class_names else _class_names(data, file.classes)
         if data == "imagenet":  # it has WordNet's identifiers, too
@@ -138,21 +149,9 @@ def _transform(data_set) -> Transform:
     return TRANSFORMS[data_set]
 
 
-def published_for(spec) -> str:
-    """Returns the data set of a spec's input shape and number of classes.
-
-    Raises:
-        UsageError: If there is none.
-    """
-    for data, transform in TRANSFORMS.items():
-        if (*transform.size, transform.channels, _NUMBER_OF_CLASSES.get(data)) == (*spec.input_shape, spec.classes):
-            return data
-    raise UsageError(f"Variant {spec.name!r} does not say what images it is for: pass --data-set.")
-
-
 def _class_names(data, classes) -> tuple[tuple[str, str], ...]:
     """The data set's names, where their number is that of the file's classes, else numbers."""
-    if data == "imagenet" and classes == _NUMBER_OF_CLASSES[data]:
+    if data == "imagenet" and classes == len(imagenet_classes()):
         equal = np.zeros((1, classes))  # equal scores keep the order of the classes
         return tuple((guess.id, guess.name) for guess in decode_predictions(equal, classes, data)[0])
     names = CLASSES.get(data, ())

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_highway.data.libraries import Library, known_shape, library_of
+
 _MAX_RATIO = 16  # of the longer side to the shorter: beyond it, what the central crop cuts away is not resized at all
 
 
@@ -105,32 +107,57 @@ class Transform:
                 f"Received: mean_image={self.mean_image!r}, contrast={self.contrast!r}"
             )
 
-    def apply(self, pixels) -> np.ndarray:
+    def apply(self, pixels, data_format: str = "channels_last") -> Any:
         """Scales and normalizes; the argument is not changed.
 
         Args:
-            pixels: Array `(..., height, width, channels)` of values in
-                [0, 255], uint8 or float.
+            pixels: Array, or tensor of any library, `(..., height, width,
+                channels)`, of values in [0, 255], uint8 or float.
+            data_format: `"channels_last"` or `"channels_first"`, for `(...,
+                channels, height, width)`. Defaults to `"channels_last"`.
 
         Returns:
-            float32 array of the same shape.
+            float32 of the same shape: NumPy's for what NumPy makes an array
+            of, else of the tensor's library.
+
+        Raises:
+            ValueError: If the channels are not those of the transform.
         """
-        pixels = np.asarray(pixels)
-        if pixels.ndim < 3 or pixels.shape[-1] != self.channels:
-            raise ValueError(
-                f"Expected images of {self.channels} channel(s), shape (..., height, width, {self.channels}). "
-                f"Received: shape {pixels.shape}"
-            )
+        library = library_of(pixels)
+        pixels = np.asarray(pixels) if library is None else pixels
+        first = data_format == "channels_first"
+        self._check_channels(known_shape(pixels), first)
+        x = pixels.astype(np.float32) if library is None else library.float32(pixels)
         if self.contrast:
-            mean, std = (v[..., None, None, None] for v in self.contrast_statistics(pixels))
-            x = (pixels.astype(np.float32) - mean) / std
-            return x - mean_image(self.mean_image) if self.mean_image else x
-        x = pixels.astype(np.float32) * np.float32(self.scale)
+            return self._normalize_contrast(x, pixels, library, first)
+        constant = (lambda array, x: array) if library is None else library.constant
+        x = x * np.float32(self.scale) if library is None else x * float(np.float32(self.scale))
         if any(self.mean):
-            x -= np.asarray(self.mean, np.float32)
+            x = x - constant(_by_channel(self.mean, first), x)
         if any(s != 1.0 for s in self.std):
-            x /= np.asarray(self.std, np.float32)
+            x = x / constant(_by_channel(self.std, first), x)
         return x
+
+    def _check_channels(self, shape, first) -> None:
+        place, needed = (-3, f"{self.channels}, height, width") if first else (-1, f"height, width, {self.channels}")
+        if shape is not None and (len(shape) < 3 or shape[place] not in (None, self.channels)):
+            raise ValueError(
+                f"Expected images of {self.channels} channel(s), shape (..., {needed}). Received: shape {shape}"
+            )
+
+    def _normalize_contrast(self, x, pixels, library: Library | None, first):
+        """By each image's own statistics: in NumPy summed in float64, in other libraries in float32."""
+        if library is None:
+            mean, std = (v[..., None, None, None] for v in self.contrast_statistics(pixels))
+        else:
+            mean = library.mean(x)
+            std = library.at_least_one(library.mean((x - mean) * (x - mean))) ** 0.5
+        x = (x - mean) / std
+        if not self.mean_image:
+            return x
+        image = mean_image(self.mean_image)
+        image = np.ascontiguousarray(image.transpose(2, 0, 1)) if first else image
+        return x - (image if library is None else library.constant(image, x))
 
     @staticmethod
     def contrast_statistics(pixels) -> tuple[np.ndarray, np.ndarray]:
@@ -149,6 +176,12 @@ class Transform:
         square = np.einsum("...hwc,...hwc->...", pixels, pixels, dtype=np.float64) / np.prod(pixels.shape[-3:])
         std = np.sqrt(np.maximum(square - mean**2, 1.0))
         return np.asarray(mean, np.float32), np.asarray(std, np.float32)
+
+
+def _by_channel(numbers, first) -> np.ndarray:
+    """One number a channel, in a shape that broadcasts to images."""
+    array = np.asarray(numbers, np.float32)
+    return array.reshape(-1, 1, 1) if first else array
 
 
 def mean_image_of(images: np.ndarray) -> np.ndarray:

@@ -15,5 +15,6 @@ from keras_highway.layers.dense_stack import HighwayDenseStack as HighwayDenseSt
 from keras_highway.layers.gates import ChannelGate as ChannelGate
 from keras_highway.layers.gates import LowRankDense as LowRankDense
 from keras_highway.layers.hierarchical_softmax import HierarchicalSoftmax as HierarchicalSoftmax
+from keras_highway.layers.preprocessing import Preprocessing as Preprocessing
 from keras_highway.layers.shared_kernels import GivenConv2D as GivenConv2D
 from keras_highway.layers.shared_kernels import SharedKernels as SharedKernels

@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_highway.data.transforms import Transform
+from keras_highway.layers import Preprocessing
 from keras_highway.models import conv_net, conv_stack, dense_stack
 from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec, check, override
 
@@ -81,6 +83,33 @@ def check_double() -> None:
         )
 
 
+def preprocessed(transform: Transform, input_tensor=None, input_shape=None):
+    """Returns images that went through a layer `preprocessing`.
+
+    Args:
+        transform: What it does.
+        input_tensor: Keras tensor of the images. Defaults to an input.
+        input_shape: Their shape (height, width, channels). Defaults to any
+            height and width.
+
+    Raises:
+        ValueError: If they have other channels than the transform.
+    """
+    if input_tensor is None and input_shape is None:
+        input_shape = _in_format((None, None, transform.channels))
+    if input_tensor is None and len(input_shape) != 3:
+        raise ValueError(
+            f"`input_shape` must have three numbers, {_in_format(('height', 'width', 'channels'))}. "
+            f"Received: input_shape={input_shape}"
+        )
+    return Preprocessing(transform, name="preprocessing")(_input_layer(input_tensor, input_shape))
+
+
+def takes_any_size(spec: NetSpec) -> bool:
+    """Whether a network of images has the same weights for images of any size, as fully convolutional ones have."""
+    return not isinstance(spec, DenseStackSpec) and getattr(spec, "head_pool", "") != "flatten"
+
+
 def classifier(kernel_initializer, classes, activation, dtype="float32") -> keras.layers.Layer:
     """The last layer, `head`: float32 logits or probabilities whatever the policy, but float64 under float64."""
     return keras.layers.Dense(
@@ -144,8 +173,7 @@ def _input_shape(spec, input_tensor, input_shape) -> tuple:
             f"Variant {spec.name!r} needs images of at least {spec.min_size}x{spec.min_size} pixels. "
             f"Received: input_shape={shape}"
         )
-    fixed = isinstance(spec, DenseStackSpec) or getattr(spec, "head_pool", "") == "flatten"
-    if fixed and None in shape:
+    if None in shape and not takes_any_size(spec):
         raise ValueError(
             f"Variant {spec.name!r} ends in a layer that needs a fixed image size. Received: input_shape={shape}"
         )

@@ -6,8 +6,10 @@ import keras
 
 from keras_highway._support.layer_names import place_of, stage_of
 from keras_highway._support.suggest import did_you_mean
-from keras_highway.layers import GatedBlock
+from keras_highway.layers import GatedBlock, Preprocessing
 from keras_highway.models.origin import note_origin, origin_of
+
+_POOLS = {"avg": keras.layers.GlobalAveragePooling2D, "max": keras.layers.GlobalMaxPooling2D}
 
 
 class FeatureInfo(NamedTuple):
@@ -38,19 +40,21 @@ class Features(NamedTuple):
     info: tuple[FeatureInfo, ...]
 
 
-def features(model: keras.Model, stages: tuple[str, ...] | None = None) -> Features:
+def features(model: keras.Model, stages: tuple[str, ...] | None = None, pool: str | None = None) -> Features:
     """The pyramid of stage outputs of a convolutional model, for detection or segmentation.
 
     Args:
         model: A model of `keras_highway`, with or without its top.
         stages: Which stages, e.g. `("stage2", "stage4")`. Defaults to all.
+        pool: `"avg"` or `"max"` for one vector a stage, `(batch, channels)`,
+            its mean or maximum over all places. Defaults to `None`: maps.
 
     Returns:
         `Features(model, info)`; the model shares all layers with the original.
 
     Raises:
-        ValueError: If the model has no stages of convolutional blocks, or a
-            stage does not exist.
+        ValueError: If the model has no stages of convolutional blocks, a
+            stage does not exist, or `pool` is another.
 
     Example:
 
@@ -64,8 +68,68 @@ def features(model: keras.Model, stages: tuple[str, ...] | None = None) -> Featu
     chosen = tuple(ends) if stages is None else tuple(stages)
     for stage in chosen:
         _check_stage(stage, ends, model)
-    pyramid = keras.Model(model.input, {stage: ends[stage].output for stage in chosen}, name=f"{model.name}_features")
-    return Features(pyramid, _info(pyramid, {stage: ends[stage].name for stage in chosen}))
+    if pool not in (None, *_POOLS):
+        raise ValueError(f"`pool` must be None, 'avg' or 'max'. Received: pool={pool!r}")
+    name, maps = f"{model.name}_features", {stage: ends[stage].output for stage in chosen}
+    pyramid = keras.Model(model.input, maps, name=name)
+    info = _info(pyramid, {stage: ends[stage].name for stage in chosen})
+    if pool is not None:
+        vectors = {stage: _POOLS[pool](name=f"{stage}_{pool}_pool", dtype="float32")(y) for stage, y in maps.items()}
+        pyramid = keras.Model(model.input, vectors, name=name)
+    return Features(pyramid, info)
+
+
+def layer_groups(model: keras.Model) -> dict[str, list[keras.layers.Layer]]:
+    """The layers of a model in groups from input to output, for rates that fall with the distance from the head.
+
+    ```python
+    groups = kh.layer_groups(model)
+    rates = [1e-3 * 0.75**k for k in reversed(range(len(groups)))]
+    own = {
+        weight.path: optimizer
+        for rate, layers in zip(rates, groups.values())
+        for optimizer in [keras.optimizers.AdamW(rate)]
+        for layer in layers
+        for weight in layer.weights
+    }
+    model.compile(keras.optimizers.MultiOptimizer(lambda weight: own[weight.path]), ...)  # Keras 3.15
+    ```
+
+    Args:
+        model: A model of `keras_highway`, with or without its top.
+
+    Returns:
+        Dict from name to layers with weights: `"stem"` (what comes before the
+        first stage), `"stage1"` and the others, `"head"` (what comes after
+        the last). A group without weights is left out; every trainable weight
+        is in one group.
+
+    Raises:
+        ValueError: If the model has no stages.
+    """
+    found: dict[str, list[keras.layers.Layer]] = {}
+    stages = [stage_of(layer.name) for layer in model.layers]
+    if not any(stages):
+        raise ValueError(f"Model {model.name!r} has no layers named 'stage1_block1', ...: no stages to group by.")
+    last = max(index for index, stage in enumerate(stages) if stage)
+    group = "stem"
+    for index, (layer, stage) in enumerate(zip(model.layers, stages, strict=True)):
+        group = "head" if index > last else stage or group
+        if layer.weights:
+            found.setdefault(group, []).append(layer)
+    return found
+
+
+def num_features(model: keras.Model) -> int:
+    """Returns the number of features that a model's classifier sees; without one, the channels of its output.
+
+    Args:
+        model: A model of `keras_highway`, with or without its top.
+    """
+    head = next((layer for layer in model.layers if layer.name == "head"), None)
+    features = model.output if head is None else head.input
+    first = keras.config.image_data_format() == "channels_first" and len(features.shape) == 4
+    return features.shape[1 if first else -1]
 
 
 def reset_classifier(model: keras.Model, classes: int, activation="softmax", pooling="avg") -> keras.Model:
@@ -90,10 +154,9 @@ def reset_classifier(model: keras.Model, classes: int, activation="softmax", poo
     last = model.layers[-1]
     x = last.input if last.name == "head" else model.output
     if len(x.shape) == 4:
-        pool = {"avg": keras.layers.GlobalAveragePooling2D, "max": keras.layers.GlobalMaxPooling2D}
-        if pooling not in pool:
+        if pooling not in _POOLS:
             raise ValueError(f"`pooling` must be 'avg' or 'max'. Received: pooling={pooling!r}")
-        x = pool[pooling](name=f"{pooling}_pool", dtype="float32")(x)
+        x = _POOLS[pooling](name=f"{pooling}_pool", dtype="float32")(x)
     initializer = last.kernel_initializer.clone() if last.name == "head" else "glorot_uniform"
     head = keras.layers.Dense(
         classes, activation=activation, kernel_initializer=initializer, name="head", dtype="float32"
@@ -117,30 +180,66 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
             layer (`"stem"`). Defaults to `None`: everything but `head`.
 
     Raises:
+        ValueError: If there is no such stage or layer, with suggestions; or
+            if nothing is named and the last layer is no `head`.
+    """
+    names = [layer.name for layer in model.layers]
+    if until is None and names[-1] != "head":
+        raise ValueError(
+            f"Model {model.name!r} has no layer 'head' at its end, so nothing would be left to train. Name the last "
+            f"frozen layer, e.g. until={names[-2 if len(names) > 2 else -1]!r}, or set model.trainable = False. "
+            f"Received: until=None, and the last layer is {names[-1]!r}"
+        )
+    last = len(names) - 2 if until is None else _last_of(model, names, until, "until")
+    for index, layer in enumerate(model.layers):
+        layer.trainable = index > last
+    _compile_again(model)
+
+
+def unfreeze(model: keras.Model, since: str | None = None) -> None:
+    """Makes a model trainable again, all of it or from a stage on; what comes before stays as it is.
+
+    Fine-tuning in two steps: `freeze(model)` and train the head, then
+    `unfreeze(model, since="stage3")` and train on, at a lower rate. A
+    compiled model is compiled again, as by `freeze`.
+
+    Args:
+        model: A model of `keras_highway`.
+        since: First trainable stage (`"stage3"`), block (`"stage3_block2"`)
+            or layer (`"head"`). Defaults to `None`: everything.
+
+    Raises:
         ValueError: If there is no such stage or layer, with suggestions.
     """
     names = [layer.name for layer in model.layers]
-    last = _last_frozen(model, names, until)
-    for index, layer in enumerate(model.layers):
-        layer.trainable = index > last
+    first = 0 if since is None else _first_of(model, names, since)
+    model.trainable = True if since is None else model.trainable
+    for layer in model.layers[first:]:
+        layer.trainable = True
+    _compile_again(model)
+
+
+def _compile_again(model) -> None:
     if model.compiled:
         model.compile_from_config(model.get_compile_config())
 
 
-def _last_frozen(model, names, until) -> int:
-    if until is None:
-        return len(names) - (2 if names[-1] == "head" else 1)
-    ends = {}
-    for name in names:
-        if stage := stage_of(name):
-            ends[stage] = name
-    if until not in ends and until not in names:
-        hint = did_you_mean(until, [*ends, *names])
+def _last_of(model, names, wanted, argument) -> int:
+    """The place of a layer, or of the last block of a stage."""
+    ends = {stage: name for name in names if (stage := stage_of(name))}
+    if wanted not in ends and wanted not in names:
+        hint = did_you_mean(wanted, [*ends, *names])
         raise ValueError(
             f"Model {model.name!r} has no such stage or layer.{hint} Its stages are {', '.join(ends)}. "
-            f"Received: until={until!r}"
+            f"Received: {argument}={wanted!r}"
         )
-    return names.index(ends.get(until, until))
+    return names.index(ends.get(wanted, wanted))
+
+
+def _first_of(model, names, wanted) -> int:
+    """The place of a layer, or of the first block of a stage."""
+    last = _last_of(model, names, wanted, "since")
+    return next((index for index, name in enumerate(names) if stage_of(name) == wanted), last)
 
 
 def _stage_ends(model) -> dict[str, keras.layers.Layer]:
@@ -159,14 +258,21 @@ def _check_stage(stage, ends, model) -> None:
 
 
 def _info(pyramid, layers) -> tuple[FeatureInfo, ...]:
-    """Counts strides at 1024 pixels: at the model's own size, border effects may be a good part of an output."""
+    """Counts strides at 1024 pixels: at the model's own size, border effects may be a good part of an output.
+
+    They are of the pixels that the network sees: a layer that resizes is passed over.
+    """
     first = keras.config.image_data_format() == "channels_first"
     rows, axis = (2, 1) if first else (1, 3)
     shape = [1024, 1024]
     shape.insert(axis - 1, pyramid.inputs[0].shape[axis])
     inputs = keras.Input(shape)
-    large = keras.models.clone_model(pyramid, input_tensors=inputs, clone_function=lambda layer: layer)
+    large = keras.models.clone_model(pyramid, input_tensors=inputs, clone_function=_without_resizing)
     return tuple(
         FeatureInfo(stage, layers[stage], round(1024 / y.shape[rows]), y.shape[axis])
         for stage, y in large.output.items()
     )
+
+
+def _without_resizing(layer) -> keras.layers.Layer:
+    return keras.layers.Identity(name=layer.name) if isinstance(layer, Preprocessing) else layer

@@ -6,7 +6,9 @@ import warnings
 from collections import Counter
 
 import keras
+import numpy as np
 
+from keras_highway._support.notices import Notice
 from keras_highway.models.builder import build
 from keras_highway.specs import NetSpec, override
 from keras_highway.variants import VARIANTS
@@ -15,8 +17,13 @@ from keras_highway.weights.overrides import shapes_of_form, trimmed
 from keras_highway.weights.resolve import WeightsFile
 
 # Fields that change no trained function: how parameters start, what happens in training alone, precision.
-_HARMLESS = {"gate_bias", "stochastic_depth", "dropout_scale", "zero_init", "skip_dtype", "input_shape", "classes"}
+_HARMLESS = {"gate_bias", "stochastic_depth", "dropout_scale", "head_dropout", "zero_init", "skip_dtype"}
+_HARMLESS |= {"input_shape", "classes"}
 _MOST_TIMES = 100  # larger a network may be before blocks were left out of it
+
+
+class FreshHead(Notice):
+    """Weights were loaded for another number of classes than theirs: the body is trained, the classifier random."""
 
 
 def form_of(file: WeightsFile, variant: str) -> NetSpec:
@@ -49,7 +56,8 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
 
     The zoo's files are of the variant as it is. A user's file may be of the
     very model that was asked for, overrides and all. A classifier of another
-    number of classes stays as it is, and so does what the model has not.
+    number of classes stays as it is, and so does what the model has not. The
+    first convolution is brought to the channels of the model's input.
 
     Args:
         model: The model that `spec` describes, with or without its head.
@@ -128,17 +136,27 @@ def _copy(donor, model, file) -> None:
     pairs = []
     for layer in donor.layers:
         target = next((t for t in model.layers if t.name == layer.name), None)
+        if layer.name == "head" and target is not None and target.units != layer.units:
+            warnings.warn(
+                f"The head for {target.units} classes is fresh: {file.path} has one for {layer.units}. Train it before "
+                "its predictions mean anything.",
+                FreshHead,
+                stacklevel=2,
+            )
         if not layer.weights or (layer.name == "head" and (target is None or target.units != layer.units)):
             continue
         expected = None if target is None else [tuple(w.shape) for w in target.weights]
-        actual = [tuple(w.shape) for w in layer.weights]
+        values = layer.get_weights()
+        if not pairs and target is not None:  # the first layer with weights sees the channels
+            values = [_for_channels(value, w.shape) for value, w in zip(values, target.weights, strict=True)]
+        actual = [value.shape for value in values]
         if actual != expected:
             raise ValueError(
                 f"Trained weights of {file.variant!r} do not fit the model that was asked for: layer "
                 f"{layer.name!r} has shapes {actual} in {file.path} and {expected} in the model. Use the input shape "
                 f"of the weights, {donor.input_shape[1:]}, or pass weights=None."
             )
-        pairs += zip(target.weights, layer.get_weights(), strict=True)
+        pairs += zip(target.weights, values, strict=True)
     for variable, value in pairs:
         variable.assign(value)
 
@@ -149,6 +167,21 @@ def _told(overrides) -> str:
 
 def _size(shapes: Counter) -> int:
     return sum(n * math.prod(shape) for shape, n in shapes.items())
+
+
+def _for_channels(value: np.ndarray, shape) -> np.ndarray:
+    """A kernel of images for images of other channels: one sees the sum, several see the kernel's in turn [timm].
+
+    In turn they are scaled, so that images of equal channels give what they
+    gave. What is no kernel, or differs in more, stays as it is.
+    """
+    channels = shape[-2] if value.ndim == 4 else None
+    if value.shape == tuple(shape) or (*value.shape[:-2], channels, value.shape[-1]) != tuple(shape):
+        return value
+    if channels == 1:
+        return value.sum(axis=-2, keepdims=True)
+    known = value.shape[-2]
+    return value[..., np.arange(channels) % known, :] * np.float32(known / channels)
 
 
 def _shapes_of(model) -> Counter:

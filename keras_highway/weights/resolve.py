@@ -47,6 +47,7 @@ class WeightsFile:
             the variant as it is.
         checked: Whether its content was compared with a digest of its own, or
             the file with a hash from elsewhere.
+        row: The row that describes it, `None` if there is none.
     """
 
     path: Path
@@ -61,6 +62,7 @@ class WeightsFile:
     data: str
     published: bool
     checked: bool
+    row: WeightsInfo | None = None
 
 
 def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
@@ -120,6 +122,7 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
         published=published,
         # What comes from the Hub was compared where the cache has links, which name contents by their hashes.
         checked=contents.checked or bool(row and row.sha256) or (is_hub_name(weights) and path.is_symlink()),
+        row=row,
     )
 
 
@@ -182,12 +185,12 @@ def _row_beside(path: Path) -> WeightsInfo | None:
     return row
 
 
-def describe_weights(weights: str) -> WeightsInfo:
-    """Returns all that is known of weights: what they are, how they are fed, what was measured.
+def row_of(weights: str) -> WeightsInfo:
+    """Returns what is known of weights by their name, or by their `hf://org/name[@revision]`.
 
     Args:
-        weights: A weights name, or `hf://org/name[@revision]` (its
-            `weights.json` is downloaded, or timm's `config.json`).
+        weights: The name; from the Hub the `weights.json` is downloaded, or
+            timm's `config.json`.
 
     Raises:
         ValueError: If there are none, or the description is malformed.
@@ -203,6 +206,11 @@ def describe_weights(weights: str) -> WeightsInfo:
         if row is None:
             raise
         return row
+
+
+def is_path(weights: str) -> bool:
+    """Whether a `weights` argument names a file or a folder of this machine."""
+    return not is_hub_name(weights) and _path(weights) is not None
 
 
 def _path(weights) -> Path | None:

@@ -1,0 +1,182 @@
+"""From images of any size to what a network was trained on, inside of the network: resize, crop, normalize."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_highway.data.transforms import Transform
+
+_GREY = 1
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class Preprocessing(keras.layers.Layer):
+    """A transform as a layer: images of any size, pixels in [0, 255], to the input of a network.
+
+    Does what `keras_highway.data.load_image` and the transform's `apply` do
+    outside of the network. Images of exactly the transform's size are taken
+    as they are, as `preprocess_input` takes them; all others are resized and
+    cropped at the centre. Resizing is Pillow's antialiased one, rounded to
+    whole pixels after each of its two passes, as Pillow does; gradients pass
+    the rounding as if there were none.
+
+    Grey images, of one channel, become three equal channels where the
+    transform has three.
+
+    Input: `(batch, height, width, channels)`, any size, any real dtype.
+    Output: float32 `(batch, *transform.size, transform.channels)`. With
+    `channels_first` both have the channels in second place.
+
+    Args:
+        transform: A `keras_highway.data.transforms.Transform`, or its fields as a dict.
+        data_format: `"channels_last"` or `"channels_first"`. Defaults to
+            `keras.config.image_data_format()`.
+
+    Raises:
+        ValueError: If the images have other channels than the transform.
+    """
+
+    def __init__(self, transform: Transform | Mapping[str, Any], data_format=None, **kwargs):
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(autocast=False, trainable=False, **{k: v for k, v in kwargs.items() if k != "trainable"})
+        self.transform = transform if isinstance(transform, Transform) else _from_fields(transform)
+        self.data_format = keras.config.image_data_format() if data_format is None else data_format
+
+    def build(self, input_shape):
+        """Checks the channels; there are no weights."""
+        channels = input_shape[1 if self._first else -1]
+        if channels not in (_GREY, self.transform.channels):
+            raise ValueError(
+                f"Images of {self.transform.channels} channel(s){' or one' if self.transform.channels > 1 else ''} are "
+                f"preprocessed here. Received: input shape {tuple(input_shape)}"
+            )
+
+    def call(self, images):
+        """Resizes, crops and normalizes a batch."""
+        x = self._resized(ops.cast(images, "float32"))
+        if x.shape[1 if self._first else -1] != self.transform.channels:
+            x = ops.repeat(x, self.transform.channels, axis=1 if self._first else -1)
+        return self.transform.apply(x, self.data_format)
+
+    def compute_output_shape(self, input_shape):
+        """The transform's size and channels."""
+        size, channels = self.transform.size, self.transform.channels
+        return (input_shape[0], channels, *size) if self._first else (input_shape[0], *size, channels)
+
+    def get_config(self):
+        """The transform's fields."""
+        return {
+            **super().get_config(),
+            "transform": dataclasses.asdict(self.transform),
+            "data_format": self.data_format,
+        }
+
+    @property
+    def _first(self) -> bool:
+        return self.data_format == "channels_first"
+
+    def _resized(self, x):
+        axes = (2, 3) if self._first else (1, 2)
+        shape = ops.shape(x)
+        height, width = (x.shape[axis] or shape[axis] for axis in axes)
+        if isinstance(height, int) and isinstance(width, int):
+            if (height, width) == tuple(self.transform.size):
+                return x
+            rows, columns = _matrices(self.transform, height, width)
+            resampled = 1.0
+        else:
+            rows, columns, resampled = _open_matrices(self.transform, height, width)
+        x = x if self._first else ops.transpose(x, (0, 3, 1, 2))
+        lines = [ops.transpose(part) for part in _parts(columns)]
+        x = _whole(sum(ops.matmul(x, part) for part in lines), resampled)  # Pillow's order: rows of pixels first
+        x = _whole(sum(ops.matmul(part, x) for part in _parts(rows)), resampled)
+        return x if self._first else ops.transpose(x, (0, 2, 3, 1))
+
+
+def _matrices(transform: Transform, height: int, width: int) -> list[np.ndarray]:
+    """What the rows and the columns of images of a known size are multiplied by."""
+    parts = zip((height, width), transform.window(height, width), strict=True)
+    targets = transform.resized(*transform.window(height, width))
+    return [
+        _resampling(np, transform.interpolation, length, part, target, kept).astype(np.float32)
+        for (length, part), target, kept in zip(parts, targets, transform.size, strict=True)
+    ]
+
+
+def _open_matrices(transform: Transform, height, width) -> tuple:
+    """The same of images whose size is known when they come; and 0.0 for images of the very size, else 1.0."""
+    size = transform.size
+    same = ops.logical_and(ops.equal(height, size[0]), ops.equal(width, size[1]))
+    parts = transform.window(height, width, ops.minimum)
+    targets = transform.resized(*parts, ops.maximum)
+    rows, columns = (
+        _resampling(ops, transform.interpolation, length, part, ops.where(same, kept, target), kept)
+        for length, part, target, kept in zip((height, width), parts, targets, size, strict=True)
+    )
+    return rows, columns, 1.0 - ops.cast(same, "float32")
+
+
+def _resampling(xp, interpolation, length, part, target, kept):
+    """The matrix `(kept, length)` that resizes the `part` at the centre of a line to `target`, and keeps its centre.
+
+    Distances are whole numbers until the last division, so that a float32 of
+    them is exact.
+
+    Args:
+        xp: `numpy` for a known length, `keras.ops` for one that is a tensor.
+        interpolation: Pillow's name of the filter.
+        length: Pixels of the line.
+        part: Of these, how many are resized.
+        target: To how many.
+        kept: Of these, how many are kept.
+    """
+    dtype = "float64" if xp is np else "float32"
+    new = xp.reshape(xp.arange(kept, dtype="int32") + Transform.margin(target, kept), (-1, 1))
+    old = xp.reshape(xp.arange(length, dtype="int32") - Transform.margin(length, part), (1, -1))
+    steps = xp.abs((2 * old + 1) * target - (2 * new + 1) * part)
+    larger = max(part, target) if xp is np else ops.maximum(part, target)
+    distances = _cast(xp, steps, dtype) / _cast(xp, 2 * larger, dtype)
+    inside = _cast(xp, xp.logical_and(old >= 0, old < part), dtype)
+    weights = _FILTERS[interpolation](xp, distances) * inside
+    return weights / xp.sum(weights, axis=1, keepdims=True)
+
+
+def _parts(matrix) -> tuple:
+    """A matrix as 256ths and what is left: GPUs may round the operands of a product to 11 bits, as pixels have.
+
+    The sums of the first part are exact everywhere, and the second's are small.
+    """
+    coarse = ops.floor(matrix * 256.0) / 256.0
+    return coarse, matrix - coarse
+
+
+def _cast(xp, x, dtype):
+    return np.asarray(x, dtype) if xp is np else ops.cast(x, dtype)
+
+
+def _bicubic(xp, d):
+    """Keys's cubic convolution with a = -0.5, Pillow's."""
+    near = (1.5 * d - 2.5) * d * d + 1.0
+    far = ((-0.5 * d + 2.5) * d - 4.0) * d + 2.0
+    return xp.where(d < 1.0, near, xp.where(d < 2.0, far, xp.zeros_like(d)))
+
+
+def _bilinear(xp, d):
+    return xp.maximum(1.0 - d, xp.zeros_like(d))
+
+
+_FILTERS = {"bicubic": _bicubic, "bilinear": _bilinear}
+
+
+def _whole(x, resampled):
+    """Whole pixels in [0, 255], halves upward as Pillow rounds, where images were resampled at all."""
+    whole = ops.clip(ops.floor(x + 0.5), 0.0, 255.0)
+    return x + ops.stop_gradient(whole - x) * resampled
+
+
+def _from_fields(fields: Mapping[str, Any]) -> Transform:
+    return Transform(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})

@@ -1,0 +1,146 @@
+"""What is known of trained weights, by whatever names them: a name, a variant, a path, a place on the Hub, a model."""
+
+import json
+import os
+import weakref
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
+from keras_highway.layers import Preprocessing
+from keras_highway.specs import NetSpec
+from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.weights import registry
+from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
+from keras_highway.weights.resolve import WeightsFile, is_path, resolve, row_of
+
+_NUMBER_OF_CLASSES = {**{data: len(names) for data, names in CLASSES.items()}, "imagenet": 1000}
+_LOADED: weakref.WeakKeyDictionary[keras.Model, WeightsFile] = weakref.WeakKeyDictionary()
+
+Weights = str | os.PathLike | keras.Model
+
+
+def describe_weights(weights: Weights) -> WeightsInfo:
+    """Returns all that is known of weights: what they are, how they are fed, what was measured.
+
+    Args:
+        weights: A weights name; a variant's, for the first of its weights; a
+            `.weights.h5` file, or the folder of one, of the zoo or of a run;
+            `hf://org/name[@revision]` (its `weights.json` is downloaded, or
+            timm's `config.json`); or a model that was loaded from any of
+            these.
+
+    Raises:
+        ValueError: If there are none, or the description is malformed.
+        HubError: If it is on the Hub and cannot be had.
+    """
+    if isinstance(weights, keras.Model):
+        return _of_file(_loaded(weights))
+    weights = os.fspath(weights)
+    if is_path(weights):
+        return _of_file(resolve(weights))
+    if weights not in registry.WEIGHTS and weights in {**VARIANTS, **LM_VARIANTS}:
+        row = next((row for row in registry.WEIGHTS.values() if row.variant == weights), None)
+        if row is None:
+            raise ValueError(
+                f"No weights of variant {weights!r} are published. See keras_highway.list_weights(). "
+                f"Received: weights={weights!r}"
+            )
+        return registry.described(row)
+    return row_of(weights)
+
+
+def remember(model: keras.Model, file: WeightsFile) -> None:
+    """Notes from which file a model was loaded, for as long as the model lives."""
+    _LOADED[model] = file
+
+
+def transform_of(weights: Weights) -> Transform:
+    """Returns the transform of weights, see `keras_highway.get_transform`."""
+    if isinstance(weights, keras.Model):
+        for layer in weights.layers:
+            if isinstance(layer, Preprocessing):
+                return layer.transform
+        return describe_weights(weights).images
+    if weights in TRANSFORMS:
+        return TRANSFORMS[str(weights)]
+    if weights in VARIANTS and not any(row.variant == weights for row in registry.WEIGHTS.values()):
+        return TRANSFORMS[published_for(VARIANTS[str(weights)]) or "imagenet"]
+    return describe_weights(weights).images
+
+
+def classes_of(weights: Weights) -> tuple[tuple[str, str], ...]:
+    """Returns identifier and name of each class of weights or of a data set."""
+    if isinstance(weights, str) and weights in _NUMBER_OF_CLASSES:
+        return _named(weights, CLASSES.get(weights, ()))
+    if not isinstance(weights, keras.Model) and weights in VARIANTS and weights not in _trained():
+        return classes_of(published_for(VARIANTS[str(weights)]) or "imagenet")
+    row = describe_weights(weights)
+    return _named(row.data, row.classes)
+
+
+def published_for(spec: NetSpec) -> str | None:
+    """Returns the data set of a spec's input shape and number of classes, None if there is none."""
+    for data, transform in TRANSFORMS.items():
+        if (*transform.size, transform.channels, _NUMBER_OF_CLASSES.get(data)) == (*spec.input_shape, spec.classes):
+            return data
+    return None
+
+
+def _trained() -> set[str]:
+    return {row.variant for row in registry.WEIGHTS.values()}
+
+
+def _named(data, names) -> tuple[tuple[str, str], ...]:
+    if data == "imagenet" and len(names) in (0, len(imagenet_classes())):
+        return imagenet_classes()
+    return tuple((str(i), name) for i, name in enumerate(names))
+
+
+def _loaded(model) -> WeightsFile:
+    file = _LOADED.get(model)
+    if file is None:
+        raise ValueError(
+            f"Model {model.name!r} was not loaded from weights by keras_highway, so nothing says how it is fed or what "
+            "its classes are: name the weights or the data set."
+        )
+    return file
+
+
+def _of_file(file: WeightsFile) -> WeightsInfo:
+    """The row beside a file, or what the file says of itself and the result beside it."""
+    if not file.variant:
+        raise ValueError(f"{file.path} does not say which variant it is of: keras_highway.weights.file.save says so.")
+    beside = file.path.with_name(ROW)
+    if file.path.name == FILE and beside.is_file():
+        return registry.described(read_row(beside))
+    if file.row is not None:
+        return registry.described(file.row)
+    result = _result_beside(file.path)
+    spec = {**VARIANTS, **LM_VARIANTS}.get(file.variant)
+    data = result.get("data") or (published_for(spec) if spec in VARIANTS.values() else "") or ""
+    return WeightsInfo(
+        name=file.path.parent.name,
+        variant=file.variant,
+        data=data,
+        recipe=result.get("recipe", ""),
+        classes=_class_names(data, file),
+        transform=None if file.variant in LM_VARIANTS else file.transform or TRANSFORMS.get(data),
+        sha256="",
+        licence="",
+        metrics=result,
+    )
+
+
+def _class_names(data, file) -> tuple[str, ...]:
+    if file.class_names or file.variant in LM_VARIANTS:
+        return file.class_names
+    names = tuple(name for _, name in imagenet_classes()) if data == "imagenet" else CLASSES.get(data, ())
+    return names if len(names) == file.classes else tuple(map(str, range(file.classes or 0)))
+
+
+def _result_beside(path: Path) -> dict[str, Any]:
+    result = path.parent / "result.json"
+    return json.loads(result.read_text("utf-8")) if path.name == FILE and result.is_file() else {}
