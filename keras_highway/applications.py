@@ -17,7 +17,7 @@ from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import registry
 from keras_highway.weights.description import published_for, remember
-from keras_highway.weights.load import form_of, load_exactly, load_into
+from keras_highway.weights.load import check_language_model, form_of, load_exactly, load_into
 from keras_highway.weights.overrides import trimmed
 from keras_highway.weights.resolve import WeightsFile, resolve
 
@@ -148,6 +148,7 @@ def build_with(
         spec = override(spec, **{key: value for key, value in sizes.items() if value is not None})
         model = build_char_lm(spec, classifier_activation, name or variant, dtype)
         if file is not None:
+            check_language_model(file, spec)
             load_exactly(model, file)
             remember(model, file)
         return model

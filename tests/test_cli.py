@@ -22,6 +22,7 @@ from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.description import published_for
+from keras_highway.weights.info import ROW, WeightsInfo, row_in_folder
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 NAME = "mnist10_w16.known"
@@ -40,7 +41,20 @@ def known_zoo(tmp_path_factory):
     weights_file.save(model, folder / NAME / registry.FILE, "mnist10_w16", 10)
     result = {"metric": "test_accuracy", "data": "mnist", "mean": 0.4, "std": 0.01, "n": 3}
     (folder / NAME / "result.json").write_text(json.dumps(result))
+    (folder / NAME / ROW).write_text(json.dumps(row_in_folder(known_row(folder))))
     return folder
+
+
+def known_row(folder) -> WeightsInfo:
+    return WeightsInfo(
+        name=NAME,
+        variant="mnist10_w16",
+        data="mnist",
+        recipe="mnist10_w16",
+        classes=tuple("0123456789"),
+        transform=registry.transforms.MNIST,
+        sha256=sha256_of(folder / NAME / registry.FILE),
+    )
 
 
 @pytest.fixture
@@ -50,16 +64,7 @@ def known_file(known_zoo) -> str:
 
 @pytest.fixture
 def known_name(known_zoo, monkeypatch) -> str:
-    row = registry.WeightsInfo(
-        name=NAME,
-        variant="mnist10_w16",
-        data="mnist",
-        recipe="mnist10_w16",
-        classes=tuple("0123456789"),
-        transform=registry.transforms.MNIST,
-        sha256=sha256_of(known_zoo / NAME / registry.FILE),
-    )
-    monkeypatch.setattr(registry, "WEIGHTS", {NAME: row})
+    monkeypatch.setattr(registry, "WEIGHTS", {NAME: known_row(known_zoo)})
     monkeypatch.setenv("KERAS_HIGHWAY_ZOO", str(known_zoo))
     return NAME
 

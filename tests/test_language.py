@@ -247,3 +247,12 @@ def test_commands_for_images_refuse_language_models(capsys, folder):
     for arguments in (["summary", "charlm_small_full"], ["classify", "a.png", "--weights", str(folder)]):
         assert main(arguments) == 2
         assert "images" in capsys.readouterr().err
+
+
+def test_overrides_under_which_trained_numbers_would_mean_something_else(tmp_path):
+    """t_only has the shapes of coupled gates; dropout and streams matter in training alone."""
+    lm = tiny()
+    lm.save(tmp_path)
+    kh.CharLM(tmp_path, dropout=0.1, streams=3)
+    with pytest.raises(ValueError, match=r"do not fit the model that was asked for: it overrides gating='t_only'"):
+        kh.CharLM(tmp_path, gating="t_only")

@@ -105,9 +105,9 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         if data is None:
             raise UsageError(f"Variant {spec.name!r} does not say what images it is for: pass --data-set.")
         transform = _transform(data) if data_set or file.transform is None else file.transform
-        classes = _numbered(file.class_names) if file.class_names else _class_names(data, file.classes)
-        if data == "imagenet":  # it has WordNet's identifiers, too
-            classes = _class_names(data, file.classes)
+        # A data set that is asked for has its own names; ImageNet has WordNet's identifiers, too.
+        named = file.class_names and not data_set and data != "imagenet"
+        classes = _numbered(file.class_names) if named else _class_names(data, file.classes)
         return Source(weights, data, transform, classes, _result_beside(file.path), file)
 
 

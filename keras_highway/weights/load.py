@@ -11,7 +11,7 @@ import numpy as np
 from keras_highway._support.notices import Notice
 from keras_highway.models.builder import build
 from keras_highway.specs import NetSpec, override
-from keras_highway.variants import VARIANTS
+from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights.file import UncheckedWeights, WeightFileError, closed_on_failure
 from keras_highway.weights.overrides import shapes_of_form, trimmed
 from keras_highway.weights.resolve import WeightsFile
@@ -19,6 +19,7 @@ from keras_highway.weights.resolve import WeightsFile
 # Fields that change no trained function: how parameters start, what happens in training alone, precision.
 _HARMLESS = {"gate_bias", "stochastic_depth", "dropout_scale", "head_dropout", "zero_init", "skip_dtype"}
 _HARMLESS |= {"input_shape", "classes"}
+_HARMLESS |= {"characters", "dropout", "streams", "init_range"}  # of language models, whose sizes shapes tell
 _MOST_TIMES = 100  # larger a network may be before blocks were left out of it
 
 
@@ -54,8 +55,8 @@ def form_of(file: WeightsFile, variant: str) -> NetSpec:
 def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     """Sets a model's weights from a file; layer by layer, from a model of the file's own form, where the two differ.
 
-    The zoo's files are of the variant as it is. A user's file may be of the
-    very model that was asked for, overrides and all. A classifier of another
+    Files with a row, and those that name their overrides, are of that very
+    network; an older file may be of the one that was asked for. A classifier of another
     number of classes stays as it is, and so does what the model has not. The
     first convolution is brought to the channels of the model's input.
 
@@ -70,7 +71,7 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     row = form_of(file, spec.name)
     head = next((layer for layer in model.layers if layer.name == "head"), None)
     same_head = head is not None and file.classes in (None, head.units)
-    if same_head and (not file.published or spec == row) and file.shapes == _shapes_of(model):
+    if same_head and (not _states_its_form(file) or spec == row) and file.shapes == _shapes_of(model):
         _set(model, file)
         return
     _check_function(file, spec, row)
@@ -114,6 +115,17 @@ def _set(model, file) -> None:
             UncheckedWeights,
             stacklevel=2,
         )
+
+
+def check_language_model(file: WeightsFile, spec: NetSpec) -> None:
+    """Raises a `ValueError` for overrides under which a language model's trained numbers would mean something else."""
+    if _states_its_form(file):
+        _check_function(file, spec, override(LM_VARIANTS[spec.name], **file.stamp.get("overrides", {})))
+
+
+def _states_its_form(file) -> bool:
+    """Whether a row or the file itself tells all of its network; older files of runs do not name their overrides."""
+    return file.published or file.row is not None or "overrides" in file.stamp
 
 
 def _check_function(file, spec, row) -> None:
