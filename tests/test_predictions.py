@@ -1,5 +1,6 @@
 """preprocess_input and decode_predictions: pure, offline, bound to weights."""
 
+import json
 import contextlib
 
 import keras
@@ -159,7 +160,7 @@ def test_decode_predictions_by_names_of_ones_own():
     with pytest.raises(ValueError, match="names of the classes"):
         kh.decode_predictions(scores, classes="cat")
     for top in (0, -1, 1.5, True):
-        with pytest.raises(ValueError, match="positive integer"):
+        with pytest.raises(ValueError, match="positive whole number"):
             kh.decode_predictions(scores, top=top, classes=names)
 
 
@@ -168,7 +169,10 @@ def run_folder(tmp_path_factory):
     """The folder of a run as training leaves it: weights that know their transform, and a result."""
     folder = tmp_path_factory.mktemp("run")
     weights_file.save(kh.create_model("mnist10_w16"), folder / "model.weights.h5", "mnist10_w16", 10, transform="mnist")
-    (folder / "result.json").write_text('{"data": "mnist", "recipe": "mnist10_w16", "metric": "accuracy", "mean": 0.5}')
+    result = {"data": "mnist", "recipe": "mnist10_w16", "metric": "accuracy", "mean": 0.5, "std": None, "n": 1}
+    (folder / "result.json").write_text(json.dumps(result))
+        '{"data": "mnist", "recipe": "mnist10_w16", "metric": "accuracy", "mean": 0.5, "std": null, "n": 1}'
+    )
     return folder
 
 

@@ -1,6 +1,7 @@
 """What one step computes: network, loss, optimizer and moving average, free of any backend's way of differentiating."""
 
 import contextlib
+import warnings
 
 import keras
 from keras import ops
@@ -8,6 +9,7 @@ from keras import ops
 from keras_highway.applications import create_model
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.models.transfer import freeze
+from keras_highway.weights.load import FreshHead
 from training.data.device_images import WEIGHT, DeviceImages
 from training.data.mixing import SHARE, mixed, partner_distance, partners
 from training.data.pixels import normalized
@@ -106,14 +108,16 @@ class Program(Trainable):
 
     def __init__(self, recipe: Recipe, source: Source, data: DeviceImages | None):
         keras.utils.set_random_seed(recipe.seed)
-        net = create_model(
-            recipe.variant,
-            recipe.init or None,
-            classes=source.classes,
-            classifier_activation=None,
-            dtype=None if recipe.precision == "float32" else recipe.precision,
-            **{**dict(recipe.overrides), **({"input_shape": recipe.input_shape} if recipe.input_shape else {})},
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FreshHead)  # the head for these classes is about to be trained
+            net = create_model(
+                recipe.variant,
+                recipe.init or None,
+                classes=source.classes,
+                classifier_activation=None,
+                dtype=None if recipe.precision == "float32" else recipe.precision,
+                **{**dict(recipe.overrides), **({"input_shape": recipe.input_shape} if recipe.input_shape else {})},
+            )
         if recipe.freeze:
             freeze(net, None if recipe.freeze == BODY else recipe.freeze)
         samples = epoch_samples(source.images, recipe.repeated_augmentation)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+_ADVICE = "Check the connection and try again, set a mirror with HF_ENDPOINT, or give a file."
 _PATIENCE = 4.0  # seconds for an answer, whichever; HF_HUB_ETAG_TIMEOUT sets another number
 _ANSWERED, _SILENT = 30.0, 5.0  # seconds for which an answer, or that there was none, is taken to hold
 _found: dict[str, tuple[float | None, str]] = {}  # by endpoint: when it was asked, and why it cannot be reached
@@ -70,8 +71,12 @@ def hub_errors(what: str, advice: str = "") -> Iterator[None]:
         raise HubError(f"Could not {what} ({endpoint()}): {_advice(hub, error, advice)}") from error
 
 
-def check_reachable() -> None:
+def check_reachable(what: str = "reach the Hugging Face Hub", advice: str = _ADVICE) -> None:
     """Asks the Hub for any answer, once: huggingface_hub itself would try for half a minute, file by file.
+
+    Args:
+        what: See `hub_errors`.
+        advice: What to do, for the error.
 
     Raises:
         HubError: If there is no answer within 4 seconds, or the seconds that
@@ -87,8 +92,7 @@ def check_reachable() -> None:
         _found[where] = time.monotonic(), trouble
     if trouble:
         raise HubError(
-            f"The Hugging Face Hub ({where}) cannot be reached: {trouble}. Check the connection and try again, set a "
-            "mirror with HF_ENDPOINT, or give a file."
+            f"Could not {what}: the Hugging Face Hub ({where}) cannot be reached: {trouble}. {advice}"
         ) from hub.errors.LocalEntryNotFoundError(trouble)
 
 

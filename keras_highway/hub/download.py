@@ -51,7 +51,7 @@ def fetch(
     with locked(cache, name.repository):
         with hub_errors(f"download {filename} of {name}"):
             if not isinstance(client().try_to_load_from_cache(name.repository, filename, cache, name.revision), str):
-                check_reachable()
+                check_reachable(f"download {filename} of {name}")
             path = Path(client().hf_hub_download(name.repository, filename, revision=name.revision, cache_dir=cache))
         try:
             _check_content(path, sha256, name)

@@ -71,7 +71,7 @@ def push(
     with hub_errors(f"publish to {name}", _ADVICE):
         api = client().HfApi()
         if not dry_run:
-            check_reachable()
+            check_reachable(f"publish to {name}", _ADVICE)
             api.create_repo(name.repository, private=private, exist_ok=True)
         return _push(api, name, folder, dry_run, keep)
 

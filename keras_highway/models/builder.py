@@ -102,7 +102,7 @@ def preprocessed(transform: Transform, input_tensor=None, input_shape=None):
             f"`input_shape` must have three numbers, {_in_format(('height', 'width', 'channels'))}. "
             f"Received: input_shape={input_shape}"
         )
-    return Preprocessing(transform, name="preprocessing")(_input_layer(input_tensor, input_shape))
+    return Preprocessing(transform, name="preprocessing")(_input_layer(input_tensor, input_shape, None))
 
 
 def takes_any_size(spec: NetSpec) -> bool:

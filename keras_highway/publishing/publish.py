@@ -96,5 +96,7 @@ def _right(remote, name: HubName, folder, weights: TaskWeights) -> set[str]:
 
 def _note_place(publishable: Publishable, pushed: Pushed) -> None:
     """Notes repository and commit in the package's table, where it is a checkout's and has such a row."""
-    if publishable.row.name in registry.WEIGHTS and (registry.PLACES.parents[2] / "pyproject.toml").is_file():
+    known = registry.WEIGHTS.get(publishable.row.name)
+    same = known is not None and known.sha256 == publishable.row.sha256  # not a run of one's own under its name
+    if same and (registry.PLACES.parents[2] / "pyproject.toml").is_file():
         registry.note_place(publishable.row.name, {"repository": pushed.repository, "revision": pushed.commit})
