@@ -132,6 +132,7 @@ def test_a_card_claims_nothing_that_is_not_known(trained, tmp_path):
     assert header["license"] == "cc-by-4.0" and "datasets" not in header and "trained on my pets" in card
 
 
+@pytest.mark.slow
 def test_a_trimmed_a_converted_and_a_fine_tuned_model_are_saved(trained, tmp_path):
     shorter = without(trained, ["stage1_block2"])
     highway = kh.highway_from_resnet(trained)

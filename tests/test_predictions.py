@@ -1,7 +1,7 @@
 """preprocess_input and decode_predictions: pure, offline, bound to weights."""
 
-import json
 import contextlib
+import json
 
 import keras
 import numpy as np
@@ -171,8 +171,6 @@ def run_folder(tmp_path_factory):
     weights_file.save(kh.create_model("mnist10_w16"), folder / "model.weights.h5", "mnist10_w16", 10, transform="mnist")
     result = {"data": "mnist", "recipe": "mnist10_w16", "metric": "accuracy", "mean": 0.5, "std": None, "n": 1}
     (folder / "result.json").write_text(json.dumps(result))
-        '{"data": "mnist", "recipe": "mnist10_w16", "metric": "accuracy", "mean": 0.5, "std": null, "n": 1}'
-    )
     return folder
 
 

@@ -101,7 +101,7 @@ def test_unknown_recipes_name_the_near_ones(capsys):
 
 
 # One a family and feature; all of them take minutes.
-QUICK = ("mnist10_w16", "highway_fc50_cifar100", "highway_c", "resnet110", "exclusive110")
+QUICK = ("mnist10_w16", "highway_fc50_cifar100", "highway_c", "resnet110")
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def test_a_result_is_shown_with_its_spread(tmp_path):
     assert "| 99.55 (99.54 ± 0.02) | 99.54 ± 0.02 | 5 | 300 | float32 | a GPU, `0123456789ab` |" in page
 
 
+@pytest.mark.slow
 def test_top5_errors_need_a_top5(tmp_path):
     folder = tmp_path / "resnet50_uie.uie"
     folder.mkdir()

@@ -53,6 +53,7 @@ def start(tmp_path_factory):
     return kh.save(model, tmp_path_factory.mktemp("start") / "pets", list("abc"), TRANSFORMS["cifar10"])
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_weights_with_a_fresh_head_and_says_what_it_was_trained_on(start, tmp_path, capsys):
     folder = photographs(tmp_path / "data", ["cat", "dog"])
     result = loop.train(changed(RECIPE, init=str(start), freeze="body"), folder, tmp_path / "run")

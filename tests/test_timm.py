@@ -121,6 +121,7 @@ def test_a_repository_of_something_else(fake_hub):
         kh.load("hf://org/vit")
 
 
+@pytest.mark.slow
 def test_a_local_state_dict(tmp_path, fake_hub):
     content, logits = timm_checkpoint("resnet50")
     path = tmp_path / "mine.safetensors"
@@ -135,6 +136,7 @@ def test_a_local_state_dict(tmp_path, fake_hub):
         kh.ResNet101(weights=str(path))
 
 
+@pytest.mark.slow
 def test_pinned_weights_are_of_that_commit_and_no_other_bytes(fake_hub, places, capsys, tmp_path):
     content, _ = timm_checkpoint("resnet50")
     commit = fake_hub.add("timm/resnet50.a1_in1k", {"model.safetensors": content})
