@@ -8,6 +8,8 @@ INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Tests that run on JAX and on PyTorch, too.
 ON_JAX := gating layers biased batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided
+# What `make test` runs of these on JAX; `make test-all` runs the list.
+CORE_ON_JAX := gating layers biased batch_norm blocks trace
 # And single ones: the carried state, the form that computes each word once, scores and text.
 ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
 	char_lm.py::test_the_state_goes_on_in_compiled_steps \
@@ -27,11 +29,12 @@ demo: .venv/.demo
 
 test: .venv/.test
 	KERAS_BACKEND=tensorflow $(PY) -m pytest -n 2 --dist loadfile
-	KERAS_BACKEND=jax $(PY) -m pytest -n 2 --dist loadfile $(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
+	KERAS_BACKEND=jax $(PY) -m pytest -n 2 --dist loadfile $(CORE_ON_JAX:%=tests/test_%.py)
 
 # What `make test` leaves out: runs of several devices, processes or jobs, every recipe, notebooks, rare paths.
 test-all: .venv/.test
 	KERAS_BACKEND=tensorflow $(PY) -m pytest -m slow -n 2 --dist loadfile
+	KERAS_BACKEND=jax $(PY) -m pytest -n 2 --dist loadfile $(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
 
 # An environment of its own, without TensorFlow: with both, each would find the other's libraries.
 test-torch: .venv-torch/.test

@@ -20,6 +20,8 @@ from training.experiments.search import FIGURE1, Rung, parse_rungs, recipe_of, r
 from training.experiments.search_report import report
 from training.recipes import RECIPES
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 ZOO = ROOT / "zoo" / "weights"
 

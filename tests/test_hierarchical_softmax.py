@@ -17,6 +17,8 @@ from keras_highway.models.char_lm import make_token_losses, reset_state
 from training.language.source import open_source
 from training.loop import train
 
+pytestmark = pytest.mark.slow
+
 
 def by_hand(layer, x) -> np.ndarray:
     """Probabilities of all classes, one class after the other."""

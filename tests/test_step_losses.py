@@ -15,6 +15,8 @@ from training.recipes import RECIPES
 from training.runs.run_folder import RunFolder
 from training.tiny import tiny
 
+pytestmark = pytest.mark.slow
+
 
 def folder_of(path, recipe) -> RunFolder:
     return RunFolder(path, recipe.to_dict(), Strategy())

@@ -11,6 +11,8 @@ from training.data.source import open_source
 from training.loop import train
 from training.recipes import RECIPES
 
+pytestmark = pytest.mark.slow
+
 tfds = pytest.importorskip("tensorflow_datasets")
 SMALL = (("blocks", (1, 1)), ("widths", (2, 3)), ("stem_width", 4), ("input_shape", (32, 32, 3)))
 RECIPE = dataclasses.replace(
