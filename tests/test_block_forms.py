@@ -91,7 +91,7 @@ def test_the_whole_way_in_small_and_again_at_no_cost(tmp_path, capsys):
     arguments = ["--tiny", "--forms", "coupled", "shared", "--seeds", "1", "--out", str(tmp_path)]
     assert block_forms.main(arguments) == 0
     first = capsys.readouterr().out
-    assert "| highway20_shared | " in first and len(list(tmp_path.glob("rates/*/result.json"))) == 6
+    assert "| highway20_shared | " in first and len(list(tmp_path.glob("tiny/rates/*/result.json"))) == 6
     stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("checkpoint.npz")}
     assert block_forms.main(arguments) == 0
     assert capsys.readouterr().out.splitlines()[-4:] == first.splitlines()[-4:]

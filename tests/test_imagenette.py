@@ -111,5 +111,5 @@ def test_the_whole_way_in_small(study, net, tmp_path, capsys):
     first = capsys.readouterr().out
     assert {json.loads(path.read_text())["precision"] for path in tmp_path.rglob("recipe.json")} == {"float32"}
     assert len(list(tmp_path.glob("tiny/rates/*/result.json"))) == 3
-    assert imagenette.main([study, "--table", "--nets", net, "--seeds", "1", "--out", str(tmp_path)]) == 0
+    assert imagenette.main([study, "--tiny", "--table", "--nets", net, "--seeds", "1", "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == first.splitlines()[-1]

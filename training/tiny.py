@@ -35,7 +35,10 @@ def tiny(recipe: RecipeT) -> RecipeT:
 def _short(recipe: Recipe) -> dict:
     """Fields of a recipe's tiny form that its class alone has, and its data."""
     data = recipe.data.split(":")[0]
+    normalized = getattr(get_spec(recipe.variant), "batch_norm", True)
     return {
+        # Without normalization a batch of 8 and two epochs bear no rate that is made for 256 and ninety.
+        "learning_rate": recipe.learning_rate * (1 if normalized else 0.01),
         "data": PREFIX + ("imagenet" if data in DECODED else data),
         "train_size": None,  # its images are in memory
         "crop_scale": Recipe.crop_scale,

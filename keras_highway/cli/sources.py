@@ -1,27 +1,23 @@
 """What WEIGHTS means on the command line: a name of the zoo, a weight file, or the folder of one."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import keras
 import numpy as np
 
-from keras_highway._support.bounded_json import read_json
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.applications import get_spec, model_of
 from keras_highway.cli.errors import UsageError, usage_errors
 from keras_highway.cli.tables import size
 from keras_highway.data import Dataset, load_dataset
-from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
+from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.hub import is_hub_name
 from keras_highway.models.builder import takes_any_size
-from keras_highway.predictions import Prediction, best_classes, decode_predictions
+from keras_highway.predictions import Prediction, best_classes
 from keras_highway.tasks import IMAGES
-from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.description import describe_weights, published_for
-from keras_highway.weights.info import RESULT
-from keras_highway.weights.resolve import WeightsFile, resolve
+from keras_highway.weights.description import class_names, describe_weights, identified, published_for
+from keras_highway.weights.resolve import WeightsFile, is_path, resolve, result_beside
 
 
 class Source(NamedTuple):
@@ -88,7 +84,7 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         UsageError: If there are no such weights or no such data set.
     """
     with usage_errors():
-        if is_hub_name(weights) or weights in registry.WEIGHTS or not _is_path(weights):
+        if is_hub_name(weights) or weights in registry.WEIGHTS or not is_path(weights):
             row = describe_weights(weights)
             data, classes, result = row.data, row.classes, dict(row.metrics)
             transform = row.images if data_set is None else _transform(data_set)
@@ -107,8 +103,8 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         transform = _transform(data) if data_set or file.transform is None else file.transform
         # A data set that is asked for has its own names; ImageNet has WordNet's identifiers, too.
         named = file.class_names and not data_set and data != "imagenet"
-        classes = _numbered(file.class_names) if named else _class_names(data, file.classes)
-        return Source(weights, data, transform, classes, _result_beside(file.path), file)
+        classes = _numbered(file.class_names) if named else identified(data, class_names(data, file.classes))
+        return Source(weights, data, transform, classes, result_beside(file.path), file)
 
 
 def find_source_and_data(weights: str, data_set: str | None, folder: str | None) -> tuple[Source, Dataset]:
@@ -136,10 +132,6 @@ def find_source_and_data(weights: str, data_set: str | None, folder: str | None)
     return source, data
 
 
-def _is_path(weights) -> bool:
-    return weights.endswith(weights_file.SUFFIX) or Path(weights).exists()
-
-
 def _transform(data_set) -> Transform:
     if data_set not in TRANSFORMS:
         raise UsageError(
@@ -149,19 +141,5 @@ def _transform(data_set) -> Transform:
     return TRANSFORMS[data_set]
 
 
-def _class_names(data, classes) -> tuple[tuple[str, str], ...]:
-    """The data set's names, where their number is that of the file's classes, else numbers."""
-    if data == "imagenet" and classes == len(imagenet_classes()):
-        equal = np.zeros((1, classes))  # equal scores keep the order of the classes
-        return tuple((guess.id, guess.name) for guess in decode_predictions(equal, classes, data)[0])
-    names = CLASSES.get(data, ())
-    return _numbered(names if len(names) == classes else map(str, range(classes)))
-
-
 def _numbered(names) -> tuple[tuple[str, str], ...]:
     return tuple((str(i), name) for i, name in enumerate(names))
-
-
-def _result_beside(path) -> dict:
-    result = path.parent / "result.json"
-    return read_json(result, RESULT) if path.name == registry.FILE and result.is_file() else {}

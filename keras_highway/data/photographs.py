@@ -133,6 +133,40 @@ def labelled_split(name: str, splits) -> str | None:
     return next((split for split in order if split in splits), None)
 
 
+def tfds_builder(name: str, data_dir: str | None, asked_by: str) -> Any:
+    """Returns the builder of a set that TensorFlow Datasets has prepared; nothing is downloaded.
+
+    Args:
+        name: Of the set.
+        data_dir: See `tfds_test_set`.
+        asked_by: What names the set, for the error where the library is
+            missing.
+
+    Raises:
+        ImportError: If tensorflow-datasets is not installed.
+        FileNotFoundError: If the set is not prepared.
+        ValueError: If it is unknown.
+    """
+    tfds = _tfds(asked_by)
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
+        raise ValueError(f"TensorFlow Datasets knows no set of that name: {error} Received: {name!r}") from error
+    if not builder.is_prepared():
+        raise FileNotFoundError(
+            f"TensorFlow Datasets has not prepared {name} in {builder.data_path}; nothing is downloaded here. "
+            f"To prepare it: python -c \"import tensorflow_datasets as t; t.load('{name}')\""
+        )
+    return builder
+
+
+def _tfds(asked_by) -> Any:
+    try:
+        return importlib.import_module("tensorflow_datasets")  # an extra
+    except ImportError as error:
+        raise ImportError(f'{asked_by} needs TensorFlow Datasets: pip install "keras-highway[tfds]".') from error
+
+
 def tfds_test_set(name: str, data_dir: str | None, classes: int) -> PhotographSet:
     """Opens the split `test`, or else `validation`, of a set that TensorFlow Datasets has prepared.
 
@@ -149,23 +183,14 @@ def tfds_test_set(name: str, data_dir: str | None, classes: int) -> PhotographSe
         FileNotFoundError: If the set is not prepared.
         ValueError: If it is unknown, or not one of images of so many classes.
     """
-    try:
-        tfds: Any = importlib.import_module("tensorflow_datasets")  # an extra
-    except ImportError as error:
-        raise ImportError('--tfds needs TensorFlow Datasets: pip install "keras-highway[tfds]".') from error
-    try:
-        builder = tfds.builder(name, data_dir=data_dir)
-    except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
-        raise ValueError(f"TensorFlow Datasets knows no set of that name. Received: {name!r}") from error
-    if not builder.is_prepared():
-        raise FileNotFoundError(f"TensorFlow Datasets has not prepared {name} in {builder.data_path}.")
+    builder = tfds_builder(name, data_dir, "--tfds")
     info = builder.info
     split = labelled_split(name, info.splits)
     if split is None or not {"image", "label"} <= set(info.features or {}):
         raise ValueError(f"{name} has no labelled images to test on: {list(info.splits)}, {list(info.features or {})}.")
     if info.features["label"].num_classes != classes:
         raise ValueError(f"The weights know {classes} classes, {name} has {info.features['label'].num_classes}.")
-    rows = builder.as_dataset(split, shuffle_files=False, decoders={"image": tfds.decode.SkipDecoding()})
+    rows = builder.as_dataset(split, shuffle_files=False, decoders={"image": _tfds("--tfds").decode.SkipDecoding()})
 
     def photographs():
         for i, row in enumerate(rows.as_numpy_iterator()):

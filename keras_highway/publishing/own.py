@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.files import sha256_of
+from keras_highway._support.scratch import scratch_folder
 from keras_highway.data.transforms import Transform
 from keras_highway.hub import Pushed, parse
 from keras_highway.predictions import get_transform
@@ -94,8 +94,8 @@ def save(
         overrides=form.overrides,
         removed=form.removed,
     )
-    with tempfile.TemporaryDirectory() as scratch:
-        source, bundle = Path(scratch) / "source", Path(scratch) / "bundle"
+    with scratch_folder("save") as scratch:
+        source, bundle = scratch / "source", scratch / "bundle"
         source.mkdir()
         bundle.mkdir()
         more = {"overrides": form.overrides, "removed": list(form.removed)}
@@ -141,8 +141,8 @@ def push_to_hub(
     >>> kh.push_to_hub(model, "org/pets", class_names=["bird", "cat", "dog"])
     """
     place = parse(repository).repository
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = save(model, Path(scratch) / place.split("/")[1], class_names, transform, **facts)
+    with scratch_folder("push") as scratch:
+        folder = save(model, scratch / place.split("/")[1], class_names, transform, **facts)
         return publish(str(folder), place, private)
 
 

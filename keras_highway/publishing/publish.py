@@ -98,5 +98,5 @@ def _note_place(publishable: Publishable, pushed: Pushed) -> None:
     """Notes repository and commit in the package's table, where it is a checkout's and has such a row."""
     known = registry.WEIGHTS.get(publishable.row.name)
     same = known is not None and known.sha256 == publishable.row.sha256  # not a run of one's own under its name
-    if same and (registry.PLACES.parents[2] / "pyproject.toml").is_file():
+    if same and registry.in_checkout():
         registry.note_place(publishable.row.name, {"repository": pushed.repository, "revision": pushed.commit})

@@ -1,10 +1,8 @@
 """What is known of trained weights, by whatever names them: a name, a variant, a path, a place on the Hub, a model."""
 
-import json
 import os
 import weakref
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import keras
 
@@ -14,7 +12,7 @@ from keras_highway.specs import NetSpec
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
-from keras_highway.weights.resolve import WeightsFile, is_path, resolve, row_of
+from keras_highway.weights.resolve import WeightsFile, is_path, resolve, result_beside, row_of
 
 _NUMBER_OF_CLASSES = {**{data: len(names) for data, names in CLASSES.items()}, "imagenet": 1000}
 _LOADED: weakref.WeakKeyDictionary[keras.Model, WeightsFile] = weakref.WeakKeyDictionary()
@@ -74,11 +72,11 @@ def transform_of(weights: Weights) -> Transform:
 def classes_of(weights: Weights) -> tuple[tuple[str, str], ...]:
     """Returns identifier and name of each class of weights or of a data set."""
     if isinstance(weights, str) and weights in _NUMBER_OF_CLASSES:
-        return _named(weights, CLASSES.get(weights, ()))
+        return identified(weights, CLASSES.get(weights, ()))
     if not isinstance(weights, keras.Model) and weights in VARIANTS and weights not in _trained():
         return classes_of(published_for(VARIANTS[str(weights)]) or "imagenet")
     row = describe_weights(weights)
-    return _named(row.data, row.classes)
+    return identified(row.data, row.classes)
 
 
 def published_for(spec: NetSpec) -> str | None:
@@ -93,7 +91,8 @@ def _trained() -> set[str]:
     return {row.variant for row in registry.WEIGHTS.values()}
 
 
-def _named(data, names) -> tuple[tuple[str, str], ...]:
+def identified(data: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Returns identifier and name of each class: WordNet's identifiers for ImageNet's thousand, else numbers."""
     if data == "imagenet" and len(names) in (0, len(imagenet_classes())):
         return imagenet_classes()
     return tuple((str(i), name) for i, name in enumerate(names))
@@ -118,7 +117,7 @@ def _of_file(file: WeightsFile) -> WeightsInfo:
         return registry.described(read_row(beside))
     if file.row is not None:
         return registry.described(file.row)
-    result = _result_beside(file.path)
+    result = result_beside(file.path)
     spec = {**VARIANTS, **LM_VARIANTS}.get(file.variant)
     data = result.get("data") or (published_for(spec) if spec in VARIANTS.values() else "") or ""
     return WeightsInfo(
@@ -137,10 +136,10 @@ def _of_file(file: WeightsFile) -> WeightsInfo:
 def _class_names(data, file) -> tuple[str, ...]:
     if file.class_names or file.variant in LM_VARIANTS:
         return file.class_names
+    return class_names(data, file.classes)
+
+
+def class_names(data: str, classes: int | None) -> tuple[str, ...]:
+    """Returns a data set's names of the classes, where their number is that of a file's classes, else numbers."""
     names = tuple(name for _, name in imagenet_classes()) if data == "imagenet" else CLASSES.get(data, ())
-    return names if len(names) == file.classes else tuple(map(str, range(file.classes or 0)))
-
-
-def _result_beside(path: Path) -> dict[str, Any]:
-    result = path.parent / "result.json"
-    return json.loads(result.read_text("utf-8")) if path.name == FILE and result.is_file() else {}
+    return names if len(names) == classes else tuple(map(str, range(classes or 0)))

@@ -150,9 +150,14 @@ class _Registry(Mapping[str, WeightsInfo]):
 WEIGHTS: Mapping[str, WeightsInfo] = _Registry()
 
 
+def in_checkout() -> bool:
+    """Whether the package runs from a checkout, whose table of places can be written."""
+    return (PLACES.parents[2] / "pyproject.toml").is_file()
+
+
 def check_checkout() -> None:
     """Raises a ValueError where the package does not run from a checkout, whose table could be written."""
-    if not (PLACES.parents[2] / "pyproject.toml").is_file():
+    if not in_checkout():
         raise ValueError(f"{PLACES} is part of an installed package: places are noted in a checkout.")
 
 

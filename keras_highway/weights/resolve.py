@@ -161,12 +161,19 @@ def _changes(contents, row) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     return from_json_values(overrides), tuple(row.removed if row and row.removed else stamp.get("removed", ()))
 
 
+def result_beside(path: Path) -> dict[str, Any]:
+    """Returns what the `result.json` beside a `model.weights.h5` holds, `{}` where there is none.
+
+    Raises:
+        ValueError: If it is malformed.
+    """
+    beside = path.with_name("result.json")
+    return read_json(beside, RESULT) if path.name == FILE and beside.is_file() else {}
+
+
 def _run_beside(path: Path, classes: int | None) -> tuple[tuple[str, ...], str]:
     """The names of the classes and the data set that the result of a run beside its file names; few do."""
-    beside = path.with_name("result.json")
-    if path.name != FILE or not beside.is_file():
-        return (), ""
-    result = read_json(beside, RESULT)
+    result = result_beside(path)
     names = tuple(result.get("class_names", ()))
     return (names, result.get("data", "")) if names and len(names) == classes else ((), "")
 

@@ -1,11 +1,10 @@
 """Any image data set of TensorFlow Datasets that was prepared here: `data="tfds:NAME"`."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from keras_highway.data.photographs import labelled_split
+from keras_highway.data.photographs import labelled_split, tfds_builder
 from keras_highway.data.transforms import TRANSFORMS
 from training.data.augment import augment_of
 from training.data.decoding import CentralCrop, batches, tensorflow
@@ -38,7 +37,7 @@ class TfdsSource:
     def __init__(self, recipe: Recipe, data_dir):
         self._recipe = recipe
         self._transform = TRANSFORMS[recipe.transform]
-        self._builder = _builder(recipe.data.removeprefix(PREFIX), data_dir)
+        self._builder = tfds_builder(recipe.data.removeprefix(PREFIX), data_dir, 'data="tfds:..."')
         info = self._builder.info
         if not {"image", "label"} <= set(info.features or {}):
             raise ValueError(f"{recipe.data} is no set of labelled images: it has {list(info.features or {})}.")
@@ -121,20 +120,3 @@ def _without(images, recipe, in_order) -> int:
 
 def _limited(count, limit) -> int:
     return count if limit is None else min(count, limit)
-
-
-def _builder(name, data_dir) -> Any:
-    try:
-        import tensorflow_datasets as tfds  # pyright: ignore[reportMissingImports] (an extra)
-    except ImportError as error:
-        raise ImportError('data="tfds:..." needs TensorFlow Datasets: pip install "keras-highway[tfds]".') from error
-    try:
-        builder = tfds.builder(name, data_dir=data_dir)
-    except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
-        raise ValueError(f"TensorFlow Datasets knows no set of that name: {error} Received: {name!r}") from error
-    if not builder.is_prepared():
-        raise FileNotFoundError(
-            f"TensorFlow Datasets has not prepared {name} in {builder.data_path}; nothing is downloaded here. "
-            f"To prepare it: python -c \"import tensorflow_datasets as t; t.load('{name}')\""
-        )
-    return builder

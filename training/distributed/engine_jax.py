@@ -3,6 +3,7 @@
 import jax
 import keras
 
+from training.distributed.clipping import clipped
 from training.program import Trainable
 
 
@@ -110,12 +111,3 @@ class JaxEngine:
         mapping = [*zip(program.net.variables, net, strict=True), *zip(program.fixed, fixed, strict=True)]
         with keras.StatelessScope(state_mapping=mapping):
             return program.test_sums(batch)
-
-
-def clipped(gradients, norm):
-    """Scales gradients down to a norm over all of them."""
-    if norm is None:
-        return gradients
-    total = jax.numpy.sqrt(sum(jax.numpy.sum(jax.numpy.square(g)) for g in gradients))
-    scale = norm / jax.numpy.maximum(total, norm)
-    return [g * scale for g in gradients]

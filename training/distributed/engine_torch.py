@@ -2,6 +2,7 @@
 
 import torch  # pyright: ignore[reportMissingImports] (an extra)
 
+from training.distributed.clipping import clipped
 from training.program import Trainable
 
 
@@ -45,12 +46,3 @@ class TorchEngine:
 
     def sync(self) -> None:
         """Variables are always up to date."""
-
-
-def clipped(gradients, norm):
-    """Scales gradients down to a norm over all of them."""
-    if norm is None:
-        return list(gradients)
-    total = torch.sqrt(sum(torch.sum(torch.square(g)) for g in gradients))
-    scale = norm / torch.clamp(total, min=norm)
-    return [g * scale for g in gradients]
