@@ -2,7 +2,7 @@
 
 What differs between the two hangs on these rows. A spec and a recipe say their
 task (`spec.task`, `recipe.task`); the code of a task is found by it in two
-places, `publishing.weights_class` and `training.tasks.training_of`.
+places, `publishing.weights_class` and `keras_highway.training.tasks.training_of`.
 """
 
 from dataclasses import dataclass

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from training.recipes import RECIPES
-from training.tiny import tiny
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.tiny import tiny
 
 _NET = (("blocks", (1, 1)), ("widths", (4, 6)), ("stem_width", 4))
 BN = replace(
@@ -46,8 +46,8 @@ def main(out: str, strategy: str, devices: str = "1") -> None:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * int(devices))
 
-    from training.distributed.strategy import make_strategy
-    from training.loop import train
+    from keras_highway.training.distributed.strategy import make_strategy
+    from keras_highway.training.loop import train
 
     made = make_strategy(strategy)
     for name, recipe in {"bn": BN, "rsb": RSB}.items():

@@ -116,7 +116,7 @@ def test_imagenet_weights_are_not_published_yet():
     first, *remedies, _ = message.split("\n")
     assert "No weights of 'highway50' are published yet" in first
     assert remedies[0].startswith("  - keras_highway.HighwayResNet50(weights='imagenet')")
-    assert "python -m training.train highway50 --data DIR" in message
+    assert "python -m keras_highway train highway50 --data DIR" in message
 
 
 def test_list_models():

@@ -18,11 +18,11 @@ from keras_highway.convert.timm import read_config
 from keras_highway.data import load_dataset
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.publishing.check import compare_check
+from keras_highway.training.runs import checkpoint
 from keras_highway.weights import registry
 from keras_highway.weights.file import WeightFileError
 from keras_highway.weights.info import RESULT, from_json, read_row, to_json
 from keras_highway.weights.resolve import resolve
-from training.runs import checkpoint
 
 NAME = "mnist10_w16.tvdn"
 NESTED = "[" * 200_000

@@ -8,18 +8,18 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from keras_highway.training.data.augment import Augment
+from keras_highway.training.data.crops import random_crop
+from keras_highway.training.data.rand_augment import OPERATIONS, Context, RandAugment, argument
+from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.source import open_source
+from keras_highway.training.distributed.stopping import Stopped
+from keras_highway.training.loop import train
+from keras_highway.training.rand_augment_policy import parse_policy
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs.run import Run
+from keras_highway.training.tiny import tiny
 from tests.checkpoints import arrays
-from training.data.augment import Augment
-from training.data.crops import random_crop
-from training.data.rand_augment import OPERATIONS, Context, RandAugment, argument
-from training.data.shard import Shard
-from training.data.source import open_source
-from training.distributed.stopping import Stopped
-from training.loop import train
-from training.rand_augment_policy import parse_policy
-from training.recipes import RECIPES
-from training.runs.run import Run
-from training.tiny import tiny
 
 DRAW = np.random.default_rng(0)
 PHOTO = np.asarray(

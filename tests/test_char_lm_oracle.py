@@ -14,9 +14,9 @@ from oracles.seeded_char_lm import HIGHWAYS, LENGTH, SIZES, STREAMS, start, text
 
 from keras_highway.data.batchify import deduplicate
 from keras_highway.data.vocabulary import Vocabulary
-from training.distributed.strategy import Strategy
-from training.language.program import LanguageProgram
-from training.recipes import RECIPES
+from keras_highway.training.distributed.strategy import Strategy
+from keras_highway.training.language.program import LanguageProgram
+from keras_highway.training.recipes import RECIPES
 
 GOLDEN = Path(__file__).parent / "oracles" / "goldens" / "charlm.npz"
 GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from training.distributed.supervise import one_gpu
-from training.experiments import search
-from training.experiments.compare import compare, main, read_run
-from training.experiments.rungs import loss_at, losses
-from training.experiments.search import FIGURE1, Rung, parse_rungs, recipe_of, run_search
-from training.experiments.search_report import report
-from training.recipes import RECIPES
+from keras_highway.training.distributed.supervise import one_gpu
+from keras_highway.training.experiments import search
+from keras_highway.training.experiments.compare import compare, main, read_run
+from keras_highway.training.experiments.rungs import loss_at, losses
+from keras_highway.training.experiments.search import FIGURE1, Rung, parse_rungs, recipe_of, run_search
+from keras_highway.training.experiments.search_report import report
+from keras_highway.training.recipes import RECIPES
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,7 @@ def test_search_halves_resumes_and_reports(tmp_path, monkeypatch):
     lengths = {c: sorted(len(losses(tmp_path / c / str(i))) for i in range(3)) for c in small.cells}
     assert lengths == {"plain_fc10": [1, 1, 2], "highway_fc10": [1, 1, 2]}
     calls = []
-    monkeypatch.setattr("training.loop.train", lambda *a, **k: calls.append(a))
+    monkeypatch.setattr("keras_highway.training.loop.train", lambda *a, **k: calls.append(a))
     run_search(small, rungs, None, tmp_path, small=True)
     assert not calls  # all is there already
     text = report(small, rungs, tmp_path)
@@ -127,13 +127,13 @@ def test_a_search_promotes_by_the_loss_at_the_rung_before(tmp_path, monkeypatch)
 
 
 def supervised(tmp_path, worker, *options):
-    """Starts the supervisor over workers of a few lines, in place of training.train."""
+    """Starts the supervisor over workers of a few lines, in place of keras_highway.training.train."""
     package = tmp_path / "fake" / "training"
     (package / "distributed").mkdir(parents=True)
     for name in ("__init__.py", *(f"distributed/{part}.py" for part in ("__init__", "supervise", "stopping"))):
         (package / name).write_text((ROOT / "training" / name).read_text())
     (package / "train.py").write_text(worker)
-    command = [sys.executable, "-m", "training.distributed.supervise", *options, "--", "RECIPE"]
+    command = [sys.executable, "-m", "keras_highway.training.distributed.supervise", *options, "--", "RECIPE"]
     environment = {**os.environ, "PYTHONPATH": str(package.parent), "KERAS_BACKEND": "tensorflow"}
     return subprocess.Popen(
         command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -214,7 +214,7 @@ def wait_for(*paths):
 
 def test_sigterm_reaches_the_workers_and_ends_with_its_own_code(tmp_path):
     worker = WORKER + (
-        "from training.distributed.stopping import Stopped, stop_requests\n"
+        "from keras_highway.training.distributed.stopping import Stopped, stop_requests\n"
         "with stop_requests() as stop:\n"
         "    pathlib.Path(f'ready{rank}').touch()\n"
         "    while not stop.made: time.sleep(0.01)\n"

@@ -9,8 +9,8 @@ from PIL import Image, ImageFilter
 
 from keras_highway.data import load_image
 from keras_highway.data.transforms import TRANSFORMS
-from training.data.decoding import CentralCrop, tensorflow
-from training.recipes import RECIPES
+from keras_highway.training.data.decoding import CentralCrop, tensorflow
+from keras_highway.training.recipes import RECIPES
 
 SIZES = [(500, 375), (375, 500), (224, 224), (640, 427), (333, 1000), (50, 40), (256, 256), (2000, 100), (237, 1023)]
 SIZES.append((301, 299))

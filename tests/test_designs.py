@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from keras_highway.training.experiments import designs
+from keras_highway.training.experiments.designs import STUDY
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.recipes.cifar_20 import DESIGNS, RATES, variant_of
 from keras_highway.variants import VARIANTS
 from tests.test_variants import facts_of
-from training.experiments import designs
-from training.experiments.designs import STUDY
-from training.recipes import RECIPES
-from training.recipes.cifar_20 import DESIGNS, RATES, variant_of
 
 
 def test_highway20_has_the_parameters_of_resnet20():

@@ -8,12 +8,12 @@ import pytest
 
 from keras_highway.data import load_dataset
 from keras_highway.data.transforms import MEAN_IMAGES, TRANSFORMS, mean_image, mean_image_of
+from keras_highway.training.data.device_images import DeviceImages
+from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.source import ArraySource
+from keras_highway.training.recipe import changed
+from keras_highway.training.recipes import RECIPES
 from tests.miniatures import numpy
-from training.data.device_images import DeviceImages
-from training.data.shard import Shard
-from training.data.source import ArraySource
-from training.recipe import changed
-from training.recipes import RECIPES
 
 DRAW = np.random.default_rng(0)
 IMAGES = DRAW.integers(0, 256, (6, 32, 32, 3)).astype(np.uint8)

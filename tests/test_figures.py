@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from training.experiments import analysis_tables, depth, figure4, figures
+from keras_highway.training.experiments import analysis_tables, depth, figure4, figures
 
 
 def test_a_part_leaves_the_others_numbers(tmp_path, monkeypatch):

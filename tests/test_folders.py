@@ -10,18 +10,18 @@ from PIL import Image
 import keras_highway as kh
 from keras_highway._support.files import atomic_write
 from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.training import loop
+from keras_highway.training.data import source as sources
+from keras_highway.training.data.holdout import split_off
+from keras_highway.training.data.shard import Shard
+from keras_highway.training.distributed.strategy import Strategy
+from keras_highway.training.program import Program
+from keras_highway.training.recipe import with_settings
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs import checkpoint
+from keras_highway.training.runs.run_folder import RunFolder
+from keras_highway.training.tiny import tiny
 from tests.checkpoints import arrays
-from training import loop
-from training.data import source as sources
-from training.data.holdout import split_off
-from training.data.shard import Shard
-from training.distributed.strategy import Strategy
-from training.program import Program
-from training.recipe import with_settings
-from training.recipes import RECIPES
-from training.runs import checkpoint
-from training.runs.run_folder import RunFolder
-from training.tiny import tiny
 
 SMALL = (("blocks", (1, 1)), ("widths", (2, 3)), ("stem_width", 4), ("input_shape", (32, 32, 3)))
 

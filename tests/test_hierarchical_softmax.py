@@ -14,8 +14,8 @@ from test_language_training import LEARNS, TINY
 import keras_highway as kh
 from keras_highway.layers import HierarchicalSoftmax
 from keras_highway.models.char_lm import make_token_losses, reset_state
-from training.language.source import open_source
-from training.loop import train
+from keras_highway.training.language.source import open_source
+from keras_highway.training.loop import train
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ import pytest
 
 from keras_highway.analysis.cost import cost
 from keras_highway.applications import create_model
-from training.data.repeated import epoch_samples
-from training.recipes import RECIPES
-from training.train import choose
+from keras_highway.training.data.repeated import epoch_samples
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.train import choose
 
 PAGE = (Path(__file__).parents[1] / "docs" / "imagenet.md").read_text("utf-8")
 SHELL = "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")
@@ -45,20 +45,21 @@ def parsed(argv, monkeypatch) -> tuple[str, argparse.Namespace]:
 @pytest.mark.parametrize("argv", [argv for argv in COMMANDS if "venv" not in argv], ids=" ".join)
 def test_every_command_parses_and_names_known_recipes(argv, monkeypatch):
     module, arguments = parsed(argv, monkeypatch)
-    if module == "training.distributed.supervise":
-        module, arguments = parsed(["-m", "training.train", *arguments.train], monkeypatch)
-    if module == "training.train":
+    if module == "keras_highway.training.distributed.supervise":
+        _, arguments = parsed(["-m", "keras_highway", "train", *arguments.train], monkeypatch)
+    if "recipe" in arguments:
         choose(arguments.recipe, arguments.set, arguments.tiny).check()
 
 
 def test_there_are_commands():
     modules = {argv[argv.index("-m") + 1] for argv in COMMANDS}
-    assert len(COMMANDS) >= 17 and {"training.shards", "training.distributed.supervise", "keras_highway"} <= modules
+    training = {f"keras_highway.training.{name}" for name in ("shards", "distributed.supervise")}
+    assert len(COMMANDS) >= 17 and training | {"keras_highway"} <= modules
 
 
 def test_a_wrong_command_is_found(monkeypatch, capsys):
     with pytest.raises(SystemExit):
-        parsed(["python", "-m", "training.train", "highway50_a2", "--dat", "DIR", "--sett", "a=1"], monkeypatch)
+        parsed(["python", "-m", "keras_highway", "train", "highway50_a2", "--dat", "DIR", "--sett", "a=1"], monkeypatch)
     assert "--sett" in capsys.readouterr().err
 
 

@@ -8,13 +8,13 @@ import pytest
 from PIL import Image
 
 from keras_highway.data.transforms import TRANSFORMS
-from training import loop
-from training.data.crops import random_crop
-from training.experiments import imagenette
-from training.experiments.imagenette import STUDIES
-from training.recipe import changed
-from training.recipes import RECIPES
-from training.recipes.imagenette import RATES, UIE_NETS
+from keras_highway.training import loop
+from keras_highway.training.data.crops import random_crop
+from keras_highway.training.experiments import imagenette
+from keras_highway.training.experiments.imagenette import STUDIES
+from keras_highway.training.recipe import changed
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.recipes.imagenette import RATES, UIE_NETS
 
 SMALL = (("blocks", (1, 1)), ("widths", (4, 8)), ("stem_width", 8), ("input_shape", (64, 64, 3)))
 

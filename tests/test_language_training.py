@@ -12,19 +12,19 @@ from requests_to_stop import Asked
 import keras_highway as kh
 from keras_highway.data.ptb import Corpus
 from keras_highway.data.vocabulary import Vocabulary
+from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.synthetic import synthetic_corpus
+from keras_highway.training.distributed.strategy import Strategy
+from keras_highway.training.language.program import LanguageProgram
+from keras_highway.training.language.source import TextSource, open_source
+from keras_highway.training.language_recipe import LanguageRecipe, rate_after
+from keras_highway.training.loop import train
+from keras_highway.training.recipe import changed, with_settings
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs.run_folder import RunFolder
+from keras_highway.training.tasks import training_of
+from keras_highway.training.tiny import tiny
 from tests.checkpoints import arrays
-from training.data.shard import Shard
-from training.data.synthetic import synthetic_corpus
-from training.distributed.strategy import Strategy
-from training.language.program import LanguageProgram
-from training.language.source import TextSource, open_source
-from training.language_recipe import LanguageRecipe, rate_after
-from training.loop import train
-from training.recipe import changed, with_settings
-from training.recipes import RECIPES
-from training.runs.run_folder import RunFolder
-from training.tasks import training_of
-from training.tiny import tiny
 
 TINY = dataclasses.replace(tiny(RECIPES["charlm_small_coupled"]), precision="float32")
 

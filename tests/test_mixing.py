@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_highway.training.data.mixing import BLEND, SHARE, cut_box, draw_row, mixed, partners
+from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.source import open_source
+from keras_highway.training.distributed.strategy import Strategy
+from keras_highway.training.losses import make_loss
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.tiny import tiny
 from tests.miniatures import numpy
-from training.data.mixing import BLEND, SHARE, cut_box, draw_row, mixed, partners
-from training.data.shard import Shard
-from training.data.source import open_source
-from training.distributed.strategy import Strategy
-from training.losses import make_loss
-from training.recipes import RECIPES
-from training.tiny import tiny
 
 BASE = RECIPES["highway50_a2"]
 ARRAYS = dataclasses.replace(tiny(BASE), rand_augment="")

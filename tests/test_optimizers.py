@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from keras_highway import create_model
+from keras_highway.training import losses
+from keras_highway.training.lamb import DecayedLamb
+from keras_highway.training.losses import make_loss
+from keras_highway.training.optimizers import CaffeSGD, OneCycle, make_optimizer, make_schedule, plateau_rate
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.schedules import EpochCosine
 from tests.miniatures import numpy
-from training import losses
-from training.lamb import DecayedLamb
-from training.losses import make_loss
-from training.optimizers import CaffeSGD, OneCycle, make_optimizer, make_schedule, plateau_rate
-from training.recipes import RECIPES
-from training.schedules import EpochCosine
 
 BASE = RECIPES["mnist10_w16"]
 

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.training.distributed.strategy import Strategy
+from keras_highway.training.recipe import changed, with_settings
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs.run_folder import RunFolder
+from keras_highway.training.tiny import tiny
+from keras_highway.training.train import choose, main
 from keras_highway.variants import LM_VARIANTS, VARIANTS
-from training.distributed.strategy import Strategy
-from training.recipe import changed, with_settings
-from training.recipes import RECIPES
-from training.runs.run_folder import RunFolder
-from training.tiny import tiny
-from training.train import choose, main
 
 BASE = RECIPES["cifar10_19layer"]
 

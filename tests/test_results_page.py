@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights.registry import WEIGHTS
-from training.recipes import RECIPES
 from zoo.release import results
 from zoo.release.add import pooled
 

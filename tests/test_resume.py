@@ -24,7 +24,7 @@ TIMES = {"seconds", "images_per_second", "waiting"}
 
 
 def start(out, backend, *more) -> subprocess.Popen:
-    command = [sys.executable, "-m", "training.train", *COMMAND.split(), "--out", str(out), *more]
+    command = [sys.executable, "-m", "keras_highway.training.train", *COMMAND.split(), "--out", str(out), *more]
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -94,7 +94,17 @@ def worker_pids(supervisor) -> list[int]:
 def supervised(out, backend) -> subprocess.Popen:
     recipe = ["resnet110", "--tiny", "--save-steps", "1", "--set", "epochs=3", "--set", "train_images=80"]
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-m", "training.distributed.supervise", "--workers", "2", "--grace", "5", "--", *recipe]
+    command = [
+        sys.executable,
+        "-m",
+        "keras_highway.training.distributed.supervise",
+        "--workers",
+        "2",
+        "--grace",
+        "5",
+        "--",
+        *recipe,
+    ]
     return subprocess.Popen([*command, "--out", str(out)], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
 
 

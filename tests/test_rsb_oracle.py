@@ -12,16 +12,16 @@ import pytest
 from keras import ops
 from PIL import Image
 
+from keras_highway.training.data.augment import Augment
+from keras_highway.training.data.crops import random_crop
+from keras_highway.training.data.mixing import cut_box, mixed, partner_distance, partners
+from keras_highway.training.data.rand_augment import OPERATIONS, Context, argument
+from keras_highway.training.data.repeated import epoch_samples, repeated, runs
+from keras_highway.training.lamb import DecayedLamb
+from keras_highway.training.losses import make_loss
+from keras_highway.training.optimizers import make_schedule
+from keras_highway.training.recipes import RECIPES
 from tests.miniatures import numpy
-from training.data.augment import Augment
-from training.data.crops import random_crop
-from training.data.mixing import cut_box, mixed, partner_distance, partners
-from training.data.rand_augment import OPERATIONS, Context, argument
-from training.data.repeated import epoch_samples, repeated, runs
-from training.lamb import DecayedLamb
-from training.losses import make_loss
-from training.optimizers import make_schedule
-from training.recipes import RECIPES
 
 FILL = (124, 116, 104)
 BASE = RECIPES["highway50_a2"]

@@ -29,12 +29,12 @@ from keras_highway.hub import client
 from keras_highway.publishing import find_publishable
 from keras_highway.reporting import write_report
 from keras_highway.reporting.report import Report
+from keras_highway.training import train
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry, sealing
 from keras_highway.weights.file import WeightFileError
 from keras_highway.weights.load import load_exactly
 from keras_highway.weights.resolve import resolve
-from training import train
 
 NAME = "mnist10_w16.tvdn"
 

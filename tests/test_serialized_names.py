@@ -2,12 +2,12 @@
 
 import keras
 
-from training.optimizers import CaffeSGD
+from keras_highway.training.optimizers import CaffeSGD
 
 
 def test_an_optimizer_saved_under_its_former_name_loads():
     saved = {
-        "module": "training.optimizers",
+        "module": "keras_highway.training.optimizers",
         "class_name": "PaperSGD",
         "registered_name": "keras_highway_training>PaperSGD",
         "config": CaffeSGD(0.25, momentum=0.5, nesterov=False, l2=0.125).get_config(),

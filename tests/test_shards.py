@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from training import shards
-from training.data.shard import Shard
-from training.data.source import open_source
-from training.recipes import RECIPES
+from keras_highway.training import shards
+from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.source import open_source
+from keras_highway.training.recipes import RECIPES
 
 RECIPE = dataclasses.replace(
     RECIPES["highway50_a2"], transform="cifar10", batch_size=4, micro_batches=1, train_size=None, mixup=0.0, cutmix=0.0

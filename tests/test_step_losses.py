@@ -6,14 +6,14 @@ import dataclasses
 import pytest
 from requests_to_stop import Asked
 
+from keras_highway.training.data.source import open_source
+from keras_highway.training.distributed.strategy import Strategy
+from keras_highway.training.loop import Run, train
+from keras_highway.training.program import Program
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs.run_folder import RunFolder
+from keras_highway.training.tiny import tiny
 from keras_highway.weights.info import format_epochs
-from training.data.source import open_source
-from training.distributed.strategy import Strategy
-from training.loop import Run, train
-from training.program import Program
-from training.recipes import RECIPES
-from training.runs.run_folder import RunFolder
-from training.tiny import tiny
 
 pytestmark = pytest.mark.slow
 

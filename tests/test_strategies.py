@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from keras_highway.training.distributed import strategy as strategies
+from keras_highway.training.distributed.strategy import Strategy, make_strategy
+from keras_highway.training.distributed.supervise import _free_ports, worker_environment
+from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
 from tests.checkpoints import arrays
-from training.distributed import strategy as strategies
-from training.distributed.strategy import Strategy, make_strategy
-from training.distributed.supervise import _free_ports, worker_environment
-from training.recipes import RECIPES
 
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 1e-5

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from training.experiments import table1a
-from training.recipes import RECIPES
-from training.recipes.charlm import PUBLISHED_PERPLEXITIES
+from keras_highway.training.experiments import table1a
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 
 
 def test_published_numbers_are_of_recipes():
@@ -53,7 +53,16 @@ def test_a_failure_is_told_and_leaves_the_others(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_sigterm_stops_all_and_they_go_on(tmp_path):
-    command = [sys.executable, "-m", "training.experiments.table1a", "--tiny", "--out", str(tmp_path), "--jobs", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "keras_highway.training.experiments.table1a",
+        "--tiny",
+        "--out",
+        str(tmp_path),
+        "--jobs",
+        "2",
+    ]
     command += ["--gatings", "plain", "coupled", "--set", "epochs=2000"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     while process.poll() is None and not (tmp_path / "charlm_large_coupled" / "log.csv").exists():

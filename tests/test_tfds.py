@@ -6,10 +6,10 @@ import warnings
 import numpy as np
 import pytest
 
-from training.data.shard import Shard
-from training.data.source import open_source
-from training.loop import train
-from training.recipes import RECIPES
+from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.source import open_source
+from keras_highway.training.loop import train
+from keras_highway.training.recipes import RECIPES
 
 pytestmark = pytest.mark.slow
 

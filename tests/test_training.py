@@ -9,17 +9,17 @@ import pytest
 
 import keras_highway as kh
 from keras_highway._support.files import atomic_write
+from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.source import open_source
+from keras_highway.training.distributed.strategy import Strategy
+from keras_highway.training.loop import Run, train
+from keras_highway.training.program import Program
+from keras_highway.training.recipe import Recipe
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs import checkpoint
+from keras_highway.training.runs.run_folder import RunFolder, environment
+from keras_highway.training.tiny import tiny
 from tests.checkpoints import arrays
-from training.data.shard import Shard
-from training.data.source import open_source
-from training.distributed.strategy import Strategy
-from training.loop import Run, train
-from training.program import Program
-from training.recipe import Recipe
-from training.recipes import RECIPES
-from training.runs import checkpoint
-from training.runs.run_folder import RunFolder, environment
-from training.tiny import tiny
 
 TINY = dataclasses.replace(tiny(RECIPES["mnist10_w16"]), epochs=3)
 DENSE = dataclasses.replace(tiny(RECIPES["highway_fc10"]), learning_rate=0.05)
@@ -97,7 +97,7 @@ def test_resume_is_exact_wherever_writing_ends(tmp_path, monkeypatch, file):
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "atomic_write", dies)
-        patch.setattr("training.runs.run_folder.atomic_write", dies)
+        patch.setattr("keras_highway.training.runs.run_folder.atomic_write", dies)
         patch.setattr("keras_highway._support.files.atomic_write", dies)
         with pytest.raises(Killed):
             train(TINY, None, tmp_path / "cut")
@@ -187,7 +187,7 @@ def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
 
 def test_results_tell_of_every_machine_a_run_was_on(tmp_path, monkeypatch):
     train(TINY, None, tmp_path, until=1)
-    monkeypatch.setattr("training.runs.run_folder._accelerators", lambda: ["1 x GPU"])
+    monkeypatch.setattr("keras_highway.training.runs.run_folder._accelerators", lambda: ["1 x GPU"])
     result = train(TINY, None, tmp_path)
     first, second = result["hardware_changes"]
     assert second == f"1 x GPU, {first}" and "commit_changes" not in result

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BACKEND = "torch" if keras.backend.backend() == "torch" else "jax"
 TRAIN = """
-from training.train import main
+from keras_highway.training.train import main
 main(["highway_fc10", "--tiny", "--strategy", "none", "--out", {out!r}])
 """
 USE = """

@@ -14,12 +14,12 @@ from keras_highway._support.files import sha256_of
 from keras_highway._support.notices import Notice
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.tasks import format_metric
+from keras_highway.training.data.synthetic import synthetic_corpus
+from keras_highway.training.loop import train
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.tiny import tiny
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
-from training.data.synthetic import synthetic_corpus
-from training.loop import train
-from training.recipes import RECIPES
-from training.tiny import tiny
 from zoo.release import add as adding
 from zoo.release import tables
 from zoo.release.add_search import add_search

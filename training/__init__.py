@@ -1,1 +1,3 @@
-"""Training the zoo: `python -m training.train RECIPE --data DIR --out RUN`."""
+"""In a checkout `python -m training.X` is `python -m keras_highway.training.X`, as older commands have it."""
+
+from keras_highway.training import __path__ as __path__

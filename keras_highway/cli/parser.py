@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     Raises:
         SystemExit: With code 2 for malformed arguments, 0 for `--help`.
     """
-    arguments = _parser().parse_args(argv)
+    arguments = _arguments(sys.argv[1:] if argv is None else argv)
     try:
         with quiet_start():
             command = _module(arguments.module)
@@ -63,6 +63,12 @@ def main(argv: list[str] | None = None) -> int:
         return CLOSED_PIPE
 
 
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    if argv[:1] == ["train"]:  # its arguments are read by the training code, which no other command needs
+        return argparse.Namespace(module="train", arguments=argv[1:])
+    return _parser().parse_args(argv)
+
+
 def _module(name: str):
     try:
         return importlib.import_module(f"keras_highway.cli.{name}")
@@ -75,7 +81,20 @@ def _module(name: str):
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Networks with gated skip connections.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_list, _classify, _evaluate, _gates, _report, _summary, _fetch, _publish, _verify, _export, _lm):
+    for add in (
+        _list,
+        _classify,
+        _evaluate,
+        _gates,
+        _report,
+        _summary,
+        _train,
+        _fetch,
+        _publish,
+        _verify,
+        _export,
+        _lm,
+    ):
         add(commands)
     return parser
 
@@ -159,6 +178,10 @@ def _summary(commands) -> None:
     parser.add_argument("--json", action="store_true", help="write JSON")
 
 
+def _train(commands) -> None:
+    _command(commands, "train", "train", "train a recipe, or resume its run: `train --help`")
+
+
 def _fetch(commands) -> None:
     parser = _command(commands, "fetch", "fetch", "download weights, for later use without a network")
     parser.add_argument("weights", metavar="WEIGHTS", help="a name that `list` shows, or hf://org/name[@revision]")
@@ -229,3 +252,7 @@ def _lm(commands) -> None:
 def _weights_arguments(parser) -> None:
     parser.add_argument("--weights", default=DEFAULT_WEIGHTS, help=_WEIGHTS_HELP)
     parser.add_argument("--data-set", help=_DATA_SET_HELP)
+
+
+# In the order that `--help` shows.
+_COMMANDS = (_list, _classify, _evaluate, _gates, _report, _summary, _train, _fetch, _publish, _verify, _export, _lm)

@@ -170,7 +170,7 @@ def _changes(row) -> str:
 def _recipe(row, recipe, shipped) -> str:
     """The command; for weights that are not the zoo's also what was set, which `--set` may have changed."""
     name = recipe.get("name", row.recipe)
-    command = f"`python -m training.train {name} --data DIR` ({recipe.get('source', name)})"
+    command = f"`python -m keras_highway train {name} --data DIR` ({recipe.get('source', name)})"
     if shipped:
         return command
     told = [f"{field} {recipe[field]}" for field in _TOLD if recipe.get(field) is not None]

@@ -42,7 +42,7 @@ def save(
     """Saves a trained image classifier with all that is needed to use it: the folder that `publish` sends.
 
     However it was trained: by `fit`, by a loop of one's own, by
-    `training.train`; fine-tuned, trimmed or made of a ResNet. `kh.load`,
+    `keras_highway.training.train`; fine-tuned, trimmed or made of a ResNet. `kh.load`,
     `classify`, `evaluate` and `export` take the folder. It holds weights
     (`model.weights.h5`, `model.safetensors`), Keras's `config.json`,
     `weights.json`, a card (`README.md`) that says what is known and nothing

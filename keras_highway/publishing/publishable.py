@@ -105,7 +105,7 @@ def _check_epochs(folder, result) -> None:
     if result.get("epochs", logged) != logged:
         raise ValueError(
             f"{folder / RESULT} is after {result['epochs']} epochs and log.csv has {logged}: the run has resumed. "
-            "End it with `python -m training.train ... --finish`."
+            "End it with `python -m keras_highway train ... --finish`."
         )
 
 

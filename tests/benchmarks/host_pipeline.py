@@ -43,9 +43,9 @@ print(count / (time.process_time() - start))
 
 def ours(folder, policy, copies) -> float:
     """Images a second of CPU of our pipeline."""
-    from training.data.shard import Shard
-    from training.data.source import open_source
-    from training.recipes import RECIPES
+    from keras_highway.training.data.shard import Shard
+    from keras_highway.training.data.source import open_source
+    from keras_highway.training.recipes import RECIPES
 
     recipe = replace(
         RECIPES["highway50_a2"],

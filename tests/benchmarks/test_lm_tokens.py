@@ -18,11 +18,11 @@ import keras_highway as kh
 from keras_highway.data.batchify import batchify, deduplicate, every
 from keras_highway.data.ptb import Corpus, load_corpus
 from keras_highway.data.vocabulary import Vocabulary
-from training.data.shard import Shard
-from training.distributed.strategy import Strategy
-from training.language.program import LanguageProgram
-from training.language.source import TextSource
-from training.recipes import RECIPES
+from keras_highway.training.data.shard import Shard
+from keras_highway.training.distributed.strategy import Strategy
+from keras_highway.training.language.program import LanguageProgram
+from keras_highway.training.language.source import TextSource
+from keras_highway.training.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[2]
 TORCH_VARIABLE = "KERAS_HIGHWAY_TORCH"  # an interpreter with PyTorch

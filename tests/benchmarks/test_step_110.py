@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 from comparison import compare
 
-from training.data.shard import Shard
-from training.data.source import open_source
-from training.distributed.strategy import Strategy
-from training.program import Program
-from training.recipes import RECIPES
+from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.source import open_source
+from keras_highway.training.distributed.strategy import Strategy
+from keras_highway.training.program import Program
+from keras_highway.training.recipes import RECIPES
 
 BATCH = 32
 

@@ -24,10 +24,10 @@ import keras_highway as kh
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write_json, sha256_of
 from keras_highway.publishing import weights_class
+from keras_highway.training.recipes import RECIPES
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import RUN_RESULT, WeightsInfo, row_in_folder
-from training.recipes import RECIPES
 from zoo.release.cards import write_card
 from zoo.release.exchange import put_in_place
 from zoo.release.stored import check_stored
@@ -140,7 +140,7 @@ def _check_published(recipe) -> None:
     differ = sorted(key for key in known.keys() | recipe.keys() if key != "seed" and known.get(key) != recipe.get(key))
     if differ:
         raise ValueError(
-            f"The run's recipe {recipe['name']!r} is not the one of that name in training/recipes: "
+            f"The run's recipe {recipe['name']!r} is not the one of that name in keras_highway/training/recipes: "
             f"{', '.join(differ)} differ. Give it a row of its own there."
         )
 

@@ -18,8 +18,8 @@ from keras_highway._support.log import read_log
 from keras_highway.analysis import cost
 from keras_highway.models.builder import build
 from keras_highway.tasks import LANGUAGE
+from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
-from training.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "zoo" / "published.json"
@@ -74,7 +74,7 @@ def rows(zoo: Path = ROOT / "zoo" / "weights") -> list[dict[str, str]]:
 
 def _ours(row, table, zoo) -> dict:
     """What was measured, or what it would take."""
-    command = f"python -m training.train {row['recipe']} --data DIR"
+    command = f"python -m keras_highway train {row['recipe']} --data DIR"
     path = zoo / row["weights"] / "result.json"
     if not path.exists():
         return {"command": command, "would_take": would_take(row["recipe"])}

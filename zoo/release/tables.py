@@ -15,11 +15,11 @@ from pathlib import Path
 
 from keras_highway._support.log import read_log
 from keras_highway.tasks import IMAGES, LANGUAGE, format_metric, task_of
+from keras_highway.training.experiments import analysis_tables, language_steps, search_report
+from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import format_epochs
 from keras_highway.weights.registry import WEIGHTS
-from training.experiments import analysis_tables, language_steps, search_report
-from training.recipes.charlm import PUBLISHED_PERPLEXITIES
 
 ROOT = Path(__file__).resolve().parents[2]
 _PUBLISHED = {"mnist10_w16.tvdn": "99.43 (99.4 ± 0.03)", "mnist10_w32.tvdn": "99.55 (99.54 ± 0.02)"}

@@ -1,0 +1,1 @@
+"""Training the zoo: `python -m keras_highway train RECIPE --data DIR --out RUN`."""

@@ -1,0 +1,147 @@
+"""The training images of photographs: cropped, resized, mirrored and augmented on the host's cores.
+
+TensorFlow reads a JPEG's size, Python draws the crop, TensorFlow decodes that
+part alone, and Pillow does the rest: its resampling and its operations are
+those of torchvision and timm, to the pixel. An image of which an epoch has
+several copies is decoded once, whole.
+"""
+
+import numpy as np
+from PIL import Image
+
+from keras_highway.data.transforms import Transform
+from keras_highway.training.data.crops import SMALLEST, random_crop
+from keras_highway.training.data.decoding import tensorflow
+from keras_highway.training.data.rand_augment import RandAugment
+from keras_highway.training.recipe import Recipe
+
+_STREAM = 3  # of random numbers: others of (seed, ...) are for order and mixing
+
+
+def augment_of(recipe: Recipe, transform: Transform) -> "Augment":
+    """Returns what a recipe makes of its training images.
+
+    Args:
+        recipe: What to train.
+        transform: What its images go through.
+    """
+    return Augment(
+        recipe.training_size(transform.size),
+        recipe.rand_augment,
+        transform.mean,
+        channels=transform.channels,
+        crop_scale=recipe.crop_scale,
+    )
+
+
+class Augment:
+    """A random resized crop, a mirroring with a chance of one half, and RandAugment where there is a policy.
+
+    All of it is a function of the sample's seed.
+
+    Args:
+        size: Height and width of the images it makes.
+        policy: RandAugment's policy, e.g. `"m7-mstd0.5-inc1"`, or `""`.
+            Defaults to `""`.
+        mean: Of the data set's pixels, in [0, 1], a number a channel: the
+            colour of what RandAugment moves in. Defaults to ImageNet's.
+        interpolation: Pillow's name of the filter of resizing and of
+            RandAugment's geometry. Defaults to `"bicubic"`.
+        channels: 3 (RGB), or 1 (greyscale) without RandAugment. Defaults to
+            `3`.
+        crop_scale: Smallest share of an image's area that a crop keeps.
+            Defaults to `0.08`.
+
+    Raises:
+        ValueError: For an unknown policy, and for one of greyscale images.
+    """
+
+    def __init__(
+        self,
+        size,
+        policy: str = "",
+        mean=(0.485, 0.456, 0.406),
+        interpolation: str = "bicubic",
+        channels: int = 3,
+        crop_scale: float = SMALLEST,
+    ):
+        if policy and channels != 3:
+            raise ValueError(f"RandAugment is for RGB images. Received: channels={channels}")
+        self.size, self._channels, self._smallest = tuple(size), channels, crop_scale
+        self._filter = Image.Resampling[interpolation.upper()]
+        fill = tuple(min(255, round(255 * m)) for m in mean)
+        self._rand_augment = RandAugment(policy, fill, interpolation) if policy else None
+
+    def __call__(self, encoded, seed):
+        """Returns an image.
+
+        Args:
+            encoded: Scalar tf.string, a JPEG, PNG, GIF or BMP.
+            seed: int64 tensor of shape (2,), the sample's.
+
+        Returns:
+            uint8 tensor of shape `(height, width, channels)`.
+        """
+        tf = tensorflow()
+        crop = tf.cond(
+            tf.io.is_jpeg(encoded), lambda: self._jpeg_crop(encoded, seed), lambda: self._other_crop(encoded, seed)
+        )
+        image = tf.numpy_function(self.finished, [crop, seed], tf.uint8)
+        return tf.ensure_shape(image, (*self.size, self._channels))
+
+    def copies(self, encoded, seeds):
+        """Returns several images of one.
+
+        Args:
+            encoded: As above.
+            seeds: int64 tensor of shape (n, 2), the samples'.
+
+        Returns:
+            uint8 tensor of shape `(n, height, width, channels)`.
+        """
+        tf = tensorflow()
+        image = tf.cond(
+            tf.io.is_jpeg(encoded),
+            lambda: tf.io.decode_jpeg(encoded, self._channels, dct_method="INTEGER_ACCURATE"),
+            lambda: tf.io.decode_image(encoded, self._channels, expand_animations=False),
+        )
+        images = tf.numpy_function(self._finished_copies, [image, seeds], tf.uint8)
+        return tf.ensure_shape(images, (None, *self.size, self._channels))
+
+    def _finished_copies(self, image, seeds):
+        windows = [self._drawn_window(np.array(image.shape), seed) for seed in seeds]
+        crops = [image[top : top + height, left : left + width] for top, left, height, width in windows]
+        return np.stack([self.finished(crop, seed) for crop, seed in zip(crops, seeds, strict=True)])
+
+    def _jpeg_crop(self, encoded, seed):
+        tf = tensorflow()
+        window = self._window(tf.io.extract_jpeg_shape(encoded), seed)
+        return tf.io.decode_and_crop_jpeg(encoded, window, self._channels, dct_method="INTEGER_ACCURATE")
+
+    def _other_crop(self, encoded, seed):
+        tf = tensorflow()
+        image = tf.io.decode_image(encoded, self._channels, expand_animations=False)
+        window = self._window(tf.shape(image), seed)
+        return tf.slice(image, [window[0], window[1], 0], [window[2], window[3], self._channels])
+
+    def _window(self, shape, seed):
+        return tensorflow().numpy_function(self._drawn_window, [shape, seed], np.int32)
+
+    def _drawn_window(self, shape: np.ndarray, seed: np.ndarray) -> np.ndarray:
+        draw = np.random.default_rng((*map(int, seed), _STREAM))
+        return np.array(random_crop(int(shape[0]), int(shape[1]), draw, self._smallest), np.int32)
+
+    def finished(self, crop: np.ndarray, seed: np.ndarray) -> np.ndarray:
+        """Returns a decoded crop resized, mirrored and augmented.
+
+        Args:
+            crop: uint8 `(height, width, channels)`.
+            seed: int64 `(2,)`, the sample's.
+        """
+        draw = np.random.default_rng((*map(int, seed), _STREAM, 1))
+        image = Image.fromarray(crop if self._channels == 3 else crop[..., 0]).resize(self.size[::-1], self._filter)
+        if draw.random() < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        if self._rand_augment:
+            image = self._rand_augment(image, draw)
+        return np.asarray(image).reshape(*self.size, self._channels)

@@ -1,0 +1,164 @@
+"""A folder of class sub-folders with images, e.g. ImageNet: decoded in parallel, never all in memory."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from keras_highway.data.transforms import TRANSFORMS, Transform
+from keras_highway.training.data.augment import augment_of
+from keras_highway.training.data.decoding import CentralCrop, batches, tensorflow
+from keras_highway.training.data.holdout import split_off
+from keras_highway.training.data.repeated import repeated, runs
+from keras_highway.training.data.shard import Shard
+from keras_highway.training.recipe import Recipe
+
+_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png")  # what TensorFlow decodes; other files are left alone
+
+
+class FolderSource:
+    """`DIR/train/CLASS/*` and `DIR/val/CLASS/*`, e.g. ImageNet: decoded in parallel, never all in memory.
+
+    Training images are cropped, mirrored and augmented by `Augment`, test
+    images get the transform's central crop. What is random about a sample is a
+    function of (seed, epoch, position). What a recipe holds out is
+    `holdout.split_off`'s.
+    """
+
+    def __init__(self, recipe: Recipe, data_dir):
+        root = Path(data_dir or "")
+        names = {split: class_names(root / split) for split in ("train", "val")}
+        if names["train"] != names["val"]:
+            differ = sorted(set(names["train"]) ^ set(names["val"]))
+            raise ValueError(f"{root}/train and {root}/val have different classes: {', '.join(differ[:5])}, ...")
+        files = {split: image_files(root / split, names[split]) for split in ("train", "val")}
+        self._start(recipe, TRANSFORMS[recipe.transform], files, len(names["train"]))
+        self.class_names = tuple(names["train"])
+
+    def _start(self, recipe: Recipe, transform: Transform, files: dict[str, tuple], classes: int) -> None:
+        """Notes what there is, after the recipe's hold-out and limits.
+
+        Args:
+            recipe: What to train.
+            transform: What its images go through.
+            files: Of `"train"` and `"val"` two arrays, what `_read` takes and
+                labels; classes follow one another.
+            classes: Their number.
+        """
+        self._recipe, self._transform, self.classes = recipe, transform, classes
+        if recipe.holdout_images is not None:
+            images, labels = files["train"]
+            rest, held = split_off(labels, recipe.holdout_images)
+            files = {"train": (images[rest], labels[rest]), "val": (images[held], labels[held])}
+        limits = {"train": recipe.train_images, "val": recipe.test_images}
+        self._files = {split: _thinned(pair, limits[split]) for split, pair in files.items()}
+        self.images, self.test_images = (len(self._files[split][0]) for split in ("train", "val"))
+
+    def on_device(self) -> None:
+        """Batches carry their own images."""
+        return None
+
+    def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields shuffled, augmented `(images, labels, weights)`."""
+        tf = tensorflow()
+        paths, labels = self._files["train"]
+        size = self._recipe.batch_size
+        order = np.random.default_rng((self._recipe.seed, epoch)).permutation(self.images)
+        order = repeated(order, self._recipe.repeated_augmentation)
+        seeds = np.stack([np.full(len(order), self._recipe.seed), epoch * self.images + np.arange(len(order))], 1)
+        places = [shard.of(np.arange(i * size, (i + 1) * size)) for i in range(start, len(order) // size)]
+        if not places:
+            return
+        places = np.concatenate(places)
+        augment = augment_of(self._recipe, self._transform)
+        if self._recipe.repeated_augmentation > 1:
+            data = self._copies(order[places], seeds[places])
+            yield from batches(data, augment.copies, size // shard.count, several=True)
+            return
+        rows = paths[order][places], labels[order][places], seeds[places]
+        data = tf.data.Dataset.from_tensor_slices(rows)
+        data = data.map(lambda path, label, seed: (self._read(path), label, seed), num_parallel_calls=tf.data.AUTOTUNE)
+        yield from batches(data, augment, size // shard.count)
+
+    def _copies(self, samples, seeds):
+        """Encoded images, each once for all of its copies that follow one another, with a label and a seed for each."""
+        tf = tensorflow()
+        paths, labels = self._files["train"]
+        first, counts = runs(samples)
+        several = np.minimum(first[:, None] + np.arange(counts.max()), len(samples) - 1)
+        images = samples[first]
+        data = tf.data.Dataset.from_tensor_slices((paths[images], labels[images], seeds[several], counts))
+        return data.map(
+            lambda path, label, seeds, count: (self._read(path), tf.fill([count], label), seeds[:count]),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+
+    def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields central crops."""
+        tf = tensorflow()
+        paths, labels = self._files["val"]
+        total = -(-self.test_images // size) * size
+        places = np.concatenate([shard.of(np.arange(i, i + size)) for i in range(0, total, size)])
+        weights = (places < self.test_images).astype(np.float32)
+        places = np.minimum(places, self.test_images - 1)
+        data = tf.data.Dataset.from_tensor_slices((paths[places], labels[places]))
+        data = data.map(
+            lambda path, label: (self._read(path), label, tf.zeros([2], tf.int64)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+        found = batches(data, CentralCrop(self._transform), size // shard.count)
+        for (images, truth, _), weight in zip(found, weights.reshape(-1, size // shard.count), strict=True):
+            yield images, truth, weight
+
+    def _read(self, path):
+        """Returns an encoded image, a scalar tf.string."""
+        return tensorflow().io.read_file(path)
+
+
+def class_names(folder: Path) -> list[str]:
+    """Returns the names of a folder's sub-folders, in order: its classes.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If it has none.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"No folder {folder}. This recipe needs DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg: pass --data DIR."
+        )
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    if not names:
+        raise ValueError(f"{folder} has no sub-folders; it needs one a class.")
+    return names
+
+
+def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the images of classes, class after class, sorted by name.
+
+    Args:
+        folder: Of the classes' folders.
+        names: The classes.
+
+    Returns:
+        Paths and int64 labels.
+
+    Raises:
+        ValueError: If a class has no images.
+    """
+    paths, labels = [], []
+    for label, name in enumerate(names):
+        found = sorted(str(path) for path in (folder / name).iterdir() if path.suffix.lower() in _SUFFIXES)
+        if not found:
+            raise ValueError(f"{folder / name} holds no images: {', '.join(_SUFFIXES)}.")
+        paths += found
+        labels += [label] * len(found)
+    return np.array(paths), np.array(labels, np.int64)
+
+
+def _thinned(files, count):
+    """So many of the files, spread over the classes, which follow one another."""
+    paths, labels = files
+    if count is None or count >= len(paths):
+        return files
+    places = np.linspace(0, len(paths) - 1, count).round().astype(int)
+    return paths[places], labels[places]

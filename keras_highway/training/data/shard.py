@@ -1,0 +1,51 @@
+"""What a run's loop and its data agree on: a source, and the part of a batch that a process computes."""
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from keras_highway.training.data.device_images import DeviceImages
+
+
+class Shard(NamedTuple):
+    """The part of every global batch that a process computes: equal parts, in order.
+
+    Attributes:
+        index: Which part.
+        count: How many there are.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def of(self, batch: np.ndarray) -> np.ndarray:
+        """Returns the part of a global batch."""
+        size = len(batch) // self.count
+        return batch[self.index * size : (self.index + 1) * size]
+
+
+class Source(Protocol):
+    """What the loop asks of a source.
+
+    Attributes:
+        images: Number of training images.
+        test_images: Number of test images.
+        classes: Number of classes.
+    """
+
+    images: int
+    test_images: int
+    classes: int
+
+    def on_device(self) -> DeviceImages | None:
+        """Returns the images for the device, or None where batches carry their own."""
+        ...
+
+    def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields an epoch's training batches from the `start`-th on, a function of (seed, epoch) alone."""
+        ...
+
+    def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields the test set in batches of equal size; what fills up the last one has weight 0."""
+        ...

@@ -1,0 +1,112 @@
+"""TFRecord shards of a folder of images: what `python -m keras_highway.training.shards` writes, read in any order.
+
+A shard is a TFRecord file of `tf.train.Example`s with the features
+`image/encoded`, `image/class/label` (from 0), `image/class/name` and
+`image/filename`, as other programs read them. Beside it lies its index: where
+each encoded image begins, how long it is, its label and its place in the
+folder's order. With it a batch's images are read straight from their places, so
+that a run over shards has the images, labels and order of one over the
+folder, and resumes in the middle of an epoch at no cost.
+"""
+
+import json
+import os
+import weakref
+from pathlib import Path
+
+import numpy as np
+
+from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.training.data.decoding import tensorflow
+from keras_highway.training.data.folders import FolderSource
+from keras_highway.training.recipe import Recipe
+
+MANIFEST = "manifest.json"
+SUFFIX = ".tfrecord"
+FORMAT = "keras_highway shards 1"
+
+
+def is_sharded(folder: Path) -> bool:
+    """Whether a folder holds shards, finished or not."""
+    return (folder / MANIFEST).exists() or any(folder.glob(f"*{SUFFIX}"))
+
+
+def index_of(shard: Path) -> Path:
+    """Returns where a shard's index is."""
+    return shard.with_suffix(".json")
+
+
+def read_manifest(folder: Path) -> dict:
+    """Returns what shards say of themselves.
+
+    Raises:
+        ValueError: If they are not finished, or of another program.
+    """
+    path = folder / MANIFEST
+    if not path.exists():
+        raise ValueError(
+            f"{folder} holds shards that are not finished: run `python -m keras_highway.training.shards` again."
+        )
+    manifest = json.loads(path.read_text("utf-8"))
+    if manifest.get("format") != FORMAT:
+        raise ValueError(f"{path} is not of the form {FORMAT!r}. Received: format={manifest.get('format')!r}")
+    return manifest
+
+
+class ShardSource(FolderSource):
+    """A folder of images in shards: the batches of `FolderSource` over that folder.
+
+    Args:
+        recipe: What to train.
+        data_dir: The shards' folder.
+
+    Raises:
+        ValueError: If the shards are not finished or not of the lengths that
+            their manifest says.
+        FileNotFoundError: If one is missing.
+    """
+
+    def __init__(self, recipe: Recipe, data_dir):
+        folder = Path(data_dir)
+        manifest = read_manifest(folder)
+        self._shards: list[tuple[Path, int]] = []  # files and their descriptors
+        weakref.finalize(self, _close, self._shards)
+        files = {split: self._opened(folder, manifest["splits"][split]["shards"]) for split in ("train", "val")}
+        self._start(recipe, TRANSFORMS[recipe.transform], files, len(manifest["classes"]))
+        self.class_names = tuple(manifest["classes"])
+
+    def _opened(self, folder: Path, shards: list[dict]) -> tuple[np.ndarray, np.ndarray]:
+        """Opens a split's shards; returns shard, offset and length of each image, and labels, in the folder's order."""
+        rows = []
+        for shard in shards:
+            path = folder / shard["file"]
+            if path.stat().st_size != shard["bytes"]:
+                raise ValueError(
+                    f"{path} has {path.stat().st_size} bytes and should have {shard['bytes']}: remove it and "
+                    f"{folder / MANIFEST}, and run `python -m keras_highway.training.shards` again."
+                )
+            index = json.loads(index_of(path).read_text("utf-8"))
+            number = np.full(len(index["places"]), len(self._shards))
+            rows.append(np.stack([index["places"], number, index["offsets"], index["lengths"], index["labels"]], 1))
+            self._shards.append((path, os.open(path, os.O_RDONLY)))
+        table = np.concatenate(rows).astype(np.int64)
+        table = table[np.argsort(table[:, 0])]
+        return table[:, 1:4], table[:, 4]
+
+    def _read(self, path):
+        """Returns an encoded image, given its shard, offset and length."""
+        tf = tensorflow()
+        return tf.ensure_shape(tf.numpy_function(self._bytes, [path], tf.string), ())
+
+    def _bytes(self, place: np.ndarray) -> bytes:
+        number, offset, length = map(int, place)
+        path, file = self._shards[number]
+        found = os.pread(file, length, offset)
+        if len(found) != length:
+            raise OSError(f"{path} ends at byte {offset + len(found)}; an image there ends at {offset + length}.")
+        return found
+
+
+def _close(shards) -> None:
+    for _, file in shards:
+        os.close(file)

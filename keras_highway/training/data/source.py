@@ -1,0 +1,114 @@
+"""Where a run's images come from: arrays in memory (then on the device), or a folder of class sub-folders."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from keras_highway.data import load_dataset
+from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.training.data.device_images import COLUMNS, DeviceImages
+from keras_highway.training.data.mixing import MixedSource, mixes
+from keras_highway.training.data.repeated import epoch_samples, repeated
+from keras_highway.training.data.shard import Shard, Source
+from keras_highway.training.data.synthetic import PREFIX, synthetic_dataset
+from keras_highway.training.recipe import FOLDERS, Recipe
+
+
+class ArraySource:
+    """MNIST, CIFAR and other sets that fit into memory; a batch is rows of integers, see `DeviceImages`."""
+
+    def __init__(self, recipe: Recipe, data_dir):
+        data = _dataset(recipe.data, data_dir)
+        self._recipe = recipe
+        train, test = (data.x_train, data.y_train), (data.x_test, data.y_test)
+        if recipe.holdout_images is not None:
+            if recipe.holdout_images >= len(train[0]):
+                raise ValueError(
+                    f"{recipe.data} has {len(train[0])} training images, and some must be left to train on. "
+                    f"Received: holdout_images={recipe.holdout_images}"
+                )
+            first = len(train[0]) - recipe.holdout_images
+            train, test = tuple(a[:first] for a in train), tuple(a[first:] for a in train)
+        self._train = tuple(a[: recipe.train_images] for a in train)
+        self._test = tuple(a[: recipe.test_images] for a in test)
+        self.images, self.test_images, self.classes = len(self._train[0]), len(self._test[0]), len(data.classes)
+        self.shape = data.x_train.shape[1:]
+
+    def on_device(self) -> DeviceImages:
+        """Returns the training images, then the test images, on the device."""
+        images, labels = (np.concatenate(pair) for pair in zip(self._train, self._test, strict=True))
+        return DeviceImages(images, labels, TRANSFORMS[self._recipe.transform])
+
+    def samples(self, epoch: int) -> np.ndarray:
+        """Returns an epoch's training samples in order: shuffled, with their crops and mirrorings."""
+        recipe = self._recipe
+        order = np.random.default_rng((recipe.seed, epoch)).permutation(self.images)
+        order = repeated(order, recipe.repeated_augmentation)
+        samples = np.ones((len(order), COLUMNS), np.int32)
+        samples[:, 0] = order
+        draw = np.random.default_rng((recipe.seed, epoch, 1))
+        samples[:, 1:3] = draw.integers(-recipe.crop_padding, recipe.crop_padding + 1, (len(order), 2))
+        samples[:, 3] = draw.integers(0, 2, len(order)) if recipe.flip else 0
+        return samples
+
+    def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields `(samples,)`."""
+        samples, size = self.samples(epoch), self._recipe.batch_size
+        for step in range(start, len(samples) // size):
+            yield (shard.of(samples[step * size : (step + 1) * size]),)
+
+    def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields `(samples,)`, uncropped."""
+        for first in range(0, self.test_images, size):
+            batch = np.zeros((size, COLUMNS), np.int32)
+            count = min(size, self.test_images - first)
+            batch[:, 0] = self.images  # the first test image fills up, with weight 0
+            batch[:count, 0] += np.arange(first, first + count, dtype=np.int32)
+            batch[:count, 4] = 1
+            yield (shard.of(batch),)
+
+
+def _dataset(name, data_dir):
+    if name.startswith(PREFIX):
+        return synthetic_dataset(name)
+    return load_dataset(name, data_dir)
+
+
+def open_source(recipe: Recipe, data_dir) -> Source:
+    """Returns the source of a recipe's data.
+
+    Raises:
+        ValueError: If the folder is no data set, or holds too few images for
+            a batch.
+        FileNotFoundError: If it is missing.
+        ImportError: If it needs a package that is not installed.
+    """
+    if recipe.data.startswith("tfds:"):
+        from keras_highway.training.data.tfds import TfdsSource
+
+        source = TfdsSource(recipe, data_dir)
+    elif recipe.data in FOLDERS:
+        from keras_highway.training.data.folders import FolderSource
+        from keras_highway.training.data.shards import ShardSource, is_sharded
+
+        source = (ShardSource if is_sharded(Path(data_dir or "")) else FolderSource)(recipe, data_dir)
+    elif recipe.rand_augment and recipe.data.startswith(PREFIX):
+        from keras_highway.training.data.encoded_source import EncodedSource
+
+        source = EncodedSource(recipe, synthetic_dataset(recipe.data))
+    elif recipe.rand_augment:
+        raise ValueError(
+            "RandAugment is for images in files: data='imagenet' or another folder, or 'tfds:...'. "
+            f"Received: data={recipe.data!r}"
+        )
+    else:
+        source = ArraySource(recipe, data_dir)
+    if epoch_samples(source.images, recipe.repeated_augmentation) < recipe.batch_size:
+        raise ValueError(
+            f"{recipe.data} has {source.images} training images, less than a batch. "
+            f"Received: batch_size={recipe.batch_size}"
+        )
+    if mixes(recipe):
+        return MixedSource(source, recipe)
+    return source

@@ -1,0 +1,122 @@
+"""Any image data set of TensorFlow Datasets that was prepared here: `data="tfds:NAME"`."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from keras_highway.data.photographs import labelled_split, tfds_builder
+from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.training.data.augment import augment_of
+from keras_highway.training.data.decoding import CentralCrop, batches, tensorflow
+from keras_highway.training.data.repeated import epoch_samples
+from keras_highway.training.data.shard import Shard
+from keras_highway.training.recipe import Recipe
+
+PREFIX = "tfds:"
+_SHUFFLE = 10_000  # encoded images in the buffer
+
+
+class TfdsSource:
+    """Training on the split `train`, tests on `test` or else `validation`; never all in memory.
+
+    Images are augmented as `FolderSource` does. They come in the order of the
+    files through a shuffle buffer whose seed is (seed, epoch).
+
+    Args:
+        recipe: What to train.
+        data_dir: Where TensorFlow Datasets keeps its data, `None` for its
+            default.
+
+    Raises:
+        ImportError: If tensorflow-datasets is not installed.
+        FileNotFoundError: If the set is not prepared.
+        ValueError: If it has no images and labels, or no test split; if
+            images cannot be held out of it.
+    """
+
+    def __init__(self, recipe: Recipe, data_dir):
+        self._recipe = recipe
+        self._transform = TRANSFORMS[recipe.transform]
+        self._builder = tfds_builder(recipe.data.removeprefix(PREFIX), data_dir, 'data="tfds:..."')
+        info = self._builder.info
+        if not {"image", "label"} <= set(info.features or {}):
+            raise ValueError(f"{recipe.data} is no set of labelled images: it has {list(info.features or {})}.")
+        self._test_split = labelled_split(recipe.data.removeprefix(PREFIX), info.splits) or ""
+        if "train" not in info.splits or not self._test_split:
+            raise ValueError(
+                f"{recipe.data} needs the splits train and test or validation. It has {list(info.splits)}."
+            )
+        images, self._tested = info.splits["train"].num_examples, (self._test_split, 0)
+        test_images = info.splits[self._test_split].num_examples
+        if recipe.holdout_images is not None:
+            images, test_images = _without(images, recipe, info.disable_shuffling), recipe.holdout_images
+            self._tested = ("train", images)
+        self.images, self.test_images = _limited(images, recipe.train_images), _limited(test_images, recipe.test_images)
+        self.classes = info.features["label"].num_classes
+        self.class_names = tuple(getattr(info.features["label"], "names", None) or ())
+
+    def on_device(self) -> None:
+        """Batches carry their own images."""
+        return None
+
+    def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields shuffled, augmented `(images, labels, weights)`."""
+        tf = tensorflow()
+        size, seed, copies = self._recipe.batch_size, self._recipe.seed, self._recipe.repeated_augmentation
+        draw = np.random.default_rng((seed, epoch)).integers(2**31)
+        samples = epoch_samples(self.images, copies)
+        count = -(-samples // copies)
+        # With several copies an epoch sees a part of the images: the epochs take turns through the files.
+        first = min(epoch % copies * count, self.images - count)
+        data = self._encoded("train", count, first)
+        data = data.shuffle(_SHUFFLE, seed=int(draw), reshuffle_each_iteration=False)
+        data = data.flat_map(lambda *pair: tf.data.Dataset.from_tensors(pair).repeat(copies)).take(samples)
+        data = data.enumerate(epoch * self.images).map(lambda i, pair: (*pair, [np.int64(seed), i]))
+        data = _part(data.batch(size, drop_remainder=True).skip(start), size, shard)
+        augment = augment_of(self._recipe, self._transform)
+        yield from batches(data, augment, size // shard.count)
+
+    def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yields central crops; the first images again, with weight 0, fill up the last batch."""
+        total = -(-self.test_images // size) * size
+        split, first = self._tested
+        data = self._encoded(split, self.test_images, first).repeat().take(total)
+        data = data.map(lambda encoded, label: (encoded, label, np.zeros(2, np.int64)))
+        weights = (np.arange(total) < self.test_images).astype(np.float32).reshape(-1, size)
+        found = batches(_part(data.batch(size), size, shard), CentralCrop(self._transform), size // shard.count)
+        for (images, labels, _), weight in zip(found, weights, strict=True):
+            yield images, labels, shard.of(weight)
+
+    def _encoded(self, split, count, first=0):
+        import tensorflow_datasets as tfds  # pyright: ignore[reportMissingImports] (an extra)
+
+        tensorflow()
+        decoders = {"image": tfds.decode.SkipDecoding()}
+        data = self._builder.as_dataset(f"{split}[{first}:{first + count}]", shuffle_files=False, decoders=decoders)
+        return data.map(lambda row: (row["image"], row["label"]))
+
+
+def _part(data, size, shard):
+    """The shard's part of every batch, as single rows again."""
+    own = size // shard.count
+    first = shard.index * own
+    return data.map(lambda *columns: tuple(c[first : first + own] for c in columns)).unbatch()
+
+
+def _without(images, recipe, in_order) -> int:
+    """What is left to train on; the files' own order is a shuffle, by a hash of the examples' keys."""
+    if in_order:
+        raise ValueError(
+            f"{recipe.data} was prepared without a shuffle: its last images are no sample of it. "
+            f"Received: holdout_images={recipe.holdout_images}"
+        )
+    if recipe.holdout_images >= images:
+        raise ValueError(
+            f"There are {images} training images, and some must be left to train on. "
+            f"Received: holdout_images={recipe.holdout_images}"
+        )
+    return images - recipe.holdout_images
+
+
+def _limited(count, limit) -> int:
+    return count if limit is None else min(count, limit)

@@ -1,0 +1,318 @@
+"""On which devices a run computes: the only file that names tf.distribute or keras.distribution.
+
+| name        | backend    | devices                                  | launched as                              |
+|-------------|------------|------------------------------------------|------------------------------------------|
+| none        | any        | one; on a GPU a step is compiled by XLA, | one process                              |
+|             |            | with PyTorch never                       |                                          |
+| mirrored    | TensorFlow | all GPUs of a machine                    | one process                              |
+| multiworker | TensorFlow | all GPUs of several machines             | one process a machine, with TF_CONFIG    |
+| jax         | JAX        | all devices of one or several processes  | one process; or several, each with       |
+|             |            |                                          | KERAS_DISTRIBUTION_JOB_ADDRESSES and kin |
+"""
+
+import contextlib
+import functools
+import json
+import os
+
+import keras
+import numpy as np
+
+from keras_highway._support.suggest import did_you_mean
+from keras_highway.training.data.mixing import mixes, partner_distance
+from keras_highway.training.data.shard import Shard
+from keras_highway.training.program import Trainable
+
+NAMES = ("auto", "none", "mirrored", "multiworker", "jax")
+_JAX_VARIABLE = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
+
+
+class Strategy:
+    """One device.
+
+    Attributes:
+        name: Its name.
+        replicas: Number of copies of the network that compute together.
+        shard: The part of a global batch that this process computes.
+        jit_compile: Whether TensorFlow's steps are compiled by XLA.
+    """
+
+    name = "none"
+    replicas = 1
+    shard = Shard()
+
+    def __init__(self):
+        self.jit_compile = keras.backend.backend() == "jax" or _has_gpu()
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the run's files."""
+        return self.shard.index == 0
+
+    def scope(self):
+        """Returns the context in which a run's variables are made."""
+        return contextlib.nullcontext()
+
+    def data_scope(self):
+        """Returns the context in which a data set is put on the devices."""
+        return self.scope()
+
+    def prepare(self, program: Trainable) -> None:
+        """Adapts a fresh program."""
+
+    def check(self, recipe) -> None:
+        """Raises a ValueError for a recipe whose batches cannot be divided among the replicas."""
+        if not recipe.task.divides:
+            if self.replicas > 1:
+                raise ValueError(
+                    "A language model trains on one device: its LSTMs carry the state of all streams of a batch from "
+                    f"step to step. Use --strategy none. Received: strategy={self.name!r}, {self.replicas} replicas"
+                )
+            return
+        pairs = 2 * partner_distance(recipe) if mixes(recipe) else 1
+        if recipe.batch_size % (self.replicas * recipe.micro_batches * pairs):
+            blocks = f" of blocks of {pairs} samples that are mixed" if mixes(recipe) else ""
+            raise ValueError(
+                f"The batch must divide evenly: {self.replicas} replicas of {recipe.micro_batches} micro-batches"
+                f"{blocks}. Received: batch_size={recipe.batch_size}"
+            )
+
+    def engine(self, program: Trainable):
+        """Returns what runs the program's steps."""
+        if keras.backend.backend() == "jax":
+            from keras_highway.training.distributed.engine_jax import JaxEngine
+
+            return JaxEngine(program, self)
+        if keras.backend.backend() == "torch":
+            from keras_highway.training.distributed.engine_torch import TorchEngine
+
+            return TorchEngine(program, self)
+        from keras_highway.training.distributed.engine_tf import TensorFlowEngine
+
+        return TensorFlowEngine(program, self)
+
+    def put(self, batch: tuple[np.ndarray, ...]):
+        """Places this process's part of a batch on its devices."""
+        return tuple(keras.ops.convert_to_tensor(a) for a in batch)
+
+    def run(self, function, batch):
+        """Runs a function of a batch on every replica; returns the sum of what it returns."""
+        return function(batch)
+
+    def summed(self, tensors):
+        """Inside a replica: sums tensors over all; returns them and the number of replicas."""
+        return tensors, 1
+
+    def total(self, number: int) -> int:
+        """Returns the sum of a whole number over the replicas; every process must ask."""
+        return number
+
+    def to_numpy(self, variable) -> np.ndarray:
+        """Returns a variable's value."""
+        return np.asarray(keras.ops.convert_to_numpy(variable.value))
+
+    def finish(self, net: keras.Model) -> None:
+        """Makes the trained network an ordinary one of this process alone."""
+
+
+class _TensorFlow(Strategy):
+    """A tf.distribute strategy."""
+
+    def __init__(self, strategy, shard: Shard):
+        super().__init__()
+        self._strategy, self.shard = strategy, shard
+        self.replicas = strategy.num_replicas_in_sync
+        self._local = self.replicas // shard.count
+        # Keras and TensorFlow cannot compile a step that reaches variables of several devices, nor collectives.
+        self.jit_compile = self.jit_compile and self.replicas == 1
+
+    def scope(self):
+        return self._strategy.scope()
+
+    def prepare(self, program: Trainable) -> None:
+        """Batch statistics over the global batch, and other dropout masks on every replica."""
+        for layer in program.net._flatten_layers():
+            if isinstance(layer, keras.layers.BatchNormalization):
+                layer.synchronized = True
+            for value in list(vars(layer).values()):
+                if isinstance(value, keras.random.SeedGenerator):
+                    value.next = functools.partial(_replica_seed, value.next)
+
+    def put(self, batch):
+        import tensorflow as tf
+
+        def part(context):
+            size = len(batch[0]) // self._local
+            i = context.replica_id_in_sync_group - self.shard.index * self._local
+            return tuple(tf.convert_to_tensor(a[i * size : (i + 1) * size]) for a in batch)
+
+        return self._strategy.experimental_distribute_values_from_function(part)
+
+    def run(self, function, batch):
+        return self._strategy.reduce("SUM", self._strategy.run(function, args=(batch,)), axis=None)
+
+    def total(self, number):
+        import tensorflow as tf
+
+        numbers = np.full(self._local, number, np.int32)
+        return int(self.run(lambda batch: tf.reduce_sum(batch[0]), self.put((numbers,))))
+
+    def summed(self, tensors):
+        import tensorflow as tf
+
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors), self.replicas
+
+
+class Mirrored(_TensorFlow):
+    """All GPUs of a machine, or its logical CPUs."""
+
+    name = "mirrored"
+
+    def __init__(self):
+        import tensorflow as tf
+
+        gpus = tf.config.list_logical_devices("GPU")
+        if gpus:
+            strategy = tf.distribute.MirroredStrategy()
+        else:
+            # The default collectives of several CPUs fail for a second strategy in a process.
+            cpus = [device.name for device in tf.config.list_logical_devices("CPU")]
+            strategy = tf.distribute.MirroredStrategy(cpus, tf.distribute.ReductionToOneDevice())
+        super().__init__(strategy, Shard())
+
+
+class MultiWorker(_TensorFlow):
+    """The GPUs of all processes of TF_CONFIG."""
+
+    name = "multiworker"
+
+    def __init__(self):
+        import tensorflow as tf
+
+        cluster = _tf_cluster()
+        if not cluster:
+            raise ValueError(
+                "The strategy 'multiworker' needs the environment variable TF_CONFIG, see docs/clusters.md. "
+                f"Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}"
+            )
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        super().__init__(strategy, Shard(cluster["index"], cluster["count"]))
+
+    def data_scope(self):
+        # Its variables get the chief's value by a broadcast, which does not know uint8; every process has the data.
+        return contextlib.nullcontext()
+
+
+class JaxDataParallel(Strategy):
+    """All devices that JAX sees, of one or several processes."""
+
+    name = "jax"
+
+    def __init__(self):
+        import jax
+
+        if keras.backend.backend() != "jax":
+            raise ValueError(
+                f"The strategy 'jax' needs KERAS_BACKEND=jax. Received: KERAS_BACKEND={keras.backend.backend()!r}"
+            )
+        if os.environ.get(_JAX_VARIABLE):
+            keras.distribution.initialize()
+        super().__init__()
+        self._distribution = keras.distribution.DataParallel(devices=jax.devices(), auto_shard_dataset=False)
+        self.replicas = jax.device_count()
+        self.shard = Shard(jax.process_index(), jax.process_count())
+
+    def scope(self):
+        return self._distribution.scope()
+
+    def put(self, batch):
+        import jax
+
+        return tuple(
+            jax.make_array_from_process_local_data(self._distribution.get_data_layout(a.shape).backend_layout, a)
+            for a in batch
+        )
+
+    def total(self, number):
+        import jax
+
+        numbers = np.full(jax.local_device_count(), number, np.int32)
+        return int(jax.jit(jax.numpy.sum)(*self.put((numbers,))))
+
+    def to_numpy(self, variable) -> np.ndarray:
+        return np.asarray(variable.value.addressable_data(0))
+
+    def finish(self, net):
+        from jax.experimental import multihost_utils
+
+        if self.shard.count > 1:
+            multihost_utils.sync_global_devices("trained")
+        for variable in net.variables:
+            variable._value = variable.value.addressable_data(0)
+
+
+def make_strategy(name: str) -> Strategy:
+    """Makes a strategy; once in a process, and before anything else uses the devices.
+
+    Args:
+        name: `"none"`, `"mirrored"`, `"multiworker"`, `"jax"`, or `"auto"`:
+            several where the environment or the machine has several.
+
+    Raises:
+        ValueError: If there is none of that name, or not on this backend.
+    """
+    if name not in NAMES:
+        hint = did_you_mean(name, NAMES)
+        raise ValueError(f"Unknown strategy.{hint} Known: {', '.join(NAMES)}. Received: strategy={name!r}")
+    if name == "auto":
+        name = _automatic()
+    if name in ("mirrored", "multiworker") and keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"The strategy {name!r} needs KERAS_BACKEND=tensorflow. Received: KERAS_BACKEND={keras.backend.backend()!r}"
+        )
+    return {"none": Strategy, "mirrored": Mirrored, "multiworker": MultiWorker, "jax": JaxDataParallel}[name]()
+
+
+def _automatic() -> str:
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return "jax" if os.environ.get(_JAX_VARIABLE) or jax.device_count() > 1 else "none"
+    if keras.backend.backend() == "torch":
+        if (_tf_cluster() or {}).get("count", 1) > 1 or os.environ.get(_JAX_VARIABLE):
+            raise ValueError("Training on PyTorch runs on one device: for several use KERAS_BACKEND=tensorflow or jax.")
+        return "none"
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            "Training runs on KERAS_BACKEND=tensorflow, jax or torch. "
+            f"Received: KERAS_BACKEND={keras.backend.backend()!r}"
+        )
+    import tensorflow as tf
+
+    if (_tf_cluster() or {}).get("count", 1) > 1:
+        return "multiworker"
+    return "mirrored" if len(tf.config.list_logical_devices("GPU")) > 1 else "none"
+
+
+def _tf_cluster() -> dict | None:
+    config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+    workers = config.get("cluster", {}).get("worker")
+    return {"index": int(config["task"]["index"]), "count": len(workers)} if workers else None
+
+
+def _replica_seed(draw, ordered=True):
+    """A seed of a generator for this replica: Keras gives every replica the same one, and so the same mask."""
+    import tensorflow as tf
+
+    seed = draw(ordered)
+    context = tf.distribute.get_replica_context()
+    replica = context.replica_id_in_sync_group if context else 0
+    return tf.stack([seed[0] + tf.cast(1_000_003 * replica, seed.dtype), seed[1]])
+
+
+def _has_gpu() -> bool:
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return bool(tf.config.list_physical_devices("GPU"))
+    return False

@@ -1,0 +1,198 @@
+"""README's tables of the analyses.
+
+They come from `docs/analysis/numbers.json`, which `keras_highway.training.experiments.figures` makes.
+"""
+
+import json
+import statistics
+from pathlib import Path
+
+from keras_highway.analysis import Paired
+
+NUMBERS = Path(__file__).resolve().parents[2] / "docs" / "analysis" / "numbers.json"
+NET, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
+
+
+def figure4_table(path: Path = NUMBERS) -> str:
+    """What one lesioned block costs highway, residual and plain nets [TVDN, Figure 4]."""
+    lines = [
+        "| net | images | error, % | blocks | cost at most 0.1 point | median cost, points | highest |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    found = _numbers(path)["baselines"]
+    for name, row in found.items():
+        for part in ("training", "test"):
+            one = row[part]
+            cost = [100 * (one["intact_accuracy"] - accuracy) for accuracy in one["accuracy"]]
+            lines.append(
+                f"| `{name}` | {one['samples']:,} {part} | {100 * (1 - one['intact_accuracy']):.2f} | {one['blocks']} "
+                f"| {one['blocks_that_cost_at_most_0.1_point']} | {statistics.median(cost):.2f} "
+                f"| {max(cost):.2f}, {one['worst_block'].removeprefix('stage1_')} |"
+            )
+    where = sorted({f"{row['backend']}, {row['hardware']}" for row in found.values()})
+    seeds = sorted({row["seed"] for row in found.values()})
+    note = (
+        f"n = 1 net each, seed {', '.join(map(str, seeds))}, {_one([row['epochs'] for row in found.values()])} epochs"
+    )
+    return "\n".join([*lines, "", f"{note}. Trained on {'; '.join(where)}."])
+
+
+def claims_table(path: Path = NUMBERS) -> str:
+    """What [TVDN, 4] and [UIE, 4.2] say of trained nets beside what ours do, and where ours contradict it."""
+    numbers = json.loads(path.read_text("utf-8"))
+    mnist, cifar = numbers[NET]["gates"], numbers[CIFAR]["cifar_gates"]
+    claims = [
+        ("most gate biases fall during training", _fallen(mnist), _fallen(cifar)),
+        (
+            "CIFAR-100's biases rise with depth and go against the gates' mean activity, MNIST's to a lesser extent",
+            _slope(mnist),
+            _slope(cifar),
+        ),
+        ("most gates are active on average, above all CIFAR-100's", _active(mnist), _active(cifar)),
+        ("a sample opens few gates, other samples others", _opened(mnist), _opened(cifar)),
+        (
+            "most change happens in the early layers: 15 for MNIST, 40 for CIFAR-100",
+            f"{100 * mnist['change_in_first_15_blocks']:.0f} % of it in the first 15 blocks (mean absolute y - x, "
+            "100 images)",
+            f"{100 * cifar['change_in_first_40_blocks']:.0f} % in the first 40",
+        ),
+        (
+            "lesioned alone, MNIST's layers 15 to 45 have close to no effect, CIFAR-100's first 40 have one",
+            *_lesioned(numbers[NET]["baselines"]),
+        ),
+        (
+            "[UIE, 4.2] the mean estimation error of blocks is close to zero (in the first three stages of a ResNet50)",
+            _estimated(numbers[IMAGES]["images"]["estimation"]),
+            "-",
+        ),
+    ]
+    lines = ["| claim [TVDN, 4] | MNIST | CIFAR-100 |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in claims)])
+
+
+def _fallen(gates) -> str:
+    start, share = gates["bias_start"], 100 * gates["bias_share_that_fell"]
+    return f"{share:.0f} % end below the {start:g} they started from; their mean is {gates['bias_mean']:.2f}"
+
+
+def _slope(gates) -> str:
+    depth, activity = gates["bias_with_depth"], gates["bias_with_activity"]
+    return (
+        f"{_holds(depth > 0 > activity)}Pearson's correlation of a block's mean bias with its depth is {depth:+.2f}, "
+        f"with its mean gate {activity:+.2f}"
+    )
+
+
+def _active(gates) -> str:
+    share, mean = gates["open_on_average"], gates["mean_gate"]
+    return f"{_holds(share > 0.5)}the mean gate is {mean:.3f}; on average {100 * share:.2g} % are above 0.5"
+
+
+def _opened(gates) -> str:
+    one, some = (100 * gates[f"open_for_{which}_sample"] for which in ("one", "some"))
+    samples = gates["samples"]
+    return f"{one:.2g} % of the gates are above 0.5 for one sample, {some:.1f} % for at least one of the {samples:,}"
+
+
+def _lesioned(baselines) -> tuple[str, str]:
+    """Costs on training images, in points; blocks count from 1."""
+    mnist, cifar = (baselines[name.removesuffix(".tvdn")] for name in (NET, CIFAR))
+    (one, samples), (other, others) = (
+        ([100 * (part["intact_accuracy"] - accuracy) for accuracy in part["accuracy"]], part["samples"])
+        for part in (mnist["training"], cifar["training"])
+    )
+    cheap, blocks = (mnist["test"][key] for key in ("blocks_that_cost_at_most_0.1_point", "blocks"))
+    early, middle, late = (statistics.mean(part) for part in (other[:12], other[12:40], other[40:]))
+    return (
+        f"on {samples:,} training images, blocks 15 to 45 cost at most {max(one[14:45]):.3f} points each, the first "
+        f"{one[0]:.2f}; on the test images {cheap} of {blocks} cost at most 0.1 point",
+        f"on {others:,} training images, blocks 1 to 12 cost {early:.2f} points on average, 13 to 40 {middle:.2f}, "
+        f"the last {len(other) - 40} {late:.2f}",
+    )
+
+
+def _estimated(found) -> str:
+    worst = [max(abs(mean) for mean in stage["mean"]) / stage["scale"] for stage in found.values()]
+    return (
+        f"{_holds(max(worst) <= 0.1)}in the convolutional stages of `{IMAGES}` it is up to "
+        f"{_listed([f'{value:.2f}' for value in worst])} of the standard deviation of the stage's output"
+    )
+
+
+def _holds(claim: bool) -> str:
+    return "" if claim else "**not here**: "
+
+
+def _listed(words) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def trim_table(path: Path = NUMBERS) -> str:
+    """What depth costs the 50-layer net on test images that chose nothing, trimmed and fine-tuned."""
+    numbers = _numbers(path)
+    trimmed, tuned, speed = (numbers[key] for key in ("trim", "tune", "latency"))
+    ratios = {row["blocks_left"]: row["speed_up_quartiles"] for row in speed["depths"]}
+    sizes = {row["blocks_left"]: row["parameters"] for row in speed["depths"]}
+    lines = [
+        "| blocks left | parameters | speed-up | trimmed: cost, points | fine-tuned, too: cost, points |",
+        "|---|---|---|---|---|",
+    ]
+    whole = len(trimmed["seeds"][0]["order"])
+    chosen = [whole - row["removed"]["blocks"] for row in trimmed["seeds"]]
+    others = sorted(set(ratios) - {whole, *chosen}, reverse=True)
+    for depths, what in [(chosen, " (chosen)"), *(([depth] * len(chosen), "") for depth in others)]:
+        costs = [
+            _trimmed(row, whole - depth, trimmed["samples"])
+            for row, depth in zip(trimmed["seeds"], depths, strict=True)
+        ]
+        after = [_tuned(row, depth) for row, depth in zip(tuned["seeds"], depths, strict=True)]
+        lines.append(
+            f"| {_range(depths, ',.0f')}{what} | {_range([sizes[d] for d in depths], ',.0f')} "
+            f"| {_range([ratios[d][1] for d in depths], '.2f')} | {_mean(costs)} | {_mean(after)} |"
+        )
+    after = _range([100 * _row(row, whole)["accuracy"] for row in tuned["seeds"]], ".2f")
+    made = numbers["made"]
+    before = f"{100 * trimmed['seeds'][0]['accuracy'][0]:.2f}"
+    note = (
+        f"Of {whole} blocks; {trimmed['samples']:,} test images, {len(chosen)} seeds: mean ± standard error of the "
+        "pairs; the seeds share the net and the test images. Fine-tuned "
+        f"{tuned['epochs']} epochs, against the whole net fine-tuned alike ({after} %; before, {before} %). "
+        f"Speed-up: processor time of a batch of {speed['batch_size']}, median of {speed['pairs']} pairs. "
+        f"{made['tune']['backend']}, speed-up {made['latency']['backend']}, {made['latency']['hardware']}."
+    )
+    return "\n".join([*lines, "", note])
+
+
+def _numbers(path) -> dict:
+    return json.loads(path.read_text("utf-8"))[NET]
+
+
+def _trimmed(row, k, n) -> tuple[float, float]:
+    """Cost of `k` blocks on `n` images and its standard error."""
+    pairs = Paired(row["lost"][k], row["gained"][k], n)
+    return pairs.cost, float(pairs.standard_error)
+
+
+def _row(seed, depth) -> dict:
+    return next(row for row in seed["depths"] if row["blocks_left"] == depth)
+
+
+def _tuned(seed, depth) -> tuple[float, float]:
+    row = _row(seed, depth)
+    return row["cost"], row["standard_error"]
+
+
+def _mean(costs) -> str:
+    """Points: the mean cost, and the mean standard error, since the seeds share the images."""
+    cost, error = (100 * statistics.mean(part) for part in zip(*costs, strict=True))
+    return f"{round(cost, 2) + 0.0:.2f} ± {error:.2f}"  # + 0.0: no negative zero
+
+
+def _range(values, form) -> str:
+    low, high = (format(value, form) for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _one(values):
+    (value,) = set(values)
+    return value

@@ -1,0 +1,92 @@
+"""Training curves side by side.
+
+python -m keras_highway.training.experiments.compare RUN RUN ... --out compare.png
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from keras_highway._support.log import read_log
+from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
+
+METRICS = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
+
+
+def read_run(folder: Path) -> tuple[str, list[dict[str, float]]]:
+    """Returns a run's name and its log.
+
+    Args:
+        folder: Folder of a run, or of the zoo.
+
+    Raises:
+        FileNotFoundError: If it holds no log.
+        ValueError: If its log is empty or of another form.
+    """
+    log = folder / "log.csv"
+    if not log.is_file():
+        raise FileNotFoundError(f"{folder} holds no run: there is no {log}.")
+    rows = read_log(log)
+    if not rows or not {"epoch", *METRICS} <= set(rows[0]):
+        raise ValueError(f"{log} is not the log of a run: it needs the columns epoch, {', '.join(METRICS)}.")
+    recipe = folder / "recipe.json"
+    name = json.loads(recipe.read_text("utf-8"))["name"] if recipe.is_file() else folder.name
+    return name, rows
+
+
+def compare(folders: list[Path], path: Path) -> str:
+    """Draws the curves of runs and returns a table of their last epochs.
+
+    Args:
+        folders: Folders of runs.
+        path: The picture, PNG or what matplotlib knows by its suffix.
+    """
+    runs = [read_run(folder) for folder in folders]
+    names = _distinct([name for name, _ in runs], folders)
+    _draw(names, [rows for _, rows in runs], path)
+    columns = ("run", "epochs", "train loss", "train accuracy", "test loss", "test accuracy", "images/s")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for name, (_, rows) in zip(names, runs, strict=True):
+        last = rows[-1]
+        shown = [name, f"{last['epoch']:.0f}"]
+        for split in ("train", "test"):
+            shown += [f"{last[f'{split}_loss']:.4f}", f"{100 * last[f'{split}_accuracy']:.2f} %"]
+        lines.append(f"| {' | '.join([*shown, format(last.get('images_per_second', 0), '.0f')])} |")
+    return "\n".join(lines)
+
+
+def _distinct(names, folders) -> list[str]:
+    return [n if names.count(n) == 1 else f"{n} ({f.name})" for n, f in zip(names, folders, strict=True)]
+
+
+def _draw(names, logs, path) -> None:
+    losses, errors = [], []
+    for i, (name, rows) in enumerate(zip(names, logs, strict=True)):
+        epochs = [row["epoch"] for row in rows]
+        for split, line in (("train", ":"), ("test", "-")):
+            style = {"color": f"C{i}", "linestyle": line}
+            losses.append(Curve(epochs, [row[f"{split}_loss"] for row in rows], style=style))
+            wrong = [100 * (1 - row[f"{split}_accuracy"]) for row in rows]
+            errors.append(Curve(epochs, wrong, name if split == "test" else None, style))
+    figure, axes = training_axes(2, (9, 3.6))
+    for axis, curves, what in zip(axes, (losses, errors), ("loss", "error, %"), strict=True):
+        draw_training(axis, curves, scale="log", ylabel=what, title=f"{what.split(',')[0]} (dotted: training)")
+    figure.savefig(path, dpi=120)
+
+
+def main(argv=None) -> None:
+    """Parses the command line, draws and prints."""
+    parser = argparse.ArgumentParser(prog="python -m keras_highway.training.experiments.compare", description=__doc__)
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of runs")
+    parser.add_argument("--out", type=Path, default=Path("compare.png"), help="the picture (default: compare.png)")
+    args = parser.parse_args(argv)
+    try:
+        print(compare(args.runs, args.out))
+    except (OSError, ValueError) as error:
+        sys.exit(f"error: {error}")
+    print(f"\n{args.out}: curves of {len(args.runs)} runs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""`python -m keras_highway.training.experiments.designs`: six designs of gated blocks at 20 layers, compared fairly.
+
+[BLOG], Evidence 1 and "More Comparisons", in small. For each design a rate is
+chosen from the same three by short runs that are tested on held-out training
+images, `OUT/rates/VARIANT_RATE`; then every seed is trained whole and tested
+on the test set, `OUT/VARIANT/SEED`. Started again it resumes where it stopped;
+SIGTERM saves the state (exit code 75). Several processes may share OUT if each
+is given designs of its own. With `--table` nothing is trained.
+"""
+
+import argparse
+import sys
+
+from keras_highway.training.experiments.study import Study, add_arguments, run_and_print
+from keras_highway.training.recipes.cifar_20 import DESIGNS, RATES, variant_of
+
+STUDY = Study(
+    nets=tuple(map(variant_of, DESIGNS)),
+    base=variant_of("resnet"),
+    rates=RATES,
+    held_out=5_000,  # of CIFAR-10's 50,000 training images
+)
+
+
+def main(argv=None) -> int:
+    """Parses the command line, trains, prints the table; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m keras_highway.training.experiments.designs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", help="folder of cifar10.npz (default: KERAS_HIGHWAY_DATA)")
+    parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=DESIGNS, help="default: all six")
+    add_arguments(parser, "runs/designs")
+    args = parser.parse_args(argv)
+    run_and_print(STUDY, tuple(map(variant_of, args.designs)), args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

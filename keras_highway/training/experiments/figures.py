@@ -1,0 +1,206 @@
+"""The papers' analyses of trained weights, into `docs`.
+
+    python -m keras_highway.training.experiments.figures --data DIR
+
+Their numbers go into `numbers.json` beside them; `--only PART` makes some of
+them anew and leaves the others as they are. Without `--runs`, `baselines` draws
+what was measured before. `trim`, and `tune`, which trains, are faster with
+KERAS_BACKEND=jax.
+"""
+
+import argparse
+import functools
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from keras_highway import analysis
+from keras_highway._support.files import atomic_write_json
+from keras_highway.applications import load
+from keras_highway.data import load_dataset
+from keras_highway.models.gate_bias import initial_gate_bias
+from keras_highway.training.experiments import depth, figure4
+from keras_highway.training.runs.run_folder import environment
+from keras_highway.variants import VARIANTS
+from keras_highway.weights import registry
+
+OUT = Path(__file__).parents[2] / "docs" / "analysis"
+DENSE, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
+UNIT = "stage1_block2", 11  # finds the end of a stroke at the lower right
+# Where [TVDN, 4] says that things happen: "the early layers (about 15 for MNIST and 40 for CIFAR-100)".
+EARLY = {DENSE: 15, CIFAR: 40}
+
+
+def main(argv=None) -> None:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m keras_highway.training.experiments.figures",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", help="folder of the data sets")
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--runs", type=Path, help="folder of the runs of Figure 4's residual and plain nets")
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")
+    arguments = parser.parse_args(argv)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    data = functools.cache(lambda name: load_dataset(name, arguments.data))
+    for name in arguments.only or PARTS:
+        make(name, data, arguments.out, arguments.runs)
+    print(f"wrote the figures and their numbers to {arguments.out}")
+
+
+def make(name, data, out, runs=None) -> None:
+    """Makes one part, and puts its numbers among the others'."""
+    path = out / "numbers.json"
+    weights, part = PARTS[name]
+    here = _here()  # before anything is written that git would call a change
+    found = part(data, out, runs, _read(path).get(weights, {}))
+    numbers = _read(path)  # another part may have been made meanwhile
+    sha256 = registry.get(weights).sha256
+    others = numbers.get(weights, {})
+    if others.get("sha256") != sha256:
+        others = {}  # of other weights
+    made = {**others.get("made", {}), name: here} if found != others.get(name) else others.get("made", {})
+    numbers[weights] = {**others, "sha256": sha256, name: found, "made": made}
+    atomic_write_json(path, numbers)
+
+
+def _here() -> dict:
+    """What and where it was made."""
+    found = environment(SimpleNamespace(name="none", replicas=1))
+    return {key: found[key] for key in ("commit", "backend", "hardware")}
+
+
+def _read(path) -> dict:
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def _test(data, name) -> tuple:
+    found = data(registry.get(name).data)
+    return found.x_test, found.y_test
+
+
+def dense_gates(name, suffix, test, out) -> dict:
+    """Figures 2 and 3 of TVDN; returns what the paper claims of them, in numbers."""
+    model, transform, early = load(name), registry.get(name).images.apply, EARLY[name]
+    bias = analysis.gate_bias(model)
+    activity = analysis.gate_activity(model, test[0], transform=transform, threshold=0.5)
+    traces = analysis.trace(model, transform(test[0][:100]))
+    analysis.plot_gate_summary(
+        bias, activity, traces, out / f"tvdn_figure2{suffix}.png", title=f"{name}, as [TVDN, Figure 2]"
+    )
+    routing = analysis.gate_routing(model, test, transform=transform)
+    title = f"{name}, as [TVDN, Figure 3]"
+    analysis.plot_routing(routing, (0, 7), out / f"tvdn_figure3{suffix}.png", title=title)
+    biases = np.stack(list(bias.values()))
+    change = np.array([np.abs(entry.y - entry.x).mean() for entry in traces.values()])
+    start = initial_gate_bias(VARIANTS[registry.get(name).variant])
+    spread = np.stack([np.abs(d).mean((0, 1)) for d in routing.difference.values()])
+    means = np.stack([activity.mean[block] for block in bias])
+    return {
+        "samples": activity.samples,
+        "bias_start": start,
+        "bias_mean": biases.mean(),
+        "bias_share_that_fell": (biases < start).mean(),
+        "bias_with_depth": _pearson(biases.mean(1), np.arange(len(biases))),
+        "bias_with_activity": _pearson(biases.mean(1), means.mean(1)),
+        "mean_gate": means.mean(),
+        "open_on_average": (means > 0.5).mean(),
+        "open_for_one_sample": np.mean([share.mean() for share in activity.open_share.values()]),
+        "open_for_some_sample": np.mean([(top > 0.5).mean() for top in activity.highest.values()]),
+        f"change_in_first_{early}_blocks": float(change[:early].sum() / change.sum()),
+        f"class_difference_in_first_{early}_blocks": spread[:early].sum() / spread.sum(),
+    }
+
+
+def _pearson(a, b) -> float:
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def lesions(test, out) -> dict:
+    """Figure 4 of TVDN, and the orders and removals of UIE, for the 50-layer net."""
+    model, transform = load(DENSE), registry.get(DENSE).images.apply
+    curve = analysis.lesion_curve(model, test, transform=transform)
+    analysis.plot_lesion_curve(curve, out / "tvdn_figure4.png", title=f"{DENSE}, as [TVDN, Figure 4] (test set)")
+    fewer = test[0][:2000], test[1][:2000]
+    shuffled = analysis.reshuffle_curve(model, fewer, transform=transform)
+    analysis.plot_reshuffle_curve(shuffled, out / "reshuffle.png", title=f"{DENSE}: blocks in another order")
+    dropped = analysis.drop_k_curve(model, fewer, transform=transform)
+    analysis.plot_drop_curve(dropped, out / "drop.png", title=f"{DENSE}: random blocks lesioned")
+    errors = analysis.estimation_error(model, fewer[0], transform=transform)
+    analysis.plot_estimation_error(errors, out / "estimation_dense.png", title=DENSE)
+    cost = curve.intact_accuracy - curve.accuracy
+    return {
+        "samples": curve.samples,
+        "intact_accuracy": curve.intact_accuracy,
+        "blocks": len(curve.blocks),
+        "blocks_that_cost_at_most_0.1_point": int((cost <= 0.001 + 1e-9).sum()),
+        "worst_block": curve.blocks[int(cost.argmax())],
+        "worst_cost": cost.max(),
+    }
+
+
+def image_gates(test, out) -> dict:
+    """Where the gates of the convolutional net open, its estimation errors and its lesions."""
+    model, transform = load(IMAGES), registry.get(IMAGES).images.apply
+    fewer = test[0][:1000]
+    activity = analysis.gate_activity(model, fewer, batch_size=50, transform=transform)
+    analysis.plot_gate_maps(activity, out / "gate_maps.png", title=f"{IMAGES}, {activity.samples} test images")
+    errors = analysis.estimation_error(model, fewer, batch_size=50, transform=transform)
+    analysis.plot_estimation_error(errors, out / "estimation_images.png", title=f"{IMAGES}, as [UIE, Figure 3]")
+    curve = analysis.lesion_curve(model, (fewer, test[1][:1000]), batch_size=50, transform=transform)
+    analysis.plot_lesion_curve(curve, out / "lesions_images.png", title=f"{IMAGES}, one block lesioned (test set)")
+    lesioned = {
+        "samples": curve.samples,
+        "intact_accuracy": curve.intact_accuracy,
+        "accuracy": dict(zip(curve.blocks, curve.accuracy.tolist(), strict=True)),
+    }
+    found = {
+        stage: {
+            "samples": error.samples,
+            "scale": error.scale,
+            "mean": error.mean.tolist(),
+            "std": error.std.tolist(),
+        }
+        for stage, error in errors.items()
+    }
+    return {"estimation": found, "lesions": lesioned}
+
+
+def unit(test, out) -> dict:
+    """Figure 4 of UIE: what excites one unit of the convolutional net, over the blocks of its first stage."""
+    model, transform = load(IMAGES), registry.get(IMAGES).transform.apply
+    images, (block, channel) = test[0][:2000], UNIT
+    best = analysis.top_patches(model, images, block, channel, transform=transform)
+    analysis.plot_patches(best, out / "patches.png", title=f"{block}, channel {channel}: strongest patches")
+    found = analysis.guided_backprop(model, images[best.image], block.split("_")[0], channel, transform=transform)
+    title = f"{IMAGES}, as [UIE, Figure 4]: channel {channel}, its activation and guided derivative"
+    analysis.plot_guided(found, images[best.image], out / "guided.png", title=title)
+    return {
+        "samples": len(images),
+        "block": block,
+        "channel": channel,
+        "images": best.image.tolist(),
+        "activation": best.value.tolist(),
+    }
+
+
+# What can be made: a function of (data, out, runs, the numbers that there are), and whose numbers it gives.
+PARTS = {
+    "gates": (DENSE, lambda data, out, runs, known: dense_gates(DENSE, "", _test(data, DENSE), out)),
+    "cifar_gates": (CIFAR, lambda data, out, runs, known: dense_gates(CIFAR, "_cifar100", _test(data, CIFAR), out)),
+    "lesions": (DENSE, lambda data, out, runs, known: lesions(_test(data, DENSE), out)),
+    "baselines": (DENSE, lambda data, out, runs, known: figure4.baselines(data, out, runs, known.get("baselines"))),
+    "trim": (DENSE, lambda data, out, runs, known: depth.trimming(data("mnist"))),
+    "cifar_trim": (CIFAR, lambda data, out, runs, known: depth.trimming(data("cifar100"), CIFAR)),
+    "tune": (DENSE, lambda data, out, runs, known: depth.tuning(data("mnist"), known["trim"])),
+    "latency": (DENSE, lambda data, out, runs, known: depth.latency(data("mnist"), out, known["trim"], known["tune"])),
+    "images": (IMAGES, lambda data, out, runs, known: image_gates(_test(data, IMAGES), out)),
+    "unit": (IMAGES, lambda data, out, runs, known: unit(_test(data, IMAGES), out)),
+}
+
+if __name__ == "__main__":
+    main()

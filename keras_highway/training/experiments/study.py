@@ -1,0 +1,212 @@
+"""Networks compared fairly: for each a rate chosen on held-out training images, then whole runs of several seeds.
+
+Short runs, `OUT/rates/NET_RATE`, try the same rates for every net and are
+tested on held-out training images; then every seed is trained whole and tested
+on the test set, `OUT/NET/SEED`. Started again a study resumes where it stopped;
+SIGTERM saves the state (exit code 75). Several processes may share OUT if each
+is given nets of its own.
+"""
+
+import argparse
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+from keras_highway._support.log import read_log
+from keras_highway.training.recipe import Recipe, changed, with_settings
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs.run_folder import defaults_of, same_recipe
+from keras_highway.training.tiny import tiny
+
+SEEDS = (1, 2, 3)
+RATE_EPOCHS = 5
+_OWN = ("learning_rate", "seed", "holdout_images", "epochs", "warmup_epochs")  # what a study sets itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What is compared.
+
+    Attributes:
+        nets: Names of recipes, one a network.
+        base: The one from which the others' differences are shown.
+        rates: The highest rates that each may have.
+        held_out: Training images that the short runs are tested on.
+        suffix: Of the names of the whole runs' recipes, where these are not
+            the `nets` themselves, e.g. `"_5"`. Defaults to `""`.
+    """
+
+    nets: tuple[str, ...]
+    base: str
+    rates: tuple[float, ...]
+    held_out: int
+    suffix: str = ""
+
+    def run(self, nets, seeds, data_dir, out: Path, small: bool = False, settings=()) -> None:
+        """Trains what is missing.
+
+        Args:
+            nets: Some of `nets`.
+            seeds: Of the whole runs, may be empty.
+            data_dir: Folder of the data set.
+            out: The study's folder.
+            small: Tiny nets and made-up data, to try the way.
+            settings: Of all recipes, see `with_settings`.
+        """
+        for net in nets:
+            rate = self.chosen_rate(net, data_dir, out, small, settings)
+            for seed in seeds:
+                recipe = with_settings(self.seed_recipe(net, rate, seed, small), list(settings))
+                _train(recipe, data_dir, self.folder(net, seed, out))
+
+    def seed_recipe(self, net: str, rate: float, seed: int, small: bool = False) -> Recipe:
+        """Returns the recipe of a whole run."""
+        return _recipe(net + self.suffix, rate, seed, small)
+
+    def rate_recipe(self, net: str, rate: float, small: bool = False) -> Recipe:
+        """Returns the recipe of a short run, tested on images held out of the training set."""
+        epochs, held_out = (2, 20) if small else (RATE_EPOCHS, self.held_out)
+        recipe = _recipe(net, rate, SEEDS[0], small)
+        return changed(recipe, epochs=epochs, warmup_epochs=1, holdout_images=held_out)
+
+    def folder(self, net: str, seed: int, out: Path) -> Path:
+        """Returns the folder of a whole run."""
+        return out / f"{net}{self.suffix}" / str(seed)
+
+    def rate_folders(self, net: str, out: Path) -> dict[float, Path]:
+        """Returns the folders of a net's short runs, by rate."""
+        return {rate: out / "rates" / f"{net}_{rate}" for rate in self.rates}
+
+    def chosen_rate(self, net: str, data_dir, out: Path, small: bool = False, settings=()) -> float:
+        """Trains what is missing of a net's short runs; returns the rate of the best accuracy on held-out images.
+
+        Of equal ones the lower rate is taken; a run that diverged counts as accuracy 0.
+        """
+        folders = self.rate_folders(net, out)
+        for rate, folder in folders.items():
+            _train(with_settings(self.rate_recipe(net, rate, small), list(settings)), data_dir, folder)
+        if not any((folder / "result.json").exists() for folder in folders.values()):
+            raise ValueError(f"{net} diverged at every rate, {self.rates}: see {next(iter(folders.values())).parent}.")
+        return self._best_rate(folders)
+
+    def _best_rate(self, folders: dict[float, Path]) -> float:
+        return max(self.rates, key=lambda rate: (_accuracy(folders[rate]), -rate))
+
+    def table(self, nets, seeds, out: Path) -> str:
+        """Returns what was measured, each net against the base seed by seed.
+
+        Means are of the runs that did not diverge; how many did is a column.
+        """
+        lines = [
+            f"| recipe | rate | seeds | diverged | training loss | test accuracy, % "
+            f"| minus {self.base}{self.suffix}, points |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        base = {seed: _last(self.folder(self.base, seed, out)) for seed in seeds}
+        for net in nets:
+            rows = {seed: _last(self.folder(net, seed, out)) for seed in seeds}
+            done = {seed: row for seed, row in rows.items() if row is not None}
+            folders = self.rate_folders(net, out)
+            rate = self._best_rate(folders) if all(map(_is_over, folders.values())) else "-"
+            pairs = [100 * (row["test_accuracy"] - base[s]["test_accuracy"]) for s, row in done.items() if base[s]]
+            cells = (
+                f"{net}{self.suffix}",
+                rate,
+                len(done),
+                sum((self.folder(net, seed, out) / "diverged.json").exists() for seed in seeds),
+                spread([row["train_loss"] for row in done.values()], 4),
+                spread([100 * row["test_accuracy"] for row in done.values()], 2),
+                "" if net == self.base else spread(pairs, 2),
+            )
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+        return "\n".join(lines)
+
+
+def add_arguments(parser: argparse.ArgumentParser, out: str) -> None:
+    """Adds what every study takes on the command line.
+
+    Args:
+        parser: Of the experiment.
+        out: The default folder.
+    """
+    parser.add_argument("--out", type=Path, default=Path(out), help=f"default: {out}")
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS, help="default: 1 2 3")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="a field of all recipes, e.g. precision=float32",
+    )
+    parser.add_argument("--rates-only", action="store_true", help="choose the rates, train no seed")
+    parser.add_argument("--tiny", action="store_true", help="tiny nets and made-up data: to try the way")
+    parser.add_argument("--table", action="store_true", help="train nothing, print the table of the runs as they are")
+
+
+def run_and_print(study: Study, nets, args) -> None:
+    """Does what the arguments of `add_arguments` and `--data` ask for, and prints the table.
+
+    Raises:
+        ValueError: If a setting is one that the study makes itself.
+    """
+    for setting in args.set:
+        field = setting.partition("=")[0].strip()
+        if field in _OWN:
+            raise ValueError(f"`{field}` is what a study sets itself: see --seeds. Received: --set {setting}")
+    out = args.out / "tiny" if args.tiny else args.out
+    if not args.table:
+        study.run(nets, () if args.rates_only else args.seeds, args.data, out, args.tiny, args.set)
+    print(study.table(nets, args.seeds, out))
+
+
+def _recipe(name, rate, seed, small) -> Recipe:
+    recipe = RECIPES[name]
+    return changed(tiny(recipe) if small else recipe, learning_rate=rate, seed=seed)
+
+
+def _is_over(folder: Path) -> bool:
+    """Whether a run has finished or diverged."""
+    return (folder / "result.json").exists() or (folder / "diverged.json").exists()
+
+
+def _train(recipe: Recipe, data_dir, folder: Path) -> None:
+    if _is_over(folder):
+        known = json.loads((folder / "recipe.json").read_text("utf-8"))
+        if not same_recipe(known, recipe.to_dict(), defaults_of(recipe)):
+            raise ValueError(
+                f"{folder} holds a finished run of another recipe than {recipe.name} as it is set now: see its "
+                "recipe.json. Choose another --out, or remove the folder."
+            )
+        return
+
+    import keras
+
+    from keras_highway._support.files import atomic_write_json
+    from keras_highway.training.loop import train
+
+    keras.utils.clear_session()
+    try:
+        train(recipe, data_dir, folder)
+    except FloatingPointError as error:
+        atomic_write_json(folder / "diverged.json", {"error": str(error)})
+
+
+def _accuracy(folder: Path) -> float:
+    result = folder / "result.json"
+    return json.loads(result.read_text("utf-8"))["mean"] if result.exists() else 0.0
+
+
+def _last(folder: Path) -> dict[str, float] | None:
+    """The last line of a finished run's log."""
+    if not (folder / "result.json").exists():
+        return None
+    return read_log(folder / "log.csv")[-1]
+
+
+def spread(values: list[float], digits: int) -> str:
+    """Returns `mean ± standard deviation` of several values, the value of one, `-` of none."""
+    if not values:
+        return "-"
+    more = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{more}"

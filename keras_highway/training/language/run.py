@@ -1,0 +1,31 @@
+"""An epoch of a language model: the text in order, then its perplexity on the validation split."""
+
+import math
+
+from keras_highway.training.language.program import LanguageProgram
+from keras_highway.training.language_recipe import rate_after
+from keras_highway.training.runs.run import Run
+
+
+class LanguageRun(Run):
+    """A run of a `LanguageProgram`; see `Run`."""
+
+    program: LanguageProgram
+
+    def _prepare_epoch(self) -> None:
+        self.program.set_rate(rate_after(self.program.recipe, [float(row["valid_perplexity"]) for row in self.rows]))
+        if self.progress.step == 0:  # else the state came back with the checkpoint
+            self.program.begin_text()
+
+    def _test(self) -> dict[str, float]:
+        return {"perplexity": self.program.validation_perplexity()}
+
+    def _measures(self, trained, tested) -> dict[str, float]:
+        return {
+            "train_loss": trained["loss"],
+            "train_perplexity": math.exp(min(trained["loss"], 700.0)),
+            "valid_perplexity": tested["perplexity"],
+        }
+
+    def _measures_line(self, row) -> str:
+        return f"perplexity train {row['train_perplexity']:.2f} valid {row['valid_perplexity']:.2f}"

@@ -1,0 +1,79 @@
+"""The training loop over any recipe."""
+
+from keras_highway.training.distributed.stopping import stop_requests
+from keras_highway.training.distributed.strategy import Strategy, make_strategy
+from keras_highway.training.language_recipe import LanguageRecipe
+from keras_highway.training.recipe import Recipe
+from keras_highway.training.runs.run import Run
+from keras_highway.training.runs.run_folder import RunFolder, defaults_of
+from keras_highway.training.tasks import training_of
+
+
+def train(
+    recipe: Recipe | LanguageRecipe,
+    data_dir,
+    out,
+    strategy: str | Strategy = "none",
+    save_steps: int | None = None,
+    save_seconds: float = 300.0,
+    until: int | None = None,
+    log_steps: bool = False,
+    finish: bool = False,
+) -> dict | None:
+    """Trains a recipe, resuming the run in `out` if there is one.
+
+    Args:
+        recipe: What to train.
+        data_dir: Folder of data sets, see `load_dataset`.
+        out: The run's folder; with several machines, on a file system that
+            they share.
+        strategy: A name, see `make_strategy`, or a strategy.
+        save_steps: Save the state every so many steps of an epoch, too.
+        save_seconds: And when so many seconds have passed since it was saved.
+        until: Do not go beyond this epoch now; a later call does.
+        log_steps: Write the loss of every step to steps.csv, too; from the
+            first step of a run on, or not at all.
+        finish: At the end of this call write weights and result although
+            epochs are left; the result says how many were trained of how
+            many. A later call resumes from there.
+
+    Returns:
+        The result, as written to result.json; None if the run is not at its
+        end and `finish` is not set.
+
+    Raises:
+        FloatingPointError: If the loss or a weight is not finite.
+        Stopped: A `SystemExit`, if SIGTERM asked the run to stop.
+        ValueError: If the recipe, the data or the folder do not fit.
+    """
+    recipe.check()
+    with stop_requests() as stop:
+        strategy = make_strategy(strategy) if isinstance(strategy, str) else strategy
+        strategy.check(recipe)
+        parts = training_of(recipe.task)
+        source = parts.open_source(recipe, data_dir)
+        folder = RunFolder(out, recipe.to_dict(), strategy, defaults_of(recipe))
+        with strategy.data_scope():
+            data = source.on_device()
+        with strategy.scope():
+            program = parts.program(recipe, source, data)
+        strategy.prepare(program)
+        run = parts.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)
+        run.restore()
+        last = min(recipe.epochs if until is None else until, recipe.epochs)
+        if run.progress.epoch < last:
+            folder.drop_result()
+        while run.progress.epoch < last:
+            run.epoch(stop)
+        if run.progress.epoch < recipe.epochs and not finish:
+            return None
+        _check_whole(run)
+        return parts.finish(program, strategy, folder, run.rows)
+
+
+def _check_whole(run: Run) -> None:
+    if run.progress.step or not run.rows:
+        raise ValueError(
+            f"A result is of whole epochs, and the run is after step {run.progress.step} of epoch "
+            f"{run.progress.epoch + 1}: train on, to --until {run.progress.epoch + 1} at least."
+        )

@@ -1,0 +1,203 @@
+"""Optimizers and learning-rate schedules of the recipes."""
+
+import fnmatch
+import math
+
+import keras
+
+from keras_highway.training.lamb import DecayedLamb
+from keras_highway.training.recipe import Recipe
+from keras_highway.training.schedules import EpochCosine
+
+
+# Files made before it had this name call it PaperSGD.
+@keras.saving.register_keras_serializable(package="keras_highway_training", name="PaperSGD")
+class CaffeSGD(keras.optimizers.SGD):
+    """SGD with momentum whose L2 penalty and rate multipliers enter through the gradient, as in Caffe.
+
+    `g = (dL/dw + l2 * w) * multiplier`, then Keras's momentum step. Since the
+    step is linear in g, a factor on a variable's gradient is one on its rate.
+    Keras's own `SGD(weight_decay=...)` is decoupled, `w -= rate * decay * w`
+    outside the momentum: another recipe. All of it happens after gradients are
+    summed over replicas, so that it does not depend on their number.
+
+    Args:
+        learning_rate: Float or schedule.
+        momentum: Float. Defaults to `0.9`.
+        nesterov: Bool. Defaults to `True`.
+        l2: Float, the penalty is `l2 / 2 * |w|^2` over kernels (variables
+            with `kernel` in their name). Defaults to `0.0`.
+        bias_multiplier: Float, factor on the rate of all others. Defaults to
+            `1.0`.
+        l2_on_vectors: Bool, whether the penalty is on all others, too.
+            Defaults to `False`.
+        rate_multipliers: Pairs (shell pattern of variable paths, factor on
+            their rate). Defaults to `()`.
+        decay_multipliers: The same for their penalty, as Caffe's
+            `decay_mult`. Defaults to `()`.
+    """
+
+    def __init__(
+        self,
+        learning_rate=0.01,
+        momentum=0.9,
+        nesterov=True,
+        l2=0.0,
+        bias_multiplier=1.0,
+        l2_on_vectors=False,
+        rate_multipliers=(),
+        decay_multipliers=(),
+        **kwargs,
+    ):
+        super().__init__(learning_rate, momentum=momentum, nesterov=nesterov, **kwargs)
+        self.l2, self.bias_multiplier, self.l2_on_vectors = float(l2), float(bias_multiplier), bool(l2_on_vectors)
+        self.rate_multipliers, self.decay_multipliers = (
+            [(str(pattern), float(factor)) for pattern, factor in pairs]
+            for pairs in (rate_multipliers, decay_multipliers)
+        )
+
+    def build(self, variables):
+        super().build(variables)
+        for name in ("rate_multipliers", "decay_multipliers"):
+            for pattern, _ in getattr(self, name):
+                if not any(fnmatch.fnmatch(variable.path, pattern) for variable in variables):
+                    raise ValueError(
+                        f"A pattern of `{name}` matches no variable: it would change nothing. Received: {pattern!r}; "
+                        f"variables are {', '.join(variable.path for variable in variables[-4:])} and so on."
+                    )
+
+    def update_step(self, gradient, variable, learning_rate):
+        # Under tf.distribute `variable` is one replica's component, without Keras's name and path.
+        known = self._trainable_variables[self._get_variable_index(variable)]
+        super().update_step(self._caffe_gradient(gradient, variable, known), variable, learning_rate)
+
+    def _caffe_gradient(self, gradient, value, variable):
+        kernel = "kernel" in variable.name
+        if self.l2 and (kernel or self.l2_on_vectors):
+            l2 = self.l2 * _factor(variable, self.decay_multipliers)
+            gradient = gradient + l2 * keras.ops.convert_to_tensor(value)
+        factor = (1.0 if kernel else self.bias_multiplier) * _factor(variable, self.rate_multipliers)
+        return gradient if factor == 1.0 else gradient * factor
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "l2": self.l2,
+            "bias_multiplier": self.bias_multiplier,
+            "l2_on_vectors": self.l2_on_vectors,
+            "rate_multipliers": self.rate_multipliers,
+            "decay_multipliers": self.decay_multipliers,
+        }
+
+
+def _factor(variable, multipliers) -> float:
+    """The product of the factors whose patterns match a variable's path."""
+    return math.prod(factor for pattern, factor in multipliers if fnmatch.fnmatch(variable.path, pattern))
+
+
+@keras.saving.register_keras_serializable(package="keras_highway_training")
+class OneCycle(keras.optimizers.schedules.LearningRateSchedule):
+    """A rate that rises along a line, then falls along another [Smith 2018, arXiv 1803.09820].
+
+    Args:
+        learning_rate: Float, the highest rate.
+        steps: Int, steps of the run.
+        warmup_steps: Int, steps of the rise. Defaults to `0`.
+        first_rate: Float, rate of the first step of the rise. Defaults to
+            `0.0`.
+        last_rate: Float, the rate at `steps`. Defaults to `0.0`.
+    """
+
+    def __init__(self, learning_rate, steps, warmup_steps=0, first_rate=0.0, last_rate=0.0):
+        self.learning_rate, self.first_rate, self.last_rate = float(learning_rate), float(first_rate), float(last_rate)
+        self.steps, self.warmup_steps = int(steps), int(warmup_steps)
+
+    def __call__(self, step):
+        step = keras.ops.cast(step, "float32")
+        rise = keras.ops.clip(step / max(self.warmup_steps, 1), 0.0, 1.0)
+        fall = keras.ops.clip((step - self.warmup_steps) / max(self.steps - self.warmup_steps, 1), 0.0, 1.0)
+        up = self.first_rate + (self.learning_rate - self.first_rate) * rise
+        down = self.learning_rate + (self.last_rate - self.learning_rate) * fall
+        return keras.ops.where(step < self.warmup_steps, up, down)
+
+    def get_config(self):
+        return {
+            "learning_rate": self.learning_rate,
+            "steps": self.steps,
+            "warmup_steps": self.warmup_steps,
+            "first_rate": self.first_rate,
+            "last_rate": self.last_rate,
+        }
+
+
+def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
+    """Returns the optimizer of a recipe.
+
+    Args:
+        recipe: What to train.
+        rate: Its learning rate, see `make_schedule`.
+    """
+    if recipe.optimizer == "sgd":
+        return CaffeSGD(
+            rate,
+            momentum=recipe.momentum,
+            nesterov=recipe.nesterov,
+            l2=recipe.weight_decay,
+            bias_multiplier=recipe.bias_multiplier,
+            l2_on_vectors=recipe.decay_vectors,
+            rate_multipliers=recipe.rate_multipliers,
+            decay_multipliers=recipe.decay_multipliers,
+        )
+    if recipe.optimizer == "lamb":
+        return DecayedLamb(rate, decay=recipe.weight_decay, decay_vectors=recipe.decay_vectors)
+    optimizer = keras.optimizers.AdamW(rate, weight_decay=recipe.weight_decay)
+    if not recipe.decay_vectors:
+        optimizer.exclude_from_weight_decay(var_names=["bias", "beta", "gamma"])
+    return optimizer
+
+
+def make_schedule(recipe: Recipe, steps_per_epoch: int):
+    """Returns the learning rate of a recipe: a Keras schedule over steps, or a float that the loop may change."""
+    schedules = keras.optimizers.schedules
+    warmup = recipe.warmup_epochs * steps_per_epoch
+    if recipe.schedule == "exponential":
+        return schedules.ExponentialDecay(recipe.learning_rate, steps_per_epoch, recipe.decay, staircase=True)
+    if recipe.schedule == "epoch_cosine":
+        return EpochCosine(
+            recipe.learning_rate,
+            recipe.epochs,
+            steps_per_epoch,
+            recipe.warmup_epochs,
+            recipe.warmup_rate,
+            recipe.final_rate,
+        )
+    if recipe.schedule == "cosine":
+        total = recipe.epochs * steps_per_epoch
+        alpha = recipe.final_rate / recipe.learning_rate
+        if not warmup:
+            return schedules.CosineDecay(recipe.learning_rate, total, alpha=alpha)
+        return schedules.CosineDecay(
+            recipe.warmup_rate, total - warmup, alpha, warmup_target=recipe.learning_rate, warmup_steps=warmup
+        )
+    if recipe.schedule == "one_cycle":
+        return OneCycle(
+            recipe.learning_rate, recipe.epochs * steps_per_epoch, warmup, recipe.warmup_rate, recipe.final_rate
+        )
+    if recipe.schedule == "step":
+        boundaries = [round(share * recipe.epochs * steps_per_epoch) for share in recipe.milestones]
+        rates = [recipe.learning_rate * 0.1**i for i in range(len(boundaries) + 1)]
+        if warmup:
+            boundaries, rates = [warmup, *boundaries], [recipe.warmup_rate, *rates]
+        # Keras's schedule changes after its boundary; a step counts from 0, so the last step before it is boundary - 1.
+        return schedules.PiecewiseConstantDecay([boundary - 1 for boundary in boundaries], rates)
+    return recipe.learning_rate
+
+
+def plateau_rate(recipe: Recipe, losses: list[float]) -> float:
+    """Returns the rate of `schedule="plateau"` after epochs with these training losses."""
+    rate, best = recipe.learning_rate, float("inf")
+    for loss in losses:
+        if loss > best - recipe.plateau_delta:
+            rate *= recipe.decay
+        best = min(best, loss)
+    return rate

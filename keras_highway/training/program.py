@@ -1,0 +1,186 @@
+"""What one step computes: network, loss, optimizer and moving average, free of any backend's way of differentiating."""
+
+import contextlib
+import warnings
+
+import keras
+from keras import ops
+
+from keras_highway.applications import create_model
+from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.models.transfer import freeze
+from keras_highway.training.data.device_images import WEIGHT, DeviceImages
+from keras_highway.training.data.mixing import SHARE, mixed, partner_distance, partners
+from keras_highway.training.data.pixels import normalized
+from keras_highway.training.data.repeated import epoch_samples
+from keras_highway.training.data.shard import Source
+from keras_highway.training.losses import make_loss, test_loss
+from keras_highway.training.optimizers import make_optimizer, make_schedule
+from keras_highway.training.recipe import Recipe
+from keras_highway.weights.load import FreshHead
+
+BODY = "body"  # what `freeze` leaves the head alone to train
+SUMS = ("loss", "accuracy", "top5", "weight")
+
+
+class Trainable:
+    """The variables of a run: a network, its optimizer and moving averages.
+
+    Args:
+        recipe: What to train.
+        net: The network.
+        optimizer: Not yet built.
+        rate: Its learning rate, a Keras schedule over steps or a float.
+
+    Attributes:
+        sums: Names of what a step sums over samples; the last counts them.
+        steps_per_epoch: Set by subclasses.
+        batch_units: Images or tokens of a step, for their number a second.
+    """
+
+    sums: tuple[str, ...]
+    steps_per_epoch: int
+    batch_units: int
+
+    def __init__(self, recipe, net: keras.Model, optimizer: keras.optimizers.Optimizer, rate):
+        self.recipe, self.net, self.optimizer, self._rate = recipe, net, optimizer, rate
+        optimizer.build(net.trainable_variables)
+        self.averaged = [] if recipe.ema is None else [v for v in net.variables if not is_seed(v)]
+        self.averages = [
+            keras.Variable(ops.convert_to_numpy(v), dtype=v.dtype, trainable=False, name=f"ema_{i}")
+            for i, v in enumerate(self.averaged)
+        ]
+
+    @property
+    def fixed(self) -> list[keras.Variable]:
+        """Variables that never change."""
+        return []
+
+    @property
+    def state(self) -> dict[str, keras.Variable]:
+        """All that a checkpoint holds, by names that do not depend on what else the process has made."""
+        net = self.net.variables
+        seeds = [v for v in net if is_seed(v)]
+        return {
+            **{f"net/{v.path}": v for v in net if not is_seed(v)},
+            **{f"seed/{i}": v for i, v in enumerate(seeds)},
+            **{f"optimizer/{i}_{v.name}": v for i, v in enumerate(self.optimizer.variables)},
+            **{f"average/{i}": v for i, v in enumerate(self.averages)},
+        }
+
+    def rate(self, step: int) -> float:
+        """Returns the learning rate of a step of the run, counted from 0."""
+        rate = self._rate
+        return float(ops.convert_to_numpy(rate(step))) if callable(rate) else rate
+
+    def set_rate(self, rate: float) -> None:
+        """Sets the learning rate of a run without a schedule of steps."""
+        self._rate = rate
+        self.optimizer.learning_rate = rate
+
+    @contextlib.contextmanager
+    def averages_in_place(self, to_numpy):
+        """Within it the network has the moving averages of its weights, where the recipe keeps any.
+
+        Args:
+            to_numpy: Function from a variable to its value.
+        """
+        own = [to_numpy(v) for v in self.averaged]
+        for variable, average in zip(self.averaged, self.averages, strict=True):
+            variable.assign(to_numpy(average))
+        try:
+            yield
+        finally:
+            for variable, value in zip(self.averaged, own, strict=True):
+                variable.assign(value)
+
+
+class Program(Trainable):
+    """The variables of a run and the functions of a batch over them; built inside a strategy's scope.
+
+    Args:
+        recipe: What to train.
+        source: Its data.
+        data: Its images on the device, where they are.
+    """
+
+    sums = SUMS
+
+    def __init__(self, recipe: Recipe, source: Source, data: DeviceImages | None):
+        keras.utils.set_random_seed(recipe.seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FreshHead)  # the head for these classes is about to be trained
+            net = create_model(
+                recipe.variant,
+                recipe.init or None,
+                classes=source.classes,
+                classifier_activation=None,
+                dtype=None if recipe.precision == "float32" else recipe.precision,
+                **{**dict(recipe.overrides), **({"input_shape": recipe.input_shape} if recipe.input_shape else {})},
+            )
+        if recipe.freeze:
+            freeze(net, None if recipe.freeze == BODY else recipe.freeze)
+        samples = epoch_samples(source.images, recipe.repeated_augmentation)
+        self.steps_per_epoch, self.batch_units = samples // recipe.batch_size, recipe.batch_size
+        rate = make_schedule(recipe, self.steps_per_epoch)
+        super().__init__(recipe, net, make_optimizer(recipe, rate), rate)
+        self.classes, self.class_names = source.classes, tuple(getattr(source, "class_names", ()))
+        self.data = data
+        self._loss = make_loss(recipe, source.classes)
+
+    @property
+    def fixed(self) -> list[keras.Variable]:
+        """The data."""
+        return self.data.variables if self.data else []
+
+    def train_loss(self, batch):
+        """Returns what is differentiated, and sums for the log.
+
+        Args:
+            batch: A tuple of arrays, of the source.
+
+        Returns:
+            The sum of the samples' losses divided by the global batch size,
+            and `SUMS` over the samples; of a mixed one the own label counts.
+        """
+        mix = None
+        images, labels, weight, *rows = self._samples(batch)
+        if rows:
+            distance = partner_distance(self.recipe)
+            images, mix = mixed(images, rows[0], distance), (partners(labels, distance), rows[0][:, SHARE])
+        logits = self._logits(images, training=True)
+        losses = self._loss(labels, logits, mix) * weight
+        return ops.sum(losses) / self.recipe.batch_size, _sums(losses, labels, weight, logits)
+
+    def test_sums(self, batch):
+        """Returns `SUMS` over a batch of the test set."""
+        images, labels, weight = self._samples(batch)
+        logits = self._logits(images, training=False)
+        return _sums(test_loss(labels, logits) * weight, labels, weight, logits)
+
+    def _samples(self, batch):
+        """Images, labels and weights of a batch, and what it has beside them."""
+        if self.data is None:
+            images, *more = batch
+            return normalized(images, TRANSFORMS[self.recipe.transform]), *more
+        samples, *more = batch
+        images, labels = self.data(samples)
+        return images, labels, ops.cast(samples[:, WEIGHT], "float32"), *more
+
+    def _logits(self, images, training):
+        return ops.cast(self.net(images, training=training), "float32")
+
+
+def is_seed(variable: keras.Variable) -> bool:
+    """Whether a variable is the state of a random generator."""
+    return variable.path.endswith("seed_generator_state")
+
+
+def _sums(losses, labels, weight, logits):
+    # A rank, not an arg-max: NaN logits must not count as correct.
+    own = ops.take_along_axis(logits, labels[:, None], axis=1)
+    before = ops.arange(logits.shape[-1], dtype="int32")[None, :] < labels[:, None]
+    rank = ops.sum(ops.cast((logits > own) | ((logits == own) & before), "int32"), axis=1)
+    rank = ops.where(ops.isfinite(own[:, 0]), rank, logits.shape[-1])
+    hits = [ops.sum(weight * ops.cast(rank < k, "float32")) for k in (1, 5)]
+    return ops.stack([ops.sum(losses), *hits, ops.sum(weight)])

@@ -1,0 +1,324 @@
+"""What a recipe states: everything that decides a run's result."""
+
+import dataclasses
+import itertools
+from dataclasses import dataclass
+from typing import ClassVar
+
+from keras_highway._support.fields import coerced
+from keras_highway._support.settings import parse_setting
+from keras_highway._support.suggest import did_you_mean
+from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.specs import override
+from keras_highway.tasks import IMAGES, Task
+from keras_highway.training.rand_augment_policy import parse_policy
+from keras_highway.variants import VARIANTS
+
+CHOICES = {
+    "optimizer": ("sgd", "adamw", "lamb"),
+    "schedule": ("constant", "step", "exponential", "cosine", "epoch_cosine", "one_cycle", "plateau"),
+    "loss": ("crossentropy", "bce"),
+    "precision": ("float32", "mixed_bfloat16"),
+}
+FOLDERS = ("imagenet", "imagenette", "imagewoof")  # data in a folder of class sub-folders, or shards of one
+DECODED = (*FOLDERS, "tfds")  # data whose images are decoded on the way
+_POSITIVE = (
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "micro_batches",
+    "repeated_augmentation",
+    "train_images",
+    "test_images",
+    "holdout_images",
+    "train_size",
+    "clip_norm",
+)
+_NOT_NEGATIVE = (
+    "weight_decay",
+    "crop_padding",
+    "warmup_epochs",
+    "warmup_rate",
+    "final_rate",
+    "mixup",
+    "cutmix",
+    "seed",
+)
+_WARMING_UP = ("cosine", "epoch_cosine", "one_cycle")
+_SHARES = ("momentum", "label_smoothing", "target_threshold", "ema")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How one network is trained.
+
+    Attributes:
+        name: The recipe's name, that of its module or row.
+        variant: The architecture.
+        overrides: Spec fields that differ from the variant's, as pairs.
+        weights: The zoo's name of what it trains.
+        data: The data set: `"mnist"`, `"cifar10"`, `"cifar100"`, one of
+            `"imagenet"`, `"imagenette"`, `"imagewoof"` (a folder of class
+            sub-folders, whichever it is), `"tfds:NAME"`, or
+            `"synthetic_mnist"` and so on, made up for tests.
+        transform: Row of `keras_highway.data.transforms.TRANSFORMS`.
+        train_images: Train on the first so many images, `None` for all.
+        test_images: The same for the test set.
+        holdout_images: Hold out so many training images and test on them:
+            choices are made on these, never on the test set. The same ones
+            whatever the seed: of MNIST and CIFAR the last of the training
+            set; of a folder the last of a fixed shuffle of its files, the same
+            share of every class (`keras_highway.training.data.holdout.split_off`); of
+            TensorFlow Datasets the last in the order of its files, which were
+            shuffled by a fixed hash when the set was prepared. `train_images`
+            is of the rest, `test_images` of what is held out. `None` to train
+            on all and test on the test set.
+        train_size: Height and width of training images where they are decoded
+            on the way (a folder, TensorFlow Datasets), `None` for the
+            transform's size, which is that of test images. Where the two
+            differ, the network is built for images of any size.
+        crop_padding: Training images are shifted by up to so many pixels a
+            side (a random crop of the padded image).
+        crop_scale: Smallest share of its area that the random resized crop
+            of an image keeps where images are decoded on the way; these are
+            always mirrored with a chance of one half.
+        flip: Half of the training images are mirrored, of those in memory.
+        epochs: Passes over the training set, its remainder of less than a
+            batch left out, another one each epoch.
+        batch_size: Global batch size.
+        micro_batches: A batch is computed in so many parts, its gradients
+            summed (gradient accumulation); batch normalization sees the parts.
+        optimizer: `"sgd"` (`CaffeSGD`), `"adamw"`, `"lamb"` (`DecayedLamb`).
+        learning_rate: Initial rate.
+        schedule: `"constant"`, `"step"` (divided by 10 at each of
+            `milestones`), `"exponential"` (multiplied by `decay` each epoch),
+            `"cosine"` (to `final_rate`), `"epoch_cosine"` (the same once an
+            epoch, as timm's: see `EpochCosine`), `"one_cycle"` (to
+            `final_rate` along a straight line [Smith 2018]),
+            `"plateau"` (multiplied by `decay`
+            after an epoch whose training loss was not below the best so far
+            by `plateau_delta`).
+        milestones: Shares of the run, for `"step"`.
+        decay: Factor, for `"exponential"` and `"plateau"`.
+        final_rate: The last rate of `"cosine"` and `"one_cycle"`.
+        plateau_delta: For `"plateau"`.
+        warmup_epochs: Epochs at `warmup_rate` (`"step"`), or rising from it
+            to `learning_rate` (the cosines, `"one_cycle"`).
+        warmup_rate: See there.
+        momentum: Momentum of SGD.
+        nesterov: Whether it is Nesterov's.
+        weight_decay: For SGD an L2 penalty `weight_decay / 2 * |w|^2`, for
+            AdamW decoupled, for LAMB inside the trust ratio; on kernels.
+        decay_vectors: Weight decay on biases and normalization, too.
+        bias_multiplier: SGD: factor on the learning rate of biases.
+        rate_multipliers: SGD: pairs (shell pattern of variable paths, factor
+            on their learning rate).
+        decay_multipliers: SGD: the same for their weight decay.
+        clip_norm: Largest norm of the gradient over all parameters, after
+            its sum over replicas, or `None`.
+        loss: `"crossentropy"`, or `"bce"` (a sigmoid a class).
+        label_smoothing: Share of the target spread over all classes.
+        target_threshold: `"bce"`: targets above it count as 1, or `None`.
+        ema: Decay of the moving average of weights and batch statistics, which
+            is then what is tested and saved, or `None`.
+        precision: Dtype policy; the skip stream stays float32.
+        rand_augment: RandAugment's policy, e.g. `"m7-mstd0.5-inc1"`, of images
+            in files, or `""`.
+        mixup: Alpha of Mixup, or 0.
+        cutmix: Alpha of CutMix, or 0; with both a batch has either.
+        repeated_augmentation: Copies of an image in an epoch, which then has
+            that much fewer images.
+        init: Weights to start from, as in `keras_highway.load`, or `""`; the
+            head is fresh where they know another number of classes.
+        freeze: Everything up to and with this stage (`"stage3"`), block or
+            layer stays as it is, see `keras_highway.freeze`; `"body"` is
+            everything but the head, `""` nothing.
+        seed: Of initialization, order, augmentation and dropout.
+        source: Where the recipe is published and what differs from it.
+    """
+
+    name: str
+    variant: str
+    overrides: tuple[tuple[str, object], ...] = ()
+    weights: str
+    data: str
+    transform: str
+    train_images: int | None = None
+    test_images: int | None = None
+    holdout_images: int | None = None
+    train_size: int | None = None
+    crop_padding: int = 0
+    crop_scale: float = 0.08
+    flip: bool = False
+    epochs: int
+    batch_size: int = 100
+    micro_batches: int = 1
+    optimizer: str = "sgd"
+    learning_rate: float
+    schedule: str = "step"
+    milestones: tuple[float, ...] = (1 / 3, 2 / 3)
+    decay: float = 1.0
+    final_rate: float = 0.0
+    plateau_delta: float = 0.0
+    warmup_epochs: int = 0
+    warmup_rate: float = 0.0
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 0.0
+    decay_vectors: bool = False
+    bias_multiplier: float = 1.0
+    rate_multipliers: tuple[tuple[str, float], ...] = ()
+    decay_multipliers: tuple[tuple[str, float], ...] = ()
+    clip_norm: float | None = None
+    loss: str = "crossentropy"
+    label_smoothing: float = 0.0
+    target_threshold: float | None = None
+    ema: float | None = None
+    precision: str = "float32"
+    rand_augment: str = ""
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    repeated_augmentation: int = 1
+    init: str = ""
+    freeze: str = ""
+    seed: int = 0
+    source: str = ""
+
+    task: ClassVar[Task] = IMAGES
+
+    def to_dict(self) -> dict:
+        """Returns the recipe as plain JSON values; without a start, of runs that have none."""
+        values = dataclasses.asdict(self)
+        return {name: value for name, value in values.items() if value or name not in ("init", "freeze")}
+
+    def check(self) -> None:
+        """Raises a ValueError where a recipe says something impossible."""
+        for name, known in {**CHOICES, "variant": tuple(VARIANTS), "transform": tuple(TRANSFORMS)}.items():
+            value = getattr(self, name)
+            if value not in known:
+                hint = did_you_mean(value, known)
+                raise ValueError(f"`{name}` must be one of {', '.join(known)}.{hint} Received: {name}={value!r}")
+        for name in _NOT_NEGATIVE:
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(self, name)!r}")
+        if not 0 < self.crop_scale <= 1:
+            raise ValueError(f"`crop_scale` must be in (0, 1]. Received: crop_scale={self.crop_scale!r}")
+        shares = (0.0, *self.milestones, 1.0)
+        if any(a >= b for a, b in itertools.pairwise(shares)):
+            raise ValueError(f"`milestones` must rise between 0 and 1. Received: milestones={self.milestones!r}")
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        for name in _SHARES:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}")
+        if TRANSFORMS[self.transform].contrast and self.data.split(":")[0] in DECODED:
+            raise ValueError(
+                "Contrast normalization is for sets that fit into memory (cifar10, cifar100). "
+                f"Received: transform={self.transform!r}, data={self.data!r}"
+            )
+        if self.schedule in _WARMING_UP and self.warmup_epochs >= self.epochs:
+            raise ValueError(
+                f"`warmup_epochs` must be less than `epochs` with schedule={self.schedule!r}. "
+                f"Received: warmup_epochs={self.warmup_epochs}, epochs={self.epochs}"
+            )
+        if self.freeze and not self.init:
+            raise ValueError(
+                f"Layers are frozen where weights to start from are named: `init`. Received: freeze={self.freeze!r}"
+            )
+        if self.rand_augment:
+            parse_policy(self.rand_augment)
+        if self.batch_size % self.micro_batches:
+            raise ValueError(
+                "`batch_size` must be a multiple of `micro_batches`. "
+                f"Received: batch_size={self.batch_size}, micro_batches={self.micro_batches}"
+            )
+        if self.optimizer != "sgd" and (self.rate_multipliers or self.decay_multipliers or self.bias_multiplier != 1):
+            raise ValueError(
+                "Multipliers of rate and decay are for SGD: an adaptive optimizer divides them out again. "
+                f"Received: optimizer={self.optimizer!r}"
+            )
+        spec = override(VARIANTS[self.variant], **dict(self.overrides))
+        self._check_train_size(spec.min_size)
+        self._check_augmentation()
+
+    def _check_augmentation(self) -> None:
+        """Refuses what the data would not heed: images in memory are shifted, those in files are cropped."""
+        decoded = self.data.split(":")[0] in DECODED
+        fields = ("crop_padding", "flip") if decoded else ("crop_scale",)
+        defaults = {f.name: f.default for f in dataclasses.fields(self)}
+        unheeded = [name for name in fields if getattr(self, name) != defaults[name]]
+        if unheeded:
+            where = "decoded on the way, which are cropped and mirrored" if decoded else "in memory, which are shifted"
+            raise ValueError(
+                f"`{unheeded[0]}` has no effect on images {where}. "
+                f"Received: {unheeded[0]}={getattr(self, unheeded[0])!r}, data={self.data!r}"
+            )
+
+    def _check_train_size(self, smallest) -> None:
+        if self.train_size is None:
+            return
+        if self.train_size < smallest:
+            raise ValueError(
+                f"`train_size` must be at least {smallest}, the least of {self.variant!r}. "
+                f"Received: train_size={self.train_size}"
+            )
+        if self.data.split(":")[0] not in DECODED:
+            raise ValueError(
+                "`train_size` is for images that are decoded on the way (data='imagenet' or 'tfds:NAME'); those in "
+                f"memory keep their size. Received: train_size={self.train_size}, data={self.data!r}"
+            )
+
+    def training_size(self, test_size: tuple[int, int]) -> tuple[int, int]:
+        """Returns height and width of training images that are decoded on the way, given those of test images."""
+        return test_size if self.train_size is None else (self.train_size, self.train_size)
+
+    @property
+    def input_shape(self) -> tuple[int | None, int | None, int] | None:
+        """What the network is built for: images of any size where those of training and test differ, else `None`."""
+        transform = TRANSFORMS[self.transform]
+        if self.training_size(transform.size) == transform.size:
+            return None
+        return (None, None, transform.channels)
+
+
+def changed(recipe: Recipe, **changes) -> Recipe:
+    """Returns the recipe with some fields changed, checked.
+
+    Raises:
+        ValueError: For an unknown field (with suggestions), a value of the
+            wrong type or out of its range.
+    """
+    new = coerced(recipe, f"recipe {recipe.name!r}", **changes)
+    new.check()
+    return new
+
+
+def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
+    """Returns the recipe with settings of the command line.
+
+    Args:
+        recipe: Any recipe.
+        settings: `"field=value"` for a field of the recipe, `"net.field=value"`
+            for one of the network's spec, see `parse_setting`.
+
+    Raises:
+        ValueError: As `changed`, and for a setting without `=`.
+    """
+    changes, overrides = {}, dict(recipe.overrides)
+    for setting in settings:
+        name, value = parse_setting(setting)
+        if name == "net.classes":
+            raise ValueError(
+                "The number of classes follows from the data: from its folders, or its vocabulary. Leave "
+                f"net.classes out. Received: {setting}"
+            )
+        if name.startswith("net."):
+            overrides[name.removeprefix("net.")] = value
+        else:
+            changes[name] = value
+    if overrides != dict(recipe.overrides):
+        changes["overrides"] = tuple(overrides.items())
+    return changed(recipe, **changes)

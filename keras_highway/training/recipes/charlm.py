@@ -1,0 +1,24 @@
+"""The character-aware language model in six gatings, large and small, on the Penn Treebank [UIE, 5.2, Table 1a].
+
+python -m keras_highway train charlm_small_coupled --data DIR --out RUN
+python -m keras_highway.training.experiments.table1a --data DIR --out RUNS        # all six large ones, side by side
+"""
+
+from keras_highway.training.language_recipe import LanguageRecipe
+from keras_highway.variants import LM_VARIANTS
+
+PUBLISHED_PERPLEXITIES = {
+    name: spec.published_perplexity for name, spec in LM_VARIANTS.items() if spec.published_perplexity
+}
+RECIPES = tuple(
+    LanguageRecipe(
+        name=variant,
+        variant=variant,
+        weights=f"{variant}.ptb",
+        precision="mixed_bfloat16",
+        seed=1,
+        source="UIE, 5.2, after Kim et al. 2015: SGD at 1.0, halved on a plateau of the validation perplexity, "
+        "25 epochs; products in bfloat16 here",
+    )
+    for variant in LM_VARIANTS
+)

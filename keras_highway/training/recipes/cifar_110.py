@@ -1,0 +1,47 @@
+"""The 110-layer nets on CIFAR-10 and their kin [BLOG, Evidence 1, "More Comparisons", "Further Reducing Parameters"].
+
+    python -m keras_highway train highway110 --data DIR --out RUN
+    python -m keras_highway train resnet110 --data DIR --out RUN
+
+200 epochs, batch 128, SGD with momentum 0.9, rate 0.1 divided by 10 at epochs
+100 and 150, weight decay 1e-4 on all parameters (PyTorch's, as the authors
+used it), crops of the image padded by 4 and mirroring. ResNet110 has rate 0.01
+in its first epoch. Authors' logs: Highway110 93.96 % (last epoch), ResNet110
+93.75 %. The last 80 of each epoch's 50,000 images, drawn anew, are left out.
+No result of ours yet: not trained here.
+"""
+
+from dataclasses import replace
+
+from keras_highway.training.recipe import Recipe
+
+HIGHWAY110 = Recipe(
+    name="highway110",
+    variant="highway110",
+    weights="highway110.blog",
+    data="cifar10",
+    transform="cifar10",
+    crop_padding=4,
+    flip=True,
+    epochs=200,
+    batch_size=128,
+    learning_rate=0.1,
+    milestones=(1 / 2, 3 / 4),
+    nesterov=False,
+    weight_decay=1e-4,
+    decay_vectors=True,
+    seed=1,
+    source="BLOG, Evidence 1",
+)
+_COMPARISONS = ("exclusive110", "preact110", "postact110", "postact110_zerobn")
+_OTHERS = {"highway111": "BLOG, Further Reducing Parameters", **dict.fromkeys(_COMPARISONS, "BLOG, More Comparisons")}
+RECIPES = (
+    HIGHWAY110,
+    replace(
+        HIGHWAY110, name="resnet110", variant="resnet110", weights="resnet110.blog", warmup_epochs=1, warmup_rate=0.01
+    ),
+    *(
+        replace(HIGHWAY110, name=name, variant=name, weights=f"{name}.blog", source=source)
+        for name, source in _OTHERS.items()
+    ),
+)

@@ -1,0 +1,93 @@
+"""What a finished run leaves: weights, and result.json."""
+
+from typing import Any
+
+from keras_highway._support.files import atomic_write_json
+from keras_highway.data.transforms import imagenet_classes
+from keras_highway.models.origin import origin_of
+from keras_highway.specs import override
+from keras_highway.training.distributed.strategy import Strategy
+from keras_highway.training.program import Program
+from keras_highway.training.recipe import FOLDERS
+from keras_highway.training.runs.run_folder import RunFolder
+from keras_highway.variants import VARIANTS
+from keras_highway.weights import file as weights_file
+from keras_highway.weights.overrides import to_json_values
+
+
+def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[dict]) -> dict:
+    """Writes the weights and the result of a finished run.
+
+    Args:
+        program: Its variables.
+        strategy: Its devices; the chief writes.
+        folder: Its folder.
+        rows: Its log.
+
+    Returns:
+        The result: metric, n, mean, std, seeds, and where it was measured.
+    """
+    recipe, last = program.recipe, {key: float(value) for key, value in rows[-1].items()}
+    data, names = _data_and_names(recipe, program.class_names)
+    result = {
+        "weights": recipe.weights,
+        "variant": recipe.variant,
+        "data": data,
+        **({"class_names": names} if names else {}),
+        "metric": "test_accuracy",
+        "n": 1,
+        "mean": last["test_accuracy"],
+        "std": None,
+        "seeds": [recipe.seed],
+        "values": [last["test_accuracy"]],
+        **epochs(recipe, rows),
+        "epoch_reported": "last",
+        **({"top5": last["test_top5"]} if "test_top5" in last else {}),
+        "precision": recipe.precision,
+        "train_loss": last["train_loss"],
+        "images_per_second": last["images_per_second"],
+        "waiting": last["waiting"],
+        **folder.environment(),
+    }
+    with program.averages_in_place(strategy.to_numpy):
+        strategy.finish(program.net)
+        if strategy.is_chief:
+            folder.drop_result()  # written last, it says that the weights are its own
+            weights_file.save(
+                program.net,
+                folder.path / "model.weights.h5",
+                recipe.variant,
+                program.classes,
+                transform=recipe.transform,
+                **_form(program.net),
+            )
+            atomic_write_json(folder.result, result)
+    return result
+
+
+def _data_and_names(recipe, folders: tuple[str, ...]) -> tuple[str, list[str]]:
+    """The data set, `""` where the folders are one's own, and the names of its classes where it brought them.
+
+    A recipe for ImageNet trains on any folder: it is ImageNet's where all
+    classes have WordNet's identifiers, which are named in words then.
+    """
+    known = dict(imagenet_classes())
+    if recipe.data not in FOLDERS or all(name in known for name in folders):
+        return recipe.data, [known.get(name, name) for name in folders]
+    return "", list(folders)
+
+
+def _form(net) -> dict[str, Any]:
+    """What the weight file says of a network that is not the variant's own."""
+    origin = origin_of(net)
+    if origin is None:
+        return {}
+    row = VARIANTS[origin.variant]
+    form = {"overrides": to_json_values(override(row, **origin.overrides), row), "removed": list(origin.removed)}
+    return {name: value for name, value in form.items() if value}
+
+
+def epochs(recipe, rows: list[dict]) -> dict[str, Any]:
+    """Returns how many epochs a result is after; of a run that was ended early, also how many it should have had."""
+    early = {"of_epochs": recipe.epochs} if len(rows) < recipe.epochs else {}
+    return {"epochs": len(rows), **early}

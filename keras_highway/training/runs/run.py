@@ -1,0 +1,190 @@
+"""A run under way: epochs of steps, the log, the states saved; a step is a function of (state, seed, epoch, step)."""
+
+import time
+
+import numpy as np
+
+from keras_highway._support.event_file import EventFile
+from keras_highway.training.distributed.stopping import Stopped
+from keras_highway.training.optimizers import plateau_rate
+from keras_highway.training.runs import checkpoint
+from keras_highway.training.runs.checkpoint import Progress
+from keras_highway.training.runs.meter import Meter, means
+
+TEST_BATCH = 500
+_AGREE_EVERY = 20  # steps
+
+
+class Run:
+    """A run under way.
+
+    Args:
+        program: Its variables and functions.
+        source: Its data.
+        strategy: Its devices.
+        folder: Its files.
+        save_steps: See `train`.
+        save_seconds: See `train`.
+        log_steps: See `train`.
+    """
+
+    def __init__(self, program, source, strategy, folder, save_steps=None, save_seconds=float("inf"), log_steps=False):
+        self.program, self.source, self.strategy, self.folder = program, source, strategy, folder
+        self.unit = program.recipe.task.unit  # of which so many a second are trained
+        self.engine = strategy.engine(program)
+        self.progress = Progress(0, 0, np.zeros(len(self.program.sums)), 0.0, 0.0)
+        self.rows: list[dict] = []
+        self._save_steps, self._save_seconds, self._log_steps = save_steps, save_seconds, log_steps
+        self._saved = time.perf_counter()
+
+    def restore(self) -> None:
+        """Goes back to the last state saved.
+
+        Raises:
+            ValueError: If it is not of this run, or other processes found
+                another one.
+        """
+        if self.folder.checkpoint.exists():
+            self.progress = checkpoint.restore(self.folder.checkpoint, self.program.state)
+            self.rows = self.folder.rows()[: self.progress.epoch]
+            if len(self.rows) < self.progress.epoch:
+                raise ValueError(
+                    f"{self.folder.log} has {len(self.rows)} epochs, {self.folder.checkpoint} is after "
+                    f"{self.progress.epoch}: bring the log back, or remove the folder."
+                )
+        mine = self.progress.epoch * self.program.steps_per_epoch + self.progress.step
+        if self.strategy.total(mine) != mine * self.strategy.replicas:
+            raise ValueError(
+                f"The processes of this run found different states in {self.folder.path}: it must be on a file "
+                "system that all of them share."
+            )
+        if self._log_steps:
+            self.folder.cut_step_losses(mine)
+        self.folder.begin_session(mine)
+
+    def epoch(self, stop) -> None:
+        """Trains the rest of the current epoch, tests, and saves."""
+        self._prepare_epoch()
+        meter = Meter(self.progress, self.program.recipe.epochs, self.program.steps_per_epoch)
+        try:
+            self._steps(meter, stop)
+            self._end_epoch(meter)
+        except FloatingPointError as error:
+            saved = self.folder.checkpoint.exists()
+            last = f"The last good state is in {self.folder.checkpoint}" if saved else "No state was saved"
+            raise FloatingPointError(f"{error} {last}; a smaller learning rate, or clip_norm, may help.") from None
+        finally:
+            meter.close()
+        if self._is_asked_to(stop):
+            raise Stopped
+
+    def _prepare_epoch(self) -> None:
+        recipe = self.program.recipe
+        if recipe.schedule == "plateau":
+            self.program.set_rate(plateau_rate(recipe, [float(row["train_loss"]) for row in self.rows]))
+
+    def _end_epoch(self, meter) -> None:
+        self.engine.sync()
+        self.rows.append(self._row(means(meter.sums, self.program.sums), self._test(), meter))
+        # The log first: a line ahead of its checkpoint is dropped on resume, a missing line could not be made up.
+        self.folder.write_rows(self.rows)
+        self._write_losses(meter)
+        if self.strategy.is_chief:
+            self._write_events(self.rows[-1])
+        self._save(Progress(self.progress.epoch + 1, 0, np.zeros(len(self.program.sums)), 0.0, 0.0))
+        if self.strategy.is_chief:
+            print(self.line(self.rows[-1]), flush=True)
+
+    def _steps(self, meter, stop) -> None:
+        epoch = self.progress.epoch
+        batches = self.source.batches(epoch, meter.step, self.strategy.shard)
+        while (batch := meter.wait_for(batches)) is not None:
+            meter.add(self.engine.train(batch))
+            stopping = self._is_asked_to(stop, meter.step)
+            if stopping or self._is_due(meter.step):
+                meter.pause()
+                self._write_losses(meter)
+                self._save(Progress(epoch, meter.step, meter.sums, meter.seconds, meter.waited))
+                if stopping:
+                    raise Stopped
+                meter.resume()
+        meter.read()
+
+    def _is_asked_to(self, stop, step=0) -> bool:
+        """Whether to stop; several processes agree on it, at the same step, or one would wait for another for ever."""
+        if self.strategy.shard.count == 1:
+            return stop.made
+        return step % _AGREE_EVERY == 0 and self.strategy.total(int(stop.made)) > 0
+
+    def _is_due(self, step) -> bool:
+        if self._save_steps and step % self._save_steps == 0:
+            return True
+        return time.perf_counter() - self._saved > self._save_seconds
+
+    def _save(self, progress) -> None:
+        self.engine.sync()
+        self.progress, self._saved = progress, time.perf_counter()
+        try:  # on every process: one that stopped alone would leave the others waiting
+            values = checkpoint.finite_values(self.program.state, self.strategy.to_numpy)
+        except FloatingPointError as error:
+            step = progress.epoch * self.program.steps_per_epoch + progress.step
+            raise FloatingPointError(f"After step {step} of the run {error}") from None
+        if self.strategy.is_chief:
+            checkpoint.save(self.folder.checkpoint, values, progress)
+
+    def _test(self) -> dict[str, float]:
+        replicas = self.strategy.replicas
+        size = -(-min(TEST_BATCH, self.source.test_images) // replicas) * replicas
+        with self.program.averages_in_place(self.strategy.to_numpy):
+            batches = self.source.test_batches(size, self.strategy.shard)
+            sums = np.sum([np.asarray(self.engine.test(batch), np.float64) for batch in batches], axis=0)
+        return means(sums, self.program.sums)
+
+    def _write_events(self, row) -> None:
+        """An epoch's numbers for TensorBoard, in a file of its own: a run that is killed and resumed loses none."""
+        scalars = {name: value for name, value in row.items() if name not in ("epoch", "step")}
+        # The step is where lines of a resumed run meet those it had written before it was killed.
+        EventFile(self.folder.path / "tensorboard", f".epoch{row['epoch']}").write(row["step"], scalars)
+
+    def _write_losses(self, meter) -> None:
+        if self._log_steps:
+            self.folder.add_step_losses(meter.losses)
+        meter.losses.clear()
+
+    def _row(self, trained, tested, meter) -> dict:
+        """A line of the log: where it is, what was measured, how fast it went."""
+        epoch = self.progress.epoch + 1
+        return {
+            "epoch": epoch,
+            "step": epoch * self.program.steps_per_epoch,
+            "learning_rate": self.program.rate(epoch * self.program.steps_per_epoch - 1),
+            **self._measures(trained, tested),
+            "seconds": round(meter.seconds, 2),
+            f"{self.unit}_per_second": round(meter.step * self.program.batch_units / meter.seconds, 1),
+            "waiting": round(meter.waited / meter.seconds, 4),
+        }
+
+    def _measures(self, trained, tested) -> dict[str, float]:
+        """The log's columns of what was measured in training and in the test after it."""
+        top5 = {"test_top5": tested["top5"]} if self.program.classes >= 100 else {}
+        return {
+            "train_loss": trained["loss"],
+            "train_accuracy": trained["accuracy"],
+            "test_loss": tested["loss"],
+            "test_accuracy": tested["accuracy"],
+            **top5,
+        }
+
+    def line(self, row: dict) -> str:
+        """Returns what a person wants to know of an epoch, in one line."""
+        epochs = self.program.recipe.epochs
+        left = row["seconds"] * (epochs - row["epoch"]) / 60
+        return (
+            f"epoch {row['epoch']:3d}/{epochs}  loss {row['train_loss']:.4f}  {self._measures_line(row)}  "
+            f"rate {row['learning_rate']:.2g}  {row[f'{self.unit}_per_second']:.0f} {self.unit}/s  "
+            f"waiting {100 * row['waiting']:.1f} %  {left:.0f} min left"
+        )
+
+    def _measures_line(self, row) -> str:
+        train, test = 100 * row["train_accuracy"], 100 * row["test_accuracy"]
+        return f"train {train:.2f} %  test {row['test_loss']:.4f} {test:.2f} %"

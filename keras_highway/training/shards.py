@@ -1,0 +1,198 @@
+"""`python -m keras_highway.training.shards DIR --out SHARDS`: writes TFRecord shards of a folder of images.
+
+DIR holds train/CLASS/* and val/CLASS/*; a run with `--data SHARDS` then has the
+images, labels and order of one with `--data DIR`, from a few hundred large
+files instead of a million small ones. Every image is decoded once to see that
+it can be: one that cannot is named and left out. A shard is written whole or
+not at all; started again, the command makes those that are missing, and the
+manifest last. `--check SHARDS` compares every shard with its SHA-256.
+"""
+
+import argparse
+import json
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from keras_highway._support.files import atomic_write, atomic_write_json, sha256_of
+from keras_highway.training.data.decoding import tensorflow
+from keras_highway.training.data.folders import class_names, image_files
+from keras_highway.training.data.shards import FORMAT, MANIFEST, SUFFIX, index_of, read_manifest
+from keras_highway.training.distributed.stopping import USAGE_ERROR
+
+IMAGES = 5_000  # of a shard: some 550 MB of ImageNet, 257 files
+_AT_ONCE = 256  # images in memory
+_FRAME = 12, 4  # bytes of a TFRecord before and after its content: length and checksums
+
+
+def write(source: Path, out: Path, images: int = IMAGES, workers: int | None = None) -> dict:
+    """Writes the shards that are missing, and the manifest; returns it.
+
+    Args:
+        source: Folder of train/CLASS/* and val/CLASS/*.
+        out: The shards' folder, made if needed.
+        images: Images of a shard. Defaults to `5000`.
+        workers: Threads that read and decode. Defaults to the number of cores.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If it has no classes or no images, or `out` holds shards of
+            another division.
+    """
+    classes = class_names(source / "train")
+    if classes != class_names(source / "val"):
+        raise ValueError(f"{source}/train and {source}/val have different classes.")
+    out.mkdir(parents=True, exist_ok=True)
+    plans = {split: _plan(source / split, classes, split, images) for split in ("train", "val")}
+    known = {name for plan in plans.values() for name in plan}
+    others = sorted(path.name for path in out.glob(f"*{SUFFIX}") if path.name not in known)
+    if others:
+        raise ValueError(f"{out} holds shards of another division, {others[0]} for one: choose another --out.")
+    splits = {}
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        for split, plan in plans.items():
+            found = [_shard(source / split, out / name, rows, classes, pool) for name, rows in plan.items()]
+            splits[split] = {
+                "images": sum(shard["images"] for shard, _ in found),
+                "broken": sorted(name for _, broken in found for name in broken),
+                "shards": [shard for shard, _ in found],
+            }
+    manifest = {"format": FORMAT, "classes": classes, "splits": splits}
+    atomic_write_json(out / MANIFEST, manifest)
+    return manifest
+
+
+def _plan(folder: Path, classes: list[str], split: str, images: int) -> dict[str, list[tuple[int, str, int]]]:
+    """Which images are in which shard: names of shards, and of each image its place in the folder, name and label.
+
+    A fixed shuffle, so that a program that reads the shards one after the other sees all classes.
+    """
+    paths, labels = image_files(folder, classes)
+    order = np.random.default_rng(0).permutation(len(paths))
+    count = -(-len(paths) // images)
+    names = [os.path.relpath(path, folder) for path in paths]
+    return {
+        f"{split}-{i:05d}-of-{count:05d}{SUFFIX}": [(int(k), names[k], int(labels[k])) for k in part]
+        for i, part in enumerate(np.array_split(order, count))
+    }
+
+
+def _shard(folder: Path, path: Path, rows, classes, pool) -> tuple[dict, list[str]]:
+    """Writes a shard and its index, unless they are there; returns its row in the manifest and what was left out."""
+    index_path = index_of(path)
+    index = json.loads(index_path.read_text("utf-8")) if index_path.exists() and path.exists() else None
+    names = [name for _, name, _ in rows]
+    if index is None or index["files"] != names or index["bytes"] != path.stat().st_size:
+        index = {"files": names, "broken": [], "places": [], "labels": [], "offsets": [], "lengths": []}
+        atomic_write(path, lambda temporary: _write_records(temporary, folder, rows, classes, pool, index))
+        index = {"sha256": sha256_of(path), "bytes": path.stat().st_size, **index}
+        atomic_write(index_path, lambda temporary: temporary.write_text(json.dumps(index), "utf-8"))
+        for name in index["broken"]:
+            print(f"left out, not an image that can be decoded: {folder / name}", file=sys.stderr)
+        print(f"{path.name}: {len(index['places'])} images", flush=True)
+    row = {"file": path.name, "images": len(index["places"]), "bytes": index["bytes"], "sha256": index["sha256"]}
+    return row, index["broken"]
+
+
+def _write_records(path, folder, rows, classes, pool, index) -> None:
+    """Writes a shard's records, and into `index` what and where they are."""
+    position = 0
+    with tensorflow().io.TFRecordWriter(str(path)) as writer:
+        for some in (rows[first : first + _AT_ONCE] for first in range(0, len(rows), _AT_ONCE)):
+            found = pool.map(lambda row: _encoded(folder / row[1]), some)
+            for (place, name, label), encoded in zip(some, found, strict=True):
+                if encoded is None:
+                    index["broken"].append(name)
+                    continue
+                record = _example(encoded, label, classes[label], name)
+                writer.write(record)
+                index["places"].append(place)
+                index["labels"].append(label)
+                index["offsets"].append(position + _FRAME[0] + record.index(encoded))
+                index["lengths"].append(len(encoded))
+                position += sum(_FRAME) + len(record)
+
+
+def _encoded(path: Path) -> bytes | None:
+    """An image file's content, or None where it cannot be decoded."""
+    tf = tensorflow()
+    content = path.read_bytes()
+    try:
+        # As in training; on the CPU, which a machine's GPUs need not know of.
+        with tf.device("CPU"):
+            decode = tf.io.decode_jpeg if tf.io.is_jpeg(content) else tf.io.decode_image
+            decode(content, channels=3)
+    except tf.errors.InvalidArgumentError:
+        return None
+    return content
+
+
+def _example(encoded: bytes, label: int, class_name: str, name: str) -> bytes:
+    train = tensorflow().train
+
+    def text(value: bytes):
+        return train.Feature(bytes_list=train.BytesList(value=[value]))
+
+    features = {
+        "image/encoded": text(encoded),
+        "image/class/label": train.Feature(int64_list=train.Int64List(value=[label])),
+        "image/class/name": text(class_name.encode()),
+        "image/filename": text(name.encode()),
+    }
+    return train.Example(features=train.Features(feature=features)).SerializeToString(deterministic=True)
+
+
+def check(folder: Path) -> list[str]:
+    """Returns the names of the shards that are missing or not those of the manifest."""
+    shards = [shard for split in read_manifest(folder)["splits"].values() for shard in split["shards"]]
+    return [
+        shard["file"]
+        for shard in shards
+        if not (folder / shard["file"]).exists() or sha256_of(folder / shard["file"]) != shard["sha256"]
+    ]
+
+
+def main(argv=None) -> int:
+    """Parses the command line, writes or checks; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m keras_highway.training.shards",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="DIR", type=Path, help="train/CLASS/*, val/CLASS/*; with --check, shards")
+    parser.add_argument("--out", type=Path, metavar="SHARDS", help="where to write them")
+    parser.add_argument("--images", type=int, default=IMAGES, help="images of a shard (default: %(default)s)")
+    parser.add_argument("--workers", type=int, help="threads (default: one a core)")
+    parser.add_argument("--check", action="store_true", help="compare the shards in DIR with their SHA-256")
+    args = parser.parse_args(argv)
+    if bool(args.out) == args.check or args.images < 1:
+        parser.error("either --out SHARDS or --check; --images must be positive")
+    try:
+        return _check(args.folder) if args.check else _write(args)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE_ERROR
+
+
+def _check(folder: Path) -> int:
+    wrong = check(folder)
+    for name in wrong:
+        print(f"missing or altered: {folder / name}", file=sys.stderr)
+    print(f"{folder}: {len(wrong)} shards are wrong" if wrong else f"{folder}: all shards are as written")
+    return 1 if wrong else 0
+
+
+def _write(args) -> int:
+    for split, found in write(args.folder, args.out, args.images, args.workers)["splits"].items():
+        print(
+            f"{split}: {found['images']} images in {len(found['shards'])} shards, {len(found['broken'])} broken ones "
+            f"left out (named in {args.out / MANIFEST})"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

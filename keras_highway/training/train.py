@@ -1,0 +1,90 @@
+"""`python -m keras_highway train RECIPE`: trains a recipe, or resumes its run.
+
+Exit codes: 0 finished; 75 stopped by SIGTERM, its state saved: start it again
+and it resumes; 2 an error, named.
+"""
+
+import argparse
+import sys
+
+from keras_highway._support.settings import positive
+from keras_highway._support.suggest import did_you_mean
+from keras_highway.tasks import format_metric
+from keras_highway.training.distributed.stopping import USAGE_ERROR
+from keras_highway.training.recipe import Recipe, with_settings
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.tiny import tiny
+from keras_highway.weights.info import format_epochs
+
+
+def main(argv=None) -> None:
+    """Parses the command line and trains."""
+    parser = argparse.ArgumentParser(
+        prog="python -m keras_highway train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("recipe", help=", ".join(RECIPES))
+    parser.add_argument("--data", help="folder of mnist.npz, ... (default: KERAS_HIGHWAY_DATA)")
+    parser.add_argument("--out", help="the run's folder (default: runs/RECIPE)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="a field of the recipe, or net.FIELD of its net",
+    )
+    parser.add_argument("--init", metavar="WEIGHTS", help="start from these: a name, a file, a folder or hf://org/name")
+    parser.add_argument("--freeze", metavar="STAGE", help="with --init: train what is after this stage; body: the head")
+    parser.add_argument("--strategy", default="auto", help="auto, none, mirrored, multiworker or jax (default: auto)")
+    parser.add_argument("--tiny", action="store_true", help="a small net and made-up data: seconds, to try the way")
+    parser.add_argument("--save-steps", type=positive, help="save the state every so many steps of an epoch, too")
+    parser.add_argument("--until", type=positive, metavar="EPOCH", help="do not go beyond this epoch now")
+    parser.add_argument("--log-steps", action="store_true", help="write the loss of every step to steps.csv, too")
+    parser.add_argument(
+        "--finish", action="store_true", help="after --until, write weights and result although epochs are left"
+    )
+    args = parser.parse_args(argv)
+    try:
+        start = [f"{name}={value!r}" for name, value in (("init", args.init), ("freeze", args.freeze)) if value]
+        recipe = choose(args.recipe, [*args.set, *start], args.tiny)
+    except ValueError as error:
+        parser.error(str(error))
+
+    from keras_highway.training.loop import train  # Keras takes seconds to import; --help need not wait
+
+    try:
+        result = train(
+            recipe,
+            args.data,
+            args.out or f"runs/{recipe.name}",
+            args.strategy,
+            save_steps=args.save_steps,
+            until=args.until,
+            log_steps=args.log_steps,
+            finish=args.finish,
+        )
+    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
+    if result is None:
+        print(f"{recipe.name}: {args.until} of {recipe.epochs} epochs; run it again to resume")
+        return
+    print(
+        f"{result['weights']}: {result['metric'].replace('_', ' ')} {format_metric(result)} "
+        f"after {format_epochs(result)} epochs"
+    )
+
+
+def choose(name: str, settings: list[str], small: bool) -> Recipe:
+    """Returns a recipe by name, with settings.
+
+    Raises:
+        ValueError: For an unknown name or setting, with suggestions.
+    """
+    if name not in RECIPES:
+        raise ValueError(f"Unknown recipe {name!r}.{did_you_mean(name, RECIPES)} Known: {', '.join(RECIPES)}.")
+    recipe = tiny(RECIPES[name]) if small else RECIPES[name]
+    return with_settings(recipe, settings)
+
+
+if __name__ == "__main__":
+    main()
