@@ -1,4 +1,4 @@
-"""README's tables of the analyses.
+"""The tables of docs/analysis.md.
 
 They come from `docs/analysis/numbers.json`, which `keras_highway.training.experiments.figures` makes.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from keras_highway.analysis import Paired
 
-NUMBERS = Path(__file__).resolve().parents[2] / "docs" / "analysis" / "numbers.json"
+NUMBERS = Path(__file__).resolve().parents[3] / "docs" / "analysis" / "numbers.json"
 NET, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
 
 

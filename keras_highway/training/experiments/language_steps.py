@@ -20,7 +20,7 @@ from keras_highway.analysis.plots_training import Curve, draw_training, training
 from keras_highway.training.experiments.table1a import GATINGS
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RUNS = ROOT / "zoo" / "runs" / "lm_steps"
 PICTURE = ROOT / "docs" / "charlm_steps.png"
 WINDOW = 20  # steps
@@ -63,7 +63,7 @@ def read_steps(folder: Path = RUNS) -> list[Steps]:
 
 
 def table(folder: Path = RUNS) -> str:
-    """Returns the README's table: losses of the first and last steps, validation perplexity after them."""
+    """Returns the table of first steps: losses of the first and last of them, validation perplexity after them."""
     lines = [
         f"| gating | published test perplexity, 25 epochs | here: steps | loss, first and last {WINDOW} | validation |",
         "|---|---|---|---|---|",
