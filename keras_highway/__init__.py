@@ -53,4 +53,4 @@ if not _RUNS_AS_PROGRAM:
     from keras_highway.weights.description import describe_weights as describe_weights
     from keras_highway.weights.registry import list_weights as list_weights
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -118,8 +118,8 @@ def reader(tmp_path_factory):
 def small_highway_resnet50(weights, classes, include_preprocessing):
     """Stands in for ImageNet's weights, which the tests do not download."""
     assert weights == "imagenet" and include_preprocessing
-    small = {"blocks": (1, 1, 1, 1), "widths": (4, 4, 8, 8), "stem_width": 4, "input_shape": (64, 64, 3)}
-    transform = TRANSFORMS["imagenet_64"]
+    small = {"blocks": (1, 1, 1, 1), "widths": (4, 4, 8, 8), "stem_width": 4}
+    transform = TRANSFORMS["imagenet"]
     return kh.create_model("highway_resnet50", classes=classes, include_preprocessing=transform, **small)
 
 
