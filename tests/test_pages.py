@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 import runpy
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,6 @@ from PIL import Image
 from test_zoo import write_corpus
 
 import keras_highway as kh
-from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.train import choose
 
 DOORS = ("keras_highway", "keras_highway.analysis", "keras_highway.layers", "keras_highway.data")
@@ -115,12 +115,11 @@ def reader(tmp_path_factory):
     return folder
 
 
-def small_highway_resnet50(weights, classes, include_preprocessing):
-    """Stands in for ImageNet's weights, which the tests do not download."""
-    assert weights == "imagenet" and include_preprocessing
-    small = {"blocks": (1, 1, 1, 1), "widths": (4, 4, 8, 8), "stem_width": 4}
-    transform = TRANSFORMS["imagenet"]
-    return kh.create_model("highway_resnet50", classes=classes, include_preprocessing=transform, **small)
+def small_highway_resnet50(weights, classes):
+    """Weights that stand in for ImageNet's, which the tests do not download."""
+    assert weights == "imagenet"
+    small = kh.create_model("highway_resnet50", classes=3, blocks=(1, 1, 1, 1), widths=(4, 4, 8, 8), stem_width=4)
+    return kh.load(kh.save(small, "stand_in", transform="imagenet"), classes=classes)
 
 
 @pytest.mark.slow
@@ -132,5 +131,6 @@ def test_a_snippet_runs(snippet: Snippet, reader, monkeypatch):
     monkeypatch.chdir(reader)
     monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(reader))
     monkeypatch.setattr(kh, "HighwayResNet50", small_highway_resnet50)
+    shutil.rmtree("stand_in", ignore_errors=True)
     (reader / "snippet.py").write_text(snippet.text, "utf-8")
     runpy.run_path("snippet.py")

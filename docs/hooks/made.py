@@ -16,6 +16,7 @@ import griffe
 os.environ.setdefault("KERAS_BACKEND", "jax")
 _MAKERS = ("keras_highway.applications", "keras_highway.layers.blocks")
 _EXAMPLE = re.compile(r"^Example:\n\n((?:>>> .*\n?|[^\n]+\n?)+)", re.M)
+_RETURNS = re.compile(r"^(Returns|Yields):\n((?:[ ]+.*\n?|\n)+)", re.M)
 
 
 class Made(griffe.Extension):
@@ -23,7 +24,7 @@ class Made(griffe.Extension):
 
     def on_package(self, *, pkg: griffe.Module, **kwargs) -> None:
         """Called once the package's source was read."""
-        _examples(pkg)
+        _rewrite(pkg)
         for path in _MAKERS:
             place, module = pkg[path.removeprefix(f"{pkg.path}.")], importlib.import_module(path)
             for name, member in list(place.members.items()):
@@ -40,14 +41,18 @@ def _indented(match) -> str:
     return "Examples:\n" + textwrap.indent(match[1], "    ")
 
 
-def _examples(place) -> None:
-    """What Keras calls Example, not indented, is an indented Examples to griffe."""
+def _as_text(match) -> str:
+    return f"**{match[1]}:**\n\n{textwrap.dedent(match[2])}"
+
+
+def _rewrite(place) -> None:
+    """Docstrings as griffe reads them: Example is an indented Examples; what returns are is text, no type and name."""
     for member in place.members.values():
         if member.is_alias:
             continue
         if member.docstring:
-            member.docstring.value = _EXAMPLE.sub(_indented, member.docstring.value)
-        _examples(member)
+            member.docstring.value = _RETURNS.sub(_as_text, _EXAMPLE.sub(_indented, member.docstring.value))
+        _rewrite(member)
 
 
 def _function(name, value, attribute) -> griffe.Function:

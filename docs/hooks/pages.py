@@ -13,6 +13,7 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[2]
 _OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#]+)(#[^)]*)?\)")
+_PICTURE = re.compile(r"^(!\[[^\]]*\]\(([^)]+)\))$", re.M)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -29,7 +30,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Sends links that leave `docs/` to the repository."""
+    """Sends links that leave `docs/` to the repository, and makes pictures links to themselves, for phones."""
     here = (ROOT / "docs" / page.file.src_uri).parent
 
     def there(match):
@@ -44,7 +45,7 @@ def on_page_markdown(markdown, page, config, files):
             return f"[{text}]({config.repo_url.rstrip('/')}/blob/HEAD/{place}{anchor})"
         return text if text.strip("`") == place else f"{text} (`{place}`)"
 
-    return _OUTSIDE.sub(there, markdown)
+    return _PICTURE.sub(r"[\1](\2)", _OUTSIDE.sub(there, markdown))
 
 
 def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:

@@ -148,7 +148,9 @@ def try_wheel(wheel: Path, extra: str) -> list[str]:
     environment = {"KERAS_BACKEND": extra}
     used = _run(python, "-c", _USE, cwd=folder, env=environment).split()
     _must(used[:2] == [wheel.name.split("-")[1], "38986"], f"import and load: {used}")
-    lines.append(f"  import, kh.load: version {used[0]}, {int(used[1]):,} parameters, {used[2]} weights, {used[3]} variants")
+    lines.append(
+        f"  import, kh.load: version {used[0]}, {int(used[1]):,} parameters, {used[2]} weights, {used[3]} variants"
+    )
     said = _run(command, "classify", "digit_7.png", "--json", cwd=folder, env=environment)
     _must(re.search(r'"(class|label|name)": "7"', said) is not None, f"classify said: {said}")
     lines.append("  keras-highway classify digit_7.png: 7")
@@ -198,7 +200,7 @@ def main(argv=None) -> int:
             found = try_wheel(wheel, extra)
             print(*found, sep="\n", flush=True)
             lines += found
-            shutil.rmtree(WORK / extra)
+            shutil.rmtree(WORK / extra)  # gigabytes, all in all
     except ReleaseError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
