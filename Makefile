@@ -2,6 +2,8 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 TORCH_PY := .venv-torch/bin/python
+DOCS_PY := .venv-docs/bin/python
+RELEASE_PY := .venv-release/bin/python
 # PyTorch's own index has wheels without CUDA, a tenth of the size; say TORCH_INDEX= where pip's own is to be asked.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
@@ -21,7 +23,7 @@ N ?= 2000
 LOWEST_KERAS := 3.14.1
 ON_LOWEST := gating layers batch_norm blocks trace rewire variants weights lstm_recurrence guided exporting
 
-.PHONY: demo test test-all test-torch test-lowest fuzz lint benchmark tables clean
+.PHONY: demo test test-all test-torch test-lowest fuzz lint docs docs-browser release benchmark tables clean
 
 demo: .venv/.demo
 	$(PY) -m keras_highway classify samples/*
@@ -55,6 +57,21 @@ lint: .venv/.lint
 	$(PY) -m ruff format --check .
 	$(PY) -m pyright --warnings
 
+# The site, strictly, into site/: a warning of mkdocs or a link that leads nowhere is an error.
+docs: .venv-docs/.docs
+	NO_MKDOCS_2_WARNING=1 KERAS_BACKEND=jax $(DOCS_PY) -m mkdocs build --quiet
+	$(DOCS_PY) tests/site/links.py site
+
+# Its pages in a headless browser, wide and as on a phone; CHROMIUM=FILE where playwright has not installed one.
+docs-browser: docs
+	$(DOCS_PY) -m pip install --quiet --disable-pip-version-check "playwright==1.*"
+	$(if $(CHROMIUM),,$(DOCS_PY) -m playwright install --with-deps chromium)
+	$(DOCS_PY) tests/site/browser.py site $(CHROMIUM)
+
+# Wheel and sdist into dist/, checked in environments that have nothing else: the base, TensorFlow, JAX, PyTorch.
+release: .venv-release/.release
+	TORCH_INDEX=$(TORCH_INDEX) $(RELEASE_PY) -m zoo.release.distributions --log tests/logs/release.txt
+
 benchmark: .venv/.test
 	$(PY) -m pytest -m benchmark tests/benchmarks
 
@@ -85,8 +102,18 @@ tables: .venv/.demo
 	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -e ".[torch,onnx,plots,test-tools]"
 	touch $@
 
+.venv-docs/.docs: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	$(DOCS_PY) -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	touch $@
+
+.venv-release/.release: pyproject.toml
+	$(PYTHON) -m venv .venv-release
+	$(RELEASE_PY) -m pip install --quiet --disable-pip-version-check "build==1.*" "hatchling==1.27.*"
+	touch $@
+
 .venv-torch/.keras-$(LOWEST_KERAS)/keras: .venv-torch/.test
 	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D) keras==$(LOWEST_KERAS)
 
 clean:
-	rm -rf .venv .venv-torch demo_gates.png .pytest_cache .ruff_cache
+	rm -rf .venv .venv-docs .venv-release .venv-torch demo_gates.png dist site .pytest_cache .ruff_cache

@@ -1,4 +1,8 @@
-"""What of `zoo/weights/` goes into the wheel: every folder, of those too large for it all but the weights."""
+"""What of `zoo/weights/` goes into a wheel: every folder, of those too large for it all but the weights.
+
+A source distribution holds the same, at its place in the checkout, so that the
+wheel made of it is the wheel made of the checkout.
+"""
 
 import json
 from pathlib import Path
@@ -10,12 +14,15 @@ WEIGHTS = "model.weights.h5"
 
 
 class ZooHook(BuildHookInterface):
-    """Adds the folders of trained weights to a wheel; a checkout that is installed in place has them already."""
+    """Adds the folders of trained weights; a checkout that is installed in place has them already."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it builds."""
         if version != "editable":
-            build_data["force_include"].update(wheel_files(Path(self.root)))
+            files = wheel_files(Path(self.root))
+            if self.target_name == "sdist":
+                files = {path: str(Path(path).relative_to(self.root)) for path in files}
+            build_data["force_include"].update(files)
 
 
 def wheel_files(root: Path) -> dict[str, str]:

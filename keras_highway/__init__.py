@@ -6,16 +6,22 @@
 >>> kh.Highway50(weights=None, classes=10)
 """
 
-import sys as _sys
+import contextlib as _contextlib
 
-# While Python looks for `python -m keras_highway`, the command line has its own door: --help need not wait for Keras,
-# and TensorFlow's notices can be kept off stderr.
-_RUNS_AS_PROGRAM = _sys.argv[:1] == ["-m"] and __name__ in _sys.orig_argv[1:]
-if not _RUNS_AS_PROGRAM:
+from keras_highway._support.program import COMMAND as _COMMAND
+from keras_highway._support.program import MODULE as _MODULE
+from keras_highway._support.program import program_of as _program_of
+
+# The command line has its own door: --help and list need not wait for Keras, and TensorFlow's notices can be kept off
+# stderr, as they are of `python -m keras_highway.training.shards` and its like.
+_PROGRAM = _program_of(__name__)
+if _PROGRAM != _COMMAND:
     from keras_highway._support.backend import explained as _explained
+    from keras_highway._support.quiet import quiet_start as _quiet_start
 
     try:
-        import keras as _keras  # noqa: F401
+        with _quiet_start() if _PROGRAM == _MODULE else _contextlib.nullcontext():
+            import keras as _keras  # noqa: F401
     except ModuleNotFoundError as _error:
         raise _explained(_error) from _error
     from keras_highway import analysis as analysis
@@ -53,4 +59,4 @@ if not _RUNS_AS_PROGRAM:
     from keras_highway.weights.description import describe_weights as describe_weights
     from keras_highway.weights.registry import list_weights as list_weights
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

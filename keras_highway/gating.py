@@ -58,6 +58,7 @@ GATINGS: Mapping[str, Gating] = MappingProxyType(
         )
     }
 )
+"""The six gatings, `plain`, `residual`, `t_only`, `c_only`, `coupled`, `full`: a `Gating(name, t, c, formula)` each."""
 
 
 class Signals(NamedTuple):

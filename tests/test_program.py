@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from keras_highway._support import quiet
+from keras_highway._support.program import program_of
 from keras_highway.cli import main
-from keras_highway.cli.quiet import quiet_start
 
 ROOT = Path(__file__).parents[1]
 
@@ -76,13 +77,54 @@ def test_python_dash_m(tmp_path):
     assert done.stderr == ""
 
 
-def test_help_does_not_wait_for_keras(tmp_path):
+@pytest.mark.parametrize(
+    "arguments, shown",
+    [(["--help"], "classify"), (["train", "--help"], "--freeze"), (["list", "resnet50*"], "25,557,032")],
+)
+def test_help_and_lists_do_not_wait_for_keras(tmp_path, arguments, shown):
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-X", "importtime", "-m", "keras_highway", "--help"]
+    command = [sys.executable, "-X", "importtime", "-m", "keras_highway", *arguments]
     done = subprocess.run(command, env=env, cwd=tmp_path, check=True, timeout=60, capture_output=True, text=True)
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
-    assert "keras_highway.cli" in imported and "keras" not in imported
-    assert "classify" in done.stdout
+    assert "keras_highway.cli" in imported and not imported & {"keras", "h5py", "tensorflow", "jax"}
+    assert shown in done.stdout
+
+
+@pytest.mark.parametrize(
+    "argv, words, program",
+    [
+        (["-m"], ["-m", "keras_highway", "list"], "command"),
+        (["/usr/bin/keras-highway", "list"], ["/usr/bin/keras-highway", "list"], "command"),
+        ([r"keras-highway.exe"], ["keras-highway.exe"], "command"),
+        (["-m"], ["-m", "keras_highway.training.shards", "DIR"], "module"),
+        (["-m"], ["-m", "other"], ""),
+        (["notebook.py"], ["notebook.py", "keras_highway"], ""),
+        ([""], [], ""),
+    ],
+)
+def test_which_program_imports_the_package(monkeypatch, argv, words, program):
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(sys, "orig_argv", ["python", *words])
+    assert program_of("keras_highway") == program
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_nothing_of_tensorflows_reaches_the_terminal(tmp_path, backend):
+    """Real processes, at the log level that a user has."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": backend}
+    env.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    no_folder = f"error: No folder {tmp_path}/nothing/train. "
+    for words, code, said in (
+        (["keras_highway", "classify", str(ROOT / "samples" / "digit_7.png")], 0, ""),
+        (["keras_highway", "train", "resnet50_a2", "--tiny", "--out", str(tmp_path / "run")], 0, ""),
+        (["keras_highway.training.train", "highway_fc10", "--tiny", "--out", str(tmp_path / "fc")], 0, ""),
+        (["keras_highway.training.shards", str(tmp_path / "nothing"), "--out", str(tmp_path / "x")], 2, no_folder),
+    ):
+        command = [sys.executable, "-m", *words]
+        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert done.stderr.startswith(said) and done.stderr.count("\n") == bool(said), (words, done.stderr)
 
 
 NOTICES = [
@@ -90,28 +132,46 @@ NOTICES = [
     "I0000 00:00:1795229140.230463    6246 port.cc:153] oneDNN custom operations are on.\n",
     "To enable the following instructions: AVX2 AVX512F, in other operations, rebuild TensorFlow.\n",
 ]
-NEWS = [
+OF_GPUS = [
     "E0000 00:00:1795229151.659441    6311 cuda_platform.cc:52] failed call to cuInit: INTERNAL\n",
     "W0000 00:00:1795229151.659441    6311 gpu_device.cc:2344] Cannot dlopen some GPU libraries.\n",
+]
+NEWS = [
+    "E0000 00:00:1795229151.659441    6311 local_rendezvous.cc:412] aborting\n",
+    "W0000 00:00:1795229151.659441    6311 cpu_allocator_impl.cc:84] exceeds 10% of free system memory.\n",
     "something of the user's own\n",
 ]
 
 
+@pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("level", [None, "3"])
-def test_notices_are_dropped_and_news_is_kept(capfd, monkeypatch, level):
+def test_notices_are_dropped_and_news_is_kept(capfd, monkeypatch, tmp_path, level, gpu):
+    """That a driver is missing is news on a machine that has a GPU."""
+    monkeypatch.setattr(quiet, "_DEVICES", (str(tmp_path / "nvidia[0-9]*"),))
+    if gpu:
+        (tmp_path / "nvidia0").touch()
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level or "")
     if level is None:
         monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
-    with quiet_start():
-        for line in [*NOTICES, *NEWS]:
+    with quiet.quiet_start():
+        for line in [*NOTICES, *OF_GPUS, *NEWS]:
             os.write(2, line.encode())
-        assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3"
-    assert capfd.readouterr().err == "".join(NEWS)
+        assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == (level or "1")  # warnings and errors go on being written
+    assert capfd.readouterr().err == "".join([*(OF_GPUS if gpu else []), *NEWS])
+
+
+def test_later_imports_are_quiet_in_programs_that_began_so(capfd, monkeypatch):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "1")
+    for begun, shown in (([], NOTICES[1]), ([True], "")):
+        monkeypatch.setattr(quiet, "_begun", begun)
+        with quiet.quiet_again():
+            os.write(2, NOTICES[1].encode())
+        assert capfd.readouterr().err == shown
 
 
 def test_a_failing_start_says_why(capfd, monkeypatch):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    with pytest.raises(ImportError), quiet_start():
+    with pytest.raises(ImportError), quiet.quiet_start():
         os.write(2, NEWS[0].encode())
         raise ImportError
     assert capfd.readouterr().err == NEWS[0]
@@ -119,7 +179,7 @@ def test_a_failing_start_says_why(capfd, monkeypatch):
 
 def test_notices_are_shown_on_request(capfd, monkeypatch):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
-    with quiet_start():
+    with quiet.quiet_start():
         os.write(2, NOTICES[1].encode())
         assert capfd.readouterr().err == NOTICES[1]
 

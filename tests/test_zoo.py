@@ -30,21 +30,27 @@ from zoo.release.stored import measure
 README = tables.ROOT / "README.md"
 
 
-def test_readme_tables_are_those_of_the_results():
-    text = README.read_text("utf-8")
-    assert sorted(re.findall(r"<!-- table:(\w+) -->", text)) == sorted(tables.TABLES)
-    assert tables.render(text) == text
+def test_tables_are_those_of_the_results():
+    named = set()
+    for page in tables.pages():
+        text = page.read_text("utf-8")
+        named.update(re.findall(r"<!-- table:(\w+) -->", text))
+        assert tables.render(text) == text, page
+    assert named == set(tables.TABLES)
+    assert {"README.md", "weights.md", "speed.md"} <= {page.name for page in tables.pages()}
 
 
 def test_check_fails_on_an_altered_table(tmp_path, capsys):
     text = README.read_text("utf-8")
     value = format_metric(registry.result("mnist10_w16.tvdn"))
     assert value in text
-    altered = tmp_path / "README.md"
+    altered, right = tmp_path / "README.md", tmp_path / "page.md"
     altered.write_text(text.replace(value, "99.99 % (n = 1)"), "utf-8")
-    assert tables.main(["--check", "--readme", str(altered)]) == 1
-    assert "differs" in capsys.readouterr().err
-    assert tables.main(["--readme", str(altered)]) == 0
+    right.write_text(text, "utf-8")
+    assert tables.main(["--check", str(right)]) == 0
+    assert tables.main(["--check", str(altered), str(right)]) == 1
+    assert "README.md: a table differs" in capsys.readouterr().err
+    assert tables.main([str(altered)]) == 0
     assert altered.read_text("utf-8") == text
 
 

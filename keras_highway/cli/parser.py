@@ -8,9 +8,9 @@ import sys
 from keras_highway._support.backend import explained
 from keras_highway._support.notices import as_lines
 from keras_highway._support.outside_text import visible
+from keras_highway._support.quiet import quiet_start
 from keras_highway._support.settings import positive
 from keras_highway.cli.errors import CLOSED_PIPE, INTERRUPTED, USAGE, UsageError
-from keras_highway.cli.quiet import quiet_start
 
 DEFAULT_WEIGHTS = "mnist10_w32.tvdn"
 PROGRAM = "keras_highway"

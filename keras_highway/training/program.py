@@ -6,6 +6,7 @@ import warnings
 import keras
 from keras import ops
 
+from keras_highway._support.quiet import quiet_again
 from keras_highway.applications import create_model
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.models.transfer import freeze
@@ -107,7 +108,7 @@ class Program(Trainable):
     sums = SUMS
 
     def __init__(self, recipe: Recipe, source: Source, data: DeviceImages | None):
-        keras.utils.set_random_seed(recipe.seed)
+        set_seed(recipe.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FreshHead)  # the head for these classes is about to be trained
             net = create_model(
@@ -169,6 +170,12 @@ class Program(Trainable):
 
     def _logits(self, images, training):
         return ops.cast(self.net(images, training=training), "float32")
+
+
+def set_seed(seed: int) -> None:
+    """Seeds Python, NumPy and Keras; Keras seeds TensorFlow, too, and imports it for that where another computes."""
+    with quiet_again():
+        keras.utils.set_random_seed(seed)
 
 
 def is_seed(variable: keras.Variable) -> bool:

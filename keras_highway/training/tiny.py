@@ -4,11 +4,11 @@ from dataclasses import replace
 from functools import singledispatch
 from typing import TypeVar
 
-from keras_highway.applications import get_spec
 from keras_highway.specs import CharLMSpec, ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec
 from keras_highway.training.data.synthetic import PREFIX, SYNTHETIC_CORPUS
 from keras_highway.training.language_recipe import LanguageRecipe
 from keras_highway.training.recipe import DECODED, Recipe
+from keras_highway.variants import LM_VARIANTS, VARIANTS
 
 RecipeT = TypeVar("RecipeT", Recipe, LanguageRecipe)
 
@@ -24,18 +24,22 @@ def tiny(recipe: RecipeT) -> RecipeT:
         recipe,
         name=f"{recipe.name}_tiny",
         weights=f"{recipe.name}.tiny",
-        overrides=tuple({**dict(recipe.overrides), **_small(get_spec(recipe.variant))}.items()),
+        overrides=tuple({**dict(recipe.overrides), **_small(_spec(recipe))}.items()),
         epochs=2,
         source=f"The tiny form of {recipe.name}, for tests: no result",
         **_short(recipe),
     )
 
 
+def _spec(recipe) -> NetSpec:
+    return {**VARIANTS, **LM_VARIANTS}[recipe.variant]
+
+
 @singledispatch
 def _short(recipe: Recipe) -> dict:
     """Fields of a recipe's tiny form that its class alone has, and its data."""
     data = recipe.data.split(":")[0]
-    normalized = getattr(get_spec(recipe.variant), "batch_norm", True)
+    normalized = getattr(_spec(recipe), "batch_norm", True)
     return {
         # Without normalization a batch of 8 and two epochs bear no rate that is made for 256 and ninety.
         "learning_rate": recipe.learning_rate * (1 if normalized else 0.01),

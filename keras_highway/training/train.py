@@ -6,7 +6,10 @@ and it resumes; 2 an error, named.
 
 import argparse
 import sys
+from collections.abc import Callable
 
+from keras_highway._support.backend import explained
+from keras_highway._support.quiet import quiet_again
 from keras_highway._support.settings import positive
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.tasks import format_metric
@@ -49,10 +52,8 @@ def main(argv=None) -> None:
     except ValueError as error:
         parser.error(str(error))
 
-    from keras_highway.training.loop import train  # Keras takes seconds to import; --help need not wait
-
     try:
-        result = train(
+        result = _train()(
             recipe,
             args.data,
             args.out or f"runs/{recipe.name}",
@@ -72,6 +73,16 @@ def main(argv=None) -> None:
         f"{result['weights']}: {result['metric'].replace('_', ' ')} {format_metric(result)} "
         f"after {format_epochs(result)} epochs"
     )
+
+
+def _train() -> Callable[..., dict | None]:
+    """Returns what trains: Keras takes seconds to import, and --help need not wait."""
+    try:
+        with quiet_again():
+            from keras_highway.training.loop import train
+    except ModuleNotFoundError as error:
+        raise explained(error) from error
+    return train
 
 
 def choose(name: str, settings: list[str], small: bool) -> Recipe:

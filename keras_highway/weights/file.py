@@ -26,6 +26,7 @@ from keras_highway._support.files import atomic_write
 from keras_highway._support.notices import Notice
 from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Table, Text
 from keras_highway.weights import sealing
+from keras_highway.weights.info import WeightFileError as WeightFileError
 
 SUFFIX = ".weights.h5"
 DIGEST = "digest"
@@ -46,10 +47,6 @@ _STAMP_SCHEMA = Fields(
         DIGEST: Text(pattern="[0-9a-f]{64}"),
     },
 )
-
-
-class WeightFileError(ValueError):
-    """A weight file that is none, is damaged, or is not what it says; the message names it."""
 
 
 class UncheckedWeights(Notice):

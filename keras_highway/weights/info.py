@@ -14,6 +14,10 @@ FILE = "model.weights.h5"
 ROW = "weights.json"  # beside it
 
 
+class WeightFileError(ValueError):
+    """A weight file that is none, is damaged, or is not what it says; the message names it."""
+
+
 OVERRIDES = Table(Anything(4), 50)  # `specs.override` knows more of them
 REMOVED = Items(Text(120), most=2000)
 _LARGEST = 2048  # pixels of a side to which an image is resized

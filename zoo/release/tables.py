@@ -1,8 +1,8 @@
-"""`python -m zoo.release.tables [--check]`: writes the README's tables from `zoo/weights/*/result.json` and so on.
+"""`python -m zoo.release.tables [--check]`: writes the tables of README and docs/ from the results in `zoo/`.
 
-A table stands between `<!-- table:NAME -->` and `<!-- end:NAME -->`. With
-`--check` nothing is written, and a table that differs from its results is an
-error.
+A table stands between `<!-- table:NAME -->` and `<!-- end:NAME -->`, on as
+many pages as name it. With `--check` nothing is written, and a table that
+differs from its results is an error.
 """
 
 import argparse
@@ -171,20 +171,30 @@ def render(text: str) -> str:
     return new
 
 
+def pages(root: Path = ROOT) -> list[Path]:
+    """Returns the files that have marked tables: the README and pages of `docs/`."""
+    candidates = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    return [path for path in candidates if "<!-- table:" in path.read_text("utf-8")]
+
+
 def main(argv=None) -> int:
     """Parses the command line; returns 1 where a table and its results differ."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.tables", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
-    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    parser.add_argument("pages", nargs="*", type=Path, help="Markdown files (default: the README and all of docs/)")
     args = parser.parse_args(argv)
-    old = args.readme.read_text("utf-8")
-    new = render(old)
-    if args.check and new != old:
-        print(f"{args.readme}: a table differs from its results; run python -m zoo.release.tables", file=sys.stderr)
-        return 1
-    if new != old:
-        args.readme.write_text(new, "utf-8")
-    return 0
+    differ = 0
+    for page in args.pages or pages():
+        old = page.read_text("utf-8")
+        new = render(old)
+        if new == old:
+            continue
+        if args.check:
+            print(f"{page}: a table differs from its results; run python -m zoo.release.tables", file=sys.stderr)
+            differ = 1
+        else:
+            page.write_text(new, "utf-8")
+    return differ
 
 
 if __name__ == "__main__":

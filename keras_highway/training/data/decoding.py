@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 
+from keras_highway._support.quiet import quiet_again
 from keras_highway.data.transforms import Transform
 
 
@@ -17,14 +18,15 @@ def tensorflow():
         ImportError: If it is not installed.
     """
     try:
-        import tensorflow as tf
+        with quiet_again():
+            import tensorflow as tf
+
+            if keras.backend.backend() != "tensorflow":
+                tf.config.set_visible_devices([], "GPU")
     except ImportError as error:
         raise ImportError(
             'TensorFlow reads photographs, whatever backend trains: pip install "keras-highway[tensorflow]".'
         ) from error
-
-    if keras.backend.backend() != "tensorflow":
-        tf.config.set_visible_devices([], "GPU")
     return tf
 
 

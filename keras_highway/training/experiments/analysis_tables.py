@@ -1,4 +1,4 @@
-"""README's tables of the analyses.
+"""The tables of docs/analysis.md.
 
 They come from `docs/analysis/numbers.json`, which `keras_highway.training.experiments.figures` makes.
 """

@@ -63,7 +63,7 @@ def read_steps(folder: Path = RUNS) -> list[Steps]:
 
 
 def table(folder: Path = RUNS) -> str:
-    """Returns the README's table: losses of the first and last steps, validation perplexity after them."""
+    """Returns the table of first steps: losses of the first and last of them, validation perplexity after them."""
     lines = [
         f"| gating | published test perplexity, 25 epochs | here: steps | loss, first and last {WINDOW} | validation |",
         "|---|---|---|---|---|",

@@ -8,7 +8,7 @@ from keras_highway.language import CharLM
 from keras_highway.models.char_lm import make_token_losses, reset_state
 from keras_highway.training.language.source import TextSource
 from keras_highway.training.language_recipe import LanguageRecipe
-from keras_highway.training.program import Trainable
+from keras_highway.training.program import Trainable, set_seed
 
 
 class LanguageProgram(Trainable):
@@ -23,7 +23,7 @@ class LanguageProgram(Trainable):
     sums = ("loss", "tokens")
 
     def __init__(self, recipe: LanguageRecipe, source: TextSource, data: None = None):
-        keras.utils.set_random_seed(recipe.seed)
+        set_seed(recipe.seed)
         words = source.vocabulary
         net = create_model(
             recipe.variant,

@@ -1,0 +1,76 @@
+"""What the site has beyond `docs/*.md`: notebooks and changelog as pages, and links to other files of the repository.
+
+A page says `[text](../zoo/...)`, as GitHub reads it. On the site that file is
+at `repo_url`, where that is set; otherwise its path takes the link's place.
+"""
+
+import base64
+import json
+import re
+from pathlib import Path
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[2]
+_OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#]+)(#[^)]*)?\)")
+_PICTURE = re.compile(r"^(!\[[^\]]*\]\(([^)]+)\))$", re.M)
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def on_files(files, config):
+    """Adds a page for each notebook, its pictures, and the changelog."""
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        text, pictures = notebook_page(path)
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=text))
+        for name, content in pictures.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=content))
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    files.append(File.generated(config, "changelog.md", content=changelog.replace("](docs/", "](")))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Sends links that leave `docs/` to the repository, and makes pictures links to themselves, for phones."""
+    here = (ROOT / "docs" / page.file.src_uri).parent
+
+    def there(match):
+        text, target, anchor = match[1], match[2], match[3] or ""
+        path = (here / target).resolve()
+        if path.is_relative_to(ROOT / "docs"):
+            return match[0]
+        if not path.is_relative_to(ROOT) or not path.exists():
+            raise FileNotFoundError(f"{page.file.src_uri} links to {target}, which the repository does not have.")
+        place = path.relative_to(ROOT).as_posix()
+        if config.repo_url:
+            return f"[{text}]({config.repo_url.rstrip('/')}/blob/HEAD/{place}{anchor})"
+        return text if text.strip("`") == place else f"{text} (`{place}`)"
+
+    return _PICTURE.sub(r"[\1](\2)", _OUTSIDE.sub(there, markdown))
+
+
+def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
+    """Returns a notebook as Markdown, and the pictures that it shows by their names."""
+    parts, pictures = [], {}
+    for number, cell in enumerate(json.loads(path.read_text("utf-8"))["cells"]):
+        source = "".join(cell["source"]).strip()
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+        elif cell["cell_type"] == "code":
+            parts.append(f"```python\n{source}\n```")
+            for place, output in enumerate(cell["outputs"]):
+                name = f"{path.stem}_{number}_{place}.png"
+                parts.append(_shown(output, name, pictures))
+    where = f"*This page is [`notebooks/{path.name}`](../../notebooks/{path.name}) with its results.*"
+    title, *rest = [part for part in parts if part]
+    first_line, _, introduction = title.partition("\n")
+    return "\n\n".join([first_line, where, introduction.strip(), *rest]), pictures
+
+
+def _shown(output, name, pictures) -> str:
+    """An output of a cell as Markdown; a picture's bytes go into `pictures`."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        pictures[name] = base64.b64decode("".join(data["image/png"]))
+        return f"![Output of the cell above]({name})"
+    text = "".join(output.get("text", data.get("text/plain", "")))
+    return f"```text\n{_COLOURS.sub('', text).rstrip()}\n```" if text.strip() else ""

@@ -1,0 +1,136 @@
+"""README and docs/: every command parses, every snippet runs, every public name has its place in the reference."""
+
+import ast
+import importlib
+import re
+import runpy
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pages import PAGES, ROOT, Snippet, commands, parsed, snippets
+from PIL import Image
+from test_zoo import write_corpus
+
+import keras_highway as kh
+from keras_highway.training.train import choose
+
+DOORS = ("keras_highway", "keras_highway.analysis", "keras_highway.layers", "keras_highway.data")
+REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
+SNIPPETS = snippets()
+COMMANDS = [(path.name, argv) for path in PAGES for argv in commands(path)]
+
+
+@pytest.mark.parametrize("argv", [argv for _, argv in COMMANDS], ids=[f"{page}:{' '.join(c)}" for page, c in COMMANDS])
+def test_every_command_parses_and_names_known_recipes(argv, monkeypatch):
+    module, arguments = parsed(argv, monkeypatch)
+    if module == "keras_highway.training.distributed.supervise":
+        argv = ["-m", "keras_highway", "train", *arguments.train]
+    if argv[argv.index("-m") + 1 :][:2] == ["keras_highway", "train"]:
+        _, arguments = parsed(["-m", "keras_highway.training.train", *argv[argv.index("train") + 1 :]], monkeypatch)
+        if arguments.recipe != "RECIPE":
+            start = [f"{name}={value!r}" for name in ("init", "freeze") if (value := getattr(arguments, name))]
+            choose(arguments.recipe, [*arguments.set, *start], arguments.tiny).check()
+
+
+def test_a_wrong_command_is_found(monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        parsed(["-m", "keras_highway.training.train", "highway50_a2", "--dat", "DIR", "--sett", "a=1"], monkeypatch)
+    assert "--sett" in capsys.readouterr().err
+
+
+def test_there_are_commands_and_snippets():
+    assert {page for page, _ in COMMANDS} >= {"README.md", "training.md", "clusters.md", "imagenet.md", "publishing.md"}
+    assert {s.page for s in SNIPPETS} >= {"README.md", "models.md", "weights.md", "fine_tuning.md", "analysis.md"}
+
+
+def public_names() -> set[str]:
+    """What the doors of the package re-export."""
+    names = set()
+    for door in DOORS:
+        for node in ast.walk(ast.parse(Path(importlib.import_module(door).__file__).read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                names |= {f"{door}.{a.asname}" for a in node.names if a.asname and not a.asname.startswith("_")}
+    return names - set(DOORS)
+
+
+def test_every_public_name_is_in_the_reference_once_and_no_other():
+    listed = [name for page in REFERENCE for name in re.findall(r"^::: ([\w.]+)$", page.read_text("utf-8"), re.M)]
+    assert len(listed) == len(set(listed))
+    public = public_names()
+    assert len(public) > 100 and public <= set(listed), public - set(listed)
+    for name in listed:
+        module, _, attribute = name.rpartition(".")
+        value = getattr(importlib.import_module(module), attribute)
+        assert name in public or value.__doc__, name
+
+
+def test_readme_is_short_and_its_links_lead_to_files():
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert len(text.splitlines()) <= 250
+    for target in re.findall(r"\]\(([^)#]+)", text):
+        assert target.startswith("https://") or (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda s: f"{s.page}:{s.number}")
+def test_a_snippet_defines_what_it_uses(snippet: Snippet):
+    """Every name is bound in the snippet itself, and what it takes from the package is there."""
+    tree = ast.parse(snippet.text)
+    bound = {
+        a.asname or a.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for a in node.names
+    }
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    bound |= {n.id for n in names if isinstance(n.ctx, ast.Store)} | {
+        n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)
+    }
+    bound |= {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    assert {n.id for n in names} <= bound | set(dir(__builtins__)) | set(__builtins__), snippet.text
+    for path in re.findall(r"\bkh((?:\.\w+)+)", snippet.text):
+        value = kh
+        for part in path[1:].split("."):
+            value = getattr(value, part, None)
+            assert value is not None, f"kh{path}"
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    """A folder as a reader has it: samples/, data sets (of noise), photographs of two classes."""
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "samples").symlink_to(ROOT / "samples")
+    draw = np.random.default_rng(0)
+    x, y = draw.integers(0, 255, (60, 28, 28), np.uint8), np.arange(60) % 10
+    np.savez(folder / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    (folder / "DIR").mkdir()
+    write_corpus(folder / "DIR")
+    for part in ("train", "val"):
+        for name in ("cat", "dog"):
+            (folder / "pets" / part / name).mkdir(parents=True)
+            for i in range(2):
+                pixels = draw.integers(0, 255, (40, 40, 3), np.uint8)
+                Image.fromarray(pixels).save(folder / "pets" / part / name / f"{i}.png")
+    return folder
+
+
+def small_highway_resnet50(weights, classes):
+    """Weights that stand in for ImageNet's, which the tests do not download."""
+    assert weights == "imagenet"
+    small = kh.create_model("highway_resnet50", classes=3, blocks=(1, 1, 1, 1), widths=(4, 4, 8, 8), stem_width=4)
+    return kh.load(kh.save(small, "stand_in", transform="imagenet"), classes=classes)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of fresh heads and of noise in the place of data
+@pytest.mark.parametrize(
+    "snippet", [s for s in SNIPPETS if not s.reason or "pets/" in s.text], ids=lambda s: f"{s.page}:{s.number}"
+)
+def test_a_snippet_runs(snippet: Snippet, reader, monkeypatch):
+    monkeypatch.chdir(reader)
+    monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(reader))
+    monkeypatch.setattr(kh, "HighwayResNet50", small_highway_resnet50)
+    shutil.rmtree("stand_in", ignore_errors=True)
+    (reader / "snippet.py").write_text(snippet.text, "utf-8")
+    runpy.run_path("snippet.py")
