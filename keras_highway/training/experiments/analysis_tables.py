@@ -9,7 +9,7 @@ from pathlib import Path
 
 from keras_highway.analysis import Paired
 
-NUMBERS = Path(__file__).resolve().parents[2] / "docs" / "analysis" / "numbers.json"
+NUMBERS = Path(__file__).resolve().parents[3] / "docs" / "analysis" / "numbers.json"
 NET, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
 
 

@@ -26,7 +26,7 @@ from keras_highway.training.runs.run_folder import environment
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
 
-OUT = Path(__file__).parents[2] / "docs" / "analysis"
+OUT = Path(__file__).parents[3] / "docs" / "analysis"
 DENSE, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
 UNIT = "stage1_block2", 11  # finds the end of a stroke at the lower right
 # Where [TVDN, 4] says that things happen: "the early layers (about 15 for MNIST and 40 for CIFAR-100)".

@@ -20,7 +20,7 @@ from keras_highway.analysis.plots_training import Curve, draw_training, training
 from keras_highway.training.experiments.table1a import GATINGS
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RUNS = ROOT / "zoo" / "runs" / "lm_steps"
 PICTURE = ROOT / "docs" / "charlm_steps.png"
 WINDOW = 20  # steps

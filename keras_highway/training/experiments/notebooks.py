@@ -6,7 +6,7 @@ from pathlib import Path
 
 from keras_highway._support.files import atomic_write
 
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 TIMEOUT = 1200  # seconds a cell: a notebook takes at most 180 of processor time, but cores may be shared
 
 
