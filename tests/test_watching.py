@@ -146,7 +146,7 @@ def test_parts_of_a_batch_and_small_training_images_need_less(monkeypatch):
         check_memory(program_of(batch_size=256), 1, [])
     check_memory(program_of(batch_size=256, micro_batches=32), 1, [])
     with pytest.raises(ValueError, match="images of 128x128 pixels"):
-        check_memory(program_of(batch_size=256, train_size=128), 1, [])  # a net that is built for any size
+        check_memory(program_of(batch_size=512, train_size=128), 1, [])  # a net that is built for any size
     check_memory(program_of(batch_size=32, train_size=128), 1, [])
 
 
