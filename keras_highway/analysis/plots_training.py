@@ -40,7 +40,7 @@ def training_axes(panels: int, size: tuple[float, float], **options):
 
 
 def draw_training(axis, curves: Iterable[Curve], *, xlabel="epoch", scale="linear", **options) -> None:
-    """Draws curves into a panel, with a grid, and a legend of those that have a label.
+    """Draws curves into a panel, with a grid, whole epochs, and a legend of those that have a label.
 
     Args:
         axis: The panel.
@@ -56,6 +56,7 @@ def draw_training(axis, curves: Iterable[Curve], *, xlabel="epoch", scale="linea
     axis.set(xlabel=xlabel, **options)
     if scale == "log" and curves:
         axis.set_yscale("log", nonpositive="mask")
+    axis.xaxis.get_major_locator().set_params(integer=True)
     axis.grid(alpha=0.3)
     if any(curve.label is not None for curve in curves):
         axis.legend(frameon=False)
