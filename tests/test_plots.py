@@ -38,7 +38,7 @@ def test_conv_nets_show_the_mean_over_channels_on_one_scale(tmp_path):
     assert {panels[name].get_clim() for name in traces} == {(0, 1)}  # whatever the gates: dark is shut, bright is open
     assert labels_of_bars(figure) == ["gate t, mean over channels (0 shut, 1 open)"]
     drawn = imread(tmp_path / "gates.png")
-    assert drawn.shape[0] > 200 and np.unique(drawn.reshape(-1, 4), axis=0).shape[0] > 50
+    assert drawn.shape[0] > 200 and np.unique(drawn[::4, ::4].reshape(-1, 4), axis=0).shape[0] > 50
 
 
 def labels_of_bars(figure):

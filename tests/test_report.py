@@ -100,7 +100,8 @@ def test_pictures_show_something(written):
     assert len(drawn) == 7  # two of the gates
     for image in drawn:
         assert image.shape[0] > 200
-        assert len(np.unique(image.reshape(-1, 3), axis=0)) > 20 and image.std() > 10
+        colours = image[::4, ::4].reshape(-1, 3) @ (1 << 16, 1 << 8, 1)
+        assert len(np.unique(colours)) > 20 and image.std() > 10
     assert len({image.tobytes() for image in drawn}) == len(drawn)
     assert len({image.shape[1] for image in drawn}) == 1  # of one width
 

@@ -172,8 +172,7 @@ def draw_maps(gates, label, image=None, scale=GATE_SCALE):
             axis.set_title(f"{in_figure(name)}\nmean {maps[name].mean():.3g}", fontsize=SMALL)
     if image is not None:
         _show_image(axes[0, 0], image)
-    bar = figure.colorbar(drawn, ax=axes, location="bottom", aspect=40, shrink=0.9, extend=_extend(scale))
-    bar.set_label(f"{label} (0 shut, 1 open)")
+    bar_below(figure, drawn, axes, f"{label} (0 shut, 1 open)", _extend(scale))
     return figure
 
 
@@ -206,6 +205,8 @@ class Panel(NamedTuple):
         cmap: Name of the colour map.
         extend: Which ends of the colour bar have an arrow, since there are
             values beyond: `"neither"`, `"both"`, `"min"` or `"max"`.
+        power: Colours follow this power of the value: below 1, small values
+            differ more.
     """
 
     title: str
@@ -215,6 +216,7 @@ class Panel(NamedTuple):
     label: str
     cmap: str = "viridis"
     extend: str = "neither"
+    power: float = 1.0
 
 
 def draw_panels(figure, axes, panels) -> None:
@@ -225,9 +227,11 @@ def draw_panels(figure, axes, panels) -> None:
         axes: One for each panel.
         panels: What to draw, each a `Panel`.
     """
-    for axis, panel in zip(axes, panels, strict=True):
+    rows = [axis.get_subplotspec().rowspan.start for axis in axes]
+    for i, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
         drawn = draw_table(axis, panel)
-        axis.set_ylabel("block")
+        if rows[i] not in rows[:i]:  # beside a colour bar the word would read as the bar's
+            axis.set_ylabel("block")
         figure.colorbar(drawn, cax=axis.inset_axes([1.04, 0, 0.06, 1]), label=panel.label, extend=panel.extend)
 
 
@@ -235,11 +239,29 @@ def draw_table(axis, panel):
     """Draws a `Panel` without a colour bar; returns what a colour bar needs."""
     values = panel.values
     edges = (-0.5, values.shape[1] - 0.5, len(values) + 0.5, 0.5)  # blocks count from 1
-    scale = {"vmin": panel.low, "vmax": panel.high, "cmap": panel.cmap}
-    drawn = axis.imshow(values, aspect="auto", interpolation="nearest", extent=edges, **scale)
+    from matplotlib.colors import PowerNorm
+
+    norm = PowerNorm(panel.power, panel.low, panel.high)
+    drawn = axis.imshow(values, norm=norm, cmap=panel.cmap, aspect="auto", interpolation="nearest", extent=edges)
     axis.set_title(panel.title, fontsize=10)
     axis.set_xlabel("unit")
     return drawn
+
+
+def bar_below(figure, drawn, axes, label, extend="neither") -> None:
+    """Puts one colour bar below panels, as wide as they are.
+
+    Args:
+        figure: The figure.
+        drawn: What `imshow` returned.
+        axes: The panels.
+        label: What the colours mean.
+        extend: As in `Panel`.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    few = MaxNLocator(6)  # more of long numbers would overlap
+    figure.colorbar(drawn, ax=axes, location="bottom", aspect=40, shrink=0.9, label=label, extend=extend, ticks=few)
 
 
 def legend_above(axis, handles=None, columns=2) -> None:

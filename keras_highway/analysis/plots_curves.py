@@ -237,7 +237,8 @@ def _finish(axis, x, y, curves, dashed, *others) -> None:
     axis.set(xlabel=x, ylabel=f"{y} ({_samples(curves)} samples)")
     axis.grid(alpha=0.3)
     handles = axis.get_legend_handles_labels()[0]
-    legend_above(axis, [*handles, Line2D([], [], color="0.4", ls="--", lw=1, label=dashed), *others], columns=3)
+    handles += [Line2D([], [], color="0.4", ls="--", lw=1, label=dashed), *others]
+    legend_above(axis, handles, columns=2 if others else 3)
 
 
 def _samples(curves) -> str:

@@ -6,6 +6,7 @@ from keras_highway._support.outside_text import in_figure
 from keras_highway.analysis.plots import (
     GATE_SCALE,
     Panel,
+    bar_below,
     draw_maps,
     draw_panels,
     draw_table,
@@ -18,6 +19,9 @@ from keras_highway.analysis.plots import (
 
 def plot_gate_summary(bias, activity, traces, path=None, *, sample=0, title=None):
     """Draws biases, mean gates, one sample's gates and its outputs, block by unit [TVDN, Figure 2].
+
+    Gates are on a scale from 0 to 1, whose colours follow the square root: most
+    gates are nearly shut, and differ.
 
     Args:
         bias: What `gate_bias(model)` returned: dict from block to `(units,)`.
@@ -38,11 +42,11 @@ def plot_gate_summary(bias, activity, traces, path=None, *, sample=0, title=None
     gates = {name: entry.t[sample] for name, entry in traces.items()}
     tables = [_table(part) for part in (bias, activity.mean, gates, outputs)]
     limit = float(np.percentile(np.abs(tables[3]), 99)) or 1.0
-    gate_scale = *GATE_SCALE, "t (0 shut, 1 open)"
+    gates_alike = {"low": GATE_SCALE[0], "high": GATE_SCALE[1], "label": "t (0 shut, 1 open)", "power": 0.5}
     panels = (
         Panel("gate bias", tables[0], *robust_limits(tables[0]), "bias", extend="both"),
-        Panel(f"mean gate t, {activity.samples:,} samples", tables[1], *gate_scale),
-        Panel("gate t, one sample", tables[2], *gate_scale),
+        Panel(f"mean gate t, {activity.samples:,} samples", tables[1], **gates_alike),
+        Panel("gate t, one sample", tables[2], **gates_alike),
         Panel("block output y, one sample", tables[3], -limit, limit, "y", "RdBu_r", "both"),
     )
     figure = new_figure(6.2)
@@ -86,8 +90,7 @@ def plot_routing(routing, classes=None, path=None, *, title=None):
         drawn = draw_table(axis, Panel(f"class {k}", table, -limit, limit, "", "RdBu_r"))
     for axis in axes[:, 0]:
         axis.set_ylabel("block")
-    bar = figure.colorbar(drawn, ax=axes, location="bottom", aspect=40, shrink=0.9, extend="both")
-    bar.set_label("gate: mean of the class − mean of all samples")
+    bar_below(figure, drawn, axes, "gate: mean of the class − mean of all samples", "both")
     return write(figure, path, title)
 
 
@@ -113,8 +116,8 @@ def plot_gate_profile(activity, bias=None, path=None, *, title=None):
     above = f"share above {activity.threshold:g}"
     lines = (
         ("mean gate", "o", [mean.mean() for mean in activity.mean.values()]),
-        (f"{above} for one sample, mean", "s", [v.mean() for v in activity.open_share.values()]),
-        (f"{above} for at least one", "D", [(top > activity.threshold).mean() for top in activity.highest.values()]),
+        (f"{above}, one sample", "s", [v.mean() for v in activity.open_share.values()]),
+        (f"{above}, any sample", "D", [(top > activity.threshold).mean() for top in activity.highest.values()]),
     )
     for label, marker, values in lines:
         axes[0].plot(places, values, marker=marker, markersize=3, lw=1, label=label)
@@ -159,10 +162,9 @@ def plot_routing_profile(routing, names=None, path=None, *, title=None):
     axis = figure.subplots()
     edges = (0.5, table.shape[1] + 0.5, count - 0.5, -0.5)  # blocks count from 1
     drawn = axis.imshow(table, vmin=0, cmap="viridis", aspect="auto", interpolation="nearest", extent=edges)
-    axis.set(xlabel="block", yticks=range(count), yticklabels=list(map(in_figure, names)))
+    axis.set(xlabel="block", ylabel="class", yticks=range(count), yticklabels=list(map(in_figure, names)))
     axis.xaxis.get_major_locator().set_params(integer=True)
-    label = "mean over gates of |mean of the class − mean of all samples|"
-    figure.colorbar(drawn, ax=axis, location="bottom", aspect=40, shrink=0.9, label=label)
+    bar_below(figure, drawn, axis, "mean over gates of |mean of the class − mean of all samples|")
     return write(figure, path, title)
 
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.outside_text import in_figure
-from keras_highway.analysis.plots import SMALL, WIDTH, new_figure, write
+from keras_highway.analysis.plots import SMALL, WIDTH, bar_below, new_figure, write
 
 
 def plot_guided(guided, images=None, path=None, *, title=None):
@@ -48,8 +48,7 @@ def plot_guided(guided, images=None, path=None, *, title=None):
             if column == 0:
                 axis.set_ylabel("\n".join(map(in_figure, name.split("_"))), fontsize=SMALL)
     if _is_grey(guided.gradient[0, 0]):
-        bar = figure.colorbar(drawn, ax=axes, location="bottom", aspect=40, shrink=0.9)
-        bar.set_label("guided derivative of y, relative to the largest of its panel")
+        bar_below(figure, drawn, axes, "guided derivative of y, relative to the largest of its panel")
     figure.supxlabel("y: the unit's activation where it is strongest in the image", fontsize=9)
     return write(figure, path, title or f"guided derivative of channel {guided.channel}")
 
@@ -81,7 +80,7 @@ def plot_patches(patches, path=None, *, title=None):
     if _is_grey(patches.patches[0]):
         whole = patches.patches.dtype == np.uint8
         label = "value of a pixel" if whole else "value of a pixel, from the lowest to the highest of its patch"
-        figure.colorbar(drawn, ax=axes, location="bottom", aspect=40, shrink=0.9, label=label)
+        bar_below(figure, drawn, axes, label)
     figure.supxlabel("y: activation of the unit that sees the patch", fontsize=9)
     return write(figure, path, title or f"{patches.block}, channel {patches.channel}")
 

@@ -21,8 +21,8 @@ def gates(subject: Subject) -> Section:
     activity = analysis.gate_activity(subject.model, subject.images, gate=which, **subject.options)
     profile = analysis.plot_gate_profile(activity, bias)
     caption = (
-        "Block by block: the mean gate, the share of gates above one half, and the gate biases; the band reaches from "
-        "the lowest of a block to the highest"
+        "Block by block: the mean gate, the share of gates above one half for one image (the mean over images) and "
+        "for any of them, and the gate biases; the band reaches from the lowest of a block to the highest"
     )
     pictures = [picture(profile, caption)]
     ranks = {mean.shape for mean in activity.mean.values()}
@@ -31,7 +31,7 @@ def gates(subject: Subject) -> Section:
         drawn = analysis.plot_gate_summary(bias, activity, analysis.trace(subject.model, inputs))
         caption = (
             "Every unit of every block: gate bias, mean gate, and for one image the gate and the output "
-            "[TVDN, Figure 2]. Arrows on a colour bar: a few values lie beyond its ends"
+            "[TVDN, Figure 2]. Colours of gates follow the square root; an arrow on a bar: a few values lie beyond"
         )
         pictures.append(picture(drawn, caption))
     elif all(len(shape) == 3 for shape in ranks):

@@ -23,7 +23,7 @@ body { margin: 0 auto; max-width: 42rem; padding: 1rem; font: 1rem/1.5 system-ui
 h1 { font-size: 1.5rem; line-height: 1.2; margin: 0 0 .5rem; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .25rem; border-top: 1px solid #ddd; padding-top: 1rem; }
 nav a { display: inline-block; margin-right: 1rem; padding: .4rem 0; }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .5rem 1rem; margin: 1rem 0; }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(10.5rem, 1fr)); gap: .5rem 1rem; margin: 1rem 0; }
 dt { font-size: .875rem; color: #595959; }
 dd { margin: 0; font-weight: 600; }
 figure { margin: 1.5rem 0; }
