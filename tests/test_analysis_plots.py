@@ -164,6 +164,9 @@ def test_epochs_are_whole():
     _, (axis,) = training_axes(1, (3, 3))
     draw_training(axis, [Curve([1, 2, 3], [0.3, 0.2, 0.1], "a")])
     assert has_whole_ticks(axis) and 2 in axis.get_xticks()
+    draw_training(axis, [Curve([1, 2], [0.02, 30])], scale="log")
+    axis.figure.canvas.draw()
+    assert {"0.1", "1", "10"} <= {label.get_text() for label in axis.get_yticklabels()}
 
 
 def test_nothing_to_draw_and_unknown_metrics(dense):
