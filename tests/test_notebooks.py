@@ -94,8 +94,7 @@ def test_notebook_runs(path, small_data, installed, monkeypatch, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem not in NEED_DATA], ids=lambda p: p.stem)
 def test_notebook_runs_without_data(path, installed, monkeypatch, tmp_path):
-    monkeypatch.delenv("KERAS_HIGHWAY_DATA", raising=False)
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))  # nothing is prepared there
+    monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(tmp_path))  # an empty folder, so that nothing is downloaded
     monkeypatch.setenv("PYTHONPATH", str(installed))
     assert all(cell.execution_count for cell in execute(path, tmp_path, installed))
 
