@@ -1,4 +1,4 @@
-"""What of `zoo/weights/` goes into a wheel: every folder, of those too large for it all but the weights.
+"""What goes into a wheel beside the code: samples, and the zoo's weights, of those too large for it all else.
 
 A source distribution holds the same, at its place in the checkout, so that the
 wheel made of it is the wheel made of the checkout.
@@ -14,7 +14,7 @@ WEIGHTS = "model.weights.h5"
 
 
 class ZooHook(BuildHookInterface):
-    """Adds the folders of trained weights; a checkout that is installed in place has them already."""
+    """Adds samples and trained weights to a wheel; a checkout that is installed in place has them already."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it builds."""
@@ -26,12 +26,12 @@ class ZooHook(BuildHookInterface):
 
 
 def wheel_files(root: Path) -> dict[str, str]:
-    """Returns the files of the zoo that go into a wheel, and where they lie in it.
+    """Returns the files of the zoo and the samples that go into a wheel, and where they lie in it.
 
     Args:
         root: The checkout.
     """
-    files = {}
+    files = {str(path): f"keras_highway/samples/{path.name}" for path in sorted((root / "samples").glob("[!.]*"))}
     for row in sorted((root / "zoo" / "weights").glob("[!.]*/weights.json")):
         whole = json.loads(row.read_text("utf-8"))["wheel"]
         for path in sorted(row.parent.iterdir()):

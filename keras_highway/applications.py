@@ -15,7 +15,7 @@ from keras_highway.models.origin import Origin, note_origin
 from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import LM_VARIANTS, VARIANTS
-from keras_highway.weights import registry
+from keras_highway.weights import keras_archive, registry
 from keras_highway.weights.description import published_for, remember
 from keras_highway.weights.load import check_language_model, form_of, load_exactly, load_into
 from keras_highway.weights.overrides import trimmed
@@ -184,9 +184,11 @@ def load(weights: str | os.PathLike, **kwargs) -> keras.Model:
 
     Args:
         weights: A weights name (`"mnist10_w16.tvdn"`), a folder of the zoo or
-            of a run, a `.weights.h5` file that `keras_highway` wrote, or
-            `"hf://org/name[@revision]"`.
-        **kwargs: As in `create_model`, e.g. `include_top=False`.
+            of a run, a `.weights.h5` file that `keras_highway` wrote,
+            `"hf://org/name[@revision]"`, or a `.keras` file that
+            `model.save` wrote of a net of this package.
+        **kwargs: As in `create_model`, e.g. `include_top=False`; of a `.keras`
+            file `classifier_activation` alone, by default its own.
 
     Returns:
         A functional `keras.Model`.
@@ -200,6 +202,10 @@ def load(weights: str | os.PathLike, **kwargs) -> keras.Model:
 
 def model_of(file: WeightsFile, **kwargs) -> keras.Model:
     """As `load`, of a weight file that has been read."""
+    if file.archive is not None:
+        model = keras_archive.load(file.path, **kwargs)
+        remember(model, file)
+        return model
     if not file.variant:
         raise ValueError(
             f"{file.path} does not say which variant it is of. "

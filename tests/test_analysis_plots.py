@@ -6,12 +6,25 @@ from matplotlib.image import imread
 from miniatures import batch, miniature
 
 from keras_highway import analysis
+from keras_highway.analysis.plots import WIDTH, new_figure
+from keras_highway.analysis.plots_curves import mark_break
+from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 
 
 @pytest.fixture(scope="module")
 def dense():
     model = miniature("dense_stack", depth=6)
     return model, (batch(model, 8), np.arange(8))
+
+
+def legend(axis):
+    """Texts of a legend."""
+    return [text.get_text() for text in axis.get_legend().get_texts()]
+
+
+def has_whole_ticks(axis):
+    """Whether all ticks of the horizontal axis are whole numbers."""
+    return len(axis.get_xticks()) > 1 and all(float(tick).is_integer() for tick in axis.get_xticks())
 
 
 def tables(figure):
@@ -28,16 +41,28 @@ def test_figure_2(dense, tmp_path):
     np.testing.assert_array_equal(drawn[1], list(activity.mean.values()))
     np.testing.assert_array_equal(drawn[2], [entry.t[3] for entry in traces.values()])
     np.testing.assert_array_equal(drawn[3], [entry.y[3] for entry in traces.values()])
-    assert figure.get_suptitle() == "net" and imread(tmp_path / "two.png").shape[1] > 1500
+    assert figure.get_suptitle() == "net" and imread(tmp_path / "two.png").shape[1] == 150 * WIDTH
+    panels = [axis for axis in figure.axes if axis.child_axes]
+    bars = [axis.child_axes[0] for axis in panels]
+    assert [bar.get_ylabel() for bar in bars] == ["bias", "t (0 shut, 1 open)", "t (0 shut, 1 open)", "y"]
+    assert [panel.get_images()[0].get_clim() for panel in panels[1:3]] == [(0, 1), (0, 1)]
+    for panel, bar in zip(panels, bars, strict=True):
+        whole = (
+            bar.get_axes_locator()._orig_locator(bar, None) if "both" in bar._colorbar.extend else bar.get_position()
+        )
+        assert whole.height == pytest.approx(panel.get_position().height, rel=1e-3)
 
 
 def test_figure_3(dense):
     model, data = dense
     routing = analysis.gate_routing(model, data)
-    drawn = tables(analysis.plot_routing(routing, (0, 7)))
-    assert list(drawn) == ["class 0: mean t − overall mean", "class 7: mean t − overall mean"]
+    figure = analysis.plot_routing(routing, (0, 7))
+    drawn = tables(figure)
+    assert list(drawn) == ["class 0", "class 7"]
+    assert figure.axes[-1].get_xlabel() == "gate: mean of the class − mean of all samples"
+    assert len({axis.get_images()[0].get_clim() for axis in figure.axes[:2]}) == 1
     expected = [difference[7] for difference in routing.difference.values()]
-    np.testing.assert_array_equal(drawn["class 7: mean t − overall mean"], expected)
+    np.testing.assert_array_equal(drawn["class 7"], expected)
     assert len(tables(analysis.plot_routing(routing))) == 2
     with pytest.raises(ValueError, match=r"classes=\[0, 12\]"):
         analysis.plot_routing(routing, (0, 12))
@@ -46,7 +71,9 @@ def test_figure_3(dense):
 def test_gate_maps_are_means_over_channels():
     model = miniature("conv_stack")
     activity = analysis.gate_activity(model, batch(model, 3))
-    drawn = tables(analysis.plot_gate_maps(activity))
+    figure = analysis.plot_gate_maps(activity)
+    drawn = tables(figure)
+    assert {axis.get_images()[0].get_clim() for axis in figure.axes[:-1] if axis.get_images()} == {(0, 1)}
     assert [title.split("\n")[0] for title in drawn] == list(activity.mean)
     for array, mean in zip(drawn.values(), activity.mean.values(), strict=True):
         np.testing.assert_allclose(array, mean.mean(-1))
@@ -71,14 +98,19 @@ def test_curves(dense, metric):
     axis = analysis.plot_lesion_curve({"a": lesions, "b": lesions}, metric=metric).axes[0]
     np.testing.assert_allclose(axis.lines[0].get_ydata(), shown(getattr(lesions, metric)))
     np.testing.assert_allclose(axis.lines[1].get_ydata(), shown(getattr(lesions, f"intact_{metric}")))
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["a", "b"]
+    assert legend(axis) == ["a", "b", "intact network"] and has_whole_ticks(axis)
+    alone = analysis.plot_lesion_curve(lesions, metric=metric).axes[0]
+    assert legend(alone) == ["one block lesioned", "intact network"]
     shuffled = analysis.reshuffle_curve(model, data)
     axis = analysis.plot_reshuffle_curve(shuffled, metric=metric).axes[0]
     expected = np.stack([shuffled.tau, shown(getattr(shuffled, metric))], 1)
     np.testing.assert_allclose(axis.collections[0].get_offsets(), expected)
+    assert legend(axis) == ["one order", "trained order"]
     dropped = analysis.drop_k_curve(model, data)
     axis = analysis.plot_drop_curve(dropped, metric=metric).axes[0]
     np.testing.assert_allclose(axis.lines[0].get_ydata(), shown(getattr(dropped, metric)).mean(1))
+    draws = f"lowest to highest of {len(dropped.seeds)} draws"
+    assert legend(axis) == ["mean of the draws", "intact network", draws] and has_whole_ticks(axis)
 
 
 def test_estimation_errors_a_panel_a_stage():
@@ -86,8 +118,15 @@ def test_estimation_errors_a_panel_a_stage():
     errors = analysis.estimation_error(model, batch(model, 3))
     figure = analysis.plot_estimation_error(errors)
     assert len(figure.axes) == 2
-    for axis, error in zip(figure.axes, errors.values(), strict=True):
+    for axis, (stage, error) in zip(figure.axes, errors.items(), strict=True):
         np.testing.assert_allclose(axis.lines[0].get_ydata(), error.mean)
+        assert axis.get_title() == f"{stage}: σ(A) = {error.scale:.2g}" and has_whole_ticks(axis)
+    said = figure.get_supxlabel()
+    assert (
+        "a: a block's output" in said
+        and "A: the last output of its stage" in said
+        and "σ(A): the standard deviation" in said
+    )
     with pytest.raises(ValueError, match="no stage to draw"):
         analysis.plot_estimation_error({})
 
@@ -99,11 +138,35 @@ def test_depth_with_and_without_latency(dense):
     figure = analysis.plot_trim_curve(curve, latency)
     assert len(figure.axes) == 3 and len(analysis.plot_trim_curve(curve).axes) == 2
     np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), 100 * (1 - curve.accuracy))
-    np.testing.assert_allclose(figure.axes[2].lines[0].get_ydata(), 1e3 * latency.median)
+    ratios = latency.seconds[0] / latency.seconds
+    np.testing.assert_allclose(figure.axes[2].lines[0].get_ydata(), np.median(ratios, 1))
+    np.testing.assert_allclose(latency.speed_up, np.quantile(ratios, (0.25, 0.5, 0.75), axis=1).T)
+    assert [bool(axis.get_legend()) for axis in figure.axes] == [True, False, False]  # one for all
+    assert legend(figure.axes[0]) == ["blocks taken out", "speed-up: median and quartiles"]
     other = curve._replace(depth=curve.depth[:2], accuracy=curve.accuracy[:2], parameters=curve.parameters[:2])
     axis = analysis.plot_trim_curve({"a": curve, "b": other}).axes[0]
     np.testing.assert_allclose(axis.lines[1].get_ydata(), 100 * (1 - other.accuracy))
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["a", "b"]
+    assert legend(axis) == ["a", "b"]
+
+
+def test_a_break_of_the_scale_is_marked():
+    axis = new_figure(3).subplots()
+    axis.plot([1, 2], [0, 50])
+    axis.set_yscale("symlog", linthresh=0.01)
+    mark_break(axis, 0.01, "linear below")
+    strokes, line = axis.lines[1:]
+    assert line.get_ydata() == [0.01, 0.01] and [text.get_text() for text in axis.texts] == ["linear below"]
+    low, high = strokes.get_ydata()
+    assert low < 0.01 < high and list(strokes.get_xdata()) == [0, 0] and not strokes.get_clip_on()
+
+
+def test_epochs_are_whole():
+    _, (axis,) = training_axes(1, (3, 3))
+    draw_training(axis, [Curve([1, 2, 3], [0.3, 0.2, 0.1], "a")])
+    assert has_whole_ticks(axis) and 2 in axis.get_xticks()
+    draw_training(axis, [Curve([1, 2], [0.02, 30])], scale="log")
+    axis.figure.canvas.draw()
+    assert {"0.1", "1", "10"} <= {label.get_text() for label in axis.get_yticklabels()}
 
 
 def test_nothing_to_draw_and_unknown_metrics(dense):

@@ -1,8 +1,11 @@
-"""Data sets: from .npz files, from TensorFlow Datasets, and every way in which they can be missing or wrong."""
+"""Data sets: from files, TensorFlow Datasets and Keras, and every way in which they can be missing or wrong."""
 
+import importlib
+import pickle
 import sys
 import types
 
+import keras
 import numpy as np
 import pytest
 
@@ -121,8 +124,10 @@ def test_damaged_files(tmp_path, kind):
 
 
 @pytest.fixture
-def no_folder(monkeypatch):
+def no_folder(monkeypatch, tmp_path):
+    """Nothing names a folder, and TensorFlow Datasets has prepared nothing."""
     monkeypatch.delenv("KERAS_HIGHWAY_DATA", raising=False)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
 
 
 def fake_tfds(monkeypatch, load):
@@ -131,13 +136,8 @@ def fake_tfds(monkeypatch, load):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
 
 
-def test_without_folder_and_tfds_the_message_says_what_to_do(monkeypatch, no_folder):
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)  # as if not installed
-    with pytest.raises(FileNotFoundError, match=r"--data DIR.*KERAS_HIGHWAY_DATA.*tensorflow-datasets"):
-        load_dataset("mnist")
-
-
-def test_tfds_is_asked_without_downloading(monkeypatch, no_folder):
+def test_tfds_is_asked_without_downloading(monkeypatch, no_folder, tmp_path):
+    (tmp_path / "cifar100").mkdir()
     values, asked = arrays("cifar100"), []
 
     def load(name, **kwargs):
@@ -153,13 +153,82 @@ def test_tfds_is_asked_without_downloading(monkeypatch, no_folder):
     assert data.y_train.dtype == np.int64 and data.classes[7] == "kind 7"
 
 
-def test_data_that_tfds_has_not_prepared(monkeypatch, no_folder):
-    def load(name, **kwargs):
-        raise AssertionError(f"Dataset {name}: could not find data")
+# --- Keras's downloads ---------------------------------------------------------------
 
-    fake_tfds(monkeypatch, load)
-    with pytest.raises(FileNotFoundError, match=r"has not prepared mnist.*t\.load\('mnist'\)"):
+
+def keras_files(folder, name) -> dict[str, np.ndarray]:
+    """What Keras would download, as it lies on the disk once it is there; images of a few distinct pixels."""
+    rng = np.random.default_rng(2)
+    if name == "mnist":
+        values = arrays(name)
+        np.savez(folder / "mnist.npz", **values)
+        return values
+
+    def split(n, labels):
+        x = rng.integers(0, 256, (n, 32, 32, 3), np.uint8)
+        y = rng.integers(0, labels, n)
+        return x, y
+
+    def write_batch(path, x, y, key):
+        rows = {b"data": x.transpose(0, 3, 1, 2).reshape(len(x), -1), key: y.tolist()}
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(pickle.dumps(rows))
+
+    if name == "cifar100":
+        found = {"train": split(5, 100), "test": split(3, 100)}
+        for part, (x, y) in found.items():
+            write_batch(folder / "cifar-100-python" / part, x, y, b"fine_labels")
+    else:  # of 10,000 images each, which Keras takes for granted
+        found = {"train": split(5, 10), "test": split(3, 10)}
+        batches = folder / "cifar-10-batches-py"
+        x, y = found["train"]
+        for i in range(5):
+            images = np.broadcast_to(x[i], (10_000, 32, 32, 3))
+            write_batch(batches / f"data_batch_{i + 1}", images, np.full(10_000, y[i]), b"labels")
+        write_batch(batches / "test_batch", *found["test"], b"labels")
+    return {f"{k}_{part}": v for part, pair in found.items() for k, v in zip("xy", pair, strict=True)}
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar100", pytest.param("cifar10", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+def test_without_a_folder_keras_downloads(monkeypatch, no_folder, tmp_path, name, data_format, capsys):
+    values = keras_files(tmp_path, name)
+    asked = []
+
+    def get_file(*args, **kwargs):
+        asked.append(kwargs)
+        print("Downloading data from ...")
+        return str(tmp_path / "mnist.npz" if name == "mnist" else tmp_path)
+
+    monkeypatch.setattr(importlib.import_module(f"keras.src.datasets.{name}"), "get_file", get_file)
+    before = keras.config.image_data_format()
+    keras.config.set_image_data_format(data_format)
+    try:
+        data = load_dataset(name)
+    finally:
+        keras.config.set_image_data_format(before)
+    assert len(asked) == 1 and len(asked[0]["file_hash"]) == 64  # compared by Keras
+    np.testing.assert_array_equal(data.x_test.reshape(values["x_test"].shape), values["x_test"])
+    step = 10_000 if name == "cifar10" else 1  # the five training files, one after the other
+    np.testing.assert_array_equal(data.x_train[::step].reshape(values["x_train"].shape), values["x_train"])
+    np.testing.assert_array_equal(data.y_train[::step], values["y_train"])
+    assert data.y_train.dtype == data.y_test.dtype == np.int64 and data.y_test.shape == (3,)
+    assert data.classes == CLASSES[name] and data.x_train.flags["C_CONTIGUOUS"] == data.x_test.flags["C_CONTIGUOUS"]
+    told = capsys.readouterr()
+    assert "Downloading" in told.err and not told.out
+
+
+def test_without_folder_and_network_the_message_says_what_to_do(monkeypatch, no_folder):
+    def get_file(*args, **kwargs):
+        raise Exception("URL fetch failure on https://somewhere/mnist.npz: None -- [Errno -2] Name not known")
+
+    monkeypatch.setattr("keras.src.datasets.mnist.get_file", get_file)
+    with pytest.raises(FileNotFoundError) as error:
         load_dataset("mnist")
+    said = str(error.value)
+    assert "\n" not in said and "cannot be downloaded (URL fetch failure on https://somewhere" in said
+    for remedy in ("--data DIR", "KERAS_HIGHWAY_DATA", "keras.datasets.mnist.load_data()", "~/.keras/datasets"):
+        assert remedy in said
 
 
 # --- The real thing ----------------------------------------------------------------

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_highway.training.experiments import analysis_tables, depth, figure4, figures
+from keras_highway.training.experiments import analysis_tables, depth, figure4, figures, language_steps
 
 
 def test_a_part_leaves_the_others_numbers(tmp_path, monkeypatch):
@@ -29,6 +29,60 @@ def test_a_part_leaves_the_others_numbers(tmp_path, monkeypatch):
 def test_baselines_need_their_runs(tmp_path):
     with pytest.raises(ValueError, match="--runs FOLDER"):
         figure4.baselines(None, tmp_path, None)
+
+
+def test_drawing_alone_leaves_the_numbers(tmp_path, monkeypatch):
+    found = {"value": 0.25, "blocks": [1, 2]}
+    monkeypatch.setattr(figures, "PARTS", {"a": (figures.DENSE, lambda *arguments: found)})
+    figures.make("a", None, tmp_path)
+    before = (tmp_path / "numbers.json").read_bytes()
+    found["value"] += 1e-9  # the rounding of another machine
+    figures.redraw("a", None, tmp_path)
+    for wrong in ({"value": 0.26}, {"blocks": [1, 3]}, {"blocks": [1]}, {"more": 1}):
+        found.update({"value": 0.25, "blocks": [1, 2]} | wrong)
+        with pytest.raises(ValueError, match=r"a is not what .*numbers\.json says of it: measure it anew"):
+            figures.redraw("a", None, tmp_path)
+    assert (tmp_path / "numbers.json").read_bytes() == before
+
+
+def test_depth_is_drawn_from_the_numbers_without_data(tmp_path):
+    written = (figures.OUT / "numbers.json").read_bytes()
+    (tmp_path / "numbers.json").write_bytes(written)
+    for name in ("trim", "cifar_trim", "tune", "latency"):
+        figures.redraw(name, None, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["numbers.json", "trim.png"]
+    assert (tmp_path / "numbers.json").read_bytes() == written
+
+
+def test_figure_4_marks_where_its_scale_becomes_linear(monkeypatch, tmp_path):
+    curve = {"samples": 100, "intact_accuracy": 1.0, "accuracy": [0.9, 1.0], "loss": [0.3, 0.1], "blocks": 2}
+    drawn = {}
+    monkeypatch.setattr(figure4, "write", lambda figure, path, title: drawn.update({path.name: figure.axes[0]}))
+    nets = (figure4.HIGHWAY, *figure4.BASELINES, figure4.CIFAR)
+    figure4._draw({name: {"training": curve, "test": curve} for name in nets}, tmp_path)
+    training, test = (drawn[f"tvdn_figure4_baselines_{part}.png"] for part in ("training", "test"))
+    assert [text.get_text() for text in training.texts] == ["linear below this line, logarithmic above"]
+    assert training.get_yscale() == "symlog" and 0.01 in training.get_yticks()
+    assert test.get_yscale() == "log" and not test.texts
+    named = [text.get_text() for text in training.get_legend().get_texts()]
+    assert named == ["highway", "residual", "plain", "plain, 10 layers", "intact network"]
+
+
+def test_losses_are_smoothed_by_a_gaussian():
+    np.testing.assert_allclose(language_steps.smoothed(np.full(30, 6.5)), 6.5)
+    spike = np.zeros(101)
+    spike[50] = 1
+    smooth = language_steps.smoothed(spike, 5)
+    expected = np.exp(-0.5 * (np.arange(-50, 51) / 5) ** 2) / (5 * np.sqrt(2 * np.pi))
+    np.testing.assert_allclose(smooth[20:81], expected[20:81], atol=1e-6)  # the sum of its weights is the integral
+
+
+def test_language_models_are_called_what_they_are():
+    figure = language_steps.picture(language_steps.read_steps())
+    assert "character-aware, word-level" in figure.get_suptitle() and "Gaussian" in figure.get_supxlabel()
+    (axis,) = figure.axes
+    assert axis.get_ylabel() == "loss, nats a word" and all(float(x).is_integer() for x in axis.get_xticks())
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == list(language_steps.GATINGS)
 
 
 def test_pairs_of_fine_tuned_nets():

@@ -57,9 +57,11 @@ TRAINING_FLOORS = {
     "tiny": 3,
     "distributed": 4,
     "runs": 5,
+    "memory": 5,
     "language": 6,
     "tasks": 7,
     "loop": 8,
+    "summary": 8,
     "train": 9,
     "experiments": 10,
 }

@@ -154,8 +154,13 @@ def test_pictures(tmp_path):
     x = batch(model, 3)
     guided = guided_backprop(model, x, ["stage1_block1", "stage1_block3"], 0)
     figure = analysis.plot_guided(guided, x, tmp_path / "guided.png")
-    drawn = [axis.get_images()[0].get_array() for axis in figure.axes]
-    assert len(drawn) == 9
+    *panels, bar = figure.axes
+    drawn = [axis.get_images()[0].get_array() for axis in panels]
+    assert len(drawn) == 9 and {axis.get_images()[0].get_clim() for axis in panels[3:]} == {(-1, 1)}
+    assert bar.get_xlabel() == "guided derivative of y, relative to the largest of its panel"
+    assert (
+        panels[4].get_title() == f"y {guided.value[0, 1]:.3g}" and "y: the unit's activation" in figure.get_supxlabel()
+    )
     np.testing.assert_allclose(drawn[3], guided.gradient[0, 0, ..., 0] / np.abs(guided.gradient[0, 0]).max(), rtol=1e-6)
     assert figure.axes[6].get_ylabel() == "stage1\nblock3" and imread(tmp_path / "guided.png").std() > 0.05
     patches = top_patches(model, x, "stage1_block1", 0)
@@ -164,6 +169,9 @@ def test_pictures(tmp_path):
         figure.axes[1].get_images()[0].get_array() > 0.5, _stretched(patches.patches[1]) > 0.5
     )
     assert len([axis for axis in figure.axes if axis.get_images()]) == 3
+    assert figure.axes[-1].get_xlabel().startswith("value of a pixel") and figure.axes[0].get_title().startswith("y ")
+    colours = patches._replace(patches=np.repeat(patches.patches, 3, -1))
+    assert all(axis.get_xlabel() == "" for axis in analysis.plot_patches(colours).axes)  # colours need no bar
     with pytest.raises(ValueError, match=r"of 3 images\. Received: 2 images"):
         analysis.plot_guided(guided, x[:2])
 

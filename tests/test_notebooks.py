@@ -1,6 +1,9 @@
-"""The notebooks run from top to bottom, on a small data set; as committed, they show what they showed when they ran."""
+"""The notebooks run from top to bottom, outside of the checkout, with the package as a wheel installs it, on a small
+data set; as committed, they show what they showed when they ran."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +11,8 @@ import pytest
 
 nbformat = pytest.importorskip("nbformat", reason="needs nbclient and ipykernel: pip install '.[test]'")
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 TINY = {
     "02_fine_tuning": {"IMAGES": 50, "TEST": 40, "EPOCHS": 3, "SEEDS": 1},
     "03_gates_and_routing": {"SAMPLES": 60},
@@ -18,7 +22,19 @@ TINY = {
     "07_train_and_publish": {"IMAGES": 100, "EPOCHS": 2},
 }
 NEED_DATA = ("03_gates_and_routing", "04_lesions_reshuffling_trimming")
-PUBLIC = {"keras_highway", "keras_highway.data", "keras_highway.data.ptb"}  # the doors that README shows
+# The doors that README shows, and a Hub to try things with.
+PUBLIC = {"keras_highway", "keras_highway.data", "keras_highway.data.ptb", "keras_highway.hub.local"}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder of the package as a wheel has it, without the checkout and without what it depends on."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder / "wheel", ROOT], check=True)
+    (wheel,) = (folder / "wheel").glob("keras_highway-*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", folder / "site", wheel], check=True)
+    return folder / "site"
 
 
 @pytest.fixture(scope="module")
@@ -50,25 +66,42 @@ def test_committed_outputs_are_of_one_run_in_order(path):
     assert not re.search(r"/tmp/|/home/|/work/", path.read_text("utf-8"))
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_opens_with_what_it_shows_its_time_and_its_data(path):
+    first, *others = nbformat.read(path, as_version=4).cells
+    assert first.cell_type == "markdown" and first.source.startswith("# ")
+    time = re.search(r"^\*\*Time:\*\* (.+)$", first.source, re.M)
+    assert time and re.search(r"\d+ (s|minutes?)\b.*processor time", time[1])
+    needs = re.search(r"^\*\*Data:\*\* (.+)$", first.source, re.M)
+    assert needs
+    code = "\n".join(cell.source for cell in others if cell.cell_type == "code")
+    named = {name for name in ("mnist", "cifar10") if f'"{name}"' in code and "load_dataset" in code}
+    assert all(name in needs[1] for name in named)  # each with the command that fetches it
+    assert not named or "mnist.load_data()" in needs[1]
+    assert "../" not in code and "sys.path" not in code  # nothing of the checkout
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the kernel's own machinery
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_notebook_runs(path, small_data, monkeypatch):
+def test_notebook_runs(path, small_data, installed, monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(small_data))
-    assert all(cell.execution_count for cell in execute(path))
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    assert all(cell.execution_count for cell in execute(path, tmp_path, installed))
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem not in NEED_DATA], ids=lambda p: p.stem)
-def test_notebook_runs_without_data(path, monkeypatch, tmp_path):
+def test_notebook_runs_without_data(path, installed, monkeypatch, tmp_path):
     monkeypatch.delenv("KERAS_HIGHWAY_DATA", raising=False)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))  # nothing is prepared there
-    assert all(cell.execution_count for cell in execute(path))
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    assert all(cell.execution_count for cell in execute(path, tmp_path, installed))
 
 
-def execute(path):
-    """Runs a notebook from top to bottom with its tiny settings; returns its code cells."""
+def execute(path, folder, installed):
+    """Runs a notebook from top to bottom in a folder, with its tiny settings; returns its code cells."""
     nbclient = pytest.importorskip("nbclient", reason="needs nbclient and ipykernel: pip install '.[test]'")
     notebook = nbformat.read(path, as_version=4)
     settings = TINY.get(path.stem, {})
@@ -78,6 +111,8 @@ def execute(path):
         for name, value in settings.items():
             cell.source, count = re.subn(rf"^{name} = [\d_]+", f"{name} = {value}", cell.source, flags=re.M)
             assert count == 1
-    client = nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}})
+    notebook.cells.append(nbformat.v4.new_code_cell("import keras_highway\nprint(keras_highway.__file__)"))
+    client = nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}})
     client.execute()
+    assert notebook.cells[-1].outputs[-1].text.startswith(str(installed))
     return [cell for cell in notebook.cells if cell.cell_type == "code"]

@@ -157,7 +157,7 @@ def test_the_card_of_a_run_says_what_was_set(hub, tmp_path):
         (run / name).write_text(json.dumps(json.loads((run / name).read_text()) | changes))
     publish(str(run), "org/other")
     (line,) = [x for x in hub.files("org/other")["README.md"].decode().splitlines() if x.startswith("| recipe |")]
-    assert "training.train mnist10_w16 --data DIR" in line
+    assert "keras_highway train mnist10_w16 --data DIR" in line
     assert line.endswith(
         "here with epochs 4, batch_size 100, learning_rate 0.5, train_images 600: all settings are in `recipe.json` |"
     )

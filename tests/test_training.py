@@ -187,7 +187,7 @@ def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
 
 def test_results_tell_of_every_machine_a_run_was_on(tmp_path, monkeypatch):
     train(TINY, None, tmp_path, until=1)
-    monkeypatch.setattr("keras_highway.training.runs.run_folder._accelerators", lambda: ["1 x GPU"])
+    monkeypatch.setattr("keras_highway.training.runs.run_folder.accelerators", lambda: ["1 x GPU"])
     result = train(TINY, None, tmp_path)
     first, second = result["hardware_changes"]
     assert second == f"1 x GPU, {first}" and "commit_changes" not in result

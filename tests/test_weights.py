@@ -210,6 +210,7 @@ def test_rows_folders_and_the_wheel_name_the_same_weights(monkeypatch, tmp_path)
     assert set(SHIPPED) == folders and all(len(registry.get(name).sha256) == 64 for name in SHIPPED)
     files = wheel_files(root)
     assert {f"keras_highway/zoo/weights/{name}/model.weights.h5" for name in SHIPPED} <= set(files.values())
+    assert {f"keras_highway/samples/digit_{k}.png" for k in range(10)} <= set(files.values())
     assert all(Path(source).is_file() and target.endswith(Path(source).name) for source, target in files.items())
     large = tmp_path / "zoo" / "weights" / "large.tvdn"
     large.mkdir(parents=True)

@@ -1,6 +1,7 @@
 """Pictures of traces: arrays in, a matplotlib figure out. matplotlib is imported only when one is drawn."""
 
-from typing import Any
+import textwrap
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -8,10 +9,15 @@ import numpy as np
 from keras_highway._support.outside_text import in_figure
 from keras_highway.analysis.graph import stages
 
-_WRAP = 9  # panels in a row
+# Inches, of every picture: letters of 10 points are 17 px high on a page of 670 px, and 10 px on a phone of 390.
+WIDTH = 5.6
+SMALL = 8  # points, of what stands above a panel of many
+GATE_SCALE = (0.0, 1.0)
+_WRAP = 4  # maps in a row
+_TITLE_CHARACTERS = 62  # in a line
 
 
-def plot_gates(traces, image=None, path=None, *, gate="t", sample=0, scale=None, title=None):
+def plot_gates(traces, image=None, path=None, *, gate="t", sample=0, scale=GATE_SCALE, title=None):
     """Draws the gate of every block for one image.
 
     Convolutional nets: one map a block, the gate's mean over the channels at
@@ -27,9 +33,10 @@ def plot_gates(traces, image=None, path=None, *, gate="t", sample=0, scale=None,
         path: Optional file to write, e.g. `"gates.png"`.
         gate: `"t"` or `"c"`. Defaults to `"t"`.
         sample: Int, which image of the batch. Defaults to `0`.
-        scale: Pair (lowest, highest) of the colour scale, e.g. `(0, 1)`.
-            Defaults to `None`: from the 1st to the 99th percentile over all
-            blocks, the same for all.
+        scale: Pair (lowest, highest) of the colour scale. Defaults to
+            `(0, 1)`, shut and open; `None` for the 1st to the 99th percentile
+            over all blocks, which shows small differences and no longer how
+            far a gate opens.
         title: Text above the picture.
 
     Returns:
@@ -45,7 +52,7 @@ def plot_gates(traces, image=None, path=None, *, gate="t", sample=0, scale=None,
     gates = _gates(traces, gate, sample)
     ranks = {values.ndim for values in gates.values()}
     if ranks == {3}:
-        figure = draw_maps(gates, f"{gate}, mean over channels", image, scale)
+        figure = draw_maps(gates, f"gate {gate}, mean over channels", image, scale)
     elif ranks == {1} and len({values.shape for values in gates.values()}) == 1:
         outputs = np.stack([entry.y[sample] for entry in traces.values()])
         figure = _stripes(gates, outputs, image, gate, scale)
@@ -71,10 +78,23 @@ def figure_class() -> Any:
     return Figure
 
 
+def new_figure(height) -> Any:
+    """Returns an empty figure of the width that all have.
+
+    Args:
+        height: In inches.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+    """
+    return figure_class()(figsize=(WIDTH, height), layout="constrained")
+
+
 def write(figure, path=None, title=None):
     """Puts a title above a figure, writes it to a file if one is named, and returns it."""
     if title:
-        figure.suptitle("\n".join(map(in_figure, str(title).split("\n"))))
+        lines = [part for line in str(title).split("\n") for part in textwrap.wrap(line, _TITLE_CHARACTERS) or [""]]
+        figure.suptitle("\n".join(map(in_figure, lines)), fontsize=11)
     if path is not None:
         figure.savefig(path, dpi=150, metadata={"Software": None})  # the same numbers give the same file
     return figure
@@ -124,7 +144,7 @@ def robust_limits(values, scale=None) -> tuple[float, float]:
     return min(low, middle - 5e-4), max(high, middle + 5e-4)
 
 
-def draw_maps(gates, label, image=None, scale=None):
+def draw_maps(gates, label, image=None, scale=GATE_SCALE):
     """Draws the mean over channels of one image-shaped array a block, stages below each other.
 
     Args:
@@ -139,7 +159,8 @@ def draw_maps(gates, label, image=None, scale=None):
     maps = {name: values.mean(_channels()) for name, values in gates.items()}
     rows = _rows(maps)
     columns = max(map(len, rows)) + (image is not None)
-    figure = figure_class()(figsize=(1.35 * columns + 1.2, 1.6 * len(rows) + 0.4), layout="constrained")
+    width = WIDTH / max(columns, 4)  # a few maps do not fill the page
+    figure = new_figure((width + 0.35) * len(rows) + 0.9)
     axes = figure.subplots(len(rows), columns, squeeze=False)
     low, high = robust_limits(np.concatenate([m.ravel() for m in maps.values()]), scale)
     drawn = None
@@ -148,48 +169,118 @@ def draw_maps(gates, label, image=None, scale=None):
             axis.axis("off")
         for axis, name in zip(axes[line, int(image is not None) :], names, strict=False):
             drawn = axis.imshow(maps[name], vmin=low, vmax=high, cmap="viridis", interpolation="nearest")
-            axis.set_title(f"{in_figure(name)}\nmean {maps[name].mean():.3g}", fontsize=7)
+            axis.set_title(f"{in_figure(name)}\nmean {maps[name].mean():.3g}", fontsize=SMALL)
     if image is not None:
         _show_image(axes[0, 0], image)
-    figure.colorbar(drawn, ax=axes, label=label, fraction=0.03, extend=_extend(scale))
+    bar_below(figure, drawn, axes, f"{label} (0 shut, 1 open)", _extend(scale))
     return figure
 
 
 def _stripes(gates, outputs, image, gate, scale):
     table = np.stack(list(gates.values()))
-    height = min(max(2.5, 0.09 * len(table) + 1.0), 12.0)
-    ratios = ([0.6] if image is not None else []) + [1, 1]
-    figure = figure_class()(figsize=(3.6 * sum(ratios) + 0.6, height), layout="constrained")
+    height = min(max(2.8, 0.09 * len(table) + 1.0), 12.0)
+    ratios = ([0.5] if image is not None else []) + [1, 1]
+    figure = new_figure(height)
     axes = list(figure.subplots(1, len(ratios), width_ratios=ratios, squeeze=False)[0])
     if image is not None:
         _show_image(axes.pop(0), image)
     limit = float(np.percentile(np.abs(outputs), 99)) or 1.0
     panels = (
-        (f"gate {gate}", table, "viridis", *robust_limits(table, scale), _extend(scale)),
-        ("block output y", outputs, "RdBu_r", -limit, limit, "both"),
+        Panel(f"gate {gate}", table, *robust_limits(table, scale), f"{gate} (0 shut, 1 open)", extend=_extend(scale)),
+        Panel("block output y", outputs, -limit, limit, "y", "RdBu_r", "both"),
     )
     draw_panels(figure, axes, panels)
     return figure
 
 
+class Panel(NamedTuple):
+    """A table to be drawn.
+
+    Attributes:
+        title: Text above it.
+        values: Array `(blocks, units)`.
+        low: Lower end of the colour scale.
+        high: Upper end of the colour scale.
+        label: What the colours mean.
+        cmap: Name of the colour map.
+        extend: Which ends of the colour bar have an arrow, since there are
+            values beyond: `"neither"`, `"both"`, `"min"` or `"max"`.
+        power: Colours follow this power of the value: below 1, small values
+            differ more.
+    """
+
+    title: str
+    values: np.ndarray
+    low: float
+    high: float
+    label: str
+    cmap: str = "viridis"
+    extend: str = "neither"
+    power: float = 1.0
+
+
 def draw_panels(figure, axes, panels) -> None:
-    """Draws tables, a row a block and a column a unit, with a colour bar each.
+    """Draws tables, a row a block and a column a unit, each with a colour bar of its own height and a label.
 
     Args:
         figure: The figure.
         axes: One for each panel.
-        panels: Tuples (title, array `(blocks, units)`, colour map, lowest,
-            highest, which ends of the colour bar have an arrow).
+        panels: What to draw, each a `Panel`.
     """
-    for axis, (label, values, cmap, low, high, extend) in zip(axes, panels, strict=True):
-        edges = (-0.5, values.shape[1] - 0.5, len(values) + 0.5, 0.5)  # blocks count from 1
-        drawn = axis.imshow(
-            values, vmin=low, vmax=high, cmap=cmap, aspect="auto", interpolation="nearest", extent=edges
-        )
-        axis.set_title(label, fontsize=9)
-        axis.set_xlabel("unit")
-        axis.set_ylabel("block")
-        figure.colorbar(drawn, ax=axis, fraction=0.05, extend=extend)
+    rows = [axis.get_subplotspec().rowspan.start for axis in axes]
+    for i, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
+        drawn = draw_table(axis, panel)
+        if rows[i] not in rows[:i]:  # beside a colour bar the word would read as the bar's
+            axis.set_ylabel("block")
+        figure.colorbar(drawn, cax=axis.inset_axes([1.04, 0, 0.06, 1]), label=panel.label, extend=panel.extend)
+
+
+def draw_table(axis, panel):
+    """Draws a `Panel` without a colour bar; returns what a colour bar needs."""
+    values = panel.values
+    edges = (-0.5, values.shape[1] - 0.5, len(values) + 0.5, 0.5)  # blocks count from 1
+    from matplotlib.colors import PowerNorm
+
+    norm = PowerNorm(panel.power, panel.low, panel.high)
+    drawn = axis.imshow(values, norm=norm, cmap=panel.cmap, aspect="auto", interpolation="nearest", extent=edges)
+    axis.set_title(panel.title, fontsize=10)
+    axis.set_xlabel("unit")
+    return drawn
+
+
+def bar_below(figure, drawn, axes, label, extend="neither") -> None:
+    """Puts one colour bar below panels, as wide as they are.
+
+    Args:
+        figure: The figure.
+        drawn: What `imshow` returned.
+        axes: The panels.
+        label: What the colours mean.
+        extend: As in `Panel`.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    few = MaxNLocator(6)  # more of long numbers would overlap
+    figure.colorbar(drawn, ax=axes, location="bottom", aspect=40, shrink=0.9, label=label, extend=extend, ticks=few)
+
+
+def legend_above(axis, handles=None, columns=2) -> None:
+    """Puts a legend above a panel that has no title.
+
+    Args:
+        axis: The panel.
+        handles: What it explains. Defaults to all that have a label.
+        columns: Int, how many entries side by side. Defaults to `2`.
+    """
+    handles = axis.get_legend_handles_labels()[0] if handles is None else handles
+    axis.legend(
+        handles=handles,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=min(columns, len(handles)),
+        fontsize=9,
+        frameon=False,
+    )
 
 
 def _extend(scale) -> str:
@@ -206,5 +297,5 @@ def _show_image(axis, image) -> None:
         )
     low, high = float(image.min()), float(image.max())
     axis.imshow((image - low) / (high - low or 1.0), cmap="gray", interpolation="nearest")
-    axis.set_title("image", fontsize=7)
+    axis.set_title("image", fontsize=SMALL)
     axis.axis("off")

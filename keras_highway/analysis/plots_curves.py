@@ -3,9 +3,10 @@
 import numpy as np
 
 from keras_highway._support.outside_text import in_figure
-from keras_highway.analysis.plots import figure_class, write
+from keras_highway.analysis.plots import SMALL, legend_above, new_figure, write
 
 _MARKERS = "osD^v<>P"
+_INTACT = "intact network"
 
 
 def plot_lesion_curve(curves, path=None, *, metric="accuracy", title=None):
@@ -26,12 +27,13 @@ def plot_lesion_curve(curves, path=None, *, metric="accuracy", title=None):
         ImportError: If matplotlib is not installed.
         ValueError: If there is nothing to draw, or the metric is unknown.
     """
-    figure, axis = _one_axis(7.0)
-    for i, (label, curve) in enumerate(_labelled(curves).items()):
+    figure, axis = _one_axis()
+    for i, (label, curve) in enumerate(_labelled(curves, "one block lesioned").items()):
         places = np.arange(1, len(curve.blocks) + 1)
         line = axis.plot(places, _shown(curve, metric), marker=_MARKERS[i % 8], markersize=3, lw=1, label=label)
         axis.axhline(_shown(curve, metric, "intact_"), color=line[0].get_color(), ls="--", lw=1)
-    _finish(axis, "lesioned block", _axis_name(metric), curves)
+    _finish(axis, "lesioned block", _axis_name(metric), curves, _INTACT)
+    axis.xaxis.get_major_locator().set_params(integer=True)
     return write(figure, path, title)
 
 
@@ -51,12 +53,12 @@ def plot_reshuffle_curve(curves, path=None, *, metric="accuracy", title=None):
         ImportError: If matplotlib is not installed.
         ValueError: As in `plot_lesion_curve`.
     """
-    figure, axis = _one_axis(5.0)
-    for i, (label, curve) in enumerate(_labelled(curves).items()):
+    figure, axis = _one_axis()
+    for i, (label, curve) in enumerate(_labelled(curves, "one order").items()):
         dots = axis.scatter(curve.tau, _shown(curve, metric), s=16, marker=_MARKERS[i % 8], label=label)
         axis.axhline(_shown(curve, metric, "intact_"), color=dots.get_facecolor()[0], ls="--", lw=1)
     axis.invert_xaxis()
-    _finish(axis, "Kendall's tau with the trained order", _axis_name(metric), curves)
+    _finish(axis, "Kendall's tau with the trained order", _axis_name(metric), curves, "trained order")
     return write(figure, path, title)
 
 
@@ -76,13 +78,19 @@ def plot_drop_curve(curves, path=None, *, metric="accuracy", title=None):
         ImportError: If matplotlib is not installed.
         ValueError: As in `plot_lesion_curve`.
     """
-    figure, axis = _one_axis(5.0)
-    for i, (label, curve) in enumerate(_labelled(curves).items()):
+    figure, axis = _one_axis()
+    from matplotlib.patches import Patch
+
+    found = _labelled(curves, "mean of the draws")
+    for i, (label, curve) in enumerate(found.items()):
         values = _shown(curve, metric)
         line = axis.plot(curve.k, values.mean(1), marker=_MARKERS[i % 8], markersize=4, lw=1, label=label)
         axis.fill_between(curve.k, values.min(1), values.max(1), color=line[0].get_color(), alpha=0.2, lw=0)
         axis.axhline(_shown(curve, metric, "intact_"), color=line[0].get_color(), ls="--", lw=1)
-    _finish(axis, "random blocks lesioned", _axis_name(metric), curves)
+    draws = ", ".join(map(str, sorted({len(curve.seeds) for curve in found.values()})))
+    band = Patch(color="0.4", alpha=0.2, lw=0, label=f"lowest to highest of {draws} draws")
+    _finish(axis, "random blocks lesioned", _axis_name(metric), curves, _INTACT, band)
+    axis.xaxis.get_major_locator().set_params(integer=True)
     return write(figure, path, title)
 
 
@@ -103,19 +111,31 @@ def plot_estimation_error(errors, path=None, *, title=None):
     """
     if not errors:
         raise ValueError("There is no stage to draw. Received: errors={}")
-    figure = figure_class()(figsize=(3.2 * len(errors) + 1, 3.2), layout="constrained")
-    for axis, (stage, error) in zip(figure.subplots(1, len(errors), squeeze=False)[0], errors.items(), strict=True):
+    columns = len(errors) if len(errors) < 4 else 2
+    rows = -(-len(errors) // columns)
+    figure = new_figure(2.4 * rows + 1.0)
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.ravel()[len(errors) :]:
+        axis.axis("off")
+    for axis, (stage, error) in zip(axes.ravel(), errors.items(), strict=False):
         places = np.arange(1, len(error.blocks) + 1)
         axis.errorbar(places, error.mean, error.std, marker="o", markersize=3, lw=1, capsize=2)
         axis.axhline(0, color="0.5", lw=0.8)
-        axis.set(xlabel="block", title=f"{in_figure(stage)} (std of A: {error.scale:.2g})")
+        axis.set_title(f"{in_figure(stage)}: σ(A) = {error.scale:.2g}", fontsize=10)
+        axis.set_xlabel("block")
         axis.xaxis.get_major_locator().set_params(integer=True)
-    figure.axes[0].set_ylabel("estimation error a − A, mean ± std")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("error a − A")
+    said = (
+        "a: a block's output; A: the last output of its stage; σ(A): the standard deviation of A;\n"
+        "points and bars: mean and standard deviation of a − A"
+    )
+    figure.supxlabel(said, fontsize=9)
     return write(figure, path, title)
 
 
 def plot_trim_curve(curves, latency=None, path=None, *, title=None):
-    """Draws error, parameters and, if it was measured, latency against depth.
+    """Draws error, parameters and, if it was measured, speed-up against depth.
 
     Args:
         curves: A `TrimCurve`, or a dict from label to `TrimCurve`.
@@ -130,31 +150,64 @@ def plot_trim_curve(curves, latency=None, path=None, *, title=None):
         ImportError: If matplotlib is not installed.
         ValueError: If there is nothing to draw.
     """
-    count = 2 if latency is None else 3
-    figure = figure_class()(figsize=(3.6 * count, 3.2), layout="constrained")
-    axes = figure.subplots(1, count)
-    for i, (label, curve) in enumerate(_labelled(curves).items()):
+    return write(draw_depth(curves, None if latency is None else (latency.depth, latency.speed_up)), path, title)
+
+
+def draw_depth(curves, speed_up=None):
+    """Draws what `plot_trim_curve` draws.
+
+    Args:
+        curves: As there.
+        speed_up: Optional pair: blocks left `(rows,)`, and quartiles of the
+            speed-up there `(rows, 3)`.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+    """
+    count = 2 if speed_up is None else 3
+    figure = new_figure(1.9 * count + 0.8)
+    axes = figure.subplots(count, 1, sharex=True)
+    for i, (label, curve) in enumerate(_labelled(curves, "blocks taken out").items()):
         axes[0].plot(curve.depth, 100 * (1 - curve.accuracy), marker=_MARKERS[i % 8], markersize=3, lw=1, label=label)
-        axes[1].plot(curve.depth, curve.parameters / 1e3, lw=1)
-    axes[0].set_ylabel(f"error, % of {_samples(curves)}")
-    if isinstance(curves, dict):
-        axes[0].legend(fontsize=8)
-    axes[1].set_ylabel("parameters, thousands")
-    if latency is not None:
-        low, middle, high = 1e3 * np.percentile(latency.seconds, (25, 50, 75), axis=1)
-        axes[2].errorbar(
-            latency.depth, middle, (middle - low, high - middle), marker="o", markersize=3, lw=1, capsize=2
-        )
-        axes[2].set_ylabel(f"ms for {latency.batch_size} samples, quartiles")
+        axes[1].plot(curve.depth, curve.parameters / 1e3, color="0.3", lw=1)  # the same line for all
+    axes[0].set_ylabel(f"error, %\n({_samples(curves)} samples)")
+    axes[1].set_ylabel("parameters,\nthousands")
+    handles = axes[0].get_legend_handles_labels()[0]
+    if speed_up is not None:
+        depth, (low, middle, high) = speed_up[0], np.transpose(speed_up[1])
+        off = (middle - low, high - middle)
+        style = {"marker": "s", "markersize": 3, "lw": 1, "capsize": 2, "color": "0.3"}
+        handles.append(axes[2].errorbar(depth, middle, off, label="speed-up: median and quartiles", **style))
+        axes[2].set_ylabel("speed-up")
+    legend_above(axes[0], handles)
     for axis in axes:
-        axis.set(xlabel="blocks left", ylim=(0, None))
-        axis.invert_xaxis()
+        axis.set_ylim(0, None)
         axis.grid(alpha=0.3)
-    return write(figure, path, title)
+    axes[-1].invert_xaxis()
+    axes[-1].set_xlabel("blocks left")
+    axes[-1].xaxis.get_major_locator().set_params(integer=True)
+    return figure
 
 
-def _labelled(curves) -> dict:
-    found = curves if isinstance(curves, dict) else {None: curves}
+def mark_break(axis, at, text) -> None:
+    """Marks where the scale of a vertical axis changes: two strokes across it, a dotted line, and words below that.
+
+    Args:
+        axis: A matplotlib axis.
+        at: Where, in data.
+        text: The words.
+    """
+    across = axis.get_yaxis_transform()  # x in parts of the axis, y in data
+    stroke = {"marker": [(-1, -0.6), (1, 0.6)], "markersize": 9, "color": "k", "linestyle": "none", "clip_on": False}
+    axis.plot([0, 0], [at * 0.9, at * 1.1], transform=across, label="_break", **stroke)
+    axis.axhline(at, color="0.4", lw=0.8, ls=":", label="_break")
+    below = {"textcoords": "offset points", "ha": "center", "va": "top", "fontsize": SMALL, "color": "0.3"}
+    axis.annotate(text, (0.5, at), (0, -2), across, **below)
+
+
+def _labelled(curves, alone=None) -> dict:
+    """Curves by their labels; one without a label has what it is."""
+    found = curves if isinstance(curves, dict) else {alone: curves}
     if not found:
         raise ValueError("There is no curve to draw. Received: curves={}")
     return {None if label is None else in_figure(label): curve for label, curve in found.items()}
@@ -172,17 +225,21 @@ def _axis_name(metric) -> str:
     return "error, %" if metric == "accuracy" else "loss, nats"
 
 
-def _one_axis(width):
-    figure = figure_class()(figsize=(width, 3.4), layout="constrained")
+def _one_axis():
+    figure = new_figure(3.4)
     return figure, figure.subplots()
 
 
-def _finish(axis, x, y, curves) -> None:
+def _finish(axis, x, y, curves, dashed, *others) -> None:
+    """Names the axes and explains what is drawn; dashed lines have the colour of what they belong to."""
+    from matplotlib.lines import Line2D
+
     axis.set(xlabel=x, ylabel=f"{y} ({_samples(curves)} samples)")
     axis.grid(alpha=0.3)
-    if isinstance(curves, dict):
-        axis.legend()
+    handles = axis.get_legend_handles_labels()[0]
+    handles += [Line2D([], [], color="0.4", ls="--", lw=1, label=dashed), *others]
+    legend_above(axis, handles, columns=2 if others else 3)
 
 
 def _samples(curves) -> str:
-    return ", ".join(map(str, sorted({curve.samples for curve in _labelled(curves).values()})))
+    return " or ".join(f"{n:,}" for n in sorted({curve.samples for curve in _labelled(curves).values()}))

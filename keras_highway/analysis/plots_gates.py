@@ -3,11 +3,25 @@
 import numpy as np
 
 from keras_highway._support.outside_text import in_figure
-from keras_highway.analysis.plots import draw_maps, draw_panels, figure_class, robust_limits, write
+from keras_highway.analysis.plots import (
+    GATE_SCALE,
+    Panel,
+    bar_below,
+    draw_maps,
+    draw_panels,
+    draw_table,
+    legend_above,
+    new_figure,
+    robust_limits,
+    write,
+)
 
 
 def plot_gate_summary(bias, activity, traces, path=None, *, sample=0, title=None):
     """Draws biases, mean gates, one sample's gates and its outputs, block by unit [TVDN, Figure 2].
+
+    Gates are on a scale from 0 to 1, whose colours follow the square root: most
+    gates are nearly shut, and differ.
 
     Args:
         bias: What `gate_bias(model)` returned: dict from block to `(units,)`.
@@ -28,15 +42,15 @@ def plot_gate_summary(bias, activity, traces, path=None, *, sample=0, title=None
     gates = {name: entry.t[sample] for name, entry in traces.items()}
     tables = [_table(part) for part in (bias, activity.mean, gates, outputs)]
     limit = float(np.percentile(np.abs(tables[3]), 99)) or 1.0
-    top = float(np.percentile(tables[1], 99.5))  # on a scale to 1 most means would be one colour
+    gates_alike = {"low": GATE_SCALE[0], "high": GATE_SCALE[1], "label": "t (0 shut, 1 open)", "power": 0.5}
     panels = (
-        ("gate bias", tables[0], "viridis", *robust_limits(tables[0]), "both"),
-        (f"mean gate t, {activity.samples} samples", tables[1], "viridis", 0, top, "max"),
-        ("gate t, one sample", tables[2], "viridis", 0, 1, "neither"),
-        ("block output y, one sample", tables[3], "RdBu_r", -limit, limit, "both"),
+        Panel("gate bias", tables[0], *robust_limits(tables[0]), "bias", extend="both"),
+        Panel(f"mean gate t, {activity.samples:,} samples", tables[1], **gates_alike),
+        Panel("gate t, one sample", tables[2], **gates_alike),
+        Panel("block output y, one sample", tables[3], -limit, limit, "y", "RdBu_r", "both"),
     )
-    figure = figure_class()(figsize=(13.5, 3.8), layout="constrained")
-    draw_panels(figure, figure.subplots(1, 4), panels)
+    figure = new_figure(6.2)
+    draw_panels(figure, figure.subplots(2, 2).ravel(), panels)
     return write(figure, path, title)
 
 
@@ -65,11 +79,18 @@ def plot_routing(routing, classes=None, path=None, *, title=None):
         raise ValueError(f"The data have the classes {known}. Received: classes={chosen}")
     tables = {k: _table({name: d[known.index(k)] for name, d in routing.difference.items()}) for k in chosen}
     limit = float(np.percentile(np.abs(np.stack(list(tables.values()))), 99.5)) or 1.0
-    panels = [
-        (f"class {k}: mean t − overall mean", table, "RdBu_r", -limit, limit, "both") for k, table in tables.items()
-    ]
-    figure = figure_class()(figsize=(3.4 * len(chosen) + 0.6, 3.8), layout="constrained")
-    draw_panels(figure, figure.subplots(1, len(chosen), squeeze=False)[0], panels)
+    columns = min(2, len(chosen))
+    rows = -(-len(chosen) // columns)
+    figure = new_figure(3.1 * rows + 0.6)
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    drawn = None
+    for axis in axes.ravel()[len(chosen) :]:
+        axis.axis("off")
+    for axis, (k, table) in zip(axes.ravel(), tables.items(), strict=False):
+        drawn = draw_table(axis, Panel(f"class {k}", table, -limit, limit, "", "RdBu_r"))
+    for axis in axes[:, 0]:
+        axis.set_ylabel("block")
+    bar_below(figure, drawn, axes, "gate: mean of the class − mean of all samples", "both")
     return write(figure, path, title)
 
 
@@ -89,24 +110,26 @@ def plot_gate_profile(activity, bias=None, path=None, *, title=None):
         ImportError: If matplotlib is not installed.
     """
     rows = 1 + (bias is not None)
-    figure = figure_class()(figsize=(7.0, 2.3 * rows), layout="constrained")
+    figure = new_figure(2.7 * rows)
     axes = figure.subplots(rows, 1, squeeze=False, sharex=True)[:, 0]
     places = np.arange(1, len(activity.mean) + 1)
+    above = f"share above {activity.threshold:g}"
     lines = (
         ("mean gate", "o", [mean.mean() for mean in activity.mean.values()]),
-        (f"above {activity.threshold:g} for one sample", "s", [v.mean() for v in activity.open_share.values()]),
-        ("for some sample", "D", [(top > activity.threshold).mean() for top in activity.highest.values()]),
+        (f"{above}, one sample", "s", [v.mean() for v in activity.open_share.values()]),
+        (f"{above}, any sample", "D", [(top > activity.threshold).mean() for top in activity.highest.values()]),
     )
     for label, marker, values in lines:
         axes[0].plot(places, values, marker=marker, markersize=3, lw=1, label=label)
-    axes[0].set(ylabel=f"gate, share of gates ({activity.samples} samples)", ylim=(0, None))
-    axes[0].yaxis.label.set_fontsize(8)
-    axes[0].legend(fontsize=8)
+    axes[0].set(ylabel=f"gates, {activity.samples:,} samples", ylim=(0, None))
+    legend_above(axes[0])
     if bias is not None:
         values = [bias[name.split(":")[0]] for name in activity.mean]
-        axes[1].plot(places, [v.mean() for v in values], marker="o", markersize=3, lw=1)
-        axes[1].fill_between(places, [v.min() for v in values], [v.max() for v in values], alpha=0.2, lw=0)
-        axes[1].set(ylabel="bias: mean, range")
+        low, high = [v.min() for v in values], [v.max() for v in values]
+        axes[1].plot(places, [v.mean() for v in values], marker="o", markersize=3, lw=1, label="mean of the block")
+        axes[1].fill_between(places, low, high, alpha=0.2, lw=0, label="its lowest to its highest")
+        axes[1].set(ylabel="gate bias")
+        legend_above(axes[1])
     for axis in axes:
         axis.grid(alpha=0.3)
     axes[-1].set(xlabel="block")
@@ -135,24 +158,23 @@ def plot_routing_profile(routing, names=None, path=None, *, title=None):
     if len(names) != count:
         raise ValueError(f"The data have {count} classes. Received: {len(names)} names")
     table = np.stack([np.abs(d).reshape(count, -1).mean(1) for d in routing.difference.values()], 1)
-    figure = figure_class()(figsize=(7.0, 0.28 * count + 1.2), layout="constrained")
+    figure = new_figure(0.28 * count + 1.6)
     axis = figure.subplots()
     edges = (0.5, table.shape[1] + 0.5, count - 0.5, -0.5)  # blocks count from 1
     drawn = axis.imshow(table, vmin=0, cmap="viridis", aspect="auto", interpolation="nearest", extent=edges)
-    axis.set(xlabel="block", yticks=range(count), yticklabels=list(map(in_figure, names)))
+    axis.set(xlabel="block", ylabel="class", yticks=range(count), yticklabels=list(map(in_figure, names)))
     axis.xaxis.get_major_locator().set_params(integer=True)
-    figure.colorbar(drawn, ax=axis, label="mean |class mean − mean|", fraction=0.05)
+    bar_below(figure, drawn, axis, "mean over gates of |mean of the class − mean of all samples|")
     return write(figure, path, title)
 
 
-def plot_gate_maps(activity, path=None, *, scale=None, title=None):
+def plot_gate_maps(activity, path=None, *, scale=GATE_SCALE, title=None):
     """Draws where in the image the gates of a convolutional net open: the mean over samples and channels.
 
     Args:
         activity: What `gate_activity(model, data)` returned.
         path: Optional file to write.
-        scale: Pair (lowest, highest) of the colour scale. Defaults to `None`:
-            from the 1st to the 99th percentile over all blocks.
+        scale: As in `plot_gates`. Defaults to `(0, 1)`.
         title: Text above the picture.
 
     Returns:
@@ -165,7 +187,7 @@ def plot_gate_maps(activity, path=None, *, scale=None, title=None):
     shapes = {mean.shape for mean in activity.mean.values()}
     if any(len(shape) != 3 for shape in shapes):
         raise ValueError(f"Maps are of convolutional nets. Received: gates of shapes {sorted(shapes)}")
-    return write(draw_maps(activity.mean, "t, mean over samples and channels", scale=scale), path, title)
+    return write(draw_maps(activity.mean, "gate, mean over samples and channels", scale=scale), path, title)
 
 
 def _table(vectors) -> np.ndarray:

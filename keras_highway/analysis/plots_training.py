@@ -40,7 +40,7 @@ def training_axes(panels: int, size: tuple[float, float], **options):
 
 
 def draw_training(axis, curves: Iterable[Curve], *, xlabel="epoch", scale="linear", **options) -> None:
-    """Draws curves into a panel, with a grid, and a legend of those that have a label.
+    """Draws curves into a panel, with a grid, whole epochs, and a legend of those that have a label.
 
     Args:
         axis: The panel.
@@ -56,6 +56,20 @@ def draw_training(axis, curves: Iterable[Curve], *, xlabel="epoch", scale="linea
     axis.set(xlabel=xlabel, **options)
     if scale == "log" and curves:
         axis.set_yscale("log", nonpositive="mask")
+        _write_plain_numbers(axis.yaxis)
+    axis.xaxis.get_major_locator().set_params(integer=True)
     axis.grid(alpha=0.3)
     if any(curve.label is not None for curve in curves):
         axis.legend(frameon=False)
+
+
+def _write_plain_numbers(axis) -> None:
+    """Writes 0.1 and 20 where a logarithmic axis would write powers of ten; the same ticks have numbers."""
+    from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        def __call__(self, x, pos=None):
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    axis.set_major_formatter(Plain())
+    axis.set_minor_formatter(Plain(minor_thresholds=(1.5, 0.5)))

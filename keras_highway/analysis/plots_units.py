@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.outside_text import in_figure
-from keras_highway.analysis.plots import figure_class, write
+from keras_highway.analysis.plots import SMALL, WIDTH, bar_below, new_figure, write
 
 
 def plot_guided(guided, images=None, path=None, *, title=None):
@@ -12,7 +12,8 @@ def plot_guided(guided, images=None, path=None, *, title=None):
 
     Grey images: red where a brighter pixel raises the activation, blue where
     it lowers it. Colour images: the derivative of each colour about grey. Each
-    picture has a scale of its own; the unit's activation is written above it.
+    picture has a scale of its own: 1 is its largest absolute derivative. Above
+    it stands the unit's activation y.
 
     Args:
         guided: What `guided_backprop(model, images, ...)` returned.
@@ -32,8 +33,9 @@ def plot_guided(guided, images=None, path=None, *, title=None):
         raise ValueError(f"The derivatives are of {count} images. Received: {len(images)} images")
     top = int(images is not None)
     shape = (len(guided.blocks) + top, count)
-    figure = figure_class()(figsize=(1.1 * count + 1.2, 1.25 * shape[0] + 0.5), layout="constrained")
+    figure = new_figure((WIDTH / max(count, 3) + 0.2) * shape[0] + 1.2)
     axes = figure.subplots(*shape, squeeze=False)
+    drawn = None
     for axis in axes.ravel():
         axis.set(xticks=[], yticks=[])
     for column in range(count):
@@ -41,15 +43,18 @@ def plot_guided(guided, images=None, path=None, *, title=None):
             draw_image(axes[0, column], images[column])
         for row, name in enumerate(guided.blocks):
             axis = axes[row + top, column]
-            _draw_derivative(axis, guided.gradient[row, column])
-            axis.set_title(f"{guided.value[row, column]:.3g}", fontsize=7)
+            drawn = _draw_derivative(axis, guided.gradient[row, column])
+            axis.set_title(f"y {guided.value[row, column]:.3g}", fontsize=SMALL)
             if column == 0:
-                axis.set_ylabel("\n".join(map(in_figure, name.split("_"))), fontsize=7)
-    return write(figure, path, title or f"guided derivative of channel {guided.channel}, and its activation")
+                axis.set_ylabel("\n".join(map(in_figure, name.split("_"))), fontsize=SMALL)
+    if _is_grey(guided.gradient[0, 0]):
+        bar_below(figure, drawn, axes, "guided derivative of y, relative to the largest of its panel")
+    figure.supxlabel("y: the unit's activation where it is strongest in the image", fontsize=9)
+    return write(figure, path, title or f"guided derivative of channel {guided.channel}")
 
 
 def plot_patches(patches, path=None, *, title=None):
-    """Draws the patches that excite a unit most, in rows of three, with its activation.
+    """Draws the patches that excite a unit most, in rows of three, with its activation y.
 
     Args:
         patches: What `top_patches(model, data, ...)` returned.
@@ -64,33 +69,44 @@ def plot_patches(patches, path=None, *, title=None):
     """
     count = len(patches.patches)
     rows = -(-count // 3)
-    figure = figure_class()(figsize=(3.9, 1.35 * rows + 0.5), layout="constrained")
-    axes = figure.subplots(rows, 3, squeeze=False).ravel()
-    for axis in axes:
+    figure = new_figure((WIDTH / 3 + 0.1) * rows + 1.2)
+    axes = figure.subplots(rows, 3, squeeze=False)
+    drawn = None
+    for axis in axes.ravel():
         axis.axis("off")
-    for axis, patch, value in zip(axes, patches.patches, patches.value, strict=False):
-        draw_image(axis, patch)
-        axis.set_title(f"{value:.3g}", fontsize=7)
+    for axis, patch, value in zip(axes.ravel(), patches.patches, patches.value, strict=False):
+        drawn = draw_image(axis, patch)
+        axis.set_title(f"y {value:.3g}", fontsize=9)
+    if _is_grey(patches.patches[0]):
+        whole = patches.patches.dtype == np.uint8
+        label = "value of a pixel" if whole else "value of a pixel, from the lowest to the highest of its patch"
+        bar_below(figure, drawn, axes, label)
+    figure.supxlabel("y: activation of the unit that sees the patch", fontsize=9)
     return write(figure, path, title or f"{patches.block}, channel {patches.channel}")
 
 
-def draw_image(axis, image) -> None:
-    """Draws an image, grey or in colour, of any range of values; uint8 as it is."""
+def draw_image(axis, image):
+    """Draws an image, grey or in colour, of any range of values; uint8 as it is. Returns what a colour bar needs."""
     image = _channels_last(image)
     if image.dtype != np.uint8:
         low, high = float(image.min()), float(image.max())
         image = (image - low) / (high - low or 1.0)
     scale = {"vmin": 0, "vmax": 255 if image.dtype == np.uint8 else 1}
-    axis.imshow(image.squeeze(-1) if image.shape[-1] == 1 else image, cmap="gray", interpolation="nearest", **scale)
+    image = image.squeeze(-1) if image.shape[-1] == 1 else image
+    return axis.imshow(image, cmap="gray", interpolation="nearest", **scale)
 
 
-def _draw_derivative(axis, gradient) -> None:
-    gradient = _channels_last(gradient)
+def _draw_derivative(axis, gradient):
+    grey, gradient = _is_grey(gradient), _channels_last(gradient)
     limit = float(np.abs(gradient).max()) or 1.0
-    if gradient.shape[-1] == 3:
-        axis.imshow(0.5 + 0.5 * gradient / limit, interpolation="nearest")
-    else:
-        axis.imshow(gradient.mean(-1) / limit, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
+    if not grey:
+        return axis.imshow(0.5 + 0.5 * gradient / limit, interpolation="nearest")
+    return axis.imshow(gradient.mean(-1) / limit, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
+
+
+def _is_grey(image) -> bool:
+    """Whether an image has no colours, so that a colour bar can say what its values are."""
+    return _channels_last(image).shape[-1] != 3
 
 
 def _channels_last(image) -> np.ndarray:

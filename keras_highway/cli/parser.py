@@ -15,14 +15,17 @@ from keras_highway.cli.errors import CLOSED_PIPE, INTERRUPTED, USAGE, UsageError
 DEFAULT_WEIGHTS = "mnist10_w32.tvdn"
 PROGRAM = "keras_highway"
 _WEIGHTS_HELP = (
-    "a name that `list` shows, a .weights.h5 file that keras_highway wrote, the folder of one, or "
-    "hf://org/name[@revision] (default: %(default)s)"
+    "a name that `list` shows, a .weights.h5 file that keras_highway wrote, the folder of one, a .keras file that "
+    "model.save wrote of one of its networks, or hf://org/name[@revision] (default: %(default)s)"
 )
 _DATA_SET_HELP = (
     "mnist, cifar10, cifar100 or imagenet: scaling, size and class names of the images (default: what the weights were "
     "trained on as `list` shows it; for a file, the data set its variant was published for)"
 )
-_DATA_HELP = "folder of mnist.npz, cifar10.npz, cifar100.npz (default: KERAS_HIGHWAY_DATA, else TensorFlow Datasets)"
+_DATA_HELP = (
+    "folder of mnist.npz, cifar10.npz, cifar100.npz (default: KERAS_HIGHWAY_DATA, else TensorFlow Datasets, else what "
+    "Keras downloads once)"
+)
 _INVERT_HELP = "swap dark and light first: the MNIST networks know white digits on black, not ink on paper"
 
 

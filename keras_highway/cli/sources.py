@@ -1,10 +1,12 @@
 """What WEIGHTS means on the command line: a name of the zoo, a weight file, or the folder of one."""
 
+import warnings
 from typing import NamedTuple
 
 import keras
 import numpy as np
 
+from keras_highway._support.notices import Notice
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.applications import get_spec, model_of
 from keras_highway.cli.errors import UsageError, usage_errors
@@ -14,9 +16,10 @@ from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.hub import is_hub_name
 from keras_highway.models.builder import takes_any_size
 from keras_highway.predictions import Prediction, best_classes
+from keras_highway.specs import NetSpec
 from keras_highway.tasks import IMAGES
 from keras_highway.weights import registry
-from keras_highway.weights.description import class_names, describe_weights, identified, published_for
+from keras_highway.weights.description import class_names, data_of, describe_weights, identified, published_for
 from keras_highway.weights.resolve import WeightsFile, is_path, resolve, result_beside
 
 
@@ -49,16 +52,12 @@ class Source(NamedTuple):
         actual = (*self.transform.size, self.transform.channels)
         with usage_errors():
             file = self.file or resolve(self.weights)
-            spec = get_spec(file.variant)
-            expected = spec.input_shape
-            # A fully convolutional network takes images of the size that it was trained on.
-            if takes_any_size(spec) and expected[2:] == actual[2:]:
-                kwargs = {"input_shape": actual, **kwargs}
-            elif "input_shape" in kwargs:
-                kwargs["input_shape"] = expected
-            model = model_of(file, **kwargs)
+            if file.archive is not None:  # a whole model, whose classifier may give logits
+                model = model_of(file, classifier_activation=kwargs.get("classifier_activation", "softmax"))
+            else:
+                model = model_of(file, **_sized(get_spec(file.variant), actual, kwargs))
         expected = model.input_shape[1:]
-        if actual != expected:
+        if any(side not in (None, own) for side, own in zip(expected, actual, strict=True)):
             raise UsageError(
                 f"The network takes images of {size(expected)} and those of {self.data} are {size(actual)}: name the "
                 f"data set it is for (--data-set). Received: {self.weights}"
@@ -74,8 +73,8 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
     """Looks up weights; the network is not built yet.
 
     Args:
-        weights: A weights name, a `.weights.h5` file or the folder of one, or
-            `hf://org/name[@revision]`.
+        weights: A weights name, a `.weights.h5` file or the folder of one,
+            `hf://org/name[@revision]`, or a `.keras` file of a net of ours.
         data_set: The data set they are fed as. Defaults to what the zoo says
             of a name; for a file, to the data set its variant was published
             for (that of the variant's input shape and number of classes).
@@ -90,6 +89,8 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
             transform = row.images if data_set is None else _transform(data_set)
             return Source(weights, data_set or data, transform, _numbered(classes), result)
         file = resolve(weights)
+        if file.archive is not None:
+            return _of_model(weights, file, data_set)
         if not file.variant:
             raise UsageError(
                 f"{file.path} does not say which variant it is of: keras_highway.weights.file.save says so."
@@ -105,6 +106,33 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
         named = file.class_names and not data_set and data != "imagenet"
         classes = _numbered(file.class_names) if named else identified(data, class_names(data, file.classes))
         return Source(weights, data, transform, classes, result_beside(file.path), file)
+
+
+def _sized(spec: NetSpec, actual: tuple[int, ...], kwargs: dict) -> dict:
+    """Arguments with an input shape: a fully convolutional network takes images of the size it was trained on."""
+    if takes_any_size(spec) and spec.input_shape[2:] == actual[2:]:
+        return {"input_shape": actual, **kwargs}
+    return {**kwargs, "input_shape": spec.input_shape} if "input_shape" in kwargs else kwargs
+
+
+def _of_model(weights: str, file: WeightsFile, data_set: str | None) -> Source:
+    """A `.keras` file: it carries its transform where the model normalizes images itself, and no names of classes."""
+    assert file.archive is not None
+    data = data_set or data_of(file.archive.input_shape, file.archive.classes) or ""
+    if not data and file.transform is None:
+        raise UsageError(
+            f"{weights} does not say what its images go through: pass --data-set, or save the model with "
+            "keras_highway.save, which keeps that and the names of the classes."
+        )
+    if data and not data_set:
+        warnings.warn(
+            f"{weights} does not say what its classes are: by their number and the size of its images they are taken "
+            f"for those of {data}. Another --data-set says so, and keras_highway.save keeps their names.",
+            Notice,
+            stacklevel=2,
+        )
+    transform = _transform(data) if file.transform is None else file.transform
+    return Source(weights, data, transform, identified(data, class_names(data, file.classes)), {}, file)
 
 
 def find_source_and_data(weights: str, data_set: str | None, folder: str | None) -> tuple[Source, Dataset]:

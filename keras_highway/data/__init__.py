@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from keras_highway.data.datasets import Dataset as Dataset
 from keras_highway.data.datasets import load_dataset as load_dataset
+from keras_highway.data.samples import sample_digits as sample_digits
 from keras_highway.data.transforms import Transform as Transform
 
 if TYPE_CHECKING:

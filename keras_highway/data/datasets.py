@@ -1,4 +1,4 @@
-"""MNIST, CIFAR-10 and CIFAR-100 as NumPy arrays: from `.npz` files, else from TensorFlow Datasets."""
+"""MNIST, CIFAR-10 and CIFAR-100 as NumPy arrays: from files, TensorFlow Datasets, else `keras.datasets`."""
 
 import os
 from pathlib import Path
@@ -9,10 +9,12 @@ import numpy as np
 from keras_highway._support.npz import read_npz
 from keras_highway._support.schema import Items, Text
 from keras_highway._support.suggest import did_you_mean
+from keras_highway.data.downloads import download
 from keras_highway.data.transforms import CLASSES
 
 DATA_VARIABLE = "KERAS_HIGHWAY_DATA"
 DATASETS = ("mnist", "cifar10", "cifar100")
+_TFDS_VARIABLE = "TFDS_DATA_DIR"
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test", "classes")
 _MOST_CLASSES = 100_000
 _SHAPES = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3), "cifar100": (32, 32, 3)}
@@ -44,8 +46,11 @@ def load_dataset(name: str, data_dir: str | os.PathLike | None = None) -> Datase
         data_dir: Folder of `mnist.npz`, `cifar10.npz`, `cifar100.npz` with the
             arrays x_train, y_train, x_test, y_test (images uint8) and, for
             CIFAR, `classes`. Defaults to the environment variable
-            `KERAS_HIGHWAY_DATA`. If neither is given, TensorFlow Datasets is
-            asked (prepared data are used, nothing is downloaded).
+            `KERAS_HIGHWAY_DATA`. If neither is given, what TensorFlow Datasets
+            has prepared is taken, else `keras.datasets`, which downloads a set
+            once, compares its SHA-256 and keeps it in `~/.keras/datasets`. Each
+            has an order of its own, which says what a recipe holds out; that
+            of Keras is the original archives'.
 
     Raises:
         ValueError: If the name is unknown, or a file is not such a data set.
@@ -57,7 +62,7 @@ def load_dataset(name: str, data_dir: str | os.PathLike | None = None) -> Datase
     folder = data_dir or os.environ.get(DATA_VARIABLE)
     if folder:
         return _from_npz(name, Path(folder) / f"{name}.npz")
-    return _from_tfds(name)
+    return _from_tfds(name) or _downloaded(name)
 
 
 def _from_npz(name: str, path: Path) -> Dataset:
@@ -106,24 +111,35 @@ def _names(classes: np.ndarray) -> tuple[str, ...]:
     return names
 
 
-def _from_tfds(name: str) -> Dataset:
+def _downloaded(name: str) -> Dataset:
+    """From `keras.datasets`, whose images are channels first where Keras's data format is."""
+    try:
+        (x_train, y_train), (x_test, y_test) = download(name)
+    except OSError as error:
+        raise FileNotFoundError(
+            f"No data folder for {name}, and it cannot be downloaded ({error}): pass a folder (--data DIR, "
+            f'data_dir=...) or set {DATA_VARIABLE}; where there is a network, python -c "import keras; '
+            f'keras.datasets.{name}.load_data()" fills ~/.keras/datasets, which can be copied.'
+        ) from error
+    first = _SHAPES[name][2] > 1 and x_train.shape[1] == _SHAPES[name][2]
+    images = (np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if first else x for x in (x_train, x_test))
+    x_train, x_test = (_images(x, name) for x in images)
+    return Dataset(x_train, _labels(y_train), x_test, _labels(y_test), CLASSES[name])
+
+
+def _from_tfds(name: str) -> Dataset | None:
+    """What TensorFlow Datasets has prepared, if anything."""
+    prepared = Path(os.environ.get(_TFDS_VARIABLE) or Path.home() / "tensorflow_datasets") / name
+    if not prepared.is_dir():
+        return None
     try:
         import tensorflow_datasets as tfds  # pyright: ignore[reportMissingImports] (an extra)
-    except ImportError as error:
-        raise FileNotFoundError(
-            f"No data folder for {name}: pass one (--data DIR, data_dir=...), set {DATA_VARIABLE}, or install "
-            "tensorflow-datasets."
-        ) from error
-    try:
+
         loaded: Any = tfds.load(
             name, split=["train", "test"], batch_size=-1, as_supervised=True, download=False, with_info=True
         )
-    except AssertionError as error:
-        raise FileNotFoundError(
-            f"TensorFlow Datasets has not prepared {name} here, and no data folder was given (--data DIR, "
-            f'data_dir=..., or {DATA_VARIABLE}). To prepare it: python -c "import tensorflow_datasets as t; '
-            f"t.load('{name}')\""
-        ) from error
+    except (ImportError, AssertionError):  # an AssertionError is its word for data that are not prepared
+        return None
     (train, test), info = loaded
     (x_train, y_train), (x_test, y_test) = (tuple(np.asarray(a) for a in pair) for pair in (train, test))
     classes = tuple(info.features["label"].names)

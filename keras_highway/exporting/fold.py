@@ -12,7 +12,7 @@ from keras_highway.specs import ConvNetSpec, override
 from keras_highway.weights.overrides import trimmed
 
 
-def fold_batch_norm(model: keras.Model, spec: ConvNetSpec) -> keras.Model:
+def fold_batch_norm(model: keras.Model, spec: ConvNetSpec | None) -> keras.Model:
     """Returns a network without batch normalization that computes the same in inference.
 
     `gamma · (conv(x) − mean) / √(variance + ε) + beta` is a convolution with a
@@ -21,11 +21,17 @@ def fold_batch_norm(model: keras.Model, spec: ConvNetSpec) -> keras.Model:
 
     Args:
         model: A network of a `ConvNetSpec`, with its top.
-        spec: That spec.
+        spec: That spec, `None` where it is not known.
 
     Raises:
-        ValueError: If there is no batch normalization to fold.
+        ValueError: If there is no batch normalization to fold, or the spec is
+            not known.
     """
+    if spec is None:
+        raise ValueError(
+            f"Which layers belong together is not known of model {model.name!r}, a .keras file: save it with "
+            "keras_highway.save and export that folder."
+        )
     if not isinstance(spec, ConvNetSpec) or not spec.batch_norm:
         raise ValueError(f"There is no batch normalization to fold. Received: spec of {spec.name!r}")
     head = model.get_layer("head")

@@ -11,7 +11,7 @@ from keras_highway.language import CharLM
 from keras_highway.models.char_lm import word_part
 from keras_highway.specs import NetSpec, override
 from keras_highway.tasks import LANGUAGE
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.resolve import WeightsFile, resolve
 
 _WORDS = 200
 
@@ -52,6 +52,8 @@ def part_of(weights: str, logits: bool = False, any_size: bool = False) -> Part:
             weight for every place.
     """
     file = resolve(weights)
+    if file.archive is not None:
+        return Part(_whole(file, logits, any_size), None, None, "random images")
     spec = get_spec(file.variant) if file.variant else None
     if spec is not None and spec.task is LANGUAGE:
         if logits:
@@ -69,6 +71,17 @@ def part_of(weights: str, logits: bool = False, any_size: bool = False) -> Part:
     size = {"input_shape": (None, None, spec.input_shape[-1])} if spec is not None and any_size else {}
     model = model_of(file, classifier_activation=None if logits else "softmax", **size)
     return Part(model, spec, None, "random images")
+
+
+def _whole(file: WeightsFile, logits: bool, any_size: bool) -> keras.Model:
+    """A model as Keras saved it."""
+    assert file.archive is not None
+    if any_size and None not in file.archive.input_shape:
+        raise ValueError(
+            f"{file.path} takes images of its own size: leave any_size out, or save the model with keras_highway.save, "
+            "of which one for any size is built."
+        )
+    return model_of(file, classifier_activation=None if logits else "softmax")
 
 
 def _samples(vocabulary: Vocabulary) -> np.ndarray:

@@ -257,14 +257,15 @@ class CharLM:
                 f"vocabulary. Received: shape {tokens.shape}{span}"
             )
         if texts > 1:
-            return float(np.exp(-self._stream_log_probability(tokens, texts, steps)))
+            return float(np.exp(-self._stream_log_probability(tokens, texts, steps, progress)))
         words = [self.vocabulary.words[i] for i in tokens]
         return float(np.exp(-np.mean(self.log_probabilities(words, [*words[1:], words[0]], progress))))
 
-    def _stream_log_probability(self, tokens, texts, steps) -> float:
+    def _stream_log_probability(self, tokens, texts, steps, progress) -> float:
         inputs, targets = batchify(tokens, texts, steps)
         state, total = self._reader.start(texts), 0.0
-        for words, following in zip(inputs, targets, strict=True):
+        pairs = tqdm(zip(inputs, targets, strict=True), "testing", len(inputs), leave=False, disable=not progress)
+        for words, following in pairs:
             own, _, state = self._reader.read(self.table.projections_of(words), following.astype(np.int32), state)
             total += float(np.sum(own, dtype=np.float64))
         return total / inputs.size

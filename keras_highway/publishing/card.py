@@ -192,8 +192,13 @@ def _trained_on(metrics) -> str:
     known = [metrics["hardware"]] if "hardware" in metrics else []
     known += [f"{metrics['backend']} backend"] if "backend" in metrics else []
     known += [f"{format_epochs(metrics)} epochs"] if "epochs" in metrics else []
-    known += [f"commit `{metrics['commit']}`"] if "commit" in metrics else []
+    known += [_program(metrics["commit"])] if metrics.get("commit") else []
     return ", ".join(known) or "not recorded"
+
+
+def _program(commit: str) -> str:
+    """What trained it: a commit, or of an installed package its version."""
+    return commit if commit.startswith("keras-highway ") else f"commit `{commit}`"
 
 
 def _gates(report) -> str:

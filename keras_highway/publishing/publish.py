@@ -68,7 +68,9 @@ def publish_all(organization: str, private: bool = False, dry_run: bool = False)
     """
     names = zoo_names()
     if not names:
-        raise ValueError(f"No weights have a folder here. Set {registry.ZOO_VARIABLE}, or publish from a checkout.")
+        raise ValueError(
+            f"No weights have a folder here: set {registry.ZOO_VARIABLE}, or name the folder of a run instead of --all."
+        )
     return [publish(name, f"{organization}/{name}", private, dry_run) for name in names]
 
 

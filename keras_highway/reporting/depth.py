@@ -38,7 +38,11 @@ def lesions(subject: Subject) -> Section:
         "transitions": list(curve.transitions),
     }
     return Section(
-        key, title, text, (picture(analysis.plot_lesion_curve(curve), "Error with one block lesioned"),), numbers
+        key,
+        title,
+        text,
+        (picture(analysis.plot_lesion_curve(curve), "Error with one block lesioned; dashed: the network as it is"),),
+        numbers,
     )
 
 
@@ -70,7 +74,13 @@ def orders(subject: Subject) -> Section:
         }
         for stage, curve in curves.items()
     }
-    return Section(key, title, text, (picture(drawn, "Error against the order's Kendall tau"),), numbers)
+    return Section(
+        key,
+        title,
+        text,
+        (picture(drawn, "Error against Kendall's tau of the order, a point an order; dashed: the trained order"),),
+        numbers,
+    )
 
 
 def estimation(subject: Subject) -> Section:
@@ -88,7 +98,12 @@ def estimation(subject: Subject) -> Section:
         "the error is zero on average, and its spread shrinks from block to block [UIE, Figure 3]."
         + (f" Steps at which the spread shrinks: {listed}." if shares else "")
     )
-    drawn = picture(analysis.plot_estimation_error(errors), "Estimation error, mean and deviation")
+    caption = (
+        "Estimation error a − A: a is a block's output, A the last output of its stage. Points are means over images "
+        "and units, bars reach one standard deviation up and down; σ(A) is the standard deviation of A, to "
+        "compare them with"
+    )
+    drawn = picture(analysis.plot_estimation_error(errors), caption)
     numbers: dict = {
         stage: {
             "images": error.samples,
@@ -123,5 +138,9 @@ def trimming(subject: Subject) -> Section:
         **{name: getattr(curve, name).tolist() for name in ("depth", "accuracy", "loss", "parameters")},
     }
     return Section(
-        key, title, text, (picture(analysis.plot_trim_curve(curve), "Error and size against depth"),), numbers
+        key,
+        title,
+        text,
+        (picture(analysis.plot_trim_curve(curve), "Error and size against the number of blocks left"),),
+        numbers,
     )

@@ -20,16 +20,25 @@ def gates(subject: Subject) -> Section:
     bias = analysis.gate_bias(subject.model, which)
     activity = analysis.gate_activity(subject.model, subject.images, gate=which, **subject.options)
     profile = analysis.plot_gate_profile(activity, bias)
-    pictures = [picture(profile, "Bias, mean, and share of gates above one half, block by block")]
+    caption = (
+        "Block by block: the mean gate, the share of gates above one half for one image (the mean over images) and "
+        "for any of them, and the gate biases; the band reaches from the lowest of a block to the highest"
+    )
+    pictures = [picture(profile, caption)]
     ranks = {mean.shape for mean in activity.mean.values()}
     if which == "t" and len(ranks) == 1 and len(next(iter(ranks))) == 1:
         inputs = subject.images[:1] if subject.transform is None else subject.transform(subject.images[:1])
         drawn = analysis.plot_gate_summary(bias, activity, analysis.trace(subject.model, inputs))
-        caption = "Every unit of every block: bias, mean gate, gate and output for one image [TVDN, Figure 2]"
+        caption = (
+            "Every unit of every block: gate bias, mean gate, and for one image the gate and the output "
+            "[TVDN, Figure 2]. Colours of gates follow the square root; an arrow on a bar: a few values lie beyond"
+        )
         pictures.append(picture(drawn, caption))
     elif all(len(shape) == 3 for shape in ranks):
         drawn = analysis.plot_gate_maps(activity)
-        pictures.append(picture(drawn, "Where in the image the gates open, mean over images and channels"))
+        pictures.append(
+            picture(drawn, "Where in the image the gates open: mean over images and channels, 0 shut and 1 open")
+        )
     numbers = _gate_numbers(which, bias, activity)
     text = (
         f"The gate {which} decides how much of a block's input is {_MEANING[which]}. Over {activity.samples} images it "
@@ -52,7 +61,10 @@ def routing(subject: Subject) -> Section:
     found = analysis.gate_routing(subject.model, data, gate=which, **subject.options)
     names = [subject.classes[k] for k in found.classes]
     pictures = [
-        picture(analysis.plot_routing_profile(found, names), "Mean absolute difference of a class's gates, by block")
+        picture(
+            analysis.plot_routing_profile(found, names),
+            "A class a row, a block a column: how far the mean gates of the class are from those of all images",
+        )
     ]
     table = {block: np.abs(d).reshape(len(names), -1).mean(1) for block, d in found.difference.items()}
     total = np.sum(list(table.values()), 0)

@@ -18,19 +18,19 @@ from keras_highway.reporting.section import Picture, Section
 
 _ALWAYS = {"title", "network", "gates", "lesions"}  # keys by which a report's numbers are known
 _STYLE = """
-body { margin: 0 auto; max-width: 60rem; padding: 1rem; font: 1rem/1.5 system-ui, sans-serif;
+body { margin: 0 auto; max-width: 42rem; padding: 1rem; font: 1rem/1.5 system-ui, sans-serif;
   color: #1b1b1b; background: #fff; overflow-wrap: break-word; }
 h1 { font-size: 1.5rem; line-height: 1.2; margin: 0 0 .5rem; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .25rem; border-top: 1px solid #ddd; padding-top: 1rem; }
 nav a { display: inline-block; margin-right: 1rem; padding: .4rem 0; }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .5rem 1rem; margin: 1rem 0; }
-dt { font-size: .8rem; color: #595959; }
-dd { margin: 0; font-size: .9rem; font-weight: 600; }
-figure { margin: 1rem 0; overflow-x: auto; }
-img { display: block; max-width: 100%; height: auto; }
-img.wide { width: 100%; min-width: 44rem; max-width: none; }
-figcaption { font-size: .875rem; color: #595959; position: sticky; left: 0; }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(10.5rem, 1fr)); gap: .5rem 1rem; margin: 1rem 0; }
+dt { font-size: .875rem; color: #595959; }
+dd { margin: 0; font-weight: 600; }
+figure { margin: 1.5rem 0; }
+img { display: block; width: 100%; height: auto; }
+figcaption { margin-top: .25rem; font-size: .9375rem; color: #404040; }
 footer { margin-top: 2rem; font-size: .875rem; color: #595959; }
+@media (max-width: 42rem) { figure { margin: 1.5rem -1rem; } figcaption { padding: 0 1rem; } }
 """
 
 
@@ -114,12 +114,8 @@ def _section(section: Section) -> str:
 def _figure(picture: Picture) -> str:
     data = base64.b64encode(picture.png).decode("ascii")
     caption = html.escape(picture.caption)
-    style = ' class="wide"' if picture.wide else ""
-    # A region that scrolls must be reachable by keyboard.
-    focus = ' tabindex="0"' if picture.wide else ""
     return (
-        f'<figure{focus}><img{style} alt="{caption}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{caption}</figcaption></figure>"
+        f'<figure><img alt="{caption}" src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
     )
 
 

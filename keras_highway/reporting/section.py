@@ -7,7 +7,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-_READABLE = 8  # inches: a wider figure has letters too small for a phone
+_DPI = 180  # sharp at the width of a page, and on a phone
 
 
 class Picture(NamedTuple):
@@ -17,13 +17,10 @@ class Picture(NamedTuple):
         png: The file's bytes.
         caption: What is to be seen, in words: also the text for those who do
             not see it.
-        wide: Whether it is too wide to be read at the width of a phone, so
-            that it scrolls there.
     """
 
     png: bytes
     caption: str
-    wide: bool
 
 
 class Section(NamedTuple):
@@ -76,8 +73,8 @@ class Subject(NamedTuple):
 def picture(figure, caption) -> Picture:
     """Returns a matplotlib figure as a `Picture`."""
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=110, metadata={"Software": None})  # the same numbers give the same bytes
-    return Picture(file.getvalue(), caption, figure.get_figwidth() > _READABLE)
+    figure.savefig(file, format="png", dpi=_DPI, metadata={"Software": None})  # the same numbers give the same bytes
+    return Picture(file.getvalue(), caption)
 
 
 def absent(key, title, reason) -> Section:

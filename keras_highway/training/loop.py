@@ -3,9 +3,10 @@
 from keras_highway.training.distributed.stopping import stop_requests
 from keras_highway.training.distributed.strategy import Strategy, make_strategy
 from keras_highway.training.language_recipe import LanguageRecipe
+from keras_highway.training.memory import check_memory, explained_memory
 from keras_highway.training.recipe import Recipe
 from keras_highway.training.runs.run import Run
-from keras_highway.training.runs.run_folder import RunFolder, defaults_of
+from keras_highway.training.runs.run_folder import RunFolder, accelerators, defaults_of
 from keras_highway.training.tasks import training_of
 
 
@@ -43,8 +44,10 @@ def train(
 
     Raises:
         FloatingPointError: If the loss or a weight is not finite.
+        MemoryError: If a step does not fit into a GPU's memory.
         Stopped: A `SystemExit`, if SIGTERM asked the run to stop.
-        ValueError: If the recipe, the data or the folder do not fit.
+        ValueError: If the recipe, the data or the folder do not fit, or a step
+            cannot fit into the machine's memory.
     """
     recipe.check()
     with stop_requests() as stop:
@@ -58,13 +61,15 @@ def train(
         with strategy.scope():
             program = parts.program(recipe, source, data)
         strategy.prepare(program)
+        check_memory(program, strategy.shard.count, accelerators())
         run = parts.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)
         run.restore()
         last = min(recipe.epochs if until is None else until, recipe.epochs)
         if run.progress.epoch < last:
             folder.drop_result()
-        while run.progress.epoch < last:
-            run.epoch(stop)
+        with explained_memory(recipe):
+            while run.progress.epoch < last:
+                run.epoch(stop)
         if run.progress.epoch < recipe.epochs and not finish:
             return None
         _check_whole(run)

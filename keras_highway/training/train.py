@@ -1,5 +1,14 @@
 """`python -m keras_highway train RECIPE`: trains a recipe, or resumes its run.
 
+Without a checkout, too; DIR holds train/CLASS/* and val/CLASS/* for recipes of
+photographs, whose classes are then those of the folders, or mnist.npz, ...
+
+  python -m keras_highway train resnet50 --data DIR --init resnet50.a1 --freeze body
+
+The line of an epoch ends in "waiting for data": the share of its time in which
+nothing was computed because the next images were not decoded yet. Above a few
+hundredths, more cores or a faster disk would make training faster.
+
 Exit codes: 0 finished; 75 stopped by SIGTERM, its state saved: start it again
 and it resumes; 2 an error, named.
 """
@@ -12,12 +21,11 @@ from keras_highway._support.backend import explained
 from keras_highway._support.quiet import quiet_again
 from keras_highway._support.settings import positive
 from keras_highway._support.suggest import did_you_mean
-from keras_highway.tasks import format_metric
 from keras_highway.training.distributed.stopping import USAGE_ERROR
 from keras_highway.training.recipe import Recipe, with_settings
 from keras_highway.training.recipes import RECIPES
+from keras_highway.training.summary import summary
 from keras_highway.training.tiny import tiny
-from keras_highway.weights.info import format_epochs
 
 
 def main(argv=None) -> None:
@@ -26,7 +34,11 @@ def main(argv=None) -> None:
         prog="python -m keras_highway train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("recipe", help=", ".join(RECIPES))
-    parser.add_argument("--data", help="folder of mnist.npz, ... (default: KERAS_HIGHWAY_DATA)")
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="folder of the data (default: KERAS_HIGHWAY_DATA; of MNIST and CIFAR else what Keras downloads once)",
+    )
     parser.add_argument("--out", help="the run's folder (default: runs/RECIPE)")
     parser.add_argument(
         "--set",
@@ -63,16 +75,13 @@ def main(argv=None) -> None:
             log_steps=args.log_steps,
             finish=args.finish,
         )
-    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+    except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(USAGE_ERROR)
     if result is None:
         print(f"{recipe.name}: {args.until} of {recipe.epochs} epochs; run it again to resume")
         return
-    print(
-        f"{result['weights']}: {result['metric'].replace('_', ' ')} {format_metric(result)} "
-        f"after {format_epochs(result)} epochs"
-    )
+    print(summary(recipe, result, args.out or f"runs/{recipe.name}", args.data))
 
 
 def _train() -> Callable[..., dict | None]:

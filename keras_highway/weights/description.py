@@ -81,8 +81,13 @@ def classes_of(weights: Weights) -> tuple[tuple[str, str], ...]:
 
 def published_for(spec: NetSpec) -> str | None:
     """Returns the data set of a spec's input shape and number of classes, None if there is none."""
+    return data_of(spec.input_shape, spec.classes)
+
+
+def data_of(input_shape: Sequence[int | None], classes: int) -> str | None:
+    """Returns the data set of an input shape (height, width, channels) and number of classes, None if there is none."""
     for data, transform in TRANSFORMS.items():
-        if (*transform.size, transform.channels, _NUMBER_OF_CLASSES.get(data)) == (*spec.input_shape, spec.classes):
+        if (*transform.size, transform.channels, _NUMBER_OF_CLASSES.get(data)) == (*input_shape, classes):
             return data
     return None
 
@@ -110,6 +115,8 @@ def _loaded(model) -> WeightsFile:
 
 def _of_file(file: WeightsFile) -> WeightsInfo:
     """The row beside a file, or what the file says of itself and the result beside it."""
+    if file.archive is not None:
+        return _of_model(file)
     if not file.variant:
         raise ValueError(f"{file.path} does not say which variant it is of: keras_highway.weights.file.save says so.")
     beside = file.path.with_name(ROW)
@@ -130,6 +137,22 @@ def _of_file(file: WeightsFile) -> WeightsInfo:
         sha256="",
         licence="",
         metrics=result,
+    )
+
+
+def _of_model(file: WeightsFile) -> WeightsInfo:
+    """What a `.keras` file says, and where it leaves its data open, the set of its image size and number of classes."""
+    assert file.archive is not None
+    data = data_of(file.archive.input_shape, file.archive.classes) or ""
+    return WeightsInfo(
+        name=file.path.stem,
+        variant=file.variant,
+        data=data,
+        recipe="",
+        classes=class_names(data, file.classes),
+        transform=file.transform or TRANSFORMS.get(data),
+        sha256="",
+        licence="",
     )
 
 

@@ -306,7 +306,7 @@ def _missing(weights, variant, own) -> str:
         *(f"keras_highway.load({name!r})" for name in own if WEIGHTS[name].data != "imagenet"),
         *_trained_relative(variant),
         "random weights: weights=None",
-        *([f"train it, in a checkout: python -m keras_highway train {recipe} --data DIR"] if recipe else []),
+        *([f"train it: python -m keras_highway train {recipe} --data DIR"] if recipe else []),
     ]
     lines = "\n  - ".join(remedies)
     return (

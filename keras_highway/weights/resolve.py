@@ -21,9 +21,10 @@ from keras_highway.hub.download import fetch, fetch_if_there
 from keras_highway.hub.names import HubName, is_hub_name, parse
 from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights import file as weights_file
-from keras_highway.weights import registry, torch_files
+from keras_highway.weights import keras_archive, registry, torch_files
 from keras_highway.weights.file import Contents, WeightFileError
 from keras_highway.weights.info import FILE, RESULT, ROW, WeightsInfo, read_row
+from keras_highway.weights.keras_archive import Archive
 from keras_highway.weights.overrides import from_json_values
 
 
@@ -48,6 +49,8 @@ class WeightsFile:
         checked: Whether its content was compared with a digest of its own, or
             the file with a hash from elsewhere.
         row: The row that describes it, `None` if there is none.
+        archive: What a `.keras` file says, which holds a whole model; `None`
+            of a weight file.
     """
 
     path: Path
@@ -63,6 +66,7 @@ class WeightsFile:
     published: bool
     checked: bool
     row: WeightsInfo | None = None
+    archive: Archive | None = None
 
 
 def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
@@ -74,7 +78,8 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
         weights: A weights name, a data set or a tag (with `variant`), a
             `.weights.h5` file, a folder that holds one,
             `hf://org/name[@revision]`; or a ResNet of timm's or torchvision's:
-            a `.safetensors` file, or its repository.
+            a `.safetensors` file, or its repository; without `variant` also a
+            `.keras` file, a whole model.
         variant: The architecture that is expected. Defaults to any.
 
     Raises:
@@ -89,6 +94,8 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
         raise ValueError(f"`weights` is empty: give a weights name or a path, or None for none. Received: {weights!r}")
     torch_files.refuse_pickles(weights)
     path = None if is_hub_name(weights) else _path(weights)
+    if path is not None and path.suffix == keras_archive.SUFFIX:
+        return _of_archive(path, variant)
     if is_hub_name(weights):
         path, contents, row = _of_hub(parse(weights), variant)
     elif path is not None and path.name.endswith(torch_files.SUFFIX):
@@ -123,6 +130,30 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
         # What comes from the Hub was compared where the cache has links, which name contents by their hashes.
         checked=contents.checked or bool(row and row.sha256) or (is_hub_name(weights) and path.is_symlink()),
         row=row,
+    )
+
+
+def _of_archive(path: Path, variant: str) -> WeightsFile:
+    if variant:
+        raise WeightFileError(
+            f"{path} is a whole model and not weights for {variant!r} to be built with: load it with "
+            "keras_highway.load, and keras_highway.save makes weights of it."
+        )
+    archive = keras_archive.describe(path)
+    return WeightsFile(
+        path=path,
+        variant=archive.variant,
+        classes=archive.classes,
+        shapes=Counter(),  # nobody builds a model of them
+        transform=archive.transform,
+        class_names=(),
+        stamp={},
+        overrides={},
+        removed=(),
+        data="",
+        published=False,
+        checked=False,
+        archive=archive,
     )
 
 
@@ -223,7 +254,7 @@ def is_path(weights: str) -> bool:
 def _path(weights) -> Path | None:
     """The file of a path; None for the words that rows go by, even where a folder has such a name."""
     path = Path(weights)
-    if weights.endswith(weights_file.SUFFIX):
+    if weights.endswith((weights_file.SUFFIX, keras_archive.SUFFIX)):
         return path
     if not path.exists() and (weights.endswith(torch_files.SUFFIX) or len(path.parts) > 1):
         raise WeightFileError(f"No such file or folder: {path}. Names of weights: keras_highway.list_weights().")

@@ -11,10 +11,9 @@ saves the state (exit code 75). Several processes may share OUT if each is
 given forms of its own. With `--table` nothing is trained.
 """
 
-import argparse
 import sys
 
-from keras_highway.training.experiments.study import Study, add_arguments, run_and_print
+from keras_highway.training.experiments.study import Study, cifar10_main
 from keras_highway.training.recipes.cifar_20 import RATES
 from keras_highway.training.recipes.cifar_20_forms import FORMS, recipe_of
 
@@ -28,17 +27,7 @@ STUDY = Study(
 
 def main(argv=None) -> int:
     """Parses the command line, trains, prints the table; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m keras_highway.training.experiments.block_forms",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--data", help="folder of cifar10.npz (default: KERAS_HIGHWAY_DATA)")
-    parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS, help="default: all six")
-    add_arguments(parser, "runs/block_forms")
-    args = parser.parse_args(argv)
-    run_and_print(STUDY, tuple(map(recipe_of, args.forms)), args)
-    return 0
+    return cifar10_main(STUDY, "block_forms", __doc__ or "", "forms", {name: recipe_of(name) for name in FORMS}, argv)
 
 
 if __name__ == "__main__":

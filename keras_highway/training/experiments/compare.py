@@ -11,6 +11,7 @@ from pathlib import Path
 from keras_highway._support.log import read_log
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 
+LINES = {"train": ":", "test": "-"}
 METRICS = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
 
 
@@ -64,14 +65,15 @@ def _draw(names, logs, path) -> None:
     losses, errors = [], []
     for i, (name, rows) in enumerate(zip(names, logs, strict=True)):
         epochs = [row["epoch"] for row in rows]
-        for split, line in (("train", ":"), ("test", "-")):
+        for split, line in LINES.items():
             style = {"color": f"C{i}", "linestyle": line}
             losses.append(Curve(epochs, [row[f"{split}_loss"] for row in rows], style=style))
             wrong = [100 * (1 - row[f"{split}_accuracy"]) for row in rows]
             errors.append(Curve(epochs, wrong, name if split == "test" else None, style))
+    losses += [Curve([], [], split, {"color": "0.3", "linestyle": line}) for split, line in LINES.items()]
     figure, axes = training_axes(2, (9, 3.6))
     for axis, curves, what in zip(axes, (losses, errors), ("loss", "error, %"), strict=True):
-        draw_training(axis, curves, scale="log", ylabel=what, title=f"{what.split(',')[0]} (dotted: training)")
+        draw_training(axis, curves, scale="log", ylabel=what)
     figure.savefig(path, dpi=120)
 
 

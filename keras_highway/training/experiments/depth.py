@@ -14,6 +14,7 @@ import numpy as np
 import keras_highway as kh
 from keras_highway import analysis
 from keras_highway.analysis.plots import write
+from keras_highway.analysis.plots_curves import draw_depth
 from keras_highway.weights import registry
 
 NET = "highway_fc50_tanh.tvdn"
@@ -70,8 +71,8 @@ def tuning(data, trimmed) -> dict:
     return {"epochs": EPOCHS, "rate": RATE, "samples": len(test[0]), "backend": keras.backend.backend(), "seeds": found}
 
 
-def latency(data, out, trimmed, tuned) -> dict:
-    """Times the forward pass at the depths that were fine-tuned, and draws everything against depth."""
+def latency(data, trimmed) -> dict:
+    """Times the forward pass at the depths that were fine-tuned."""
     model, transform = kh.load(NET), registry.get(NET).images.apply
     first = trimmed["seeds"][0]
     gone = [f"stage1_block{i}" for i in first["order"]]
@@ -79,7 +80,6 @@ def latency(data, out, trimmed, tuned) -> dict:
     depths = sorted({len(gone), *chosen, *DEPTHS}, reverse=True)
     x = transform(data.x_test[:100])
     times = analysis.latency_curve(model, gone, x, depths=depths, repeats=PAIRS, clock=time.process_time)
-    _draw(times, trimmed, tuned, out)
     return {
         "pairs": PAIRS,
         "batch_size": times.batch_size,
@@ -89,7 +89,7 @@ def latency(data, out, trimmed, tuned) -> dict:
             {
                 "blocks_left": depth,
                 "parameters": first["parameters"][len(gone) - depth],
-                "speed_up_quartiles": np.percentile(times.seconds[0] / times.seconds[i], (25, 50, 75)).tolist(),
+                "speed_up_quartiles": times.speed_up[i].tolist(),
             }
             for i, depth in enumerate(depths)
         ],
@@ -134,21 +134,31 @@ def _pair(depth, right) -> dict:
     }
 
 
-def _draw(times, trimmed, tuned, out) -> None:
+def draw(trimmed, tuned, times, out) -> None:
+    """Draws everything against depth.
+
+    Args:
+        trimmed: What `trimming` returned.
+        tuned: What `tuning` returned.
+        times: What `latency` returned.
+        out: Folder of the figure.
+    """
     curves = {f"trimmed, seed {row['seed']}": _curve(row, trimmed["samples"]) for row in trimmed["seeds"]}
     found: dict[int, list[float]] = {}
     for row in (row for seed in tuned["seeds"] for row in seed["depths"]):
         found.setdefault(row["blocks_left"], []).append(row["accuracy"])
     depths = np.array(sorted(found, reverse=True))
     whole = next(iter(curves.values()))
-    curves["and fine-tuned, mean"] = whole._replace(
+    curves["trimmed and fine-tuned, mean"] = whole._replace(
         depth=depths,
         accuracy=np.array([np.mean(found[depth]) for depth in depths]),
         parameters=whole.parameters[whole.depth[0] - depths],
     )
-    figure = analysis.plot_trim_curve(curves, times)
-    figure.axes[0].set_ylim(2, 6)
-    figure.axes[2].set_xlim(figure.axes[0].get_xlim())
+    rows = times["depths"]
+    figure = draw_depth(
+        curves, ([row["blocks_left"] for row in rows], np.array([row["speed_up_quartiles"] for row in rows]))
+    )
+    figure.axes[0].set_ylim(2, 6)  # what is above has no use
     write(figure, out / "trim.png", f"{NET}: depth that pays")
 
 

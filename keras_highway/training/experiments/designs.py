@@ -8,10 +8,9 @@ SIGTERM saves the state (exit code 75). Several processes may share OUT if each
 is given designs of its own. With `--table` nothing is trained.
 """
 
-import argparse
 import sys
 
-from keras_highway.training.experiments.study import Study, add_arguments, run_and_print
+from keras_highway.training.experiments.study import Study, cifar10_main
 from keras_highway.training.recipes.cifar_20 import DESIGNS, RATES, variant_of
 
 STUDY = Study(
@@ -24,17 +23,7 @@ STUDY = Study(
 
 def main(argv=None) -> int:
     """Parses the command line, trains, prints the table; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m keras_highway.training.experiments.designs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--data", help="folder of cifar10.npz (default: KERAS_HIGHWAY_DATA)")
-    parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=DESIGNS, help="default: all six")
-    add_arguments(parser, "runs/designs")
-    args = parser.parse_args(argv)
-    run_and_print(STUDY, tuple(map(variant_of, args.designs)), args)
-    return 0
+    return cifar10_main(STUDY, "designs", __doc__ or "", "designs", {name: variant_of(name) for name in DESIGNS}, argv)
 
 
 if __name__ == "__main__":

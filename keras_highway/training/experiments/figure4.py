@@ -8,7 +8,8 @@ import numpy as np
 
 import keras_highway as kh
 from keras_highway import analysis
-from keras_highway.analysis.plots import write
+from keras_highway.analysis.plots import legend_above, write
+from keras_highway.analysis.plots_curves import mark_break
 from keras_highway.training.recipes import RECIPES
 from keras_highway.weights import registry
 
@@ -18,6 +19,7 @@ BASELINES = ("residual_fc50_tanh", "plain_fc50_tanh", "plain_fc10_tanh")
 LABELS = dict(zip((HIGHWAY, *BASELINES), ("highway", "residual", "plain", "plain, 10 layers"), strict=True))
 FREE = 0.001  # 0.1 point
 TRAINING = 20_000  # images of the training set
+LINEAR = 0.01  # %, below which Figure 4's scale is linear, down to 0: the highway net has the whole training set right
 
 
 def baselines(data: Callable, out: Path, runs: Path | None, known: dict | None = None) -> dict:
@@ -71,9 +73,14 @@ def _draw(found, out) -> None:
         nets = {LABELS[name]: _curve(found[name][part]) for name in (HIGHWAY, *BASELINES)}
         figure = analysis.plot_lesion_curve(nets)
         axis = figure.axes[0]
-        axis.set_yscale("symlog", linthresh=0.01)  # to 0: the highway net has the whole training set right
-        axis.set(ylim=(at[0], 150), yticks=at, yticklabels=map(str, at))
-        axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=4, frameon=False)
+        if at[0] == 0:
+            axis.set_yscale("symlog", linthresh=LINEAR)
+            mark_break(axis, LINEAR, "linear below this line, logarithmic above")
+        else:
+            axis.set_yscale("log")
+        axis.minorticks_off()
+        axis.set(ylim=(at[0] - LINEAR / 10, 150), yticks=at, yticklabels=map(str, at))
+        legend_above(axis, axis.get_legend().legend_handles, columns=3)
         write(figure, out / f"tvdn_figure4_baselines_{part}.png", f"MNIST, {part} set: error with one block lesioned")
     figure = analysis.plot_lesion_curve(_curve(found[CIFAR]["training"]))
     write(figure, out / "tvdn_figure4_cifar100.png", f"{CIFAR}, as [TVDN, Figure 4] (training set)")

@@ -5,7 +5,9 @@
 Their numbers go into `numbers.json` beside them; `--only PART` makes some of
 them anew and leaves the others as they are. Without `--runs`, `baselines` draws
 what was measured before. `trim`, and `tune`, which trains, are faster with
-KERAS_BACKEND=jax.
+KERAS_BACKEND=jax. `--draw-only` draws and leaves `numbers.json` as it is: from
+the numbers there, or, where a picture shows more than these, from a measurement
+that is compared with them.
 """
 
 import argparse
@@ -43,12 +45,16 @@ def main(argv=None) -> None:
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--runs", type=Path, help="folder of the runs of Figure 4's residual and plain nets")
+    parser.add_argument("--draw-only", action="store_true", help="draw, and leave numbers.json as it is")
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")
     arguments = parser.parse_args(argv)
     arguments.out.mkdir(parents=True, exist_ok=True)
     data = functools.cache(lambda name: load_dataset(name, arguments.data))
     for name in arguments.only or PARTS:
-        make(name, data, arguments.out, arguments.runs)
+        if arguments.draw_only:
+            redraw(name, data, arguments.out)
+        else:
+            make(name, data, arguments.out, arguments.runs)
     print(f"wrote the figures and their numbers to {arguments.out}")
 
 
@@ -66,6 +72,36 @@ def make(name, data, out, runs=None) -> None:
     made = {**others.get("made", {}), name: here} if found != others.get(name) else others.get("made", {})
     numbers[weights] = {**others, "sha256": sha256, name: found, "made": made}
     atomic_write_json(path, numbers)
+
+
+def redraw(name, data, out) -> None:
+    """Draws one part anew and leaves the numbers as they are.
+
+    Raises:
+        ValueError: If its numbers are not those that are written: then it is
+            to be measured anew.
+    """
+    if name in _NOT_DRAWN:
+        return
+    weights, part = PARTS[name]
+    known = _read(out / "numbers.json").get(weights, {})
+    if name == "latency":
+        depth.draw(known["trim"], known["tune"], known["latency"], out)
+        return
+    found = json.loads(json.dumps(part(data, out, None, known), default=float))
+    if not _alike(found, known.get(name)):
+        raise ValueError(f"{name} is not what {out / 'numbers.json'} says of it: measure it anew, without --draw-only.")
+
+
+def _alike(a, b) -> bool:
+    """Whether two trees of numbers are the same up to rounding, which differs between machines."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_alike(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_alike, a, b))
+    if isinstance(a, float) or isinstance(b, float):
+        return bool(np.isclose(a, b, rtol=1e-4, atol=1e-6))
+    return a == b
 
 
 def _here() -> dict:
@@ -188,6 +224,13 @@ def unit(test, out) -> dict:
     }
 
 
+def timed(data, out, known) -> dict:
+    """The speed-up of depth, and the picture of all that depth costs and gives."""
+    found = depth.latency(data("mnist"), known["trim"])
+    depth.draw(known["trim"], known["tune"], found, out)
+    return found
+
+
 # What can be made: a function of (data, out, runs, the numbers that there are), and whose numbers it gives.
 PARTS = {
     "gates": (DENSE, lambda data, out, runs, known: dense_gates(DENSE, "", _test(data, DENSE), out)),
@@ -197,10 +240,12 @@ PARTS = {
     "trim": (DENSE, lambda data, out, runs, known: depth.trimming(data("mnist"))),
     "cifar_trim": (CIFAR, lambda data, out, runs, known: depth.trimming(data("cifar100"), CIFAR)),
     "tune": (DENSE, lambda data, out, runs, known: depth.tuning(data("mnist"), known["trim"])),
-    "latency": (DENSE, lambda data, out, runs, known: depth.latency(data("mnist"), out, known["trim"], known["tune"])),
+    "latency": (DENSE, lambda data, out, runs, known: timed(data, out, known)),
     "images": (IMAGES, lambda data, out, runs, known: image_gates(_test(data, IMAGES), out)),
     "unit": (IMAGES, lambda data, out, runs, known: unit(_test(data, IMAGES), out)),
 }
+
+_NOT_DRAWN = ("trim", "cifar_trim", "tune")  # numbers alone
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""First steps of the large language models: picture and table.
+"""First steps of the large character-aware language models: picture and table.
 
     python -m keras_highway.training.experiments.language_steps
 
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_highway._support.log import read_log
+from keras_highway.analysis.plots import WIDTH, legend_above
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 from keras_highway.training.experiments.table1a import GATINGS
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
@@ -23,7 +24,8 @@ from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 ROOT = Path(__file__).resolve().parents[3]
 RUNS = ROOT / "zoo" / "runs" / "lm_steps"
 PICTURE = ROOT / "docs" / "charlm_steps.png"
-WINDOW = 20  # steps
+WINDOW = 20  # steps, of the table's means
+SIGMA = 5  # steps, of the picture's Gaussian
 
 
 class Steps(NamedTuple):
@@ -85,24 +87,42 @@ def table(folder: Path = RUNS) -> str:
 
 
 def draw(path: Path = PICTURE, folder: Path = RUNS) -> None:
-    """Draws the losses of all runs, each the mean of `WINDOW` steps."""
-    figure, axes = training_axes(1, (9, 3.6))
-    curves = [
-        Curve(
-            np.arange(WINDOW, len(run.losses) + 1),
-            np.convolve(run.losses, np.full(WINDOW, 1 / WINDOW), "valid"),
-            run.gating,
-        )
-        for run in read_steps(folder)
-    ]
-    draw_training(
-        axes[0],
-        curves,
-        xlabel="training step (700 tokens)",
-        ylabel=f"loss, nats a token (mean of {WINDOW} steps)",
-        title="Large language models under six gatings: the first steps, one seed",
+    """Draws the losses of all runs, faint as they are and smoothed."""
+    picture(read_steps(folder)).savefig(path, dpi=150, metadata={"Software": None})
+
+
+def picture(runs: list[Steps]):
+    """Returns a matplotlib figure of the losses of runs."""
+    figure, (axis,) = training_axes(1, (WIDTH, 4.0))
+    curves, highest = [], 0.0
+    for i, run in enumerate(runs):
+        steps, smooth, color = np.arange(1, len(run.losses) + 1), smoothed(run.losses), {"color": f"C{i}"}
+        curves.append(Curve(steps, run.losses, style={**color, "lw": 0.5, "alpha": 0.3}))
+        curves.append(Curve(steps, smooth, run.gating, {**color, "lw": 1.2}))
+        highest = max(highest, smooth.max())
+    draw_training(axis, curves, xlabel="training step (700 words)", ylabel="loss, nats a word")
+    axis.set_ylim(min(run.losses.min() for run in runs) - 0.1, highest + 0.1)
+    legend_above(axis, columns=3)
+    figure.suptitle("Large character-aware, word-level language models: first steps", fontsize=11)
+    said = (
+        "one seed; faint: each step, a few of them above the frame;\n"
+        f"bold: mean around it, weighted by a Gaussian of standard deviation {SIGMA} steps"
     )
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    figure.supxlabel(said, fontsize=9)
+    return figure
+
+
+def smoothed(values, sigma=SIGMA) -> np.ndarray:
+    """Returns the mean of the values around each, with the weights of a Gaussian; near the ends, of those there are.
+
+    Args:
+        values: float64 `(n,)`.
+        sigma: Standard deviation of the Gaussian, in places. Defaults to
+            `SIGMA`.
+    """
+    places = np.arange(len(values))
+    weights = np.exp(-0.5 * ((places[:, None] - places) / sigma) ** 2)
+    return weights @ values / weights.sum(1)
 
 
 def _column(path, name) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import resource
 from pathlib import Path
 
 from keras_highway._support.files import atomic_write
@@ -20,8 +21,15 @@ def main(argv=None) -> None:
         os.environ["KERAS_HIGHWAY_DATA"] = arguments.data
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         if not arguments.names or path.stem in arguments.names:
+            before = _processor_seconds()
             run(path)
-            print(f"ran {path}")
+            print(f"ran {path}: {_processor_seconds() - before:.0f} s of processor time")
+
+
+def _processor_seconds() -> float:
+    """Of kernels that have ended, and what they ran."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def run(path: Path) -> None:

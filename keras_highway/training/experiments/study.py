@@ -144,6 +144,33 @@ def add_arguments(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument("--table", action="store_true", help="train nothing, print the table of the runs as they are")
 
 
+def cifar10_main(study: Study, module: str, doc: str, part: str, names: dict[str, str], argv=None) -> int:
+    """The command of a study on CIFAR-10, all of whose nets a word names: trains, prints the table.
+
+    Args:
+        study: What is compared.
+        module: Name of the experiment's module.
+        doc: Its docstring.
+        part: What a net is called here, e.g. `"designs"`: the option `--designs`.
+        names: Recipe of each word.
+        argv: The arguments. Defaults to the process's.
+
+    Returns:
+        The exit code.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"python -m keras_highway.training.experiments.{module}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", help="folder of cifar10.npz (default: KERAS_HIGHWAY_DATA)")
+    parser.add_argument(f"--{part}", dest="nets", nargs="+", choices=names, default=list(names), help="default: all")
+    add_arguments(parser, f"runs/{module}")
+    args = parser.parse_args(argv)
+    run_and_print(study, tuple(names[net] for net in args.nets), args)
+    return 0
+
+
 def run_and_print(study: Study, nets, args) -> None:
     """Does what the arguments of `add_arguments` and `--data` ask for, and prints the table.
 

@@ -65,9 +65,10 @@ class LanguageProgram(Trainable):
         self._lm.forget()
         return self._lm
 
-    def validation_perplexity(self) -> float:
+    def validation_perplexity(self, progress: bool = False) -> float:
         """Returns that of the validation split, laid out as the training text is."""
-        return self.trained_lm().perplexity(self._source.valid, self._source.streams, self._source.steps)
+        source = self._source
+        return self.trained_lm().perplexity(source.valid, source.streams, source.steps, progress)
 
     @property
     def test_tokens(self) -> int:

@@ -1,5 +1,7 @@
 """What a finished run of a language model leaves: weights with their vocabulary, and result.json."""
 
+import sys
+
 from keras_highway._support.files import atomic_write_json
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.language.program import LanguageProgram
@@ -21,7 +23,7 @@ def finish(program: LanguageProgram, strategy: Strategy, folder: RunFolder, rows
     """
     recipe, last = program.recipe, {key: float(value) for key, value in rows[-1].items()}
     strategy.finish(program.net)
-    perplexity = program.test_perplexity()
+    perplexity = program.test_perplexity(sys.stderr.isatty())
     result = {
         "weights": recipe.weights,
         "variant": recipe.variant,

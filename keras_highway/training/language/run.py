@@ -1,6 +1,7 @@
 """An epoch of a language model: the text in order, then its perplexity on the validation split."""
 
 import math
+import sys
 
 from keras_highway.training.language.program import LanguageProgram
 from keras_highway.training.language_recipe import rate_after
@@ -18,7 +19,7 @@ class LanguageRun(Run):
             self.program.begin_text()
 
     def _test(self) -> dict[str, float]:
-        return {"perplexity": self.program.validation_perplexity()}
+        return {"perplexity": self.program.validation_perplexity(sys.stderr.isatty())}
 
     def _measures(self, trained, tested) -> dict[str, float]:
         return {
@@ -26,6 +27,9 @@ class LanguageRun(Run):
             "train_perplexity": math.exp(min(trained["loss"], 700.0)),
             "valid_perplexity": tested["perplexity"],
         }
+
+    def _shown(self, found) -> dict[str, str]:
+        return {"loss": f"{found['loss']:.4f}", "perplexity": f"{math.exp(min(found['loss'], 700.0)):.2f}"}
 
     def _measures_line(self, row) -> str:
         return f"perplexity train {row['train_perplexity']:.2f} valid {row['valid_perplexity']:.2f}"

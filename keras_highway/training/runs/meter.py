@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from tqdm import tqdm
@@ -9,6 +10,8 @@ from tqdm import tqdm
 from keras_highway.training.runs.checkpoint import Progress
 
 _READ_EVERY = 50  # steps: reading makes the host wait for the device
+_SHOW_EVERY = 2.0  # seconds, where a person looks at a bar
+_FORMAT = "{desc}: {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt} {unit} [{remaining} left, {rate_fmt}{postfix}]"
 
 
 class Meter:
@@ -18,6 +21,11 @@ class Meter:
         progress: Where the epoch begins, or resumes.
         epochs: How many there are.
         steps: Steps of an epoch.
+        units: Images or tokens of a step.
+        unit: Which of the two.
+        names: Names of the sums.
+        shown: Function from the means of the sums read so far to what the bar
+            says of them.
 
     Attributes:
         sums: Of the steps read so far.
@@ -25,20 +33,33 @@ class Meter:
             it was last emptied.
     """
 
-    def __init__(self, progress: Progress, epochs: int, steps: int):
+    def __init__(
+        self,
+        progress: Progress,
+        epochs: int,
+        steps: int,
+        units: int,
+        unit: str,
+        names: tuple[str, ...],
+        shown: Callable[[dict[str, float]], Mapping[str, str]],
+    ):
         self.sums = np.array(progress.sums, np.float64)
         self.step, self.seconds, self.waited = progress.step, progress.seconds, progress.waited
         self.losses: list[tuple[int, float]] = []
         self._first_step = progress.epoch * steps
         self._pending: list = []
         self._resumed = time.perf_counter()
+        self._names, self._shown = names, shown
         self._bar = tqdm(
-            total=steps,
-            initial=progress.step,
+            total=steps * units,
+            initial=progress.step * units,
             desc=f"epoch {progress.epoch + 1}/{epochs}",
+            unit=unit,
+            bar_format=_FORMAT,
             leave=False,
             disable=not sys.stderr.isatty(),
         )
+        self._units = units
 
     def wait_for(self, batches):
         """Returns the next batch, or None at the end; the time it takes counts as waiting."""
@@ -51,9 +72,10 @@ class Meter:
         """Counts a step; `sums` may still be on its way."""
         self._pending.append(sums)
         self.step += 1
-        self._bar.update()
-        if len(self._pending) >= _READ_EVERY:
+        looked_at = not self._bar.disable and time.perf_counter() - self._resumed > _SHOW_EVERY
+        if looked_at or len(self._pending) >= _READ_EVERY:
             self.read()
+        self._bar.update(self._units)
 
     def read(self) -> None:
         """Reads the sums of the steps taken.
@@ -72,7 +94,7 @@ class Meter:
         now = time.perf_counter()
         self.seconds, self._resumed = self.seconds + now - self._resumed, now
         if self.sums[-1]:
-            self._bar.set_postfix(loss=f"{self.sums[0] / self.sums[-1]:.4f}", refresh=False)
+            self._bar.set_postfix(self._shown(means(self.sums, self._names)), refresh=False)
 
     def pause(self) -> None:
         """Time spent until `resume` does not count."""
@@ -83,7 +105,7 @@ class Meter:
         self._resumed = time.perf_counter()
 
     def close(self) -> None:
-        """Takes the progress bar away."""
+        """Takes the progress bar away, before anything else is written."""
         self._bar.close()
 
 

@@ -1,8 +1,10 @@
 """A run under way: epochs of steps, the log, the states saved; a step is a function of (state, seed, epoch, step)."""
 
+import sys
 import time
 
 import numpy as np
+from tqdm import tqdm
 
 from keras_highway._support.event_file import EventFile
 from keras_highway.training.distributed.stopping import Stopped
@@ -12,6 +14,7 @@ from keras_highway.training.runs.checkpoint import Progress
 from keras_highway.training.runs.meter import Meter, means
 
 TEST_BATCH = 500
+_TEST_BATCH_OF_PHOTOGRAPHS = 100  # 500 at 224 pixels take more memory than many a training step
 _AGREE_EVERY = 20  # steps
 
 
@@ -65,9 +68,12 @@ class Run:
     def epoch(self, stop) -> None:
         """Trains the rest of the current epoch, tests, and saves."""
         self._prepare_epoch()
-        meter = Meter(self.progress, self.program.recipe.epochs, self.program.steps_per_epoch)
+        program = self.program
+        epochs, steps, units = program.recipe.epochs, program.steps_per_epoch, program.batch_units
+        meter = Meter(self.progress, epochs, steps, units, self.unit, program.sums, self._shown)
         try:
             self._steps(meter, stop)
+            meter.close()
             self._end_epoch(meter)
         except FloatingPointError as error:
             saved = self.folder.checkpoint.exists()
@@ -134,10 +140,14 @@ class Run:
 
     def _test(self) -> dict[str, float]:
         replicas = self.strategy.replicas
-        size = -(-min(TEST_BATCH, self.source.test_images) // replicas) * replicas
+        most = TEST_BATCH if self.program.data else _TEST_BATCH_OF_PHOTOGRAPHS
+        size = -(-min(most, self.source.test_images) // replicas) * replicas
         with self.program.averages_in_place(self.strategy.to_numpy):
             batches = self.source.test_batches(size, self.strategy.shard)
-            sums = np.sum([np.asarray(self.engine.test(batch), np.float64) for batch in batches], axis=0)
+            bar = tqdm(
+                batches, "testing", -(-self.source.test_images // size), leave=False, disable=not sys.stderr.isatty()
+            )
+            sums = np.sum([np.asarray(self.engine.test(batch), np.float64) for batch in bar], axis=0)
         return means(sums, self.program.sums)
 
     def _write_events(self, row) -> None:
@@ -182,8 +192,12 @@ class Run:
         return (
             f"epoch {row['epoch']:3d}/{epochs}  loss {row['train_loss']:.4f}  {self._measures_line(row)}  "
             f"rate {row['learning_rate']:.2g}  {row[f'{self.unit}_per_second']:.0f} {self.unit}/s  "
-            f"waiting {100 * row['waiting']:.1f} %  {left:.0f} min left"
+            f"waiting for data {100 * row['waiting']:.1f} %  {left:.0f} min left"
         )
+
+    def _shown(self, found: dict[str, float]) -> dict[str, str]:
+        """What the bar of an epoch says of the means so far."""
+        return {"loss": f"{found['loss']:.4f}", "accuracy": f"{100 * found['accuracy']:.2f} %"}
 
     def _measures_line(self, row) -> str:
         train, test = 100 * row["train_accuracy"], 100 * row["test_accuracy"]

@@ -8,6 +8,7 @@ import csv
 import dataclasses
 import fcntl
 import importlib
+import importlib.metadata
 import itertools
 import json
 import os
@@ -22,6 +23,7 @@ from typing import Any
 import keras
 
 from keras_highway._support.files import atomic_write, atomic_write_json
+from keras_highway.weights.registry import in_checkout
 
 COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
 
@@ -183,15 +185,17 @@ def environment(strategy) -> dict:
         "backend": backend,
         "versions": {name: importlib.import_module(name).__version__ for name in ("keras", backend, "numpy")},
         "python": platform.python_version(),
-        "hardware": ", ".join([*_accelerators(), cores]),
+        "hardware": ", ".join([*accelerators(), cores]),
         "strategy": strategy.name,
         "replicas": strategy.replicas,
     }
 
 
 def _commit() -> str | None:
-    """The commit of this program; on a machine without git or repository, what COMMIT_VARIABLE says."""
+    """The commit of this program; without git or a checkout what COMMIT_VARIABLE says, else the installed version."""
     here = Path(__file__).parent
+    if not in_checkout():  # git would find the repository of whoever keeps an environment in one
+        return os.environ.get(COMMIT_VARIABLE) or _version()
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
         changes = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=here, capture_output=True, check=False)
@@ -202,8 +206,15 @@ def _commit() -> str | None:
     return head.stdout.strip() + ("-dirty" if changes.returncode == 1 else "")
 
 
-def _accelerators() -> list[str]:
-    """The GPUs of this process, as `2 x NAME`."""
+def _version() -> str | None:
+    try:
+        return f"keras-highway {importlib.metadata.version('keras-highway')}"
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def accelerators() -> list[str]:
+    """Returns the GPUs of this process, as `2 x NAME`."""
     if keras.backend.backend() == "jax":
         import jax
 

@@ -1,0 +1,47 @@
+"""What a person reads at the end of a run: the metric, where the weights are, what to type next."""
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_highway.tasks import LANGUAGE, format_metric
+from keras_highway.training.data.synthetic import PREFIX
+from keras_highway.training.language_recipe import LanguageRecipe
+from keras_highway.training.recipe import Recipe
+from keras_highway.weights.info import FILE, format_epochs
+
+_PROGRAM = "python -m keras_highway"
+
+
+def summary(
+    recipe: Recipe | LanguageRecipe, result: Mapping[str, Any], out: str | os.PathLike, data_dir: str | None
+) -> str:
+    """Returns the lines.
+
+    Args:
+        recipe: What was trained.
+        result: What its result.json holds.
+        out: The run's folder.
+        data_dir: Where its data were said to be, or `None`.
+    """
+    metric = f"{result['metric'].replace('_', ' ')} {format_metric(dict(result))}"
+    commands = "\n".join(f"  {_PROGRAM} {command}" for command in _next(recipe, str(out), data_dir))
+    return (
+        f"{result['weights']}: {metric} after {format_epochs(dict(result))} epochs\n"
+        f"weights: {Path(out) / FILE}\nnext:\n{commands}"
+    )
+
+
+def _next(recipe, out: str, data_dir: str | None) -> list[str]:
+    if recipe.data.startswith(PREFIX):  # made-up data: there is nothing to look at
+        return [f"train {recipe.name.removesuffix('_tiny')} --data DIR"]
+    folder = shlex.quote(out)
+    if recipe.task is LANGUAGE:
+        first = [f"lm generate --weights {folder}", f"lm score FILE --weights {folder}"]
+    else:
+        data = f" --data {shlex.quote(str(data_dir))}" if data_dir else ""
+        tfds = f" --tfds {shlex.quote(recipe.data.removeprefix('tfds:'))}" if recipe.data.startswith("tfds:") else ""
+        first = [f"classify IMAGE --weights {folder}", f"evaluate {folder}{tfds}{data}"]
+    return [*first, f"publish {folder} --repo ORG/NAME"]

@@ -1,0 +1,209 @@
+"""`.keras` files: those of our networks are loaded as they were saved, others and code are refused in a sentence."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_highway as kh
+from keras_highway.cli import main
+from keras_highway.cli.sources import find_source
+from keras_highway.data import load_image
+from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.exporting.fold import fold_batch_norm
+from keras_highway.exporting.part import part_of
+from keras_highway.weights.file import WeightFileError
+
+SAMPLES = Path(__file__).parents[1] / "samples"
+SEVEN = str(SAMPLES / "digit_7.png")
+SMALL = {"blocks": (1, 1), "widths": (4, 8), "stem_width": 8}
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """A trained network as `model.save` leaves it, compiled, and of logits."""
+    path = tmp_path_factory.mktemp("digits") / "mine.keras"
+    model = kh.load("mnist10_w32.tvdn", classifier_activation=None, name="mine")
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    """One that normalizes photographs of any size itself, of classes that no data set has."""
+    path = tmp_path_factory.mktemp("photographs") / "net.keras"
+    model = kh.create_model("resnet50", classes=3, include_preprocessing=TRANSFORMS["imagenet_64"], **SMALL)
+    model.save(path)
+    return path
+
+
+def rewritten(path, target, change):
+    """A copy of a file with another configuration."""
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w") as new:
+        for info in old.infolist():
+            content = old.read(info)
+            if info.filename == "config.json":
+                config = json.loads(content)
+                change(config)
+                content = json.dumps(config)
+            new.writestr(info.filename, content)
+    return target
+
+
+def test_load_gives_what_was_saved(digits):
+    x = np.random.default_rng(0).random((2, 28, 28, 1), "float32")
+    expected = kh.load("mnist10_w32.tvdn", classifier_activation=None)(x)
+    model = kh.load(digits)
+    np.testing.assert_allclose(model(x), expected, atol=1e-6)
+    scores = kh.load(digits, classifier_activation="softmax")(x)
+    np.testing.assert_allclose(scores, keras.ops.softmax(expected), atol=1e-6)
+    assert kh.get_transform(model) == kh.get_transform(str(digits)) == TRANSFORMS["mnist"]
+    assert kh.decode_predictions(np.eye(10), top=1, weights=model)[3][0].name == "3"
+    with pytest.raises(ValueError, match="loaded as it was saved: leave out classes, include_top"):
+        kh.load(digits, include_top=False, classes=3)
+    with pytest.raises(WeightFileError, match="a whole model and not weights for 'mnist10_w32'"):
+        kh.create_model("mnist10_w32", weights=digits)
+
+
+@pytest.mark.filterwarnings("default::keras_highway._support.notices.Notice")
+def test_classify_names_what_it_takes_for_granted(digits, capsys):
+    assert main(["classify", SEVEN, "--weights", str(digits), "--top", "1"]) == 0
+    told = capsys.readouterr()
+    assert told.out.split()[1:] == ["7", "100.00", "%"]  # probabilities, though the model gives logits
+    assert told.err.startswith("note: ") and "taken for those of mnist" in told.err and "--data-set" in told.err
+    assert main(["classify", SEVEN, "--weights", str(digits), "--data-set", "mnist", "--top", "1"]) == 0
+    again = capsys.readouterr()
+    assert again.out == told.out and not again.err
+
+
+@pytest.mark.filterwarnings("default::keras_highway._support.notices.Notice")
+def test_evaluate_measures_it(digits, tmp_path, capsys):
+    x = np.stack([load_image(SAMPLES / f"digit_{k}.png", TRANSFORMS["mnist"]) for k in range(10)])
+    y = np.arange(10)
+    np.savez(tmp_path / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    assert main(["evaluate", str(digits), "--data", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == 1.0
+
+
+def test_a_model_that_normalizes_is_fed_with_pixels(photographs, capsys):
+    source = find_source(str(photographs))
+    assert (source.transform.size, source.transform.scale, source.data) == ((64, 64), 1.0, "")
+    pixels = load_image(SEVEN, source.transform)
+    inside = np.asarray(source.model()(source.transform.apply(pixels[None])))
+    outside = np.asarray(kh.load(photographs)(pixels[None].astype("float32")))
+    np.testing.assert_allclose(inside, outside, atol=1e-6)
+    assert main(["classify", SEVEN, "--weights", str(photographs), "--top", "3"]) == 0
+    out, err = capsys.readouterr()
+    assert {word for word in out.split()[1:] if word.isdecimal()} == {"0", "1", "2"} and not err
+
+
+def test_what_does_not_say_how_it_is_fed_is_asked_for(tmp_path, capsys):
+    kh.create_model("resnet50", classes=3, input_shape=(32, 32, 3), **SMALL).save(tmp_path / "x.keras")
+    assert main(["classify", SEVEN, "--weights", str(tmp_path / "x.keras")]) == 2
+    assert "does not say what its images go through: pass --data-set" in capsys.readouterr().err
+    assert main(["classify", SEVEN, "--weights", str(tmp_path / "x.keras"), "--data-set", "cifar10"]) == 0
+    out, _ = capsys.readouterr()
+    assert {word for word in out.split()[1:] if word.isdecimal()} == {"0", "1", "2"}  # not cifar10's names
+    assert main(["classify", SEVEN, "--weights", str(tmp_path / "x.keras"), "--data-set", "mnist"]) == 2
+    assert "takes images of 32x32x3 and those of mnist are 28x28x1" in capsys.readouterr().err
+
+
+def test_it_is_exported(digits):
+    part = part_of(str(digits))
+    assert part.model.layers[-1].activation is keras.activations.softmax and part.spec is None
+    assert part_of(str(digits), logits=True).model.layers[-1].activation is keras.activations.linear
+    with pytest.raises(ValueError, match="leave any_size out"):
+        part_of(str(digits), any_size=True)
+    with pytest.raises(ValueError, match=r"keras_highway\.save and export that folder"):
+        fold_batch_norm(part.model, part.spec)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default::keras_highway._support.notices.Notice")
+def test_it_is_reported_on(digits, tmp_path, capsys):
+    x = np.stack([load_image(SAMPLES / f"digit_{k}.png", TRANSFORMS["mnist"]) for k in range(10)])
+    y = np.arange(10)
+    np.savez(tmp_path / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    out = str(tmp_path / "report.html")
+    assert main(["report", str(digits), "--data", str(tmp_path), "--out", out, "--samples", "10"]) == 0
+    assert json.loads((tmp_path / "report.json").read_text())["facts"]["accuracy"] == 1.0
+
+
+def foreign(path):
+    inputs = keras.Input((8, 8, 3))
+    x = keras.layers.Flatten()(inputs)
+    keras.Model(inputs, keras.layers.Dense(2, activation="softmax", name="head")(x), name="theirs").save(path)
+
+
+def with_a_lambda(path):
+    inputs = keras.Input((8, 8, 3))
+    x = keras.layers.Lambda(lambda x: x + 1)(inputs)
+    keras.Model(inputs, keras.layers.Dense(2, name="head")(keras.layers.Flatten()(x)), name="resnet50").save(path)
+
+
+def of_a_stranger(path):
+    """Whose configuration has Keras import a function, which it would call on loading."""
+
+    def change(config):
+        head = config["config"]["layers"][-1]["config"]
+        head["kernel_initializer"] = {"module": "os", "class_name": "system", "config": {}, "registered_name": None}
+
+    rewritten(path.with_name("good.keras"), path, change)
+
+
+def without_a_classifier(path):
+    kh.create_model("resnet50", include_top=False, input_shape=(32, 32, 3), **SMALL).save(path)
+
+
+def not_a_model(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("hello.txt", "hello")
+
+
+def too_dense(path):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("config.json", "[" + " " * 10_000_000 + "]")
+        archive.writestr("model.weights.h5", "")
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (foreign, "not a network of keras_highway but another model, 'theirs'"),
+        (with_a_lambda, "holds a Lambda layer or function, which is code"),
+        (of_a_stranger, "it needs 'system' of 'os'"),
+        (without_a_classifier, "does not go from images to a classifier named 'head'"),
+        (not_a_model, r"lacks config\.json or model\.weights\.h5"),
+        (too_dense, "says that it holds far more than it can"),
+        (lambda path: path.write_bytes(b"PK, but no archive"), "is no file of a Keras model, or is damaged"),
+        (lambda path: None, "No file"),
+    ],
+)
+def test_what_is_refused(make, message, tmp_path, digits, capsys):
+    path = tmp_path / "x.keras"
+    (tmp_path / "good.keras").write_bytes(digits.read_bytes())
+    make(path)
+    with pytest.raises(WeightFileError, match=message):
+        kh.load(path)
+    assert main(["classify", SEVEN, "--weights", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("keras_highway: error: ") and said.count("\n") == 1
+
+
+def test_damaged_weights_and_other_networks_weights_are_refused(digits, photographs, tmp_path):
+    path = tmp_path / "x.keras"
+    with zipfile.ZipFile(digits) as old, zipfile.ZipFile(photographs) as other, zipfile.ZipFile(path, "w") as new:
+        new.writestr("metadata.json", old.read("metadata.json"))
+        new.writestr("config.json", old.read("config.json"))
+        new.writestr("model.weights.h5", other.read("model.weights.h5"))
+    with pytest.raises(WeightFileError, match="cannot be loaded by Keras"):
+        kh.load(path)
+    content = bytearray(digits.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(WeightFileError, match="is damaged"):
+        kh.load(path)

@@ -1,0 +1,184 @@
+"""What a person sees of a training: a bar while it runs, a summary at its end, and a word before memory runs out."""
+
+import dataclasses
+import io
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import keras_highway as kh
+from keras_highway._support import memory as machine
+from keras_highway.analysis import cost
+from keras_highway.training import memory
+from keras_highway.training.loop import train
+from keras_highway.training.memory import check_memory, explained_memory, step_bytes
+from keras_highway.training.program import Program
+from keras_highway.training.recipe import changed
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs.checkpoint import Progress
+from keras_highway.training.runs.meter import Meter
+from keras_highway.training.summary import summary
+from keras_highway.training.tiny import tiny
+
+DENSE = dataclasses.replace(tiny(RECIPES["highway_fc10"]), epochs=2)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def screen(written: str) -> list[str]:
+    """The lines that a terminal shows in the end of what was written to it."""
+    lines, column = [""], 0
+    for char in written:
+        if char == "\n":
+            lines.append("")
+            column = 0
+        elif char == "\r":
+            column = 0
+        else:
+            lines[-1] = lines[-1][:column].ljust(column) + char + lines[-1][column + 1 :]
+            column += 1
+    return [line.rstrip() for line in lines]
+
+
+def test_a_terminal_shows_whole_lines_and_no_rest_of_a_bar(tmp_path, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr("sys.stdout", terminal)
+    train(DENSE, None, tmp_path)
+    written = terminal.getvalue()
+    assert "epoch 1/2:" in written and "images/s" in written and "testing" in written
+    lines = screen(written)
+    assert [line[:9] for line in lines] == ["epoch   1", "epoch   2", ""]
+    assert all(re.fullmatch(r"epoch .* waiting for data [\d.]+ %  0 min left", line) for line in lines[:-1])
+
+
+def test_the_bar_shows_loss_accuracy_speed_and_time_left(monkeypatch):
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    monkeypatch.setattr("keras_highway.training.runs.meter._SHOW_EVERY", 0.0)
+    shown = lambda found: {name: f"{value:.2f}" for name, value in found.items()}  # noqa: E731
+    meter = Meter(Progress(2, 0, np.zeros(3), 0.0, 0.0), 5, 10, 8, "images", ("loss", "accuracy", "weight"), shown)
+    meter._bar.mininterval = meter._bar.miniters = 0
+    for _ in range(4):
+        meter.add(np.array([12.0, 6.0, 8.0]))
+    meter.close()
+    assert screen(terminal.getvalue()) == [""]
+    line = terminal.getvalue().split("\r")[-3].strip()
+    assert re.fullmatch(
+        r"epoch 3/5:  40 %\|.*\| 32/80 images \[\d\d:\d\d left, .*images/s, loss=1.50, accuracy=0.75\]", line
+    ), line
+
+
+def test_a_bar_says_what_its_task_measures(tmp_path):
+    from keras_highway.training.language.run import LanguageRun
+    from keras_highway.training.runs.run import Run
+
+    assert Run._shown(None, {"loss": 0.5, "accuracy": 0.25, "top5": 1.0}) == {"loss": "0.5000", "accuracy": "25.00 %"}
+    assert LanguageRun._shown(None, {"loss": np.log(80.0)})["perplexity"] == "80.00"
+
+
+RESULT = {"weights": "resnet50.mine", "metric": "test_accuracy", "mean": 0.9, "std": None, "n": 1, "epochs": 3}
+
+
+@pytest.mark.parametrize(
+    "recipe, changes, commands",
+    [
+        (
+            "resnet50",
+            {},
+            ["classify IMAGE --weights 'my runs/a'", "evaluate 'my runs/a' --data pets", "publish 'my runs/a' --repo"],
+        ),
+        ("resnet50", {"data": "tfds:pets"}, ["classify", "evaluate 'my runs/a' --tfds pets --data pets", "publish"]),
+        ("charlm_small_coupled", {}, ["lm generate --weights 'my runs/a'", "lm score FILE --weights", "publish"]),
+        ("highway_fc10", {"data": "synthetic_mnist", "name": "highway_fc10_tiny"}, ["train highway_fc10 --data DIR"]),
+    ],
+)
+def test_the_end_of_a_run_says_what_to_type_next(recipe, changes, commands):
+    lines = summary(dataclasses.replace(RECIPES[recipe], **changes), RESULT, "my runs/a", "pets").splitlines()
+    assert lines[:3] == [
+        "resnet50.mine: test accuracy 90.00 % (n = 1) after 3 epochs",
+        "weights: my runs/a/model.weights.h5",
+        "next:",
+    ]
+    assert len(lines) == 3 + len(commands)
+    for line, command in zip(lines[3:], commands, strict=True):
+        assert line.startswith(f"  python -m keras_highway {command}")
+
+
+# --- Memory -----------------------------------------------------------------------
+
+
+class Photographs:
+    """A source of photographs, of which nothing is read."""
+
+    images = test_images = 1000
+    classes = 2
+
+
+def program_of(**changes):
+    small = (("blocks", (1, 1, 1, 1)), ("widths", (16, 16, 16, 16)))
+    recipe = changed(RECIPES["resnet50"], overrides=small, **changes)
+    return Program(recipe, Photographs, None)
+
+
+def test_a_step_that_cannot_fit_is_refused_before_it_is_taken(monkeypatch, capsys):
+    program = program_of(batch_size=256)
+    needed = step_bytes(program, 256, (224, 224, 3))
+    assert needed >= 256 * cost(program.net).total.activation_bytes  # those that the backward pass needs
+    monkeypatch.setattr(memory, "available_bytes", lambda: needed - 1)
+    with pytest.raises(ValueError, match=r"256 images of 224x224 pixels.*GiB are free.*micro_batches.*batch_size=N"):
+        check_memory(program, 1, [])
+    check_memory(program, 1, ["1 x GPU"])  # whose library says itself what it lacks
+    assert capsys.readouterr().err == ""
+    check_memory(program, 2, [])  # of two processes each has a half
+    monkeypatch.setattr(memory, "available_bytes", lambda: int(1.1 * needed))
+    check_memory(program, 1, [])
+    assert capsys.readouterr().err.startswith("note: A step of 256 images of 224x224 pixels needs about")
+
+
+def test_parts_of_a_batch_and_small_training_images_need_less(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 2**30)
+    with pytest.raises(ValueError, match="micro_batches=1"):
+        check_memory(program_of(batch_size=256), 1, [])
+    check_memory(program_of(batch_size=256, micro_batches=32), 1, [])
+    with pytest.raises(ValueError, match="images of 128x128 pixels"):
+        check_memory(program_of(batch_size=512, train_size=128), 1, [])  # a net that is built for any size
+    check_memory(program_of(batch_size=32, train_size=128), 1, [])
+
+
+@pytest.mark.parametrize("said", ["RESOURCE_EXHAUSTED: Out of memory while trying to allocate", "a bug"])
+def test_a_gpu_that_is_full_names_the_remedies(said):
+    error = MemoryError if said != "a bug" else RuntimeError
+    with pytest.raises(error) as raised, explained_memory(RECIPES["resnet50"]):
+        raise RuntimeError(said)
+    assert ("--set micro_batches=N" in str(raised.value)) == (said != "a bug")
+
+
+def test_memory_is_that_of_the_machine_or_of_its_container(tmp_path, monkeypatch):
+    group = tmp_path / "groups" / "mine"
+    group.mkdir(parents=True)
+    for name, file in (("_MEMINFO", "meminfo"), ("_GROUP", "cgroup"), ("_GROUPS", "groups")):
+        monkeypatch.setattr(machine, name, tmp_path / file)
+    assert machine.available_bytes() is None
+    (tmp_path / "meminfo").write_text("MemTotal: 4000 kB\nMemAvailable: 3000 kB\n")
+    (tmp_path / "cgroup").write_text("0::/mine\n")
+    assert machine.available_bytes() == 3000 * 1024
+    (group / "memory.max").write_text("max\n")
+    (group / "memory.current").write_text("500000\n")
+    (group / "memory.stat").write_text("anon 400000\ninactive_file 60000\nactive_file 40000\n")
+    assert machine.available_bytes() == 3000 * 1024
+    (group / "memory.max").write_text("1000000\n")
+    assert machine.available_bytes() == 600_000
+
+
+def test_cost_of_a_net_for_any_size_is_that_of_the_size_it_sees():
+    """What `step_bytes` relies on."""
+    small = {"blocks": (1, 1), "widths": (8, 8), "classes": 2}
+    known = kh.create_model("resnet50", input_shape=(64, 64, 3), **small)
+    one = keras.Input((64, 64, 3))
+    wrapped = keras.Model(one, kh.create_model("resnet50", input_shape=(None, None, 3), **small)(one))
+    assert cost(wrapped).total == cost(known).total
