@@ -75,7 +75,7 @@ def test_every_public_name_is_in_the_reference_once_and_no_other():
 def test_readme_is_short_and_its_links_lead_to_files():
     text = (ROOT / "README.md").read_text("utf-8")
     assert len(text.splitlines()) <= 250
-    for target in re.findall(r"\]\(([^)#]+)", text):
+    for target in re.findall(r"(?:\]\(|src=\")([^)#\"]+)", text):
         assert target.startswith("https://") or (ROOT / target).exists(), target
 
 
