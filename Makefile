@@ -18,6 +18,8 @@ ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
 	char_lm.py::test_each_word_once_has_the_same_loss_and_gradients \
 	language.py::test_scores_are_the_networks_own language.py::test_generated_text_follows_the_network
 
+# With the like cases that `make test` leaves out (tests/core_cases.py).
+ALL_CASES := "not benchmark and not slow"
 N ?= 2000
 # What a user's Keras must do, on the lowest release that pyproject.toml allows: `make test` has the highest.
 LOWEST_KERAS := 3.14.1
@@ -35,16 +37,17 @@ test: .venv/.test
 
 # What `make test` leaves out: runs of several devices, processes or jobs, every recipe, notebooks, rare paths.
 test-all: .venv/.test
-	KERAS_BACKEND=tensorflow $(PY) -m pytest -m slow -n 2 --dist loadfile
-	KERAS_BACKEND=jax $(PY) -m pytest -n 2 --dist loadfile $(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
+	KERAS_BACKEND=tensorflow $(PY) -m pytest -m "slow or more" -n 2 --dist loadfile
+	KERAS_BACKEND=jax $(PY) -m pytest -m $(ALL_CASES) -n 2 --dist loadfile \
+		$(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
 
 # An environment of its own, without TensorFlow: with both, each would find the other's libraries.
 test-torch: .venv-torch/.test
-	KERAS_BACKEND=torch $(TORCH_PY) -m pytest -p no:cacheprovider -n 2 --dist loadfile \
+	KERAS_BACKEND=torch $(TORCH_PY) -m pytest -m $(ALL_CASES) -p no:cacheprovider -n 2 --dist loadfile \
 		$(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%) tests/test_exporting.py tests/test_without_tensorflow.py
 
 test-lowest: .venv-torch/.keras-$(LOWEST_KERAS)/keras
-	PYTHONPATH=.venv-torch/.keras-$(LOWEST_KERAS) KERAS_BACKEND=torch $(TORCH_PY) -m pytest -p no:cacheprovider -n 2 \
+	PYTHONPATH=.venv-torch/.keras-$(LOWEST_KERAS) KERAS_BACKEND=torch $(TORCH_PY) -m pytest -m $(ALL_CASES) -p no:cacheprovider -n 2 \
 		--dist loadfile $(ON_LOWEST:%=tests/test_%.py) -k "not both_backends"
 
 # Seeded attacks on what comes from outside, N of each kind; `make test` has the first few.

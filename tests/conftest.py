@@ -17,9 +17,17 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 import hypothesis
 import keras
 import pytest
+from core_cases import is_more
 
 hypothesis.settings.register_profile("no_deadline", deadline=None)  # the first example may trace and compile
 hypothesis.settings.load_profile("no_deadline")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if is_more(item):
+            item.add_marker(pytest.mark.more)
 
 
 @pytest.fixture(autouse=True)

@@ -311,6 +311,7 @@ def test_two_processes_at_once(fake_hub, published, trained, tmp_path):
     assert fake_hub.count("GET", "/content/") == 1  # the second waited for the first
 
 
+@pytest.mark.more
 def test_killed_while_downloading(fake_hub, published, trained, tmp_path):
     fake_hub.fault = lambda method, path: fake.Fault(delay=0.3) if "/content/" in path else None
     process = fetching(fake_hub, tmp_path / "home")

@@ -65,6 +65,7 @@ def trained():
     return model
 
 
+@pytest.mark.more
 def test_pets_go_to_the_hub_and_a_fresh_process_says_cat(trained, fake_hub, monkeypatch, tmp_path):
     assert seen(trained).argmax(1).tolist() == [0, 1, 2]
     monkeypatch.setenv("HF_TOKEN", fake.TOKEN)
@@ -153,6 +154,7 @@ def test_keras_alone_loads_the_folder(trained, tmp_path):
     np.testing.assert_array_equal(seen(keras.saving.load_model(tmp_path / "pets")), seen(trained))
 
 
+@pytest.mark.more
 def test_a_keras_file_comes_back_with_its_overrides(trained, tmp_path):
     trained.save(tmp_path / "pets.keras")
     model = keras.saving.load_model(tmp_path / "pets.keras")

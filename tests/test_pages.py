@@ -19,7 +19,13 @@ from keras_highway.training.train import choose
 DOORS = ("keras_highway", "keras_highway.analysis", "keras_highway.layers", "keras_highway.data")
 REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
 SNIPPETS = snippets()
+
+
 COMMANDS = [(path.name, argv) for path in PAGES for argv in commands(path)]
+
+
+def name_of(snippet: Snippet) -> str:
+    return f"{snippet.page}:{snippet.number}"
 
 
 @pytest.mark.parametrize("argv", [argv for _, argv in COMMANDS], ids=[f"{page}:{' '.join(c)}" for page, c in COMMANDS])
@@ -69,11 +75,11 @@ def test_every_public_name_is_in_the_reference_once_and_no_other():
 def test_readme_is_short_and_its_links_lead_to_files():
     text = (ROOT / "README.md").read_text("utf-8")
     assert len(text.splitlines()) <= 250
-    for target in re.findall(r"\]\(([^)#]+)", text):
+    for target in re.findall(r"(?:\]\(|src=\")([^)#\"]+)", text):
         assert target.startswith("https://") or (ROOT / target).exists(), target
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda s: f"{s.page}:{s.number}")
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=name_of)
 def test_a_snippet_defines_what_it_uses(snippet: Snippet):
     """Every name is bound in the snippet itself, and what it takes from the package is there."""
     tree = ast.parse(snippet.text)
@@ -125,7 +131,7 @@ def small_highway_resnet50(weights, classes):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of fresh heads and of noise in the place of data
 @pytest.mark.parametrize(
-    "snippet", [s for s in SNIPPETS if not s.reason or "pets/" in s.text], ids=lambda s: f"{s.page}:{s.number}"
+    "snippet", {s.text: s for s in SNIPPETS if not s.reason or "pets/" in s.text}.values(), ids=name_of
 )
 def test_a_snippet_runs(snippet: Snippet, reader, monkeypatch):
     monkeypatch.chdir(reader)

@@ -272,6 +272,7 @@ def pushing(hub, folder):
 
 
 @pytest.mark.parametrize("moment", [*(pytest.param(m, marks=pytest.mark.slow) for m in ("/lfs/", "/tag/")), "/commit/"])
+@pytest.mark.more
 def test_killed_while_publishing(hub, bundles, moment, tmp_path):
     """Killed in the middle of an upload, of the commit, of the release: publish once more, and all is right."""
     bundles(find_publishable(NAME), REPO, tmp_path / "bundle")

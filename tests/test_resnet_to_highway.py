@@ -96,6 +96,7 @@ def test_every_gating_and_epsilon(gating, epsilon):
             np.testing.assert_allclose(signals.c, 1 - epsilon, rtol=1e-5)
 
 
+@pytest.mark.more
 def test_how_many_parameters_gates_have():
     net = kh.ResNet50(weights=None, input_shape=(None, None, 3))
     assert kh.highway_from_resnet(net).count_params() - net.count_params() == 15_104
@@ -167,6 +168,7 @@ def test_saved_and_loaded(tmp_path):
     np.testing.assert_allclose(numpy(other(IMAGES)), numpy(highway(IMAGES)), atol=1e-6)
 
 
+@pytest.mark.more
 def test_what_is_frozen_stays_frozen_but_the_gates():
     net = resnet(**FLAT)
     kh.freeze(net)
@@ -181,6 +183,7 @@ def test_what_is_frozen_stays_frozen_but_the_gates():
     assert [copied.bn1.trainable, copied.bn2.trainable, copied.conv2.trainable] == [True, False, True]
 
 
+@pytest.mark.more
 def test_a_fresh_classifier_and_layers_of_ones_own():
     net = kh.reset_classifier(resnet(**FLAT), 3)
     check_same_function(net, kh.highway_from_resnet(net), atol=1e-5)
@@ -192,6 +195,7 @@ def test_a_fresh_classifier_and_layers_of_ones_own():
     check_same_function(longer, kh.highway_from_resnet(longer), atol=1e-5)
 
 
+@pytest.mark.more
 def test_mixed_precision():
     net = resnet(dtype="mixed_bfloat16", **FLAT)
     wanted, got = (numpy(model(IMAGES)) for model in (net, kh.highway_from_resnet(net)))
@@ -243,6 +247,12 @@ def test_models_that_are_refused(case):
     assert "Received" in str(error.value)
 
 
+@pytest.fixture(scope="module")
+def five_blocks():
+    """Nothing is changed in it."""
+    return resnet(**{**FLAT, "blocks": (5, 1, 1, 1)})
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -256,10 +266,9 @@ def test_models_that_are_refused(case):
         ({"epsilon": 0.9999999999}, "float32 cannot carry. Pass a smaller epsilon"),
     ],
 )
-def test_arguments_out_of_range(arguments, message):
-    net = resnet(**{**FLAT, "blocks": (5, 1, 1, 1)})
+def test_arguments_out_of_range(arguments, message, five_blocks):
     with pytest.raises(ValueError, match=message):
-        kh.highway_from_resnet(net, **arguments)
+        kh.highway_from_resnet(five_blocks, **arguments)
 
 
 @pytest.mark.parametrize("variant", ["highway50", "highway101", "highway152"])

@@ -157,6 +157,12 @@ def test_lesion_of_a_transition_is_refused_with_the_reason():
         rewire(miniature("conv_net"), lesion("stage2_block1"))
 
 
+@pytest.fixture(scope="module")
+def conv_net():
+    """Nothing is changed in it."""
+    return miniature("conv_net")
+
+
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
@@ -172,9 +178,9 @@ def test_lesion_of_a_transition_is_refused_with_the_reason():
         (3, "Received: 3"),
     ],
 )
-def test_wrong_plans(plan, message):
+def test_wrong_plans(plan, message, conv_net):
     with pytest.raises(ValueError, match=message):
-        rewire(miniature("conv_net"), plan)
+        rewire(conv_net, plan)
 
 
 def test_wrong_models_and_blocks():

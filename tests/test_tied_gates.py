@@ -114,6 +114,7 @@ def test_trace_and_rewire_under_full(family):
 
 
 @FAMILIES
+@pytest.mark.more
 def test_lesions_and_trimming_under_full(family):
     model = small(family, "full")
     x = batch(model, 6)

@@ -109,6 +109,7 @@ def test_resume_is_exact_wherever_writing_ends(tmp_path, monkeypatch, file):
         np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
+@pytest.mark.more
 def test_full_disk_keeps_the_last_state(tmp_path, monkeypatch):
     train(TINY, None, tmp_path, until=1)
     before = (tmp_path / "checkpoint.npz").read_bytes()
@@ -185,6 +186,7 @@ def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
     assert folder_of(tmp_path, TINY).rows() == []
 
 
+@pytest.mark.more
 def test_results_tell_of_every_machine_a_run_was_on(tmp_path, monkeypatch):
     train(TINY, None, tmp_path, until=1)
     monkeypatch.setattr("keras_highway.training.runs.run_folder.accelerators", lambda: ["1 x GPU"])
@@ -271,6 +273,7 @@ def test_mixed_precision_keeps_the_skip_stream_and_the_weights_in_float32(tmp_pa
     assert np.isfinite(run.rows[0]["train_loss"])
 
 
+@pytest.mark.more
 def test_plateau_sets_the_rate_between_epochs(tmp_path):
     recipe = dataclasses.replace(
         DENSE, schedule="plateau", decay=0.5, plateau_delta=100.0, learning_rate=0.01, epochs=4

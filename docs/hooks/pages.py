@@ -13,7 +13,7 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[2]
 _OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#]+)(#[^)]*)?\)")
-_PICTURE = re.compile(r"^(!\[[^\]]*\]\(([^)]+)\))$", re.M)
+_PICTURE = re.compile(r"^(!\[[^\]]*\]\(([^)]+)\)(?:\{[^}]*\})?)$", re.M)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 

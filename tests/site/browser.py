@@ -1,4 +1,4 @@
-"""`python tests/site/browser.py SITE [CHROMIUM] [--pictures FOLDER]`: the site in a headless browser, wide and as on a phone.
+"""`python tests/site/browser.py SITE [CHROMIUM]`: a built site in a headless browser, wide and as on a phone.
 
 Each page is opened at two widths: no error on the console, no file that does
 not load, no picture that is not drawn, nothing wider than the screen (tables

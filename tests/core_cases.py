@@ -1,0 +1,57 @@
+"""Of tests with many like cases: those that `make test` runs. The others are marked `more`, which `make test-all` runs.
+
+Keys are test ids without their cases, in which `*` stands for anything; a case
+is core if one of its words is among a row's words, or the words that are
+joined by `-` here stand in it in that order.
+"""
+
+from fnmatch import fnmatch
+
+import pytest
+
+CORE = {
+    "test_biased.py::test_no_variant_has_a_bias_that_does_not_learn": (
+        ("highway50", "resnet110", "mnist10_w16", "cifar10_19layer", "highway_fc10", "highway_fc1000")
+    ),
+    "test_blocks.py::test_contract": ("same", "coupled-channel", "coupled-pointwise", "full-low_rank", "coupled-tied"),
+    "test_blocks.py::test_options": ("coupled",),
+    "test_char_lm.py::test_every_gating_learns": ("coupled", "full"),
+    "test_dense_stack.py::test_equals_a_chain_of_layers": ("coupled", "full-4", "plain-4"),
+    "test_dense_stack.py::test_signals_are_those_of_the_layers": ("coupled", "full"),
+    "test_layers.py::test_conv_contract": ("same", "coupled-low_rank", "full-channel", "coupled-tied"),
+    "test_layers.py::test_dense_contract": ("same", "coupled-low_rank", "full-channel", "coupled-tied"),
+    "test_lesions.py::test_a_lesion_curve_is_that_of_the_rewired_networks": (
+        ("dense_stack-changes4", "dense_stack-changes5", "conv_stack", "conv_net-changes8")
+    ),
+    "test_lesions.py::test_a_fan_of_any_plans": ("same",),
+    "test_oracles.py::test_*_the_oracles*": ("resnet50", "highway110"),
+    "test_oracles.py::test_state_comes_back_as_it_was_set": ("resnet50", "highway110"),
+    "test_recipes.py::test_tiny_forms_train_by_the_command": ("mnist10_w16", "highway_fc50_cifar100"),
+    "test_resnet_to_highway.py::test_every_gating_and_epsilon": ("0.02-full", "0.5-coupled"),
+    "test_resnet_to_highway.py::test_the_same_function_at_every_depth": ("resnet50-full",),
+    "test_resnet_to_highway.py::test_other_nets_of_the_zoo": ("resnet110-changes0",),
+    "test_rewire.py::test_identity_and_lesion_of_every_gating": (
+        ("conv_net-coupled", "conv_net-residual", "conv_stack-full", "conv_stack-t_only", "dense_stack", "bottleneck")
+    ),
+    "test_trace.py::test_trace_recomputes_the_forward_pass_exactly": (
+        ("conv_net-full", "conv_net-low_rank", "conv_stack", "dense_stack", "bottleneck")
+    ),
+    "test_training.py::test_resume_is_exact_wherever_writing_ends": ("checkpoint.npz",),
+    "test_variants.py::test_a_miniature_trains_and_comes_back_from_a_file": (
+        *("highway50", "highway_full50_uie_nobn", "highway_resnet50", "resnet110", "exclusive110", "postact110_zerobn"),
+        *("mnist10_w16", "highway_a", "highway_fc10", "highway_fc1000", "plain_fc10"),
+    ),
+    "test_variants.py::test_any_variant_under_any_gating": ("full", "c_only", "highway_fc10"),
+    "test_zoo.py::test_a_kill_leaves_the_old_entry_or_the_new_one": ("before",),
+}
+
+
+def is_more(item: pytest.Item) -> bool:
+    """Whether a test is one of the like cases that `make test` leaves out."""
+    function, _, case = item.nodeid.rpartition("/")[2].partition("[")
+    if not case:
+        return False
+    joined = f"-{case.removesuffix(']')}-"
+    return any(
+        fnmatch(function, name) and not any(f"-{words}-" in joined for words in core) for name, core in CORE.items()
+    )
