@@ -45,6 +45,8 @@ if _PROGRAM != _COMMAND:
     from keras_highway.gating import GATINGS as GATINGS
     from keras_highway.gating import Signals as Signals
     from keras_highway.language import CharLM as CharLM
+    from keras_highway.models.lora import enable_lora as enable_lora
+    from keras_highway.models.lora import merge_lora as merge_lora
     from keras_highway.models.transfer import features as features
     from keras_highway.models.transfer import freeze as freeze
     from keras_highway.models.transfer import layer_groups as layer_groups

@@ -10,6 +10,7 @@ result, and is assigned once.
 """
 
 import contextvars
+from typing import Any
 
 import keras
 from keras import ops
@@ -60,7 +61,7 @@ def rematerialized(layer: keras.layers.Layer, *inputs):
     return y
 
 
-def _packed(inputs, tensors) -> list:
+def _packed(inputs, tensors) -> Any:
     """The inputs, with tensors in the place of their own."""
     rest = iter(tensors)
     return keras.tree.map_structure(lambda x: None if x is None else next(rest), list(inputs), none_is_leaf=True)

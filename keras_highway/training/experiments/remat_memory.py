@@ -38,7 +38,7 @@ def kept_bytes(net: keras.Model, batch: int) -> int:
 
     def kept(trainable, images, labels):
         def objective(trainable):
-            outputs = net.stateless_call(trainable, state, images, training=True)
+            outputs: tuple = net.stateless_call(trainable, state, images, training=True)
             return loss(labels, outputs[0]), outputs[1]
 
         return jax.vjp(objective, trainable, has_aux=True)[1]
