@@ -59,6 +59,6 @@ if _PROGRAM != _COMMAND:
     from keras_highway.publishing.own import push_to_hub as push_to_hub
     from keras_highway.publishing.own import save as save
     from keras_highway.weights.description import describe_weights as describe_weights
-    from keras_highway.weights.registry import list_weights as list_weights
+    from keras_highway.weights.details import list_weights as list_weights
 
 __version__ = "0.2.0"
