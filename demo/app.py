@@ -16,9 +16,9 @@ from explain import DIGITS, LEAST_OPEN, ORDERS, WEIGHTS, closable, draw, explain
 HERE = Path(__file__).resolve().parent
 TITLE = "Highway networks: look at the gates, close the blocks"
 ABOUT = """A highway network computes `y = H(x)·T(x) + x·(1 − T(x))`: its gate `T` says for each unit how much a block
-transforms (bright) and how much it carries on (dark). **Close** blocks and watch how little, or how much, the prediction
-changes: what remains of a closed block is its skip connection. Photographs go through a highway net made of timm's ResNet50,
-whose gates are one number a channel; it is downloaded on first use."""
+transforms (bright) and how much it carries on (dark). **Close** blocks and watch how little, or how much, the
+prediction changes: what remains of a closed block is its skip connection. Photographs go through a highway net made of
+timm's ResNet50, whose gates are one number a channel; it is downloaded on first use."""
 
 
 def examples() -> list[list[str]]:
@@ -64,7 +64,7 @@ def page() -> gr.Blocks:
             with gr.Column(scale=3):
                 sentence = gr.Markdown(elem_id="sentence")
                 classes = gr.Label(num_top_classes=5, label="top classes", elem_id="classes")
-                gates = gr.Plot(label="gates", elem_id="gates")
+                gates = gr.Plot(show_label=False, elem_id="gates")
         inputs, outputs = [image, kind, close, order], [classes, gates, sentence]
         kind.change(chosen, kind, close)
         for part in inputs:

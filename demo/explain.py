@@ -115,8 +115,9 @@ def draw(found: Explanation):
     """
     from matplotlib.figure import Figure
 
-    across = 6
-    down = -(-(len(found.gates) + 1) // across)
+    count = len(found.gates) + 1
+    down = -(-count // 6)
+    across = -(-count // down)
     figure = Figure(figsize=(1.7 * across, 1.95 * down + 0.35), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).flat
     first = next(axes)
