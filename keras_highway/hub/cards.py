@@ -71,7 +71,9 @@ def card_header(facts: ModelFacts) -> str:
     results = None
     if facts.value is not None and (facts.data or facts.data_name):
         first = Measured(facts.metric_name or "", facts.metric, facts.value)
-        results = [_result(hub, facts, measured) for measured in (first, *facts.more)]
+        conditions = {name: value for name, value in facts.conditions.items() if name != "published"}  # of the first
+        results = [_result(hub, facts, first, facts.conditions)]
+        results += [_result(hub, facts, measured, conditions) for measured in facts.more]
     data = hub.ModelCardData(
         library_name="keras",
         pipeline_tag=facts.task,
@@ -86,7 +88,7 @@ def card_header(facts: ModelFacts) -> str:
     return f"---\n{data.to_yaml()}\n---\n"
 
 
-def _result(hub, facts: ModelFacts, measured: Measured):
+def _result(hub, facts: ModelFacts, measured: Measured, conditions: Mapping[str, Any]):
     """A line of the `model-index`: task, data set, split, metric, value, and where it is recorded."""
     page = f"https://huggingface.co/{facts.repository}/blob/main/{RESULT}"
     return hub.EvalResult(
@@ -98,7 +100,7 @@ def _result(hub, facts: ModelFacts, measured: Measured):
         metric_type=measured.metric,
         metric_name=measured.name or None,
         metric_value=measured.value,
-        metric_args=dict(facts.conditions) or None,
+        metric_args=dict(conditions) or None,
         source_name=RESULT if facts.repository else None,
         source_url=page if facts.repository else None,
     )
