@@ -9,8 +9,7 @@ import keras_highway as kh
 yaml = pytest.importorskip("yaml")
 FILE = Path(__file__).parents[1] / "CITATION.cff"
 # Of https://github.com/citation-file-format/citation-file-format, schema 1.2.0, which allows no others.
-ALLOWED = set(
-    [
+ALLOWED = {
         "abstract",
         "authors",
         "cff-version",
@@ -32,8 +31,7 @@ ALLOWED = set(
         "type",
         "url",
         "version",
-    ]
-)
+    }
 REQUIRED_OF_REFERENCES = {"authors", "title", "type"}
 TYPES = {"conference-paper", "article", "generic", "software", "report"}  # those of the schema's list that fit
 
