@@ -27,8 +27,8 @@ _DENSEST = 20  # times the file that its contents may be; Keras does not compres
 _TENSORS = ("__keras_tensor__", "__tuple__")  # how Keras writes what a layer is called with
 _ACTIVATIONS = ("softmax", "linear")
 _OURS = "keras_highway"
-# All of Keras's that the nets of this package are made of; of ours the registered layers. No function is among them: Keras
-# would import and call one.
+# All of Keras's that the nets of this package are made of; of ours the registered layers. No function is among them:
+# Keras would import and call one.
 _CLASSES = {
     "keras": {"DTypePolicy", "Functional"},
     "keras.src.models.functional": {"Functional"},
