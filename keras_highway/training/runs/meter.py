@@ -11,7 +11,7 @@ from keras_highway.training.runs.checkpoint import Progress
 
 _READ_EVERY = 50  # steps: reading makes the host wait for the device
 _SHOW_EVERY = 2.0  # seconds, where a person looks at a bar
-_FORMAT = "{desc}: {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt} {unit} [{remaining} left, {rate_fmt}{postfix}]"
+_FORMAT = "{desc}: {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt}{unit} [{remaining} left, {rate_fmt}{postfix}]"
 
 
 class Meter:
@@ -54,7 +54,7 @@ class Meter:
             total=steps * units,
             initial=progress.step * units,
             desc=f"epoch {progress.epoch + 1}/{epochs}",
-            unit=unit,
+            unit=f" {unit}",
             bar_format=_FORMAT,
             leave=False,
             disable=not sys.stderr.isatty(),
