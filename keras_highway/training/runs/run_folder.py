@@ -22,7 +22,7 @@ from typing import Any
 
 import keras
 
-from keras_highway._support.files import atomic_write, atomic_write_json
+from keras_highway._support.files import append, atomic_write, atomic_write_json
 from keras_highway.weights.registry import in_checkout
 
 COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
@@ -170,10 +170,8 @@ class RunFolder:
     def add_step_losses(self, losses: list[tuple[int, float]]) -> None:
         """Adds steps of the run and their losses to the file."""
         if self._writes:
-            with self.steps.open("a") as file:
-                file.writelines(f"{step},{loss}\n" for step, loss in losses)
-                file.flush()
-                os.fsync(file.fileno())  # before the checkpoint, which says that they were taken
+            lines = "".join(f"{step},{loss}\n" for step, loss in losses)
+            append(self.steps, lines.encode(), to_disk=True)  # before the checkpoint, which says that they were taken
 
 
 def environment(strategy) -> dict:

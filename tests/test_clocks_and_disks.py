@@ -1,0 +1,117 @@
+"""Clocks that jump and disks that fill up in the middle of a run: the log stays whole, the next start resumes."""
+
+import csv
+import itertools
+import math
+import resource
+import time
+
+import numpy as np
+import pytest
+
+from keras_highway._support.event_file import EventFile
+from keras_highway._support.files import append
+from keras_highway.training.loop import train
+from keras_highway.training.recipe import with_settings
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs import checkpoint
+from keras_highway.training.runs.checkpoint import Progress
+from keras_highway.training.runs.meter import Meter
+from keras_highway.training.tiny import tiny
+
+
+@pytest.fixture
+def limit():
+    """Sets how many bytes a file may have: writing more ends as on a full disk, with another number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def clock(monkeypatch, *readings):
+    found = itertools.cycle(readings)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(found))
+
+
+def ended_after(save, step):
+    """As `save`, and the user ends the program after that step."""
+
+    def then_end(path, values, progress):
+        save(path, values, progress)
+        if progress.step == step:
+            raise KeyboardInterrupt
+
+    return then_end
+
+
+@pytest.mark.parametrize("readings", [(50.0, 40.0, 30.0), (7.0,), (0.0, 1e5, 3.0, -1e5)], ids=str)
+def test_a_clock_that_goes_back_or_stands_still_gives_times_that_can_be(monkeypatch, readings):
+    clock(monkeypatch, *readings)
+    meter = Meter(Progress(0, 0, np.zeros(4), 0.0, 0.0), epochs=1, steps=9)
+    batches = iter(range(9))
+    while meter.wait_for(batches) is not None:
+        meter.add([1.0, 0.0, 0.0, 1.0])
+        if meter.step % 2:
+            meter.read()
+            assert 0 < meter.seconds < math.inf and 0 <= meter.waited <= meter.seconds
+    meter.close()
+
+
+def test_a_run_whose_clock_goes_back_can_be_resumed(monkeypatch, tmp_path):
+    recipe = with_settings(tiny(RECIPES["highway_fc10"]), ["net.depth=2", "epochs=3"])
+    train(recipe, None, tmp_path / "even")
+    clock(monkeypatch, *range(10**6, 0, -1000))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(checkpoint, "save", ended_after(checkpoint.save, step=4))
+        train(recipe, None, tmp_path / "run", save_steps=1)
+    train(recipe, None, tmp_path / "run")
+    rows = {}
+    for name in ("even", "run"):
+        with (tmp_path / name / "log.csv").open(newline="") as file:
+            rows[name] = [(row["epoch"], row["train_loss"]) for row in csv.DictReader(file)]
+    assert rows["run"] == rows["even"] and len(rows["run"]) == 3
+
+
+def test_states_are_saved_in_time_although_the_clock_was_set_back(monkeypatch, tmp_path):
+    recipe = with_settings(tiny(RECIPES["highway_fc10"]), ["net.depth=2", "epochs=1"])
+    saved = []
+    monkeypatch.setattr(checkpoint, "save", lambda path, values, progress: saved.append(progress.step))
+    clock(monkeypatch, *range(10**6, 0, -1000))
+    train(recipe, None, tmp_path, save_seconds=500.0)
+    assert saved == [1, 2, 3, 4, 5, 6, 0]
+
+
+@pytest.mark.parametrize("known", [None, b"x" * 40])
+def test_what_cannot_be_added_whole_is_not_added(tmp_path, limit, known):
+    path = tmp_path / "a.csv"
+    if known is not None:
+        path.write_bytes(known)
+    limit(50)
+    with pytest.raises(OSError, match=r"a\.csv could not be written: File too large\. Nothing half-written was left"):
+        append(path, b"y" * 60)
+    assert (path.read_bytes() if path.exists() else None) == known
+    append(path, b"zz")
+    assert path.read_bytes() == (known or b"") + b"zz"
+
+
+def test_event_files_on_a_full_disk(tmp_path, limit):
+    events = EventFile(tmp_path)
+    before = events.path.read_bytes()
+    limit(len(before) + 20)
+    with pytest.raises(OSError, match=r"events\.out\.tfevents.* could not be written: File too large"):
+        events.write(1, {"loss": 1.0})
+    assert events.path.read_bytes() == before
+
+
+@pytest.mark.parametrize("size", [0, 20, 300, 3000])
+def test_a_run_on_a_full_disk_names_the_file_and_resumes(tmp_path, limit, size):
+    recipe = with_settings(tiny(RECIPES["highway_fc10"]), ["net.depth=2", "epochs=3"])
+    train(recipe, None, tmp_path / "whole", log_steps=True)
+    assert train(recipe, None, tmp_path / "cut", log_steps=True, until=1) is None
+    limit(size)
+    with pytest.raises(OSError, match=r"/cut/.* could not be written: File too large\. Nothing half-written was left"):
+        train(recipe, None, tmp_path / "cut", log_steps=True, save_steps=2)
+    limit(resource.RLIM_INFINITY)
+    train(recipe, None, tmp_path / "cut", log_steps=True)
+    assert (tmp_path / "cut" / "steps.csv").read_bytes() == (tmp_path / "whole" / "steps.csv").read_bytes()
+    assert not [path.name for path in (tmp_path / "cut").rglob("*") if "partial" in path.name]
