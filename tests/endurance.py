@@ -1,6 +1,6 @@
 """A day of training in short: 100,000 steps of a tiny net under SIGKILL, full disks and clocks that jump.
 
-    python -m tests.endurance [--steps 100000] [--kills 60] [--disks 30] [--seed 0]
+    python -m tests.endurance [--steps 100000] [--kills 40] [--disks 20] [--seed 0]
 
 One run is left alone. Another one is killed, or finds its disk full, at random
 places, and is started again each time; its clocks jump all the while. Its end
@@ -38,6 +38,8 @@ COMMAND = (
 )
 TIMES = {"seconds", "images_per_second", "waiting"}
 _PAGE = resource.getpagesize() / 2**20
+_QUICK_TO_COMPILE = "--xla_backend_optimization_level=0"
+_MOST_GROWTH = 4.0  # MiB
 _WARM = 0.1  # of a process's time in training: what it takes in its first steps is no growth
 
 
@@ -79,8 +81,10 @@ def start(out: Path, epochs: int, seed: str | None) -> Session:
     """Starts a process that trains, with clocks that jump where there is a seed."""
     read, write = os.pipe()
     module = ["keras_highway.training.train"] if seed is None else ["tests.jumping_clocks", seed, str(write)]
-    environment = {"XLA_FLAGS": "--xla_backend_optimization_level=0", **os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment["KERAS_BACKEND"] = "jax"  # a step takes a tenth of TensorFlow's time
+    # On JAX a step takes a tenth of TensorFlow's time; what one process has compiled, the others load.
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment |= {"JAX_COMPILATION_CACHE_DIR": f"{out.parent}/compiled", "XLA_FLAGS": _QUICK_TO_COMPILE}
+    environment |= {f"JAX_PERSISTENT_CACHE_MIN_{name}": "0" for name in ("COMPILE_TIME_SECS", "ENTRY_SIZE_BYTES")}
     command = [sys.executable, "-m", *module, *COMMAND.split(), "--set", f"epochs={epochs}", "--out", str(out)]
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[write]
@@ -189,42 +193,51 @@ def assert_same_end(cut: Path, whole: Path, epochs: int) -> int:
     return sum(value.size for value in one.values())
 
 
-def growth(session: Session) -> tuple[float, float, int]:
-    """Returns MiB of memory after the first tenth of what was seen of a process, how it grew, and how its files did."""
-    seen = session.samples[int(len(session.samples) * _WARM) :]
-    tenth = max(1, len(seen) // 10)
-    first, last = seen[:tenth], seen[-tenth:]
-    memory = [median(sample[1] for sample in part) for part in (first, last)]
-    opened = [median(sample[2] for sample in part) for part in (first, last)]
-    return memory[0], memory[1] - memory[0], round(opened[1] - opened[0])
+def told_of(alone: Session) -> list[str]:
+    """Returns memory and open files of a process left alone, over its epochs; they must not grow."""
+    seen = alone.samples[int(len(alone.samples) * _WARM) :]
+    parts = [seen[i * len(seen) // 10 : (i + 1) * len(seen) // 10] or seen[-1:] for i in range(10)]
+    rows = [[median(column) for column in zip(*part, strict=True)] for part in parts]
+    grown, opened = rows[-1][1] - rows[0][1], rows[-1][2] - rows[0][2]
+    assert grown < _MOST_GROWTH and opened == 0, f"memory grew by {grown:.1f} MiB, open files by {opened}"
+    return [
+        f"left alone, {len(seen)} looks: memory grew by {grown:.1f} MiB, open files by {opened:.0f}",
+        *(f"  about epoch {row[0]:5.0f}: {row[1]:6.1f} MiB, {row[2]:.0f} open files" for row in rows),
+    ]
+
+
+def day(steps: int, kills: int, disks: int, seed: int, folder: Path) -> list[str]:
+    """Trains both runs and compares them; returns what was measured, in lines."""
+    epochs, begun = steps // STEPS_OF_AN_EPOCH, time.monotonic()
+    cut, whole = folder / "cut", folder / "whole"
+    alone = start(whole, epochs, None)
+    watch(alone, whole, epochs)
+    code, error, _ = alone.end()
+    assert code == 0, error[-2000:]
+    took = time.monotonic() - begun
+    sessions, early, jumps = interrupted(cut, epochs, kills, disks, seed)
+    values = assert_same_end(cut, whole, epochs)
+    ends = [session.samples[-1] for session in sessions if session.samples]
+    sizes, counts = ([min(column), max(column)] for column in list(zip(*ends, strict=True))[1:])
+    return [
+        f"{steps} steps in {epochs} epochs, seed {seed}",
+        f"left alone {took:.0f} s, under attack {time.monotonic() - begun - took:.0f} s",
+        f"{kills} SIGKILL and {disks} full disks, {early} of them before a step was taken; {jumps} jumps of clocks",
+        f"end: {values} numbers bit-identical; {epochs} lines of the log and {steps} losses of steps equal, in order",
+        *told_of(alone),
+        f"under attack, at the ends of {len(ends)} processes: {sizes[0]:.1f} to {sizes[1]:.1f} MiB, "
+        f"{counts[0]} to {counts[1]} open files",
+    ]
 
 
 def main(argv=None) -> None:
-    """Trains both runs, compares them and prints what was measured."""
+    """Reads the command line and prints what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("steps", 100_000), ("kills", 60), ("disks", 30), ("seed", 0)):
+    for name, default in (("steps", 100_000), ("kills", 40), ("disks", 20), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args(argv)
-    epochs = args.steps // STEPS_OF_AN_EPOCH
-    begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        cut, whole = Path(folder, "cut"), Path(folder, "whole")
-        alone = start(whole, epochs, None)
-        watch(alone, whole, epochs)
-        code, error, _ = alone.end()
-        assert code == 0, error[-2000:]
-        took = time.monotonic() - begun
-        sessions, early, jumps = interrupted(cut, epochs, args.kills, args.disks, args.seed)
-        values = assert_same_end(cut, whole, epochs)
-    print(f"{epochs * STEPS_OF_AN_EPOCH} steps, {epochs} epochs; seed {args.seed}")
-    print(f"left alone: {took:.0f} s; under attack: {time.monotonic() - begun - took:.0f} s")
-    print(f"{args.kills} SIGKILL, {args.disks} full disks, {early} of them before the first step; {jumps} clock jumps")
-    print(f"end: {values} values of the state bit-identical, {epochs} lines of the log and every step's loss equal")
-    memory, grown, opened = growth(alone)
-    print(f"left alone: {memory:.0f} MiB, growth {grown:+.1f} MiB; open files {opened:+}; {len(alone.samples)} samples")
-    ends = [session.samples[-1] for session in sessions if session.samples]
-    sizes, counts = [f"{min(c)} to {max(c)}" for c in zip(*[(round(s[1]), s[2]) for s in ends], strict=True)]
-    print(f"under attack: at the ends of {len(ends)} processes {sizes} MiB, {counts} open files")
+        print("\n".join(day(args.steps, args.kills, args.disks, args.seed, Path(folder))))
 
 
 if __name__ == "__main__":
