@@ -3,12 +3,12 @@
 import csv
 import itertools
 import math
-import resource
 import time
 
 import numpy as np
 import pytest
 
+import keras_highway as kh
 from keras_highway._support.event_file import EventFile
 from keras_highway._support.files import append
 from keras_highway.training.loop import train
@@ -18,14 +18,8 @@ from keras_highway.training.runs import checkpoint
 from keras_highway.training.runs.checkpoint import Progress
 from keras_highway.training.runs.meter import Meter
 from keras_highway.training.tiny import tiny
-
-
-@pytest.fixture
-def limit():
-    """Sets how many bytes a file may have: writing more ends as on a full disk, with another number."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+from keras_highway.weights import file as weights_file
+from tests.small_disks import files_of_at_most
 
 
 def clock(monkeypatch, *readings):
@@ -82,36 +76,48 @@ def test_states_are_saved_in_time_although_the_clock_was_set_back(monkeypatch, t
 
 
 @pytest.mark.parametrize("known", [None, b"x" * 40])
-def test_what_cannot_be_added_whole_is_not_added(tmp_path, limit, known):
+def test_what_cannot_be_added_whole_is_not_added(tmp_path, known):
     path = tmp_path / "a.csv"
     if known is not None:
         path.write_bytes(known)
-    limit(50)
-    with pytest.raises(OSError, match=r"a\.csv could not be written: File too large\. Nothing half-written was left"):
+    said = r"a\.csv could not be written: File too large\. Nothing half-written was left"
+    with files_of_at_most(50), pytest.raises(OSError, match=said):
         append(path, b"y" * 60)
     assert (path.read_bytes() if path.exists() else None) == known
     append(path, b"zz")
     assert path.read_bytes() == (known or b"") + b"zz"
 
 
-def test_event_files_on_a_full_disk(tmp_path, limit):
+def test_event_files_on_a_full_disk(tmp_path):
     events = EventFile(tmp_path)
     before = events.path.read_bytes()
-    limit(len(before) + 20)
-    with pytest.raises(OSError, match=r"events\.out\.tfevents.* could not be written: File too large"):
+    said = r"events\.out\.tfevents.* could not be written: File too large"
+    with files_of_at_most(len(before) + 20), pytest.raises(OSError, match=said):
         events.write(1, {"loss": 1.0})
     assert events.path.read_bytes() == before
 
 
 @pytest.mark.parametrize("size", [0, 20, 300, 3000])
-def test_a_run_on_a_full_disk_names_the_file_and_resumes(tmp_path, limit, size):
+def test_a_run_on_a_full_disk_names_the_file_and_resumes(tmp_path, size, capsys):
     recipe = with_settings(tiny(RECIPES["highway_fc10"]), ["net.depth=2", "epochs=3"])
     train(recipe, None, tmp_path / "whole", log_steps=True)
     assert train(recipe, None, tmp_path / "cut", log_steps=True, until=1) is None
-    limit(size)
-    with pytest.raises(OSError, match=r"/cut/.* could not be written: File too large\. Nothing half-written was left"):
+    said = r"/cut/.* could not be written: File too large\. Nothing half-written was left"
+    with files_of_at_most(size), pytest.raises(OSError, match=said):
         train(recipe, None, tmp_path / "cut", log_steps=True, save_steps=2)
-    limit(resource.RLIM_INFINITY)
     train(recipe, None, tmp_path / "cut", log_steps=True)
     assert (tmp_path / "cut" / "steps.csv").read_bytes() == (tmp_path / "whole" / "steps.csv").read_bytes()
     assert not [path.name for path in (tmp_path / "cut").rglob("*") if "partial" in path.name]
+
+
+@pytest.mark.parametrize("float16", [False, True])
+def test_weights_on_a_full_disk(tmp_path, float16):
+    """HDF5's library, where it could not write, ended the process when it closed the file, or the next one."""
+    model = kh.create_model("highway_fc10", depth=2, units=8)
+    for size in (0, 1000, 20_000, 30_000):
+        said = r"a\.weights\.h5 could not be written: File too large\. Nothing half-written was left"
+        with files_of_at_most(size), pytest.raises(OSError, match=said):
+            weights_file.save(model, tmp_path / "a.weights.h5", "highway_fc10", 10, float16)
+        assert list(tmp_path.iterdir()) == []
+    weights_file.save(model, tmp_path / "a.weights.h5", "highway_fc10", 10, float16)
+    assert weights_file.read(tmp_path / "a.weights.h5").checked

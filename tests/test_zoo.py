@@ -11,6 +11,7 @@ import pytest
 
 import keras_highway as kh
 from keras_highway._support.files import sha256_of
+from keras_highway._support.folders import put_in_place
 from keras_highway._support.notices import Notice
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.tasks import format_metric
@@ -24,7 +25,6 @@ from zoo.release import add as adding
 from zoo.release import tables
 from zoo.release.add_search import add_search
 from zoo.release.cards import card, described
-from zoo.release.exchange import put_in_place
 from zoo.release.stored import measure
 
 README = tables.ROOT / "README.md"

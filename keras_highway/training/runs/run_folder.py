@@ -6,7 +6,6 @@ model.weights.h5, result.json; if asked for, steps.csv.
 
 import csv
 import dataclasses
-import fcntl
 import importlib
 import importlib.metadata
 import itertools
@@ -24,6 +23,11 @@ import keras
 
 from keras_highway._support.files import append, atomic_write, atomic_write_json
 from keras_highway.weights.registry import in_checkout
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: there, nothing keeps two processes from training in one folder
+    fcntl = None
 
 COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
 
@@ -77,6 +81,8 @@ class RunFolder:
 
     def _lock(self) -> None:
         """Keeps other processes from writing here as long as this object lives."""
+        if fcntl is None:
+            return
         file = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
