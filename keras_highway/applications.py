@@ -204,7 +204,7 @@ def model_of(file: WeightsFile, **kwargs) -> keras.Model:
     """As `load`, of a weight file that has been read."""
     if file.archive is not None:
         model = keras_archive.load(file.path, **kwargs)
-        remember(model, file)
+        note_file(model, file)
         return model
     if not file.variant:
         raise ValueError(

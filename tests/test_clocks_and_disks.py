@@ -51,6 +51,7 @@ def test_a_clock_that_goes_back_or_stands_still_gives_times_that_can_be(monkeypa
     meter.close()
 
 
+@pytest.mark.slow
 def test_a_run_whose_clock_goes_back_can_be_resumed(monkeypatch, tmp_path):
     recipe = with_settings(tiny(RECIPES["highway_fc10"]), ["net.depth=2", "epochs=3"])
     train(recipe, None, tmp_path / "even")
@@ -97,6 +98,7 @@ def test_event_files_on_a_full_disk(tmp_path):
     assert events.path.read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 20, 300, 3000])
 def test_a_run_on_a_full_disk_names_the_file_and_resumes(tmp_path, size, capsys):
     recipe = with_settings(tiny(RECIPES["highway_fc10"]), ["net.depth=2", "epochs=3"])

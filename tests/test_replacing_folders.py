@@ -152,7 +152,7 @@ def test_save_replaces_its_own_files_at_once_and_keeps_others(saved, system):
     assert [path.name for path in saved.parent.iterdir()] == ["net"]
 
 
-def test_save_takes_a_relative_and_an_empty_folder_and_a_link(tmp_path, monkeypatch, system):
+def test_save_takes_a_relative_and_an_empty_folder_and_a_link(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkdir("empty")
     (tmp_path / "link").symlink_to("empty")
