@@ -54,7 +54,7 @@ fuzz: .venv/.test
 	KERAS_BACKEND=numpy $(PY) -W ignore -m tests.fuzz.weight_files $(N)
 	KERAS_BACKEND=numpy $(PY) -W ignore -m tests.fuzz.outside_files $(N)
 
-# A run of STEPS under SIGKILL, full disks and clocks that jump, beside one left alone; 100,000 took 40 minutes on a busy core.
+# A run of STEPS under SIGKILL, full disks and clocks that jump, beside one left alone; 100,000 took 45 minutes.
 endurance: .venv/.test
 	$(PY) -W ignore -m tests.endurance --steps $(STEPS)
 

@@ -1,6 +1,6 @@
 """A day of training in short: 100,000 steps of a tiny net under SIGKILL, full disks and clocks that jump.
 
-    python -m tests.endurance [--steps 100000] [--kills 40] [--disks 20] [--seed 0]
+    python -m tests.endurance [--steps 100000] [--kills 28] [--disks 12] [--seed 0]
 
 One run is left alone. Another one is killed, or finds its disk full, at random
 places, and is started again each time; its clocks jump all the while. Its end
@@ -233,7 +233,7 @@ def day(steps: int, kills: int, disks: int, seed: int, folder: Path) -> list[str
 def main(argv=None) -> None:
     """Reads the command line and prints what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("steps", 100_000), ("kills", 40), ("disks", 20), ("seed", 0)):
+    for name, default in (("steps", 100_000), ("kills", 28), ("disks", 12), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:

@@ -25,6 +25,9 @@ from huggingface_hub import snapshot_download
 from keras.src.utils.python_utils import func_dump
 
 import keras_highway as kh
+import keras_highway.training.lamb
+import keras_highway.training.optimizers
+import keras_highway.training.schedules  # what they register, the tests below find
 from keras_highway.cli import main
 from keras_highway.hub.client import HubError
 from keras_highway.weights import registry
