@@ -1,4 +1,5 @@
-"""What goes into a wheel beside the code: samples, and the zoo's weights, of those too large for it all else.
+"""What goes into a wheel beside the code: samples, the zoo's table of results and its weights, of those too
+large for it all else.
 
 A source distribution holds the same, at its place in the checkout, so that the
 wheel made of it is the wheel made of the checkout.
@@ -11,6 +12,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 WEIGHTS = "model.weights.h5"
+RESULTS = "results.csv"
 
 
 class ZooHook(BuildHookInterface):
@@ -32,6 +34,8 @@ def wheel_files(root: Path) -> dict[str, str]:
         root: The checkout.
     """
     files = {str(path): f"keras_highway/samples/{path.name}" for path in sorted((root / "samples").glob("[!.]*"))}
+    table = root / "zoo" / RESULTS
+    files |= {str(table): f"keras_highway/zoo/{RESULTS}"} if table.exists() else {}
     for row in sorted((root / "zoo" / "weights").glob("[!.]*/weights.json")):
         whole = json.loads(row.read_text("utf-8"))["wheel"]
         for path in sorted(row.parent.iterdir()):

@@ -45,6 +45,8 @@ if _PROGRAM != _COMMAND:
     from keras_highway.gating import GATINGS as GATINGS
     from keras_highway.gating import Signals as Signals
     from keras_highway.language import CharLM as CharLM
+    from keras_highway.models.lora import enable_lora as enable_lora
+    from keras_highway.models.lora import merge_lora as merge_lora
     from keras_highway.models.transfer import features as features
     from keras_highway.models.transfer import freeze as freeze
     from keras_highway.models.transfer import layer_groups as layer_groups
@@ -57,6 +59,6 @@ if _PROGRAM != _COMMAND:
     from keras_highway.publishing.own import push_to_hub as push_to_hub
     from keras_highway.publishing.own import save as save
     from keras_highway.weights.description import describe_weights as describe_weights
-    from keras_highway.weights.registry import list_weights as list_weights
+    from keras_highway.weights.details import list_weights as list_weights
 
 __version__ = "0.2.0"

@@ -93,7 +93,9 @@ def create_model(
             images that come, by default any height and width, and the network
             sees the transform's size. Defaults to `False`.
         **spec_overrides: Fields of the variant's spec, e.g. `gating="full"`,
-            `gate_bias=-2.0`, `stochastic_depth=0.05`.
+            `gate_bias=-2.0`, `stochastic_depth=0.05`, or `remat=True`, which
+            trains in less memory: the gradient of a block computes its inside
+            again.
 
     Returns:
         A functional `keras.Model`: `stem`, `stage1_block1`, ..., `head`. Of a
@@ -263,7 +265,7 @@ _DOC = """Builds {title} [{source}].
             size, pixels in [0, 255], are resized, cropped and normalized in
             the model, see `create_model`) and fields of the spec, e.g.
             `gating="full"`, `gate_bias=-2.0`, `stochastic_depth=0.05`,
-            `skip_dtype="bfloat16"`.
+            `skip_dtype="bfloat16"`, `remat=True` (less memory in training).
 
     Returns:
         A functional `keras.Model` with {parameters:,} trainable parameters;

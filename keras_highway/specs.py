@@ -30,6 +30,9 @@ class NetSpec:
         skip_dtype: Dtype of the skip stream and the mix.
         stochastic_depth: Rate of the last block; it grows linearly from 0 at
             the first.
+        remat: Whether in training a block keeps only its input for the
+            gradient and computes its inside again, see `kh.layers.GatedBlock`.
+            It changes no weight and no result.
         input_shape: Default input, (height, width, channels).
         min_size: Smallest height and width.
         classes: Default number of classes.
@@ -48,6 +51,7 @@ class NetSpec:
     gate_rank: int | None = None
     skip_dtype: str = "float32"
     stochastic_depth: float = 0.0
+    remat: bool = False
     input_shape: tuple[int, ...] = (32, 32, 3)
     min_size: int = 32
     classes: int = 10

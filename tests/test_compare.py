@@ -91,7 +91,7 @@ def test_search_halves_resumes_and_reports(tmp_path, monkeypatch):
         assert found["best_loss"] == losses(tmp_path / cell / str(found["best_run"]))[-1]
         assert f"| `{cell}` | 3 | 0 |" in text
     with Image.open(tmp_path / "figure1.png") as image:
-        assert image.size == (1080, 432)
+        assert image.size == (840, 480)
     assert len((tmp_path / "curves.csv").read_text().splitlines()) == 1 + 2 * 4
 
 

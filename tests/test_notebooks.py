@@ -2,12 +2,15 @@
 data set; as committed, they show what they showed when they ran."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from keras_highway.training.experiments import notebooks
 
 nbformat = pytest.importorskip("nbformat", reason="needs nbclient and ipykernel: pip install '.[test]'")
 
@@ -81,6 +84,25 @@ def test_a_notebook_opens_with_what_it_shows_its_time_and_its_data(path):
     assert "../" not in code and "sys.path" not in code  # nothing of the checkout
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_opens_in_colab_and_installs_there(path, tmp_path):
+    """One repository for all links, that of the guide; a copy for another place has its links and no other change."""
+    first, second, *_ = nbformat.read(path, as_version=4).cells
+    assert first.source.split("\n")[2] == notebooks.badge(path.name)
+    assert f"{notebooks.REPOSITORY.removeprefix('https://github.com/')}/blob/main/notebooks/{path.name}" in first.source
+    assert second.source == notebooks.install_cell() and not second.outputs
+    assert f"git clone {notebooks.REPOSITORY}" in (NOTEBOOKS[0].parents[1] / "docs" / "imagenet.md").read_text()
+
+    copy = tmp_path / path.name
+    shutil.copy(path, copy)
+    notebooks.link(copy, "https://github.com/lab/nets")
+    assert copy.read_text().replace("github/lab/nets", "github/ORG/keras_highway").replace(
+        "github.com/lab/nets", "github.com/ORG/keras_highway"
+    ) == path.read_text("utf-8")
+    notebooks.link(copy)
+    assert copy.read_text() == path.read_text()
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the kernel's own machinery
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -94,8 +116,7 @@ def test_notebook_runs(path, small_data, installed, monkeypatch, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem not in NEED_DATA], ids=lambda p: p.stem)
 def test_notebook_runs_without_data(path, installed, monkeypatch, tmp_path):
-    monkeypatch.delenv("KERAS_HIGHWAY_DATA", raising=False)
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))  # nothing is prepared there
+    monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(tmp_path))  # an empty folder, so that nothing is downloaded
     monkeypatch.setenv("PYTHONPATH", str(installed))
     assert all(cell.execution_count for cell in execute(path, tmp_path, installed))
 

@@ -174,6 +174,10 @@ def test_card(hub):
     (index,) = data["model-index"]
     (result,) = index["results"]
     assert index["name"] == NAME and result["metrics"][0]["value"] == registry.result(NAME)["mean"]
+    assert result["dataset"] == {"name": "ylecun/mnist", "type": "ylecun/mnist", "split": "test"}
+    assert (result["metrics"][0]["type"], result["metrics"][0]["name"]) == ("accuracy", "test accuracy")
+    address = f"https://huggingface.co/{REPO}/blob/main/result.json"
+    assert result["source"] == {"name": "result.json", "url": address} and "result.json" in hub.files(REPO)
     assert "@inproceedings{srivastava2015training" in text and "hf://org/w16" in text
     assert f"`{registry.get(NAME).sha256}`" in text and "CC BY-SA 3.0" in text and "{" not in text.split("```bibtex")[0]
 

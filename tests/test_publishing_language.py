@@ -224,7 +224,11 @@ def test_card(bundle):
     data = yaml.safe_load(header)
     assert (data["pipeline_tag"], data["metrics"], data["language"]) == ("text-generation", ["perplexity"], "en")
     assert data["datasets"] == ["ptb-text-only/ptb_text_only"]
-    (result,) = data["model-index"][0]["results"]
+    result, validation = data["model-index"][0]["results"]
+    assert (result["dataset"]["split"], validation["dataset"]["split"]) == ("test", "validation")
+    assert validation["metrics"][0]["value"] == bundle[1].row.metrics["valid_perplexity"]
+    assert validation["metrics"][0]["name"] == "validation perplexity"
+    assert "published" not in validation["metrics"][0]["args"]
     perplexity = bundle[1].row.metrics["mean"]
     assert result["task"] == {"type": "text-generation", "name": "Language modelling"}
     assert (result["dataset"]["name"], result["metrics"][0]["value"]) == ("Penn Treebank", perplexity)

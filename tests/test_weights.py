@@ -211,6 +211,7 @@ def test_rows_folders_and_the_wheel_name_the_same_weights(monkeypatch, tmp_path)
     files = wheel_files(root)
     assert {f"keras_highway/zoo/weights/{name}/model.weights.h5" for name in SHIPPED} <= set(files.values())
     assert {f"keras_highway/samples/digit_{k}.png" for k in range(10)} <= set(files.values())
+    assert files[str(root / "zoo" / "results.csv")] == "keras_highway/zoo/results.csv"
     assert all(Path(source).is_file() and target.endswith(Path(source).name) for source, target in files.items())
     large = tmp_path / "zoo" / "weights" / "large.tvdn"
     large.mkdir(parents=True)

@@ -76,11 +76,18 @@ def test_adding_a_search(tmp_path):
         add_search(tmp_path, tmp_path)
     out = tmp_path / "out"
     out.mkdir()
-    for file, text in (("result.json", '{"search": "figure1"}'), ("curves.csv", "a"), ("figure1.png", "p")):
-        (out / file).write_text(text)
+    cells = {"plain_fc10": {"n": 2, "best_run": 1}, "highway_fc10": {"n": 2, "best_run": 0}}
+    curves = (
+        "cell,run,epoch,train_loss\nplain_fc10,0,1,inf\nplain_fc10,1,1,0.5\nplain_fc10,1,2,0.25\nhighway_fc10,0,1,0.1\n"
+    )
+    (out / "result.json").write_text(json.dumps({"search": "figure1", "cells": cells}))
+    (out / "curves.csv").write_text(curves)
     folder = add_search(out, tmp_path)
-    assert (folder / "curves.csv").read_text() == "a" and folder == tmp_path / "zoo" / "searches" / "figure1"
-    assert (tmp_path / "docs" / "figure1.png").read_text() == "p"
+    assert (folder / "curves.csv").read_text() == curves and folder == tmp_path / "zoo" / "searches" / "figure1"
+    drawn = (tmp_path / "docs" / "figure1.png").read_bytes()
+    (tmp_path / "docs" / "figure1.png").unlink()
+    assert add_search(folder, tmp_path) == folder  # draws it again
+    assert (tmp_path / "docs" / "figure1.png").read_bytes() == drawn and (folder / "curves.csv").read_text() == curves
 
 
 def _run(folder, seed, accuracy):

@@ -4,7 +4,7 @@ Everything that comes from the Hub is data: files of fixed names, read with
 h5py, json and safetensors. No pickle is opened and no code is run.
 """
 
-from keras_highway.hub.cards import ModelFacts, card_header
+from keras_highway.hub.cards import Measured, ModelFacts, card_header
 from keras_highway.hub.client import HubError, cache_folder
 from keras_highway.hub.download import fetch
 from keras_highway.hub.names import HubName, is_hub_name, parse
@@ -13,6 +13,7 @@ from keras_highway.hub.upload import Pushed, push
 __all__ = [
     "HubError",
     "HubName",
+    "Measured",
     "ModelFacts",
     "Pushed",
     "cache_folder",

@@ -5,6 +5,24 @@ from typing import Any, NamedTuple
 
 from keras_highway.hub.client import client
 
+RESULT = "result.json"
+
+
+class Measured(NamedTuple):
+    """A number beside the one that a card is about.
+
+    Attributes:
+        name: In words, e.g. `"top-5 accuracy"`.
+        metric: The Hub's name, e.g. `"accuracy"`.
+        value: The number.
+        split: Of the data set. Defaults to `"test"`.
+    """
+
+    name: str
+    metric: str
+    value: float
+    split: str = "test"
+
 
 class ModelFacts(NamedTuple):
     """What a model card's header says.
@@ -21,6 +39,10 @@ class ModelFacts(NamedTuple):
         task_name: The task in words. Defaults to none.
         data_name: The data set in words. Defaults to `data`.
         language: Of the text, e.g. `"en"`. Defaults to none.
+        metric_name: The metric in words. Defaults to none.
+        more: What else was measured, under the same conditions.
+        repository: `org/name` where the card will lie, whose `result.json` is
+            the source of the numbers; `""` if that is not known.
     """
 
     name: str
@@ -34,6 +56,9 @@ class ModelFacts(NamedTuple):
     task_name: str | None = None
     data_name: str | None = None
     language: str | None = None
+    metric_name: str | None = None
+    more: Sequence[Measured] = ()
+    repository: str = ""
 
 
 def card_header(facts: ModelFacts) -> str:
@@ -45,18 +70,10 @@ def card_header(facts: ModelFacts) -> str:
     hub = client()
     results = None
     if facts.value is not None and (facts.data or facts.data_name):
-        results = [
-            hub.EvalResult(
-                task_type=facts.task,
-                task_name=facts.task_name,
-                dataset_type=facts.data or facts.data_name,
-                dataset_name=facts.data_name or facts.data,
-                dataset_split="test",
-                metric_type=facts.metric,
-                metric_value=facts.value,
-                metric_args=dict(facts.conditions) or None,
-            )
-        ]
+        first = Measured(facts.metric_name or "", facts.metric, facts.value)
+        conditions = {name: value for name, value in facts.conditions.items() if name != "published"}  # of the first
+        results = [_result(hub, facts, first, facts.conditions)]
+        results += [_result(hub, facts, measured, conditions) for measured in facts.more]
     data = hub.ModelCardData(
         library_name="keras",
         pipeline_tag=facts.task,
@@ -69,3 +86,21 @@ def card_header(facts: ModelFacts) -> str:
         eval_results=results,
     )
     return f"---\n{data.to_yaml()}\n---\n"
+
+
+def _result(hub, facts: ModelFacts, measured: Measured, conditions: Mapping[str, Any]):
+    """A line of the `model-index`: task, data set, split, metric, value, and where it is recorded."""
+    page = f"https://huggingface.co/{facts.repository}/blob/main/{RESULT}"
+    return hub.EvalResult(
+        task_type=facts.task,
+        task_name=facts.task_name,
+        dataset_type=facts.data or facts.data_name,
+        dataset_name=facts.data_name or facts.data,
+        dataset_split=measured.split,
+        metric_type=measured.metric,
+        metric_name=measured.name or None,
+        metric_value=measured.value,
+        metric_args=dict(conditions) or None,
+        source_name=RESULT if facts.repository else None,
+        source_url=page if facts.repository else None,
+    )

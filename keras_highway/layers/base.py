@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating
+from keras_highway.layers.rematerialize import rematerialized, runs
 
 PATHS = ("transform", "transform_gate", "carry_gate", "projection")
 GATES = ("same", "pointwise", "low_rank", "channel", "tied")
@@ -37,6 +38,10 @@ class GatedBlock(keras.layers.Layer):
             rounds away the updates of nearly closed gates.
         stochastic_depth: Float in [0, 1), probability that a sample skips the
             block in training (y = x). Defaults to `0.0`.
+        remat: Bool, whether in training the block keeps only its inputs for
+            the gradient and computes what is inside again: less memory, one
+            more forward pass. Outputs, gradients and weights are the same.
+            Defaults to `False`.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -53,6 +58,7 @@ class GatedBlock(keras.layers.Layer):
         gate_rank=None,
         skip_dtype="float32",
         stochastic_depth=0.0,
+        remat=False,
         **kwargs,
     ):
         # Without autocasting, x reaches us in its own precision; sublayers cast to theirs.
@@ -63,6 +69,7 @@ class GatedBlock(keras.layers.Layer):
         self.gate_rank = self._checked_rank(gate_rank)
         self.skip_dtype = checked_float(skip_dtype)
         self.stochastic_depth = self._checked_rate(stochastic_depth)
+        self.remat = bool(remat)
         self.transform_gate = None
         self.carry_gate = None
         self.projection = None
@@ -132,7 +139,9 @@ class GatedBlock(keras.layers.Layer):
         """What comes after the mix: nothing, unless a block has a post-activation."""
         return y
 
-    def call(self, x, gate=None, kernels=None):
+    def call(self, x, gate=None, kernels=None, training=None):
+        if self.remat and training and not runs(self):
+            return rematerialized(self, x, gate, kernels)
         return self.combine(self.signals(x, gate, kernels))
 
     def skip(self, signals: Signals):
@@ -168,6 +177,7 @@ class GatedBlock(keras.layers.Layer):
             "gate_rank": self.gate_rank,
             "skip_dtype": self.skip_dtype,
             "stochastic_depth": self.stochastic_depth,
+            "remat": self.remat,
         }
 
     def _skip_input(self, x):

@@ -38,6 +38,8 @@ _ARGUMENTS = """\
     kernel_initializer: For all kernels. Defaults to `"he_normal"`.
     skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
     stochastic_depth: Float in [0, 1). Defaults to `0.0`.
+    remat: Bool, less memory in training, see `GatedBlock`. Defaults to
+        `False`.
     data_format: As in `keras.layers.Conv2D`.
     shared_transform: Bool; the kernels of the transform are another input,
         from a `SharedKernels` layer that several blocks share. Batch

@@ -38,6 +38,8 @@ class HighwayConv2D(GatedBlock):
         kernel_initializer: For all kernels. Defaults to `"glorot_uniform"`.
         skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
         stochastic_depth: Float in [0, 1). Defaults to `0.0`.
+        remat: Bool, less memory in training, see `GatedBlock`. Defaults to
+            `False`.
         data_format: `"channels_last"`, `"channels_first"` or `None` for
             `keras.config.image_data_format()`.
 

@@ -33,6 +33,8 @@ class HighwayDense(GatedBlock):
             biases of `"same"` gates start. Defaults to `"zeros"`.
         skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
         stochastic_depth: Float in [0, 1). Defaults to `0.0`.
+        remat: Bool, less memory in training, see `GatedBlock`. Defaults to
+            `False`.
 
     Raises:
         ValueError: If the input's width is not `units`, or an argument is out

@@ -108,6 +108,7 @@ def word_vectors(spec: CharLMSpec, characters, dtype=None):
             bias_initializer=_uniform(spec),
             skip_dtype=spec.skip_dtype,
             stochastic_depth=rate,
+            remat=spec.remat,
             name=f"stage1_block{index}",
             dtype=dtype,
         )(x)

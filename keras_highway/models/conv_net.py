@@ -115,6 +115,7 @@ def _block(spec, width, stride, gate, rate, shares):
             kernel_initializer=_he_normal(spec),
             skip_dtype=spec.skip_dtype,
             stochastic_depth=rate,
+            remat=spec.remat,
             shared_transform=shares,
             name=name,
             dtype=dtype,

@@ -56,6 +56,7 @@ def _stage(spec, stage, number, rates, x, dtype):
             kernel_initializer=_initializer(None),
             skip_dtype=spec.skip_dtype,
             stochastic_depth=next(rates),
+            remat=spec.remat,
             name=f"stage{number}_block{index}",
             dtype=dtype,
         )(x)

@@ -40,6 +40,7 @@ def body(spec: DenseStackSpec, x, dtype=None):
             kernel_initializer=_initializer(spec),
             skip_dtype=spec.skip_dtype,
             stochastic_depth=rate,
+            remat=spec.remat,
             name=f"stage1_block{index}",
             dtype=dtype,
         )
@@ -59,11 +60,11 @@ def _gate(spec, dtype, name, bias):
 
 
 def _scanned(spec, x, dtype):
-    if spec.gate not in HighwayDenseStack.gates or spec.stochastic_depth:
+    if spec.gate not in HighwayDenseStack.gates or spec.stochastic_depth or spec.remat:
         raise ValueError(
-            f"The layers of {spec.name!r} run in a scan, which is for gate='same' or 'tied' without stochastic depth: "
-            "pass scanned=False. "
-            f"Received: gate={spec.gate!r}, stochastic_depth={spec.stochastic_depth}"
+            f"The layers of {spec.name!r} run in a scan, which is for gate='same' or 'tied' without stochastic depth "
+            "and without remat: pass scanned=False. "
+            f"Received: gate={spec.gate!r}, stochastic_depth={spec.stochastic_depth}, remat={spec.remat}"
         )
     if spec.depth == 1:
         return x

@@ -193,7 +193,7 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
     last = len(names) - 2 if until is None else _last_of(model, names, until, "until")
     for index, layer in enumerate(model.layers):
         layer.trainable = index > last
-    _compile_again(model)
+    compile_again(model)
 
 
 def unfreeze(model: keras.Model, since: str | None = None) -> None:
@@ -216,10 +216,11 @@ def unfreeze(model: keras.Model, since: str | None = None) -> None:
     model.trainable = True if since is None else model.trainable
     for layer in model.layers[first:]:
         layer.trainable = True
-    _compile_again(model)
+    compile_again(model)
 
 
-def _compile_again(model) -> None:
+def compile_again(model) -> None:
+    """What learns has changed: a compiled model learns it after it is compiled again."""
     if model.compiled:
         model.compile_from_config(model.get_compile_config())
 

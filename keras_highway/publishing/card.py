@@ -4,7 +4,7 @@ import dataclasses
 
 from keras_highway._support.outside_text import in_markdown
 from keras_highway.applications import get_spec
-from keras_highway.hub import ModelFacts, card_header
+from keras_highway.hub import Measured, ModelFacts, card_header
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.curve import CURVE
 from keras_highway.tasks import format_metric
@@ -41,6 +41,7 @@ _TOLD = (
     *("epochs", "batch_size", "steps", "learning_rate", "precision"),
     *("init", "freeze", "train_images", "test_images", "train_tokens", "test_tokens"),
 )  # of a recipe, where it may not be the published one
+_MORE = {"top5": ("test top-5 accuracy", "test"), "valid_perplexity": ("validation perplexity", "validation")}
 _CONDITIONS = ("n", "seeds", "std", "precision")  # of a measurement
 _OWN_TERMS = "see the data set's own terms"
 _TRAINING = "| trained on | {} |\n| recipe | {} |\n"
@@ -99,7 +100,7 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
     """
     shipped = row.name in registry.WEIGHTS if shipped is None else shipped
     place = f"hf://{repository}" if repository else row.name
-    header = _header(row, get_spec(row.variant), weights_class(row.variant).card(row, place, recipe))
+    header = _header(row, repository, get_spec(row.variant), weights_class(row.variant).card(row, place, recipe))
     texts = {field.name: in_markdown(getattr(row, field.name)) for field in dataclasses.fields(row)}
     return header + _text(
         dataclasses.replace(row, **texts), in_markdown(repository), in_markdown(recipe), torch_names, shipped
@@ -140,7 +141,7 @@ def _text(row, repository, recipe, torch_names, shipped) -> str:
     )
 
 
-def _header(row, spec, parts) -> str:
+def _header(row, repository, spec, parts) -> str:
     gating = row.overrides.get("gating", spec.gating)
     kind = "residual" if gating == "residual" else "highway"
     facts = ModelFacts(
@@ -152,7 +153,14 @@ def _header(row, spec, parts) -> str:
         data_name=parts.data_name,
         language=parts.language,
         metric=spec.task.metric.name,
+        metric_name=row.metrics["metric"].replace("_", " ") if row.metrics.get("metric") else None,
         value=row.metrics.get("mean"),
+        more=[
+            Measured(name, spec.task.metric.name, row.metrics[key], split)
+            for key, (name, split) in _MORE.items()
+            if row.metrics.get(key) is not None
+        ],
+        repository=repository if row.metrics else "",
         conditions={key: row.metrics[key] for key in _CONDITIONS if row.metrics.get(key)} | parts.conditions,
         tags=("keras", "keras-highway", parts.task, f"{kind}-network"),
     )

@@ -19,8 +19,8 @@ from keras_highway.weights.overrides import from_json_values, to_json_values
 _HEAD = "head"
 _ACTIVATIONS = ("softmax", "linear")
 _ELSEWHERE = "Save it with model.save('model.keras') instead."
-# Of a layer's configuration what changes no trained function: how weights start, precision, what is frozen.
-_FREE = ("initializer", "seed", "trainable", "dtype", "gate_bias", "build_config")
+# Of a layer's configuration what changes no trained function: how weights start, precision, what is frozen or kept.
+_FREE = ("initializer", "seed", "trainable", "dtype", "gate_bias", "build_config", "remat")
 
 
 class Form(NamedTuple):

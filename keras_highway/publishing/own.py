@@ -14,6 +14,7 @@ from keras_highway._support.files import sha256_of
 from keras_highway._support.scratch import scratch_folder
 from keras_highway.data.transforms import Transform
 from keras_highway.hub import Pushed, parse
+from keras_highway.models.lora import has_lora, merge_lora
 from keras_highway.predictions import get_transform
 from keras_highway.publishing.bundle import write_bundle
 from keras_highway.publishing.form import Form, form_of_model
@@ -49,7 +50,9 @@ def save(
     else, and `check.npz`, an input with its logits.
 
     Args:
-        model: A model of `keras_highway` with its classifier, `head`.
+        model: A model of `keras_highway` with its classifier, `head`. Low-rank
+            updates (`kh.enable_lora`) are merged into the kernels that are
+            saved; the model keeps them.
         folder: Made if it is not there; what an earlier `save` left in it is
             replaced.
         class_names: Names of the classes, in order. Defaults to those of the
@@ -80,6 +83,8 @@ def save(
     """
     folder = Path(folder)
     _check_folder(folder)
+    if isinstance(model, keras.Model) and has_lora(model):
+        model = merge_lora(model)
     form = form_of_model(model, variant, overrides)
     transform = _checked_transform(model, transform, form)
     row = WeightsInfo(

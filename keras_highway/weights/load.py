@@ -18,7 +18,7 @@ from keras_highway.weights.resolve import WeightsFile
 
 # Fields that change no trained function: how parameters start, what happens in training alone, precision.
 _HARMLESS = {"gate_bias", "stochastic_depth", "dropout_scale", "head_dropout", "zero_init", "skip_dtype"}
-_HARMLESS |= {"input_shape", "classes"}
+_HARMLESS |= {"input_shape", "classes", "remat"}
 _HARMLESS |= {"characters", "dropout", "streams", "init_range"}  # of language models, whose sizes shapes tell
 _MOST_TIMES = 100  # larger a network may be before blocks were left out of it
 

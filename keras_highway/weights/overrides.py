@@ -12,6 +12,9 @@ from keras_highway.analysis.trim import without
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvStage, NetSpec, coerced, to_dict
 
+# Fields that say how a network is trained, not what it computes: no weight file names them.
+_OF_TRAINING = ("remat",)
+
 
 def from_json_values(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Returns overrides that were JSON values as `specs.override` takes them: `stages` of lists are stages.
@@ -26,9 +29,10 @@ def from_json_values(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_json_values(spec: NetSpec, row: NetSpec) -> dict[str, Any]:
-    """Returns the fields of a spec that differ from the variant's, as JSON values."""
+    """Returns the fields of a spec that differ from the variant's, as JSON values; none that training alone knows."""
     own, known = to_dict(spec), to_dict(row)
-    return {name: _listed(value) for name, value in own.items() if value != known[name]}
+    changed = {name: value for name, value in own.items() if value != known[name]}
+    return {name: _listed(value) for name, value in changed.items() if name not in _OF_TRAINING}
 
 
 def trimmed(model: keras.Model, removed: Sequence[str]) -> keras.Model:

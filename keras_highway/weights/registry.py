@@ -232,6 +232,18 @@ def folders(name: str) -> list[Path]:
     return [root / name for root in _roots()]
 
 
+def users_names() -> set[str]:
+    """The names of weights that are in the user's own zoo."""
+    root = _users_root()
+    return set() if root is None else {path.parent.name for path in root.glob(f"[!.]*/{ROW}")}
+
+
+def zoo_files(name: str) -> list[Path]:
+    """Where a file of the zoo's own may lie: in the wheel, in the checkout."""
+    checkout = [_PACKAGE.parent / "zoo" / name] if in_checkout() else []
+    return [_PACKAGE / "zoo" / name, *checkout]
+
+
 def _roots() -> tuple[Path, ...]:
     roots, users = [_PACKAGE / "zoo" / "weights"], _users_root()
     if users is not None:

@@ -1,12 +1,15 @@
 """`python -m zoo.release.add_search OUT`: takes a finished search into the zoo.
 
-Table and curves go to `zoo/searches/NAME/`, the figure to `docs/NAME.png`.
+Table and curves go to `zoo/searches/NAME/`, the figure to `docs/NAME.png`. With
+`zoo/searches/NAME` as OUT, the figure is drawn anew from what is there.
 """
 
 import argparse
 import json
 import shutil
 from pathlib import Path
+
+from keras_highway.training.experiments.search_report import draw
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,9 +33,11 @@ def add_search(out: Path, root: Path = ROOT) -> Path:
     folder = root / "zoo" / "searches" / name
     folder.mkdir(parents=True, exist_ok=True)
     (root / "docs").mkdir(exist_ok=True)
-    for file in ("result.json", "curves.csv"):
-        shutil.copy(out / file, folder / file)
-    shutil.copy(out / f"{name}.png", root / "docs" / f"{name}.png")
+    if out.resolve() != folder.resolve():
+        for file in ("result.json", "curves.csv"):
+            shutil.copy(out / file, folder / file)
+    cells = json.loads((folder / "result.json").read_text("utf-8"))["cells"]
+    draw(cells, folder / "curves.csv", root / "docs" / f"{name}.png")
     return folder
 
 

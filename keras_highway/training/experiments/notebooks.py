@@ -1,4 +1,8 @@
-"""`python -m keras_highway.training.experiments.notebooks --data DIR`: runs the notebooks and keeps their outputs."""
+"""`python -m keras_highway.training.experiments.notebooks --data DIR`: runs the notebooks and keeps their outputs.
+
+Each begins with a link that opens it in Colab and a cell that installs the package there and does nothing elsewhere.
+`--repository https://github.com/org/name` writes these anew, for a place of your own, and runs nothing.
+"""
 
 import argparse
 import os
@@ -8,6 +12,8 @@ from pathlib import Path
 from keras_highway._support.files import atomic_write
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
+# Where the links lead. The organisation is said once, when the project is published.
+REPOSITORY = "https://github.com/ORG/keras_highway"
 TIMEOUT = 1200  # seconds a cell: a notebook takes at most 180 of processor time, but cores may be shared
 
 
@@ -16,11 +22,15 @@ def main(argv=None) -> None:
     parser = argparse.ArgumentParser(prog="python -m keras_highway.training.experiments.notebooks", description=__doc__)
     parser.add_argument("names", nargs="*", help="which notebooks, e.g. 01_quickstart (default: all)")
     parser.add_argument("--data", help="folder of the data sets")
+    parser.add_argument("--repository", help="write the links of the notebooks for this place, and run nothing")
     arguments = parser.parse_args(argv)
     if arguments.data:
         os.environ["KERAS_HIGHWAY_DATA"] = arguments.data
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         if not arguments.names or path.stem in arguments.names:
+            if arguments.repository:
+                link(path, arguments.repository)
+                continue
             before = _processor_seconds()
             run(path)
             print(f"ran {path}: {_processor_seconds() - before:.0f} s of processor time")
@@ -58,6 +68,53 @@ def run(path: Path) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    atomic_write(path, lambda p: nbformat.write(notebook, p))
+
+
+def badge(name: str, repository: str = REPOSITORY) -> str:
+    """Returns the link that opens a notebook in Colab, in Markdown.
+
+    Args:
+        name: Of the notebook's file.
+        repository: `https://github.com/org/name`.
+    """
+    place = repository.removeprefix("https://github.com/")
+    address = f"https://colab.research.google.com/github/{place}/blob/main/notebooks/{name}"
+    return f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({address})"
+
+
+def install_cell(repository: str = REPOSITORY) -> str:
+    """Returns the code that installs the package in Colab."""
+    return f"""import sys
+
+if "google.colab" in sys.modules:  # elsewhere the package is there already
+    %pip install --quiet "keras-highway[tensorflow,plots] @ git+{repository}\""""
+
+
+def link(path: Path, repository: str = REPOSITORY) -> None:
+    """Writes badge and install cell into a notebook, in the place of those that are there; outputs stay.
+
+    Args:
+        path: Of the notebook, whose first cell is a heading.
+        repository: `https://github.com/org/name`.
+    """
+    import nbformat  # pyright: ignore[reportMissingImports] (an extra)
+
+    notebook = nbformat.read(path, as_version=4)
+    first, cells = notebook.cells[0], notebook.cells[1:]
+    title, *rest = first.source.split("\n")
+    text = "\n".join(line for line in rest if not line.startswith("[![Open in Colab]")).strip("\n")
+    first.source = f"{title}\n\n{badge(path.name, repository)}\n\n{text}"
+    if "google.colab" in cells[0].source:
+        cells = cells[1:]
+    install = nbformat.v4.new_code_cell(install_cell(repository), id="colab", metadata={"tags": ["colab"]})
+    notebook.cells = [first, install, *cells]
+    # The cell does nothing outside of Colab: a run of the others is one of them all.
+    for count, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), start=1):
+        cell.execution_count = count
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = count
     atomic_write(path, lambda p: nbformat.write(notebook, p))
 
 

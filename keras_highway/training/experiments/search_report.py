@@ -1,5 +1,6 @@
 """Table, curves and figure of a random search."""
 
+import csv
 import json
 import math
 import statistics
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from keras_highway._support.files import atomic_write, atomic_write_json
 from keras_highway._support.log import read_log
+from keras_highway.analysis.plots import WIDTH
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 from keras_highway.training.experiments.rungs import Rung, Search, loss_at, losses
 
@@ -37,7 +39,7 @@ def report(search: Search, rungs: tuple[Rung, ...], out: Path) -> str:
     }
     atomic_write_json(out / "result.json", result)
     _write_curves(search, out, cells)
-    draw(search, out, cells, out / f"{search.name}.png")
+    draw(cells, out / "curves.csv", out / f"{search.name}.png")
     return table(result)
 
 
@@ -105,21 +107,38 @@ def table(result: dict) -> str:
     return "\n".join(lines)
 
 
-def draw(search: Search, out: Path, cells: dict, path: Path) -> None:
-    """Draws the best run of every cell: training loss by epoch, one panel a family of nets."""
+def draw(cells: dict, curves: Path, path: Path) -> None:
+    """Draws the best run of every cell: training loss by epoch, one panel a family of nets.
+
+    Args:
+        cells: As result.json has them.
+        curves: The search's curves.csv.
+        path: The picture to write.
+    """
     families = sorted({cell.split("_")[0] for cell in cells}, reverse=True)
-    figure, axes = training_axes(len(families), (4.5 * len(families), 3.6), sharey=True)
+    figure, axes = training_axes(len(families), (WIDTH, 3.2), sharey=True)
     from matplotlib import colormaps
 
+    found = _read_curves(curves)
     for axis, family in zip(axes, families, strict=True):
         own = [cell for cell in cells if cell.split("_")[0] == family]
-        curves = []
+        lines = []
         for shade, cell in enumerate(own):
             if "best_run" in cells[cell]:
-                curve = losses(out / cell / str(cells[cell]["best_run"]))
+                curve = found[cell, cells[cell]["best_run"]]
                 color = colormaps["viridis"](0.85 * shade / max(len(own) - 1, 1))
-                label = cell.removeprefix(f"{family}_fc") + " layers"
-                curves.append(Curve(range(1, len(curve) + 1), curve, label, {"color": color}))
-        draw_training(axis, curves, scale="log", title=f"{family}, best of {cells[own[0]]['n']} runs")
-    axes[0].set_ylabel("training loss (cross-entropy)")
-    figure.savefig(path, dpi=120)
+                label = cell.removeprefix(f"{family}_fc") + " layers" if axis is axes[0] else None  # once for all
+                lines.append(Curve(range(1, len(curve) + 1), curve, label, {"color": color}))
+        draw_training(axis, lines, scale="log", title=f"{family}, best of {cells[own[0]]['n']} runs")
+        axis.title.set_fontsize(10)
+    axes[0].set_ylabel("training loss, nats")
+    figure.savefig(path, dpi=150, metadata={"Software": None})
+
+
+def _read_curves(path) -> dict[tuple[str, int], list[float]]:
+    """The losses of every run, by its cell and number."""
+    found: dict[tuple[str, int], list[float]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            found.setdefault((row["cell"], int(row["run"])), []).append(float(row["train_loss"]))
+    return found

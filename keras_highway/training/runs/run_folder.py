@@ -179,16 +179,21 @@ class RunFolder:
 def environment(strategy) -> dict:
     """Returns commit, versions and hardware of a run."""
     backend = keras.backend.backend()
-    cores = f"{os.cpu_count()} CPU cores, {platform.machine()} {_processor()}".strip()
     return {
         "commit": _commit(),
         "backend": backend,
         "versions": {name: importlib.import_module(name).__version__ for name in ("keras", backend, "numpy")},
         "python": platform.python_version(),
-        "hardware": ", ".join([*accelerators(), cores]),
+        "hardware": hardware(),
         "strategy": strategy.name,
         "replicas": strategy.replicas,
     }
+
+
+def hardware() -> str:
+    """Returns accelerators, number of cores and processor in words."""
+    cores = f"{os.cpu_count()} CPU cores, {platform.machine()} {_processor()}".strip()
+    return ", ".join([*accelerators(), cores])
 
 
 def _commit() -> str | None:

@@ -1,0 +1,100 @@
+"""Fine-tuning by low-rank updates (LoRA, Hu et al. 2021): Keras's `enable_lora`, on all of a network at once."""
+
+import math
+
+import keras
+
+from keras_highway.layers import GivenConv2D
+from keras_highway.layers.base import checked_size
+from keras_highway.models.origin import note_origin, origin_of
+from keras_highway.models.transfer import compile_again
+
+_HEAD = "head"
+
+
+def enable_lora(model: keras.Model, rank: int = 4) -> int:
+    """Freezes a model and gives each of its convolutions and dense layers a low-rank update that learns.
+
+    A kernel `(height, width, channels, filters)` stays as it is and learns
+    `A·B` beside it, with `A` of `(height, width, channels, rank)`, random, and
+    `B` of `(rank, filters)`, zero at first, so that the model computes what it
+    did. The classifier `head` learns whole. Batch normalization, biases,
+    gates of one number a channel, kernels that blocks share and scanned
+    stacks are frozen: Keras has no LoRA for them.
+
+    Args:
+        model: A model of `keras_highway`. It is changed; a compiled model is
+            compiled again.
+        rank: Int, rank of the updates. Defaults to `4`.
+
+    Returns:
+        The number of parameters that learn.
+
+    Raises:
+        ValueError: If `rank` is not positive, the model has such updates
+            already, or it has no layer for them.
+
+    Example:
+
+    >>> kh.enable_lora(model, rank=4)
+    >>> model.fit(images, labels)
+    >>> kh.save(model, "pets", class_names=names)     # the updates are merged into the kernels
+    """
+    rank = checked_size(rank, "rank")
+    layers = _leaves(model)
+    if has_lora(model):
+        raise ValueError(
+            f"Model {model.name!r} has low-rank updates already: kh.merge_lora(model) makes them part of its kernels."
+        )
+    if not any(_takes_lora(layer) for layer in layers):
+        raise ValueError(f"Model {model.name!r} has no convolution and no dense layer before its head.")
+    model.trainable = True
+    for layer in layers:
+        if _takes_lora(layer):
+            layer.enable_lora(rank)
+            if layer.bias is not None:
+                layer.bias.trainable = False
+        elif layer.name != _HEAD:
+            layer.trainable = False
+    compile_again(model)
+    return sum(math.prod(weight.shape) for weight in model.trainable_weights)
+
+
+def merge_lora(model: keras.Model) -> keras.Model:
+    """Returns a model of the same function whose kernels hold their low-rank updates.
+
+    Args:
+        model: A model of `keras_highway` after `enable_lora`; it stays as it
+            is.
+
+    Returns:
+        A new functional `keras.Model` without updates, all of it trainable.
+    """
+    copy = keras.models.clone_model(model, clone_function=_without_lora)
+    for old, new in zip(_leaves(model), _leaves(copy), strict=True):
+        store: dict = {}
+        old.save_own_variables(store)  # Keras's own merging
+        new.load_own_variables({key: keras.ops.convert_to_numpy(value) for key, value in store.items()})
+    origin = origin_of(model)
+    if origin is not None:
+        note_origin(copy, origin)
+    return copy
+
+
+def has_lora(model: keras.Model) -> bool:
+    """Whether a layer of the model has a low-rank update."""
+    return any(getattr(layer, "lora_enabled", False) for layer in _leaves(model))
+
+
+def _leaves(model) -> list[keras.layers.Layer]:
+    """All layers without layers inside, in an order that a copy has, too."""
+    return [layer for layer in model._flatten_layers() if not list(layer._flatten_layers(include_self=False))]
+
+
+def _takes_lora(layer) -> bool:
+    return hasattr(layer, "enable_lora") and layer.name != _HEAD and not isinstance(layer, GivenConv2D)
+
+
+def _without_lora(layer):
+    config = {key: value for key, value in layer.get_config().items() if not key.startswith("lora_")}
+    return type(layer).from_config({**config, "trainable": True} if "trainable" in config else config)

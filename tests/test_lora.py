@@ -1,0 +1,85 @@
+"""Low-rank updates (LoRA): what learns, how many numbers, what is saved."""
+
+import keras
+import numpy as np
+import pytest
+from contracts import to_numpy
+from miniatures import batch, miniature
+
+import keras_highway as kh
+
+# In whole lanes of channels, see tests/test_remat.py.
+SIZES = {"blocks": (1, 1), "widths": (16, 32), "stem_width": 16, "input_shape": (8, 8, 3), "min_size": 8}
+FAMILIES = {"conv_net": SIZES, "conv_stack": {}, "dense_stack": {}}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_computes_what_it_did_then_learns_in_few_numbers(family):
+    net = miniature(family, **FAMILIES[family])
+    x = batch(net)
+    before = to_numpy(net(x, training=False))
+    count = kh.enable_lora(net, rank=2)
+    np.testing.assert_allclose(to_numpy(net(x, training=False)), before, atol=1e-5)
+    names = {weight.path.split("/")[-1] for weight in net.trainable_weights}
+    assert names == {"lora_kernel_a", "lora_kernel_b", "kernel", "bias"}  # the last two of the head alone
+    assert [w.path for w in net.trainable_weights if "lora" not in w.path] == ["head/kernel", "head/bias"]
+    assert count == sum(int(np.prod(w.shape)) for w in net.trainable_weights)
+
+
+def test_the_number_of_parameters_by_hand():
+    """9 inputs of a 3x3 kernel a channel: rank · (9 · in + out) a convolution, T and H of each block."""
+    net = miniature("conv_net", **SIZES)
+    stem = 2 * (9 * 3 + 16)
+    first = 2 * 2 * 2 * (9 * 16 + 16)  # two paths of two convolutions
+    second = 2 * 2 * ((9 * 16 + 32) + (9 * 32 + 32)) + 2 * (16 + 32)  # and the projection, 1x1
+    assert kh.enable_lora(net, rank=2) == stem + first + second + (32 * 10 + 10)
+
+
+def learned():
+    net = kh.create_model("mnist10_w16", weights="mnist")
+    kh.enable_lora(net, rank=2)
+    rng = np.random.default_rng(0)
+    for weight in net.trainable_weights:
+        weight.assign(to_numpy(weight) + rng.normal(0, 0.05, weight.shape))
+    return net
+
+
+def test_saving_merges(tmp_path):
+    """`kh.save`, `save_weights` and `kh.merge_lora` put the updates into the kernels; the model keeps its own."""
+    net = learned()
+    x = batch(net, 3)
+    wanted = to_numpy(net(x))
+    assert np.abs(wanted - to_numpy(kh.load("mnist10_w16.tvdn")(x))).max() > 1e-3
+    kh.save(net, tmp_path / "own")
+    again = kh.load(tmp_path / "own")
+    assert [w.path for w in again.weights] == [w.path for w in kh.create_model("mnist10_w16").weights]
+    np.testing.assert_allclose(to_numpy(again(x)), wanted, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(kh.merge_lora(net)(x)), wanted, atol=1e-5)
+    assert any("lora" in w.path for w in net.weights)
+    net.save_weights(tmp_path / "keras.weights.h5")
+    plain = kh.create_model("mnist10_w16")
+    plain.load_weights(tmp_path / "keras.weights.h5")
+    np.testing.assert_allclose(to_numpy(plain(x)), wanted, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_fit_moves_the_updates_alone():
+    net = miniature("conv_net", **SIZES)
+    net.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    kh.enable_lora(net, rank=2)
+    before = {w.path: to_numpy(w) for w in net.weights}
+    net.fit(batch(net, 4), np.arange(4), verbose=0)
+    moved = {w.path for w in net.weights if np.any(to_numpy(w) != before[w.path])}
+    assert {path for path in moved if "lora_kernel_b" in path}
+    assert all("lora" in path or path.startswith("head/") for path in moved), moved
+
+
+def test_what_is_refused():
+    net = miniature("dense_stack")
+    with pytest.raises(ValueError, match="positive integer"):
+        kh.enable_lora(net, rank=0)
+    kh.enable_lora(net)
+    with pytest.raises(ValueError, match=r"already: kh\.merge_lora"):
+        kh.enable_lora(net)
+    with pytest.raises(ValueError, match="no dense layer"):
+        kh.enable_lora(keras.Sequential([keras.Input((4,)), keras.layers.BatchNormalization()]))

@@ -1,0 +1,81 @@
+"""`zoo/results.csv` and `kh.list_weights(details=True)`: every metric of every weight, from one table."""
+
+import csv
+import json
+
+import pytest
+
+import keras_highway as kh
+from keras_highway.weights import details, registry
+from zoo.release import metrics
+
+
+def test_the_table_is_that_of_the_results(capsys, monkeypatch):
+    """Multiply-adds of the large nets, which take seconds to count, are compared in a slow test."""
+    with metrics.TABLE.open(newline="") as file:
+        written = {row["variant"]: row["multiply_adds"] for row in csv.DictReader(file)}
+    monkeypatch.setattr(metrics, "multiply_adds", lambda variant: int(written[variant]))
+    assert metrics.main(["--check"]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_multiply_adds_are_counted(capsys):
+    assert metrics.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_every_weight_is_a_row_and_numbers_are_those_of_its_result():
+    table = kh.list_weights(details=True)
+    assert [row["name"] for row in table] == kh.list_weights() == sorted(registry.WEIGHTS)
+    for row in table:
+        assert list(row) == list(details.COLUMNS)
+        path = metrics.WEIGHTS / row["name"] / "result.json"
+        if not path.exists():
+            assert row["measured"] in (None, "as published") and row["bytes"] is None and row["command"] is None
+            continue
+        result = json.loads(path.read_text())
+        language = result["metric"] == "test_perplexity"
+        mean = result["mean"] * (1 if language else 100)
+        assert row["perplexity" if language else "top1"] == pytest.approx(mean, abs=6e-3)
+        assert row["top1" if language else "perplexity"] is None
+        assert (row["n"], row["commit"], row["measured"]) == (result["n"], result["commit"], "here")
+        assert row["bytes"] == path.with_name("model.weights.h5").stat().st_size
+        assert row["gpu_images_per_second"] is None  # not measured
+    spread = next(row["spread"] for row in table if row["name"] == "highway_fc50_tanh.tvdn")
+    assert spread == 0.26
+
+
+def test_counts_are_those_of_the_literature():
+    row = kh.list_weights("resnet50.a1", details=True)[0]
+    assert row["parameters"] == 25_557_032
+    assert row["multiply_adds"] == pytest.approx(4.09e9, rel=0.01)
+    assert (row["top1"], row["measured"]) == (80.4, "as published")
+
+
+def test_speed_is_what_was_measured_in_one_run():
+    measured = json.loads(metrics.SPEED.read_text())
+    assert {"hardware", "date", "threads", "versions", "repeats"} <= measured.keys()
+    for row in kh.list_weights(details=True):
+        speed = measured["images_per_second"].get(row["variant"])
+        assert row["cpu_images_per_second"] == (speed["median"] if speed else None)
+
+
+def test_it_prints_as_a_table():
+    text = str(kh.list_weights("mnist10*", details=True)).splitlines()
+    assert text[0].split()[:4] == ["name", "variant", "data", "top1"]
+    assert text[2].split()[:4] == ["mnist10_w16.tvdn", "mnist10_w16", "mnist", "99.38"]
+    assert len(text) == 4
+
+
+def test_a_folder_of_ones_own_is_described_without_it(tmp_path, monkeypatch):
+    assert registry.zoo_files("results.csv")[0] == metrics.ROOT / "keras_highway" / "zoo" / "results.csv"
+
+    kh.save(kh.load("mnist10_w16.tvdn"), tmp_path / "mnist10_w16.own")
+    monkeypatch.setenv(registry.ZOO_VARIABLE, str(tmp_path))
+    registry.reread()
+    try:
+        row = kh.list_weights("*.own", details=True)[0]
+        assert (row["variant"], row["top1"], row["parameters"]) == ("mnist10_w16", None, None)
+        assert "mnist10_w16.own" not in [row["name"] for row in metrics.rows()]
+    finally:
+        monkeypatch.undo()
+        registry.reread()

@@ -1,0 +1,75 @@
+"""`python -m zoo.release.metrics [--check]`: every metric of every weight in one table, `zoo/results.csv`.
+
+A row a weight of the registry, also of those that are others'. Accuracy,
+perplexity, spread and n are those of `zoo/weights/*/result.json`, or as
+published; images a second those of `zoo/speed.json` (`python -m
+zoo.release.speed`). What was not measured is blank.
+"""
+
+import argparse
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from keras_highway.cli.listing import parameters
+from keras_highway.variants import VARIANTS
+from keras_highway.weights import registry
+from keras_highway.weights.details import COLUMNS, RESULTS, of_row
+from keras_highway.weights.info import WeightsInfo
+from zoo.release.results import multiply_adds
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = ROOT / "zoo" / RESULTS
+SPEED = ROOT / "zoo" / "speed.json"
+WEIGHTS = ROOT / "zoo" / "weights"
+
+
+def rows() -> list[dict[str, Any]]:
+    """Returns a row for each weight of the registry, by name, under `COLUMNS`; a folder of a user's zoo has none."""
+    speed = json.loads(SPEED.read_text("utf-8"))["images_per_second"] if SPEED.exists() else {}
+    users = registry.users_names()
+    return [_row(row, speed) for name, row in sorted(registry.WEIGHTS.items()) if name not in users]
+
+
+def _row(row: WeightsInfo, speed) -> dict[str, Any]:
+    file = WEIGHTS / row.name / row.file
+    ours = (WEIGHTS / row.name).is_dir()
+    return {
+        **of_row(row),
+        "parameters": parameters()[row.variant],
+        "multiply_adds": multiply_adds(row.variant) if row.variant in VARIANTS else None,
+        "bytes": file.stat().st_size if file.is_file() else None,
+        "cpu_images_per_second": speed.get(row.variant, {}).get("median"),
+        "command": f"python -m keras_highway train {row.recipe} --data DIR" if ours else None,
+    }
+
+
+def as_csv(found: list[dict[str, Any]]) -> str:
+    """Returns the rows as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
+    return text.getvalue()
+
+
+def main(argv=None) -> int:
+    """Parses the command line; returns 1 where the table and the results differ."""
+    parser = argparse.ArgumentParser(prog="python -m zoo.release.metrics", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
+    args = parser.parse_args(argv)
+    text = as_csv(rows())
+    if TABLE.exists() and TABLE.read_text("utf-8") == text:
+        return 0
+    if args.check:
+        print(f"{TABLE}: differs from the results; run python -m zoo.release.metrics", file=sys.stderr)
+        return 1
+    TABLE.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
