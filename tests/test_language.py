@@ -214,6 +214,7 @@ def test_lm_neighbours(capsys, model, folder):
     assert found["before"][0]["word"] in lines[2] and found["after"][0]["word"] in lines[2]
 
 
+@pytest.mark.more
 def test_lm_on_the_shipped_weights(capsys):
     """Without --weights the large model; a word that does not exist is near those it is made of, as in Kim et al."""
     code, out, _ = lm(capsys, "neighbours", "looooook", "--top", 3, "--json")

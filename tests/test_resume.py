@@ -130,6 +130,7 @@ def test_two_workers_of_which_one_is_killed_end_like_two_left_alone(tmp_path, ba
     assert [row["step"] for row in log(tmp_path / "cut")] == ["10", "20", "30"]
 
 
+@pytest.mark.more
 def test_sigterm_saves_and_exits_with_its_own_code(tmp_path):
     process = start(tmp_path, "tensorflow", "--set", "epochs=2000")
     wait_for_saves(process, tmp_path / "checkpoint.npz", 3)

@@ -85,7 +85,7 @@ def test_what_is_missing_is_made_again_and_nothing_else(photographs, tmp_path, m
     stamps = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.tfrecord")}
     (tmp_path / "manifest.json").unlink()
     (tmp_path / "train-00002-of-00004.tfrecord").unlink()
-    with pytest.raises(ValueError, match=r"not finished: run `python -m training\.shards` again"):
+    with pytest.raises(ValueError, match=r"not finished: run `python -m keras_highway\.training\.shards` again"):
         open_source(RECIPE, tmp_path)
 
     def full(*args):

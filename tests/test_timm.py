@@ -64,6 +64,7 @@ def test_resnet50_of_timm(fake_hub, capsys, tmp_path):
     check_against_timm(fake_hub, "a1", "resnet50", capsys, tmp_path)
 
 
+@pytest.mark.more
 def test_highway_resnet50_is_made_of_timms_weights_and_computes_what_they_do(fake_hub, capsys):
     content, logits = timm_checkpoint("resnet50")
     fake_hub.add("timm/resnet50.a1_in1k", {"model.safetensors": content})
@@ -97,6 +98,7 @@ CONFIG = {
 }
 
 
+@pytest.mark.more
 def test_any_resnet_on_the_hub(fake_hub, capsys):
     """Not in our table: torchvision's, a later recipe of timm's; the transform is the repository's own."""
     content, logits = timm_checkpoint("resnet50")

@@ -263,6 +263,7 @@ def test_clipping_bounds_the_whole_gradient(tmp_path):
     assert np.sqrt(sum(np.sum(s**2) for s in step)) == pytest.approx(1e-3, rel=1e-3)
 
 
+@pytest.mark.more
 def test_mixed_precision_keeps_the_skip_stream_and_the_weights_in_float32(tmp_path):
     recipe = dataclasses.replace(tiny(RECIPES["highway110"]), precision="mixed_bfloat16", epochs=1, train_images=16)
     program, run = program_of(recipe, tmp_path)

@@ -68,6 +68,7 @@ def test_the_three_orders():
     assert trim_curve(model, data, order="greedy").removed == tuple(gone)
 
 
+@pytest.mark.more
 def test_the_budget_is_kept_and_used():
     model = miniature("dense_stack", depth=6)
     x = batch(model, 40)

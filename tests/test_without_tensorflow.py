@@ -42,6 +42,7 @@ def test_tiny_recipe_trains_alone(tmp_path):
     assert (tmp_path / "run" / "model.weights.h5").exists()
 
 
+@pytest.mark.more
 def test_networks_are_built_loaded_and_looked_at(tmp_path):
     pytest.importorskip("matplotlib")
     out = tmp_path / "gates.png"
