@@ -85,7 +85,7 @@ def test_what_is_missing_is_made_again_and_nothing_else(photographs, tmp_path, m
     stamps = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.tfrecord")}
     (tmp_path / "manifest.json").unlink()
     (tmp_path / "train-00002-of-00004.tfrecord").unlink()
-    with pytest.raises(ValueError, match=r"not finished: run `python -m training\.shards` again"):
+    with pytest.raises(ValueError, match=r"not finished: run `python -m keras_highway\.training\.shards` again"):
         open_source(RECIPE, tmp_path)
 
     def full(*args):
@@ -139,8 +139,8 @@ def test_an_altered_index_is_found_and_made_again(photographs, tmp_path, capsys)
 def test_manifests_of_older_versions_name_no_index(photographs, tmp_path, capsys):
     manifest = shards.write(photographs, tmp_path, images=4)
     rows = [shard for split in manifest["splits"].values() for shard in split["shards"]]
-    assert len({row.pop("index_sha256") for row in rows}) == len(rows) == 6
+    assert len({row.pop("index_sha256") for row in rows}) == len(rows) == 7
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     assert shards.main([str(tmp_path), "--check"]) == 0
-    assert "has no hash of 6 indexes" in capsys.readouterr().err
-    assert open_source(RECIPE, tmp_path).images == 12
+    assert "has no hash of 7 indexes" in capsys.readouterr().err
+    assert open_source(RECIPE, tmp_path).images == 14

@@ -26,6 +26,7 @@ _LARGEST_CONFIG = 16 * 2**20  # bytes
 _DENSEST = 20  # times the file that its contents may be; Keras does not compress
 _ACTIVATIONS = ("softmax", "linear")
 _OURS, _KERAS = "keras_highway", "keras"
+_FUNCTIONS = "keras.activations"  # what a network of ours may name of Keras's functions
 
 
 class Archive(NamedTuple):
@@ -96,7 +97,7 @@ def load(path: Path, **changes: Any) -> keras.Model:
         )
     _check_weights(path)
     try:
-        model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        model: Any = keras.saving.load_model(path, compile=False, safe_mode=True)
     except Exception as error:  # of a damaged file Keras raises nearly anything
         said = " ".join(str(error).split())[:300].rstrip(".")
         raise WeightFileError(f"{path} cannot be loaded by Keras {keras.__version__}: {said}.") from error
@@ -120,6 +121,10 @@ def _model_of(path: Path) -> Mapping[str, Any]:
             raise WeightFileError(
                 f"{path} holds a Lambda layer or function, which is code of whoever wrote the file: it is not loaded."
             )
+        if not kind.isidentifier() or (kind == "function" and found.get("module") != _FUNCTIONS):
+            # `layers.Lambda` of `keras` is a Lambda, too, and functions of Keras may write files
+            # (docs/upstream.md, 5).
+            raise WeightFileError(f"{path} names {kind!r} of {str(found.get('module'))!r}: it is not loaded.")
         if "module" in found and _package(found) not in (_KERAS, _OURS):
             raise WeightFileError(
                 f"{path} is not a network of keras_highway: it needs {kind!r} of {str(found['module'])!r}."
