@@ -12,6 +12,7 @@ import keras_highway as kh
 from keras_highway._support.event_file import EventFile
 from keras_highway._support.files import append
 from keras_highway.training.loop import train
+from keras_highway.training.program import SUMS
 from keras_highway.training.recipe import with_settings
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs import checkpoint
@@ -41,7 +42,7 @@ def ended_after(save, step):
 @pytest.mark.parametrize("readings", [(50.0, 40.0, 30.0), (7.0,), (0.0, 1e5, 3.0, -1e5)], ids=str)
 def test_a_clock_that_goes_back_or_stands_still_gives_times_that_can_be(monkeypatch, readings):
     clock(monkeypatch, *readings)
-    meter = Meter(Progress(0, 0, np.zeros(4), 0.0, 0.0), epochs=1, steps=9)
+    meter = Meter(Progress(0, 0, np.zeros(4), 0.0, 0.0), 1, 9, 8, "images", SUMS, lambda means: {})
     batches = iter(range(9))
     while meter.wait_for(batches) is not None:
         meter.add([1.0, 0.0, 0.0, 1.0])

@@ -319,6 +319,39 @@ def test_our_doors_refuse_archives_and_pickles(fake_hub, archive, canary, tmp_pa
         kh.load(URL)
 
 
+def writes_a_picture(canary, module="keras.layers", name="Lambda", **fields) -> dict:
+    """A Lambda of a function of Keras that writes to the path it is given."""
+    write, to = function("keras.utils", "save_img"), {"path": str(canary)}
+    return layer(name, module, function=write, arguments=to, **fields)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        lambda canary: writes_a_picture(canary),
+        lambda canary: writes_a_picture(canary, "keras", "layers.Lambda"),
+        lambda canary: writes_a_picture(canary, "keras.src.layers.core.lambda_layer"),
+        lambda canary: layer("Dense", units=2, activation=function("keras.utils", "save_img")),
+        lambda canary: layer("Dense", units=2, activation=function("keras.utils", "get_file")),
+        lambda canary: layer("Popen", "subprocess", args=f"touch {canary}", shell=True),
+    ],
+)
+def test_a_saved_network_of_ours_with_something_hostile_in_it_is_refused(tmp_path, canary, attack):
+    path = tmp_path / "net.keras"
+    kh.create_model("highway_fc10", depth=2, units=8).save(path)
+    with zipfile.ZipFile(path) as file:
+        parts = {name: file.read(name) for name in file.namelist()}
+    config = json.loads(parts["config.json"])
+    hostile = attack(canary)
+    hostile["config"]["name"] = config["config"]["layers"][1]["name"]
+    config["config"]["layers"][1].update(hostile)
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in {**parts, "config.json": json.dumps(config)}.items():
+            file.writestr(name, content)
+    with pytest.raises(WeightFileError, match=r"net\.keras (holds a Lambda|names|is not a network)"):
+        kh.load(path)(X)
+
+
 def test_a_pickle_in_the_cache_is_refused(fake_hub, canary):
     fake_hub.add(REPO, published(canary))
     kh.load(URL)

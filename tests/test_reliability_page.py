@@ -43,6 +43,6 @@ def test_numbers_of_the_simulated_day_are_those_of_the_log():
     text = " ".join(PAGE.replace(",", "").split())
     for pattern in patterns:
         found = re.search(pattern, log)
-        assert found and all(
-            re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.]*\d)", text) for number in found.groups()
-        )
+        assert found, pattern
+        for number in found.groups():
+            assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.]*\d)", text), f"{pattern}: {number}"
