@@ -9,7 +9,8 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Tests that run on JAX and on PyTorch, too.
-ON_JAX := gating layers biased batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided
+ON_JAX := gating layers biased batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided \
+	attacks run_attacks hub_faults keras_archives clocks_and_disks replacing_folders
 # What `make test` runs of these on JAX; `make test-all` runs the list.
 CORE_ON_JAX := gating layers biased batch_norm blocks trace
 # And single ones: the carried state, the form that computes each word once, scores and text.
@@ -21,11 +22,12 @@ ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
 # With the like cases that `make test` leaves out (tests/core_cases.py).
 ALL_CASES := "not benchmark and not slow"
 N ?= 2000
+STEPS ?= 100000
 # What a user's Keras must do, on the lowest release that pyproject.toml allows: `make test` has the highest.
 LOWEST_KERAS := 3.14.1
 ON_LOWEST := gating layers batch_norm blocks trace rewire variants weights lstm_recurrence guided exporting
 
-.PHONY: demo test test-all test-torch test-lowest fuzz lint docs docs-browser release benchmark tables clean
+.PHONY: demo test test-all test-torch test-lowest fuzz endurance lint docs docs-browser release benchmark tables clean
 
 demo: .venv/.demo
 	$(PY) -m keras_highway classify samples/*
@@ -54,6 +56,10 @@ test-lowest: .venv-torch/.keras-$(LOWEST_KERAS)/keras
 fuzz: .venv/.test
 	KERAS_BACKEND=numpy $(PY) -W ignore -m tests.fuzz.weight_files $(N)
 	KERAS_BACKEND=numpy $(PY) -W ignore -m tests.fuzz.outside_files $(N)
+
+# A run of STEPS under SIGKILL, full disks and clocks that jump, beside one left alone; 100,000 took 45 minutes.
+endurance: .venv/.test
+	$(PY) -W ignore -m tests.endurance --steps $(STEPS)
 
 lint: .venv/.lint
 	$(PY) -m ruff check .

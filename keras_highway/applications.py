@@ -11,12 +11,12 @@ from keras_highway._support.suggest import did_you_mean
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.models.builder import build, preprocessed
 from keras_highway.models.char_lm import build_char_lm
-from keras_highway.models.origin import Origin, note_origin
+from keras_highway.models.origin import Origin, note_file, note_origin
 from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import keras_archive, registry
-from keras_highway.weights.description import published_for, remember
+from keras_highway.weights.description import published_for
 from keras_highway.weights.load import check_language_model, form_of, load_exactly, load_into
 from keras_highway.weights.overrides import trimmed
 from keras_highway.weights.resolve import WeightsFile, resolve
@@ -152,7 +152,7 @@ def build_with(
         if file is not None:
             check_language_model(file, spec)
             load_exactly(model, file)
-            remember(model, file)
+            note_file(model, file)
         return model
     if classes is None and file is not None:
         classes = file.classes
@@ -165,7 +165,7 @@ def build_with(
     model = trimmed(model, removed if file is None else file.removed)
     if file is not None:
         load_into(model, file, spec)
-        remember(model, file)
+        note_file(model, file)
     note_origin(model, _origin(spec, file, classes, include_top, removed))
     return model
 
@@ -206,7 +206,7 @@ def model_of(file: WeightsFile, **kwargs) -> keras.Model:
     """As `load`, of a weight file that has been read."""
     if file.archive is not None:
         model = keras_archive.load(file.path, **kwargs)
-        remember(model, file)
+        note_file(model, file)
         return model
     if not file.variant:
         raise ValueError(

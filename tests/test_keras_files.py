@@ -16,6 +16,7 @@ from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.exporting.fold import fold_batch_norm
 from keras_highway.exporting.part import part_of
 from keras_highway.weights.file import WeightFileError
+from keras_highway.weights.keras_archive import describe
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 SEVEN = str(SAMPLES / "digit_7.png")
@@ -133,6 +134,15 @@ def test_it_is_reported_on(digits, tmp_path, capsys):
     assert json.loads((tmp_path / "report.json").read_text())["facts"]["accuracy"] == 1.0
 
 
+@pytest.mark.parametrize("name", ["exclusive20", "preact20", "highway_a", "plain_fc10"])
+def test_every_kind_of_net_is_let_through(name, tmp_path):
+    model = kh.create_model(name, **({"depth": 2} if name == "plain_fc10" else {}))
+    model.save(tmp_path / "net.keras")
+    archive = describe(tmp_path / "net.keras")
+    assert (archive.variant, archive.classes) == (name, model.output_shape[1])
+    assert archive.input_shape == model.input_shape[1:]
+
+
 def foreign(path):
     inputs = keras.Input((8, 8, 3))
     x = keras.layers.Flatten()(inputs)
@@ -151,6 +161,25 @@ def of_a_stranger(path):
     def change(config):
         head = config["config"]["layers"][-1]["config"]
         head["kernel_initializer"] = {"module": "os", "class_name": "system", "config": {}, "registered_name": None}
+
+    rewritten(path.with_name("good.keras"), path, change)
+
+
+def with_a_function(path):
+    """That Keras has, imports and calls: here it would download."""
+
+    def change(config):
+        head = config["config"]["layers"][-1]["config"]
+        head["activation"] = {"module": "keras.utils", "class_name": "function", "config": "get_file"}
+
+    rewritten(path.with_name("good.keras"), path, change)
+
+
+def of_no_layer_of_ours(path):
+    def change(config):
+        layer = config["config"]["layers"][1]
+        layer |= {"module": "keras_highway.training.runs.run_folder", "class_name": "RunFolder"}
+        layer["registered_name"] = "keras_highway>RunFolder"
 
     rewritten(path.with_name("good.keras"), path, change)
 
@@ -176,6 +205,8 @@ def too_dense(path):
         (foreign, "not a network of keras_highway but another model, 'theirs'"),
         (with_a_lambda, "holds a Lambda layer or function, which is code"),
         (of_a_stranger, "it needs 'system' of 'os'"),
+        (with_a_function, r"it needs 'function' of 'keras\.utils'"),
+        (of_no_layer_of_ours, "it needs 'RunFolder' of 'keras_highway"),
         (without_a_classifier, "does not go from images to a classifier named 'head'"),
         (not_a_model, r"lacks config\.json or model\.weights\.h5"),
         (too_dense, "says that it holds far more than it can"),

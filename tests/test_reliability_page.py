@@ -29,3 +29,20 @@ def test_every_test_named_is_there():
     assert len(named) > 15
     for file, name in named:
         assert f"def {name}(" in (ROOT / file).read_text("utf-8"), f"{file}::{name}"
+
+
+def test_numbers_of_the_simulated_day_are_those_of_the_log():
+    log = (ROOT / "tests" / "logs" / "endurance.txt").read_text("utf-8")
+    patterns = (
+        r"(\d+) steps in (\d+) epochs",
+        r"(\d+) SIGKILL and (\d+) full disks",
+        r"(\d+) jumps of clocks",
+        r"end: (\d+) numbers bit-identical",
+        r"memory grew by (-?[\d.]+) MiB, open files by (\d+)",
+    )
+    text = " ".join(PAGE.replace(",", "").split())
+    for pattern in patterns:
+        found = re.search(pattern, log)
+        assert found and all(
+            re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.]*\d)", text) for number in found.groups()
+        )

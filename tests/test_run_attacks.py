@@ -2,7 +2,6 @@
 
 import errno
 import os
-import resource
 import shutil
 import signal
 import socket
@@ -35,6 +34,7 @@ from keras_highway.weights import registry, sealing
 from keras_highway.weights.file import WeightFileError
 from keras_highway.weights.load import load_exactly
 from keras_highway.weights.resolve import resolve
+from tests.small_disks import files_of_at_most
 
 NAME = "mnist10_w16.tvdn"
 
@@ -94,31 +94,26 @@ def test_folders_of_killed_processes_are_swept(tmp_path, monkeypatch):
 # --- Full disks, permissions, open files -------------------------------------------
 
 
-@pytest.fixture
-def small_disk():
-    """No file may be longer than 1000 bytes: writing ends as on a full disk, with another number."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_report_on_a_full_disk(tmp_path, small_disk):
+def test_a_report_on_a_full_disk(tmp_path):
     report = Report("a title", {"accuracy": 0.5}, ())
-    with pytest.raises(OSError, match=r"a\.html could not be written: File too large\. Nothing half-written was left"):
+    with (
+        files_of_at_most(1000),
+        pytest.raises(OSError, match=r"a\.html could not be written: File too large\. Nothing half-written was left"),
+    ):
         write_report(report, tmp_path / "a.html")
     assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("export_format", ["litert", "tf_saved_model"])
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="files of TensorFlow")
-def test_an_export_on_a_full_disk(tmp_path, small_disk, export_format, capfd):
+def test_an_export_on_a_full_disk(tmp_path, export_format, capfd):
     model = kh.create_model("highway_fc10", depth=2)
-    with pytest.raises(OSError, match=r"net(\.tflite)? could not be written: File too large\. Nothing half-written"):
+    said = r"net(\.tflite)? could not be written: File too large\. Nothing half-written"
+    with files_of_at_most(1000), pytest.raises(OSError, match=said):
         export(model, tmp_path / ("net.tflite" if export_format == "litert" else "net"), export_format)
     assert names(tmp_path) == []
 

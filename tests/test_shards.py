@@ -116,3 +116,31 @@ def test_altered_and_cut_shards_are_found(photographs, tmp_path, capsys):
     path.write_bytes(content[:-50])
     with pytest.raises(ValueError, match=rf"{path} has \d+ bytes and should have \d+"):
         open_source(RECIPE, tmp_path)
+
+
+def test_an_altered_index_is_found_and_made_again(photographs, tmp_path, capsys):
+    """It holds the labels: another one there would train without a word."""
+    first = shards.write(photographs, tmp_path, images=4)
+    path = tmp_path / "train-00001-of-00004.json"
+    good = path.read_bytes()
+    index = json.loads(good)
+    index["labels"][0] = 1 - index["labels"][0]
+    path.write_text(json.dumps(index))
+    assert shards.main([str(tmp_path), "--check"]) == 1
+    assert f"missing or altered: {path}" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=rf"{path} is not the index that was written with train-00001"):
+        open_source(RECIPE, tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    assert shards.write(photographs, tmp_path, images=4) == first and path.read_bytes() == good
+    path.unlink()
+    assert shards.main([str(tmp_path), "--check"]) == 1
+
+
+def test_manifests_of_older_versions_name_no_index(photographs, tmp_path, capsys):
+    manifest = shards.write(photographs, tmp_path, images=4)
+    rows = [shard for split in manifest["splits"].values() for shard in split["shards"]]
+    assert len({row.pop("index_sha256") for row in rows}) == len(rows) == 6
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert shards.main([str(tmp_path), "--check"]) == 0
+    assert "has no hash of 6 indexes" in capsys.readouterr().err
+    assert open_source(RECIPE, tmp_path).images == 12

@@ -11,6 +11,7 @@ import pytest
 
 import keras_highway as kh
 from keras_highway._support.files import sha256_of
+from keras_highway._support.folders import put_in_place
 from keras_highway._support.notices import Notice
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.tasks import format_metric
@@ -24,7 +25,6 @@ from zoo.release import add as adding
 from zoo.release import tables
 from zoo.release.add_search import add_search
 from zoo.release.cards import card, described
-from zoo.release.exchange import put_in_place
 from zoo.release.stored import measure
 
 README = tables.ROOT / "README.md"
@@ -165,12 +165,34 @@ def test_a_new_weight_is_a_folder_and_nothing_else(tmp_path, monkeypatch):
     assert kh.load("mnist10_w16.new").name == "mnist10_w16"
     assert 'kh.load("mnist10_w16.new")' in (folder / "card.md").read_text()
     folder.rename(zoo / "other")
-    registry.reread()
     with pytest.warns(Notice, match=r"other/weights\.json is of weights 'mnist10_w16\.new'.*KERAS_HIGHWAY_ZOO"):
         others = kh.list_weights()
     assert "mnist10_w16.new" not in others and "mnist10_w16.tvdn" in others  # one bad folder hides no others
     (zoo / "other").rename(folder)
-    registry.reread()
+    assert "mnist10_w16.new" in kh.list_weights()  # a folder that comes or goes is seen at once
+    shutil.rmtree(folder)
+    assert "mnist10_w16.new" not in kh.list_weights()
+    with pytest.raises(ValueError, match=r"Unknown weights.*'mnist10_w16.new'"):
+        kh.load("mnist10_w16.new")
+
+
+def test_entries_in_the_wheel_are_bounded_together(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(adding, "ZOO", tmp_path)
+    run = _run(tmp_path / "a", 1, 0.99)
+    size = sum(path.stat().st_size for path in adding.add([run]).iterdir())
+    (tmp_path / "other.b").mkdir()
+    (tmp_path / "other.b" / "weights.json").write_text('{"wheel": true}')
+    (tmp_path / "other.b" / "model.weights.h5").write_bytes(b"0" * 5000)
+    for bound, whole in ((size + 6000, True), (size + 4000, False)):
+        monkeypatch.setattr(adding, "_ALL_IN_WHEEL", bound)
+        assert json.loads((adding.add([run]) / "weights.json").read_text())["wheel"] is whole
+    (tmp_path / "other.b" / "weights.json").write_text('{"wheel": false}')
+    assert json.loads((adding.add([run]) / "weights.json").read_text())["wheel"] is True
+    (run / "result.json").unlink()
+    with pytest.raises(SystemExit) as ended:
+        adding.main([str(run)])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"error: {run} holds no finished run: there is no {run / 'result.json'}.\n"
 
 
 def test_half_precision_must_keep_what_was_measured(tmp_path, monkeypatch):

@@ -16,6 +16,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from keras_highway._support.files import append
+
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # how protocol buffers say what follows
 
@@ -34,7 +36,7 @@ class EventFile:
         name = f"events.out.tfevents.{now:.6f}.{platform.node()}.{os.getpid()}{suffix}"
         self.path = Path(folder) / name
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_bytes(_record(_event(now, _field(3, _BYTES, b"brain.Event:2"))))
+        append(self.path, _record(_event(now, _field(3, _BYTES, b"brain.Event:2"))))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Adds the scalars of a step.
@@ -48,8 +50,7 @@ class EventFile:
             for tag, value in scalars.items()
         )
         event = _event(time.time(), _field(2, _VARINT, _varint(step)) + _field(5, _BYTES, values))
-        with self.path.open("ab") as file:
-            file.write(_record(event))
+        append(self.path, _record(event))
 
 
 def _event(seconds, rest) -> bytes:

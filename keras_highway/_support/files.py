@@ -76,6 +76,31 @@ def _number(error) -> int | None:
     return next((n for n in _ADVICE if os.strerror(n).lower() in str(error).lower()), None)
 
 
+def append(path: Path, content: bytes, to_disk: bool = False) -> None:
+    """Adds to the end of a file, or makes it: all of the content, or nothing where the disk is full.
+
+    A process that is killed meanwhile may leave a part of it.
+
+    Args:
+        path: The file.
+        content: What to add.
+        to_disk: Whether to wait until the disk has it. Defaults to `False`.
+    """
+    with written(path), path.open("ab", buffering=0) as file:  # what a buffer keeps, closing would write once more
+        length = file.tell()
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[file.write(rest) :]
+            if to_disk:
+                os.fsync(file.fileno())
+        except OSError:
+            file.truncate(length)
+            if not length:
+                path.unlink()
+            raise
+
+
 def atomic_write_json(path: Path, value) -> None:
     """Writes JSON, whole or not at all."""
     atomic_write(

@@ -1,6 +1,7 @@
 """Gates while a network learns: a few numbers a block, to a CSV file and to TensorBoard."""
 
 import csv
+import io
 import itertools
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_highway._support.event_file import EventFile
-from keras_highway._support.files import atomic_write
+from keras_highway._support.files import append, atomic_write
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.gates import check_learned
 from keras_highway.analysis.trace import Tracer
@@ -170,9 +171,11 @@ class GateStats(keras.callbacks.Callback):
     def _write(self, rows) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         new = not self.rows and not (self._append and self._csv.exists())
-        with self._csv.open("w" if new else "a", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerows([*([GateRow._fields] if new else []), *rows])
+        text = io.StringIO()
+        csv.writer(text).writerows([*([GateRow._fields] if new else []), *rows])
+        if new:
+            self._csv.unlink(missing_ok=True)
+        append(self._csv, text.getvalue().encode())
         if self._events is None:
             self._events = EventFile(self.folder, ".gates")
         if self._events:

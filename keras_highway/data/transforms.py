@@ -8,9 +8,10 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -234,18 +235,20 @@ IMAGENET = Transform(
 )
 IMAGENET_875 = replace(IMAGENET, crop=0.875)
 IMAGENET_128, IMAGENET_64 = (replace(IMAGENET_875, size=(side, side)) for side in (128, 64))
-TRANSFORMS = {
-    "mnist": MNIST,
-    "cifar10": CIFAR,
-    "cifar100": CIFAR,
-    "cifar_contrast": CIFAR_CONTRAST,
-    "cifar10_contrast": CIFAR10_CONTRAST,
-    "cifar100_contrast": CIFAR100_CONTRAST,
-    "imagenet": IMAGENET,
-    "imagenet_875": IMAGENET_875,
-    "imagenet_128": IMAGENET_128,
-    "imagenet_64": IMAGENET_64,
-}
+TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
+    {
+        "mnist": MNIST,
+        "cifar10": CIFAR,
+        "cifar100": CIFAR,
+        "cifar_contrast": CIFAR_CONTRAST,
+        "cifar10_contrast": CIFAR10_CONTRAST,
+        "cifar100_contrast": CIFAR100_CONTRAST,
+        "imagenet": IMAGENET,
+        "imagenet_875": IMAGENET_875,
+        "imagenet_128": IMAGENET_128,
+        "imagenet_64": IMAGENET_64,
+    }
+)
 
 _CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
 _CIFAR100 = (
@@ -258,11 +261,13 @@ _CIFAR100 = (
     "sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle "
     "wardrobe whale willow_tree wolf woman worm"
 )
-CLASSES = {
-    "mnist": tuple("0123456789"),
-    "cifar10": tuple(_CIFAR10.split()),
-    "cifar100": tuple(_CIFAR100.split()),
-}
+CLASSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "mnist": tuple("0123456789"),
+        "cifar10": tuple(_CIFAR10.split()),
+        "cifar100": tuple(_CIFAR100.split()),
+    }
+)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What a model was built from: variant, overrides, and the transform and class names of its weights.
+"""What a model was built from: variant, overrides, the transform and class names of its weights; and their file.
 
 Keras has no place for it, and a name alone says too little. Models that Keras
 itself makes (loaded from a file, cloned) have none.
@@ -33,15 +33,26 @@ class Origin(NamedTuple):
     removed: tuple[str, ...] = ()
 
 
-_ORIGINS: weakref.WeakKeyDictionary[keras.Model, Origin] = weakref.WeakKeyDictionary()
+# By model, for as long as it lives: `"origin"`, and the `"file"` that its weights are of.
+_KNOWN: weakref.WeakKeyDictionary[keras.Model, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def note_origin(model: keras.Model, origin: Origin | None) -> None:
     """Notes what a model was built from; `None` changes nothing."""
     if origin is not None:
-        _ORIGINS[model] = origin
+        _KNOWN.setdefault(model, {})["origin"] = origin
 
 
 def origin_of(model: keras.Model) -> Origin | None:
     """Returns what a model was built from, `None` where that is not known."""
-    return _ORIGINS.get(model)
+    return _KNOWN.get(model, {}).get("origin")
+
+
+def note_file(model: keras.Model, file: Any) -> None:
+    """Notes from which file a model's weights were loaded, a `WeightsFile`; models made of it are of no file."""
+    _KNOWN.setdefault(model, {})["file"] = file
+
+
+def file_of(model: keras.Model) -> Any:
+    """Returns the file that a model's weights were loaded from, `None` where there is none."""
+    return _KNOWN.get(model, {}).get("file")

@@ -75,7 +75,14 @@ def make_report(
     chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:samples])
     names = tuple(map(str, range(int(np.max(labels)) + 1)) if classes is None else classes)
     subject = Subject(model, images[chosen], labels[chosen], transform, names)
-    accuracy, loss, count = analysis.score(model, [{}], subject.data, **subject.options)
+    with tqdm(total=1 + len(SECTIONS), unit=" sections", leave=False, disable=None if progress else True) as bar:
+        bar.set_description("accuracy")
+        accuracy, loss, count = analysis.score(model, [{}], subject.data, **subject.options)
+        sections = []
+        for make in SECTIONS:
+            bar.update()
+            bar.set_description(make.__name__)
+            sections.append(make(subject))
     facts: dict[str, str | int | float] = {
         "network": model.name,
         "gating": ", ".join(sorted({block.gating for block in known.values()})),
@@ -86,5 +93,4 @@ def make_report(
         "accuracy": float(accuracy[0]),
         "loss": float(loss[0]),
     }
-    with tqdm(SECTIONS, unit=" sections", leave=False, disable=None if progress else True) as bar:
-        return Report(title, facts, tuple(make(subject) for make in bar))
+    return Report(title, facts, tuple(sections))

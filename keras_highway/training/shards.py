@@ -5,7 +5,8 @@ images, labels and order of one with `--data DIR`, from a few hundred large
 files instead of a million small ones. Every image is decoded once to see that
 it can be: one that cannot is named and left out. A shard is written whole or
 not at all; started again, the command makes those that are missing, and the
-manifest last. `--check SHARDS` compares every shard with its SHA-256.
+manifest last. `--check SHARDS` compares every shard and its index with their
+SHA-256.
 """
 
 import argparse
@@ -84,8 +85,8 @@ def _shard(folder: Path, path: Path, rows, classes, pool) -> tuple[dict, list[st
     """Writes a shard and its index, unless they are there; returns its row in the manifest and what was left out."""
     index_path = index_of(path)
     index = json.loads(index_path.read_text("utf-8")) if index_path.exists() and path.exists() else None
-    names = [name for _, name, _ in rows]
-    if index is None or index["files"] != names or index["bytes"] != path.stat().st_size:
+    if index is None or not _is_of(index, rows) or index["bytes"] != path.stat().st_size:
+        names = [name for _, name, _ in rows]
         index = {"files": names, "broken": [], "places": [], "labels": [], "offsets": [], "lengths": []}
         atomic_write(path, lambda temporary: _write_records(temporary, folder, rows, classes, pool, index))
         index = {"sha256": sha256_of(path), "bytes": path.stat().st_size, **index}
@@ -94,7 +95,15 @@ def _shard(folder: Path, path: Path, rows, classes, pool) -> tuple[dict, list[st
             print(f"left out, not an image that can be decoded: {folder / name}", file=sys.stderr)
         print(f"{path.name}: {len(index['places'])} images", flush=True)
     row = {"file": path.name, "images": len(index["places"]), "bytes": index["bytes"], "sha256": index["sha256"]}
-    return row, index["broken"]
+    return {**row, "index_sha256": sha256_of(index_path)}, index["broken"]
+
+
+def _is_of(index, rows) -> bool:
+    """Whether an index is of these images, with their labels and places."""
+    broken = set(index["broken"])
+    kept = [(place, label) for place, name, label in rows if name not in broken]
+    found = list(zip(index["places"], index["labels"], strict=False))
+    return index["files"] == [name for _, name, _ in rows] and found == kept
 
 
 def _write_records(path, folder, rows, classes, pool, index) -> None:
@@ -145,14 +154,20 @@ def _example(encoded: bytes, label: int, class_name: str, name: str) -> bytes:
     return train.Example(features=train.Features(feature=features)).SerializeToString(deterministic=True)
 
 
-def check(folder: Path) -> list[str]:
-    """Returns the names of the shards that are missing or not those of the manifest."""
+def check(folder: Path) -> tuple[list[str], int]:
+    """Returns the names of files that are missing or not those of the manifest, and of how many indexes it has no hash.
+
+    Manifests of older versions have none of any.
+    """
     shards = [shard for split in read_manifest(folder)["splits"].values() for shard in split["shards"]]
-    return [
-        shard["file"]
-        for shard in shards
-        if not (folder / shard["file"]).exists() or sha256_of(folder / shard["file"]) != shard["sha256"]
+    hashes = {folder / shard["file"]: shard["sha256"] for shard in shards}
+    hashes |= {index_of(folder / shard["file"]): shard.get("index_sha256") for shard in shards}
+    wrong = [
+        path.name
+        for path, sha256 in hashes.items()
+        if not path.exists() or (sha256 is not None and sha256_of(path) != sha256)
     ]
+    return wrong, sum(sha256 is None for sha256 in hashes.values())
 
 
 def main(argv=None) -> int:
@@ -166,7 +181,7 @@ def main(argv=None) -> int:
     parser.add_argument("--out", type=Path, metavar="SHARDS", help="where to write them")
     parser.add_argument("--images", type=int, default=IMAGES, help="images of a shard (default: %(default)s)")
     parser.add_argument("--workers", type=int, help="threads (default: one a core)")
-    parser.add_argument("--check", action="store_true", help="compare the shards in DIR with their SHA-256")
+    parser.add_argument("--check", action="store_true", help="compare shards and indexes in DIR with their SHA-256")
     args = parser.parse_args(argv)
     if bool(args.out) == args.check or args.images < 1:
         parser.error("either --out SHARDS or --check; --images must be positive")
@@ -178,10 +193,16 @@ def main(argv=None) -> int:
 
 
 def _check(folder: Path) -> int:
-    wrong = check(folder)
+    wrong, unknown = check(folder)
     for name in wrong:
         print(f"missing or altered: {folder / name}", file=sys.stderr)
-    print(f"{folder}: {len(wrong)} shards are wrong" if wrong else f"{folder}: all shards are as written")
+    if unknown:
+        print(
+            f"{folder}: the manifest, of an older version, has no hash of {unknown} indexes: run the command that "
+            "wrote the shards once more, which compares them with the folder of images and notes their hashes.",
+            file=sys.stderr,
+        )
+    print(f"{folder}: {len(wrong)} files are wrong" if wrong else f"{folder}: all shards are as written")
     return 1 if wrong else 0
 
 

@@ -1,13 +1,13 @@
 """What is known of trained weights, by whatever names them: a name, a variant, a path, a place on the Hub, a model."""
 
 import os
-import weakref
 from collections.abc import Sequence
 
 import keras
 
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.layers import Preprocessing
+from keras_highway.models.origin import file_of
 from keras_highway.specs import NetSpec
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import registry
@@ -15,7 +15,6 @@ from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
 from keras_highway.weights.resolve import WeightsFile, is_path, resolve, result_beside, row_of
 
 _NUMBER_OF_CLASSES = {**{data: len(names) for data, names in CLASSES.items()}, "imagenet": 1000}
-_LOADED: weakref.WeakKeyDictionary[keras.Model, WeightsFile] = weakref.WeakKeyDictionary()
 
 Weights = str | os.PathLike | keras.Model
 
@@ -48,11 +47,6 @@ def describe_weights(weights: Weights) -> WeightsInfo:
             )
         return registry.described(row)
     return row_of(weights)
-
-
-def remember(model: keras.Model, file: WeightsFile) -> None:
-    """Notes from which file a model was loaded, for as long as the model lives."""
-    _LOADED[model] = file
 
 
 def transform_of(weights: Weights) -> Transform:
@@ -104,7 +98,7 @@ def identified(data: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _loaded(model) -> WeightsFile:
-    file = _LOADED.get(model)
+    file = file_of(model)
     if file is None:
         raise ValueError(
             f"Model {model.name!r} was not loaded from weights by keras_highway, so nothing says how it is fed or what "

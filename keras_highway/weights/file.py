@@ -7,6 +7,7 @@ end of the HDF5 file is a seal, see `sealing.py`.
 
 import contextlib
 import hashlib
+import io
 import json
 import math
 import os
@@ -90,44 +91,46 @@ def save(
     """
     stamp = {"variant": variant, "classes": classes, **more}
 
-    def write(temporary):
-        model.save_weights(temporary)
-        with h5py.File(temporary, "a") as file:
-            if "optimizer" in file:
-                del file["optimizer"]  # two or three times the weights' size, and no use to their users
-        if float16:
-            _halve(temporary)
-        with h5py.File(temporary, "a") as file:
-            digest, _ = _read_datasets(file, stamp)
-            file.attrs[_STAMP] = np.bytes_(json.dumps({**stamp, DIGEST: digest}))
-        sealing.seal(temporary)
-
-    atomic_write(Path(path), write)
+    content = _InMemory()
+    model.save_weights(content)
+    with h5py.File(content, "a") as file:
+        if "optimizer" in file:
+            del file["optimizer"]  # two or three times the weights' size, and no use to their users
+    if float16:
+        content = _halved(content)
+    with h5py.File(content, "a") as file:
+        digest, _ = _read_datasets(file, stamp)
+        file.attrs[_STAMP] = np.bytes_(json.dumps({**stamp, DIGEST: digest}))
+    atomic_write(Path(path), lambda temporary: temporary.write_bytes(sealing.sealed(content.getvalue())))
 
 
-def _halve(path) -> None:
-    """Rewrites a file with its float32 arrays in float16: what is deleted inside a file would keep its room."""
-    whole = Path(path).with_suffix(".whole")
-    os.replace(path, whole)
-    try:
-        with h5py.File(whole, "r") as source, h5py.File(path, "w") as target:
-            target.attrs.update(source.attrs)
+class _InMemory(io.BytesIO):
+    """A file that Keras and h5py write in memory: what a full disk stops, HDF5's library cannot close, and crashes."""
 
-            def copy(name, item):
-                if isinstance(item, h5py.Group):
-                    target.require_group(name).attrs.update(item.attrs)
-                    return
-                half = item.dtype == np.float32
-                values = item[()]
-                if half and not np.abs(values).max(initial=0) <= np.finfo(np.float16).max:
-                    raise WeightFileError(
-                        f"{name} has values that are not finite, or beyond float16's largest, 65504: use float32."
-                    )
-                target.create_dataset(name, data=values.astype(np.float16) if half else values).attrs.update(item.attrs)
+    def __str__(self):
+        return f"memory{SUFFIX}"  # Keras asks for the name
 
-            source.visititems(copy)
-    finally:
-        whole.unlink()
+
+def _halved(whole: io.BytesIO) -> io.BytesIO:
+    """Returns a file with its float32 arrays in float16, written anew: what is deleted inside a file keeps its room."""
+    content = _InMemory()
+    with h5py.File(whole, "r") as source, h5py.File(content, "w") as target:
+        target.attrs.update(source.attrs)
+
+        def copy(name, item):
+            if isinstance(item, h5py.Group):
+                target.require_group(name).attrs.update(item.attrs)
+                return
+            half = item.dtype == np.float32
+            values = item[()]
+            if half and not np.abs(values).max(initial=0) <= np.finfo(np.float16).max:
+                raise WeightFileError(
+                    f"{name} has values that are not finite, or beyond float16's largest, 65504: use float32."
+                )
+            target.create_dataset(name, data=values.astype(np.float16) if half else values).attrs.update(item.attrs)
+
+        source.visititems(copy)
+    return content
 
 
 def read(path: str | os.PathLike) -> Contents:

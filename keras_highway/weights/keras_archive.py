@@ -24,8 +24,23 @@ SUFFIX = ".keras"
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 _LARGEST_CONFIG = 16 * 2**20  # bytes
 _DENSEST = 20  # times the file that its contents may be; Keras does not compress
+_TENSORS = ("__keras_tensor__", "__tuple__")  # how Keras writes what a layer is called with
 _ACTIVATIONS = ("softmax", "linear")
-_OURS, _KERAS = "keras_highway", "keras"
+_OURS = "keras_highway"
+# All of Keras's that the nets of this package are made of; of ours the registered layers. No function is among them:
+# Keras would import and call one.
+_CLASSES = {
+    "keras": {"DTypePolicy", "Functional"},
+    "keras.src.models.functional": {"Functional"},
+    "keras.layers": {
+        *{"Activation", "Add", "AveragePooling2D", "BatchNormalization", "Conv2D", "Dense", "Dropout", "Flatten"},
+        *{"GlobalAveragePooling2D", "GlobalMaxPooling2D", "Identity", "InputLayer", "MaxPooling2D", "ReLU", "Reshape"},
+        *{"Softmax", "ZeroPadding2D", "Rescaling"},
+    },
+}
+# Whose classes compute numbers alone.
+_MODULES = ("keras.initializers", "keras.regularizers", "keras.constraints", "keras.dtype_policies")
+_FUNCTION = "function"
 
 
 class Archive(NamedTuple):
@@ -120,9 +135,9 @@ def _model_of(path: Path) -> Mapping[str, Any]:
             raise WeightFileError(
                 f"{path} holds a Lambda layer or function, which is code of whoever wrote the file: it is not loaded."
             )
-        if "module" in found and _package(found) not in (_KERAS, _OURS):
+        if kind not in _TENSORS and not _is_harmless(found):
             raise WeightFileError(
-                f"{path} is not a network of keras_highway: it needs {kind!r} of {str(found['module'])!r}."
+                f"{path} is not a network of keras_highway: it needs {kind!r} of {str(found.get('module'))!r}."
             )
     return model
 
@@ -158,6 +173,16 @@ def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
             waiting += one.values()
         elif isinstance(one, list):
             waiting += one
+
+
+def _is_harmless(found: Mapping[str, Any]) -> bool:
+    module, kind = str(found.get("module")), str(found["class_name"])
+    if kind == _FUNCTION:
+        return False
+    if _package(found) == _OURS:
+        registered = str(found.get("registered_name"))
+        return registered == f"{_OURS}>{kind}" and keras.saving.get_registered_object(registered) is not None
+    return kind in _CLASSES.get(module, ()) or module in _MODULES
 
 
 def _package(found: Mapping[str, Any]) -> str:

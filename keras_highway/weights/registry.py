@@ -93,8 +93,22 @@ _TIMM = (
 )
 
 
-@functools.cache
-def _rows(roots: tuple[Path, ...]) -> Mapping[str, WeightsInfo]:
+def _rows() -> Mapping[str, WeightsInfo]:
+    """All rows under their names, read anew when a folder has come, gone or been replaced meanwhile."""
+    roots = _roots()
+    return _read_rows(roots, tuple(map(_changed, (*roots, PLACES))))
+
+
+def _changed(path: Path) -> int:
+    """When a file or the list of a folder was changed, 0 where there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@functools.lru_cache(maxsize=4)
+def _read_rows(roots: tuple[Path, ...], _changes: tuple[int, ...]) -> Mapping[str, WeightsInfo]:
     """All rows under their names: of the folders, those on the Hub with their place there, then timm's.
 
     The first row of a variant is what the name of its data set means:
@@ -131,19 +145,19 @@ def _made_of(row: WeightsInfo, spec) -> WeightsInfo:
 
 
 class _Registry(Mapping[str, WeightsInfo]):
-    """All rows by name, read from their folders when they are first asked for."""
+    """All rows by name, read from their folders when they are asked for."""
 
     def __getitem__(self, name):
-        return _rows(_roots())[name]
+        return _rows()[name]
 
     def __iter__(self):
-        return iter(_rows(_roots()))
+        return iter(_rows())
 
     def __len__(self):
-        return len(_rows(_roots()))
+        return len(_rows())
 
     def values(self):
-        return _rows(_roots()).values()
+        return _rows().values()
 
 
 WEIGHTS: Mapping[str, WeightsInfo] = _Registry()
@@ -178,8 +192,8 @@ def note_place(name: str, place: Mapping[str, str]) -> None:
 
 
 def reread() -> None:
-    """Forgets the rows: folders have changed."""
-    _rows.cache_clear()
+    """Forgets the rows: what folders hold has changed. Folders that come and go are seen without."""
+    _read_rows.cache_clear()
 
 
 def list_weights(pattern: str = "*") -> list[str]:

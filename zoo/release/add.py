@@ -23,20 +23,21 @@ from pathlib import Path
 import keras_highway as kh
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway._support.folders import bring_back, put_in_place
 from keras_highway.publishing import weights_class
 from keras_highway.training.recipes import RECIPES
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import RUN_RESULT, WeightsInfo, row_in_folder
 from zoo.release.cards import write_card
-from zoo.release.exchange import put_in_place
 from zoo.release.stored import check_stored
 
 ROOT = Path(__file__).resolve().parents[2]
 ZOO = ROOT / "zoo" / "weights"
 _PARTIAL = ".partial-"
 _LICENCE = "Apache-2.0"  # of weights that this project trains
-_LARGEST_IN_WHEEL = 40 * 2**20  # bytes; a wheel on PyPI has at most 100 MB
+_LARGEST_IN_WHEEL = 40 * 2**20  # bytes of an entry
+_ALL_IN_WHEEL = 90 * 2**20  # of all entries: a wheel on PyPI has at most 100 MB
 
 
 def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
@@ -66,6 +67,7 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
     row, pool = _row(runs[0], results[0]), pooled(results)
     folder = ZOO / row.name
     with _alone(), _partial(folder) as new:
+        bring_back(folder)
         _store(runs[0], row, new, float16)
         if float16:
             actual = check_stored(row, new, data_dir, results[0])
@@ -77,7 +79,7 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
         atomic_write_json(new / "result.json", pool)
         row = dataclasses.replace(row, sha256=sha256_of(new / registry.FILE))
         write_card(dataclasses.replace(row, metrics=pool), new)
-        atomic_write_json(new / registry.ROW, {**row_in_folder(row), "wheel": _in_wheel(new)})
+        atomic_write_json(new / registry.ROW, {**row_in_folder(row), "wheel": _in_wheel(new, folder)})
         put_in_place(new, folder)
     registry.reread()
     return folder
@@ -116,9 +118,19 @@ def _row(run, result) -> WeightsInfo:
     return dataclasses.replace(row, licence=_LICENCE, data_licence=registry.DATA_LICENCES.get(row.data, ""))
 
 
-def _in_wheel(folder) -> bool:
-    """Whether an entry is small enough to be in the wheel."""
-    return sum(path.stat().st_size for path in folder.iterdir()) <= _LARGEST_IN_WHEEL
+def _in_wheel(new, folder) -> bool:
+    """Whether an entry is small enough to be in the wheel, beside those that are in it already."""
+    others = [row.parent for row in ZOO.glob(f"[!.]*/{registry.ROW}") if row.parent != folder and _is_in_wheel(row)]
+    own = _size(new)
+    return own <= _LARGEST_IN_WHEEL and own + sum(map(_size, others)) <= _ALL_IN_WHEEL
+
+
+def _is_in_wheel(row: Path) -> bool:
+    return json.loads(row.read_text("utf-8"))["wheel"]
+
+
+def _size(folder) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
 
 
 def _store(run, row, folder, float16) -> None:
@@ -181,7 +193,10 @@ def main(argv=None) -> None:
     parser.add_argument("--float16", action="store_true", help="store the weights in half precision")
     parser.add_argument("--data", help="folder of the data sets, with --float16 (default: KERAS_HIGHWAY_DATA)")
     args = parser.parse_args(argv)
-    folder = add(args.runs, args.float16, args.data)
+    try:
+        folder = add(args.runs, args.float16, args.data)
+    except (ValueError, OSError) as error:
+        parser.exit(2, f"error: {error}\n")
     print(f"{folder}: added. Now: python -m zoo.release.tables")
 
 

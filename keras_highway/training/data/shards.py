@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_highway._support.files import sha256_of
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.decoding import tensorflow
 from keras_highway.training.data.folders import FolderSource
@@ -62,7 +63,7 @@ class ShardSource(FolderSource):
 
     Raises:
         ValueError: If the shards are not finished or not of the lengths that
-            their manifest says.
+            their manifest says, or an index is not the one that it names.
         FileNotFoundError: If one is missing.
     """
 
@@ -85,7 +86,7 @@ class ShardSource(FolderSource):
                     f"{path} has {path.stat().st_size} bytes and should have {shard['bytes']}: remove it and "
                     f"{folder / MANIFEST}, and run `python -m keras_highway.training.shards` again."
                 )
-            index = json.loads(index_of(path).read_text("utf-8"))
+            index = _read_index(path, shard.get("index_sha256"))
             number = np.full(len(index["places"]), len(self._shards))
             rows.append(np.stack([index["places"], number, index["offsets"], index["lengths"], index["labels"]], 1))
             self._shards.append((path, os.open(path, os.O_RDONLY)))
@@ -105,6 +106,17 @@ class ShardSource(FolderSource):
         if len(found) != length:
             raise OSError(f"{path} ends at byte {offset + len(found)}; an image there ends at {offset + length}.")
         return found
+
+
+def _read_index(shard: Path, sha256: str | None) -> dict:
+    """A shard's index: an altered one would give images other labels, so it is compared with its hash, where one is."""
+    path = index_of(shard)
+    if sha256 not in (None, sha256_of(path)):
+        raise ValueError(
+            f"{path} is not the index that was written with {shard.name}: remove both and {shard.parent / MANIFEST}, "
+            "and run `python -m keras_highway.training.shards` again."
+        )
+    return json.loads(path.read_text("utf-8"))
 
 
 def _close(shards) -> None:

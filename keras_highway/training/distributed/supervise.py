@@ -62,7 +62,7 @@ def main(argv=None) -> int:
     if (args.hosts is None) != (args.rank is None):
         parser.error("--hosts and --rank belong together")
     try:
-        gpus = [one_gpu(i, os.environ.get(_GPUS)) for i in range(args.workers)] if args.gpu_each else []
+        gpus = gpu_each(args.workers, os.environ.get(_GPUS)) if args.gpu_each else []
     except ValueError as error:
         parser.error(str(error))
     hosts = args.hosts.split(",") if args.hosts else None
@@ -122,23 +122,35 @@ def _start(args, hosts, gpus) -> list[subprocess.Popen]:
     return found
 
 
-def one_gpu(worker: int, visible: str | None) -> str:
-    """Returns which GPU a process of this machine sees.
+def gpu_each(workers: int, visible: str | None) -> list[str]:
+    """Returns which GPU each process of this machine sees.
 
     Args:
-        worker: Which of the machine's processes, from 0.
+        workers: How many processes.
         visible: The GPUs that the machine's programs may use, e.g. `"4,5"`,
-            or `None` for all.
+            or `None` for all that `nvidia-smi` lists.
 
     Raises:
         ValueError: If there are fewer.
     """
     if visible is None:
-        return str(worker)
-    names = [name for name in visible.split(",") if name]
-    if worker >= len(names):
-        raise ValueError(f"--gpu-each needs a GPU for each of the --workers. Received: {_GPUS}={visible!r}")
-    return names[worker]
+        names = [str(i) for i in range(count_gpus())]
+        told = f"nvidia-smi lists {len(names)}; if there are more, name them: {_GPUS}=0,1,..."
+    else:
+        names = [name for name in visible.split(",") if name]
+        told = f"{_GPUS}={visible!r} names {len(names)}"
+    if workers > len(names):
+        raise ValueError(f"--gpu-each needs a GPU for each process. Received: --workers {workers}, and {told}")
+    return names[:workers]
+
+
+def count_gpus() -> int:
+    """Returns how many GPUs `nvidia-smi` lists, 0 where there is none; this process itself takes hold of none."""
+    try:
+        listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines()) if listed.returncode == 0 else 0
 
 
 def worker_environment(addresses: list[str], rank: int) -> dict[str, str]:

@@ -11,7 +11,8 @@ from keras_highway.training.runs.checkpoint import Progress
 
 _READ_EVERY = 50  # steps: reading makes the host wait for the device
 _SHOW_EVERY = 2.0  # seconds, where a person looks at a bar
-_FORMAT = "{desc}: {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt} {unit} [{remaining} left, {rate_fmt}{postfix}]"
+_FORMAT = "{desc}: {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt}{unit} [{remaining} left, {rate_fmt}{postfix}]"
+_LEAST = 1e-6  # seconds that pass between two readings, whatever a clock says that stands still or was set back
 
 
 class Meter:
@@ -54,7 +55,7 @@ class Meter:
             total=steps * units,
             initial=progress.step * units,
             desc=f"epoch {progress.epoch + 1}/{epochs}",
-            unit=unit,
+            unit=f" {unit}",
             bar_format=_FORMAT,
             leave=False,
             disable=not sys.stderr.isatty(),
@@ -65,7 +66,7 @@ class Meter:
         """Returns the next batch, or None at the end; the time it takes counts as waiting."""
         start = time.perf_counter()
         batch = next(batches, None)
-        self.waited += time.perf_counter() - start
+        self.waited += max(0.0, time.perf_counter() - start)
         return batch
 
     def add(self, sums) -> None:
@@ -92,7 +93,8 @@ class Meter:
             self.sums += value
             self.losses.append((step, value[0] / value[-1]))
         now = time.perf_counter()
-        self.seconds, self._resumed = self.seconds + now - self._resumed, now
+        self.seconds, self._resumed = self.seconds + max(_LEAST, now - self._resumed), now
+        self.waited = min(self.waited, self.seconds)
         if self.sums[-1]:
             self._bar.set_postfix(self._shown(means(self.sums, self._names)), refresh=False)
 

@@ -125,7 +125,7 @@ class Run:
     def _is_due(self, step) -> bool:
         if self._save_steps and step % self._save_steps == 0:
             return True
-        return time.perf_counter() - self._saved > self._save_seconds
+        return abs(time.perf_counter() - self._saved) > self._save_seconds  # a clock that was set back is no reason
 
     def _save(self, progress) -> None:
         self.engine.sync()

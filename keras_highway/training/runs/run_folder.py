@@ -6,7 +6,6 @@ model.weights.h5, result.json; if asked for, steps.csv.
 
 import csv
 import dataclasses
-import fcntl
 import importlib
 import importlib.metadata
 import itertools
@@ -22,8 +21,13 @@ from typing import Any
 
 import keras
 
-from keras_highway._support.files import atomic_write, atomic_write_json
+from keras_highway._support.files import append, atomic_write, atomic_write_json
 from keras_highway.weights.registry import in_checkout
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: there, nothing keeps two processes from training in one folder
+    fcntl = None
 
 COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
 
@@ -77,6 +81,8 @@ class RunFolder:
 
     def _lock(self) -> None:
         """Keeps other processes from writing here as long as this object lives."""
+        if fcntl is None:
+            return
         file = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -170,10 +176,8 @@ class RunFolder:
     def add_step_losses(self, losses: list[tuple[int, float]]) -> None:
         """Adds steps of the run and their losses to the file."""
         if self._writes:
-            with self.steps.open("a") as file:
-                file.writelines(f"{step},{loss}\n" for step, loss in losses)
-                file.flush()
-                os.fsync(file.fileno())  # before the checkpoint, which says that they were taken
+            lines = "".join(f"{step},{loss}\n" for step, loss in losses)
+            append(self.steps, lines.encode(), to_disk=True)  # before the checkpoint, which says that they were taken
 
 
 def environment(strategy) -> dict:
