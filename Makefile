@@ -12,7 +12,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 ON_JAX := gating layers biased batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided \
 	attacks run_attacks hub_faults keras_archives clocks_and_disks replacing_folders
 # What `make test` runs of these on JAX; `make test-all` runs the list.
-CORE_ON_JAX := gating layers biased batch_norm blocks trace
+CORE_ON_JAX := gating layers blocks trace
 # And single ones: the carried state, the form that computes each word once, scores and text.
 ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
 	char_lm.py::test_the_state_goes_on_in_compiled_steps \

@@ -14,6 +14,7 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).resolve().parents[2]
 _OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#]+)(#[^)]*)?\)")
 _PICTURE = re.compile(r"^(!\[[^\]]*\]\(([^)]+)\)(?:\{[^}]*\})?)$", re.M)
+_BADGE = re.compile(r"!\[([^\]]*)\]\(https?://[^)]+\)")  # a picture that a reader's browser would fetch from elsewhere
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -54,7 +55,7 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
     for number, cell in enumerate(json.loads(path.read_text("utf-8"))["cells"]):
         source = "".join(cell["source"]).strip()
         if cell["cell_type"] == "markdown":
-            parts.append(source)
+            parts.append(_BADGE.sub(r"\1", source))
         elif cell["cell_type"] == "code":
             parts.append(f"```python\n{source}\n```")
             for place, output in enumerate(cell["outputs"]):
