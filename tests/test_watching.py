@@ -119,8 +119,8 @@ class Photographs:
     classes = 2
 
 
-def program_of(**changes):
-    small = (("blocks", (1, 1, 1, 1)), ("widths", (16, 16, 16, 16)))
+def program_of(*overrides, **changes):
+    small = (("blocks", (1, 1, 1, 1)), ("widths", (16, 16, 16, 16)), *overrides)
     recipe = changed(RECIPES["resnet50"], overrides=small, **changes)
     return Program(recipe, Photographs, None)
 
@@ -148,6 +148,7 @@ def test_parts_of_a_batch_and_small_training_images_need_less(monkeypatch):
     with pytest.raises(ValueError, match="images of 128x128 pixels"):
         check_memory(program_of(batch_size=512, train_size=128), 1, [])  # a net that is built for any size
     check_memory(program_of(batch_size=32, train_size=128), 1, [])
+    check_memory(program_of(("remat", True), batch_size=256), 1, [])  # whose insides are computed again
 
 
 @pytest.mark.parametrize("said", ["RESOURCE_EXHAUSTED: Out of memory while trying to allocate", "a bug"])

@@ -41,7 +41,8 @@ def check_memory(program: Trainable, shards: int, accelerators: list[str]) -> No
     """Raises a ValueError if a step cannot fit into the machine's memory; says so on stderr if it barely does.
 
     Of nets that look at images; on a GPU, whose library says itself what it
-    lacks, nothing is estimated.
+    lacks, and of nets whose blocks compute their insides again (`remat`),
+    nothing is estimated.
 
     Args:
         program: What is to be trained.
@@ -50,7 +51,7 @@ def check_memory(program: Trainable, shards: int, accelerators: list[str]) -> No
     """
     recipe, free = program.recipe, available_bytes()
     transform = TRANSFORMS.get(getattr(recipe, "transform", ""))
-    if transform is None or accelerators or free is None:
+    if transform is None or accelerators or free is None or dict(recipe.overrides).get("remat"):
         return
     images = recipe.batch_size // shards // recipe.micro_batches
     shape = (*recipe.training_size(transform.size), transform.channels)

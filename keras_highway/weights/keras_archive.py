@@ -111,7 +111,7 @@ def load(path: Path, **changes: Any) -> keras.Model:
         )
     _check_weights(path)
     try:
-        model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        model: Any = keras.saving.load_model(path, compile=False, safe_mode=True)
     except Exception as error:  # of a damaged file Keras raises nearly anything
         said = " ".join(str(error).split())[:300].rstrip(".")
         raise WeightFileError(f"{path} cannot be loaded by Keras {keras.__version__}: {said}.") from error
