@@ -4,6 +4,7 @@ import dataclasses
 import fnmatch
 import os
 from collections.abc import Callable
+from typing import Any, Protocol, cast
 
 import keras
 
@@ -49,17 +50,17 @@ def get_spec(variant: str) -> NetSpec:
 
 def create_model(
     variant: str,
-    weights: str | os.PathLike | None = None,
+    weights: str | os.PathLike[str] | None = None,
     include_top: bool = True,
-    input_tensor=None,
-    input_shape: tuple | None = None,
+    input_tensor: Any = None,
+    input_shape: tuple[int | None, ...] | None = None,
     pooling: str | None = None,
     classes: int | None = None,
-    classifier_activation: str | Callable | None = "softmax",
+    classifier_activation: str | Callable[..., Any] | None = "softmax",
     name: str | None = None,
-    dtype=None,
+    dtype: Any = None,
     include_preprocessing: bool | Transform = False,
-    **spec_overrides,
+    **spec_overrides: Any,
 ) -> keras.Model:
     """Builds any variant, with trained or random weights.
 
@@ -181,7 +182,7 @@ def _origin(spec, file, classes, include_top, removed) -> Origin:
     return Origin(spec.name, changed, file.transform, file.class_names if same else (), file.removed)
 
 
-def load(weights: str | os.PathLike, **kwargs) -> keras.Model:
+def load(weights: str | os.PathLike[str], **kwargs: Any) -> keras.Model:
     """Loads trained weights as a model.
 
     Args:
@@ -287,7 +288,26 @@ _ABOUT_BASELINE = """    The highway net of {baseline}'s widths that computes wh
 """
 
 
-def _application(variant: str, title: str):
+class Application(Protocol):
+    """A builder of an ImageNet network with the signature of `keras.applications.ResNet50`."""
+
+    def __call__(
+        self,
+        include_top: bool = True,
+        weights: str | os.PathLike[str] | None = "imagenet",
+        input_tensor: Any = None,
+        input_shape: tuple[int | None, ...] | None = None,
+        pooling: str | None = None,
+        classes: int = 1000,
+        classifier_activation: str | Callable[..., Any] | None = "softmax",
+        name: str = ...,
+        **spec_overrides: Any,
+    ) -> keras.Model:
+        """Builds it."""
+        ...
+
+
+def _application(variant: str, title: str) -> Application:
     """The keras.applications-style builder of an ImageNet variant."""
     spec = VARIANTS[variant]
     assert isinstance(spec, ConvNetSpec)
@@ -328,7 +348,7 @@ def _application(variant: str, title: str):
         parameters=_parameters(spec),
         last=spec.blocks[-1],
     )
-    return builder
+    return cast(Application, builder)
 
 
 def _parameters(spec: ConvNetSpec) -> int:
@@ -348,12 +368,12 @@ def _check_default_classes(file, include_top, classes) -> None:
         )
 
 
-Highway50 = _application("highway50", "Highway50")
-Highway101 = _application("highway101", "Highway101")
-Highway152 = _application("highway152", "Highway152")
-HighwayResNet50 = _application("highway_resnet50", "HighwayResNet50")
-HighwayResNet101 = _application("highway_resnet101", "HighwayResNet101")
-HighwayResNet152 = _application("highway_resnet152", "HighwayResNet152")
-ResNet50 = _application("resnet50", "ResNet50")
-ResNet101 = _application("resnet101", "ResNet101")
-ResNet152 = _application("resnet152", "ResNet152")
+Highway50: Application = _application("highway50", "Highway50")
+Highway101: Application = _application("highway101", "Highway101")
+Highway152: Application = _application("highway152", "Highway152")
+HighwayResNet50: Application = _application("highway_resnet50", "HighwayResNet50")
+HighwayResNet101: Application = _application("highway_resnet101", "HighwayResNet101")
+HighwayResNet152: Application = _application("highway_resnet152", "HighwayResNet152")
+ResNet50: Application = _application("resnet50", "ResNet50")
+ResNet101: Application = _application("resnet101", "ResNet101")
+ResNet152: Application = _application("resnet152", "ResNet152")

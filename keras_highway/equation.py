@@ -7,10 +7,12 @@ Source: [TVDN] Srivastava, Greff, Schmidhuber, "Training Very Deep Networks",
 NIPS 2015, Eqs. 1-3.
 """
 
+from typing import Any
+
 from keras_highway._support.operands import operands, plus, times
 
 
-def mix(x, h, t=1.0, c=None, dtype=None):
+def mix(x: Any, h: Any, t: Any = 1.0, c: Any = None, dtype: Any = None) -> Any:
     """Mixes a transform with its input: `y = h·t + x·c` [TVDN, Eq. 2].
 
     With `c=None` the gates are coupled, `c = 1 - t` [TVDN, Eq. 3], computed as

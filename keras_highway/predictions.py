@@ -35,7 +35,7 @@ def get_transform(weights: Weights) -> Transform:
     return transform_of(weights)
 
 
-def preprocess_input(x, weights: Weights = "imagenet", data_format: str | None = None) -> Any:
+def preprocess_input(x: Any, weights: Weights = "imagenet", data_format: str | None = None) -> Any:
     """Scales and normalizes images as the weights were trained; `x` is not changed.
 
     Takes arrays and tensors of any library, whatever Keras's backend, also
@@ -73,7 +73,10 @@ def preprocess_input(x, weights: Weights = "imagenet", data_format: str | None =
 
 
 def decode_predictions(
-    predictions, top: int = 5, weights: Weights | Sequence[str] = "imagenet", classes: Sequence[str] | None = None
+    predictions: Any,
+    top: int = 5,
+    weights: Weights | Sequence[str] = "imagenet",
+    classes: Sequence[str] | None = None,
 ) -> list[list[Prediction]]:
     """Names the best classes of each sample, best first.
 

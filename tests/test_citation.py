@@ -10,27 +10,9 @@ yaml = pytest.importorskip("yaml")
 FILE = Path(__file__).parents[1] / "CITATION.cff"
 # Of https://github.com/citation-file-format/citation-file-format, schema 1.2.0, which allows no others.
 ALLOWED = {
-    "abstract",
-    "authors",
-    "cff-version",
-    "commit",
-    "contact",
-    "date-released",
-    "doi",
-    "identifiers",
-    "keywords",
-    "license",
-    "license-url",
-    "message",
-    "preferred-citation",
-    "references",
-    "repository",
-    "repository-artifact",
-    "repository-code",
-    "title",
-    "type",
-    "url",
-    "version",
+    *("abstract", "authors", "cff-version", "commit", "contact", "date-released", "doi", "identifiers", "keywords"),
+    *("license", "license-url", "message", "preferred-citation", "references", "repository", "repository-artifact"),
+    *("repository-code", "title", "type", "url", "version"),
 }
 REQUIRED_OF_REFERENCES = {"authors", "title", "type"}
 TYPES = {"conference-paper", "article", "generic", "software", "report"}  # those of the schema's list that fit

@@ -42,7 +42,13 @@ _KEEP_FACTOR = (
 )
 
 
-def highway_from_resnet(model, gating="coupled", epsilon=0.1, gate="channel", name=None) -> keras.Model:
+def highway_from_resnet(
+    model: keras.Model,
+    gating: str = "coupled",
+    epsilon: float = 0.1,
+    gate: str = "channel",
+    name: str | None = None,
+) -> keras.Model:
     """Turns a ResNet into a highway network that computes the same function.
 
     A converted net, not a published one: `highway50_from_resnet50` has the

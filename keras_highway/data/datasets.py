@@ -38,7 +38,7 @@ class Dataset(NamedTuple):
     classes: tuple[str, ...]
 
 
-def load_dataset(name: str, data_dir: str | os.PathLike | None = None) -> Dataset:
+def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     """Loads a data set.
 
     Args:

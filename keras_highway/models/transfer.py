@@ -1,6 +1,6 @@
 """Taking models apart for other tasks: feature pyramids, new classifiers, freezing."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 
@@ -132,7 +132,9 @@ def num_features(model: keras.Model) -> int:
     return features.shape[1 if first else -1]
 
 
-def reset_classifier(model: keras.Model, classes: int, activation="softmax", pooling="avg") -> keras.Model:
+def reset_classifier(
+    model: keras.Model, classes: int, activation: Any = "softmax", pooling: str = "avg"
+) -> keras.Model:
     """Puts a fresh classifier on a model's body.
 
     Args:

@@ -31,7 +31,7 @@ _ROUGH = 0.1  # of a model that computes in 16 bits
 
 def save(
     model: keras.Model,
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     class_names: Sequence[str] | None = None,
     transform: Transform | str | None = None,
     *,

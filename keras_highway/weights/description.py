@@ -16,7 +16,7 @@ from keras_highway.weights.resolve import WeightsFile, is_path, resolve, result_
 
 _NUMBER_OF_CLASSES = {**{data: len(names) for data, names in CLASSES.items()}, "imagenet": 1000}
 
-Weights = str | os.PathLike | keras.Model
+Weights = str | os.PathLike[str] | keras.Model
 
 
 def describe_weights(weights: Weights) -> WeightsInfo:
