@@ -17,6 +17,7 @@ import keras
 from keras import ops
 
 from keras_highway._support.numerics import loses_sums
+from keras_highway.layers.subsampled import subsampled
 
 # By backend, dtypes in which the gradient of `keras.ops.add(x, bias)` by the bias adds up on CPU.
 _LOSSY = {"tensorflow": ("bfloat16",), "jax": ("bfloat16", "float16")}
@@ -67,12 +68,21 @@ class Conv1D(keras.layers.Conv1D):
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class Conv2D(keras.layers.Conv2D):
-    """`keras.layers.Conv2D`, whose bias's gradient is right where it computes in 16 bits."""
+    """`keras.layers.Conv2D`, whose bias's gradient is right where it computes in 16 bits.
+
+    On TensorFlow its strides over single pixels of few channels are safe, too,
+    see `keras_highway.layers.subsampled`.
+    """
 
     def call(self, inputs):
         if not _loses_bias(self):
             return super().call(inputs)
         return _activated(self, self.convolution_op(inputs, self.kernel), _at_channels(self))
+
+    def convolution_op(self, inputs, kernel):
+        """As in Keras 3.15."""
+        inputs, strides = subsampled(inputs, self.kernel_size, self.strides, self.data_format)
+        return ops.conv(inputs, kernel, list(strides), self.padding, self.data_format, self.dilation_rate)
 
 
 def _loses_bias(layer) -> bool:

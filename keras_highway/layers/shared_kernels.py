@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_highway.layers.base import checked_size, fresh
+from keras_highway.layers.subsampled import subsampled
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -94,4 +95,5 @@ class GivenConv2D(keras.layers.Layer):
 
     def convolution_op(self, x, kernel):
         """As that of `keras.layers.Conv2D`."""
-        return ops.conv(x, ops.cast(kernel, x.dtype), self.strides, self.padding, self.data_format)
+        x, strides = subsampled(x, self.kernel_size, self.strides, self.data_format)
+        return ops.conv(x, ops.cast(kernel, x.dtype), strides, self.padding, self.data_format)

@@ -1,0 +1,59 @@
+"""1x1 convolutions with a stride and few channels: Keras's numbers, and a process that lives."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_highway.layers.biased import Conv2D
+from keras_highway.layers.subsampled import subsampled
+
+# The fault needs two threads and batches that they cannot share alike (docs/upstream.md, 8).
+TRAIN = """
+import numpy as np, tensorflow as tf
+import keras_highway as kh
+tf.config.threading.set_intra_op_parallelism_threads(2)
+model = kh.create_model("highway111", blocks=(1, 1, 1))
+model.compile("sgd", "sparse_categorical_crossentropy")
+for batch in (3, 9, 33):
+    images = np.random.default_rng(0).random((6 * batch, 32, 32, 3), "float32")
+    model.fit(images, np.arange(6 * batch) % 10, batch_size=batch, epochs=3, verbose=0)
+print("alive")
+"""
+
+
+@pytest.mark.parametrize("size", [7, 8])
+@pytest.mark.parametrize("strides", [2, (3, 2)])
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_few_channels_are_convolved_as_by_keras(size, strides, padding):
+    arguments = {"filters": 5, "kernel_size": 1, "strides": strides, "padding": padding}
+    ours, theirs = Conv2D(**arguments), keras.layers.Conv2D(**arguments)
+    x = np.random.default_rng(0).normal(size=(3, size, size, 6)).astype("float32")
+    ours.build(x.shape), theirs.build(x.shape)
+    theirs.set_weights(ours.get_weights())
+    np.testing.assert_allclose(ops.convert_to_numpy(ours(x)), ops.convert_to_numpy(theirs(x)), rtol=1e-5, atol=1e-6)
+    assert ours.compute_output_shape(x.shape) == tuple(ours(x).shape)
+
+
+def test_only_what_is_unsafe_is_taken_apart():
+    few, many = np.zeros((1, 8, 8, 15), "float32"), np.zeros((1, 8, 8, 16), "float32")
+    ours = keras.backend.backend() == "tensorflow"
+    assert subsampled(few, (1, 1), (2, 2), "channels_last")[1] == ((1, 1) if ours else (2, 2))
+    for x, kernel in ((many, (1, 1)), (few, (3, 3))):
+        same, strides = subsampled(x, kernel, (2, 2), "channels_last")
+        assert same is x and strides == (2, 2)
+    first = subsampled(np.zeros((1, 4, 8, 6), "float32"), (1, 1), (2, 3), "channels_first")[0]
+    assert first.shape == ((1, 4, 4, 2) if ours else (1, 4, 8, 6))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a fault of TensorFlow's")
+def test_odd_batches_of_a_narrow_net_do_not_end_the_process():
+    done = subprocess.run(
+        [sys.executable, "-c", TRAIN], env={**os.environ}, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0 and "alive" in done.stdout, done.stderr[-500:]
