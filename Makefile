@@ -85,6 +85,7 @@ benchmark: .venv/.test
 	$(PY) -m pytest -m benchmark tests/benchmarks
 
 tables: .venv/.demo
+	$(PY) -m zoo.release.metrics
 	$(PY) -m zoo.release.tables
 
 .venv/bin/python:

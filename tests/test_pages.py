@@ -128,10 +128,16 @@ def small_highway_resnet50(weights, classes):
     return kh.load(kh.save(small, "stand_in", transform="imagenet"), classes=classes)
 
 
-@pytest.mark.slow
+RUN = list({s.text: s for s in SNIPPETS if not s.reason or "pets/" in s.text}.values())
+
+
 @pytest.mark.filterwarnings("ignore")  # of fresh heads and of noise in the place of data
 @pytest.mark.parametrize(
-    "snippet", {s.text: s for s in SNIPPETS if not s.reason or "pets/" in s.text}.values(), ids=name_of
+    "snippet",
+    [
+        pytest.param(snippet, marks=() if i == 0 else pytest.mark.slow, id=name_of(snippet))
+        for i, snippet in enumerate(RUN)
+    ],
 )
 def test_a_snippet_runs(snippet: Snippet, reader, monkeypatch):
     monkeypatch.chdir(reader)

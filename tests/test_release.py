@@ -3,8 +3,12 @@
 import hashlib
 import io
 import json
+import runpy
+import sys
 import tarfile
+import types
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -99,6 +103,20 @@ def test_what_an_sdist_holds(checkout, more, message):
     else:
         with pytest.raises(ReleaseError, match=message):
             check_sdist(path, checkout)
+
+
+def test_an_sdist_may_hold_what_the_wheel_is_made_of(monkeypatch, tmp_path):
+    path = tmp_path / f"{NAME}.tar.gz"
+    interface = types.ModuleType("hatchling.builders.hooks.plugin.interface")
+    interface.BuildHookInterface = object
+    monkeypatch.setitem(sys.modules, interface.__name__, interface)  # hatchling itself is not needed
+    wheel_files = runpy.run_path(str(distributions.ROOT / "hatch_build.py"))["wheel_files"]
+    made_of = [str(Path(file).relative_to(distributions.ROOT)) for file in wheel_files(distributions.ROOT)]
+    assert {"samples/digit_7.png", "zoo/results.csv"} <= set(made_of)
+    with tarfile.open(path, "w:gz") as archive:
+        for name in distributions._IN_SDIST | {"keras_highway/__init__.py", *made_of}:
+            archive.addfile(tarfile.TarInfo(f"{NAME}/{name}"), io.BytesIO())
+    check_sdist(path)
 
 
 def test_the_notice_names_every_weight_of_the_checkout_and_its_data():

@@ -167,9 +167,20 @@ def draw_depth(curves, speed_up=None):
     count = 2 if speed_up is None else 3
     figure = new_figure(1.9 * count + 0.8)
     axes = figure.subplots(count, 1, sharex=True)
-    for i, (label, curve) in enumerate(_labelled(curves, "blocks taken out").items()):
-        axes[0].plot(curve.depth, 100 * (1 - curve.accuracy), marker=_MARKERS[i % 8], markersize=3, lw=1, label=label)
-        axes[1].plot(curve.depth, curve.parameters / 1e3, color="0.3", lw=1)  # the same line for all
+    labelled = _labelled(curves, "blocks taken out")
+    alike = len({tuple(curve.parameters) for curve in labelled.values()}) == 1  # one line for all
+    for i, (label, curve) in enumerate(labelled.items()):
+        color = "0.3" if alike else f"C{i}"
+        axes[0].plot(
+            curve.depth,
+            100 * (1 - curve.accuracy),
+            color=f"C{i}",
+            marker=_MARKERS[i % 8],
+            markersize=3,
+            lw=1,
+            label=label,
+        )
+        axes[1].plot(curve.depth, curve.parameters / 1e3, lw=1, color=color)
     axes[0].set_ylabel(f"error, %\n({_samples(curves)} samples)")
     axes[1].set_ylabel("parameters,\nthousands")
     handles = axes[0].get_legend_handles_labels()[0]

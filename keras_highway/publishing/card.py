@@ -180,7 +180,7 @@ def _recipe(row, recipe, shipped) -> str:
     name = recipe.get("name", row.recipe)
     command = f"`python -m keras_highway train {name} --data DIR` ({recipe.get('source', name)})"
     if shipped:
-        return command
+        return f"{command}; as it was set then: `recipe.json`"
     told = [f"{field} {recipe[field]}" for field in _TOLD if recipe.get(field) is not None]
     told += [f"{field} {value}" for field, value in recipe.get("overrides", ())]
     return f"{command}, here with {', '.join(told)}: all settings are in `recipe.json`" if told else command

@@ -197,7 +197,7 @@ def main(argv=None) -> None:
         folder = add(args.runs, args.float16, args.data)
     except (ValueError, OSError) as error:
         parser.exit(2, f"error: {error}\n")
-    print(f"{folder}: added. Now: python -m zoo.release.tables")
+    print(f"{folder}: added. Now: make tables")
 
 
 if __name__ == "__main__":

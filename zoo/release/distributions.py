@@ -26,6 +26,7 @@ ENVIRONMENTS = ("base", "tensorflow", "jax", "torch")
 WEIGHTS = "model.weights.h5"
 _MOST_BYTES = 100 * 10**6  # what PyPI takes of one file
 _IN_SDIST = {"CHANGELOG.md", "LICENSE", "NOTICE", "PKG-INFO", "README.md", "hatch_build.py", "pyproject.toml"}
+_IN_SDIST |= {"samples/digit_7.png", "zoo/results.csv"}
 _USE = """
 import keras_highway as kh
 model = kh.load("mnist10_w16.tvdn")
@@ -97,10 +98,10 @@ def check_wheel(wheel: Path, root: Path = ROOT) -> list[str]:
 
 
 def check_sdist(sdist: Path, root: Path = ROOT) -> list[str]:
-    """Looks for what does not belong into an sdist, which is all but the package and the weights of the wheel."""
+    """Looks for what does not belong into an sdist, which is all but the package and what goes into the wheel."""
     with tarfile.open(sdist) as archive:
         names = [name.partition("/")[2] for name in archive.getnames()]
-    allowed = ("keras_highway/", "zoo/weights/")
+    allowed = ("keras_highway/", "samples/", "zoo/weights/", "zoo/results.csv")
     strangers = [name for name in names if name not in _IN_SDIST | {".gitignore"} and not name.startswith(allowed)]
     _must(not strangers, f"The sdist holds {', '.join(strangers[:5])}.")
     _must(set(names) >= _IN_SDIST, f"The sdist lacks {', '.join(_IN_SDIST - set(names))}.")

@@ -19,6 +19,7 @@ from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
 from keras_highway.weights.details import COLUMNS, RESULTS, of_row
 from keras_highway.weights.info import WeightsInfo
+from zoo.release.commands import command_of
 from zoo.release.results import multiply_adds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +44,7 @@ def _row(row: WeightsInfo, speed) -> dict[str, Any]:
         "multiply_adds": multiply_adds(row.variant) if row.variant in VARIANTS else None,
         "bytes": file.stat().st_size if file.is_file() else None,
         "cpu_images_per_second": speed.get(row.variant, {}).get("median"),
-        "command": f"python -m keras_highway train {row.recipe} --data DIR" if ours else None,
+        "command": command_of(WEIGHTS / row.name) if ours else None,
     }
 
 

@@ -20,6 +20,7 @@ from keras_highway.models.builder import build
 from keras_highway.tasks import LANGUAGE
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
+from zoo.release.commands import command_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "zoo" / "published.json"
@@ -76,7 +77,9 @@ def _ours(row, table, zoo) -> dict:
     """What was measured, or what it would take."""
     command = f"python -m keras_highway train {row['recipe']} --data DIR"
     path = zoo / row["weights"] / "result.json"
-    if not path.exists():
+    if path.exists():
+        command = command_of(path.parent)
+    else:
         return {"command": command, "would_take": would_take(row["recipe"])}
     result = json.loads(path.read_text("utf-8"))
     scale = 1.0 if "perplexity" in table["metric"] else 100.0

@@ -1,0 +1,38 @@
+"""The command that trains an entry of the zoo again: its recipe, and what was other when it was trained."""
+
+import json
+from pathlib import Path
+
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs.run_folder import defaults_of
+
+_NAMES = ("name", "weights", "source", "seed")  # words about a recipe, and what `seeds` say
+
+
+def command_of(folder: Path) -> str:
+    """Returns the command that trains an entry's seeds again, as the recipes are now.
+
+    Args:
+        folder: The entry, with its `recipe.json` and `result.json`.
+
+    Raises:
+        ValueError: If the entry's recipe set the network's spec, which one
+            `--set` a field would have to tell.
+    """
+    trained = json.loads((folder / "recipe.json").read_text("utf-8"))
+    seeds = json.loads((folder / "result.json").read_text("utf-8"))["seeds"]
+    recipe = RECIPES[trained["name"]]
+    now, defaults = (json.loads(json.dumps(values)) for values in (recipe.to_dict(), defaults_of(recipe)))
+    then = {field: trained.get(field, defaults.get(field)) for field in now if field not in _NAMES}
+    other = {field: value for field, value in then.items() if value != now[field]}
+    if "overrides" in other:
+        raise ValueError(f"{folder} was trained with another network than its recipe has now: {other['overrides']}.")
+    parts = [f"python -m keras_highway train {trained['name']} --data DIR"]
+    parts += [f'--set "{field}={_value(value)}"' for field, value in other.items()]
+    if seeds != [now["seed"]]:
+        parts.append("--set seed=" + (str(seeds[0]) if len(seeds) == 1 else f"N (N = {', '.join(map(str, seeds))})"))
+    return " ".join(parts)
+
+
+def _value(value):
+    return "()" if value == [] else value
