@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,12 +127,12 @@ def test_a_search_promotes_by_the_loss_at_the_rung_before(tmp_path, monkeypatch)
 
 
 def supervised(tmp_path, worker, *options):
-    """Starts the supervisor over workers of a few lines, in place of keras_highway.training.train."""
-    package = tmp_path / "fake" / "training"
-    (package / "distributed").mkdir(parents=True)
-    for name in ("__init__.py", *(f"distributed/{part}.py" for part in ("__init__", "supervise", "stopping"))):
-        (package / name).write_text((ROOT / "training" / name).read_text())
-    (package / "train.py").write_text(worker)
+    """Starts the supervisor over workers of a few lines, in place of the training command."""
+    package = tmp_path / "fake" / "keras_highway"
+    shutil.copytree(ROOT / "keras_highway" / "training" / "distributed", package / "training" / "distributed")
+    for name in ("__init__.py", "training/__init__.py"):
+        (package / name).write_text("")
+    (package / "training" / "train.py").write_text(worker)
     command = [sys.executable, "-m", "keras_highway.training.distributed.supervise", *options, "--", "RECIPE"]
     environment = {**os.environ, "PYTHONPATH": str(package.parent), "KERAS_BACKEND": "tensorflow"}
     return subprocess.Popen(
