@@ -3,8 +3,8 @@
 import dataclasses
 import fnmatch
 import os
-from collections.abc import Callable
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import keras
 
@@ -58,7 +58,7 @@ def create_model(
     classes: int | None = None,
     classifier_activation: str | Callable[..., Any] | None = "softmax",
     name: str | None = None,
-    dtype: Any = None,
+    dtype: str | keras.DTypePolicy | None = None,
     include_preprocessing: bool | Transform = False,
     **spec_overrides: Any,
 ) -> keras.Model:
@@ -127,16 +127,16 @@ def build_with(
     variant: str,
     file: WeightsFile | None,
     include_top: bool = True,
-    input_tensor=None,
-    input_shape: tuple | None = None,
+    input_tensor: keras.KerasTensor | None = None,
+    input_shape: tuple[int | None, ...] | None = None,
     pooling: str | None = None,
     classes: int | None = None,
-    classifier_activation: str | Callable | None = "softmax",
+    classifier_activation: str | Callable[..., Any] | None = "softmax",
     name: str | None = None,
-    dtype=None,
+    dtype: str | keras.DTypePolicy | None = None,
     include_preprocessing: bool | Transform = False,
     removed: tuple[str, ...] = (),
-    **spec_overrides,
+    **spec_overrides: Any,
 ) -> keras.Model:
     """As `create_model`, with a weight file that has been read, or `None`, and without the blocks `removed`."""
     own = dict(file.overrides) if file is not None else {}
@@ -171,7 +171,9 @@ def build_with(
     return model
 
 
-def _origin(spec, file, classes, include_top, removed) -> Origin:
+def _origin(
+    spec: NetSpec, file: WeightsFile | None, classes: int | None, include_top: bool, removed: tuple[str, ...]
+) -> Origin:
     """What `kh.save` will want to know of a model."""
     overrides = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec)}
     known = get_spec(spec.name)
@@ -203,7 +205,7 @@ def load(weights: str | os.PathLike[str], **kwargs: Any) -> keras.Model:
     return model_of(resolve(weights), **kwargs)
 
 
-def model_of(file: WeightsFile, **kwargs) -> keras.Model:
+def model_of(file: WeightsFile, **kwargs: Any) -> keras.Model:
     """As `load`, of a weight file that has been read."""
     if file.archive is not None:
         model = keras_archive.load(file.path, **kwargs)
@@ -230,7 +232,7 @@ def _transform_of(spec: NetSpec, file: WeightsFile | None) -> Transform:
     return TRANSFORMS[data]
 
 
-def _refuse_images(variant, arguments) -> None:
+def _refuse_images(variant: str, arguments: Mapping[str, Any]) -> None:
     inputs = {name: value for name, value in arguments.items() if value is not None}
     if inputs:
         raise ValueError(
@@ -295,7 +297,7 @@ class Application(Protocol):
         self,
         include_top: bool = True,
         weights: str | os.PathLike[str] | None = "imagenet",
-        input_tensor: Any = None,
+        input_tensor: Any = None,  # a keras.KerasTensor; a checker takes what keras.Input returns for a list, too
         input_shape: tuple[int | None, ...] | None = None,
         pooling: str | None = None,
         classes: int = 1000,
@@ -313,16 +315,16 @@ def _application(variant: str, title: str) -> Application:
     assert isinstance(spec, ConvNetSpec)
 
     def builder(
-        include_top=True,
-        weights="imagenet",
-        input_tensor=None,
-        input_shape=None,
-        pooling=None,
-        classes=1000,
-        classifier_activation="softmax",
-        name=variant,
-        **spec_overrides,
-    ):
+        include_top: bool = True,
+        weights: str | os.PathLike[str] | None = "imagenet",
+        input_tensor: Any = None,
+        input_shape: tuple[int | None, ...] | None = None,
+        pooling: str | None = None,
+        classes: int = 1000,
+        classifier_activation: str | Callable[..., Any] | None = "softmax",
+        name: str = variant,
+        **spec_overrides: Any,
+    ) -> keras.Model:
         file = None if weights is None else resolve(weights, variant)
         _check_default_classes(file, include_top, classes)
         return build_with(
@@ -348,7 +350,7 @@ def _application(variant: str, title: str) -> Application:
         parameters=_parameters(spec),
         last=spec.blocks[-1],
     )
-    return cast(Application, builder)
+    return builder
 
 
 def _parameters(spec: ConvNetSpec) -> int:
@@ -360,7 +362,7 @@ def _parameters(spec: ConvNetSpec) -> int:
     return spec.published_parameters
 
 
-def _check_default_classes(file, include_top, classes) -> None:
+def _check_default_classes(file: WeightsFile | None, include_top: bool, classes: int) -> None:
     """The default of 1000 classes is keras.applications'; with a file of fewer, it would mean a random head."""
     if file is not None and include_top and classes == 1000 and file.classes not in (None, classes):
         raise ValueError(

@@ -36,6 +36,7 @@ def members():
     inside = "keras_highway/zoo/weights"
     return {
         "keras_highway/__init__.py": b"",
+        "keras_highway/py.typed": b"",
         f"{inside}/small.x/model.weights.h5": b"small.x",
         f"{inside}/small.x/weights.json": b"{}",
         f"{inside}/large.x/weights.json": b"{}",
@@ -55,7 +56,7 @@ def wheel_of(folder, files):
 
 def test_a_right_wheel_is_described(checkout):
     lines = check_wheel(wheel_of(checkout, members()), checkout)
-    assert "7 files" in lines[0] and lines[1].endswith("LICENSE, NOTICE")
+    assert "8 files" in lines[0] and lines[1].endswith("LICENSE, NOTICE")
     assert lines[2:] == ["  weights: small.x, 7 bytes, sha256 as weights.json has it"]
 
 
@@ -66,6 +67,7 @@ def test_a_right_wheel_is_described(checkout):
         ({"keras_highway/zoo/weights/small.x/model.weights.h5": None}, "holds the weights of"),
         ({"keras_highway/zoo/weights/small.x/model.weights.h5": b"other"}, "not those that weights.json describes"),
         ({"tests/test_x.py": b""}, "holds tests/test_x.py"),
+        ({"keras_highway/py.typed": None}, "py.typed is not in the wheel"),
         ({f"{INFORMATION}/licenses/NOTICE": None}, "NOTICE is not in the wheel"),
         ({f"{INFORMATION}/licenses/LICENSE": b"other"}, "LICENSE in the wheel is another"),
     ],

@@ -24,7 +24,7 @@ import numpy as np
 from keras import ops
 
 from keras_highway.analysis.graph import blocks, is_functional, walk
-from keras_highway.gating import GATINGS, get_gating
+from keras_highway.gating import GATINGS, Gating, get_gating
 from keras_highway.layers import Branch, GatedBlock
 from keras_highway.layers.blocks import ConvBlock
 from keras_highway.models.origin import note_origin, origin_of
@@ -120,7 +120,7 @@ class _Chain:
         s: The output of the layers so far is `s` times the ResNet's.
     """
 
-    def __init__(self, inputs, gating, epsilon, gate):
+    def __init__(self, inputs: keras.KerasTensor, gating: Gating, epsilon: float, gate: str):
         self.s = 1.0
         self.output = inputs
         self.gating, self.gate = gating.name, GATES[gate]
@@ -129,7 +129,7 @@ class _Chain:
         self.gate_bias = math.log(epsilon / (1.0 - epsilon))
         self.seen: set[str] = set()
 
-    def follow(self, layer, *args, **kwargs):
+    def follow(self, layer: keras.Operation, *args: Any, **kwargs: Any) -> Any:
         """Returns the output of the layer that stands for `layer`."""
         self._check_place(layer, args)
         if isinstance(layer, ConvBlock):
@@ -158,7 +158,7 @@ class _Chain:
                 f"Received: a model whose last layer gives {tuple(self.output.shape)}"
             )
 
-    def _convert_block(self, old, new) -> None:
+    def _convert_block(self, old: ConvBlock, new: ConvBlock) -> None:
         """See the equations at the top of this file."""
         s = self.s
         _copy_branch(old.transform, new.transform)
@@ -180,11 +180,11 @@ class _Chain:
                 f"{old.name!r}, which float32 cannot carry. Pass a smaller epsilon, such as 0.1."
             )
 
-    def _take_factor(self, layer) -> None:
+    def _take_factor(self, layer: keras.layers.Layer) -> None:
         _multiply(1.0 / self.s, layer.kernel)
         self.s = 1.0
 
-    def _check_place(self, layer, args) -> None:
+    def _check_place(self, layer: keras.Operation, args: tuple[Any, ...]) -> None:
         if len(args) != 1 or args[0] is not self.output or layer.name in self.seen:
             raise ValueError(
                 "highway_from_resnet follows a chain of layers, each on the output of the one before and used once, "
@@ -222,7 +222,7 @@ def _output_parameters(branch: Branch) -> tuple[Any, Any]:
     return (last.gamma, last.beta) if branch.batch_norm else (last.kernel, last.bias)
 
 
-def _multiply(factor: float, *variables) -> None:
+def _multiply(factor: float, *variables: keras.Variable) -> None:
     for variable in variables:
         variable.assign(factor * np.asarray(ops.convert_to_numpy(variable), "float64"))
 
@@ -232,7 +232,7 @@ def _converted_name(name: str) -> str:
     return f"{start}_from_{name}"
 
 
-def _checked_epsilon(epsilon) -> float:
+def _checked_epsilon(epsilon: float) -> float:
     try:
         value = float(epsilon)
     except (TypeError, ValueError):
@@ -245,7 +245,7 @@ def _checked_epsilon(epsilon) -> float:
     return value
 
 
-def _check_choices(gating, gate) -> None:
+def _check_choices(gating: str, gate: str) -> None:
     if not get_gating(gating).learned_gates:
         learning = [name for name, row in GATINGS.items() if row.learned_gates]
         raise ValueError(
@@ -255,7 +255,7 @@ def _check_choices(gating, gate) -> None:
         raise ValueError(f"`gate` must be one of {', '.join(map(repr, GATES))}. Received: gate={gate!r}")
 
 
-def _check_model(model) -> None:
+def _check_model(model: keras.Model) -> None:
     """Refuses what is no post-activation ResNet of ours, before anything is built."""
     advice = "Pass a ResNet such as kh.ResNet50(weights='imagenet') or kh.create_model('resnet110')."
     if not is_functional(model) or len(model.inputs) != 1 or len(model.outputs) != 1:
@@ -274,7 +274,7 @@ def _check_model(model) -> None:
             raise ValueError(f"{reason} Received: model {model.name!r}, block {block.name!r}")
 
 
-def _refusal(block, model) -> str | None:
+def _refusal(block: GatedBlock, model: keras.Model) -> str | None:
     """Why a block cannot be converted; None if it can."""
     if block.gating != "residual":
         return f"Only residual blocks are converted; this one has gating={block.gating!r} and needs no conversion."

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class Vocabulary:
             )
 
     @property
-    def sizes(self) -> dict:
+    def sizes(self) -> dict[str, Any]:
         """What `create_model` must know of it to build a network for its words."""
         return {
             "classes": len(self.words),

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ from keras_highway._support.files import atomic_write
 from keras_highway.applications import build_with, get_spec
 from keras_highway.data.batchify import batchify
 from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY, Strange, Vocabulary, words_of
-from keras_highway.language.reader import Reader
+from keras_highway.language.reader import Reader, State
 from keras_highway.language.word_table import AFTER, Neighbour, WordTable
 from keras_highway.tasks import LANGUAGE
 from keras_highway.weights import file as weights_file
@@ -102,11 +102,11 @@ class CharLM:
 
     def __init__(
         self,
-        weights: str | os.PathLike | None = "ptb",
+        weights: str | os.PathLike[str] | None = "ptb",
         variant: str | None = None,
         vocabulary: Vocabulary | None = None,
-        dtype=None,
-        **spec_overrides,
+        dtype: str | keras.DTypePolicy | None = None,
+        **spec_overrides: Any,
     ):
         file = None if weights is None else resolve(weights, variant or _variant_of_words(weights))
         self.variant = variant or (file and file.variant) or DEFAULT
@@ -261,7 +261,7 @@ class CharLM:
         words = [self.vocabulary.words[i] for i in tokens]
         return float(np.exp(-np.mean(self.log_probabilities(words, [*words[1:], words[0]], progress))))
 
-    def _stream_log_probability(self, tokens, texts, steps, progress) -> float:
+    def _stream_log_probability(self, tokens: np.ndarray, texts: int, steps: int, progress: bool) -> float:
         inputs, targets = batchify(tokens, texts, steps)
         state, total = self._reader.start(texts), 0.0
         pairs = tqdm(zip(inputs, targets, strict=True), "testing", len(inputs), leave=False, disable=not progress)
@@ -310,7 +310,7 @@ class CharLM:
             log_p, state = self._next(said[-1], state)
         return _written(said)
 
-    def save(self, folder: str | os.PathLike, float16: bool = False) -> None:
+    def save(self, folder: str | os.PathLike[str], float16: bool = False) -> None:
         """Writes weights and vocabulary into a folder, from which `CharLM(weights=folder)` makes the model again.
 
         Args:
@@ -324,12 +324,12 @@ class CharLM:
         words = len(self.vocabulary.words)
         weights_file.save(self.network, folder / FILE, self.variant, words, float16, **facts)
 
-    def _next(self, word, state):
+    def _next(self, word: str, state: State) -> tuple[np.ndarray, State]:
         projected = self.table.projections([word])[None]
         _, last, state = self._reader.read(projected, np.zeros((1, 1), np.int32), state)
         return np.asarray(last[0], np.float64), state
 
-    def _chunks(self, words, wanted) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    def _chunks(self, words: Sequence[str], wanted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
         """Pieces of equal size: a new shape would be compiled anew. What fills up the last one is not used."""
         for first in range(0, len(words), _STEPS):
             piece = words[first : first + _STEPS]
@@ -340,14 +340,14 @@ class CharLM:
             yield filled, following, len(piece)
 
 
-def _written(words) -> str:
+def _written(words: Sequence[str]) -> str:
     """The text of words: a line feed for each end of sentence."""
     ends = [i for i, word in enumerate(words) if word == END_OF_SENTENCE]
     starts = [0, *(i + 1 for i in ends)]
     return "\n".join(" ".join(words[a:b]) for a, b in zip(starts, [*ends, len(words)], strict=True))
 
 
-def _draw(log_p, temperature, unknown, rng) -> int:
+def _draw(log_p: np.ndarray, temperature: float, unknown: bool, rng: np.random.Generator) -> int:
     logits = log_p / temperature
     if not unknown:
         logits[0] = -np.inf
@@ -355,7 +355,7 @@ def _draw(log_p, temperature, unknown, rng) -> int:
     return int(rng.choice(len(p), p=p / p.sum()))
 
 
-def _variant_of_words(weights) -> str:
+def _variant_of_words(weights: str | os.PathLike[str]) -> str:
     """The variant that a data set or tag means where none is asked for; a path says itself what it is of."""
     is_word = not str(weights).endswith(weights_file.SUFFIX) and not Path(weights).exists() and "." not in str(weights)
     return DEFAULT if is_word and "/" not in str(weights) else ""

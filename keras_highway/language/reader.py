@@ -1,5 +1,8 @@
 """The recurrent part of a language model with its state in hand: any number of texts, started and left at will."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -22,14 +25,14 @@ class Reader(keras.Model):
         network: A network of `build_char_lm`.
     """
 
-    def __init__(self, network: keras.Model, **kwargs):
+    def __init__(self, network: keras.Model, **kwargs: Any):
         super().__init__(**kwargs)
         self.lstms = [layer for layer in network.layers if isinstance(layer, CarriedLSTM)]
         self.head = network.get_layer("head")
         # `build` of a subclassed model would make weights; ours are there already.
         self.built = True
 
-    def call(self, inputs):
+    def call(self, inputs: Sequence[Any]) -> list[Any]:
         projected, targets, *before = inputs
         after, x = [], None
         for i, lstm in enumerate(self.lstms):
@@ -46,7 +49,7 @@ class Reader(keras.Model):
         """Returns the state at the start of texts: zeros."""
         return [np.zeros((texts, lstm.units), np.float32) for lstm in self.lstms for _ in range(2)]
 
-    def read(self, projected, targets, state: State) -> tuple[np.ndarray, np.ndarray, State]:
+    def read(self, projected: np.ndarray, targets: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray, State]:
         """Reads some words.
 
         Args:

@@ -76,7 +76,7 @@ class WordTable:
         order = [i for i in np.argsort(-cosines, kind="stable") if self._vocabulary.words[i] != word]
         return [Neighbour(self._vocabulary.words[i], float(cosines[i])) for i in order[:count]]
 
-    def _rows(self, words) -> np.ndarray:
+    def _rows(self, words: Sequence[str]) -> np.ndarray:
         self._add(word for word in words if word not in self._row)
         return np.fromiter((self._row[word] for word in words), np.int64, len(words))
 
@@ -89,7 +89,7 @@ class WordTable:
         self._vectors = [np.concatenate(pair) for pair in zip(self._vectors, vectors, strict=True)]
         self._projections = np.concatenate([self._projections, self._projected(vectors[1])])
 
-    def _encode(self, spelled) -> list[np.ndarray]:
+    def _encode(self, spelled: np.ndarray) -> list[np.ndarray]:
         parts = []
         for first in range(0, len(spelled), _ROWS):
             chunk = spelled[first : first + _ROWS]
@@ -98,6 +98,6 @@ class WordTable:
             parts.append([np.asarray(v, np.float32)[: len(chunk)] for v in self._encoder.predict_on_batch(rows)])
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
-    def _projected(self, vectors) -> np.ndarray:
+    def _projected(self, vectors: np.ndarray) -> np.ndarray:
         kernel, bias = (keras.ops.convert_to_numpy(w) for w in (self._project.kernel, self._project.bias))
         return vectors @ kernel + bias

@@ -1,6 +1,7 @@
 """Fine-tuning by low-rank updates (LoRA, Hu et al. 2021): Keras's `enable_lora`, on all of a network at once."""
 
 import math
+from typing import Any
 
 import keras
 
@@ -72,7 +73,7 @@ def merge_lora(model: keras.Model) -> keras.Model:
     """
     copy = keras.models.clone_model(model, clone_function=_without_lora)
     for old, new in zip(_leaves(model), _leaves(copy), strict=True):
-        store: dict = {}
+        store: dict[str, Any] = {}
         old.save_own_variables(store)  # Keras's own merging
         new.load_own_variables({key: keras.ops.convert_to_numpy(value) for key, value in store.items()})
     origin = origin_of(model)
@@ -86,15 +87,16 @@ def has_lora(model: keras.Model) -> bool:
     return any(getattr(layer, "lora_enabled", False) for layer in _leaves(model))
 
 
-def _leaves(model) -> list[keras.layers.Layer]:
+def _leaves(model: keras.Model) -> list[keras.layers.Layer]:
     """All layers without layers inside, in an order that a copy has, too."""
-    return [layer for layer in model._flatten_layers() if not list(layer._flatten_layers(include_self=False))]
+    layers = model._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+    return [layer for layer in layers if not list(layer._flatten_layers(include_self=False))]
 
 
-def _takes_lora(layer) -> bool:
+def _takes_lora(layer: keras.layers.Layer) -> bool:
     return hasattr(layer, "enable_lora") and layer.name != _HEAD and not isinstance(layer, GivenConv2D)
 
 
-def _without_lora(layer):
+def _without_lora(layer: keras.layers.Layer) -> keras.layers.Layer:
     config = {key: value for key, value in layer.get_config().items() if not key.startswith("lora_")}
     return type(layer).from_config({**config, "trainable": True} if "trainable" in config else config)

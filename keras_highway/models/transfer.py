@@ -1,5 +1,6 @@
 """Taking models apart for other tasks: feature pyramids, new classifiers, freezing."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -133,7 +134,10 @@ def num_features(model: keras.Model) -> int:
 
 
 def reset_classifier(
-    model: keras.Model, classes: int, activation: Any = "softmax", pooling: str = "avg"
+    model: keras.Model,
+    classes: int,
+    activation: str | Callable[..., Any] | None = "softmax",
+    pooling: str = "avg",
 ) -> keras.Model:
     """Puts a fresh classifier on a model's body.
 
@@ -221,13 +225,13 @@ def unfreeze(model: keras.Model, since: str | None = None) -> None:
     compile_again(model)
 
 
-def compile_again(model) -> None:
+def compile_again(model: keras.Model) -> None:
     """What learns has changed: a compiled model learns it after it is compiled again."""
     if model.compiled:
         model.compile_from_config(model.get_compile_config())
 
 
-def _last_of(model, names, wanted, argument) -> int:
+def _last_of(model: keras.Model, names: list[str], wanted: str, argument: str) -> int:
     """The place of a layer, or of the last block of a stage."""
     ends = {stage: name for name in names if (stage := stage_of(name))}
     if wanted not in ends and wanted not in names:
@@ -239,14 +243,14 @@ def _last_of(model, names, wanted, argument) -> int:
     return names.index(ends.get(wanted, wanted))
 
 
-def _first_of(model, names, wanted) -> int:
+def _first_of(model: keras.Model, names: list[str], wanted: str) -> int:
     """The place of a layer, or of the first block of a stage."""
     last = _last_of(model, names, wanted, "since")
     return next((index for index, name in enumerate(names) if stage_of(name) == wanted), last)
 
 
-def _stage_ends(model) -> dict[str, keras.layers.Layer]:
-    ends = {}
+def _stage_ends(model: keras.Model) -> dict[str, keras.layers.Layer]:
+    ends: dict[str, keras.layers.Layer] = {}
     for layer in model.layers:
         if place_of(layer.name) and isinstance(layer, GatedBlock):
             ends[stage_of(layer.name)] = layer
@@ -255,12 +259,12 @@ def _stage_ends(model) -> dict[str, keras.layers.Layer]:
     return ends
 
 
-def _check_stage(stage, ends, model) -> None:
+def _check_stage(stage: str, ends: Mapping[str, keras.layers.Layer], model: keras.Model) -> None:
     if stage not in ends:
         raise ValueError(f"Model {model.name!r} has no stage {stage!r}; its stages are {', '.join(ends)}.")
 
 
-def _info(pyramid, layers) -> tuple[FeatureInfo, ...]:
+def _info(pyramid: keras.Model, layers: Mapping[str, str]) -> tuple[FeatureInfo, ...]:
     """Counts strides at 1024 pixels: at the model's own size, border effects may be a good part of an output.
 
     They are of the pixels that the network sees: a layer that resizes is passed over.
@@ -277,5 +281,5 @@ def _info(pyramid, layers) -> tuple[FeatureInfo, ...]:
     )
 
 
-def _without_resizing(layer) -> keras.layers.Layer:
+def _without_resizing(layer: keras.layers.Layer) -> keras.layers.Layer:
     return keras.layers.Identity(name=layer.name) if isinstance(layer, Preprocessing) else layer

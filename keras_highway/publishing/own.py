@@ -190,7 +190,7 @@ def _check_folder(folder: Path) -> None:
         raise ValueError(f"{folder} is the folder of a run or of the zoo: choose another one.")
 
 
-def _checked_transform(model, transform, form: Form) -> Transform:
+def _checked_transform(model: keras.Model, transform: Transform | str | None, form: Form) -> Transform:
     transform = get_transform(transform) if isinstance(transform, str) else transform or form.transform
     if transform is None:
         raise ValueError(
@@ -207,7 +207,7 @@ def _checked_transform(model, transform, form: Form) -> Transform:
     return transform
 
 
-def _checked_names(class_names, form: Form) -> tuple[str, ...]:
+def _checked_names(class_names: Sequence[str] | None, form: Form) -> tuple[str, ...]:
     if class_names is None:
         return form.class_names or tuple(map(str, range(form.classes)))
     names = (class_names,) if isinstance(class_names, str) else tuple(class_names)
@@ -218,7 +218,7 @@ def _checked_names(class_names, form: Form) -> tuple[str, ...]:
     return names
 
 
-def _check_equal(model, saved: TaskWeights) -> None:
+def _check_equal(model: keras.Model, saved: TaskWeights) -> None:
     """What was saved computes what the model does."""
     pixels = saved.row.images.apply(saved.example()["pixels"])
     if keras.config.image_data_format() == "channels_first":

@@ -97,7 +97,7 @@ def identified(data: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple((str(i), name) for i, name in enumerate(names))
 
 
-def _loaded(model) -> WeightsFile:
+def _loaded(model: keras.Model) -> WeightsFile:
     file = file_of(model)
     if file is None:
         raise ValueError(
@@ -150,7 +150,7 @@ def _of_model(file: WeightsFile) -> WeightsInfo:
     )
 
 
-def _class_names(data, file) -> tuple[str, ...]:
+def _class_names(data: str, file: WeightsFile) -> tuple[str, ...]:
     if file.class_names or file.variant in LM_VARIANTS:
         return file.class_names
     return class_names(data, file.classes)

@@ -131,5 +131,5 @@ def _file() -> Path | None:
     return next((path for path in registry.zoo_files(RESULTS) if path.is_file()), None)
 
 
-def _shown(value) -> str:
+def _shown(value: str | float | None) -> str:
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

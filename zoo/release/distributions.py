@@ -79,6 +79,7 @@ def check_wheel(wheel: Path, root: Path = ROOT) -> list[str]:
             _must(f"{information}licenses/{file}" in names, f"{file} is not in the wheel.")
             same = archive.read(f"{information}licenses/{file}") == (root / file).read_bytes()
             _must(same, f"{file} in the wheel is another.")
+        _must("keras_highway/py.typed" in names, "py.typed is not in the wheel, and its hints not read.")
         strangers = [name for name in names if not name.startswith(("keras_highway/", information))]
         _must(not strangers, f"The wheel holds {', '.join(strangers[:5])}.")
         there = {Path(name).parent.name for name in names if name.endswith(f"/{WEIGHTS}")}
