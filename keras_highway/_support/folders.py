@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def put_in_place(new: Path, target: Path) -> None:
     """
     for path in new.rglob("*"):
         if path.is_file():
-            with path.open("rb+") as file:
+            with path.open("rb" if os.name == "posix" else "rb+") as file:  # Windows flushes what may be written
                 os.fsync(file.fileno())  # a rename may reach the disk before the content does
     if not target.exists():
         new.rename(target)
@@ -43,9 +44,14 @@ def put_in_place(new: Path, target: Path) -> None:
 
 
 def bring_back(target: Path) -> None:
-    """Brings a folder back that a process has left aside when it was killed in `put_in_place`."""
+    """Brings a folder back that a process has left aside when it was killed in `put_in_place`.
+
+    Where the new one is in its place already, the old one is removed.
+    """
     aside = _aside(target)
-    if aside.exists() and not target.exists():
+    if aside.exists() and target.exists():
+        shutil.rmtree(aside)
+    elif aside.exists():
         aside.rename(target)
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_highway._support.files import sha256_of, written
-from keras_highway._support.folders import bring_back, put_in_place
+from keras_highway._support.files import sha256_of
 from keras_highway._support.scratch import scratch_folder
 from keras_highway.data.transforms import Transform
 from keras_highway.hub import Pushed, parse
@@ -24,6 +22,7 @@ from keras_highway.publishing.publishable import Publishable
 from keras_highway.publishing.task_weights import TaskWeights
 from keras_highway.weights import file as weights_file
 from keras_highway.weights.info import FILE, ROW, WeightsInfo
+from keras_highway.weights.saved_folder import is_unsaved, put_saved
 
 _TOLERANCE = 1e-4  # relative to the largest output
 _ROUGH = 0.1  # of a model that computes in 16 bits
@@ -55,8 +54,12 @@ def save(
             updates (`kh.enable_lora`) are merged into the kernels that are
             saved; the model keeps them.
         folder: Made if it is not there; what an earlier `save` left in it is
-            replaced, at once: a process that is killed leaves the old files
-            or the new ones.
+            replaced, other files stay. Of a process that is killed, `kh.load`
+            finds the old model or the new one. (It ends what was begun; where
+            it may not write, a folder whose files are half old, half new is
+            refused.) Of several processes that save to one folder at once,
+            as the ranks of a distributed run, each does so in its turn, and
+            the last one's model stays.
         class_names: Names of the classes, in order. Defaults to those of the
             weights that the model was built with, if it has their classifier,
             else to numbers.
@@ -110,7 +113,7 @@ def save(
         weights_file.save(model, source / FILE, form.variant, form.classes, **stamp)
         row = dataclasses.replace(row, sha256=sha256_of(source / FILE))
         _check_equal(model, write_bundle(Publishable(source, row), "", bundle))
-        _replace(folder.resolve(), bundle)
+        put_saved(bundle, folder.resolve())
     return folder
 
 
@@ -153,38 +156,8 @@ def push_to_hub(
         return publish(str(folder), place, private)
 
 
-def _replace(folder: Path, bundle: Path) -> None:
-    """Puts files into a folder, all of them at once; others that it has stay."""
-    new = folder.with_name(f".partial-{folder.name}")
-    if new.exists():
-        shutil.rmtree(new)  # of a process that was killed
-    with written(folder):
-        try:
-            shutil.copytree(bundle, new)
-            for path in folder.iterdir() if folder.exists() else ():
-                if not (new / path.name).exists():
-                    _copy(path, new / path.name)
-            put_in_place(new, folder)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
-
-
-def _copy(path: Path, target: Path) -> None:
-    """A file or a folder of the user's at a second place, without its bytes where the disk can do that."""
-    if path.is_dir() and not path.is_symlink():
-        target.mkdir()
-        for inside in path.iterdir():
-            _copy(inside, target / inside.name)
-        return
-    try:
-        os.link(path, target, follow_symlinks=False)
-    except (OSError, NotImplementedError):
-        shutil.copy2(path, target, follow_symlinks=False)
-
-
 def _check_folder(folder: Path) -> None:
-    bring_back(folder.resolve())
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / ROW).is_file())):
+    if folder.exists() and (not folder.is_dir() or not (is_unsaved(folder) or (folder / ROW).is_file())):
         raise ValueError(f"{folder} holds something else: choose a new folder, or one that kh.save wrote.")
     if (folder / "result.json").exists():
         raise ValueError(f"{folder} is the folder of a run or of the zoo: choose another one.")

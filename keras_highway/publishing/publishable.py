@@ -12,6 +12,7 @@ from keras_highway.publishing.by_task import weights_class
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE, ROW, RUN_RESULT, WeightsInfo, read_row
+from keras_highway.weights.saved_folder import settle
 
 RESULT = "result.json"
 _RECIPE = Fields({}, {"overrides": Items(Items(Anything(4), 2, 2), most=50)})
@@ -111,6 +112,7 @@ def _check_epochs(folder, result) -> None:
 
 def _of_saved(folder) -> Publishable:
     """What `kh.save` wrote."""
+    settle(folder)
     if not (folder / ROW).is_file() or not (folder / FILE).is_file():
         raise ValueError(
             f"{folder} holds no finished run: there is no {folder / RESULT}. Nor did kh.save write it: there is no "

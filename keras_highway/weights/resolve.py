@@ -26,6 +26,7 @@ from keras_highway.weights.file import Contents, WeightFileError
 from keras_highway.weights.info import FILE, RESULT, ROW, WeightsInfo, read_row
 from keras_highway.weights.keras_archive import Archive
 from keras_highway.weights.overrides import from_json_values
+from keras_highway.weights.saved_folder import settle
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,10 @@ def _run_beside(path: Path, classes: int | None) -> tuple[tuple[str, ...], str]:
 def _row_beside(path: Path) -> WeightsInfo | None:
     """What the `weights.json` beside a file says of it, its hash compared; None if there is none."""
     beside = path.with_name(ROW)
-    if path.name != FILE or not path.is_file() or not beside.is_file():
+    if path.name != FILE or not beside.is_file():
+        return None
+    settle(path.parent)
+    if not path.is_file():
         return None
     row, actual = read_row(beside), sha256_of(path)
     if row.sha256 and actual != row.sha256:
