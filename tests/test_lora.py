@@ -4,9 +4,13 @@ import keras
 import numpy as np
 import pytest
 from contracts import to_numpy
-from miniatures import batch, miniature
+from miniatures import MINIATURES, batch, miniature
 
 import keras_highway as kh
+from keras_highway.exporting import export, fold_batch_norm
+from keras_highway.exporting.precision import in_float32
+from keras_highway.models.lora import without_updates
+from keras_highway.specs import override
 
 # In whole lanes of channels, see tests/test_remat.py.
 SIZES = {"blocks": (1, 1), "widths": (16, 32), "stem_width": 16, "input_shape": (8, 8, 3), "min_size": 8}
@@ -83,3 +87,69 @@ def test_what_is_refused():
         kh.enable_lora(net)
     with pytest.raises(ValueError, match="no dense layer"):
         kh.enable_lora(keras.Sequential([keras.Input((4,)), keras.layers.BatchNormalization()]))
+
+
+def test_a_merged_model_is_fed_and_named_as_before():
+    merged = kh.merge_lora(learned())
+    assert kh.get_transform(merged) == kh.get_transform("mnist10_w16.tvdn")
+    [[best]] = kh.decode_predictions(np.eye(10)[[7]], top=1, weights=merged)
+    assert best.name == "7"
+    with pytest.raises(ValueError, match="was not loaded"):
+        kh.get_transform(kh.merge_lora(miniature("dense_stack")))
+
+
+def updated(net):
+    """A net with low-rank updates that are not zero, and that net merged."""
+    kh.enable_lora(net, rank=2)
+    rng = np.random.default_rng(0)
+    for weight in net.trainable_weights:
+        weight.assign(to_numpy(weight) + rng.normal(0, 0.05, weight.shape))
+    return net, kh.merge_lora(net)
+
+
+def test_blocks_are_left_out_of_a_model_with_updates():
+    net, merged = updated(miniature("dense_stack", depth=4))
+    x = batch(net, 6)
+    short = kh.analysis.without(net, ["stage1_block2"])
+    assert not any("lora" in w.path for w in short.weights) and any("lora" in w.path for w in net.weights)
+    np.testing.assert_allclose(to_numpy(short(x)), to_numpy(kh.analysis.without(merged, ["stage1_block2"])(x)))
+    wired = kh.analysis.rewire(net, {"stage1_block2": None})
+    np.testing.assert_allclose(to_numpy(short(x)), to_numpy(wired(x)), atol=1e-5)
+    assert np.abs(to_numpy(short(x)) - to_numpy(net(x))).max() > 1e-3
+    trimmed = kh.analysis.trim(net, (x, np.arange(6)), 1.0)
+    assert trimmed.curve.parameters[0] == merged.count_params()
+    assert trimmed.curve.parameters[-1] == trimmed.model.count_params()
+
+
+def test_guided_derivatives_of_a_model_with_updates():
+    net, merged = updated(miniature("dense_stack", depth=4))
+    x = batch(net, 2)
+    found, wanted = (kh.analysis.guided_backprop(model, x, "stage1", 1) for model in (net, merged))
+    np.testing.assert_allclose(found.gradient, wanted.gradient, atol=1e-6)
+    np.testing.assert_allclose(found.value[-1], to_numpy(kh.analysis.trace(net, x)["stage1_block3"].y)[:, 1], atol=1e-5)
+    assert np.abs(found.gradient).max() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="LiteRT files come from TensorFlow")
+def test_an_exported_model_has_its_updates(dtype, tmp_path):
+    net, merged = updated(miniature("dense_stack", depth=4, dtype=dtype))
+    assert export(net, tmp_path / "net.tflite", "litert") < 1e-4  # beside the merged network, in float32
+    copy = in_float32(without_updates(net))
+    for a, b in zip(copy.weights, merged.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(a), to_numpy(b))
+    x = batch(net, 3)
+    np.testing.assert_allclose(to_numpy(copy(x)), to_numpy(net(x)), atol=1e-5 if dtype == "float32" else 0.1)
+
+
+def test_resnets_with_updates_are_converted_and_folded():
+    changes = {"gating": "residual", "post_activation": True, **SIZES}
+    net, _ = updated(miniature("conv_net", **changes))
+    x = batch(net, 3)
+    highway = kh.highway_from_resnet(net)
+    assert not any("lora" in w.path for w in highway.weights)
+    np.testing.assert_allclose(to_numpy(highway(x)), to_numpy(net(x)), rtol=1e-3, atol=1e-4)
+    changes = {key: value for key, value in changes.items() if key not in ("input_shape", "min_size")}
+    folded = fold_batch_norm(net, override(MINIATURES["conv_net"], min_size=8, **changes))
+    np.testing.assert_allclose(to_numpy(folded(x)), to_numpy(net(x)), rtol=1e-3, atol=1e-4)

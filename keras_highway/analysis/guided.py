@@ -14,6 +14,7 @@ from keras_highway.analysis.graph import blocks as blocks_of
 from keras_highway.analysis.rewire import rewire
 from keras_highway.analysis.trace import Tracer
 from keras_highway.layers import GatedBlock
+from keras_highway.models.lora import without_updates
 
 _RELUS = (keras.activations.relu, ops.relu)
 
@@ -153,7 +154,7 @@ def _of_block(outputs, name, block, channel, x) -> tuple[np.ndarray, np.ndarray,
 
 def _guided_copy(model) -> keras.Model:
     """A copy of a network with layers of its own, its ReLUs guided."""
-    shared = rewire(model, {})
+    shared = rewire(without_updates(model), {})
     copy = keras.models.clone_model(shared, clone_function=_copy_layer)
     copy.set_weights(shared.get_weights())
     for layer in copy._flatten_layers():

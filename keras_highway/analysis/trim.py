@@ -14,6 +14,7 @@ from keras_highway.analysis.graph import check_names
 from keras_highway.analysis.rewire import check_lesionable, rewire
 from keras_highway.analysis.scores import Comparison, Scorer, compare, score
 from keras_highway.gating import get_gating
+from keras_highway.models.lora import without_updates
 from keras_highway.models.origin import note_origin, origin_of
 
 ORDERS = ("lesion", "gates", "greedy")
@@ -133,6 +134,7 @@ def trim(model, data, budget=0.001, *, order="lesion", choose_on=None, confidenc
             unlabelled or of another shape.
     """
     _check_choice(budget, confidence, choose_on)
+    model = without_updates(model)  # as the result, so that the curve counts its parameters
     removed = _order(model, data, order, options)
     curve, found = _measured(model, removed, data if choose_on is None else choose_on, options)
     most = _most(found, budget, confidence)
@@ -191,11 +193,13 @@ def without(model, blocks: Sequence[str]) -> keras.Model:
 
     Returns:
         A functional `keras.Model` of the same name; it is not compiled.
+        Low-rank updates (`kh.enable_lora`) are merged into its kernels.
 
     Raises:
         ValueError: For an unknown block or a transition, which the rest of
             the network needs for the shape.
     """
+    model = without_updates(model)
     known = blocks_of(model)
     check_names(blocks, known)
     for name in blocks:

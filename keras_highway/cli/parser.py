@@ -84,20 +84,7 @@ def _module(name: str):
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Networks with gated skip connections.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (
-        _list,
-        _classify,
-        _evaluate,
-        _gates,
-        _report,
-        _summary,
-        _train,
-        _fetch,
-        _publish,
-        _verify,
-        _export,
-        _lm,
-    ):
+    for add in _COMMANDS:
         add(commands)
     return parser
 

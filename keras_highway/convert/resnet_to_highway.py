@@ -27,6 +27,7 @@ from keras_highway.analysis.graph import blocks, is_functional, walk
 from keras_highway.gating import GATINGS, Gating, get_gating
 from keras_highway.layers import Branch, GatedBlock
 from keras_highway.layers.blocks import ConvBlock
+from keras_highway.models.lora import without_updates
 from keras_highway.models.origin import note_origin, origin_of
 
 GATES = {"channel": "channel", "full": "same"}  # word here -> `gate` of the block
@@ -72,6 +73,8 @@ def highway_from_resnet(
       `1 / (1 - epsilon)` times what the next block expects.
     - Frozen layers stay frozen, but gates are trainable: `kh.freeze(resnet)`
       before the conversion leaves gates and classifier to be trained.
+    - Low-rank updates (`kh.enable_lora`) become part of the kernels, and all
+      is trainable again.
 
     Args:
         model: A post-activation ResNet of `keras_highway` with its
@@ -104,6 +107,7 @@ def highway_from_resnet(
     epsilon = _checked_epsilon(epsilon)
     _check_choices(gating, gate)
     _check_model(model)
+    model = without_updates(model)
     chain = _Chain(model.inputs[0], get_gating(gating), epsilon, gate)
     converted = walk(model, chain.follow)
     chain.check_end()

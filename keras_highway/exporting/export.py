@@ -15,6 +15,7 @@ import numpy as np
 from keras_highway._support.files import written
 from keras_highway.exporting.precision import in_float32
 from keras_highway.exporting.quantize import agreement, int8_options
+from keras_highway.models.lora import without_updates
 
 TOLERANCE = 1e-4
 # They warn of what exporting makes them do with NumPy 2, protobuf and newer versions of one another.
@@ -35,7 +36,8 @@ def export(
     """Exports a network, runs the exported file and compares.
 
     A network that computes in 16 bits is exported in float32, with the same
-    weights. An open image size stays open: the file takes images of any size.
+    weights; low-rank updates (`kh.enable_lora`) become part of the kernels.
+    An open image size stays open: the file takes images of any size.
 
     Args:
         model: A network of one input.
@@ -64,7 +66,7 @@ def export(
         ImportError: If a package that the format needs is not installed.
     """
     _check(export_format, int8)
-    model = in_float32(model)
+    model = in_float32(without_updates(model))
     options = {} if int8 is None else int8_options(model, int8)
     batches = [int8] if int8 is not None else [samples] if samples is not None else _random(model)
     expected = [keras.ops.convert_to_numpy(model(x, training=False)) for x in batches]  # Keras exports what has run

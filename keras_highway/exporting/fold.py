@@ -8,6 +8,7 @@ from keras_highway.analysis.graph import blocks
 from keras_highway.layers import SharedKernels
 from keras_highway.layers.branch import Branch
 from keras_highway.models.builder import build
+from keras_highway.models.lora import without_updates
 from keras_highway.specs import ConvNetSpec, override
 from keras_highway.weights.overrides import trimmed
 
@@ -34,6 +35,7 @@ def fold_batch_norm(model: keras.Model, spec: ConvNetSpec | None) -> keras.Model
         )
     if not isinstance(spec, ConvNetSpec) or not spec.batch_norm:
         raise ValueError(f"There is no batch normalization to fold. Received: spec of {spec.name!r}")
+    model = without_updates(model)
     head = model.get_layer("head")
     folded = build(
         override(spec, batch_norm=False, shared_transforms=False),  # a kernel that is multiplied is a block's own

@@ -31,7 +31,8 @@ def rematerialized(layer: keras.layers.Layer, *inputs):
         *inputs: What it takes: tensors, lists of tensors or `None`.
 
     Returns:
-        What the layer gives: a tensor.
+        What the layer gives: a tensor. What layers inside add to the loss is
+        the layer's own.
     """
     learned, others = layer.trainable_variables, layer.non_trainable_variables
     # Copies of now: the second run reads them when the variables have moved on, and seeds must be the first's.
@@ -44,17 +45,19 @@ def rematerialized(layer: keras.layers.Layer, *inputs):
 
     def function(*tensors):
         mapping = [*zip(learned, tensors[len(kept) :], strict=True), *zip(others, state, strict=True)]
-        with keras.StatelessScope(state_mapping=mapping) as scope:
+        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
             y = _straight(layer, _packed(inputs, tensors))
+        _disown(layer, scope.losses)
         became = [scope.get_current_value(v) for v in others]
         if returned:
-            return y, became
+            return y, scope.losses, became
         if not aside:
             aside.append(became)
-        return y
+        return y, scope.losses
 
     result = keras.remat(function)(*kept, *[ops.convert_to_tensor(v.value) for v in learned])
-    y, became = result if returned else (result, aside[0])
+    y, losses, became = result if returned else (*result, aside[0])
+    layer.add_loss(losses)
     for variable, old, new in zip(others, state, became, strict=True):
         if new is not None and new is not old:
             variable.assign(ops.stop_gradient(new))
@@ -69,7 +72,19 @@ def _packed(inputs, tensors) -> Any:
 
 def _straight(layer, inputs):
     token = _RUNNING.set((*_RUNNING.get(), id(layer)))
+    # The call around this one regularizes the output, and the second run, outside of any, would clear its losses.
+    regularizer, losses = layer.activity_regularizer, layer._losses[:]
+    layer.activity_regularizer = None
     try:
         return layer(*inputs, training=True)
     finally:
+        layer.activity_regularizer = regularizer
+        layer._losses[:] = losses
         _RUNNING.reset(token)
+
+
+def _disown(layer, losses) -> None:
+    """Has the layers inside forget losses that are results now: Keras knows them by id, which others may get later."""
+    ids = {id(loss) for loss in losses}
+    for inner in layer._flatten_layers():
+        inner._loss_ids -= ids

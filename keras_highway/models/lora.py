@@ -7,7 +7,7 @@ import keras
 
 from keras_highway.layers import GivenConv2D
 from keras_highway.layers.base import checked_size
-from keras_highway.models.origin import note_origin, origin_of
+from keras_highway.models.origin import file_of, note_file, note_origin, origin_of
 from keras_highway.models.transfer import compile_again
 
 _HEAD = "head"
@@ -70,16 +70,23 @@ def merge_lora(model: keras.Model) -> keras.Model:
 
     Returns:
         A new functional `keras.Model` without updates, all of it trainable.
+        It is fed as the model is and has its classes: `kh.get_transform` and
+        `kh.decode_predictions` take it, too.
     """
     copy = keras.models.clone_model(model, clone_function=_without_lora)
     for old, new in zip(_leaves(model), _leaves(copy), strict=True):
         store: dict[str, Any] = {}
         old.save_own_variables(store)  # Keras's own merging
         new.load_own_variables({key: keras.ops.convert_to_numpy(value) for key, value in store.items()})
-    origin = origin_of(model)
-    if origin is not None:
-        note_origin(copy, origin)
+    note_origin(copy, origin_of(model))
+    if (file := file_of(model)) is not None:
+        note_file(copy, file)
     return copy
+
+
+def without_updates(model: keras.Model) -> keras.Model:
+    """The model itself, merged where it has low-rank updates: clones and layers built again have no place for them."""
+    return merge_lora(model) if has_lora(model) else model
 
 
 def has_lora(model: keras.Model) -> bool:

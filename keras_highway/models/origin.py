@@ -49,7 +49,11 @@ def origin_of(model: keras.Model) -> Origin | None:
 
 
 def note_file(model: keras.Model, file: Any) -> None:
-    """Notes from which file a model's weights were loaded, a `WeightsFile`; models made of it are of no file."""
+    """Notes from which file a model's weights were loaded, a `WeightsFile`, which says how it is fed and its classes.
+
+    Models made of it are of no file, but for its copy without low-rank
+    updates, which is the same classifier.
+    """
     _KNOWN.setdefault(model, {})["file"] = file
 
 

@@ -13,7 +13,7 @@ from keras_highway._support.files import sha256_of
 from keras_highway._support.scratch import scratch_folder
 from keras_highway.data.transforms import Transform
 from keras_highway.hub import Pushed, parse
-from keras_highway.models.lora import has_lora, merge_lora
+from keras_highway.models.lora import without_updates
 from keras_highway.predictions import get_transform
 from keras_highway.publishing.bundle import write_bundle
 from keras_highway.publishing.form import Form, form_of_model
@@ -88,8 +88,8 @@ def save(
     """
     folder = Path(folder)
     _check_folder(folder)
-    if isinstance(model, keras.Model) and has_lora(model):
-        model = merge_lora(model)
+    if isinstance(model, keras.Model):
+        model = without_updates(model)
     form = form_of_model(model, variant, overrides)
     transform = _checked_transform(model, transform, form)
     row = WeightsInfo(
