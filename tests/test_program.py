@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -177,6 +178,28 @@ def test_a_failing_start_says_why(capfd, monkeypatch):
         os.write(2, NEWS[0].encode())
         raise ImportError
     assert capfd.readouterr().err == NEWS[0]
+
+
+ABORTING = """
+import importlib.util, os, sys
+spec = importlib.util.spec_from_file_location("quiet", sys.argv[1])
+quiet = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(quiet)
+with quiet.quiet_start():
+    os.write(2, sys.argv[2].encode())
+    os.abort()
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_the_last_words_of_a_program_that_aborts_are_read(end):
+    """As those of a library that does not find what it was built for: without them nobody knows why it ended."""
+    fatal = f"F0000 00:00:1795229151.659441    6311 cpu_feature_guard.cc:1] needs AVX512F{end}"
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}
+    command = [sys.executable, "-S", "-c", ABORTING, quiet.__file__, NOTICES[1] + NEWS[2] + fatal]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # waits until stderr is closed
+    assert done.returncode == -signal.SIGABRT
+    assert done.stderr == NEWS[2] + fatal
 
 
 def test_notices_are_shown_on_request(capfd, monkeypatch):
