@@ -1,7 +1,10 @@
 """The program around the commands: exit codes, interruptions, and what reaches the terminal."""
 
+import importlib
 import json
 import os
+import runpy
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -177,6 +180,28 @@ def test_a_failing_start_says_why(capfd, monkeypatch):
     assert capfd.readouterr().err == NEWS[0]
 
 
+ABORTING = """
+import importlib.util, os, sys
+spec = importlib.util.spec_from_file_location("quiet", sys.argv[1])
+quiet = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(quiet)
+with quiet.quiet_start():
+    os.write(2, sys.argv[2].encode())
+    os.abort()
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_the_last_words_of_a_program_that_aborts_are_read(end):
+    """As those of a library that does not find what it was built for: without them nobody knows why it ended."""
+    fatal = f"F0000 00:00:1795229151.659441    6311 cpu_feature_guard.cc:1] needs AVX512F{end}"
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}
+    command = [sys.executable, "-S", "-c", ABORTING, quiet.__file__, NOTICES[1] + NEWS[2] + fatal]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # waits until stderr is closed
+    assert done.returncode == -signal.SIGABRT
+    assert done.stderr == NEWS[2] + fatal
+
+
 def test_notices_are_shown_on_request(capfd, monkeypatch):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     with quiet.quiet_start():
@@ -194,3 +219,39 @@ def test_a_program_that_imports_the_package_on_its_way_gets_all_of_it(tmp_path):
     command = [sys.executable, "-m", "other"]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "Highway50\n"
+
+
+# --- Older commands: python -m training.X in a checkout -----------------------------
+
+
+def test_older_module_names_give_the_same_modules():
+    """A second copy would have classes of its own, which Keras could not tell from the registered ones."""
+    for name in ("optimizers", "data.shards", "data"):
+        real = importlib.import_module(f"keras_highway.training.{name}")
+        assert importlib.import_module(f"training.{name}") is real
+        assert real.__name__ == real.__spec__.name == f"keras_highway.training.{name}"
+    from training import lamb  # not yet imported under either name by this file
+
+    assert lamb is sys.modules["keras_highway.training.lamb"] is sys.modules["training.lamb"]
+    with pytest.raises(ModuleNotFoundError, match=r"training\.nothing"):
+        importlib.import_module("training.nothing")
+
+
+@pytest.mark.parametrize("module", ["training.train", "training.shards", "training.experiments.designs"])
+def test_older_commands_run(module, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [module, "--help"])
+    for name in (module, f"keras_highway.{module}"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    out, err = capsys.readouterr()
+    assert ended.value.code == 0 and out.startswith("usage: python -m keras_highway") and err == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["training.train", "training.shards", "training.experiments.designs"])
+def test_older_commands_run_as_programs(module):
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-m", module, "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: python -m keras_highway")

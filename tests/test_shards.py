@@ -136,6 +136,57 @@ def test_an_altered_index_is_found_and_made_again(photographs, tmp_path, capsys)
     assert shards.main([str(tmp_path), "--check"]) == 1
 
 
+def swapped(index):
+    index["offsets"][:2] = index["offsets"][1::-1]  # two images change places
+    index["lengths"][:2] = index["lengths"][1::-1]
+
+
+ALTERATIONS = {
+    "offsets": lambda index: index["offsets"].__setitem__(0, index["offsets"][0] + 1),
+    "lengths": lambda index: index["lengths"].__setitem__(0, index["lengths"][0] - 1),
+    "two images swapped": swapped,
+    "one label more": lambda index: index["labels"].append(1),
+    "one place more": lambda index: index["places"].append(3),
+    "one offset less": lambda index: index["offsets"].pop(),
+    "sha256": lambda index: index.update(sha256="0" * 64),
+    "bytes": lambda index: index.update(bytes=index["bytes"] + 1),
+    "broken": lambda index: index["broken"].append(index["files"][0]),
+    "no offsets": lambda index: index.pop("offsets"),
+}
+
+
+def test_a_second_run_makes_altered_indexes_again_and_never_notes_their_hash(photographs, tmp_path):
+    """`--check` sends owners of older manifests there: what it finds altered must not come out certified."""
+    first = shards.write(photographs, tmp_path, images=2)
+    indexes = sorted(path for path in tmp_path.glob("*.json") if path.name != "manifest.json")
+    good = {path: path.read_text() for path in indexes}
+    for path, alter in zip(indexes, ALTERATIONS.values(), strict=False):
+        index = json.loads(good[path])
+        alter(index)
+        path.write_text(json.dumps(index))
+    *_, torn, untouched = indexes
+    torn.write_text("{")
+    stamp = untouched.stat().st_mtime_ns
+    assert len(indexes) >= len(ALTERATIONS) + 2
+    assert shards.write(photographs, tmp_path, images=2) == first
+    assert {path: path.read_text() for path in indexes} == good
+    assert untouched.stat().st_mtime_ns == stamp
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+def test_a_second_run_makes_an_altered_shard_again(photographs, tmp_path, hashed):
+    """Even where the index has the altered shard's hash: its records have checksums."""
+    first = shards.write(photographs, tmp_path, images=4)
+    path = tmp_path / "train-00001-of-00004.tfrecord"
+    good = path.read_bytes()
+    path.write_bytes(good[:500] + bytes([good[500] ^ 1]) + good[501:])
+    if hashed:
+        index = json.loads(path.with_suffix(".json").read_text())
+        index["sha256"] = shards.sha256_of(path)
+        path.with_suffix(".json").write_text(json.dumps(index))
+    assert shards.write(photographs, tmp_path, images=4) == first and path.read_bytes() == good
+
+
 def test_manifests_of_older_versions_name_no_index(photographs, tmp_path, capsys):
     manifest = shards.write(photographs, tmp_path, images=4)
     rows = [shard for split in manifest["splits"].values() for shard in split["shards"]]

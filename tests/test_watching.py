@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import re
 
 import keras
@@ -11,7 +12,7 @@ import pytest
 import keras_highway as kh
 from keras_highway._support import memory as machine
 from keras_highway.analysis import cost
-from keras_highway.training import memory
+from keras_highway.training import loop, memory
 from keras_highway.training.loop import train
 from keras_highway.training.memory import check_memory, explained_memory, step_bytes
 from keras_highway.training.program import Program
@@ -129,34 +130,116 @@ def test_a_step_that_cannot_fit_is_refused_before_it_is_taken(monkeypatch, capsy
     program = program_of(batch_size=256)
     needed = step_bytes(program, 256, (224, 224, 3))
     assert needed >= 256 * cost(program.net).total.activation_bytes  # those that the backward pass needs
-    monkeypatch.setattr(memory, "available_bytes", lambda: needed - 1)
+    monkeypatch.setattr(memory, "available_bytes", lambda: int(needed / 1.6))
     with pytest.raises(ValueError, match=r"256 images of 224x224 pixels.*GiB are free.*micro_batches.*batch_size=N"):
         check_memory(program, 1, [])
     check_memory(program, 1, ["1 x GPU"])  # whose library says itself what it lacks
     assert capsys.readouterr().err == ""
-    check_memory(program, 2, [])  # of two processes each has a half
     monkeypatch.setattr(memory, "available_bytes", lambda: int(1.1 * needed))
     check_memory(program, 1, [])
-    assert capsys.readouterr().err.startswith("note: A step of 256 images of 224x224 pixels needs about")
+    assert capsys.readouterr().err.startswith("note: A step of 256 images of 224x224 pixels may need about")
+
+
+def test_an_estimate_just_above_what_is_free_is_only_told(monkeypatch, capsys):
+    """Measured on one backend, it is too high on another: XLA needs less."""
+    program = program_of(batch_size=256)
+    needed = step_bytes(program, 256, (224, 224, 3))
+    for free in (needed - 1, int(needed / 1.45)):
+        monkeypatch.setattr(memory, "available_bytes", lambda free=free: free)
+        check_memory(program, 1, [])
+        assert capsys.readouterr().err.startswith("note: A step of 256 images of 224x224 pixels may need about")
+
+
+def test_who_is_never_refused(monkeypatch, capsys):
+    """A run that went before, one of several processes that wait for each other, and whoever says so."""
+    program = program_of(batch_size=256)
+    needed = step_bytes(program, 128, (224, 224, 3))
+    monkeypatch.setattr(memory, "available_bytes", lambda: needed // 4)
+    check_memory(program, 1, [], resumed=True)
+    assert capsys.readouterr().err.startswith("note: A step of 256 images")
+    check_memory(program, 2, [])
+    assert f"about {needed / 2**30:.1f} GiB of memory" in capsys.readouterr().err  # each computes a half
+    monkeypatch.setenv("KERAS_HIGHWAY_MEMORY_CHECK", "note")
+    check_memory(program, 1, [])
+    assert capsys.readouterr().err.startswith("note: A step of 256 images")
+    monkeypatch.setenv("KERAS_HIGHWAY_MEMORY_CHECK", "off")
+    check_memory(program, 1, [])
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("KERAS_HIGHWAY_MEMORY_CHECK", "of")
+    with pytest.raises(ValueError, match=r"KERAS_HIGHWAY_MEMORY_CHECK.*refuse, note or off.*Received: 'of'"):
+        check_memory(program, 1, [])
+
+
+def test_workers_of_a_machine_share_its_memory(monkeypatch, capsys):
+    program = program_of(batch_size=256)
+    needed = step_bytes(program, 64, (224, 224, 3))  # of four workers
+    monkeypatch.setattr(memory, "available_bytes", lambda: 3 * needed)
+    cluster = {"cluster": {"worker": ["a:1", "a:2", "b:1", "b:2"]}, "task": {"type": "worker", "index": 1}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    check_memory(program, 4, [])  # two of them here: each has 1.5 of what it needs
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("TF_CONFIG", json.dumps({**cluster, "cluster": {"worker": [f"a:{i}" for i in range(4)]}}))
+    check_memory(program, 4, [])
+    assert f"{0.75 * needed / 2**30:.1f} GiB are free" in capsys.readouterr().err
+    monkeypatch.delenv("TF_CONFIG")
+    monkeypatch.setenv("KERAS_DISTRIBUTION_JOB_ADDRESSES", "a:1,a:2,a:3,b:1")
+    monkeypatch.setenv("KERAS_DISTRIBUTION_PROCESS_ID", "2")
+    check_memory(program, 4, [])
+    assert f"{needed / 2**30:.1f} GiB are free" in capsys.readouterr().err
+
+
+def test_resnet50_with_256_photographs_on_14_gib_is_refused(monkeypatch):
+    """It ran out of memory, and the system ended it without a word."""
+    program = Program(changed(RECIPES["resnet50"], batch_size=256, micro_batches=1), Photographs, None)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 14 * 2**30)
+    with pytest.raises(ValueError, match=r"256 images of 224x224 pixels may need about [\d.]+ GiB.*14\.0 GiB are free"):
+        check_memory(program, 1, [])
+
+
+def test_a_run_that_is_resumed_is_told_and_goes_on(monkeypatch, tmp_path):
+    """Some other process may hold memory just then: the state is safe, and the supervisor would give up."""
+    asked = []
+
+    def ask(*_, resumed):
+        asked.append(resumed)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(loop, "check_memory", ask)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="enough"):
+            train(DENSE, None, tmp_path)
+        (tmp_path / "checkpoint.npz").touch()
+    assert asked == [False, True]
 
 
 def test_parts_of_a_batch_and_small_training_images_need_less(monkeypatch):
-    monkeypatch.setattr(memory, "available_bytes", lambda: 2**30)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 2**29)
     with pytest.raises(ValueError, match="micro_batches=1"):
         check_memory(program_of(batch_size=256), 1, [])
-    check_memory(program_of(batch_size=256, micro_batches=32), 1, [])
+    check_memory(program_of(batch_size=256, micro_batches=64), 1, [])
     with pytest.raises(ValueError, match="images of 128x128 pixels"):
         check_memory(program_of(batch_size=512, train_size=128), 1, [])  # a net that is built for any size
-    check_memory(program_of(batch_size=32, train_size=128), 1, [])
+    check_memory(program_of(batch_size=16, train_size=128), 1, [])
     check_memory(program_of(("remat", True), batch_size=256), 1, [])  # whose insides are computed again
 
 
-@pytest.mark.parametrize("said", ["RESOURCE_EXHAUSTED: Out of memory while trying to allocate", "a bug"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2.1GiB",  # XLA
+        "ResourceExhaustedError: OOM when allocating tensor with shape[256,56,56,256]",  # TensorFlow
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB",  # PyTorch
+    ],
+)
 def test_a_gpu_that_is_full_names_the_remedies(said):
-    error = MemoryError if said != "a bug" else RuntimeError
-    with pytest.raises(error) as raised, explained_memory(RECIPES["resnet50"]):
+    with pytest.raises(MemoryError, match="--set micro_batches=N"), explained_memory(RECIPES["resnet50"]):
         raise RuntimeError(said)
-    assert ("--set micro_batches=N" in str(raised.value)) == (said != "a bug")
+
+
+@pytest.mark.parametrize("said", ["a bug", "ResourceExhaustedError: /data/train-00001.tfrecord; Too many open files"])
+def test_what_is_no_lack_of_memory_stays_what_it_is(said):
+    with pytest.raises(RuntimeError, match=said), explained_memory(RECIPES["resnet50"]):
+        raise RuntimeError(said)
 
 
 def test_memory_is_that_of_the_machine_or_of_its_container(tmp_path, monkeypatch):

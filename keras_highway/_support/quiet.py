@@ -8,8 +8,8 @@ import contextlib
 import glob
 import os
 import re
+import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -25,18 +25,33 @@ _NOTICE = re.compile(
 _OF_GPUS = re.compile(rb"[EW]\d{4} [\d:.]+ +\d+ (cuda_\w+|gpu_device)\.cc:\d+\] ")
 _DEVICES = ("/dev/nvidia[0-9]*", "/dev/dxg")  # of Linux, and of Linux in Windows
 
+# A process of its own reads what is written: what a program says before it aborts outlives it.
+_FILTER = r"""
+import re, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+dropped, clear = re.compile(sys.argv[1].encode()), sys.argv[2].encode()
+out = open(2, "wb", buffering=0, closefd=False)
+for line in sys.stdin.buffer:
+    if not dropped.match(line):
+        out.write(clear + line)
+        clear = b""
+"""
+_LAST_WORDS = 2.0  # seconds; a process that was started meanwhile may keep the filter longer
+
 _begun: list[bool] = []  # whether this process is a program of ours, whose stderr may be held back
 
 
 @contextlib.contextmanager
 def quiet_start() -> Iterator[None]:
-    """Runs the imports inside without TensorFlow's notices on stderr; all else that they write follows at the end.
+    """Runs the imports inside without TensorFlow's notices on stderr; all else that they write is passed on at once.
 
     Sets `TF_CPP_MIN_LOG_LEVEL` to 1, no information but warnings and errors,
     and does nothing where the user has set it to 0: then every notice is there
     to see. The notices come from C++, so that it is the file descriptor that
-    is held back, not `sys.stderr`. TensorFlow looks for GPUs here, too, and
-    complains where it finds no driver: without a GPU that is a notice.
+    is filtered, not `sys.stderr`, by a process that lives as long as the
+    imports and passes on the last words of one that aborts. TensorFlow looks
+    for GPUs here, too, and complains where it finds no driver: without a GPU
+    that is a notice.
 
     On a terminal a line says that something is being loaded.
     """
@@ -45,25 +60,39 @@ def quiet_start() -> Iterator[None]:
         return
     _begun.append(True)
     sys.stderr.flush()
-    with tempfile.TemporaryFile() as held:
-        stderr = os.dup(2)
-        on_terminal = os.isatty(stderr)
-        if on_terminal:
-            os.write(stderr, _LOADING + b"\r")
-        os.dup2(held.fileno(), 2)
-        try:
+    on_terminal = os.isatty(2)
+    clear = b" " * len(_LOADING) + b"\r" if on_terminal else b""
+    if on_terminal:
+        os.write(2, _LOADING + b"\r")
+    try:
+        with _filtered(clear):
             yield
             _look_for_devices()
-        finally:
-            sys.stderr.flush()
-            os.dup2(stderr, 2)
-            os.close(stderr)
-            if on_terminal:
-                os.write(2, b" " * len(_LOADING) + b"\r")
-            held.seek(0)
-            for line in held:
-                if _is_news(line):
-                    os.write(2, line)
+    finally:
+        os.write(2, clear)
+
+
+@contextlib.contextmanager
+def _filtered(clear: bytes) -> Iterator[None]:
+    """Filters what is written to stderr inside; not at all where no process can be started."""
+    dropped = _NOTICE.pattern if _has_gpu() else _NOTICE.pattern + b"|" + _OF_GPUS.pattern
+    command = [sys.executable, "-I", "-S", "-c", _FILTER, dropped.decode(), clear.decode()]
+    try:
+        reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    except OSError:
+        yield
+        return
+    stderr = os.dup(2)
+    os.dup2(reader.stdin.fileno(), 2)
+    reader.stdin.close()  # its only writer is stderr now: the filter ends with it
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            reader.wait(_LAST_WORDS)
 
 
 @contextlib.contextmanager
@@ -71,10 +100,6 @@ def quiet_again() -> Iterator[None]:
     """As `quiet_start`, for what is imported later, in programs that began with it; in others nothing is held back."""
     with quiet_start() if _begun else contextlib.nullcontext():
         yield
-
-
-def _is_news(line: bytes) -> bool:
-    return not _NOTICE.match(line) and (_has_gpu() or not _OF_GPUS.match(line))
 
 
 def _has_gpu() -> bool:

@@ -47,7 +47,7 @@ def train(
         MemoryError: If a step does not fit into a GPU's memory.
         Stopped: A `SystemExit`, if SIGTERM asked the run to stop.
         ValueError: If the recipe, the data or the folder do not fit, or a step
-            cannot fit into the machine's memory.
+            is far from fitting into the machine's memory.
     """
     recipe.check()
     with stop_requests() as stop:
@@ -61,7 +61,7 @@ def train(
         with strategy.scope():
             program = parts.program(recipe, source, data)
         strategy.prepare(program)
-        check_memory(program, strategy.shard.count, accelerators())
+        check_memory(program, strategy.shard.count, accelerators(), resumed=folder.checkpoint.exists())
         run = parts.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)
         run.restore()
         last = min(recipe.epochs if until is None else until, recipe.epochs)

@@ -4,9 +4,9 @@ DIR holds train/CLASS/* and val/CLASS/*; a run with `--data SHARDS` then has the
 images, labels and order of one with `--data DIR`, from a few hundred large
 files instead of a million small ones. Every image is decoded once to see that
 it can be: one that cannot is named and left out. A shard is written whole or
-not at all; started again, the command makes those that are missing, and the
-manifest last. `--check SHARDS` compares every shard and its index with their
-SHA-256.
+not at all; started again, the command compares those that are there with their
+indexes, makes what is missing or altered, and the manifest last.
+`--check SHARDS` compares every shard and its index with their SHA-256.
 """
 
 import argparse
@@ -84,8 +84,8 @@ def _plan(folder: Path, classes: list[str], split: str, images: int) -> dict[str
 def _shard(folder: Path, path: Path, rows, classes, pool) -> tuple[dict, list[str]]:
     """Writes a shard and its index, unless they are there; returns its row in the manifest and what was left out."""
     index_path = index_of(path)
-    index = json.loads(index_path.read_text("utf-8")) if index_path.exists() and path.exists() else None
-    if index is None or not _is_of(index, rows) or index["bytes"] != path.stat().st_size:
+    index = _known_index(path, rows) if index_path.exists() and path.exists() else None
+    if index is None:
         names = [name for _, name, _ in rows]
         index = {"files": names, "broken": [], "places": [], "labels": [], "offsets": [], "lengths": []}
         atomic_write(path, lambda temporary: _write_records(temporary, folder, rows, classes, pool, index))
@@ -98,12 +98,45 @@ def _shard(folder: Path, path: Path, rows, classes, pool) -> tuple[dict, list[st
     return {**row, "index_sha256": sha256_of(index_path)}, index["broken"]
 
 
-def _is_of(index, rows) -> bool:
-    """Whether an index is of these images, with their labels and places."""
-    broken = set(index["broken"])
-    kept = [(place, label) for place, name, label in rows if name not in broken]
-    found = list(zip(index["places"], index["labels"], strict=False))
-    return index["files"] == [name for _, name, _ in rows] and found == kept
+def _known_index(path: Path, rows) -> dict | None:
+    """Returns a shard's index if both are as written and of these images; else None: they are then made again."""
+    try:
+        index = json.loads(index_of(path).read_text("utf-8"))
+    except ValueError:
+        return None
+    # What the shard itself says counts: an index that differs anywhere would give images other bytes or labels.
+    return index if index == _index_from(path, rows) else None
+
+
+def _index_from(path: Path, rows) -> dict | None:
+    """The index that a shard of these images should have, read from its records, whose checksums are compared."""
+    from google.protobuf.message import DecodeError  # which TensorFlow brings
+
+    tf = tensorflow()
+    found, position = [], 0
+    try:
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            features = tf.train.Example.FromString(record).features.feature
+            encoded, name = (features[f"image/{key}"].bytes_list.value[0] for key in ("encoded", "filename"))
+            label = features["image/class/label"].int64_list.value[0]
+            found.append((name.decode(), label, position + _FRAME[0] + record.index(encoded), len(encoded)))
+            position += sum(_FRAME) + len(record)
+    except (tf.errors.DataLossError, DecodeError, IndexError, UnicodeDecodeError):  # altered, or of another program
+        return None
+    names = {name for name, *_ in found}
+    kept = [row for row in rows if row[1] in names]
+    if [(name, label) for _, name, label in kept] != [(name, label) for name, label, *_ in found]:
+        return None
+    return {
+        "sha256": sha256_of(path),
+        "bytes": path.stat().st_size,
+        "files": [name for _, name, _ in rows],
+        "broken": [name for _, name, _ in rows if name not in names],
+        "places": [place for place, _, _ in kept],
+        "labels": [label for _, _, label in kept],
+        "offsets": [offset for _, _, offset, _ in found],
+        "lengths": [length for *_, length in found],
+    }
 
 
 def _write_records(path, folder, rows, classes, pool, index) -> None:
