@@ -231,10 +231,99 @@ def test_damaged_weights_and_other_networks_weights_are_refused(digits, photogra
         new.writestr("metadata.json", old.read("metadata.json"))
         new.writestr("config.json", old.read("config.json"))
         new.writestr("model.weights.h5", other.read("model.weights.h5"))
-    with pytest.raises(WeightFileError, match="cannot be loaded by Keras"):
+    with pytest.raises(WeightFileError, match=r"x\.keras has weights of another network: none is of a head of 10"):
         kh.load(path)
     content = bytearray(digits.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(WeightFileError, match="is damaged"):
         kh.load(path)
+
+
+def test_low_rank_updates_come_back_in_the_kernels(tmp_path):
+    """Blocks forget them and other layers do not, in the file: the loaded model has none, and all of it trains."""
+    rng = np.random.default_rng(0)
+    model = kh.create_model("mnist10_w16")
+    plain = [(w.path, w.shape) for w in model.trainable_weights]
+    kh.enable_lora(model, rank=2)
+    for weight in model.trainable_weights:
+        weight.assign(keras.ops.convert_to_numpy(weight) + rng.normal(0, 0.05, weight.shape))
+    model.save(tmp_path / "net.keras")
+    again = kh.load(tmp_path / "net.keras")
+    x = rng.random((2, 28, 28, 1), "float32")
+    np.testing.assert_allclose(again(x), model(x), atol=1e-5)
+    assert [(w.path, w.shape) for w in again.trainable_weights] == plain
+
+
+def set_layer(index, key, value):
+    def change(config):
+        config["config"]["layers"][index]["config"][key] = value
+
+    return change
+
+
+def set_transform(**fields):
+    def change(config):
+        (layer,) = (one for one in config["config"]["layers"] if one["class_name"] == "Preprocessing")
+        layer["config"]["transform"].update(fields)
+
+    return change
+
+
+def without_transform(config):
+    (layer,) = (one for one in config["config"]["layers"] if one["class_name"] == "Preprocessing")
+    del layer["config"]["transform"]
+
+
+MALFORMED = {
+    "no class": (lambda config: config["config"]["layers"][1].pop("class_name"), r"layers\[1\] is .* no class_name"),
+    "no name": (lambda config: config["config"]["layers"][-1]["config"].pop("name"), "it has no name"),
+    "no transform": (without_transform, "the transform must be a table"),
+    "a huge transform": (set_transform(size=[200000, 200000]), "must be a whole number from 1 to 2048"),
+    "a crop of text": (set_transform(crop="x"), "must be a number from 0.01 to 1"),
+    "units of text": (set_layer(-1, "units", "10"), "`units` of the head must be a whole number"),
+    "units for memory": (set_layer(-1, "units", 10**12), "`units` of the head must be a whole number"),
+    "units of no weights": (set_layer(-1, "units", 1_000_000), "none is of a head of 1000000 classes"),
+    "an image of text": (set_layer(0, "batch_shape", [None, "64", 64, 3]), "`batch_shape`.* must be a whole number"),
+    "a huge image": (set_layer(0, "batch_shape", [None, 10**9, 64, 3]), "`batch_shape`.* must be a whole number"),
+    "a filter too many": (set_layer(-2, "depth", 10**9), "`depth` must be at most 1000"),
+}
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_a_malformed_configuration_is_one_sentence(what, photographs, tmp_path, capsys):
+    change, message = MALFORMED[what]
+    path = rewritten(photographs, tmp_path / "x.keras", change)
+    for door in (kh.load, kh.describe_weights):
+        with pytest.raises(WeightFileError, match=rf"x\.keras .*{message}"):
+            door(path)
+    assert main(["classify", SEVEN, "--weights", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("keras_highway: error: ") and said.count("\n") == 1
+
+
+def test_a_network_larger_than_its_weights_is_not_built(photographs, tmp_path, monkeypatch):
+    def change(config):
+        (block, *_) = (one for one in config["config"]["layers"] if "filters" in one["config"])
+        block["config"]["filters"] = 999
+
+    path = rewritten(photographs, tmp_path / "x.keras", change)
+    monkeypatch.setattr(keras.saving, "load_model", lambda *args, **kwargs: pytest.fail("built"))
+    with pytest.raises(WeightFileError, match=r"x\.keras (has weights of another network|cannot be loaded)"):
+        kh.load(path)
+
+
+@pytest.mark.parametrize("how", ["encrypted", "compressed by a method that is none"])
+def test_an_archive_that_zipfile_does_not_read_is_one_sentence(how, digits, tmp_path, capsys):
+    """The flag and the method are in the local header of the weights and in the directory at the end."""
+    content, path = bytearray(digits.read_bytes()), tmp_path / "x.keras"
+    with zipfile.ZipFile(digits) as archive:
+        local = archive.getinfo("model.weights.h5").header_offset
+    entry = content.rindex(b"model.weights.h5") - 46
+    for at in (local + 6, entry + 8) if how == "encrypted" else (local + 8, entry + 10):
+        content[at] = 1 if how == "encrypted" else 99
+    path.write_bytes(content)
+    with pytest.raises(WeightFileError, match=r"x\.keras is damaged: .*(encrypted|compression)"):
+        kh.load(path)
+    assert main(["classify", SEVEN, "--weights", str(path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

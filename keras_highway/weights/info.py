@@ -193,6 +193,21 @@ def from_json(values: Any, where: str = "The description of the weights") -> Wei
         raise ValueError(f"{where} is incomplete or malformed: {error}") from error
 
 
+def transform_from_json(values: Any, where: str) -> Transform:
+    """Returns the transform that JSON values describe.
+
+    Args:
+        values: The fields of a `Transform`.
+        where: What holds them, for the message.
+
+    Raises:
+        ValueError: If something is missing, of another type or out of its
+            range.
+    """
+    _TRANSFORM.check(values, where)
+    return _transform(values)
+
+
 def _transform(values) -> Transform:
     """A transform, after its numbers have been compared with each other."""
     lists = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}

@@ -1,12 +1,16 @@
 """Whole models that Keras saved, `.keras` files: described and loaded where they are nets of ours, safely.
 
 Such a file names classes and functions for Keras to import. Only Keras's own
-and those of this package are let through, and no code: `safe_mode=True`.
+and those of this package are let through, and no code: `safe_mode=True`. Its
+sizes are compared with its weights before a network of them is built.
 """
 
+import contextlib
+import operator
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +18,13 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_highway._support.bounded_json import parse_json
+from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Text, refuse
 from keras_highway._support.scratch import scratch_folder
 from keras_highway.data.transforms import Transform
+from keras_highway.models.lora import has_lora, merge_lora
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import file as weights_file
-from keras_highway.weights.info import WeightFileError
+from keras_highway.weights.info import WeightFileError, transform_from_json
 
 SUFFIX = ".keras"
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
@@ -41,6 +47,16 @@ _CLASSES = {
 # Whose classes compute numbers alone.
 _MODULES = ("keras.initializers", "keras.regularizers", "keras.constraints", "keras.dtype_policies")
 _FUNCTION = "function"
+_LAYER = Fields(
+    {"module": Text(), "class_name": Text(), "config": Fields({"name": Text()}, {"layers": Anything(24)})},
+    {"inbound_nodes": Anything(12)},
+)
+_MODEL = Fields({"layers": Items(_LAYER, 1, 10_000), "name": Text()})
+_IMAGES = Items(Maybe(Number(1, 8192, whole=True)), 4, 4)  # a model's `batch_shape`
+_UNITS = Number(1, weights_file.MOST_CLASSES, whole=True)
+_PLAIN = 1000  # up to here a number in a configuration needs no weights that are as large
+_LOOKED_AT = ("class_name", "registered_name", "module", "name")  # by `_is_harmless`; a layer's own name is none
+_NO_SIZES = ("seed", "shared_object_id")
 
 
 class Archive(NamedTuple):
@@ -66,32 +82,14 @@ def describe(path: Path) -> Archive:
 
     Raises:
         WeightFileError: If it is no such file, or not one of a net of this
-            package that ends in its classifier.
+            package that ends in its classifier, or its configuration or its
+            weights are malformed, or are not of each other.
     """
-    model = _model_of(path)
-    layers, name = model["layers"], str(model.get("name", ""))
-    head, first = layers[-1], layers[0]
-    if not any(_package(layer) == _OURS for layer in layers) and name not in VARIANTS:
-        raise WeightFileError(f"{path} is not a network of keras_highway but another model, {name!r}: Keras loads it.")
-    if name in LM_VARIANTS:
-        raise WeightFileError(f"{path} is a language model without its words: save it with keras_highway.CharLM.save.")
-    try:
-        classes, activation = head["config"]["units"], head["config"]["activation"]
-        shape = tuple(first["config"]["batch_shape"][1:])
-        if head["config"]["name"] != "head" or activation not in _ACTIVATIONS or len(shape) != 3:
-            raise ValueError
-    except (KeyError, TypeError, ValueError) as error:
-        raise WeightFileError(
-            f"{path} does not go from images to a classifier named 'head' that gives probabilities (softmax) or "
-            "logits: keras.saving.load_model loads it."
-        ) from error
-    if keras.config.image_data_format() == "channels_first":
-        shape = (*shape[1:], shape[0])
-    return Archive(name if name in VARIANTS else "", shape, classes, _outside(path, layers, shape))
+    return _read(path)[0]
 
 
 def load(path: Path, **changes: Any) -> keras.Model:
-    """Loads the model as it was saved, without what it was compiled with.
+    """Loads the model as it was saved, without what it was compiled with, its low-rank updates in its kernels.
 
     Args:
         path: The file.
@@ -99,29 +97,73 @@ def load(path: Path, **changes: Any) -> keras.Model:
             the model's own.
 
     Raises:
-        WeightFileError: As `describe`, or if its weights are damaged or not
-            the model's.
+        WeightFileError: As `describe`, or if its weights are not the model's.
         ValueError: For any other change.
     """
-    describe(path)
+    _, whole, shapes = _read(path)
     if others := changes.keys() - {"classifier_activation"}:
         raise ValueError(
             f"{path} is a whole model and is loaded as it was saved: leave out {', '.join(sorted(others))}. Of weights "
             "that keras_highway.save wrote another model can be built."
         )
-    _check_weights(path)
-    try:
+    with _one_error(f"{path} cannot be loaded by Keras {keras.__version__}"):
+        with ThreadPoolExecutor(1) as thread:
+            expected = thread.submit(_expected_shapes, whole).result()
+        if expected != shapes:
+            more, fewer = (sorted((a - b).elements())[:3] for a, b in ((expected, shapes), (shapes, expected)))
+            raise WeightFileError(
+                f"{path} has weights of another network: of this one it lacks arrays of shapes {more or 'none'}, and "
+                f"it has others of {fewer or 'none'}. Get the file anew."
+            )
         model: Any = keras.saving.load_model(path, compile=False, safe_mode=True)
-    except Exception as error:  # of a damaged file Keras raises nearly anything
-        said = " ".join(str(error).split())[:300].rstrip(".")
-        raise WeightFileError(f"{path} cannot be loaded by Keras {keras.__version__}: {said}.") from error
+        if has_lora(model):  # of the layers that are no blocks: Keras saves merged kernels, and blocks forget it
+            model = merge_lora(model)
     if "classifier_activation" in changes:
         model.get_layer("head").activation = keras.activations.get(changes["classifier_activation"])
     return model
 
 
-def _model_of(path: Path) -> Mapping[str, Any]:
-    """The configuration of the functional model in a file, of harmless classes."""
+def _expected_shapes(whole) -> Counter:
+    """The shapes of the weights of a configuration, of which none is made.
+
+    In a thread of its own: Keras notes variables without values by thread,
+    and makes those values later.
+    """
+    with keras.StatelessScope(initialize_variables=False):
+        configuration = {key: value for key, value in whole.items() if key != "compile_config"}
+        model: Any = keras.saving.deserialize_keras_object(configuration, safe_mode=True)
+        return Counter(tuple(w.shape) for w in model.weights if not w.name.startswith("lora_kernel"))
+
+
+def _read(path: Path) -> tuple[Archive, Mapping[str, Any], Counter]:
+    """What a file says of its model, its configuration, and the shapes of its weights, all checked."""
+    whole, model = _model_of(path)
+    layers, name = model["layers"], model["name"]
+    head, first = layers[-1]["config"], layers[0]["config"]
+    if not any(_package(layer) == _OURS for layer in layers) and name not in VARIANTS:
+        raise WeightFileError(f"{path} is not a network of keras_highway but another model, {name!r}: Keras loads it.")
+    if name in LM_VARIANTS:
+        raise WeightFileError(f"{path} is a language model without its words: save it with keras_highway.CharLM.save.")
+    shape, activation = first.get("batch_shape"), head.get("activation")
+    if head["name"] != "head" or activation not in _ACTIVATIONS or not isinstance(shape, list) or len(shape) != 4:
+        raise WeightFileError(
+            f"{path} does not go from images to a classifier named 'head' that gives probabilities (softmax) or "
+            "logits: keras.saving.load_model loads it."
+        )
+    with _one_error(f"{path} has a malformed {_CONFIG}"):
+        _IMAGES.check(shape, "`batch_shape`")
+        _UNITS.check(head.get("units"), "`units` of the head")
+    transform, shapes = _transform(path, model), _shapes(path)
+    _compare_sizes(path, model, head["units"], shapes, (*shape, *(transform.size if transform else ())))
+    shape = tuple(shape[1:])
+    if keras.config.image_data_format() == "channels_first":
+        shape = (*shape[1:], shape[0])
+    outside = None if transform is None else _outside(transform, shape)
+    return Archive(name if name in VARIANTS else "", shape, head["units"], outside), whole, shapes
+
+
+def _model_of(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The configuration in a file, and of it that of the functional model, of harmless classes."""
     whole = _config(path)
     model = whole.get("config") if isinstance(whole, Mapping) else None
     if not isinstance(model, Mapping) or whole.get("class_name") not in ("Functional", "Model"):
@@ -129,7 +171,8 @@ def _model_of(path: Path) -> Mapping[str, Any]:
     layers = model.get("layers")
     if not isinstance(layers, list) or not layers or not all(isinstance(layer, Mapping) for layer in layers):
         raise WeightFileError(f"{path} is not a network of keras_highway: its model has no layers.")
-    for found in _objects({key: value for key, value in whole.items() if key != "compile_config"}):
+    built = {key: value for key, value in whole.items() if key != "compile_config"}
+    for found in _objects(built):
         kind = str(found.get("class_name"))
         if kind in ("Lambda", "__lambda__"):
             raise WeightFileError(
@@ -137,9 +180,20 @@ def _model_of(path: Path) -> Mapping[str, Any]:
             )
         if kind not in _TENSORS and not _is_harmless(found):
             raise WeightFileError(
-                f"{path} is not a network of keras_highway: it needs {kind!r} of {str(found.get('module'))!r}."
+                f"{path} is not a network of keras_highway: it needs {kind!r} of {str(found.get('module'))!r}"
+                f"{_alias(found, kind)}."
             )
-    return model
+    for key, text in _values(built):
+        if isinstance(text, str) and key not in _LOOKED_AT and _registered(text) is not None:
+            raise WeightFileError(f"{path} is not a network of keras_highway: it needs {text!r}, as its {key!r}.")
+    with _one_error(f"{path} has a malformed {_CONFIG}"):
+        _MODEL.check(model, "`config`")
+    return whole, model
+
+
+def _alias(found, kind) -> str:
+    registered = found.get("registered_name")
+    return "" if registered in (None, kind) else f", registered as {str(registered)[:100]!r}"
 
 
 def _config(path: Path) -> Any:
@@ -162,17 +216,33 @@ def _config(path: Path) -> Any:
         raise WeightFileError(f"{path} is no file of a Keras model, or is damaged: {said}.") from error
 
 
+@contextlib.contextmanager
+def _one_error(what: str) -> Iterator[None]:
+    """Of what is malformed Keras, zipfile and h5py raise nearly anything: here it is one sentence."""
+    try:
+        yield
+    except WeightFileError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+        raise WeightFileError(f"{what}: {said}.") from error
+
+
+def _values(value: Any) -> Iterator[tuple[str, Any]]:
+    """Everything in a configuration, each with the key that it or its list is under."""
+    waiting = [("", value)]
+    while waiting:
+        key, one = waiting.pop()
+        yield key, one
+        if isinstance(one, Mapping):
+            waiting += one.items()
+        elif isinstance(one, list):
+            waiting += ((key, item) for item in one)
+
+
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
     """Everything in a configuration that names a class or a function."""
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, Mapping):
-            if "class_name" in one:
-                yield one
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
+    return (one for _, one in _values(value) if isinstance(one, Mapping) and "class_name" in one)
 
 
 def _is_harmless(found: Mapping[str, Any]) -> bool:
@@ -181,34 +251,63 @@ def _is_harmless(found: Mapping[str, Any]) -> bool:
         return False
     if _package(found) == _OURS:
         registered = str(found.get("registered_name"))
-        return registered == f"{_OURS}>{kind}" and keras.saving.get_registered_object(registered) is not None
-    return kind in _CLASSES.get(module, ()) or module in _MODULES
+        return registered == f"{_OURS}>{kind}" and _registered(registered) is not None
+    if kind not in _CLASSES.get(module, ()) and module not in _MODULES:
+        return False
+    # Keras looks up the registered name before it looks into the module.
+    return found.get("registered_name") in (None, kind) and _is_kerass(module, kind)
+
+
+def _is_kerass(module, kind) -> bool:
+    """Whether a name is of a class of Keras, and of no other that somebody registered under it."""
+    with contextlib.suppress(AttributeError):
+        own = operator.attrgetter(f"{module}.{kind}".removeprefix("keras."))(keras)
+        return isinstance(own, type) and _registered(kind) in (None, own)
+    return module in _CLASSES and _registered(kind) is None  # keras.src, as Keras itself writes it
+
+
+def _registered(name: str) -> Any:
+    return keras.saving.get_registered_object(name)
 
 
 def _package(found: Mapping[str, Any]) -> str:
     return str(found.get("module")).split(".")[0]
 
 
-def _outside(path, layers, shape) -> Transform | None:
+def _transform(path, model) -> Transform | None:
+    """The transform of the layer that normalizes, `None` where there is none."""
+    own = None
+    for found in _objects(model):
+        if found["class_name"] == "Preprocessing":
+            with _one_error(f"{path} has a malformed {_CONFIG}"):
+                own = transform_from_json(found["config"].get("transform"), "the transform")
+    return own
+
+
+def _outside(own: Transform, shape) -> Transform:
     """What is left to do to images before a model that normalizes them itself."""
-    fields = next((layer["config"]["transform"] for layer in layers if layer["class_name"] == "Preprocessing"), None)
-    if fields is None:
-        return None
-    try:
-        own = Transform(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
-    except (TypeError, ValueError) as error:
-        raise WeightFileError(f"{path} names a transform that is none: {error}") from error
     plain = replace(own, scale=1.0, mean=(0.0,), std=(1.0,), contrast=False, mean_image="")
     if None in shape[:2] or tuple(shape[:2]) == tuple(own.size):
         return plain
     return replace(plain, size=tuple(shape[:2]), crop=1.0)
 
 
-def _check_weights(path: Path) -> Counter:
+def _shapes(path: Path) -> Counter:
     """The shapes of a file's weights, after the checks of any weight file."""
-    with scratch_folder("keras") as folder, zipfile.ZipFile(path) as archive:
+    with _one_error(f"{path} is damaged"), scratch_folder("keras") as folder, zipfile.ZipFile(path) as archive:
         try:
             return weights_file.read(Path(archive.extract(_WEIGHTS, folder))).shapes
-        except (zipfile.BadZipFile, WeightFileError) as error:
+        except WeightFileError as error:
             said = str(error).replace(str(folder / _WEIGHTS), _WEIGHTS)
             raise WeightFileError(f"{path} is damaged: {said}") from error
+
+
+def _compare_sizes(path, model, units, shapes: Counter, images) -> None:
+    """What can be compared before anything is built: numbers of the configuration with sides of the weights."""
+    if not any(len(shape) == 2 and shape[1] == units for shape in shapes):
+        raise WeightFileError(f"{path} has weights of another network: none is of a head of {units} classes.")
+    most = max([_PLAIN, *(side for shape in (*shapes, images) for side in shape if side)])
+    with _one_error(f"{path} has a malformed {_CONFIG}"):
+        for key, value in _values(model):
+            if type(value) is int and abs(value) > most and key not in _NO_SIZES:
+                refuse(f"`{key}`", f"at most {most}, as the weights are", value)
