@@ -208,7 +208,7 @@ def load(weights: str | os.PathLike[str], **kwargs: Any) -> keras.Model:
 def model_of(file: WeightsFile, **kwargs: Any) -> keras.Model:
     """As `load`, of a weight file that has been read."""
     if file.archive is not None:
-        model = keras_archive.load(file.path, **kwargs)
+        model = keras_archive.load(file.archive, **kwargs)
         note_file(model, file)
         return model
     if not file.variant:

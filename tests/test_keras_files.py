@@ -131,7 +131,7 @@ def test_it_is_reported_on(digits, tmp_path, capsys):
     np.savez(tmp_path / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     out = str(tmp_path / "report.html")
     assert main(["report", str(digits), "--data", str(tmp_path), "--out", out, "--samples", "10"]) == 0
-    assert json.loads((tmp_path / "report.json").read_text())["facts"]["accuracy"] == 1.0
+    assert json.loads((tmp_path / "report.json").read_text())["accuracy"] == 1.0
 
 
 @pytest.mark.parametrize("name", ["exclusive20", "preact20", "highway_a", "plain_fc10"])

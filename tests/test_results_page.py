@@ -52,6 +52,7 @@ def test_a_result_is_shown_with_its_spread(tmp_path):
     folder.mkdir()
     result = {"mean": 0.99541, "std": 0.0002, "n": 5, "seeds": [1, 2, 3, 4, 5], "epochs": 300}
     (folder / "result.json").write_text(json.dumps({**result, "hardware": "a GPU", "commit": "0123456789abcdef"}))
+    (folder / "recipe.json").write_text(json.dumps(RECIPES["mnist10_w32"].to_dict()))
     row = next(r for r in results.rows(tmp_path) if r["row"].startswith("Highway, 10 layers, width 32"))
     assert (row["ours"], row["std"], row["n"], row["commit"]) == ("99.54", "0.02", "5", "0123456789ab")
     page = results.as_markdown([row])
@@ -64,6 +65,7 @@ def test_top5_errors_need_a_top5(tmp_path):
     folder.mkdir()
     result = {"mean": 0.75, "std": None, "n": 1, "seeds": [1], "epochs": 90, "hardware": "a GPU", "commit": "0"}
     (folder / "result.json").write_text(json.dumps(result))
+    (folder / "recipe.json").write_text(json.dumps(RECIPES["resnet50_uie"].to_dict()))
     with pytest.raises(ValueError, match="has no top5"):
         results.rows(tmp_path)
     two = [{**result, "values": [0.75], "top5": top5} for top5 in (0.92, 0.93)]

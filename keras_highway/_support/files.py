@@ -22,12 +22,17 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
     with written(path):
         try:
             write(temporary)
-            with temporary.open("rb+") as file:  # Windows flushes only what may be written
-                os.fsync(file.fileno())  # a rename may reach the disk before the content does
+            to_disk(temporary)
             os.replace(temporary, path)
         finally:
             with contextlib.suppress(PermissionError):  # then it was never made
                 temporary.unlink(missing_ok=True)
+
+
+def to_disk(path: Path) -> None:
+    """Waits until the disk has a file's content: a rename may reach it before that does."""
+    with path.open("rb" if os.name == "posix" else "rb+") as file:  # Windows flushes only what may be written
+        os.fsync(file.fileno())
 
 
 # What stops writing that is no fault of the program, and what to do.
@@ -76,7 +81,7 @@ def _number(error) -> int | None:
     return next((n for n in _ADVICE if os.strerror(n).lower() in str(error).lower()), None)
 
 
-def append(path: Path, content: bytes, to_disk: bool = False) -> None:
+def append(path: Path, content: bytes, flush: bool = False) -> None:
     """Adds to the end of a file, or makes it: all of the content, or nothing where the disk is full.
 
     A process that is killed meanwhile may leave a part of it.
@@ -84,7 +89,7 @@ def append(path: Path, content: bytes, to_disk: bool = False) -> None:
     Args:
         path: The file.
         content: What to add.
-        to_disk: Whether to wait until the disk has it. Defaults to `False`.
+        flush: Whether to wait until the disk has it. Defaults to `False`.
     """
     with written(path), path.open("ab", buffering=0) as file:  # what a buffer keeps, closing would write once more
         length = file.tell()
@@ -92,7 +97,7 @@ def append(path: Path, content: bytes, to_disk: bool = False) -> None:
             rest = memoryview(content)
             while rest:
                 rest = rest[file.write(rest) :]
-            if to_disk:
+            if flush:
                 os.fsync(file.fileno())
         except OSError:
             file.truncate(length)

@@ -7,6 +7,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from keras_highway._support.files import to_disk
+
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 _ASIDE = ".aside-"
 _CANNOT = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}  # what file systems answer that have no such exchange
@@ -28,8 +30,7 @@ def put_in_place(new: Path, target: Path) -> None:
     """
     for path in new.rglob("*"):
         if path.is_file():
-            with path.open("rb" if os.name == "posix" else "rb+") as file:  # Windows flushes what may be written
-                os.fsync(file.fileno())  # a rename may reach the disk before the content does
+            to_disk(path)
     if not target.exists():
         new.rename(target)
     elif not _exchanged(new, target):

@@ -69,12 +69,19 @@ class Archive(NamedTuple):
         transform: What images go through before the model, where it has a
             layer that normalizes them: no more than resizing and cropping.
             `None` where nothing says.
+        path: The file.
+        configuration: Of the model, checked, without what it was compiled
+            with.
+        shapes: Of the file's weights.
     """
 
     variant: str
     input_shape: tuple[int | None, int | None, int]
     classes: int
     transform: Transform | None
+    path: Path
+    configuration: Mapping[str, Any]
+    shapes: Counter
 
 
 def describe(path: Path) -> Archive:
@@ -85,59 +92,8 @@ def describe(path: Path) -> Archive:
             package that ends in its classifier, or its configuration or its
             weights are malformed, or are not of each other.
     """
-    return _read(path)[0]
-
-
-def load(path: Path, **changes: Any) -> keras.Model:
-    """Loads the model as it was saved, without what it was compiled with, its low-rank updates in its kernels.
-
-    Args:
-        path: The file.
-        **changes: `classifier_activation`, `"softmax"` or `None`. Defaults to
-            the model's own.
-
-    Raises:
-        WeightFileError: As `describe`, or if its weights are not the model's.
-        ValueError: For any other change.
-    """
-    _, whole, shapes = _read(path)
-    if others := changes.keys() - {"classifier_activation"}:
-        raise ValueError(
-            f"{path} is a whole model and is loaded as it was saved: leave out {', '.join(sorted(others))}. Of weights "
-            "that keras_highway.save wrote another model can be built."
-        )
-    with _one_error(f"{path} cannot be loaded by Keras {keras.__version__}"):
-        with ThreadPoolExecutor(1) as thread:
-            expected = thread.submit(_expected_shapes, whole).result()
-        if expected != shapes:
-            more, fewer = (sorted((a - b).elements())[:3] for a, b in ((expected, shapes), (shapes, expected)))
-            raise WeightFileError(
-                f"{path} has weights of another network: of this one it lacks arrays of shapes {more or 'none'}, and "
-                f"it has others of {fewer or 'none'}. Get the file anew."
-            )
-        model: Any = keras.saving.load_model(path, compile=False, safe_mode=True)
-        if has_lora(model):  # of the layers that are no blocks: Keras saves merged kernels, and blocks forget it
-            model = merge_lora(model)
-    if "classifier_activation" in changes:
-        model.get_layer("head").activation = keras.activations.get(changes["classifier_activation"])
-    return model
-
-
-def _expected_shapes(whole) -> Counter:
-    """The shapes of the weights of a configuration, of which none is made.
-
-    In a thread of its own: Keras notes variables without values by thread,
-    and makes those values later.
-    """
-    with keras.StatelessScope(initialize_variables=False):
-        configuration = {key: value for key, value in whole.items() if key != "compile_config"}
-        model: Any = keras.saving.deserialize_keras_object(configuration, safe_mode=True)
-        return Counter(tuple(w.shape) for w in model.weights if not w.name.startswith("lora_kernel"))
-
-
-def _read(path: Path) -> tuple[Archive, Mapping[str, Any], Counter]:
-    """What a file says of its model, its configuration, and the shapes of its weights, all checked."""
-    whole, model = _model_of(path)
+    configuration = _configuration(path)
+    model = configuration["config"]
     layers, name = model["layers"], model["name"]
     head, first = layers[-1]["config"], layers[0]["config"]
     if not any(_package(layer) == _OURS for layer in layers) and name not in VARIANTS:
@@ -159,11 +115,58 @@ def _read(path: Path) -> tuple[Archive, Mapping[str, Any], Counter]:
     if keras.config.image_data_format() == "channels_first":
         shape = (*shape[1:], shape[0])
     outside = None if transform is None else _outside(transform, shape)
-    return Archive(name if name in VARIANTS else "", shape, head["units"], outside), whole, shapes
+    return Archive(name if name in VARIANTS else "", shape, head["units"], outside, path, configuration, shapes)
 
 
-def _model_of(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The configuration in a file, and of it that of the functional model, of harmless classes."""
+def load(archive: Archive, **changes: Any) -> keras.Model:
+    """Loads the model as it was saved, without what it was compiled with, its low-rank updates in its kernels.
+
+    Args:
+        archive: What `describe` read.
+        **changes: `classifier_activation`, `"softmax"` or `None`. Defaults to
+            the model's own.
+
+    Raises:
+        WeightFileError: If its weights are not the model's, or Keras cannot
+            load it.
+        ValueError: For any other change.
+    """
+    path, shapes = archive.path, archive.shapes
+    if others := changes.keys() - {"classifier_activation"}:
+        raise ValueError(
+            f"{path} is a whole model and is loaded as it was saved: leave out {', '.join(sorted(others))}. Of weights "
+            "that keras_highway.save wrote another model can be built."
+        )
+    with _one_error(f"{path} cannot be loaded by Keras {keras.__version__}"):
+        with ThreadPoolExecutor(1) as thread:
+            expected = thread.submit(_expected_shapes, archive.configuration).result()
+        if expected != shapes:
+            more, fewer = (sorted((a - b).elements())[:3] for a, b in ((expected, shapes), (shapes, expected)))
+            raise WeightFileError(
+                f"{path} has weights of another network: of this one it lacks arrays of shapes {more or 'none'}, and "
+                f"it has others of {fewer or 'none'}. Get the file anew."
+            )
+        model: Any = keras.saving.load_model(path, compile=False, safe_mode=True)
+        if has_lora(model):  # of the layers that are no blocks: Keras saves merged kernels, and blocks forget it
+            model = merge_lora(model)
+    if "classifier_activation" in changes:
+        model.get_layer("head").activation = keras.activations.get(changes["classifier_activation"])
+    return model
+
+
+def _expected_shapes(configuration) -> Counter:
+    """The shapes of the weights of a configuration, of which none is made.
+
+    In a thread of its own: Keras notes variables without values by thread,
+    and makes those values later.
+    """
+    with keras.StatelessScope(initialize_variables=False):
+        model: Any = keras.saving.deserialize_keras_object(configuration, safe_mode=True)
+        return Counter(tuple(w.shape) for w in model.weights if not w.name.startswith("lora_kernel"))
+
+
+def _configuration(path: Path) -> dict[str, Any]:
+    """The configuration of the functional model in a file, of harmless classes, without what it was compiled with."""
     whole = _config(path)
     model = whole.get("config") if isinstance(whole, Mapping) else None
     if not isinstance(model, Mapping) or whole.get("class_name") not in ("Functional", "Model"):
@@ -188,7 +191,7 @@ def _model_of(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
             raise WeightFileError(f"{path} is not a network of keras_highway: it needs {text!r}, as its {key!r}.")
     with _one_error(f"{path} has a malformed {_CONFIG}"):
         _MODEL.check(model, "`config`")
-    return whole, model
+    return built
 
 
 def _alias(found, kind) -> str:
@@ -199,21 +202,18 @@ def _alias(found, kind) -> str:
 def _config(path: Path) -> Any:
     if not path.is_file():
         raise WeightFileError(f"No file {path}: model.save writes one.")
-    try:
-        with zipfile.ZipFile(path) as archive:
+    with _one_error(f"{path} is no file of a Keras model, or is damaged"):
+        try:
+            archive = zipfile.ZipFile(path)
+        except PermissionError as error:
+            raise WeightFileError(f"{path} may not be read (permission denied): make it readable for you.") from error
+        with archive:
             inside = {info.filename: info for info in archive.infolist()}
             if sum(info.file_size for info in inside.values()) > _DENSEST * path.stat().st_size:
                 raise WeightFileError(f"{path} says that it holds far more than it can.")
             if not {_CONFIG, _WEIGHTS} <= inside.keys() or inside[_CONFIG].file_size > _LARGEST_CONFIG:
                 raise WeightFileError(f"{path} is no file of a Keras model: it lacks {_CONFIG} or {_WEIGHTS}.")
             return parse_json(archive.read(_CONFIG), f"{path}: {_CONFIG}")
-    except WeightFileError:
-        raise
-    except PermissionError as error:
-        raise WeightFileError(f"{path} may not be read (permission denied): make it readable for you.") from error
-    except Exception as error:  # of a damaged archive zipfile raises several
-        said = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-        raise WeightFileError(f"{path} is no file of a Keras model, or is damaged: {said}.") from error
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_highway._support.files import sha256_of, written
+from keras_highway._support.files import sha256_of, to_disk, written
 from keras_highway.weights.info import FILE, ROW, read_row
 
 try:
@@ -99,8 +99,7 @@ def _put(bundle, folder) -> None:
     try:
         for name in _in_order(bundle):  # where the weights are, the others are
             shutil.copyfile(bundle / name, staged / name)
-            with (staged / name).open("rb+") as file:  # Windows flushes only what may be written
-                os.fsync(file.fileno())  # a rename may reach the disk before the content does
+            to_disk(staged / name)
         _into_place(staged, folder)
     finally:
         if (staged / ROW).exists() or not (staged / FILE).exists():  # not begun, or done; else `settle` needs it

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import defaults_of
+from keras_highway.training.runs.run_folder import defaults_of, differences
 
 _NAMES = ("name", "weights", "source", "seed")  # words about a recipe, and what `seeds` say
 
@@ -22,14 +22,13 @@ def command_of(folder: Path) -> str:
     trained = json.loads((folder / "recipe.json").read_text("utf-8"))
     seeds = json.loads((folder / "result.json").read_text("utf-8"))["seeds"]
     recipe = RECIPES[trained["name"]]
-    now, defaults = (json.loads(json.dumps(values)) for values in (recipe.to_dict(), defaults_of(recipe)))
-    then = {field: trained.get(field, defaults.get(field)) for field in now if field not in _NAMES}
-    other = {field: value for field, value in then.items() if value != now[field]}
+    found = differences(trained, recipe.to_dict(), defaults_of(recipe))
+    other = {field: value for field, value in found.items() if field not in _NAMES}
     if "overrides" in other:
         raise ValueError(f"{folder} was trained with another network than its recipe has now: {other['overrides']}.")
     parts = [f"python -m keras_highway train {trained['name']} --data DIR"]
     parts += [f'--set "{field}={_value(value)}"' for field, value in other.items()]
-    if seeds != [now["seed"]]:
+    if seeds != [recipe.seed]:
         parts.append("--set seed=" + (str(seeds[0]) if len(seeds) == 1 else f"N (N = {', '.join(map(str, seeds))})"))
     return " ".join(parts)
 

@@ -21,6 +21,7 @@ from keras_highway.tasks import LANGUAGE
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
 from zoo.release.commands import command_of
+from zoo.release.generated import up_to_date
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "zoo" / "published.json"
@@ -196,16 +197,9 @@ def main(argv=None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
     args = parser.parse_args(argv)
     found = rows()
-    code = 0
-    for path, text in ((DOCS / "results.csv", as_csv(found)), (DOCS / "results.md", as_markdown(found))):
-        if path.exists() and path.read_text("utf-8") == text:
-            continue
-        if args.check:
-            print(f"{path}: differs from the results; run python -m zoo.release.results", file=sys.stderr)
-            code = 1
-        else:
-            path.write_text(text, "utf-8")
-    return code
+    texts = {DOCS / "results.csv": as_csv(found), DOCS / "results.md": as_markdown(found)}
+    differs = "differs from the results; run python -m zoo.release.results"
+    return max([up_to_date(path, text, args.check, differs) for path, text in texts.items()])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ that a run over shards has the images, labels and order of one over the
 folder, and resumes in the middle of an epoch at no cost.
 """
 
+import hashlib
 import json
 import os
 import weakref
@@ -16,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_highway._support.files import sha256_of
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.decoding import tensorflow
 from keras_highway.training.data.folders import FolderSource
@@ -111,12 +111,13 @@ class ShardSource(FolderSource):
 def _read_index(shard: Path, sha256: str | None) -> dict:
     """A shard's index: an altered one would give images other labels, so it is compared with its hash, where one is."""
     path = index_of(shard)
-    if sha256 not in (None, sha256_of(path)):
+    content = path.read_bytes()
+    if sha256 not in (None, hashlib.sha256(content).hexdigest()):
         raise ValueError(
             f"{path} is not the index that was written with {shard.name}: remove both and {shard.parent / MANIFEST}, "
             "and run `python -m keras_highway.training.shards` again."
         )
-    return json.loads(path.read_text("utf-8"))
+    return json.loads(content)
 
 
 def _close(shards) -> None:

@@ -37,15 +37,26 @@ def defaults_of(recipe) -> dict[str, Any]:
     return {f.name: f.default for f in dataclasses.fields(recipe) if f.default is not dataclasses.MISSING}
 
 
-def same_recipe(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> bool:
-    """Whether a recipe.json is that of a recipe: fields that are newer than the file count as their defaults.
+def differences(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a recipe.json has otherwise than a recipe: fields that are newer than the file are their defaults.
 
     Args:
         known: What the file holds.
         recipe: The recipe as JSON values.
         defaults: See `defaults_of`.
+
+    Returns:
+        The fields that differ, as the file has them; one that only the recipe
+        has and that has no default is `None`.
     """
-    return json.loads(json.dumps({**defaults, **known})) == json.loads(json.dumps({**defaults, **recipe}))
+    then, now = (json.loads(json.dumps({**defaults, **fields})) for fields in (known, recipe))
+    other = [f for f in {**now, **then} if f not in then or f not in now or then[f] != now[f]]
+    return {field: then.get(field) for field in other}
+
+
+def same_recipe(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> bool:
+    """Whether a recipe.json is that of a recipe; arguments as in `differences`."""
+    return not differences(known, recipe, defaults)
 
 
 class RunFolder:
@@ -177,7 +188,7 @@ class RunFolder:
         """Adds steps of the run and their losses to the file."""
         if self._writes:
             lines = "".join(f"{step},{loss}\n" for step, loss in losses)
-            append(self.steps, lines.encode(), to_disk=True)  # before the checkpoint, which says that they were taken
+            append(self.steps, lines.encode(), flush=True)  # before the checkpoint, which says that they were taken
 
 
 def environment(strategy) -> dict:

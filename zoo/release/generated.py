@@ -1,0 +1,25 @@
+"""Generated files: brought up to date, or compared with what they are made of."""
+
+import sys
+from pathlib import Path
+
+
+def up_to_date(path: Path, text: str, check: bool, differs: str) -> int:
+    """Writes a file where its text is another, or only says so.
+
+    Args:
+        path: The file.
+        text: What it should hold.
+        check: Bool, whether to write nothing.
+        differs: What to say of a difference then, after the file's name.
+
+    Returns:
+        1 if it differs and was not written, else 0.
+    """
+    if path.exists() and path.read_text("utf-8") == text:
+        return 0
+    if check:
+        print(f"{path}: {differs}", file=sys.stderr)
+        return 1
+    path.write_text(text, "utf-8")
+    return 0
