@@ -240,6 +240,22 @@ def test_damaged_weights_and_other_networks_weights_are_refused(digits, photogra
         kh.load(path)
 
 
+def test_weights_of_a_narrower_network_are_told_by_their_shapes(digits, tmp_path):
+    """Its head has as many classes, so that only the comparison of all arrays sees it, before Keras builds anything."""
+    kh.load("mnist10_w16.tvdn").save(tmp_path / "narrow.keras")
+    path = tmp_path / "x.keras"
+    with (
+        zipfile.ZipFile(digits) as old,
+        zipfile.ZipFile(tmp_path / "narrow.keras") as narrow,
+        zipfile.ZipFile(path, "w") as new,
+    ):
+        for name in ("metadata.json", "config.json"):
+            new.writestr(name, old.read(name))
+        new.writestr("model.weights.h5", narrow.read("model.weights.h5"))
+    with pytest.raises(WeightFileError, match=r"lacks arrays of shapes .*3, 32, 32\).* others of .*3, 16, 16\)"):
+        kh.load(path)
+
+
 def test_low_rank_updates_come_back_in_the_kernels(tmp_path):
     """Blocks forget them and other layers do not, in the file: the loaded model has none, and all of it trains."""
     rng = np.random.default_rng(0)

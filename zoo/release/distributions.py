@@ -3,7 +3,8 @@
 The sdist is built of the checkout, the wheel of the sdist; a wheel of the
 checkout must hold the same. Then one environment each for the base and the
 three backends: import, weights of the wheel, a digit on the command line, a
-tiny training run. Needs `build` and `hatchling`, no Keras.
+tiny training run; then `short_path.py`: fine-tune, save, push, pull. Needs
+`build` and `hatchling`, no Keras.
 """
 
 import argparse
@@ -27,6 +28,8 @@ WEIGHTS = "model.weights.h5"
 _MOST_BYTES = 100 * 10**6  # what PyPI takes of one file
 _IN_SDIST = {"CHANGELOG.md", "LICENSE", "NOTICE", "PKG-INFO", "README.md", "hatch_build.py", "pyproject.toml"}
 _IN_SDIST |= {"samples/digit_7.png", "zoo/results.csv"}
+_PATH = "short_path.py"
+_AT_THE_END = "keras-highway classify frame.png --weights hf://org/shapes: frame"
 _USE = """
 import keras_highway as kh
 model = kh.load("mnist10_w16.tvdn")
@@ -158,7 +161,11 @@ def try_wheel(wheel: Path, extra: str) -> list[str]:
     lines.append("  keras-highway classify digit_7.png: 7")
     said = _run(command, "train", "mnist10_w16", "--tiny", "--out", "run", cwd=folder, env=environment)
     _must((folder / "run" / "result.json").is_file(), f"train said: {said}")
-    return [*lines, f"  keras-highway train mnist10_w16 --tiny: {said.strip().splitlines()[-1]}"]
+    lines.append(f"  keras-highway train mnist10_w16 --tiny: {said.strip().splitlines()[-1]}")
+    shutil.copy(Path(__file__).with_name(_PATH), folder / _PATH)
+    steps = _run(python, _PATH, cwd=folder, env=environment).splitlines()
+    _must(steps[-1:] == [_AT_THE_END] and len(steps) == 4, f"{_PATH} said: {steps}")
+    return [*lines, *(f"  {step}" for step in steps)]
 
 
 def _run(*words, cwd=ROOT, env=None, fails=False) -> str:
