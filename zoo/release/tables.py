@@ -20,6 +20,7 @@ from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import format_epochs
 from keras_highway.weights.registry import WEIGHTS
+from zoo.release import benchmark_tables
 from zoo.release.generated import up_to_date
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,31 +63,6 @@ def language_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
 def _trained_on(measured) -> str:
     hardware = sorted({result["hardware"] for result in measured.values()})
     return f"Trained on {'; '.join(hardware)}. Logs: `zoo/weights/*/log.csv`."
-
-
-def speed_table(path: Path = ROOT / "tests" / "benchmarks" / "results.json") -> str:
-    """The ratios that the benchmarks measured: by processor time on a CPU, where other processes disturb it least."""
-    measured = [row for row in json.loads(path.read_text("utf-8")).values() if "wall" in row]
-    lines = ["| subject / reference | ratio | quartiles | pairs | on |", "|---|---|---|---|---|"]
-    for row in measured:
-        judged = row["cpu" if row["hardware"].endswith("cpu") else "wall"]
-        low, high = judged["quartiles"]
-        lines.append(
-            f"| {row['name']} | {judged['ratio']:.2f} | {low:.2f} to {high:.2f} | {row['n']} "
-            f"| {row['backend']}, {row['hardware']} |"
-        )
-    return "\n".join([*lines, "", "Each pair ran side by side in one process; on a CPU, processor seconds."])
-
-
-def depth_table(path: Path = ROOT / "tests" / "benchmarks" / "results.json") -> str:
-    """Processor seconds of the scanned fully connected net, by depth."""
-    lines = ["| layers | backend | build and compile, s | first step, s | step, s |", "|---|---|---|---|---|"]
-    for row in json.loads(path.read_text("utf-8")).values():
-        if row["name"] == "highway_fc, build, first step and step":
-            for depth in sorted((key for key in row if key.isdigit()), key=int):
-                seconds = " | ".join(f"{row[depth][part][1]:.2f}" for part in ("build", "first_step", "step"))
-                lines.append(f"| {depth} | {row['backend']} | {seconds} |")
-    return "\n".join(lines)
 
 
 def variants_table() -> str:
@@ -142,8 +118,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "weights": weights_table,
     "language": language_table,
     "variants": variants_table,
-    "speed": speed_table,
-    "depth": depth_table,
+    "speed": benchmark_tables.speed_table,
+    "depth": benchmark_tables.depth_table,
+    "int8": benchmark_tables.int8_table,
+    "remat": benchmark_tables.remat_table,
     "figure1": figure1_table,
     "claims": analysis_tables.claims_table,
     "figure4": analysis_tables.figure4_table,

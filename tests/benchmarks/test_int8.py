@@ -1,0 +1,58 @@
+"""A LiteRT file of 8-bit whole numbers against one of float32: speed, size, and accuracy on MNIST's test images."""
+
+import keras
+import numpy as np
+import pytest
+from comparison import compare, record
+
+import keras_highway as kh
+from keras_highway.data.datasets import load_dataset
+from keras_highway.exporting import export
+
+pytestmark = [
+    pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="LiteRT files come from TensorFlow"),
+    # TensorFlow's: its interpreter will move to a package of its own, and quantizing without a signature is a habit.
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+NAME = "mnist10_w32.tvdn"
+BATCH = 100
+
+
+def _interpreted(path):
+    import tensorflow as tf
+
+    interpreter = tf.lite.Interpreter(str(path), num_threads=1)
+    (inputs,), (outputs,) = interpreter.get_input_details(), interpreter.get_output_details()
+    interpreter.resize_tensor_input(inputs["index"], (BATCH, 28, 28, 1))
+    interpreter.allocate_tensors()
+
+    def run(images):
+        interpreter.set_tensor(inputs["index"], images)
+        interpreter.invoke()
+        return interpreter.get_tensor(outputs["index"])
+
+    return run
+
+
+def test_int8_is_faster_and_loses_at_most_a_fifth_of_a_point(benchmark, data_dir, tmp_path):
+    data, transform = load_dataset("mnist", data_dir), kh.get_transform(NAME)
+    model = kh.load(NAME)
+    chosen = np.random.default_rng(0).permutation(len(data.x_train))[:300]
+    files = {name: tmp_path / f"{name}.tflite" for name in ("float32", "int8")}
+    export(model, files["float32"], "litert")
+    export(model, files["int8"], "litert", int8=transform.apply(data.x_train[chosen]))
+    run = {name: _interpreted(path) for name, path in files.items()}
+    images = transform.apply(data.x_test)
+    right = {
+        name: float(
+            np.mean(np.concatenate([f(x) for x in images.reshape(-1, BATCH, 28, 28, 1)]).argmax(1) == data.y_test)
+        )
+        for name, f in run.items()
+    }
+    assert right["float32"] - right["int8"] <= 0.002
+    sizes = {name: path.stat().st_size for name, path in files.items()}
+    record(f"{NAME}, LiteRT", accuracy=right, bytes=sizes)
+    name = f"{NAME}, LiteRT, int8 / float32, batch {BATCH}"
+    compare(benchmark, name, lambda: run["int8"](images[:BATCH]), lambda: run["float32"](images[:BATCH])).check_at_most(
+        1
+    )

@@ -1,0 +1,67 @@
+"""Tables of docs/ that are made of what the benchmarks measured, `tests/benchmarks/results.json`."""
+
+import json
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parents[2] / "tests" / "benchmarks" / "results.json"
+
+
+def speed_table(path: Path = RESULTS) -> str:
+    """The ratios that the benchmarks measured: by processor time on a CPU, where other processes disturb it least."""
+    lines = ["| subject / reference | ratio | quartiles | pairs | on |", "|---|---|---|---|---|"]
+    for row in _read(path).values():
+        if "wall" not in row:
+            continue
+        judged = _judged(row)
+        low, high = judged["quartiles"]
+        lines.append(
+            f"| {row['name']} | {judged['ratio']:.2f} | {low:.2f} to {high:.2f} | {row['n']} "
+            f"| {row['backend']}, {row['hardware']} |"
+        )
+    return "\n".join([*lines, "", "Each pair ran side by side in one process; on a CPU, processor seconds."])
+
+
+def depth_table(path: Path = RESULTS) -> str:
+    """Processor seconds of the scanned fully connected net, by depth."""
+    lines = ["| layers | backend | build and compile, s | first step, s | step, s |", "|---|---|---|---|---|"]
+    for row in _read(path).values():
+        if row["name"] == "highway_fc, build, first step and step":
+            for depth in sorted((key for key in row if key.isdigit()), key=int):
+                seconds = " | ".join(f"{row[depth][part][1]:.2f}" for part in ("build", "first_step", "step"))
+                lines.append(f"| {depth} | {row['backend']} | {seconds} |")
+    return "\n".join(lines)
+
+
+def int8_table(path: Path = RESULTS) -> str:
+    """A LiteRT file of 8-bit whole numbers beside one of float32."""
+    lines = ["| | test accuracy | bytes | images a second of processor time |", "|---|---|---|---|"]
+    rows = _read(path)
+    file = rows["mnist10_w32.tvdn, LiteRT [tensorflow, cpu]"]
+    speed = rows["mnist10_w32.tvdn, LiteRT, int8 / float32, batch 100 [tensorflow, cpu]"]
+    for kind, side in (("float32", "reference"), ("int8", "subject")):
+        rate = 100 / _judged(speed)[f"{side}_seconds"]
+        lines.append(f"| {kind} | {100 * file['accuracy'][kind]:.2f} % | {file['bytes'][kind]:,} | {rate:,.0f} |")
+    return "\n".join([*lines, "", f"Medians of {speed['n']} pairs, one thread, {speed['hardware']}."])
+
+
+def remat_table(path: Path = RESULTS) -> str:
+    """Peak memory and time of training steps with `remat` beside those without."""
+    lines = ["| variant, batch | MiB | with remat | ratio | time, ratio |", "|---|---|---|---|---|"]
+    rows = _read(path)
+    for variant, batch in (("highway110", 128), ("highway50", 8)):
+        peak = rows[f"{variant}, remat, peak of two steps, MiB [tensorflow, cpu]"]
+        time = rows[f"{variant}: remat / without, train [tensorflow, cpu]"]
+        lines.append(
+            f"| `{variant}`, {batch} | {peak['without']:,.0f} | {peak['remat']:,.0f} "
+            f"| {peak['remat'] / peak['without']:.2f} | {_judged(time)['ratio']:.2f} |"
+        )
+    note = f"Memory n = 1; time, medians of {time['n']} pairs of steps, processor seconds. {time['hardware']}."
+    return "\n".join([*lines, "", note])
+
+
+def _read(path) -> dict:
+    return json.loads(path.read_text("utf-8"))
+
+
+def _judged(row) -> dict:
+    return row["cpu" if row["hardware"].endswith("cpu") else "wall"]
