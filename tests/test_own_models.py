@@ -178,7 +178,7 @@ def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     for model, more, message in (
-        (trained, {}, "Nothing says what images go through.*pass transform="),
+        (trained, {}, "preprocessing of this model's images is unknown.*pass transform="),
         (trained, {"transform": "imagenet"}, r"images of shape \(224, 224, 3\) and the model takes \(32, 32, 3\)"),
         (trained, {"transform": TRANSFORM, "class_names": ["cat"]}, "`class_names` must be 3 names"),
         (body, {"transform": TRANSFORM}, "does not end in a classifier named 'head'"),

@@ -196,7 +196,7 @@ def _target(name) -> str:
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
     """A Hub's address that takes connections and never answers."""
-    monkeypatch.setattr(client, "_found", {})
+    monkeypatch.setattr(client, "_last_answers", {})
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"

@@ -146,12 +146,12 @@ class BatchedRewiring:
         return layer
 
     def _check_one_path(self, layer, inputs) -> None:
-        found = {
+        fork_counts = {
             self._made.get(id(tensor), self._forks)
             for tensor in keras.tree.flatten(inputs)
             if keras.utils.is_keras_tensor(tensor)
         }
-        if len(found) > 1:
+        if len(fork_counts) > 1:
             raise ValueError(
                 "Many wirings at once need a chain of blocks, and here a tensor goes around some of them: evaluate "
                 f"rewire(model, plan) for each plan instead. Received: layer {layer.name!r} with inputs from before "

@@ -13,7 +13,7 @@ class Batch(NamedTuple):
 
     Attributes:
         x: `(n, ...)`, after the transform, of the model's input shape.
-        labels: int64 `(n, ...)`, or `None` where none are asked for.
+        labels: int64 `(n, ...)`, or `None` if none are requested.
     """
 
     x: Any

@@ -98,10 +98,10 @@ def estimation_error(
     samples = 0
     feed = batches(data, model, batch_size=batch_size, transform=transform, progress=progress)
     for x, _ in feed:
-        found = outputs(x, training=False)
+        signals = outputs(x, training=False)
         samples += len(x)
         for group, names in groups.items():
-            values = {name: np.asarray(ops.convert_to_numpy(ops.cast(found[name], "float32"))) for name in names}
+            values = {name: np.asarray(ops.convert_to_numpy(ops.cast(signals[name], "float32"))) for name in names}
             target = values[names[-1]]
             targets[group].add(target)
             for name, value in values.items():

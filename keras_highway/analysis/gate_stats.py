@@ -61,7 +61,7 @@ class GateStats(keras.callbacks.Callback):
     Works with `fit` on TensorFlow and JAX, under `tf.distribute` in one process
     (the batch is then not split) and, with several processes, in one of them.
     In a loop of your own: `stats.set_model(model)`, then `stats.record(epoch,
-    step)` whenever you want one.
+    step)` for each record.
 
     Args:
         x: A small fixed batch of the model's input, e.g. 64 samples. It need
@@ -74,8 +74,8 @@ class GateStats(keras.callbacks.Callback):
             gate.
         tensorboard: Bool, whether to write an event file. Defaults to `True`.
         append: Bool, whether to continue the CSV file of a run that was
-            stopped; else it is replaced. What the file says of steps beyond
-            the optimizer's count is dropped, since they are taken again.
+            stopped; else it is replaced. Its rows of steps beyond the
+            optimizer's count are dropped, since those steps are taken again.
             Defaults to `False`.
 
     Raises:

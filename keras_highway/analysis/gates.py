@@ -96,7 +96,7 @@ def gate_bias(model, gate="t") -> dict[str, np.ndarray]:
             tied gate comes from a layer unknown here.
     """
     check_learned(blocks(model), gate)
-    found: dict[str, np.ndarray] = {}
+    biases: dict[str, np.ndarray] = {}
 
     def visit(layer, *args, **kwargs):
         if holds_blocks(layer):
@@ -106,11 +106,11 @@ def gate_bias(model, gate="t") -> dict[str, np.ndarray]:
             if layer.gate == "tied":
                 logits = keras.tree.flatten(kwargs["gate"] if "gate" in kwargs else args[1])
                 maker = logits[get_gating(layer.gating).learned_gates.index(gate)]._keras_history.operation
-            found.setdefault(layer.name, _offset(maker, layer.name))
+            biases.setdefault(layer.name, _offset(maker, layer.name))
         return layer(*args, **kwargs)
 
     walk(model, visit)
-    return found
+    return biases
 
 
 def gate_activity(
@@ -271,8 +271,8 @@ def _passes(model, feed, gate, chosen) -> Iterator[tuple[dict[str, np.ndarray], 
     check_learned(tracer.blocks, gate)
     gates = tracer.only(gate)
     for x, labels in feed:
-        found = {name: ops.convert_to_numpy(ops.cast(t, "float32")) for name, t in gates(x, training=False).items()}
-        yield {name: np.broadcast_to(t, (len(x), *t.shape[1:])) for name, t in found.items()}, labels
+        values = {name: ops.convert_to_numpy(ops.cast(t, "float32")) for name, t in gates(x, training=False).items()}
+        yield {name: np.broadcast_to(t, (len(x), *t.shape[1:])) for name, t in values.items()}, labels
 
 
 def _offset(layer, name) -> np.ndarray:

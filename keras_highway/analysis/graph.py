@@ -24,29 +24,30 @@ def blocks(model) -> dict[str, GatedBlock]:
         ValueError: If the model is not functional, has no blocks, or has two
             blocks of one name.
     """
-    found: dict[str, GatedBlock] = {}
+    by_name: dict[str, GatedBlock] = {}
     for block in _blocks(_functional(model)):
-        if found.setdefault(block.name, block) is not block:
+        if by_name.setdefault(block.name, block) is not block:
             raise ValueError(
-                f"Two different blocks are named {block.name!r}, so a name does not say which one is meant. "
+                f"Two different blocks are named {block.name!r}, so the name is ambiguous. "
                 "Give the nested models' blocks different names."
             )
-    if not found:
+    if not by_name:
         if any(isinstance(layer, HighwayDenseStack) for layer in model.layers):
             raise ValueError(
                 f"The highway layers of {model.name!r} run in a scan (HighwayDenseStack), which has no blocks to walk. "
-                "Build the model with scanned=False, or ask the stack itself: model.get_layer('stage1').signals(x)."
+                "Build the model with scanned=False, or read the stack's own signals: "
+                "model.get_layer('stage1').signals(x)."
             )
         raise ValueError(
             "The model has no gated blocks (layers of class kh.layers.GatedBlock: HighwayDense, HighwayConv2D, "
             f"BasicBlock, BottleneckBlock). Received: model={model.name!r} with layers "
             f"{', '.join(layer.name for layer in model.layers[:8])}"
         )
-    return found
+    return by_name
 
 
 def block_name(block) -> str:
-    """Returns the name of a block given as a name or as the block itself.
+    """Returns the name of a block, passed by name or as the block itself.
 
     Raises:
         ValueError: If it is neither.
@@ -68,10 +69,10 @@ def stages(names: Iterable[str]) -> dict[str, list[str]]:
         A dict from stage to its blocks; blocks of other names are in
         `"body"`.
     """
-    found: dict[str, list[str]] = {}
+    by_stage: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault(stage_of(name) or "body", []).append(name)
-    return found
+        by_stage.setdefault(stage_of(name) or "body", []).append(name)
+    return by_stage
 
 
 def check_names(names, known) -> None:

@@ -80,8 +80,8 @@ def guided_backprop(model, images, block, channel, *, transform=None) -> GuidedG
     names = chosen_blocks(blocks_of(model), block)
     copy = _guided_copy(model)
     tracer = Tracer(copy, names)
-    found = [_of_block(Tracer(copy, name).only("y"), name, tracer.blocks[name], channel, x) for name in names]
-    gradient, position, value = (np.stack(parts) for parts in zip(*found, strict=True))
+    per_block = [_of_block(Tracer(copy, name).only("y"), name, tracer.blocks[name], channel, x) for name in names]
+    gradient, position, value = (np.stack(parts) for parts in zip(*per_block, strict=True))
     return GuidedGradients(tuple(names), int(channel), gradient, position, value)
 
 

@@ -271,12 +271,12 @@ def _interchangeable(known, stage) -> tuple[str, list[str]]:
 
 def _paths(size, counts, seed) -> list[np.ndarray]:
     """The orders after so many random swaps, on one path from the identity."""
-    rng, order, found = np.random.default_rng(seed), np.arange(size), {}
+    rng, order, orders = np.random.default_rng(seed), np.arange(size), {}
     for done in range(1, max(counts) + 1):
         a, b = rng.choice(size, 2, replace=False)
         order[[a, b]] = order[[b, a]]
-        found[done] = order.copy()
-    return [found[count] for count in counts]
+        orders[done] = order.copy()
+    return [orders[count] for count in counts]
 
 
 def _powers(top) -> list[int]:

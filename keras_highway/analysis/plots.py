@@ -284,7 +284,7 @@ def legend_above(axis, handles=None, columns=2) -> None:
 
 
 def _extend(scale) -> str:
-    """Values outside a robust scale take the colour of its end; the bar says so with arrows."""
+    """Values outside a robust scale take the colour of its end; the colour bar marks this with arrows."""
     return "both" if scale is None else "neither"
 
 

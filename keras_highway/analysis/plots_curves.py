@@ -81,13 +81,13 @@ def plot_drop_curve(curves, path=None, *, metric="accuracy", title=None):
     figure, axis = _one_axis()
     from matplotlib.patches import Patch
 
-    found = _labelled(curves, "mean of the draws")
-    for i, (label, curve) in enumerate(found.items()):
+    labelled = _labelled(curves, "mean of the draws")
+    for i, (label, curve) in enumerate(labelled.items()):
         values = _shown(curve, metric)
         line = axis.plot(curve.k, values.mean(1), marker=_MARKERS[i % 8], markersize=4, lw=1, label=label)
         axis.fill_between(curve.k, values.min(1), values.max(1), color=line[0].get_color(), alpha=0.2, lw=0)
         axis.axhline(_shown(curve, metric, "intact_"), color=line[0].get_color(), ls="--", lw=1)
-    draws = ", ".join(map(str, sorted({len(curve.seeds) for curve in found.values()})))
+    draws = ", ".join(map(str, sorted({len(curve.seeds) for curve in labelled.values()})))
     band = Patch(color="0.4", alpha=0.2, lw=0, label=f"lowest to highest of {draws} draws")
     _finish(axis, "random blocks lesioned", _axis_name(metric), curves, _INTACT, band)
     axis.xaxis.get_major_locator().set_params(integer=True)
@@ -126,11 +126,11 @@ def plot_estimation_error(errors, path=None, *, title=None):
         axis.xaxis.get_major_locator().set_params(integer=True)
     for axis in axes[:, 0]:
         axis.set_ylabel("error a − A")
-    said = (
+    legend = (
         "a: a block's output; A: the last output of its stage; σ(A): the standard deviation of A;\n"
         "points and bars: mean and standard deviation of a − A"
     )
-    figure.supxlabel(said, fontsize=9)
+    figure.supxlabel(legend, fontsize=9)
     return write(figure, path, title)
 
 
@@ -218,10 +218,10 @@ def mark_break(axis, at, text) -> None:
 
 def _labelled(curves, alone=None) -> dict:
     """Curves by their labels; one without a label has what it is."""
-    found = curves if isinstance(curves, dict) else {alone: curves}
-    if not found:
+    by_label = curves if isinstance(curves, dict) else {alone: curves}
+    if not by_label:
         raise ValueError("There is no curve to draw. Received: curves={}")
-    return {None if label is None else in_figure(label): curve for label, curve in found.items()}
+    return {None if label is None else in_figure(label): curve for label, curve in by_label.items()}
 
 
 def _shown(curve, metric, which=""):

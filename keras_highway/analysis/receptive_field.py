@@ -50,7 +50,7 @@ def receptive_field(model, block) -> Field:
     name = getattr(block, "name", block)
     check_names([name], known)
     fields: dict[int, Field | None] = {id(x): _start(x) for x in model.inputs}
-    tensors, found = [], []
+    tensors, block_fields = [], []
 
     def visit(layer, *args, **kwargs):
         if holds_blocks(layer):
@@ -63,16 +63,16 @@ def receptive_field(model, block) -> Field:
             fields[id(tensor)] = field
             tensors.append(tensor)  # keeps it alive, so that no id is used twice
         if layer is known[name]:
-            found.append(field)
+            block_fields.append(field)
         return y
 
     walk(model, visit)
-    if found[0] is None:
+    if block_fields[0] is None:
         raise ValueError(
             "The receptive field is known behind convolutions, pooling and padding of images only. "
             f"Received: block={name!r} of model {model.name!r}"
         )
-    return found[0]
+    return block_fields[0]
 
 
 def _start(x) -> Field | None:

@@ -67,7 +67,7 @@ class Paired(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """How well networks classify, each sample compared with what the first of them says of it.
+    """How well networks classify, each sample compared with the first network's prediction.
 
     Attributes:
         accuracy: float64 `(networks,)`.
@@ -151,8 +151,8 @@ def score(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=Non
         ValueError: If the plans do not fit the model, or the data are empty,
             unlabelled or of another shape.
     """
-    found = compare(model, plans, data, batch_size=batch_size, transform=transform, progress=progress)
-    return Scores(found.accuracy, found.loss, found.samples)
+    comparison = compare(model, plans, data, batch_size=batch_size, transform=transform, progress=progress)
+    return Scores(comparison.accuracy, comparison.loss, comparison.samples)
 
 
 def compare(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=None, progress=False) -> Comparison:

@@ -19,8 +19,8 @@ class Patches(NamedTuple):
     Attributes:
         block: The block's name.
         channel: The unit's channel.
-        patches: `(count, height, width, channels)`, cut from the data as they
-            were given, in their dtype and layout.
+        patches: `(count, height, width, channels)`, cut from the data as
+            passed, in their dtype and layout.
         image: int64 `(count,)`, which sample of the data.
         corner: int64 `(count, 2)`, row and column of the patch's first pixel.
         position: int64 `(count, 2)`, row and column in the block's output.

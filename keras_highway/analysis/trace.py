@@ -29,7 +29,7 @@ class BlockTrace(NamedTuple):
             `x + t·(h − x)`: mix again with `c=None` for the last bit.)
         y: The block's output, after any post-activation.
 
-    bfloat16 and float16 signals are given, unrounded, as float32.
+    bfloat16 and float16 signals are returned as float32, without rounding.
     """
 
     x: np.ndarray
@@ -106,8 +106,8 @@ class Tracer:
     def symbols(self, signal) -> tuple[dict[str, Any], Any]:
         """Returns one signal of every place as symbolic tensors, as `only`, and the model's output of the same pass."""
         pairs = zip(self._places, self._signals, strict=True)
-        found = {place: signals[signal] for (place, _), signals in pairs if signal in signals}
-        return found, self._model.output[0]
+        tensors = {place: signals[signal] for (place, _), signals in pairs if signal in signals}
+        return tensors, self._model.output[0]
 
     def _visit(self, layer, *args, **kwargs):
         if holds_blocks(layer):

@@ -95,8 +95,9 @@ def trim(model, data, budget=0.001, *, order="lesion", choose_on=None, confidenc
     ```
 
     Choose with images that are not those of the test. An order looks better
-    on the images it was chosen on: `choose_on` lets others say how far to go,
-    and `confidence` holds an upper bound of what they say against the budget.
+    on the images it was chosen on: with `choose_on` other images determine how
+    far to go, and `confidence` compares an upper bound of the cost that they
+    measure with the budget.
 
     Args:
         model: A functional `keras.Model` with gated blocks that ends in a
@@ -118,7 +119,7 @@ def trim(model, data, budget=0.001, *, order="lesion", choose_on=None, confidenc
             (`Comparison.highest_cost`), and the first depth that is not ends
             the search, so that trying many depths does not spend the
             confidence. It is about samples like those of `choose_on`: images
-            that a network was trained on say little of others. Needs
+            that a network was trained on tell little about others. Needs
             `choose_on`. Defaults to `None`: the shallowest depth whose
             accuracy, as measured, is within the budget.
         **options: `batch_size`, `transform` and `progress`, as in
@@ -136,8 +137,8 @@ def trim(model, data, budget=0.001, *, order="lesion", choose_on=None, confidenc
     _check_choice(budget, confidence, choose_on)
     model = without_updates(model)  # as the result, so that the curve counts its parameters
     removed = _order(model, data, order, options)
-    curve, found = _measured(model, removed, data if choose_on is None else choose_on, options)
-    most = _most(found, budget, confidence)
+    curve, comparison = _measured(model, removed, data if choose_on is None else choose_on, options)
+    most = _most(comparison, budget, confidence)
     known = list(blocks_of(model))
     removed = tuple(sorted(curve.removed[:most], key=known.index))
     return Trimmed(without(model, removed), removed, curve)
@@ -155,11 +156,11 @@ def _check_choice(budget, confidence, choose_on) -> None:
         )
 
 
-def _most(found, budget, confidence) -> int:
+def _most(comparison, budget, confidence) -> int:
     """How many blocks may go."""
     if confidence is None:
-        return int(np.flatnonzero(found.cost <= budget + 1e-12).max())
-    beyond = found.highest_cost(confidence)[1:] > budget
+        return int(np.flatnonzero(comparison.cost <= budget + 1e-12).max())
+    beyond = comparison.highest_cost(confidence)[1:] > budget
     return int(np.argmax([*beyond, True]))
 
 
@@ -274,17 +275,17 @@ def _measured(model, removed, data, options) -> tuple[TrimCurve, Comparison]:
     """Every depth on some data, and against the whole network."""
     known = blocks_of(model)
     plans = [dict.fromkeys(removed[:count]) for count in range(len(removed) + 1)]
-    found = compare(model, plans, data, **options)
+    comparison = compare(model, plans, data, **options)
     sizes = [sum(int(np.prod(w.shape)) for w in known[name].weights) for name in removed]
     curve = TrimCurve(
         removed=tuple(removed),
         depth=len(known) - np.arange(len(plans)),
-        accuracy=found.accuracy,
-        loss=found.loss,
+        accuracy=comparison.accuracy,
+        loss=comparison.loss,
         parameters=model.count_params() - np.cumsum([0, *sizes]),
-        samples=found.samples,
+        samples=comparison.samples,
     )
-    return curve, found
+    return curve, comparison
 
 
 def _time(net, x, clock) -> float:

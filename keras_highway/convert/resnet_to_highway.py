@@ -53,8 +53,8 @@ def highway_from_resnet(
     """Turns a ResNet into a highway network that computes the same function.
 
     A converted net, not a published one: `highway50_from_resnet50` has the
-    ResNet's weights and widths, and gates that say nothing yet. The weights of
-    [BLOG]'s Highway50 need training on ImageNet.
+    ResNet's weights and widths, and untrained gates. The weights of [BLOG]'s
+    Highway50 need training on ImageNet.
 
     Every transform gate starts at `T = epsilon` and every learned carry gate
     at `C = 1 - epsilon`, whatever the input; the scales of the branches make up

@@ -129,7 +129,7 @@ _CONFIG = Fields(
 
 @dataclass(frozen=True)
 class TimmConfig:
-    """What a `config.json` of timm's says of a network.
+    """What a `config.json` of timm's states about a network.
 
     Attributes:
         architecture: timm's name of it, `"resnet50"`.
@@ -147,7 +147,7 @@ class TimmConfig:
 
 
 def read_config(path: Path) -> TimmConfig:
-    """Returns what a `config.json` of timm's says.
+    """Reads a `config.json` of timm's.
 
     Args:
         path: The file.

@@ -179,9 +179,9 @@ def _check(model, variables, arrays) -> None:
         if name in arrays and arrays[name].shape != shape
     ]
     problems = [
-        f"{len(found)} {kind}: {', '.join(found[:_SHOWN])}{', ...' if len(found) > _SHOWN else ''}"
-        for kind, found in (("missing", missing), ("unexpected", unexpected), ("mismatched", mismatched))
-        if found
+        f"{len(names)} {kind}: {', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}"
+        for kind, names in (("missing", missing), ("unexpected", unexpected), ("mismatched", mismatched))
+        if names
     ]
     if problems:
         raise ValueError(

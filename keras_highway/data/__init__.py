@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str):
-    """Imports what needs Pillow when it is asked for: training does without."""
+    """Imports what needs Pillow on first access: training does without."""
     if name in ("ImageError", "load_image"):
         from keras_highway.data import images
 

@@ -66,10 +66,10 @@ def deduplicate(words: np.ndarray, multiple: int = 64) -> Distinct:
         `Distinct(words, positions)`; `words[positions]` is the batch.
     """
     words = np.asarray(words)
-    found, positions = np.unique(words, return_inverse=True)
-    size = min(-(-len(found) // multiple) * multiple, words.size)
+    distinct, positions = np.unique(words, return_inverse=True)
+    size = min(-(-len(distinct) // multiple) * multiple, words.size)
     rows = np.zeros(size, np.int32)
-    rows[: len(found)] = found
+    rows[: len(distinct)] = distinct
     return Distinct(rows, positions.reshape(words.shape).astype(np.int32))
 
 

@@ -46,15 +46,16 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
         data_dir: Folder of `mnist.npz`, `cifar10.npz`, `cifar100.npz` with the
             arrays x_train, y_train, x_test, y_test (images uint8) and, for
             CIFAR, `classes`. Defaults to the environment variable
-            `KERAS_HIGHWAY_DATA`. If neither is given, what TensorFlow Datasets
+            `KERAS_HIGHWAY_DATA`. If neither is set, what TensorFlow Datasets
             has prepared is taken, else `keras.datasets`, which downloads a set
             once, compares its SHA-256 and keeps it in `~/.keras/datasets`. Each
-            has an order of its own, which says what a recipe holds out; that
-            of Keras is the original archives'.
+            has an order of its own, which determines the images that a recipe
+            holds out; that of Keras is the original archives'.
 
     Raises:
         ValueError: If the name is unknown, or a file is not such a data set.
-        FileNotFoundError: If the data are nowhere; says where was looked.
+        FileNotFoundError: If there are no such data; the message lists the
+            places searched.
     """
     if name not in DATASETS:
         hint = did_you_mean(name, DATASETS)
@@ -87,8 +88,8 @@ def _from_npz(name: str, path: Path) -> Dataset:
             raise ValueError(f"{path} has {n} {split} images but {m} {split} labels.")
     for key, values in labels.items():
         if values.size and not 0 <= values.min() <= values.max() < len(classes):
-            found = f"{key} from {values.min()} to {values.max()}"
-            raise ValueError(f"{path} has {len(classes)} classes, numbered from 0. Received: {found}")
+            label_range = f"{key} from {values.min()} to {values.max()}"
+            raise ValueError(f"{path} has {len(classes)} classes, numbered from 0. Received: {label_range}")
     return Dataset(images["x_train"], labels["y_train"], images["x_test"], labels["y_test"], classes)
 
 

@@ -60,7 +60,7 @@ def values_of(x, library: Library | None) -> np.ndarray | None:
 
     Args:
         x: The tensor.
-        library: What `library_of` says of it.
+        library: What `library_of` returns for it.
     """
     if library is None:
         return np.asarray(x)

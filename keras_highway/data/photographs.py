@@ -92,15 +92,15 @@ def folder_test_set(folder: str | os.PathLike, classes: int, numbered: bool = Fa
         raise FileNotFoundError(f"No folder {root}.")
     root = root / "val" if (root / "val").is_dir() else root
     names = sorted(path.name for path in root.iterdir() if path.is_dir())
-    found = [
+    photographs = [
         Photograph(path, label)
         for name, label in _labels(root, names, classes, numbered).items()
         for path in sorted((root / name).iterdir())
         if path.suffix.lower() in _SUFFIXES
     ]
-    if not found:
+    if not photographs:
         raise ValueError(f"{root} holds no images: {', '.join(_SUFFIXES)} in a sub-folder a class.")
-    return PhotographSet(str(root), len(found), found)
+    return PhotographSet(str(root), len(photographs), photographs)
 
 
 def _labels(root, names, classes, numbered) -> dict[str, int]:
@@ -133,21 +133,21 @@ def labelled_split(name: str, splits) -> str | None:
     return next((split for split in order if split in splits), None)
 
 
-def tfds_builder(name: str, data_dir: str | None, asked_by: str) -> Any:
+def tfds_builder(name: str, data_dir: str | None, option: str) -> Any:
     """Returns the builder of a set that TensorFlow Datasets has prepared; nothing is downloaded.
 
     Args:
         name: Of the set.
         data_dir: See `tfds_test_set`.
-        asked_by: What names the set, for the error where the library is
-            missing.
+        option: The option or argument that names the set, for the error
+            where the library is missing.
 
     Raises:
         ImportError: If tensorflow-datasets is not installed.
         FileNotFoundError: If the set is not prepared.
         ValueError: If it is unknown.
     """
-    tfds = _tfds(asked_by)
+    tfds = _tfds(option)
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
@@ -160,11 +160,11 @@ def tfds_builder(name: str, data_dir: str | None, asked_by: str) -> Any:
     return builder
 
 
-def _tfds(asked_by) -> Any:
+def _tfds(option) -> Any:
     try:
         return importlib.import_module("tensorflow_datasets")  # an extra
     except ImportError as error:
-        raise ImportError(f'{asked_by} needs TensorFlow Datasets: pip install "keras-highway[tfds]".') from error
+        raise ImportError(f'{option} needs TensorFlow Datasets: pip install "keras-highway[tfds]".') from error
 
 
 def tfds_test_set(name: str, data_dir: str | None, classes: int) -> PhotographSet:
@@ -207,8 +207,8 @@ class Batch(NamedTuple):
         pixels: uint8 `(n, height, width, channels)`.
         labels: int64 `(n,)`.
         names: Of their files.
-        errors: What is said of files that could not be read; they are in no
-            other field.
+        errors: Messages about files that could not be read; these files are
+            in no other field.
     """
 
     pixels: np.ndarray
@@ -245,19 +245,19 @@ def read_batches(
 
 
 def _pixels(photograph, transform) -> np.ndarray | str:
-    """A photograph's pixels, or what is said of it."""
+    """A photograph's pixels, or the error message."""
     try:
         return load_image(photograph.file, transform)
     except ImageError as error:
         return str(error)
 
 
-def _batch(found) -> Batch:
-    good = [(photograph, pixels) for photograph, pixels in found if not isinstance(pixels, str)]
+def _batch(decoded) -> Batch:
+    good = [(photograph, pixels) for photograph, pixels in decoded if not isinstance(pixels, str)]
     pixels = np.stack([pixels for _, pixels in good]) if good else np.empty((0,), np.uint8)
     labels = np.array([photograph.label for photograph, _ in good], np.int64)
     return Batch(
-        pixels, labels, [str(p.file) for p, _ in good], [pixels for _, pixels in found if isinstance(pixels, str)]
+        pixels, labels, [str(p.file) for p, _ in good], [pixels for _, pixels in decoded if isinstance(pixels, str)]
     )
 
 

@@ -1,4 +1,4 @@
-"""What pixels can be: values that cannot be any are refused, and a range that is not theirs is told."""
+"""What pixels can be: values that cannot be any are refused, and a range that is not theirs is warned of."""
 
 import warnings
 
@@ -20,7 +20,7 @@ def check_pixels(x, library: Library | None) -> None:
 
     Args:
         x: Array, or tensor of any library.
-        library: What `library_of` says of it, `None` for NumPy's.
+        library: What `library_of` returns for it, `None` for NumPy's.
 
     Raises:
         ValueError: If the dtype is none of numbers (bool, complex, text,
@@ -37,8 +37,8 @@ def check_pixels(x, library: Library | None) -> None:
     low, high = (float(bound) for bound in (values.min(), values.max()))
     if not (np.isfinite(low) and np.isfinite(high)):
         raise ValueError("Pixels are finite numbers in [0, 255]. Received: NaN or infinite values")
-    if said := _suspicion(low, high, "float" in name):
-        warnings.warn(f"Pixels are in [0, 255]. {said} Received: values from {low:g} to {high:g}", PixelRange, 3)
+    if suspicion := _suspicion(low, high, "float" in name):
+        warnings.warn(f"Pixels are in [0, 255]. {suspicion} Received: values from {low:g} to {high:g}", PixelRange, 3)
 
 
 def _dtype_name(x) -> str:

@@ -66,7 +66,8 @@ def read_text(path: Path) -> str:
     """Returns a text file.
 
     Raises:
-        ValueError: If it holds no words, or no UTF-8; says where.
+        ValueError: If it holds no words or is not UTF-8; the message states
+            where.
     """
     return decoded(path.read_bytes(), str(path))
 

@@ -17,9 +17,9 @@ def sample_digits() -> tuple[Path, ...]:
         FileNotFoundError: If they were left out of the installation.
     """
     for place in _PLACES:
-        found = tuple(place / f"digit_{k}.png" for k in range(10))
-        if all(path.is_file() for path in found):
-            return found
+        paths = tuple(place / f"digit_{k}.png" for k in range(10))
+        if all(path.is_file() for path in paths):
+            return paths
     raise FileNotFoundError(
         f"The sample digits are missing: install the package anew. Looked in: {', '.join(map(str, _PLACES))}"
     )

@@ -59,7 +59,7 @@ def export(
 
     Raises:
         ValueError: If the format is unknown or not of this backend, `int8` is
-            asked of another format, or the exported network computes
+            passed for another format, or the exported network computes
             something else.
         OSError: If the file cannot be written. Whatever is raised, nothing is
             left at `path`.
@@ -168,12 +168,12 @@ def _run_litert(path, samples) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it will move to a package of its own
         interpreter = tf.lite.Interpreter(str(path))
-    (given,), (result,) = interpreter.get_input_details(), interpreter.get_output_details()
-    interpreter.resize_tensor_input(given["index"], samples.shape)
+    (input_details,), (output_details,) = interpreter.get_input_details(), interpreter.get_output_details()
+    interpreter.resize_tensor_input(input_details["index"], samples.shape)
     interpreter.allocate_tensors()
-    interpreter.set_tensor(given["index"], samples)
+    interpreter.set_tensor(input_details["index"], samples)
     interpreter.invoke()
-    return interpreter.get_tensor(result["index"])
+    return interpreter.get_tensor(output_details["index"])
 
 
 FORMATS: dict[str, Callable[[Path, np.ndarray], np.ndarray]] = {

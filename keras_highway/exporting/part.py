@@ -48,7 +48,7 @@ def part_of(weights: str, logits: bool = False, any_size: bool = False) -> Part:
 
     Raises:
         ValueError: If there are no such weights, `logits` or `any_size` is
-            asked of a language model, or `any_size` of a network that has a
+            set for a language model, or `any_size` for a network that has a
             weight for every place.
     """
     file = resolve(weights)

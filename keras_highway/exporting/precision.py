@@ -33,9 +33,9 @@ def _refusal(model) -> str:
 
 def _others(model) -> list[str]:
     """Dtypes other than float32 that layers compute or give."""
-    found = [layer.compute_dtype for layer in model._flatten_layers() if layer is not model]
-    found += [getattr(layer, "skip_dtype", None) for layer in model._flatten_layers()]
-    return sorted({dtype for dtype in found if dtype in ("bfloat16", "float16", "float64")})
+    dtypes = [layer.compute_dtype for layer in model._flatten_layers() if layer is not model]
+    dtypes += [getattr(layer, "skip_dtype", None) for layer in model._flatten_layers()]
+    return sorted({dtype for dtype in dtypes if dtype in ("bfloat16", "float16", "float64")})
 
 
 def _layer_in_float32(layer):

@@ -25,7 +25,7 @@ class Measured(NamedTuple):
 
 
 class ModelFacts(NamedTuple):
-    """What a model card's header says.
+    """The contents of a model card's header.
 
     Attributes:
         name: Of the weights.
@@ -65,7 +65,7 @@ def card_header(facts: ModelFacts) -> str:
     """Returns the YAML header of a model card, with its `model-index` where something was measured.
 
     Args:
-        facts: What it says.
+        facts: Its contents.
     """
     hub = client()
     results = None

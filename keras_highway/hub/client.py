@@ -12,11 +12,12 @@ from typing import Any
 _ADVICE = "Check the connection and try again, set a mirror with HF_ENDPOINT, or give a file."
 _PATIENCE = 4.0  # seconds for an answer, whichever; HF_HUB_ETAG_TIMEOUT sets another number
 _ANSWERED, _SILENT = 30.0, 5.0  # seconds for which an answer, or that there was none, is taken to hold
-_found: dict[str, tuple[float | None, str]] = {}  # by endpoint: when it was asked, and why it cannot be reached
+# By endpoint: time of the last request, and why it cannot be reached.
+_last_answers: dict[str, tuple[float | None, str]] = {}
 
 
 class HubError(OSError):
-    """The Hub, or the way to it, did not give what was asked; the message says what to do."""
+    """A request to the Hub failed; the message states what to do."""
 
 
 def client() -> Any:
@@ -55,7 +56,7 @@ def endpoint() -> str:
 
 @contextlib.contextmanager
 def hub_errors(what: str, advice: str = "") -> Iterator[None]:
-    """Turns what huggingface_hub raises inside into a `HubError` that says what failed and what to do.
+    """Turns what huggingface_hub raises inside into a `HubError` that states what failed and what to do.
 
     Args:
         what: What was being done, e.g. `"download model.weights.h5 of org/name"`.
@@ -72,7 +73,7 @@ def hub_errors(what: str, advice: str = "") -> Iterator[None]:
 
 
 def check_reachable(what: str = "reach the Hugging Face Hub", advice: str = _ADVICE) -> None:
-    """Asks the Hub for any answer, once: huggingface_hub itself would try for half a minute, file by file.
+    """Sends the Hub one request: huggingface_hub itself would try for half a minute, file by file.
 
     Args:
         what: See `hub_errors`.
@@ -80,16 +81,16 @@ def check_reachable(what: str = "reach the Hugging Face Hub", advice: str = _ADV
 
     Raises:
         HubError: If there is no answer within 4 seconds, or the seconds that
-            `HF_HUB_ETAG_TIMEOUT` says. Its cause is huggingface_hub's
+            `HF_HUB_ETAG_TIMEOUT` sets. Its cause is huggingface_hub's
             `LocalEntryNotFoundError`, as it is without a network.
     """
     hub, where = client(), endpoint()
     if hub.constants.is_offline_mode():
         return
-    asked, trouble = _found.get(where, (None, ""))
-    if asked is None or time.monotonic() - asked > (_SILENT if trouble else _ANSWERED):
+    last, trouble = _last_answers.get(where, (None, ""))
+    if last is None or time.monotonic() - last > (_SILENT if trouble else _ANSWERED):
         trouble = _trouble(hub, where)
-        _found[where] = time.monotonic(), trouble
+        _last_answers[where] = time.monotonic(), trouble
     if trouble:
         raise HubError(
             f"Could not {what}: the Hugging Face Hub ({where}) cannot be reached: {trouble}. {advice}"
@@ -101,46 +102,46 @@ def _trouble(hub, where) -> str:
     limit = _PATIENCE
     if hub.constants.HF_HUB_ETAG_TIMEOUT != hub.constants.DEFAULT_ETAG_TIMEOUT:
         limit = float(hub.constants.HF_HUB_ETAG_TIMEOUT)
-    found: list[str] = []
+    outcomes: list[str] = []
 
     def ask():
         try:
             hub.utils.get_session().head(where, timeout=limit)
-            found.append("")
+            outcomes.append("")
         except Exception as error:  # any answer at all is one; these are the HTTP library's
-            found.append("" if status_of(error) else " ".join(str(error).split())[:200] or type(error).__name__)
+            outcomes.append("" if status_of(error) else " ".join(str(error).split())[:200] or type(error).__name__)
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(limit)
-    return found[0] if found else f"no answer within {limit:g} seconds (HF_HUB_ETAG_TIMEOUT sets another number)"
+    return outcomes[0] if outcomes else f"no answer within {limit:g} seconds (HF_HUB_ETAG_TIMEOUT sets another number)"
 
 
 def _advice(hub, error, advice) -> str:
     errors = hub.errors
-    said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     status = status_of(error)
     if isinstance(error, errors.GatedRepoError):
-        return f"its terms must be accepted first, on its page, by the account of HF_TOKEN. {said}"
+        return f"its terms must be accepted first, on its page, by the account of HF_TOKEN. {message}"
     if isinstance(error, errors.RevisionNotFoundError):
-        return f"there is no such revision. {said}"
+        return f"there is no such revision. {message}"
     if isinstance(error, errors.RepositoryNotFoundError) or status in (401, 403):
-        return f"there is no such repository, or HF_TOKEN does not open it: check the name and the token. {said}"
+        return f"there is no such repository, or HF_TOKEN does not open it: check the name and the token. {message}"
     if advice:
         offline = "HF_HUB_OFFLINE is set: unset it. " if hub.constants.is_offline_mode() else ""
-        return f"{offline}{advice} {said}"
+        return f"{offline}{advice} {message}"
     if hub.constants.is_offline_mode():
-        return f"it is not in the cache {cache_folder()} and HF_HUB_OFFLINE is set: unset it, or give a file. {said}"
+        return f"it is not in the cache {cache_folder()} and HF_HUB_OFFLINE is set: unset it, or give a file. {message}"
     if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
-        return f"the repository has no such file. {said}"
-    return f"try again later, set a mirror with HF_ENDPOINT, or give a file. Nothing broken was kept. {said}"
+        return f"the repository has no such file. {message}"
+    return f"try again later, set a mirror with HF_ENDPOINT, or give a file. Nothing broken was kept. {message}"
 
 
 def is_absent(error: BaseException | None) -> bool:
     """Whether an error of huggingface_hub means that a repository has no such file.
 
-    A server that does not answer is no proof of that; one that nobody may ask
-    (`HF_HUB_OFFLINE`) leaves the cache alone to say so.
+    A server that does not answer is no proof of that; without access to the
+    server (`HF_HUB_OFFLINE`) the cache alone decides.
     """
     hub = client()
     if isinstance(error, hub.errors.LocalEntryNotFoundError):

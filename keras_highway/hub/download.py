@@ -37,7 +37,7 @@ def fetch(
             without asking the Hub.
         filename: Path of the file in the repository.
         sha256: What the content must have. Defaults to what the Hub itself
-            says of the file.
+            states for the file.
         check: Called with the path; raises `ValueError` if it is not what it
             should be.
         cache: Folder of the cache. Defaults to huggingface_hub's.
@@ -59,13 +59,15 @@ def fetch(
                 check(path)
         except ValueError as error:
             _remove(path)
-            said = str(error).rstrip(".")
-            raise ValueError(f"{filename} of {name}: {said}. It was removed: the next call fetches it anew.") from error
+            reason = str(error).rstrip(".")
+            raise ValueError(
+                f"{filename} of {name}: {reason}. It was removed: the next call fetches it anew."
+            ) from error
     return path
 
 
 def fetch_if_there(name: HubName, filename: str, check: Callable[[Path], object] | None = None) -> Path | None:
-    """As `fetch`, or None where the repository has no such file, or the Hub may not be asked and the cache has none.
+    """As `fetch`, or None where the repository has no such file, or the Hub is offline and the cache has none.
 
     Args:
         name: See `fetch`.
@@ -85,7 +87,7 @@ def fetch_if_there(name: HubName, filename: str, check: Callable[[Path], object]
 
 
 def _known_to_be_absent(name: HubName, filename: str) -> bool:
-    """Whether the cache remembers that the Hub said so of this commit."""
+    """Whether the cache has recorded that the Hub has no such file at this commit."""
     path = client().try_to_load_from_cache(name.repository, filename, cache_folder(), name.revision)
     return path is not None and not isinstance(path, str)
 
@@ -102,13 +104,13 @@ def locked(cache: Path, repository: str) -> Iterator[None]:
 def _check_content(path, sha256, name) -> None:
     promised = Path(os.readlink(path)).name if path.is_symlink() else ""  # the cache names contents by their ETag
     if sha256 or _SHA256.fullmatch(promised):
-        wanted, found = sha256 or promised, sha256_of(path)
+        expected, actual = sha256 or promised, sha256_of(path)
     elif _GIT_SHA1.fullmatch(promised):
-        wanted, found = promised, git_sha1(path)
+        expected, actual = promised, git_sha1(path)
     else:
         return  # a file system without links: nothing states what the content should be
-    if found != wanted:
-        raise ValueError(f"is damaged or altered: its hash is {found}, that of {name} is {wanted}.")
+    if actual != expected:
+        raise ValueError(f"is damaged or altered: its hash is {actual}, that of {name} is {expected}.")
 
 
 def _remove(path: Path) -> None:

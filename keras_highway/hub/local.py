@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
 BINARY = (".h5", ".safetensors", ".npz", ".png")
-TOKEN = "hf_right"  # whoever says this may write
+TOKEN = "hf_right"  # requests with this token may write
 
 
 def sha256(content: bytes) -> str:
@@ -52,8 +52,8 @@ class Repository:
 
     def resolve(self, revision: str) -> tuple[str, dict[str, bytes]] | None:
         """Returns name and files of a commit or tag, `None` if there is none."""
-        wanted = self.head if revision == "main" else self.tags.get(revision, revision)
-        return next((commit for commit in self.commits if commit[0] == wanted), None)
+        commit_id = self.head if revision == "main" else self.tags.get(revision, revision)
+        return next((commit for commit in self.commits if commit[0] == commit_id), None)
 
 
 class LocalHub:
@@ -129,7 +129,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *args):
-        """Says nothing."""
+        """Logs nothing."""
 
     def handle(self):
         with contextlib.suppress(ConnectionError, TimeoutError):  # a client that was killed or gave up on a slow body
@@ -204,12 +204,12 @@ class Handler(BaseHTTPRequestHandler):
     def create(self, body):
         if not self._may(write=True):
             return None
-        wanted = json.loads(body)
-        name = f"{wanted['organization']}/{wanted['name']}"
+        request = json.loads(body)
+        name = f"{request['organization']}/{request['name']}"
         url = {"url": f"{self.hub.url}/{name}"}
         if name in self.hub.repositories:
             return self._json({**url, "error": "You already created this model repo"}, 409)
-        self.hub.add(name, {".gitattributes": b"*.h5 filter=lfs\n"}, wanted.get("visibility") == "private")
+        self.hub.add(name, {".gitattributes": b"*.h5 filter=lfs\n"}, request.get("visibility") == "private")
         return self._json(url)
 
     def info(self, name, revision, _):
@@ -261,10 +261,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def lfs_batch(self, name, body):
         if self._may(write=True) and self._repository(name):
-            objects = [dict(wanted) for wanted in json.loads(body)["objects"]]
-            for wanted in objects:
-                if wanted["oid"] not in self.hub.contents:  # what is there already need not come again
-                    wanted["actions"] = {"upload": {"href": f"{self.hub.url}/lfs/{wanted['oid']}"}}
+            objects = [dict(entry) for entry in json.loads(body)["objects"]]
+            for entry in objects:
+                if entry["oid"] not in self.hub.contents:  # what is there already need not come again
+                    entry["actions"] = {"upload": {"href": f"{self.hub.url}/lfs/{entry['oid']}"}}
             self._json({"transfer": "basic", "objects": objects})
 
     def lfs_put(self, oid, body):
@@ -306,10 +306,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def content(self, oid, _):
         body = self.hub.contents[oid]
-        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        if not wanted:
+        byte_range = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        if not byte_range:
             return self.send(200, body, {"Accept-Ranges": "bytes", "ETag": f'"{oid}"'})
-        start = int(wanted[1])
+        start = int(byte_range[1])
         self.hub.resumed.append(start)
         return self.send(206, body[start:], {"Content-Range": f"bytes {start}-{len(body) - 1}/{len(body)}"})
 

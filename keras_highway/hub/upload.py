@@ -32,8 +32,8 @@ class Pushed(NamedTuple):
         unchanged: Files that were right already.
         commit: The repository's head afterwards, `""` if there is none yet.
         tag: The release that is that head, `""` if there is none yet.
-        compared: Whether the Hub was asked what it has: a dry run does
-            without where it cannot be reached.
+        compared: Whether the files were compared with the Hub's: a dry run
+            does without where it cannot be reached.
     """
 
     repository: str

@@ -85,8 +85,8 @@ class CharLM:
             the one beside the weights.
         dtype: Dtype policy of all layers. Defaults to Keras's global policy.
         **spec_overrides: Fields of the variant's spec, e.g. `units=100`; the
-            sizes of the vocabulary follow from it, and what `save` wrote says
-            which others it was made with.
+            sizes of the vocabulary follow from it, and what `save` wrote
+            records which others it was made with.
 
     Raises:
         ValueError: If there are no such weights, no vocabulary, or the two do
@@ -218,14 +218,14 @@ class CharLM:
         Returns:
             float64 `(n,)`, the natural logarithm of each target's probability.
         """
-        state, found = self._reader.start(), []
-        wanted = self.vocabulary.ids(targets)
+        state, log_probabilities = self._reader.start(), []
+        target_ids = self.vocabulary.ids(targets)
         with tqdm(total=len(words), unit=" words", disable=not progress, leave=False) as bar:
-            for projected, following, count in self._chunks(words, wanted):
+            for projected, following, count in self._chunks(words, target_ids):
                 own, _, state = self._reader.read(projected, following, state)
-                found.append(np.asarray(own, np.float64)[0, :count])
+                log_probabilities.append(np.asarray(own, np.float64)[0, :count])
                 bar.update(count)
-        return np.concatenate(found)
+        return np.concatenate(log_probabilities)
 
     def perplexity(self, tokens: np.ndarray, texts: int = 1, steps: int = _STEPS, progress: bool = False) -> float:
         """The published measure of a corpus split [Kim et al.'s code].
@@ -301,14 +301,14 @@ class CharLM:
                 f"Received: temperature={temperature!r}, words={words!r}"
             )
         rng = np.random.default_rng(seed)
-        said = [word for line in words_of(prompt) for word in line][:-1]  # the last line is continued
+        text = [word for line in words_of(prompt) for word in line][:-1]  # the last line is continued
         state, log_p = self._reader.start(), None
-        for word in (END_OF_SENTENCE, *said):
+        for word in (END_OF_SENTENCE, *text):
             log_p, state = self._next(word, state)
         for _ in range(words):
-            said.append(self.vocabulary.words[_draw(log_p, temperature, unknown, rng)])
-            log_p, state = self._next(said[-1], state)
-        return _written(said)
+            text.append(self.vocabulary.words[_draw(log_p, temperature, unknown, rng)])
+            log_p, state = self._next(text[-1], state)
+        return _written(text)
 
     def save(self, folder: str | os.PathLike[str], float16: bool = False) -> None:
         """Writes weights and vocabulary into a folder, from which `CharLM(weights=folder)` makes the model again.
@@ -329,14 +329,14 @@ class CharLM:
         _, last, state = self._reader.read(projected, np.zeros((1, 1), np.int32), state)
         return np.asarray(last[0], np.float64), state
 
-    def _chunks(self, words: Sequence[str], wanted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    def _chunks(self, words: Sequence[str], target_ids: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
         """Pieces of equal size: a new shape would be compiled anew. What fills up the last one is not used."""
         for first in range(0, len(words), _STEPS):
             piece = words[first : first + _STEPS]
             projected = self.table.projections(piece)
             filled = np.zeros((1, _STEPS, projected.shape[1]), np.float32)
             following = np.zeros((1, _STEPS), np.int32)
-            filled[0, : len(piece)], following[0, : len(piece)] = projected, wanted[first : first + _STEPS]
+            filled[0, : len(piece)], following[0, : len(piece)] = projected, target_ids[first : first + _STEPS]
             yield filled, following, len(piece)
 
 
@@ -356,13 +356,13 @@ def _draw(log_p: np.ndarray, temperature: float, unknown: bool, rng: np.random.G
 
 
 def _variant_of_words(weights: str | os.PathLike[str]) -> str:
-    """The variant that a data set or tag means where none is asked for; a path says itself what it is of."""
+    """The variant that a data set or tag means where none is passed; a weight file records its own."""
     is_word = not str(weights).endswith(weights_file.SUFFIX) and not Path(weights).exists() and "." not in str(weights)
     return DEFAULT if is_word and "/" not in str(weights) else ""
 
 
 def _belonging(file: WeightsFile, vocabulary: Vocabulary | None) -> Vocabulary:
-    """The vocabulary of a weight file, checked against what the file says of it."""
+    """The vocabulary of a weight file, checked against what the file records of it."""
     passed = vocabulary is not None
     if not passed:
         beside = file.path.with_name(VOCABULARY)

@@ -26,7 +26,7 @@ class Neighbour(NamedTuple):
 
 
 class WordTable:
-    """The vectors of a vocabulary's words, and of any other as it is asked for.
+    """The vectors of a vocabulary's words, and of any other word on request.
 
     Args:
         network: A network of `build_char_lm`. Its weights must not change

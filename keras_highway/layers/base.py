@@ -16,8 +16,8 @@ GATES = ("same", "pointwise", "low_rank", "channel", "tied")
 class GatedBlock(keras.layers.Layer):
     """Base of all gated blocks: `call(x) = mix(*signals(x))`.
 
-    A subclass sets `self.transform` and, for each learned gate, the gate layer
-    that `add_gates` asks it for with `make_gate(bias, name)`. Gate layers give
+    A subclass sets `self.transform` and defines `make_gate(bias, name)`, with
+    which `add_gates` creates the layer of each learned gate. Gate layers give
     logits; the sigmoid runs in the skip dtype.
 
     Args:
@@ -197,19 +197,19 @@ class GatedBlock(keras.layers.Layer):
     def _tied_logits(self, gate) -> dict:
         """Logits of the shared gates, under `"t"` and `"c"`."""
         learned = get_gating(self.gating).learned_gates
-        given = list(gate) if isinstance(gate, (list, tuple)) else [] if gate is None else [gate]
-        if len(given) != len(learned):
+        logits = list(gate) if isinstance(gate, (list, tuple)) else [] if gate is None else [gate]
+        if len(logits) != len(learned):
             what, how = (
                 ("the logits of the shared gate", "gate=shared_gate(x)")
                 if len(learned) == 1
                 else ("the logits of both shared gates", "gate=(shared_gate(x), shared_carry_gate(x))")
             )
-            received = "None" if gate is None else f"{len(given)} tensor{'s' * (len(given) != 1)}"
+            received = "None" if gate is None else f"{len(logits)} tensor{'s' * (len(logits) != 1)}"
             raise ValueError(
                 f"{type(self).__name__} {self.name!r} has gate='tied' and needs {what} "
                 f"as a second input: block(x, {how}). Received: gate={received}"
             )
-        return dict(zip(learned, given, strict=True))
+        return dict(zip(learned, logits, strict=True))
 
     def _checked_gate(self, gate):
         if gate not in self.gates:
@@ -286,18 +286,18 @@ def fresh(initializer, index: int = 0) -> keras.initializers.Initializer:
     return initializer.__class__.from_config(config)
 
 
-def check_same_width(layer, argument: str, wanted, input_shape, axis: int = -1) -> int:
+def check_same_width(layer, argument: str, output_width, input_shape, axis: int = -1) -> int:
     """Returns the width of a layer whose skip needs input and output of equal width.
 
     Args:
         layer: The layer, for the message.
         argument: The name of its width argument (`"units"` or `"filters"`).
-        wanted: Its value, or `None` for the input's width.
+        output_width: Its value, or `None` for the input's width.
         input_shape: Shape of the input.
         axis: The axis of the width.
 
     Raises:
-        ValueError: If the width of the input is unknown or is not `wanted`.
+        ValueError: If the width of the input is unknown or is not `output_width`.
     """
     width = input_shape[axis]
     if width is None:
@@ -305,14 +305,14 @@ def check_same_width(layer, argument: str, wanted, input_shape, axis: int = -1) 
             f"{type(layer).__name__} {layer.name!r} needs an input whose axis {axis} has a known size. "
             f"Received: input shape {tuple(input_shape)}"
         )
-    if wanted not in (None, width):
+    if output_width not in (None, width):
         output_shape = list(input_shape)
-        output_shape[axis] = wanted
+        output_shape[axis] = output_width
         plain = "keras.layers.Dense" if argument == "units" else "keras.layers.Conv2D"
         raise ValueError(
             f"{type(layer).__name__} {layer.name!r} adds its input to its output, so both need the same width. "
-            f"Received: input shape {tuple(input_shape)}, output shape {tuple(output_shape)} ({argument}={wanted}). "
-            f"Leave {argument}=None, or change the width first with a plain layer ({plain}) or a block with a "
-            "projection (BasicBlock, BottleneckBlock)."
+            f"Received: input shape {tuple(input_shape)}, output shape {tuple(output_shape)} "
+            f"({argument}={output_width}). Leave {argument}=None, or change the width first with a plain layer "
+            f"({plain}) or a block with a projection (BasicBlock, BottleneckBlock)."
         )
     return width

@@ -59,7 +59,7 @@ def _document(cls):
 
 
 class ConvBlock(GatedBlock):
-    """What the residual-style blocks share; subclasses say filters and kernels of the transform."""
+    """What the residual-style blocks share; subclasses set filters and kernels of the transform."""
 
     rectify = staticmethod(ops.relu)  # as in Branch
 

@@ -108,12 +108,12 @@ class Branch(keras.layers.Layer):
         for i in range(self.depth):
             if self._pads(i):
                 x = ops.pad(x, self._padding(self.kernel_sizes[i]))
-            given = None if self.own_kernels else self._given(i, kernels)
-            x = self._wide(i, x, given) if wide else self._normalized(i, x, training, given)
+            kernel = None if self.own_kernels else self._shared_kernel(i, kernels)
+            x = self._wide(i, x, kernel) if wide else self._normalized(i, x, training, kernel)
             x = self.rectify(x) if i < self.depth - 1 else self.activation(x)
         return narrow(x, self.filters[-1]) if wide else x
 
-    def _given(self, i, kernels):
+    def _shared_kernel(self, i, kernels):
         """The kernel of a convolution among those that several branches share."""
         shapes = [tuple(getattr(self, f"conv{j + 1}").kernel_shape) for j in range(self.depth)]
         received = None if kernels is None else [tuple(kernel.shape) for kernel in kernels]
@@ -124,9 +124,9 @@ class Branch(keras.layers.Layer):
             )
         return kernels[i]
 
-    def _normalized(self, i, x, training, given):
+    def _normalized(self, i, x, training, kernel):
         conv = getattr(self, f"conv{i + 1}")
-        x = conv(x) if given is None else conv(x, given)
+        x = conv(x) if kernel is None else conv(x, kernel)
         return getattr(self, f"bn{i + 1}")(x, training=training) if self.batch_norm else x
 
     def _is_quicker_wide(self, x):
@@ -141,11 +141,11 @@ class Branch(keras.layers.Layer):
         own = plain and all(type(norm) is BatchNormalization and norm.activity_regularizer is None for norm in norms)
         return own and all(norm.trainable and norm.fuses(x) for norm in norms) and not on_gpu(x)
 
-    def _wide(self, i, x, given):
+    def _wide(self, i, x, kernel):
         """`_normalized` in training, whose input and output may have channels of zeros."""
         conv, norm = getattr(self, f"conv{i + 1}"), getattr(self, f"bn{i + 1}")
         # Not by `ops.pad`: a graph in which images and kernel are padded ends TensorFlow's process (docs/upstream.md).
-        kernel = _lengthened(ops.cast(conv.kernel if given is None else given, x.dtype), -2, x.shape[-1])
+        kernel = _lengthened(ops.cast(conv.kernel if kernel is None else kernel, x.dtype), -2, x.shape[-1])
         kernel = _lengthened(kernel, -1, in_lanes(kernel.shape[-1]))
         return norm.normalize(conv.convolution_op(x, kernel), learns=True)
 

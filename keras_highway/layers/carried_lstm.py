@@ -12,8 +12,8 @@ from keras_highway.layers.lstm_recurrence import recur
 class CarriedLSTM(keras.layers.Layer):
     """LSTM for truncated back-propagation: each batch starts from the state that the last one left.
 
-    `keras.layers.LSTM(stateful=True)` says the same and forgets its state on
-    the JAX backend; here the state is two variables of the layer. Gradients
+    `keras.layers.LSTM(stateful=True)` has the same purpose but loses its state
+    on the JAX backend; here the state is two variables of the layer. Gradients
     stop at them. They are no weights: `weights` and weight files do not have
     them, `variables` does. Training and inference both continue from them;
     `reset_state` starts anew.

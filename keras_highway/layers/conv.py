@@ -14,7 +14,7 @@ class HighwayConv2D(GatedBlock):
 
     `y = h·t + x·c` with `h = activation(conv(x))`, `t = sigmoid(conv(x))`;
     transform and gates have the same receptive field unless
-    `gate_kernel_size` says otherwise.
+    `gate_kernel_size` is set.
 
     Input: `(batch, height, width, filters)`, any float dtype
     (`(batch, filters, height, width)` with `channels_first`). Output: the same

@@ -12,7 +12,7 @@ class HighwayDense(GatedBlock):
     """Fully connected highway layer [TVDN, Eqs. 2-3].
 
     `y = h·t + x·c` with `h = activation(x·W_H + b_H)` and
-    `t = sigmoid(x·W_T + b_T)`; `gating` says which gates are learned.
+    `t = sigmoid(x·W_T + b_T)`; `gating` determines which gates are learned.
 
     Input: `(batch, ..., units)`, any float dtype. Output: the same shape, in
     `skip_dtype`.

@@ -121,14 +121,14 @@ class HighwayDenseStack(keras.layers.Layer):
         """
 
         def step(carry, weights):
-            found = self._signals(carry[0], weights, tied)
-            kept = {k: ops.cast(v, self.skip_dtype) for k, v in found._asdict().items() if ops.is_tensor(v)}
-            y = mix(*found, dtype=self.skip_dtype)
+            signals = self._signals(carry[0], weights, tied)
+            kept = {k: ops.cast(v, self.skip_dtype) for k, v in signals._asdict().items() if ops.is_tensor(v)}
+            y = mix(*signals, dtype=self.skip_dtype)
             return (y, *kept.values()), (y, *kept.values())
 
         x = ops.cast(x, self.skip_dtype)
         stacked, tied = self._split_weights()
-        first = self._signals(x, [w[0] for w in stacked], tied)  # says which signals are tensors
+        first = self._signals(x, [w[0] for w in stacked], tied)  # shows which signals are tensors
         names = [k for k, v in first._asdict().items() if ops.is_tensor(v)]
         _, traced = ops.scan(step, (x, *[ops.zeros_like(x)] * len(names)), stacked)  # pyright: ignore[reportGeneralTypeIssues]
         return first._replace(**dict(zip(names, traced[1:], strict=True)))
@@ -194,12 +194,12 @@ class HighwayDenseStack(keras.layers.Layer):
 
     def _split_weights(self) -> tuple[list, list]:
         """Kernel, bias, kernel, bias, ... in the compute dtype: those of each layer, stacked, and those of all."""
-        found: tuple[list, list] = ([], [])
+        weights: tuple[list, list] = ([], [])
         for name in self._names:  # the transform, which is never tied, comes first
             for part in ("kernel", "bias"):
                 weight = ops.convert_to_tensor(getattr(self, f"{name}_{part}"))
-                found[self._is_tied(name)].append(ops.cast(weight, self.compute_dtype))
-        return found
+                weights[self._is_tied(name)].append(ops.cast(weight, self.compute_dtype))
+        return weights
 
     def _signals(self, x, weights, tied) -> Signals:
         """One layer's signals, from its own kernels and biases and the tied ones."""

@@ -27,7 +27,7 @@ def rematerialized(layer: keras.layers.Layer, *inputs):
     """Calls a built layer in training, with gradients that keep its inputs and compute the rest again.
 
     Args:
-        layer: A built layer whose `call` takes `training`, and asks `runs`.
+        layer: A built layer whose `call` takes `training` and checks `runs`.
         *inputs: What it takes: tensors, lists of tensors or `None`.
 
     Returns:

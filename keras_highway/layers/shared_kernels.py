@@ -1,4 +1,4 @@
-"""Kernels that the transforms of several blocks share, and the convolution that is given one."""
+"""Kernels that the transforms of several blocks share, and the convolution that takes one."""
 
 import keras
 from keras import ops
@@ -69,7 +69,7 @@ class SharedKernels(keras.layers.Layer):
 
 
 class GivenConv2D(keras.layers.Layer):
-    """A convolution without weights: its kernel is given at every call. A part of `Branch`, which saves it.
+    """A convolution without weights: its kernel is passed at every call. A part of `Branch`, which saves it.
 
     Args:
         filters: Int, output channels.

@@ -154,7 +154,7 @@ def _input_layer(input_tensor, shape, dtype):
 
 
 def _input_shape(spec, input_tensor, input_shape) -> tuple:
-    """Checks the shape of the input; the spec's stands in where none is given."""
+    """Checks the shape of the input; the spec's is the default."""
     if input_tensor is not None and hasattr(input_tensor, "shape"):
         input_shape = tuple(input_tensor.shape)[1:]
     shape = _in_format(spec.input_shape) if input_shape is None else tuple(input_shape)

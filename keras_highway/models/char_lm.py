@@ -16,8 +16,8 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
 
     A word's vector depends on its spelling alone. So the network takes words
     and places apart: the spelling of some words, and which of them stands
-    where. Given every distinct word of a batch once it computes the same as
-    given a word for each place, for less work; see `keras_highway.data.batchify`.
+    where. Passing every distinct word of a batch once yields the same output as
+    passing a word for each place, for less work; see `keras_highway.data.batchify`.
 
     Inputs: integers `(words, characters a word)` and `(streams, steps)`, the
     latter numbers of words, from 0. Output: `(streams, steps, classes)`. The
@@ -37,8 +37,7 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
         `predictions`, float32 whatever the policy.
 
     Raises:
-        ValueError: If the spec says something impossible, or `dtype` is
-            `"float64"`.
+        ValueError: If the spec is inconsistent, or `dtype` is `"float64"`.
     """
     check(spec)
     if keras.dtype_policies.get(dtype).compute_dtype == "float64":

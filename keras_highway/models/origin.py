@@ -1,6 +1,6 @@
 """What a model was built from: variant, overrides, the transform and class names of its weights; and their file.
 
-Keras has no place for it, and a name alone says too little. Models that Keras
+Keras has no place for it, and a name alone is not enough. Models that Keras
 itself makes (loaded from a file, cloned) have none.
 """
 
@@ -19,10 +19,10 @@ class Origin(NamedTuple):
     Attributes:
         variant: The architecture.
         overrides: Fields of its spec that differ from the variant's.
-        transform: What images of its weights go through, `None` where nothing
-            says.
+        transform: What images of its weights go through, `None` where
+            unknown.
         class_names: Names of the classes of its classifier; none where
-            nothing says.
+            unknown.
         removed: Names of blocks that were left out.
     """
 
@@ -49,9 +49,9 @@ def origin_of(model: keras.Model) -> Origin | None:
 
 
 def note_file(model: keras.Model, file: Any) -> None:
-    """Notes from which file a model's weights were loaded, a `WeightsFile`, which says how it is fed and its classes.
+    """Records the `WeightsFile` that a model was loaded from, which describes its preprocessing and classes.
 
-    Models made of it are of no file, but for its copy without low-rank
+    Models made of it have no file, except for its copy without low-rank
     updates, which is the same classifier.
     """
     _KNOWN.setdefault(model, {})["file"] = file

@@ -108,7 +108,7 @@ def layer_groups(model: keras.Model) -> dict[str, list[keras.layers.Layer]]:
     Raises:
         ValueError: If the model has no stages.
     """
-    found: dict[str, list[keras.layers.Layer]] = {}
+    groups: dict[str, list[keras.layers.Layer]] = {}
     stages = [stage_of(layer.name) for layer in model.layers]
     if not any(stages):
         raise ValueError(f"Model {model.name!r} has no layers named 'stage1_block1', ...: no stages to group by.")
@@ -117,8 +117,8 @@ def layer_groups(model: keras.Model) -> dict[str, list[keras.layers.Layer]]:
     for index, (layer, stage) in enumerate(zip(model.layers, stages, strict=True)):
         group = "head" if index > last else stage or group
         if layer.weights:
-            found.setdefault(group, []).append(layer)
-    return found
+            groups.setdefault(group, []).append(layer)
+    return groups
 
 
 def num_features(model: keras.Model) -> int:
@@ -231,22 +231,22 @@ def compile_again(model: keras.Model) -> None:
         model.compile_from_config(model.get_compile_config())
 
 
-def _last_of(model: keras.Model, names: list[str], wanted: str, argument: str) -> int:
+def _last_of(model: keras.Model, names: list[str], stage_or_layer: str, argument: str) -> int:
     """The place of a layer, or of the last block of a stage."""
     ends = {stage: name for name in names if (stage := stage_of(name))}
-    if wanted not in ends and wanted not in names:
-        hint = did_you_mean(wanted, [*ends, *names])
+    if stage_or_layer not in ends and stage_or_layer not in names:
+        hint = did_you_mean(stage_or_layer, [*ends, *names])
         raise ValueError(
             f"Model {model.name!r} has no such stage or layer.{hint} Its stages are {', '.join(ends)}. "
-            f"Received: {argument}={wanted!r}"
+            f"Received: {argument}={stage_or_layer!r}"
         )
-    return names.index(ends.get(wanted, wanted))
+    return names.index(ends.get(stage_or_layer, stage_or_layer))
 
 
-def _first_of(model: keras.Model, names: list[str], wanted: str) -> int:
+def _first_of(model: keras.Model, names: list[str], stage_or_layer: str) -> int:
     """The place of a layer, or of the first block of a stage."""
-    last = _last_of(model, names, wanted, "since")
-    return next((index for index, name in enumerate(names) if stage_of(name) == wanted), last)
+    last = _last_of(model, names, stage_or_layer, "since")
+    return next((index for index, name in enumerate(names) if stage_of(name) == stage_or_layer), last)
 
 
 def _stage_ends(model: keras.Model) -> dict[str, keras.layers.Layer]:

@@ -37,7 +37,7 @@ _PAPERS = {
 }""",
 }
 _SHIPPED = "The package keras_highway has these weights, too: `{by_name}`.\n"
-_TOLD = (
+_SETTINGS = (
     *("epochs", "batch_size", "steps", "learning_rate", "precision"),
     *("init", "freeze", "train_images", "test_images", "train_tokens", "test_tokens"),
 )  # of a recipe, where it may not be the published one
@@ -169,10 +169,10 @@ def _header(row, repository, spec, parts) -> str:
 
 def _changes(row) -> str:
     """What of the network is not the variant's."""
-    told = [f"{name} {value}" for name, value in row.overrides.items()]
+    changes = [f"{name} {value}" for name, value in row.overrides.items()]
     if row.removed:
-        told.append(f"without {', '.join(row.removed)}")
-    return f" with {'; '.join(told)}" if told else ""
+        changes.append(f"without {', '.join(row.removed)}")
+    return f" with {'; '.join(changes)}" if changes else ""
 
 
 def _recipe(row, recipe, shipped) -> str:
@@ -181,9 +181,9 @@ def _recipe(row, recipe, shipped) -> str:
     command = f"`python -m keras_highway train {name} --data DIR` ({recipe.get('source', name)})"
     if shipped:
         return f"{command}; as it was set then: `recipe.json`"
-    told = [f"{field} {recipe[field]}" for field in _TOLD if recipe.get(field) is not None]
-    told += [f"{field} {value}" for field, value in recipe.get("overrides", ())]
-    return f"{command}, here with {', '.join(told)}: all settings are in `recipe.json`" if told else command
+    settings = [f"{field} {recipe[field]}" for field in _SETTINGS if recipe.get(field) is not None]
+    settings += [f"{field} {value}" for field, value in recipe.get("overrides", ())]
+    return f"{command}, here with {', '.join(settings)}: all settings are in `recipe.json`" if settings else command
 
 
 def _metric(metrics) -> str:

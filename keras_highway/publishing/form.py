@@ -63,7 +63,7 @@ def form_of_model(model: keras.Model, variant: str | None = None, overrides: Map
     if row.task is not IMAGES:
         raise ValueError(f"Variant {row.name!r} is a language model: save it with keras_highway.CharLM.save.")
     spec = override(row, **from_json_values(origin.overrides))
-    spec = dataclasses.replace(spec, classes=row.classes)  # their names say how many
+    spec = dataclasses.replace(spec, classes=row.classes)  # one class per name
     input_shape = _input_shape(model)
     if None not in input_shape:
         spec = override(spec, input_shape=input_shape)
@@ -96,7 +96,7 @@ def _origin(model, variant, overrides) -> Origin:
     origin = origin_of(model)
     if variant is None and origin is None and model.name not in (*VARIANTS, *LM_VARIANTS):
         raise ValueError(
-            f"Nothing says of which variant model {model.name!r} is: pass variant='...' (see kh.list_models()), and "
+            f"The variant of model {model.name!r} is unknown: pass variant='...' (see kh.list_models()), and "
             "overrides={...} where its spec differs."
         )
     if origin is None or variant not in (None, origin.variant):

@@ -47,7 +47,7 @@ class ImageClassifier(TaskWeights):
         data, classes = result.get("data", ""), stamp["classes"]
         transform = stamp.get("transform") or data
         if transform not in TRANSFORMS:
-            raise ValueError(f"Nothing says what images went through before training. Received: data {data!r}")
+            raise ValueError(f"The preprocessing of the training images is unknown. Received: data {data!r}")
         own = tuple(result.get("class_names", ()))
         known = tuple(name for _, name in imagenet_classes()) if data == "imagenet" else CLASSES.get(data, ())
         names = next((names for names in (own, known) if len(names) == classes), tuple(map(str, range(classes))))

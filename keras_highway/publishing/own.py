@@ -46,7 +46,7 @@ def save(
     `keras_highway.training.train`; fine-tuned, trimmed or made of a ResNet. `kh.load`,
     `classify`, `evaluate` and `export` take the folder. It holds weights
     (`model.weights.h5`, `model.safetensors`), Keras's `config.json`,
-    `weights.json`, a card (`README.md`) that says what is known and nothing
+    `weights.json`, a card (`README.md`) that states what is known and nothing
     else, and `check.npz`, an input with its logits.
 
     Args:
@@ -77,8 +77,8 @@ def save(
         The folder.
 
     Raises:
-        ValueError: If no variant describes the model, nothing says what
-            images go through, or the names are not one a class; if the folder
+        ValueError: If no variant describes the model, the preprocessing of its
+            images is unknown, or the names are not one a class; if the folder
             holds something else.
 
     Example:
@@ -167,14 +167,14 @@ def _checked_transform(model: keras.Model, transform: Transform | str | None, fo
     transform = get_transform(transform) if isinstance(transform, str) else transform or form.transform
     if transform is None:
         raise ValueError(
-            "Nothing says what images go through before this model sees them: pass transform=..., a "
+            "The preprocessing of this model's images is unknown: pass transform=..., a "
             "keras_highway.data.Transform or a name such as 'imagenet'."
         )
     height, width, channels = form.input_shape
-    given = (*transform.size, transform.channels)
-    if any(side not in (None, own) for side, own in zip((height, width, channels), given, strict=True)):
+    shape = (*transform.size, transform.channels)
+    if any(side not in (None, own) for side, own in zip((height, width, channels), shape, strict=True)):
         raise ValueError(
-            f"The transform gives images of shape {given} and the model takes {form.input_shape}: pass the "
+            f"The transform gives images of shape {shape} and the model takes {form.input_shape}: pass the "
             "transform=... that its images went through, e.g. dataclasses.replace(transform, size=(height, width))."
         )
     return transform

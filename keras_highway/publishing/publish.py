@@ -32,7 +32,7 @@ def publish(
             name.
         repository: `org/name`.
         private: Bool, whether the repository is private.
-        dry_run: Bool, whether only to say what would change; where the Hub
+        dry_run: Bool, whether only to report what would change; where the Hub
             cannot be reached, of an empty repository.
         dataset: What they were trained on, for the card. Defaults to what is
             known.
@@ -60,7 +60,7 @@ def publish_all(organization: str, private: bool = False, dry_run: bool = False)
     Args:
         organization: Of the repositories.
         private: Bool, whether new repositories are private.
-        dry_run: Bool, whether only to say what would change.
+        dry_run: Bool, whether only to report what would change.
 
     Raises:
         HubError: If the Hub refuses or cannot be reached.

@@ -47,13 +47,13 @@ def find_publishable(weights: str, dataset: str | None = None, license: str | No
         ValueError: If there is none, if it is not finished, or if its weights
             are not those of its row.
     """
-    found = _found(weights)
-    said = {"data": dataset, "licence": license}
-    row = dataclasses.replace(found.row, **{key: value for key, value in said.items() if value is not None})
-    return found._replace(row=row)
+    publishable = _of_weights(weights)
+    fields = {"data": dataset, "licence": license}
+    row = dataclasses.replace(publishable.row, **{key: value for key, value in fields.items() if value is not None})
+    return publishable._replace(row=row)
 
 
-def _found(weights: str) -> Publishable:
+def _of_weights(weights: str) -> Publishable:
     if weights not in registry.WEIGHTS and Path(weights).is_dir():
         return _of_run(Path(weights)) if (Path(weights) / RESULT).is_file() else _of_saved(Path(weights))
     row = registry.get(weights)
@@ -125,7 +125,7 @@ def _of_saved(folder) -> Publishable:
 
 
 def _with_overrides(folder, stamp) -> dict[str, Any]:
-    """What a weight file says of itself; of an older version its overrides are in the recipe alone."""
+    """The metadata of a weight file; of an older version its overrides are in the recipe alone."""
     recipe = folder / "recipe.json"
     if "overrides" in stamp or not recipe.is_file():
         return stamp

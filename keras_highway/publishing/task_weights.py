@@ -1,4 +1,4 @@
-"""What publishing asks of trained weights, whatever their task; `by_task.py` names the class that answers."""
+"""What publishing requires of trained weights, whatever their task; `by_task.py` names the class that answers."""
 
 import abc
 from pathlib import Path
@@ -27,11 +27,11 @@ class Measured(NamedTuple):
 
 
 class CardParts(NamedTuple):
-    """What a model card says that depends on the task.
+    """The parts of a model card that depend on the task.
 
     Attributes:
         task: The Hub's name of the task.
-        task_name: The same in words, `None` where the Hub's name says it.
+        task_name: The same in words, `None` where the Hub's name suffices.
         data: The Hub's name of the data set, `""` where it has none.
         data_name: The same in words.
         language: Of the text, `None` of images.
@@ -94,7 +94,7 @@ class TaskWeights(abc.ABC):
 
         Args:
             result: What their result.json holds.
-            stamp: What their file says of itself.
+            stamp: The metadata in their file.
 
         Raises:
             ValueError: If the data set is unknown.
@@ -103,7 +103,7 @@ class TaskWeights(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def card(cls, row: WeightsInfo, place: str, recipe: dict) -> CardParts:
-        """Returns what the card of a row says.
+        """Returns the parts of a row's card.
 
         Args:
             row: The weights.
@@ -132,8 +132,8 @@ class TaskWeights(abc.ABC):
         """Measures the metric on the test set.
 
         Args:
-            data_dir: Folder of the data sets. Defaults to what
-                `KERAS_HIGHWAY_DATA` says.
+            data_dir: Folder of the data sets. Defaults to the value of
+                `KERAS_HIGHWAY_DATA`.
             batch_size: Images at once. Defaults to `500`.
 
         Raises:

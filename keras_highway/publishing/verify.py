@@ -17,7 +17,7 @@ from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
 
 
 class Verification(NamedTuple):
-    """What was found right.
+    """Weights that passed verification.
 
     Attributes:
         weights: The weights, loaded.

@@ -90,7 +90,7 @@ def estimation(subject: Subject) -> Section:
         errors = analysis.estimation_error(subject.model, subject.images, **subject.options)
     except ValueError as error:
         return absent(key, title, error)
-    # The last block's error is zero by definition: its step says nothing.
+    # The last block's error is zero by definition: its step carries no information.
     shares = {stage: (np.diff(e.std[:-1]) <= 0).mean() for stage, e in errors.items() if len(e.blocks) > 2}
     listed = ", ".join(f"{stage} {100 * share:.0f} %" for stage, share in shares.items())
     text = (

@@ -58,26 +58,26 @@ def routing(subject: Subject) -> Section:
     shown = np.unique(subject.labels)[:CLASSES]
     among = np.isin(subject.labels, shown)
     data = subject.images[among], subject.labels[among]
-    found = analysis.gate_routing(subject.model, data, gate=which, **subject.options)
-    names = [subject.classes[k] for k in found.classes]
+    routes = analysis.gate_routing(subject.model, data, gate=which, **subject.options)
+    names = [subject.classes[k] for k in routes.classes]
     pictures = [
         picture(
-            analysis.plot_routing_profile(found, names),
+            analysis.plot_routing_profile(routes, names),
             "A class a row, a block a column: how far the mean gates of the class are from those of all images",
         )
     ]
-    table = {block: np.abs(d).reshape(len(names), -1).mean(1) for block, d in found.difference.items()}
+    table = {block: np.abs(d).reshape(len(names), -1).mean(1) for block, d in routes.difference.items()}
     total = np.sum(list(table.values()), 0)
     block = max(table, key=lambda name: table[name].mean())
     text = (
         "If gates route information, they open differently for different classes: here a class's mean gates minus the "
-        f"mean over all {int(found.samples.sum())} images of {len(names)} classes [TVDN, Figure 3]. The class that "
+        f"mean over all {int(routes.samples.sum())} images of {len(names)} classes [TVDN, Figure 3]. The class that "
         f"differs most is {names[int(total.argmax())]}; the block whose gates tell classes apart most is {block}."
     )
     numbers = {
         "gate": which,
         "classes": names,
-        "images": found.samples.tolist(),
+        "images": routes.samples.tolist(),
         "mean_absolute_difference": {name: row.tolist() for name, row in table.items()},
     }
     return Section(key, title, text, tuple(pictures), numbers)
@@ -87,7 +87,8 @@ def learned_gate(model) -> str:
     """Returns the gate to look at: `"t"`, or `"c"` where only that is learned.
 
     Raises:
-        ValueError: If no gate is learned; says what there is instead.
+        ValueError: If no gate is learned; the message states what there is
+            instead.
     """
     known = analysis.blocks(model)
     gates_learned = {gate for block in known.values() for gate in get_gating(block.gating).learned_gates}

@@ -75,10 +75,10 @@ def numbers_of(path: Path) -> Path:
 
 def _is_report(numbers: Path) -> bool:
     try:
-        found = json.loads(numbers.read_text("utf-8"))
+        content = json.loads(numbers.read_text("utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and found.keys() >= _ALWAYS
+    return isinstance(content, dict) and content.keys() >= _ALWAYS
 
 
 def page(report: Report, numbers: str) -> str:

@@ -83,7 +83,7 @@ def absent(key, title, reason) -> Section:
     Args:
         key: As in `Section`.
         title: As in `Section`.
-        reason: Why, or the error that says why.
+        reason: Why, or the error that explains it.
     """
     text = str(reason).split(" Received:")[0]
     return Section(key, title, text, (), {"absent": text})
