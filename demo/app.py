@@ -1,8 +1,8 @@
 """A demo in the browser: `python demo/app.py`, or as a Space of the Hugging Face Hub.
 
 An image goes in; the likeliest classes come out, with a map of every block's
-transform gate. A slider closes blocks, one after another, and shows what the
-prediction makes of it.
+transform gate. A slider closes blocks, one after another, and shows how the
+prediction changes.
 """
 
 import os
@@ -15,7 +15,7 @@ from explain import DIGITS, LEAST_OPEN, ORDERS, WEIGHTS, closable, draw, explain
 
 HERE = Path(__file__).resolve().parent
 TITLE = "Highway networks: look at the gates, close the blocks"
-ABOUT = """A highway network computes `y = H(x)·T(x) + x·(1 − T(x))`: its gate `T` says for each unit how much a block
+ABOUT = """A highway network computes `y = H(x)·T(x) + x·(1 − T(x))`: its gate `T` sets for each unit how much a block
 transforms (bright) and how much it carries on (dark). **Close** blocks and watch how little, or how much, the
 prediction changes: what remains of a closed block is its skip connection. Photographs go through a highway net made of
 timm's ResNet50, whose gates are one number a channel; it is downloaded on first use."""
@@ -24,9 +24,9 @@ timm's ResNet50, whose gates are one number a channel; it is downloaded on first
 def examples() -> list[list[str]]:
     """The digits of `samples/`, in the checkout or beside this file."""
     for folder in (HERE / "samples", HERE.parent / "samples"):
-        found = sorted(folder.glob("digit_[0-9].png"))
-        if found:
-            return [[str(path)] for path in found]
+        paths = sorted(folder.glob("digit_[0-9].png"))
+        if paths:
+            return [[str(path)] for path in paths]
     return []
 
 
@@ -35,12 +35,12 @@ def update(image, kind, close, order):
     if image is None:
         return None, None, "Choose an image, or one of the examples."
     try:
-        found = explain(image, kind, close, order)
+        explanation = explain(image, kind, close, order)
     except (ValueError, OSError) as error:
         raise gr.Error(str(error)) from error
-    closed = ", ".join(name.replace("_", " ") for name in found.closed) or "none"
-    best, score = next(iter(found.classes.items()))
-    return found.classes, draw(found), f"**{best}**, {100 * score:.2f} %. Closed: {closed}."
+    closed = ", ".join(name.replace("_", " ") for name in explanation.closed) or "none"
+    best, score = next(iter(explanation.classes.items()))
+    return explanation.classes, draw(explanation), f"**{best}**, {100 * score:.2f} %. Closed: {closed}."
 
 
 def chosen(kind):
@@ -58,9 +58,9 @@ def page() -> gr.Blocks:
                 kind = gr.Radio(list(WEIGHTS), value=DIGITS, label="what it is of")
                 close = gr.Slider(0, len(closable(DIGITS)), value=0, step=1, label="blocks closed", elem_id="close")
                 order = gr.Radio(list(ORDERS), value=LEAST_OPEN, label="which first")
-                given = examples()
-                if given:
-                    gr.Examples(given, inputs=[image], label="digits")
+                digits = examples()
+                if digits:
+                    gr.Examples(digits, inputs=[image], label="digits")
             with gr.Column(scale=3):
                 sentence = gr.Markdown(elem_id="sentence")
                 classes = gr.Label(num_top_classes=5, label="top classes", elem_id="classes")

@@ -18,7 +18,7 @@ ORDERS = (LEAST_OPEN, FROM_FIRST, FROM_LAST)
 
 
 class Explanation(NamedTuple):
-    """What is known of one image.
+    """What `explain` computes of one image.
 
     Attributes:
         pixels: What the network sees, uint8 `(height, width, channels)`.
@@ -84,7 +84,7 @@ def explain(image, kind: str = DIGITS, close: int = 0, order: str = LEAST_OPEN, 
     pixels = load_image(_file(image), kh.get_transform(name))
     x = kh.preprocess_input(pixels[None], weights=name)
     traces = kh.analysis.trace(model, x)
-    gates = {block: _map(found.t[0]) for block, found in traces.items()}
+    gates = {block: _map(trace.t[0]) for block, trace in traces.items()}
     closed = in_order(gates, closable(kind), order)[: max(0, int(close))]
     scores = np.asarray(lesioned(kind, closed)(x, training=False)) if closed else traces.output
     best = kh.decode_predictions(scores, top=top, weights=name)[0]
@@ -104,36 +104,36 @@ def in_order(gates: Mapping[str, np.ndarray], names: tuple[str, ...], order: str
     return names if order == FROM_FIRST else tuple(sorted(names, key=lambda name: float(gates[name].mean())))
 
 
-def draw(found: Explanation):
+def draw(explanation: Explanation):
     """Draws the image and the map of each block's gates, closed blocks crossed out.
 
     Args:
-        found: What `explain` returned.
+        explanation: What `explain` returned.
 
     Returns:
         A `matplotlib.figure.Figure`.
     """
     from matplotlib.figure import Figure
 
-    count = len(found.gates) + 1
+    count = len(explanation.gates) + 1
     down = -(-count // 6)
     across = -(-count // down)
     figure = Figure(figsize=(1.7 * across, 1.95 * down + 0.35), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).flat
     first = next(axes)
-    first.imshow(found.pixels.squeeze(), cmap="gray", vmin=0, vmax=255)
+    first.imshow(explanation.pixels.squeeze(), cmap="gray", vmin=0, vmax=255)
     first.set_title("what the network sees", fontsize=8)
-    shown = None
-    for ax, (name, gate) in zip(axes, found.gates.items(), strict=False):
-        is_closed = name in found.closed
-        shown = ax.imshow(gate, cmap="viridis", vmin=0, vmax=1, alpha=0.2 if is_closed else 1.0)
+    heatmap = None
+    for ax, (name, gate) in zip(axes, explanation.gates.items(), strict=False):
+        is_closed = name in explanation.closed
+        heatmap = ax.imshow(gate, cmap="viridis", vmin=0, vmax=1, alpha=0.2 if is_closed else 1.0)
         state = "closed" if is_closed else f"mean {gate.mean():.2f}"
         ax.set_title(f"{name.replace('_', ' ')}\n{state}", fontsize=8, color="firebrick" if is_closed else "black")
         if is_closed:
             ax.plot([0, 1], [0, 1], [0, 1], [1, 0], color="firebrick", transform=ax.transAxes)
     for ax in figure.axes:
         ax.set_axis_off()
-    figure.colorbar(shown, ax=figure.axes, shrink=0.6, label="transform gate T: 0 carries, 1 transforms")
+    figure.colorbar(heatmap, ax=figure.axes, shrink=0.6, label="transform gate T: 0 carries, 1 transforms")
     return figure
 
 

@@ -80,8 +80,8 @@ def create_model(
         pooling: Without the top: `None`, `"avg"` or `"max"`.
         classes: Int. With trained weights and another number of classes than
             theirs, the body is trained and the head fresh, which a warning
-            (`keras_highway.weights.load.FreshHead`) says. Defaults to that of
-            the weights, else of the variant.
+            (`keras_highway.weights.load.FreshHead`) reports. Defaults to that
+            of the weights, else of the variant.
         classifier_activation: Activation of the classifier, `None` for
             logits. Defaults to `"softmax"`.
         name: Name of the model. Defaults to the variant.
@@ -89,8 +89,8 @@ def create_model(
         include_preprocessing: Bool, whether the model takes images of any
             size, pixels in [0, 255], uint8 or float, and resizes, crops and
             normalizes them itself in a layer `preprocessing`, as the weights'
-            transform says (see `kh.layers.Preprocessing`). A `Transform`
-            says so in the weights' place. `input_shape` is then that of the
+            transform specifies (see `kh.layers.Preprocessing`). A `Transform`
+            replaces that of the weights. `input_shape` is then that of the
             images that come, by default any height and width, and the network
             sees the transform's size. Defaults to `False`.
         **spec_overrides: Fields of the variant's spec, e.g. `gating="full"`,
@@ -213,20 +213,20 @@ def model_of(file: WeightsFile, **kwargs: Any) -> keras.Model:
         return model
     if not file.variant:
         raise ValueError(
-            f"{file.path} does not say which variant it is of. "
+            f"{file.path} does not name its variant. "
             f"Use keras_highway.create_model(VARIANT, weights={str(file.path)!r})."
         )
     return build_with(file.variant, file, **kwargs)
 
 
 def _transform_of(spec: NetSpec, file: WeightsFile | None) -> Transform:
-    """The transform of weights; where nothing says it, that of the data set the variant was published for."""
+    """The transform of weights; where it is unknown, that of the data set the variant was published for."""
     if file is not None and file.transform is not None:
         return file.transform
     data = published_for(get_spec(spec.name))
     if data is None:
         raise ValueError(
-            f"Nothing says how images are preprocessed for variant {spec.name!r}: pass a "
+            f"The preprocessing of images for variant {spec.name!r} is unknown: pass a "
             "keras_highway.data.transforms.Transform. Received: include_preprocessing=True"
         )
     return TRANSFORMS[data]
@@ -285,7 +285,7 @@ _ABOUT_BASELINE = """    The highway net of {baseline}'s widths that computes wh
     {baseline} does: coupled gates, a number a channel, that start at T = 0.1,
     C = 0.9 whatever the image. Its `"imagenet"` weights are made of timm's
     ("ResNet strikes back") on first use, as `keras_highway.highway_from_resnet`
-    says. Fine-tuning trains the gates.
+    describes. Fine-tuning trains the gates.
 
 """
 

@@ -87,7 +87,7 @@ def decode_predictions(
         top: Int, how many classes. Defaults to `5`.
         weights: Whose classes they are: see `get_transform`; or the names
             themselves. Defaults to `"imagenet"`.
-        classes: Names of the classes, in order, in the place of those of
+        classes: Names of the classes, in order, instead of those of
             `weights`.
 
     Returns:

@@ -331,7 +331,7 @@ def override(spec: SpecT, **changes: Any) -> SpecT:
 
 
 def check(spec: NetSpec) -> None:
-    """Raises a ValueError where a spec says something impossible."""
+    """Raises a ValueError where a field of a spec has an impossible value."""
     for f in dataclasses.fields(spec):
         value = getattr(spec, f.name)
         if f.name in _POSITIVE and value is not None:

@@ -1,8 +1,8 @@
 """What networks are for, images or language: one row a task, and how its results are written.
 
-What differs between the two hangs on these rows. A spec and a recipe say their
-task (`spec.task`, `recipe.task`); the code of a task is found by it in two
-places, `publishing.weights_class` and `keras_highway.training.tasks.training_of`.
+What differs between the two depends on these rows. A spec and a recipe name their
+task (`spec.task`, `recipe.task`); two functions select a task's code by it,
+`publishing.weights_class` and `keras_highway.training.tasks.training_of`.
 """
 
 from dataclasses import dataclass

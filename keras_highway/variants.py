@@ -367,13 +367,13 @@ def _language_model(size: str, gating: str) -> CharLMSpec:
         else "Kim et al. 2015, LSTM-Char-Small, under UIE's gatings"
     )
     highways = {"residual": 2 * spec.highways, "plain": 1}.get(gating, spec.highways)
-    said = {"residual": ": twice the layers, to match parameters", "plain": ": a single plain layer"}
+    notes = {"residual": ": twice the layers, to match parameters", "plain": ": a single plain layer"}
     return replace(
         spec,
         name=f"charlm_{size}_{gating}",
         gating=gating,
         highways=highways,
-        source=source + said.get(gating, ""),
+        source=source + notes.get(gating, ""),
         recipe=f"charlm_{size}_{gating}",
         published_perplexity=_PERPLEXITIES.get(f"charlm_{size}_{gating}", ""),
     )

@@ -12,9 +12,9 @@ from PIL import Image
 from keras_highway._support.files import sha256_of
 from keras_highway.applications import create_model
 from keras_highway.cli import main
+from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.cli.parser import DEFAULT_WEIGHTS
 from keras_highway.cli.reading import read_images
-from keras_highway.cli.sources import find_source
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.models.builder import build
 from keras_highway.specs import override
@@ -189,7 +189,7 @@ def test_classify_with_a_file_that_is_no_weights(capsys, images, tmp_path):
 def test_a_file_that_does_not_say_its_variant(capsys, images, tmp_path):
     path = tmp_path / "anonymous.weights.h5"
     create_model("highway_fc10").save_weights(path)
-    assert "does not say which variant" in refused(capsys, "classify", images[0], "--weights", str(path))
+    assert "does not name its variant" in refused(capsys, "classify", images[0], "--weights", str(path))
 
 
 def test_a_light_background_is_noted_and_inverted_on_request_only(capsys, known_file, tmp_path):
@@ -197,10 +197,10 @@ def test_a_light_background_is_noted_and_inverted_on_request_only(capsys, known_
     ink[10:18, 10:18] = 5
     path = str(tmp_path / "ink.png")
     Image.fromarray(ink).save(path)
-    source = find_source(known_file)
-    pixels, _ = read_images([path], source, invert=False)
+    classifier = find_classifier(known_file)
+    pixels, _ = read_images([path], classifier, invert=False)
     assert (pixels[0][..., 0] == ink).all() and "with --invert" in capsys.readouterr().err
-    pixels, _ = read_images([path], source, invert=True)
+    pixels, _ = read_images([path], classifier, invert=True)
     assert (pixels[0][..., 0] == 255 - ink).all() and capsys.readouterr().err == ""
     assert main(["classify", path, "--weights", known_file]) == 0
     assert "Try with --invert" in capsys.readouterr().err
@@ -210,7 +210,7 @@ def test_a_light_background_is_noted_and_inverted_on_request_only(capsys, known_
 
 
 def test_a_folder_a_file_and_a_name_mean_the_same(known_zoo, known_name, known_file):
-    name, file, folder = (find_source(w) for w in (known_name, known_file, str(known_zoo / NAME)))
+    name, file, folder = (find_classifier(w) for w in (known_name, known_file, str(known_zoo / NAME)))
     for other in (file, folder):
         assert (other.data, other.transform, other.classes, other.result) == name[1:5]
 
@@ -225,22 +225,22 @@ def test_every_variant_has_a_data_set(name):
 def test_a_file_with_other_classes_has_numbers_for_names(tmp_path):
     path = tmp_path / "two.weights.h5"
     weights_file.save(create_model("highway_fc10", classes=2), path, "highway_fc10", 2)
-    assert find_source(str(path)).classes == (("0", "0"), ("1", "1"))
+    assert find_classifier(str(path)).classes == (("0", "0"), ("1", "1"))
 
 
 def test_a_file_says_how_its_images_were_normalized(tmp_path):
     path = tmp_path / "net.weights.h5"
     model = create_model("highway_a")
     weights_file.save(model, path, "highway_a", 10, transform="cifar_contrast")
-    source = find_source(str(path))
-    assert source.data == "cifar10" and source.transform is TRANSFORMS["cifar_contrast"]
-    assert find_source(str(path), "cifar10").transform is TRANSFORMS["cifar10"]
+    classifier = find_classifier(str(path))
+    assert classifier.data == "cifar10" and classifier.transform is TRANSFORMS["cifar_contrast"]
+    assert find_classifier(str(path), "cifar10").transform is TRANSFORMS["cifar10"]
     weights_file.save(model, path, "highway_a", 10)
-    assert find_source(str(path)).transform is TRANSFORMS["cifar10"]
+    assert find_classifier(str(path)).transform is TRANSFORMS["cifar10"]
 
 
 def test_another_data_set_on_request(capsys, known_file, images):
-    assert find_source(known_file, "cifar10").classes[3] == ("3", "cat")
+    assert find_classifier(known_file, "cifar10").classes[3] == ("3", "cat")
     error = refused(capsys, "classify", images[0], "--weights", known_file, "--data-set", "minst")
     assert "Did you mean 'mnist'" in error
 

@@ -11,8 +11,8 @@ from miniatures import MINIATURES, batch, miniature, numpy
 import keras_highway as kh
 from keras_highway import applications
 from keras_highway.cli import main
+from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.cli.reading import read_images
-from keras_highway.cli.sources import find_source
 from keras_highway.exporting import FORMATS, export, fold_batch_norm
 from keras_highway.exporting.quantize import agreement
 from keras_highway.specs import override
@@ -117,11 +117,11 @@ def test_a_layer_that_stays_in_16_bits_is_refused(tmp_path):
 @pytest.mark.slow
 def test_int8_keeps_the_digits_and_is_a_third_of_the_size(tmp_path, capsys):
     """On the digits of samples/, and pieces of them: 30 images."""
-    source = find_source(NAME)
-    pixels, errors = read_images(sorted(glob.glob("samples/digit_*.png")), source, False)
+    classifier = find_classifier(NAME)
+    pixels, errors = read_images(sorted(glob.glob("samples/digit_*.png")), classifier, False)
     assert not errors
     images = np.concatenate(
-        [np.roll(source.transform.apply(np.stack(list(pixels.values()))), s, (1, 2)) for s in (-1, 0, 1)]
+        [np.roll(classifier.transform.apply(np.stack(list(pixels.values()))), s, (1, 2)) for s in (-1, 0, 1)]
     )
     model = kh.load(NAME)
     export(model, tmp_path / "exact.tflite", "litert")

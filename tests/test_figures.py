@@ -40,7 +40,7 @@ def test_drawing_alone_leaves_the_numbers(tmp_path, monkeypatch):
     figures.redraw("a", None, tmp_path)
     for wrong in ({"value": 0.26}, {"blocks": [1, 3]}, {"blocks": [1]}, {"more": 1}):
         found.update({"value": 0.25, "blocks": [1, 2]} | wrong)
-        with pytest.raises(ValueError, match=r"a is not what .*numbers\.json says of it: measure it anew"):
+        with pytest.raises(ValueError, match=r"a differs from .*numbers\.json: measure it anew"):
             figures.redraw("a", None, tmp_path)
     assert (tmp_path / "numbers.json").read_bytes() == before
 

@@ -210,10 +210,10 @@ def test_the_repositorys_own_description_is_compared_with_the_file(fake_hub, tra
     with pytest.raises(ValueError, match=r"its hash is .*, that of hf://org/hash is 0000"):
         kh.load("hf://org/hash")
     fake_hub.add("org/variant", described(trained, variant="mnist10_w32"))
-    with pytest.raises(ValueError, match=r"of variant 'mnist10_w16', and weights\.json says 'mnist10_w32'"):
+    with pytest.raises(ValueError, match=r"of variant 'mnist10_w16', but weights\.json names 'mnist10_w32'"):
         kh.load("hf://org/variant")
     fake_hub.add("org/names", described(trained, classes=["a", "b"]))
-    with pytest.raises(ValueError, match=r"of 10 classes, and weights\.json names 2"):
+    with pytest.raises(ValueError, match=r"of 10 classes, but weights\.json names 2"):
         kh.load("hf://org/names")
     fake_hub.add("org/broken", {**described(trained), "weights.json": b"["})
     with pytest.raises(ValueError, match=r"weights\.json of hf://org/broken: .* is no JSON"):

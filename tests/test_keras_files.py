@@ -10,7 +10,7 @@ import pytest
 
 import keras_highway as kh
 from keras_highway.cli import main
-from keras_highway.cli.sources import find_source
+from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.data import load_image
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.exporting.fold import fold_batch_norm
@@ -91,10 +91,10 @@ def test_evaluate_measures_it(digits, tmp_path, capsys):
 
 
 def test_a_model_that_normalizes_is_fed_with_pixels(photographs, capsys):
-    source = find_source(str(photographs))
-    assert (source.transform.size, source.transform.scale, source.data) == ((64, 64), 1.0, "")
-    pixels = load_image(SEVEN, source.transform)
-    inside = np.asarray(source.model()(source.transform.apply(pixels[None])))
+    classifier = find_classifier(str(photographs))
+    assert (classifier.transform.size, classifier.transform.scale, classifier.data) == ((64, 64), 1.0, "")
+    pixels = load_image(SEVEN, classifier.transform)
+    inside = np.asarray(classifier.model()(classifier.transform.apply(pixels[None])))
     outside = np.asarray(kh.load(photographs)(pixels[None].astype("float32")))
     np.testing.assert_allclose(inside, outside, atol=1e-6)
     assert main(["classify", SEVEN, "--weights", str(photographs), "--top", "3"]) == 0
@@ -105,7 +105,7 @@ def test_a_model_that_normalizes_is_fed_with_pixels(photographs, capsys):
 def test_what_does_not_say_how_it_is_fed_is_asked_for(tmp_path, capsys):
     kh.create_model("resnet50", classes=3, input_shape=(32, 32, 3), **SMALL).save(tmp_path / "x.keras")
     assert main(["classify", SEVEN, "--weights", str(tmp_path / "x.keras")]) == 2
-    assert "does not say what its images go through: pass --data-set" in capsys.readouterr().err
+    assert "is unknown: pass --data-set" in capsys.readouterr().err
     assert main(["classify", SEVEN, "--weights", str(tmp_path / "x.keras"), "--data-set", "cifar10"]) == 0
     out, _ = capsys.readouterr()
     assert {word for word in out.split()[1:] if word.isdecimal()} == {"0", "1", "2"}  # not cifar10's names
@@ -209,7 +209,7 @@ def too_dense(path):
         (of_no_layer_of_ours, "it needs 'RunFolder' of 'keras_highway"),
         (without_a_classifier, "does not go from images to a classifier named 'head'"),
         (not_a_model, r"lacks config\.json or model\.weights\.h5"),
-        (too_dense, "says that it holds far more than it can"),
+        (too_dense, "declares far more content than it can hold"),
         (lambda path: path.write_bytes(b"PK, but no archive"), "is no file of a Keras model, or is damaged"),
         (lambda path: None, "No file"),
     ],

@@ -255,5 +255,5 @@ def test_overrides_under_which_trained_numbers_would_mean_something_else(tmp_pat
     lm = tiny()
     lm.save(tmp_path)
     kh.CharLM(tmp_path, dropout=0.1, streams=3)
-    with pytest.raises(ValueError, match=r"do not fit the model that was asked for: it overrides gating='t_only'"):
+    with pytest.raises(ValueError, match=r"do not fit the requested model: it overrides gating='t_only'"):
         kh.CharLM(tmp_path, gating="t_only")

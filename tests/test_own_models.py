@@ -115,7 +115,7 @@ def test_photographs_are_evaluated_by_a_saved_folder(trained, tmp_path, capsys):
     assert main(["evaluate", str(folder), "--data", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["top1"] == 1.0
     assert main(["report", str(folder), "--out", str(tmp_path / "r.html")]) == 2
-    assert "does not say which data set it is for: pass --data-set" in capsys.readouterr().err
+    assert "does not name its data set: pass --data-set" in capsys.readouterr().err
 
 
 def test_a_card_claims_nothing_that_is_not_known(trained, tmp_path):

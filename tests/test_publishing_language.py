@@ -199,7 +199,7 @@ def altered(what, files, tmp_path):
         ("vocabulary", r"vocabulary\.json does not match the weights"),
         ("twin", "safetensors .* does not hold the weights"),
         ("check", "no check"),
-        ("row", "weights of variant 'charlm_small_coupled', and weights.json says 'charlm_small_full'"),
+        ("row", "weights of variant 'charlm_small_coupled', but weights.json names 'charlm_small_full'"),
     ],
 )
 def test_verify_finds_what_is_wrong(published, what, match, tmp_path):

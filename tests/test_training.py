@@ -217,11 +217,11 @@ def test_several_processes_agree_on_stopping(tmp_path):
     run.strategy.shard = Shard(0, 2)
     asked, others = type("Asked", (), {"made": True}), []
     run.strategy.total = lambda mine: mine + sum(others)
-    assert [run._is_asked_to(asked, step) for step in (1, 19, 20)] == [False, False, True]
+    assert [run._should_stop(asked, step) for step in (1, 19, 20)] == [False, False, True]
     calm = type("Calm", (), {"made": False})
-    assert not run._is_asked_to(calm, 20)
+    assert not run._should_stop(calm, 20)
     others.append(1)
-    assert run._is_asked_to(calm, 20) and not run._is_asked_to(calm, 21)
+    assert run._should_stop(calm, 20) and not run._should_stop(calm, 21)
 
 
 def test_micro_batches_match_the_large_batch(tmp_path):

@@ -128,7 +128,7 @@ def test_failed_saving_keeps_the_old_file(file, tmp_path, monkeypatch):
 def test_load_without_a_stamp_asks_for_the_variant(tmp_path):
     path = tmp_path / "plain.weights.h5"
     kh.create_model(VARIANT).save_weights(path)
-    with pytest.raises(ValueError, match="does not say which variant"):
+    with pytest.raises(ValueError, match="does not name its variant"):
         kh.load(str(path))
 
 
@@ -298,9 +298,9 @@ def test_a_folder_of_the_zoo_is_checked_wherever_it_lies(tmp_path):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"variant": "mnist10_w32", "sha256": ""}, r"of variant 'mnist10_w16', and weights\.json says 'mnist10_w32'"),
-        ({"classes": ["a", "b", "c"]}, "of 10 classes, and weights.json names 3"),
-        ({"classes": [str(i) for i in range(12)]}, "of 10 classes, and weights.json names 12"),
+        ({"variant": "mnist10_w32", "sha256": ""}, r"of variant 'mnist10_w16', but weights\.json names 'mnist10_w32'"),
+        ({"classes": ["a", "b", "c"]}, "of 10 classes, but weights.json names 3"),
+        ({"classes": [str(i) for i in range(12)]}, "of 10 classes, but weights.json names 12"),
     ],
 )
 def test_a_row_that_does_not_belong_to_its_file(tmp_path, change, match):

@@ -12,7 +12,7 @@ def explained(error: ModuleNotFoundError) -> ImportError:
         error: What was raised.
 
     Returns:
-        An `ImportError` that says what to install or to set, if a backend is
+        An `ImportError` that states what to install or to set, if a backend is
         missing; else `error`.
     """
     missing = (error.name or "").split(".")[0]

@@ -1,4 +1,4 @@
-"""JSON from outside: of bounded size, of finite numbers, of what a schema says, or one sentence with its name."""
+"""JSON from outside: of bounded size, of finite numbers, matching a schema; else one sentence with its name."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def parse_json(text: str | bytes, where: str, schema: Schema | None = None) -> A
 
     Raises:
         ValueError: If it is no JSON, nested too deeply, has numbers that are
-            not finite, or is not what the schema says.
+            not finite, or does not match the schema.
     """
     try:
         if isinstance(text, bytes):

@@ -19,7 +19,7 @@ from pathlib import Path
 from keras_highway._support.files import append
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # how protocol buffers say what follows
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protocol buffers' wire types
 
 
 class EventFile:
@@ -27,8 +27,8 @@ class EventFile:
 
     Args:
         folder: Where it goes; made where there is none.
-        suffix: Text at the end of its name, which tells the files of one
-            process apart. Defaults to `""`.
+        suffix: Text at the end of its name, which distinguishes the files of
+            one process. Defaults to `""`.
     """
 
     def __init__(self, folder, suffix=""):
@@ -57,18 +57,18 @@ def _event(seconds, rest) -> bytes:
     return _field(1, _FIXED64, struct.pack("<d", seconds)) + rest
 
 
-def _field(number, kind, content) -> bytes:
-    size = _varint(len(content)) if kind == _BYTES else b""
-    return _varint(number << 3 | kind) + size + content
+def _field(number, wire_type, content) -> bytes:
+    size = _varint(len(content)) if wire_type == _BYTES else b""
+    return _varint(number << 3 | wire_type) + size + content
 
 
 def _varint(value) -> bytes:
-    """Seven bits a byte, the lowest first; the eighth says that more follow."""
-    found = bytearray()
+    """Seven bits a byte, the lowest first; the eighth is set where more follow."""
+    encoded = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        encoded.append(value & 127 | 128)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*encoded, value])
 
 
 def _record(data) -> bytes:

@@ -1,4 +1,4 @@
-"""Fields of dataclasses, given by name: unknown ones and wrong types are refused."""
+"""Fields of dataclasses, set by name: unknown names and wrong types are refused."""
 
 import dataclasses
 import types

@@ -15,7 +15,7 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
 
     Args:
         path: The file.
-        write: Function that writes to the path it is given, which has the
+        write: Function that writes to the path it receives, which has the
             file's own suffix and folder.
     """
     temporary = path.with_name(f".partial-{path.name}")
@@ -50,7 +50,7 @@ _ADVICE = {
 
 @contextlib.contextmanager
 def written(path: str | os.PathLike) -> Iterator[None]:
-    """Says of a full disk or a missing permission, in whatever way a library tells of it, which file and what to do.
+    """Turns any library's error about a full disk or a missing permission into one that names the file and the remedy.
 
     Args:
         path: What is being written.
@@ -75,9 +75,9 @@ def _number(error) -> int | None:
         return error.errno
     if not isinstance(error, OSError | RuntimeError) and not type(error).__module__.startswith("tensorflow"):
         return None
-    told = re.search(r"errno = (\d+)", str(error))
-    if told and int(told[1]) in _ADVICE:
-        return int(told[1])
+    match = re.search(r"errno = (\d+)", str(error))
+    if match and int(match[1]) in _ADVICE:
+        return int(match[1])
     return next((n for n in _ADVICE if os.strerror(n).lower() in str(error).lower()), None)
 
 

@@ -1,4 +1,4 @@
-"""A folder into the place of another: whenever the process is killed, the old one is there, or the new one."""
+"""Replaces a folder by another: whenever the process is killed, either the old one or the new one is there."""
 
 import ctypes
 import errno
@@ -47,7 +47,7 @@ def put_in_place(new: Path, target: Path) -> None:
 def bring_back(target: Path) -> None:
     """Brings a folder back that a process has left aside when it was killed in `put_in_place`.
 
-    Where the new one is in its place already, the old one is removed.
+    Where the new one is there already, the old one is removed.
     """
     aside = _aside(target)
     if aside.exists() and target.exists():

@@ -15,7 +15,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 def fuses_batch_norm(x, axis: int, synchronized: bool = False) -> bool:
     """Whether `batch_norm` computes what Keras's layer does; on other backends than TensorFlow it never does.
 
-    Asked while a function is traced. Not fused are ranks other than 4,
+    Called while a function is traced. Not fused are ranks other than 4,
     channels first on a CPU, statistics over several replicas, and functions
     that XLA compiles: it makes the variance of this operation as
     `mean(x²) - mean(x)²`, 4 % wrong in float32 where the mean is 100 standard
@@ -34,7 +34,7 @@ def fuses_batch_norm(x, axis: int, synchronized: bool = False) -> bool:
 
 
 def batch_norm(x, gamma, beta, axis, epsilon, moving=None):
-    """Normalizes images by the batch's statistics, or by given ones.
+    """Normalizes images by the batch's statistics, or by those of `moving`.
 
     Args:
         x: Tensor of rank 4, in float32, bfloat16 or float16.
@@ -48,7 +48,7 @@ def batch_norm(x, gamma, beta, axis, epsilon, moving=None):
 
     Returns:
         The normalized images, of `x`'s shape and dtype; mean and variance in
-        float32, the batch's or those given. The variance is over n, as Keras
+        float32, the batch's or those of `moving`. The variance is over n, as Keras
         has it.
     """
     import tensorflow as tf

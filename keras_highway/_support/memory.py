@@ -11,10 +11,10 @@ def available_bytes() -> int | None:
     """Returns what is free on this machine, or in this process's container where that is less.
 
     Returns:
-        Bytes, without swap space; `None` where the system does not say.
+        Bytes, without swap space; `None` where the system does not report it.
     """
-    found = [free for free in (_of_machine(), *map(_of_group, _own_groups())) if free is not None]
-    return min(found, default=None)
+    amounts = [amount for amount in (_of_machine(), *map(_of_group, _own_groups())) if amount is not None]
+    return min(amounts, default=None)
 
 
 def _of_machine() -> int | None:
@@ -36,7 +36,7 @@ def _own_groups() -> list[Path]:
 
 
 def _of_group(folder: Path) -> int | None:
-    """What is left of a limit; files in the cache are given back when memory is needed."""
+    """What is left of a limit; cached files are dropped when memory is needed."""
     try:
         limit = int((folder / "memory.max").read_text())
         used = int((folder / "memory.current").read_text())

@@ -9,14 +9,14 @@ from keras_highway._support.outside_text import visible
 
 
 class Notice(UserWarning):
-    """Something to know of what was asked for; nothing is wrong with the program."""
+    """A note on what the user requested; nothing is wrong with the program."""
 
 
 @contextlib.contextmanager
 def as_lines() -> Iterator[None]:
     """Shows notices as lines on stderr, without file and line of the program."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"PIL\.")  # of odd images, of which our own lines say more
+        warnings.filterwarnings("ignore", module=r"PIL\.")  # of odd images: our own messages are more specific
         show_others = warnings.showwarning
 
         def show(message, category, *args, **kwargs):

@@ -48,8 +48,8 @@ def read_npz(
         *(zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, TypeError, SyntaxError),
         *(NotImplementedError, RuntimeError, MemoryError, OverflowError, UnicodeError),
     ) as error:
-        said = " ".join(str(error).split())[:300]
-        raise ValueError(f"{path} is no .npz file of ours, or is damaged: {said}") from error
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"{path} is no .npz file of ours, or is damaged: {reason}") from error
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> np.ndarray:

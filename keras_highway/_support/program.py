@@ -1,4 +1,4 @@
-"""Which program imports the package: the command line, one of its modules, or somebody else's."""
+"""Which program imports the package: the command line, one of its modules, or another program."""
 
 import sys
 from pathlib import Path

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-_ASKED = ("1", "2", "3")  # levels at which nobody wants to read information
+_QUIET_LEVELS = ("1", "2", "3")  # levels without information
 _LOADING = b"loading Keras ..."
 # Information (I...) that TensorFlow 2.21 writes at import even at level 3.
 _NOTICE = re.compile(
@@ -21,11 +21,11 @@ _NOTICE = re.compile(
     rb"|I\d{4} [\d:.]+ +\d+ [\w./]+:\d+\] "
     rb"|To enable the following instructions: "
 )
-# What it says of missing GPU drivers and libraries, no news where there is no GPU.
+# Its messages about missing GPU drivers and libraries, which are expected where there is no GPU.
 _OF_GPUS = re.compile(rb"[EW]\d{4} [\d:.]+ +\d+ (cuda_\w+|gpu_device)\.cc:\d+\] ")
 _DEVICES = ("/dev/nvidia[0-9]*", "/dev/dxg")  # of Linux, and of Linux in Windows
 
-# A process of its own reads what is written: what a program says before it aborts outlives it.
+# A process of its own reads what is written: the last messages of a program that aborts are not lost.
 _FILTER = r"""
 import re, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -38,7 +38,7 @@ for line in sys.stdin.buffer:
 """
 _LAST_WORDS = 2.0  # seconds; a process that was started meanwhile may keep the filter longer
 
-_begun: list[bool] = []  # whether this process is a program of ours, whose stderr may be held back
+_begun: list[bool] = []  # whether this process is a program of ours, whose stderr may be filtered
 
 
 @contextlib.contextmanager
@@ -53,9 +53,9 @@ def quiet_start() -> Iterator[None]:
     for GPUs here, too, and complains where it finds no driver: without a GPU
     that is a notice.
 
-    On a terminal a line says that something is being loaded.
+    On a terminal a line reports that something is being loaded.
     """
-    if os.environ.setdefault(_LEVEL, "1") not in _ASKED:
+    if os.environ.setdefault(_LEVEL, "1") not in _QUIET_LEVELS:
         yield
         return
     _begun.append(True)
@@ -97,7 +97,7 @@ def _filtered(clear: bytes) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_again() -> Iterator[None]:
-    """As `quiet_start`, for what is imported later, in programs that began with it; in others nothing is held back."""
+    """As `quiet_start`, for what is imported later, in programs that began with it; in others nothing is filtered."""
     with quiet_start() if _begun else contextlib.nullcontext():
         yield
 

@@ -40,10 +40,10 @@ class Text:
         self.longest, self.pattern, self.printable = longest, pattern, printable
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value is another."""
-        kind = "printable text" if self.printable else "text"
+        """Raises `ValueError` where the value does not match."""
+        expected = "printable text" if self.printable else "text"
         if not isinstance(value, str) or len(value) > self.longest or (self.printable and not value.isprintable()):
-            refuse(where, f"{kind} of at most {self.longest} characters", value)
+            refuse(where, f"{expected} of at most {self.longest} characters", value)
         if self.pattern and not re.fullmatch(self.pattern, value):
             refuse(where, f"text like {self.pattern}", value)
 
@@ -61,7 +61,7 @@ class Number:
         self.low, self.high, self.whole = low, high, whole
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value is another."""
+        """Raises `ValueError` where the value does not match."""
         types = int if self.whole else int | float
         if not isinstance(value, types) or isinstance(value, bool) or not self.low <= value <= self.high:
             refuse(where, f"a{' whole' if self.whole else ''} number from {self.low:g} to {self.high:g}", value)
@@ -74,7 +74,7 @@ class OneOf:
         self.values = values
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value is another."""
+        """Raises `ValueError` where the value does not match."""
         if not any(type(value) is type(known) and value == known for known in self.values):
             refuse(where, f"one of {', '.join(map(repr, self.values))}", value)
 
@@ -83,25 +83,25 @@ BOOL = OneOf((False, True))
 
 
 class Maybe:
-    """`None`, or what another schema says."""
+    """`None`, or a value that matches another schema."""
 
     def __init__(self, of: Schema):
         self.of = of
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value is another."""
+        """Raises `ValueError` where the value does not match."""
         if value is not None:
             self.of.check(value, where)
 
 
 class OrEmpty:
-    """An empty table, or what another schema says."""
+    """An empty table, or a value that matches another schema."""
 
     def __init__(self, of: Schema):
         self.of = of
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value is another."""
+        """Raises `ValueError` where the value does not match."""
         if value != {}:
             self.of.check(value, where)
 
@@ -119,7 +119,7 @@ class Items:
         self.of, self.least, self.most = of, least, most
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value is another."""
+        """Raises `ValueError` where the value does not match."""
         if not isinstance(value, list | tuple) or not self.least <= len(value) <= self.most:
             refuse(where, f"a list of {self.least} to {self.most} items", value)
         for i, item in enumerate(value):
@@ -138,7 +138,7 @@ class Table:
         self.of, self.most = of, most
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value is another."""
+        """Raises `ValueError` where the value does not match."""
         if not isinstance(value, Mapping) or len(value) > self.most:
             refuse(where, f"a table of at most {self.most} entries", value)
         for name, item in value.items():
@@ -153,7 +153,7 @@ class Anything:
         self.depth = depth
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value is another."""
+        """Raises `ValueError` where the value does not match."""
         if isinstance(value, str):
             Text(10_000).check(value, where)
         elif isinstance(value, list | tuple | Mapping):
@@ -177,7 +177,7 @@ class Fields:
         self.required, self.optional = required, optional or {}
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value is another."""
+        """Raises `ValueError` where the value does not match."""
         if not isinstance(value, Mapping):
             refuse(where, f"a table with {', '.join(self.required)}", value)
         missing = [name for name in self.required if name not in value]

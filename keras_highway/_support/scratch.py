@@ -13,7 +13,7 @@ except ImportError:  # not on Windows: folders of killed processes stay there
     fcntl = None
 
 _NAME = "keras_highway-"
-_LOCK = ".lock"  # held by the process that the folder is of; the system lets go of it however that ends
+_LOCK = ".lock"  # locked by the folder's process; the system releases it however the process ends
 
 
 @contextlib.contextmanager
@@ -40,12 +40,12 @@ def _locked(folder) -> int | None:
     new = folder / f"{_LOCK}-new"
     handle = os.open(new, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600)
     fcntl.flock(handle, fcntl.LOCK_EX)
-    new.rename(folder / _LOCK)  # seen by others only when it is held
+    new.rename(folder / _LOCK)  # visible to others only once it is locked
     return handle
 
 
 def _sweep() -> None:
-    """Removes our folders whose lock nobody holds."""
+    """Removes our folders whose lock no process holds."""
     if fcntl is None:
         return
     for folder in Path(tempfile.gettempdir()).glob(f"{_NAME}*"):

@@ -30,7 +30,7 @@ def positive(text: str) -> int:
     """Returns a positive whole number of a command line.
 
     Args:
-        text: What was given.
+        text: The argument.
 
     Raises:
         argparse.ArgumentTypeError: If it is another.

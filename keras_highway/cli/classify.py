@@ -7,8 +7,8 @@ import numpy as np
 
 from keras_highway._support.outside_text import visible
 from keras_highway.cli.errors import OK, USAGE
+from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.cli.reading import read_images
-from keras_highway.cli.sources import find_source
 from keras_highway.cli.tables import percent
 
 _BATCH_SIZE = 32
@@ -16,9 +16,9 @@ _BATCH_SIZE = 32
 
 def run(arguments) -> int:
     """Prints a line an image, or JSON; code 2 where some could not be read."""
-    source = find_source(arguments.weights, arguments.data_set)
-    pixels, errors = read_images(arguments.images, source, arguments.invert)
-    guesses = dict(zip(pixels, _guesses(source, list(pixels.values()), arguments.top), strict=True))
+    classifier = find_classifier(arguments.weights, arguments.data_set)
+    pixels, errors = read_images(arguments.images, classifier, arguments.invert)
+    guesses = dict(zip(pixels, _guesses(classifier, list(pixels.values()), arguments.top), strict=True))
     if arguments.json:
         images = [
             {"file": path, "error": errors[index]}
@@ -26,7 +26,7 @@ def run(arguments) -> int:
             else {"file": path, "predictions": [guess._asdict() for guess in guesses[index]]}
             for index, path in enumerate(arguments.images)
         ]
-        print(json.dumps({"weights": source.weights, "images": images}, indent=2))
+        print(json.dumps({"weights": classifier.weights, "images": images}, indent=2))
     else:
         for index, best in guesses.items():
             scores = "  ".join(f"{visible(guess.name)} {percent(guess.score)}" for guess in best)
@@ -34,13 +34,13 @@ def run(arguments) -> int:
     return USAGE if errors else OK
 
 
-def _guesses(source, images, top) -> list:
+def _guesses(classifier, images, top) -> list:
     if not images:
         return []
-    model = source.model()
+    model = classifier.model()
     guesses = []
     for start in range(0, len(images), _BATCH_SIZE):
-        x = source.transform.apply(np.stack(images[start : start + _BATCH_SIZE]))
+        x = classifier.transform.apply(np.stack(images[start : start + _BATCH_SIZE]))
         # Called, not predict(): for a few images, tracing the graph takes longer than they do.
-        guesses += source.decode(keras.ops.convert_to_numpy(model(x, training=False)), top)
+        guesses += classifier.decode(keras.ops.convert_to_numpy(model(x, training=False)), top)
     return guesses

@@ -13,12 +13,12 @@ CLOSED_PIPE = 141  # 128 + SIGPIPE
 
 
 class UsageError(Exception):
-    """The command cannot be done as it was given; becomes one line on stderr and exit code 2."""
+    """The command cannot be executed as it was entered; becomes one line on stderr and exit code 2."""
 
 
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
-    """Turns what the package raises about a name, a file or a number that the user gave into a `UsageError`.
+    """Turns what the package raises about a name, a file or a number that the user passed into a `UsageError`.
 
     Put around the calls that look at such a name, and no others: an error
     from elsewhere is a bug and shows its traceback.
@@ -26,8 +26,8 @@ def usage_errors() -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        said = f"{error.filename}: permission denied: make it accessible for you, or name another place"
-        raise UsageError(said if error.filename else str(error)) from error
+        message = f"{error.filename}: permission denied: make it accessible for you, or name another place"
+        raise UsageError(message if error.filename else str(error)) from error
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(" ".join(str(error).split())) from error
 

@@ -7,7 +7,7 @@ from keras_highway._support.outside_text import visible
 from keras_highway.analysis.scores import measure
 from keras_highway.cli import evaluate_photographs
 from keras_highway.cli.errors import OK, UsageError
-from keras_highway.cli.sources import find_source_and_data
+from keras_highway.cli.image_classifier import find_classifier_and_data
 from keras_highway.cli.tables import percent
 from keras_highway.data.photographs import holds_photographs
 from keras_highway.tasks import format_metric
@@ -22,24 +22,26 @@ def run(arguments) -> int:
     for_photographs = [name for name in ("v2", "real", "csv") if getattr(arguments, name)]
     if for_photographs:
         raise UsageError(f"--{for_photographs[0]} is for photographs: --data DIR of DIR/val/CLASS/* or DIR/CLASS/*.")
-    source, data = find_source_and_data(arguments.weights, arguments.data_set, arguments.data)
-    model = source.model(classifier_activation=None)
+    classifier, data = find_classifier_and_data(arguments.weights, arguments.data_set, arguments.data)
+    model = classifier.model(classifier_activation=None)
     accuracy, loss = measure(
         model,
         (data.x_test, data.y_test),
         batch_size=arguments.batch_size or _BATCH,
-        transform=source.transform.apply,
+        transform=classifier.transform.apply,
         progress=sys.stderr.isatty(),
     )
-    same_data = source.result.get("data", source.data) == source.data
+    same_data = classifier.result.get("data", classifier.data) == classifier.data
     recorded = (
-        {key: source.result[key] for key in ("metric", "mean", "std", "n")} if source.result and same_data else None
+        {key: classifier.result[key] for key in ("metric", "mean", "std", "n")}
+        if classifier.result and same_data
+        else None
     )
     if arguments.json:
-        report = {"weights": source.weights, "data": source.data, "images": len(data.x_test)}
+        report = {"weights": classifier.weights, "data": classifier.data, "images": len(data.x_test)}
         print(json.dumps({**report, "accuracy": accuracy, "loss": loss, "recorded": recorded}, indent=2))
         return OK
-    where = f"{source.weights} on the {len(data.x_test)} test images of {source.data}"
+    where = f"{classifier.weights} on the {len(data.x_test)} test images of {classifier.data}"
     print(f"{visible(where)}: accuracy {percent(accuracy)}, loss {loss:.4f}")
     if recorded:
         difference = 100 * (accuracy - recorded["mean"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from keras_highway._support.outside_text import visible
 from keras_highway.analysis.photograph_scores import Scores, measure_photographs
 from keras_highway.cli.errors import OK, USAGE, UsageError, usage_errors
-from keras_highway.cli.sources import find_source
+from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.cli.tables import percent
 from keras_highway.data.photographs import folder_test_set, read_real_labels, tfds_test_set
 from keras_highway.tasks import format_metric
@@ -18,8 +18,8 @@ _COLUMNS = ("weights", "data", "images", "top1", "top5", "loss", "real_images", 
 
 def run(arguments) -> int:
     """Prints a line, or JSON, and adds one to a CSV file; code 2 where files could not be read."""
-    source = find_source(arguments.weights, arguments.data_set)
-    transform, classes = source.transform, len(source.classes)
+    classifier = find_classifier(arguments.weights, arguments.data_set)
+    transform, classes = classifier.transform, len(classifier.classes)
     with usage_errors():
         if arguments.csv:
             _check_table(Path(arguments.csv))
@@ -32,19 +32,19 @@ def run(arguments) -> int:
             raise UsageError(f"ReaL labels are of ImageNet's 1000 classes; the weights know {classes}.")
     # Any size but its own would do, too; the transform's is what it was tested at.
     shape = (*transform.size, transform.channels)
-    model = source.model(classifier_activation=None, input_shape=shape)
+    model = classifier.model(classifier_activation=None, input_shape=shape)
     with usage_errors():
         scores = measure_photographs(model, transform, test_set, arguments.batch_size or _BATCH, real)
     if not scores.images:
         raise UsageError(f"None of the {scores.broken} files in {test_set.name} can be read.")
-    report = {"weights": source.weights, "data": test_set.name, **_figures(scores)}
+    report = {"weights": classifier.weights, "data": test_set.name, **_figures(scores)}
     if arguments.csv:
         with usage_errors():
             _add_line(Path(arguments.csv), report)
     print(json.dumps(report, indent=2) if arguments.json else visible(_line(report)))
-    if source.result and not arguments.json:
-        where = source.result.get("data", source.data) or "its own test images"
-        print(visible(f"recorded on {where}: {format_metric(source.result)}"))
+    if classifier.result and not arguments.json:
+        where = classifier.result.get("data", classifier.data) or "its own test images"
+        print(visible(f"recorded on {where}: {format_metric(classifier.result)}"))
     return USAGE if scores.broken else OK
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_highway._support.outside_text import visible
 from keras_highway.cli.errors import OK, UsageError, usage_errors
-from keras_highway.cli.sources import find_source_and_data
+from keras_highway.cli.image_classifier import find_classifier_and_data
 from keras_highway.cli.tables import percent
 from keras_highway.exporting import export, fold_batch_norm, part_of
 
@@ -15,7 +15,7 @@ _SUFFIXES = {"tf_saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
 
 
 def run(arguments) -> int:
-    """Writes the file or folder and says how far it is from the Keras network."""
+    """Writes the file or folder and prints how far its outputs are from the Keras network's."""
     out, suffix = Path(arguments.out), _SUFFIXES[arguments.format]
     if out.suffix != suffix and suffix:
         raise UsageError(f"--out must name a {suffix} file for --format {arguments.format}. Received: {out}")
@@ -37,6 +37,6 @@ def run(arguments) -> int:
 
 def _representative(arguments) -> np.ndarray:
     """Training images from all over the data set, as the network is fed."""
-    source, data = find_source_and_data(arguments.weights, None, arguments.data)
+    classifier, data = find_classifier_and_data(arguments.weights, None, arguments.data)
     chosen = np.linspace(0, len(data.x_train) - 1, min(_REPRESENTATIVE, len(data.x_train))).astype(int)
-    return np.asarray(source.transform.apply(data.x_train[chosen]), "float32")
+    return np.asarray(classifier.transform.apply(data.x_train[chosen]), "float32")

@@ -11,7 +11,7 @@ def run(arguments) -> int:
     """Prints where the file is, and what it is pinned to."""
     with usage_errors():
         if arguments.pin:
-            place = pin(registry.get(arguments.weights))
-            print(f"{arguments.weights}: commit {place['revision']}, sha256 {place['sha256']}")
+            pinned = pin(registry.get(arguments.weights))
+            print(f"{arguments.weights}: commit {pinned['revision']}, sha256 {pinned['sha256']}")
         print(visible(resolve(arguments.weights).path))
     return OK

@@ -6,24 +6,24 @@ from keras_highway._support.files import atomic_write
 from keras_highway._support.outside_text import visible
 from keras_highway.analysis import plot_gates, trace
 from keras_highway.cli.errors import OK, USAGE, check_out, usage_errors
+from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.cli.reading import read_images
-from keras_highway.cli.sources import find_source
 from keras_highway.cli.tables import percent
 
 _SUFFIX = ".png"
 
 
 def run(arguments) -> int:
-    """Writes the picture, whole or not at all, and says where."""
+    """Writes the picture, whole or not at all, and prints its path."""
     check_out(arguments.out, _SUFFIX)
-    source = find_source(arguments.weights, arguments.data_set)
-    pixels, errors = read_images([arguments.image], source, arguments.invert)
+    classifier = find_classifier(arguments.weights, arguments.data_set)
+    pixels, errors = read_images([arguments.image], classifier, arguments.invert)
     if errors:
         return USAGE
-    traces = trace(source.model(), source.transform.apply(pixels[0][None]))
-    best = source.decode(traces.output, top=1)[0][0]
+    traces = trace(classifier.model(), classifier.transform.apply(pixels[0][None]))
+    best = classifier.decode(traces.output, top=1)[0][0]
     out = Path(arguments.out)
-    title = f"{Path(arguments.image).name}: {best.name} ({percent(best.score)}) by {source.weights}"
+    title = f"{Path(arguments.image).name}: {best.name} ({percent(best.score)}) by {classifier.weights}"
     with usage_errors():
         atomic_write(out, lambda path: plot_gates(traces, pixels[0].squeeze(), path, title=title))
     print(f"wrote the transform gates of {len(traces)} blocks to {visible(out)}")

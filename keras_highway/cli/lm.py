@@ -13,7 +13,7 @@ STAGES = ("before", "after")
 
 
 def run(arguments) -> int:
-    """Does the task that was asked for."""
+    """Runs the requested task."""
     return _TASKS[arguments.task](arguments)
 
 
@@ -36,13 +36,13 @@ def _score(arguments) -> int:
 
 
 def _notes(strange) -> list[str]:
-    """What the vocabulary does not know of a text, and what became of it."""
-    told = (
+    """What the vocabulary does not know of a text, and how it was read instead."""
+    notes = (
         (strange.unseen, "word", "never seen: read by its spelling, predicted as <unk>"),
         (strange.unreadable, "character", "never seen: read as the character of <unk>"),
         (strange.cut, "word", "longer than the longest: read without the last characters"),
     )
-    return [f"note: {count} {what}{'s' if count > 1 else ''} {why}" for count, what, why in told if count]
+    return [f"note: {count} {what}{'s' if count > 1 else ''} {why}" for count, what, why in notes if count]
 
 
 def _generate(arguments) -> int:
@@ -56,12 +56,12 @@ def _generate(arguments) -> int:
 def _neighbours(arguments) -> int:
     with usage_errors():
         model = CharLM(arguments.weights)
-        found = {stage: model.neighbours(arguments.word, arguments.top, stage) for stage in STAGES}
+        neighbours = {stage: model.neighbours(arguments.word, arguments.top, stage) for stage in STAGES}
     if arguments.json:
-        report = {stage: [near._asdict() for near in nearest] for stage, nearest in found.items()}
+        report = {stage: [near._asdict() for near in nearest] for stage, nearest in neighbours.items()}
         print(visible_json({"word": arguments.word, **report}))
         return OK
-    pairs = zip(*found.values(), strict=True)
+    pairs = zip(*neighbours.values(), strict=True)
     rows = [[cell for near in pair for cell in (near.word, f"{near.cosine:.3f}")] for pair in pairs]
     headers = ("before highway layers", "cosine", "after highway layers", "cosine")
     print(table(headers, rows, right=("cosine",)))

@@ -37,9 +37,9 @@ def main(argv: list[str] | None = None) -> int:
             process's.
 
     Returns:
-        The exit code: 0; 1 if `verify` found a difference; 2 for an unknown
+        The exit code: 0; 1 if `verify` finds a difference; 2 for an unknown
         name, an impossible request or an image that cannot be read; 130 after
-        Ctrl-C, 141 if the reader went away.
+        Ctrl-C, 141 if the reader of its output closed it.
 
     Raises:
         SystemExit: With code 2 for malformed arguments, 0 for `--help`.

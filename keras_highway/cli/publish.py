@@ -19,8 +19,8 @@ def run(arguments) -> int:
         if arguments.all:
             done = publish_all(organization, arguments.private, arguments.dry_run)
         else:
-            said = {"dataset": arguments.dataset, "license": arguments.license}
-            done = [publish(arguments.source, arguments.repo, arguments.private, arguments.dry_run, **said)]
+            card_fields = {"dataset": arguments.dataset, "license": arguments.license}
+            done = [publish(arguments.source, arguments.repo, arguments.private, arguments.dry_run, **card_fields)]
     for pushed in done:
         print(visible(_line(pushed, arguments.dry_run)))
     return OK

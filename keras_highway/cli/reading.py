@@ -5,16 +5,16 @@ import sys
 import numpy as np
 
 from keras_highway._support.outside_text import visible
-from keras_highway.cli.sources import Source
+from keras_highway.cli.image_classifier import ImageClassifier
 from keras_highway.data import ImageError, load_image
 
 
-def read_images(paths, source: Source, invert: bool) -> tuple[dict[int, np.ndarray], dict[int, str]]:
-    """Reads image files and says on stderr which ones are broken.
+def read_images(paths, classifier: ImageClassifier, invert: bool) -> tuple[dict[int, np.ndarray], dict[int, str]]:
+    """Reads image files and reports broken ones on stderr.
 
     Args:
         paths: The files.
-        source: The weights that will look at them.
+        classifier: The network that they are for.
         invert: Whether to swap dark and light.
 
     Returns:
@@ -24,13 +24,13 @@ def read_images(paths, source: Source, invert: bool) -> tuple[dict[int, np.ndarr
     pixels, errors = {}, {}
     for index, path in enumerate(paths):
         try:
-            image = load_image(path, source.transform)
+            image = load_image(path, classifier.transform)
         except ImageError as error:
             errors[index] = str(error)
             print(visible(error), file=sys.stderr)
             continue
         pixels[index] = 255 - image if invert else image
-        if source.data == "mnist" and _border(pixels[index]).mean() > 127:
+        if classifier.data == "mnist" and _border(pixels[index]).mean() > 127:
             print(
                 f"{visible(path)}: note: a light background{', with --invert' if invert else ''}; the MNIST networks "
                 f"know white digits on black. Try {'without' if invert else 'with'} --invert.",

@@ -6,12 +6,12 @@ from keras_highway.publishing import recorded, verify
 
 
 def run(arguments) -> int:
-    """Prints what was found right; with data, the metric measured again."""
+    """Prints what was verified; with data, the metric measured again."""
     with usage_errors():
-        found = verify(arguments.repository)
-    weights, row, metric = found.weights, found.row, found.weights.task.metric
+        verification = verify(arguments.repository)
+    weights, row, metric = verification.weights, verification.row, verification.weights.task.metric
     print(f"{arguments.repository}: {visible(row.name)}, sha256 {row.sha256[:12]}..., twin and check.npz are right")
-    print(f"largest difference from check.npz: {found.difference:.1e}")
+    print(f"largest difference from check.npz: {verification.difference:.1e}")
     if arguments.data is None:
         return OK
     with usage_errors():

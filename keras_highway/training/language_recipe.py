@@ -59,7 +59,7 @@ class LanguageRecipe:
 
     task: ClassVar[Task] = LANGUAGE
 
-    # What the engines ask of every recipe, and language models do not have.
+    # What the engines require of every recipe, and language models do not have.
     micro_batches: ClassVar[int] = 1
     ema: ClassVar[float | None] = None
 
@@ -68,7 +68,7 @@ class LanguageRecipe:
         return dataclasses.asdict(self)
 
     def check(self) -> None:
-        """Raises a ValueError where the recipe says something impossible."""
+        """Raises a ValueError where a field of the recipe has an impossible value."""
         for name, known in {"variant": tuple(LM_VARIANTS), "precision": PRECISIONS}.items():
             value = getattr(self, name)
             if value not in known:

@@ -35,7 +35,7 @@ def train(
         log_steps: Write the loss of every step to steps.csv, too; from the
             first step of a run on, or not at all.
         finish: At the end of this call write weights and result although
-            epochs are left; the result says how many were trained of how
+            epochs are left; the result states how many were trained of how
             many. A later call resumes from there.
 
     Returns:
@@ -45,7 +45,7 @@ def train(
     Raises:
         FloatingPointError: If the loss or a weight is not finite.
         MemoryError: If a step does not fit into a GPU's memory.
-        Stopped: A `SystemExit`, if SIGTERM asked the run to stop.
+        Stopped: A `SystemExit`, if SIGTERM stopped the run.
         ValueError: If the recipe, the data or the folder do not fit, or a step
             is far from fitting into the machine's memory.
     """

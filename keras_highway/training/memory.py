@@ -1,4 +1,4 @@
-"""Whether a step fits into memory, estimated before the first one: a system that runs out kills without a word."""
+"""Whether a step fits into memory, estimated before the first one: a system that runs out kills without a message."""
 
 import contextlib
 import json
@@ -20,14 +20,14 @@ from keras_highway.training.program import Trainable
 _OF_ACTIVATIONS = 1.5
 _OF_PARAMETERS = 3  # themselves, gradients and momentum
 _MOST = 2000  # times the bytes of its input that an image may need; below it nothing is computed
-_TIGHT = 0.8  # share of the free memory from which on a step is told of
+_TIGHT = 0.8  # share of the free memory from which on a step is reported
 _BEYOND = 1.5  # and the one from which on it is refused
 _REMEDY = "compute it in parts, --set micro_batches=N (N divides batch_size), or take a smaller --set batch_size=N"
 
 CHECK_VARIABLE = "KERAS_HIGHWAY_MEMORY_CHECK"
 _REFUSE, _NOTE, _OFF = CHECKS = ("refuse", "note", "off")
 
-# What a backend's error says where resources are short, and what tells that memory was: open files are resources, too.
+# Words of a backend's error when resources run out, and those that show which: open files are resources, too.
 _EXHAUSTED = re.compile("RESOURCE_EXHAUSTED|ResourceExhausted|OutOfMemory")
 _OF_MEMORY = re.compile(r"\bOOM\b|out ?of ?memory|allocat", re.IGNORECASE)
 
@@ -50,9 +50,9 @@ def step_bytes(program: Trainable, images: int, shape: tuple[int, int, int]) -> 
 
 
 def check_memory(program: Trainable, shards: int, accelerators: list[str], resumed: bool = False) -> None:
-    """Says on stderr where a step may not fit into the machine's memory; refuses one that is far from it.
+    """Warns on stderr where a step may not fit into the machine's memory; refuses one that is far from it.
 
-    Of nets that look at images; on a GPU, whose library says itself what it
+    Of nets that look at images; on a GPU, whose library reports itself what it
     lacks, and of nets whose blocks compute their insides again (`remat`),
     nothing is estimated. The workers of one machine share its memory.
 
@@ -60,7 +60,7 @@ def check_memory(program: Trainable, shards: int, accelerators: list[str], resum
         program: What is to be trained.
         shards: Processes that share a batch.
         accelerators: The GPUs.
-        resumed: Whether the run goes on from a state: it is never refused.
+        resumed: Whether the run continues from a saved state: it is never refused.
             Defaults to `False`.
 
     Raises:
@@ -82,17 +82,17 @@ def check_memory(program: Trainable, shards: int, accelerators: list[str], resum
         return
     needed = step_bytes(program, images, shape)
     parts = f" in each of {recipe.micro_batches} parts" if recipe.micro_batches > 1 else ""
-    said = (
+    message = (
         f"A step of {recipe.batch_size} images of {shape[0]}x{shape[1]} pixels may need about {needed / 2**30:.1f} GiB "
         f"of memory{parts}, and {free / 2**30:.1f} GiB are free: {_REMEDY}."
     )
     if needed > _BEYOND * free and check == _REFUSE and shards == 1 and not resumed:
         raise ValueError(
-            f"{said} To try it all the same, set {CHECK_VARIABLE}={_NOTE}. "
+            f"{message} To try it all the same, set {CHECK_VARIABLE}={_NOTE}. "
             f"Received: batch_size={recipe.batch_size}, micro_batches={recipe.micro_batches}"
         )
     if needed > _TIGHT * free:
-        print(f"note: {said}", file=sys.stderr, flush=True)
+        print(f"note: {message}", file=sys.stderr, flush=True)
 
 
 def _check() -> str:
@@ -118,7 +118,7 @@ def _workers_here(shards: int) -> int:
 
 @contextlib.contextmanager
 def explained_memory(recipe) -> Iterator[None]:
-    """Turns the errors of the backends' GPUs that have run out of memory into one that says what to do.
+    """Turns the errors of the backends' GPUs that have run out of memory into one that names the remedy.
 
     Raises:
         MemoryError: In their place.
@@ -126,8 +126,8 @@ def explained_memory(recipe) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        said = f"{type(error).__name__} {error}"
-        if not (_EXHAUSTED.search(said) and _OF_MEMORY.search(said)):
+        message = f"{type(error).__name__} {error}"
+        if not (_EXHAUSTED.search(message) and _OF_MEMORY.search(message)):
             raise
         received = "".join(
             f", {name}={getattr(recipe, name)}" for name in ("batch_size", "micro_batches") if hasattr(recipe, name)

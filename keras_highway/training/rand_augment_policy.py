@@ -9,7 +9,7 @@ _FORM = re.compile(r"m(?P<magnitude>\d+)-mstd(?P<deviation>\d+(\.\d+)?)-inc1")
 
 @dataclass(frozen=True)
 class Policy:
-    """What a policy's name says.
+    """The parameters in a policy's name.
 
     Attributes:
         magnitude: Mean strength of an operation, in [0, 10].
@@ -30,10 +30,10 @@ def parse_policy(name: str) -> Policy:
     Raises:
         ValueError: If it is none.
     """
-    found = _FORM.fullmatch(name)
-    if not found or float(found["magnitude"]) > LARGEST:
+    match = _FORM.fullmatch(name)
+    if not match or float(match["magnitude"]) > LARGEST:
         raise ValueError(
             "A RandAugment policy is mM-mstdS-inc1: magnitude M of 0 to 10, its standard deviation S, operations that "
             f"grow stronger with the magnitude. Received: rand_augment={name!r}"
         )
-    return Policy(float(found["magnitude"]), float(found["deviation"]))
+    return Policy(float(match["magnitude"]), float(match["deviation"]))

@@ -192,7 +192,7 @@ class Recipe:
         return {name: value for name, value in values.items() if value or name not in ("init", "freeze")}
 
     def check(self) -> None:
-        """Raises a ValueError where a recipe says something impossible."""
+        """Raises a ValueError where a field of a recipe has an impossible value."""
         for name, known in {**CHOICES, "variant": tuple(VARIANTS), "transform": tuple(TRANSFORMS)}.items():
             value = getattr(self, name)
             if value not in known:
@@ -245,16 +245,16 @@ class Recipe:
         self._check_augmentation()
 
     def _check_augmentation(self) -> None:
-        """Refuses what the data would not heed: images in memory are shifted, those in files are cropped."""
+        """Refuses settings that the data would ignore: images in memory are shifted, those in files are cropped."""
         decoded = self.data.split(":")[0] in DECODED
         fields = ("crop_padding", "flip") if decoded else ("crop_scale",)
         defaults = {f.name: f.default for f in dataclasses.fields(self)}
-        unheeded = [name for name in fields if getattr(self, name) != defaults[name]]
-        if unheeded:
+        ignored = [name for name in fields if getattr(self, name) != defaults[name]]
+        if ignored:
             where = "decoded on the way, which are cropped and mirrored" if decoded else "in memory, which are shifted"
             raise ValueError(
-                f"`{unheeded[0]}` has no effect on images {where}. "
-                f"Received: {unheeded[0]}={getattr(self, unheeded[0])!r}, data={self.data!r}"
+                f"`{ignored[0]}` has no effect on images {where}. "
+                f"Received: {ignored[0]}={getattr(self, ignored[0])!r}, data={self.data!r}"
             )
 
     def _check_train_size(self, smallest) -> None:
@@ -272,7 +272,7 @@ class Recipe:
             )
 
     def training_size(self, test_size: tuple[int, int]) -> tuple[int, int]:
-        """Returns height and width of training images that are decoded on the way, given those of test images."""
+        """Returns height and width of training images that are decoded on the way, by those of test images."""
         return test_size if self.train_size is None else (self.train_size, self.train_size)
 
     @property

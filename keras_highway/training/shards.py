@@ -55,11 +55,11 @@ def write(source: Path, out: Path, images: int = IMAGES, workers: int | None = N
     splits = {}
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         for split, plan in plans.items():
-            found = [_shard(source / split, out / name, rows, classes, pool) for name, rows in plan.items()]
+            written = [_shard(source / split, out / name, rows, classes, pool) for name, rows in plan.items()]
             splits[split] = {
-                "images": sum(shard["images"] for shard, _ in found),
-                "broken": sorted(name for _, broken in found for name in broken),
-                "shards": [shard for shard, _ in found],
+                "images": sum(shard["images"] for shard, _ in written),
+                "broken": sorted(name for _, broken in written for name in broken),
+                "shards": [shard for shard, _ in written],
             }
     manifest = {"format": FORMAT, "classes": classes, "splits": splits}
     atomic_write_json(out / MANIFEST, manifest)
@@ -67,7 +67,7 @@ def write(source: Path, out: Path, images: int = IMAGES, workers: int | None = N
 
 
 def _plan(folder: Path, classes: list[str], split: str, images: int) -> dict[str, list[tuple[int, str, int]]]:
-    """Which images are in which shard: names of shards, and of each image its place in the folder, name and label.
+    """Which images are in which shard: names of shards, and of each image its position in the folder, name and label.
 
     A fixed shuffle, so that a program that reads the shards one after the other sees all classes.
     """
@@ -104,7 +104,7 @@ def _known_index(path: Path, rows) -> dict | None:
         index = json.loads(index_of(path).read_text("utf-8"))
     except ValueError:
         return None
-    # What the shard itself says counts: an index that differs anywhere would give images other bytes or labels.
+    # The shard itself is authoritative: an index that differs anywhere would give images other bytes or labels.
     return index if index == _index_from(path, rows) else None
 
 
@@ -113,29 +113,29 @@ def _index_from(path: Path, rows) -> dict | None:
     from google.protobuf.message import DecodeError  # which TensorFlow brings
 
     tf = tensorflow()
-    found, position = [], 0
+    records, position = [], 0
     try:
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             features = tf.train.Example.FromString(record).features.feature
             encoded, name = (features[f"image/{key}"].bytes_list.value[0] for key in ("encoded", "filename"))
             label = features["image/class/label"].int64_list.value[0]
-            found.append((name.decode(), label, position + _FRAME[0] + record.index(encoded), len(encoded)))
+            records.append((name.decode(), label, position + _FRAME[0] + record.index(encoded), len(encoded)))
             position += sum(_FRAME) + len(record)
     except (tf.errors.DataLossError, DecodeError, IndexError, UnicodeDecodeError):  # altered, or of another program
         return None
-    names = {name for name, *_ in found}
+    names = {name for name, *_ in records}
     kept = [row for row in rows if row[1] in names]
-    if [(name, label) for _, name, label in kept] != [(name, label) for name, label, *_ in found]:
+    if [(name, label) for _, name, label in kept] != [(name, label) for name, label, *_ in records]:
         return None
     return {
         "sha256": sha256_of(path),
         "bytes": path.stat().st_size,
         "files": [name for _, name, _ in rows],
         "broken": [name for _, name, _ in rows if name not in names],
-        "places": [place for place, _, _ in kept],
+        "places": [number for number, _, _ in kept],
         "labels": [label for _, _, label in kept],
-        "offsets": [offset for _, _, offset, _ in found],
-        "lengths": [length for *_, length in found],
+        "offsets": [offset for _, _, offset, _ in records],
+        "lengths": [length for *_, length in records],
     }
 
 
@@ -144,14 +144,14 @@ def _write_records(path, folder, rows, classes, pool, index) -> None:
     position = 0
     with tensorflow().io.TFRecordWriter(str(path)) as writer:
         for some in (rows[first : first + _AT_ONCE] for first in range(0, len(rows), _AT_ONCE)):
-            found = pool.map(lambda row: _encoded(folder / row[1]), some)
-            for (place, name, label), encoded in zip(some, found, strict=True):
+            contents = pool.map(lambda row: _encoded(folder / row[1]), some)
+            for (number, name, label), encoded in zip(some, contents, strict=True):
                 if encoded is None:
                     index["broken"].append(name)
                     continue
                 record = _example(encoded, label, classes[label], name)
                 writer.write(record)
-                index["places"].append(place)
+                index["places"].append(number)
                 index["labels"].append(label)
                 index["offsets"].append(position + _FRAME[0] + record.index(encoded))
                 index["lengths"].append(len(encoded))
@@ -240,9 +240,9 @@ def _check(folder: Path) -> int:
 
 
 def _write(args) -> int:
-    for split, found in write(args.folder, args.out, args.images, args.workers)["splits"].items():
+    for split, row in write(args.folder, args.out, args.images, args.workers)["splits"].items():
         print(
-            f"{split}: {found['images']} images in {len(found['shards'])} shards, {len(found['broken'])} broken ones "
+            f"{split}: {row['images']} images in {len(row['shards'])} shards, {len(row['broken'])} broken ones "
             f"left out (named in {args.out / MANIFEST})"
         )
     return 0

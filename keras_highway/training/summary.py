@@ -24,7 +24,7 @@ def summary(
         recipe: What was trained.
         result: What its result.json holds.
         out: The run's folder.
-        data_dir: Where its data were said to be, or `None`.
+        data_dir: The folder of its data as it was passed, or `None`.
     """
     metric = f"{result['metric'].replace('_', ' ')} {format_metric(dict(result))}"
     commands = "\n".join(f"  {_PROGRAM} {command}" for command in _next(recipe, str(out), data_dir))

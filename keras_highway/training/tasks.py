@@ -1,4 +1,4 @@
-"""What trains the networks of a task: the only place that tells them apart in training."""
+"""What trains the networks of a task: the only place in training that distinguishes them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

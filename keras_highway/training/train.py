@@ -10,8 +10,8 @@ nothing was computed because the next images were not decoded yet. Above a few
 hundredths, more cores or a faster disk would make training faster.
 
 Before the first step on a CPU its memory is estimated. Where it is more than
-what is free, a note says so; a fresh run of one process is refused from 1.5
-times on. KERAS_HIGHWAY_MEMORY_CHECK=note only tells, =off does not look.
+what is free, a note reports it; a fresh run of one process is refused from 1.5
+times on. KERAS_HIGHWAY_MEMORY_CHECK=note only reports, =off does not check.
 
 Exit codes: 0 finished; 75 stopped by SIGTERM, its state saved: start it again
 and it resumes; 2 an error, named.

@@ -1,4 +1,4 @@
-"""What is known of trained weights, by whatever names them: a name, a variant, a path, a place on the Hub, a model."""
+"""What is known of trained weights, by a name, a variant, a path, a repository on the Hub or a model."""
 
 import os
 from collections.abc import Sequence
@@ -101,18 +101,18 @@ def _loaded(model: keras.Model) -> WeightsFile:
     file = file_of(model)
     if file is None:
         raise ValueError(
-            f"Model {model.name!r} was not loaded from weights by keras_highway, so nothing says how it is fed or what "
-            "its classes are: name the weights or the data set."
+            f"Model {model.name!r} was not loaded from weights by keras_highway, so its preprocessing and its classes "
+            "are unknown: name the weights or the data set."
         )
     return file
 
 
 def _of_file(file: WeightsFile) -> WeightsInfo:
-    """The row beside a file, or what the file says of itself and the result beside it."""
+    """The row beside a file, or else its stamp and the result beside it."""
     if file.archive is not None:
         return _of_model(file)
     if not file.variant:
-        raise ValueError(f"{file.path} does not say which variant it is of: keras_highway.weights.file.save says so.")
+        raise ValueError(f"{file.path} does not name its variant: keras_highway.weights.file.save records it.")
     beside = file.path.with_name(ROW)
     if file.path.name == FILE and beside.is_file():
         return registry.described(read_row(beside))
@@ -135,7 +135,7 @@ def _of_file(file: WeightsFile) -> WeightsInfo:
 
 
 def _of_model(file: WeightsFile) -> WeightsInfo:
-    """What a `.keras` file says, and where it leaves its data open, the set of its image size and number of classes."""
+    """A `.keras` file's own description; where it names no data, the set of its image size and number of classes."""
     assert file.archive is not None
     data = data_of(file.archive.input_shape, file.archive.classes) or ""
     return WeightsInfo(

@@ -36,7 +36,9 @@ COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "commit": str,
     "command": str,
 }
-_SHOWN = tuple(name for name in COLUMNS if name not in ("measured", "gpu_images_per_second", "commit", "command"))
+_TABLE_COLUMNS = tuple(
+    name for name in COLUMNS if name not in ("measured", "gpu_images_per_second", "commit", "command")
+)
 
 
 class WeightsTable(list[dict[str, Any]]):
@@ -51,7 +53,8 @@ class WeightsTable(list[dict[str, Any]]):
     """
 
     def __repr__(self) -> str:
-        return table(_SHOWN, [tuple(_shown(row[name]) for name in _SHOWN) for row in self], right=_SHOWN[3:])
+        rows = [tuple(_cell(row[name]) for name in _TABLE_COLUMNS) for row in self]
+        return table(_TABLE_COLUMNS, rows, right=_TABLE_COLUMNS[3:])
 
 
 @overload
@@ -99,14 +102,14 @@ def of_row(row: WeightsInfo) -> dict[str, Any]:
         row: Of the registry.
     """
     metrics = registry.described(row).metrics
-    found = {**dict.fromkeys(COLUMNS), "name": row.name, "variant": row.variant, "data": row.data}
+    values = {**dict.fromkeys(COLUMNS), "name": row.name, "variant": row.variant, "data": row.data}
     if not metrics:
-        return found
+        return values
     language = "perplexity" in metrics["metric"]
     scale = 1.0 if language else 100.0
     top5, std = metrics.get("top5"), metrics.get("std")
     return {
-        **found,
+        **values,
         "perplexity" if language else "top1": round(scale * metrics["mean"], 2),
         "top5": None if top5 is None else round(100.0 * top5, 2),
         "spread": None if std is None else round(scale * std, 2),
@@ -131,5 +134,5 @@ def _file() -> Path | None:
     return next((path for path in registry.zoo_files(RESULTS) if path.is_file()), None)
 
 
-def _shown(value: str | float | None) -> str:
+def _cell(value: str | float | None) -> str:
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

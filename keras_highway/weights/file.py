@@ -51,14 +51,14 @@ _STAMP_SCHEMA = Fields(
 
 
 class UncheckedWeights(Notice):
-    """Weights were loaded from a file of which nothing says whether its numbers are those that were saved."""
+    """Weights were loaded from a file without a digest, so that its numbers cannot be compared with those saved."""
 
 
 class Contents(NamedTuple):
     """What a weight file holds, read in one go.
 
     Attributes:
-        stamp: What it says of itself: `variant`, `classes`, `transform`, or
+        stamp: Its own description: `variant`, `classes`, `transform`, or
             less; of a language model also `vocabulary` and `overrides`.
         shapes: How often each shape is among its weights.
         checked: Whether it has a digest or a seal, which are right then.
@@ -82,7 +82,7 @@ def save(
         float16: Store in half precision, in half the size; loaded, weights
             have the precision of the model. Below 6e-5 digits are lost,
             below 3e-8 the value. Defaults to `False`.
-        **more: What else the stamp says, as JSON values: `transform`, the row
+        **more: Other entries of the stamp, as JSON values: `transform`, the row
             of `TRANSFORMS` that images went through; the fingerprint of a
             vocabulary.
 
@@ -108,7 +108,7 @@ class _InMemory(io.BytesIO):
     """A file that Keras and h5py write in memory: what a full disk stops, HDF5's library cannot close, and crashes."""
 
     def __str__(self):
-        return f"memory{SUFFIX}"  # Keras asks for the name
+        return f"memory{SUFFIX}"  # Keras checks the name
 
 
 def _halved(whole: io.BytesIO) -> io.BytesIO:
@@ -134,7 +134,7 @@ def _halved(whole: io.BytesIO) -> io.BytesIO:
 
 
 def read(path: str | os.PathLike) -> Contents:
-    """Reads a weight file: what it says of itself, the shapes of its weights, and whether they are as they were saved.
+    """Reads a weight file: its stamp, the shapes of its weights, and whether they are as they were saved.
 
     Args:
         path: A `.weights.h5` file.
@@ -162,8 +162,8 @@ def read(path: str | os.PathLike) -> Contents:
         check_overrides(stamp.get("overrides", {}), shapes)
     if expected not in (None, actual):
         raise WeightFileError(
-            f"{path} is damaged or altered: the digest of its weights and its stamp is {actual[:12]}..., and it says "
-            f"{expected[:12]}.... Get the file anew."
+            f"{path} is damaged or altered: the digest of its weights and its stamp is {actual[:12]}..., and its stamp "
+            f"records {expected[:12]}.... Get the file anew."
         )
     return Contents(stamp, shapes, sealed or expected is not None)
 
@@ -178,8 +178,8 @@ def _one_error(path) -> Iterator[None]:
             f"{path} may not be read (permission denied): make it readable for you, or copy it."
         ) from error
     except Exception as error:  # of a damaged file h5py raises nearly anything
-        said = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-        raise WeightFileError(f"{path} is no weight file, or is truncated or damaged: {said}.") from error
+        reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+        raise WeightFileError(f"{path} is no weight file, or is truncated or damaged: {reason}.") from error
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ ROW = "weights.json"  # beside it
 
 
 class WeightFileError(ValueError):
-    """A weight file that is none, is damaged, or is not what it says; the message names it."""
+    """A file that holds no weights, is damaged, or does not match its own description; the message names it."""
 
 
 OVERRIDES = Table(Anything(4), 50)  # `specs.override` knows more of them
@@ -61,7 +61,7 @@ RESULT = Fields(
         "stored": Fields({"dtype": Text()}, {"test_accuracy": Number(), "test_perplexity": Number()}),
     },
 )
-# The same of a finished run, which says what it is of.
+# The same of a finished run, which names its weights, variant and data.
 RUN_RESULT = Fields(
     {**RESULT.required, **{name: RESULT.optional[name] for name in ("weights", "variant", "data")}}, RESULT.optional
 )
@@ -160,12 +160,12 @@ def to_json(row: WeightsInfo) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value or key not in ("overrides", "removed")}
 
 
-# Not in the row of a folder: what files beside it hold, and its place on the Hub, which `publish` notes.
+# Not in the row of a folder: what files beside it hold, and its repository on the Hub, which `publish` notes.
 _BESIDE = ("metrics", "gate_report", "repository", "revision", "file")
 
 
 def row_in_folder(row: WeightsInfo) -> dict[str, Any]:
-    """Returns what the `weights.json` of a folder of the zoo says of a row, as JSON values."""
+    """Returns what the `weights.json` of a folder of the zoo holds of a row, as JSON values."""
     return {key: value for key, value in to_json(row).items() if key not in _BESIDE}
 
 

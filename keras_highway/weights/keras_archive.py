@@ -60,7 +60,7 @@ _NO_SIZES = ("seed", "shared_object_id")
 
 
 class Archive(NamedTuple):
-    """What a `.keras` file says of its model.
+    """What a `.keras` file describes of its model.
 
     Attributes:
         variant: The architecture, the model's name, `""` where it has another.
@@ -68,7 +68,7 @@ class Archive(NamedTuple):
         classes: Number of classes.
         transform: What images go through before the model, where it has a
             layer that normalizes them: no more than resizing and cropping.
-            `None` where nothing says.
+            `None` where it is unknown.
         path: The file.
         configuration: Of the model, checked, without what it was compiled
             with.
@@ -85,7 +85,7 @@ class Archive(NamedTuple):
 
 
 def describe(path: Path) -> Archive:
-    """Reads what a file says of its model; nothing is built.
+    """Reads a file's description of its model; nothing is built.
 
     Raises:
         WeightFileError: If it is no such file, or not one of a net of this
@@ -175,16 +175,16 @@ def _configuration(path: Path) -> dict[str, Any]:
     if not isinstance(layers, list) or not layers or not all(isinstance(layer, Mapping) for layer in layers):
         raise WeightFileError(f"{path} is not a network of keras_highway: its model has no layers.")
     built = {key: value for key, value in whole.items() if key != "compile_config"}
-    for found in _objects(built):
-        kind = str(found.get("class_name"))
-        if kind in ("Lambda", "__lambda__"):
+    for entry in _objects(built):
+        class_name = str(entry.get("class_name"))
+        if class_name in ("Lambda", "__lambda__"):
             raise WeightFileError(
                 f"{path} holds a Lambda layer or function, which is code of whoever wrote the file: it is not loaded."
             )
-        if kind not in _TENSORS and not _is_harmless(found):
+        if class_name not in _TENSORS and not _is_harmless(entry):
             raise WeightFileError(
-                f"{path} is not a network of keras_highway: it needs {kind!r} of {str(found.get('module'))!r}"
-                f"{_alias(found, kind)}."
+                f"{path} is not a network of keras_highway: it needs {class_name!r} of {str(entry.get('module'))!r}"
+                f"{_alias(entry, class_name)}."
             )
     for key, text in _values(built):
         if isinstance(text, str) and key not in _LOOKED_AT and _registered(text) is not None:
@@ -194,9 +194,9 @@ def _configuration(path: Path) -> dict[str, Any]:
     return built
 
 
-def _alias(found, kind) -> str:
-    registered = found.get("registered_name")
-    return "" if registered in (None, kind) else f", registered as {str(registered)[:100]!r}"
+def _alias(entry, class_name) -> str:
+    registered = entry.get("registered_name")
+    return "" if registered in (None, class_name) else f", registered as {str(registered)[:100]!r}"
 
 
 def _config(path: Path) -> Any:
@@ -210,7 +210,7 @@ def _config(path: Path) -> Any:
         with archive:
             inside = {info.filename: info for info in archive.infolist()}
             if sum(info.file_size for info in inside.values()) > _DENSEST * path.stat().st_size:
-                raise WeightFileError(f"{path} says that it holds far more than it can.")
+                raise WeightFileError(f"{path} declares far more content than it can hold.")
             if not {_CONFIG, _WEIGHTS} <= inside.keys() or inside[_CONFIG].file_size > _LARGEST_CONFIG:
                 raise WeightFileError(f"{path} is no file of a Keras model: it lacks {_CONFIG} or {_WEIGHTS}.")
             return parse_json(archive.read(_CONFIG), f"{path}: {_CONFIG}")
@@ -224,8 +224,8 @@ def _one_error(what: str) -> Iterator[None]:
     except WeightFileError:
         raise
     except Exception as error:
-        said = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-        raise WeightFileError(f"{what}: {said}.") from error
+        reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+        raise WeightFileError(f"{what}: {reason}.") from error
 
 
 def _values(value: Any) -> Iterator[tuple[str, Any]]:
@@ -245,42 +245,42 @@ def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
     return (one for _, one in _values(value) if isinstance(one, Mapping) and "class_name" in one)
 
 
-def _is_harmless(found: Mapping[str, Any]) -> bool:
-    module, kind = str(found.get("module")), str(found["class_name"])
-    if kind == _FUNCTION:
+def _is_harmless(entry: Mapping[str, Any]) -> bool:
+    module, class_name = str(entry.get("module")), str(entry["class_name"])
+    if class_name == _FUNCTION:
         return False
-    if _package(found) == _OURS:
-        registered = str(found.get("registered_name"))
-        return registered == f"{_OURS}>{kind}" and _registered(registered) is not None
-    if kind not in _CLASSES.get(module, ()) and module not in _MODULES:
+    if _package(entry) == _OURS:
+        registered = str(entry.get("registered_name"))
+        return registered == f"{_OURS}>{class_name}" and _registered(registered) is not None
+    if class_name not in _CLASSES.get(module, ()) and module not in _MODULES:
         return False
     # Keras looks up the registered name before it looks into the module.
-    return found.get("registered_name") in (None, kind) and _is_kerass(module, kind)
+    return entry.get("registered_name") in (None, class_name) and _is_from_keras(module, class_name)
 
 
-def _is_kerass(module, kind) -> bool:
-    """Whether a name is of a class of Keras, and of no other that somebody registered under it."""
+def _is_from_keras(module, class_name) -> bool:
+    """Whether a name is of a class of Keras, and of no other that is registered under it."""
     with contextlib.suppress(AttributeError):
-        own = operator.attrgetter(f"{module}.{kind}".removeprefix("keras."))(keras)
-        return isinstance(own, type) and _registered(kind) in (None, own)
-    return module in _CLASSES and _registered(kind) is None  # keras.src, as Keras itself writes it
+        own = operator.attrgetter(f"{module}.{class_name}".removeprefix("keras."))(keras)
+        return isinstance(own, type) and _registered(class_name) in (None, own)
+    return module in _CLASSES and _registered(class_name) is None  # keras.src, as Keras itself writes it
 
 
 def _registered(name: str) -> Any:
     return keras.saving.get_registered_object(name)
 
 
-def _package(found: Mapping[str, Any]) -> str:
-    return str(found.get("module")).split(".")[0]
+def _package(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("module")).split(".")[0]
 
 
 def _transform(path, model) -> Transform | None:
     """The transform of the layer that normalizes, `None` where there is none."""
     own = None
-    for found in _objects(model):
-        if found["class_name"] == "Preprocessing":
+    for entry in _objects(model):
+        if entry["class_name"] == "Preprocessing":
             with _one_error(f"{path} has a malformed {_CONFIG}"):
-                own = transform_from_json(found["config"].get("transform"), "the transform")
+                own = transform_from_json(entry["config"].get("transform"), "the transform")
     return own
 
 
@@ -298,8 +298,8 @@ def _shapes(path: Path) -> Counter:
         try:
             return weights_file.read(Path(archive.extract(_WEIGHTS, folder))).shapes
         except WeightFileError as error:
-            said = str(error).replace(str(folder / _WEIGHTS), _WEIGHTS)
-            raise WeightFileError(f"{path} is damaged: {said}") from error
+            reason = str(error).replace(str(folder / _WEIGHTS), _WEIGHTS)
+            raise WeightFileError(f"{path} is damaged: {reason}") from error
 
 
 def _compare_sizes(path, model, units, shapes: Counter, images) -> None:

@@ -19,7 +19,7 @@ from keras_highway.weights.resolve import WeightsFile
 # Fields that change no trained function: how parameters start, what happens in training alone, precision.
 _HARMLESS = {"gate_bias", "stochastic_depth", "dropout_scale", "head_dropout", "zero_init", "skip_dtype"}
 _HARMLESS |= {"input_shape", "classes", "remat"}
-_HARMLESS |= {"characters", "dropout", "streams", "init_range"}  # of language models, whose sizes shapes tell
+_HARMLESS |= {"characters", "dropout", "streams", "init_range"}  # of language models, whose shapes determine sizes
 _MOST_TIMES = 100  # larger a network may be before blocks were left out of it
 
 
@@ -46,9 +46,9 @@ def form_of(file: WeightsFile, variant: str) -> NetSpec:
     except Exception as error:  # of sizes that make no network Keras raises nearly anything
         raise WeightFileError(f"{file.path} names overrides of {variant!r} that make no network: {error}") from error
     if not file.removed and needed != file.shapes:
-        raise WeightFileError(f"{file.path} does not hold weights of {variant!r} with {_told(file.overrides)}.")
+        raise WeightFileError(f"{file.path} does not hold weights of {variant!r} with {_formatted(file.overrides)}.")
     if _size(needed) > _MOST_TIMES * _size(file.shapes):
-        raise WeightFileError(f"{file.path} holds only a small part of what {_told(file.overrides)} would need.")
+        raise WeightFileError(f"{file.path} holds only a small part of what {_formatted(file.overrides)} would need.")
     return spec
 
 
@@ -56,9 +56,9 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     """Sets a model's weights from a file; layer by layer, from a model of the file's own form, where the two differ.
 
     Files with a row, and those that name their overrides, are of that very
-    network; an older file may be of the one that was asked for. A classifier of another
-    number of classes stays as it is, and so does what the model has not. The
-    first convolution is brought to the channels of the model's input.
+    network; an older file may be of the requested one. A classifier of another number of
+    classes stays as it is, and so does what the model has not. The first
+    convolution is brought to the channels of the model's input.
 
     Args:
         model: The model that `spec` describes, with or without its head.
@@ -124,7 +124,7 @@ def check_language_model(file: WeightsFile, spec: NetSpec) -> None:
 
 
 def _states_its_form(file) -> bool:
-    """Whether a row or the file itself tells all of its network; older files of runs do not name their overrides."""
+    """Whether a row or the file itself states all of its network; older files of runs do not name their overrides."""
     return file.published or file.row is not None or "overrides" in file.stamp
 
 
@@ -137,7 +137,7 @@ def _check_function(file, spec, row) -> None:
     ]
     if changed:
         raise ValueError(
-            f"Trained weights of {file.variant!r} do not fit the model that was asked for: it overrides "
+            f"Trained weights of {file.variant!r} do not fit the requested model: it overrides "
             f"{', '.join(f'{name}={getattr(spec, name)!r}' for name in changed)}. Leave the overrides out, or pass "
             "weights=None."
         )
@@ -164,7 +164,7 @@ def _copy(donor, model, file) -> None:
         actual = [value.shape for value in values]
         if actual != expected:
             raise ValueError(
-                f"Trained weights of {file.variant!r} do not fit the model that was asked for: layer "
+                f"Trained weights of {file.variant!r} do not fit the requested model: layer "
                 f"{layer.name!r} has shapes {actual} in {file.path} and {expected} in the model. Use the input shape "
                 f"of the weights, {donor.input_shape[1:]}, or pass weights=None."
             )
@@ -173,7 +173,7 @@ def _copy(donor, model, file) -> None:
         variable.assign(value)
 
 
-def _told(overrides) -> str:
+def _formatted(overrides) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in overrides.items())
 
 

@@ -12,7 +12,7 @@ from keras_highway.analysis.trim import without
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvStage, NetSpec, coerced, to_dict
 
-# Fields that say how a network is trained, not what it computes: no weight file names them.
+# Fields that state how a network is trained, not what it computes: no weight file names them.
 _OF_TRAINING = ("remat",)
 
 
@@ -51,21 +51,21 @@ def shapes_of_form(spec: NetSpec, classes: int | None) -> Counter:
     list of them to give them values later; it is one a thread and ends with
     it.
     """
-    found: list[Any] = []
+    outcome: list[Any] = []
 
-    def look():
+    def count_shapes():
         try:
             with keras.StatelessScope(initialize_variables=False):
-                found.append(Counter(tuple(w.shape) for w in build(spec, classes=classes).weights))
-        except Exception as error:  # handed to the thread that asked
-            found.append(error)
+                outcome.append(Counter(tuple(w.shape) for w in build(spec, classes=classes).weights))
+        except Exception as error:  # raised again in the calling thread
+            outcome.append(error)
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=count_shapes)
     thread.start()
     thread.join()
-    if isinstance(found[0], Exception):
-        raise found[0]
-    return found[0]
+    if isinstance(outcome[0], Exception):
+        raise outcome[0]
+    return outcome[0]
 
 
 def _stage(values) -> ConvStage:

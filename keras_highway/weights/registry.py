@@ -1,6 +1,6 @@
 """The rows of all trained weights, from the folders they lie in; names are `<variant>.<tag>`.
 
-A folder of `zoo/weights/` is a weight: its `weights.json` says what the file
+A folder of `zoo/weights/` is a weight: its `weights.json` states what the file
 is, how to feed it and its hash. What was measured (accuracy, n, spread,
 seeds, commit, hardware) lives once, in the `result.json` beside it. Only
 weights that have no folder here, other people's, are a table of this module.
@@ -46,7 +46,7 @@ def language_row(name: str, variant: str, data: str, sha256: str = "") -> Weight
     Args:
         name: `<recipe>.<tag>`.
         variant: The architecture.
-        data: The corpus, `"ptb"` or anybody's own.
+        data: The corpus, `"ptb"` or another one.
         sha256: Of the file.
     """
     return WeightsInfo(
@@ -109,7 +109,7 @@ def _changed(path: Path) -> int:
 
 @functools.lru_cache(maxsize=4)
 def _read_rows(roots: tuple[Path, ...], _changes: tuple[int, ...]) -> Mapping[str, WeightsInfo]:
-    """All rows under their names: of the folders, those on the Hub with their place there, then timm's.
+    """All rows under their names: of the folders, those on the Hub with their repository there, then timm's.
 
     The first row of a variant is what the name of its data set means:
     weights="imagenet" is A1 for ResNet50.
@@ -145,7 +145,7 @@ def _made_of(row: WeightsInfo, spec) -> WeightsInfo:
 
 
 class _Registry(Mapping[str, WeightsInfo]):
-    """All rows by name, read from their folders when they are asked for."""
+    """All rows by name, read from their folders on access."""
 
     def __getitem__(self, name):
         return _rows()[name]
@@ -262,7 +262,7 @@ def _roots() -> tuple[Path, ...]:
     roots, users = [_PACKAGE / "zoo" / "weights"], _users_root()
     if users is not None:
         roots.append(users)
-    if (_PACKAGE.parent / "pyproject.toml").is_file():  # a checkout; in site-packages, `zoo` would be anybody's
+    if (_PACKAGE.parent / "pyproject.toml").is_file():  # a checkout; in site-packages, `zoo` could be another package's
         roots.append(_PACKAGE.parent / "zoo" / "weights")
     return tuple(roots)
 

@@ -35,23 +35,23 @@ class WeightsFile:
 
     Attributes:
         path: The file.
-        variant: Its architecture, `""` if nothing says.
-        classes: Its number of classes or words, `None` if nothing says.
+        variant: Its architecture, `""` if unknown.
+        classes: Its number of classes or words, `None` if unknown.
         shapes: How often each shape is among its weights.
-        transform: What images must go through, `None` if nothing says.
-        class_names: Names of the classes, in order; none where nothing says.
-        stamp: What the file says of itself.
+        transform: What images must go through, `None` if unknown.
+        class_names: Names of the classes, in order; none where unknown.
+        stamp: The file's own description.
         overrides: Fields of the spec that differ from the variant's; of nets
             that look at images.
         removed: Names of blocks that were left out.
-        data: The data set, `""` where nothing says.
+        data: The data set, `""` where unknown.
         published: Whether it is the file of a row of the registry, and so of
             the variant as it is.
         checked: Whether its content was compared with a digest of its own, or
             the file with a hash from elsewhere.
         row: The row that describes it, `None` if there is none.
-        archive: What a `.keras` file says, which holds a whole model; `None`
-            of a weight file.
+        archive: The description in a `.keras` file, which holds a whole
+            model; `None` of a weight file.
     """
 
     path: Path
@@ -71,7 +71,7 @@ class WeightsFile:
 
 
 def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
-    """Finds, or downloads, the file that a `weights` argument names, and reads what it says of itself.
+    """Finds, or downloads, the file that a `weights` argument names, and reads its own description.
 
     With a language model from the Hub comes its `vocabulary.json`.
 
@@ -145,7 +145,7 @@ def _of_archive(path: Path, variant: str) -> WeightsFile:
         path=path,
         variant=archive.variant,
         classes=archive.classes,
-        shapes=Counter(),  # nobody builds a model of them
+        shapes=Counter(),  # no model is built from them
         transform=archive.transform,
         class_names=(),
         stamp={},
@@ -162,7 +162,7 @@ def _check_variant(path, contents, row, variant) -> None:
     """Compares the architecture in the file with that of its row and with what is expected."""
     actual = contents.stamp.get("variant")
     if row is not None and actual not in (None, row.variant):
-        raise WeightFileError(f"{path} holds weights of variant {actual!r}, and {ROW} says {row.variant!r}.")
+        raise WeightFileError(f"{path} holds weights of variant {actual!r}, but {ROW} names {row.variant!r}.")
     actual = row.variant if row else actual
     if variant and actual not in (None, variant):
         raise WeightFileError(
@@ -175,11 +175,11 @@ def _classes(path, contents, row) -> int | None:
     """The number of classes or words, as row, stamp and the shapes in the file agree on it."""
     stamped, named = contents.stamp.get("classes"), len(row.classes) if row else 0
     if named and stamped not in (None, named):
-        raise WeightFileError(f"{path} holds weights of {stamped} classes, and {ROW} names {named}.")
+        raise WeightFileError(f"{path} holds weights of {stamped} classes, but {ROW} names {named}.")
     classes = named or stamped
     variant = row.variant if row else contents.stamp.get("variant")
     if classes is not None and variant not in LM_VARIANTS and (classes,) not in contents.shapes:
-        raise WeightFileError(f"{path} has no classifier of {classes} classes, which it or {ROW} says it has.")
+        raise WeightFileError(f"{path} has no classifier of {classes} classes, which it or {ROW} declares.")
     return classes
 
 
@@ -211,7 +211,7 @@ def _run_beside(path: Path, classes: int | None) -> tuple[tuple[str, ...], str]:
 
 
 def _row_beside(path: Path) -> WeightsInfo | None:
-    """What the `weights.json` beside a file says of it, its hash compared; None if there is none."""
+    """What the `weights.json` beside a file states about it, its hash compared; None if there is none."""
     beside = path.with_name(ROW)
     if path.name != FILE or not beside.is_file():
         return None
@@ -268,9 +268,9 @@ def _path(weights) -> Path | None:
 
 
 def _of_hub(name: HubName, variant: str) -> tuple[Path, Contents, WeightsInfo | None]:
-    """The weight file of a repository, compared with what its `weights.json` says where it has one.
+    """The weight file of a repository, compared with its `weights.json` where it has one.
 
-    Or that made of timm's file, with what timm's `config.json` says.
+    Or that made of timm's file, with the contents of timm's `config.json`.
     """
     beside = fetch_if_there(name, ROW, check=read_row)
     row = None if beside is None else read_row(beside)
@@ -309,5 +309,5 @@ def _of_row(row: WeightsInfo) -> tuple[Path, Contents]:
     if path is None and row.repository:
         path = torch_files.of_row(row)
     if path is None:
-        path = registry.file_of(row)  # raises, and says where it looked
+        path = registry.file_of(row)  # raises, and lists where it looked
     return path, weights_file.read(path)

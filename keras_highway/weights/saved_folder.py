@@ -1,4 +1,4 @@
-"""A saved model into its folder, file by file: killed at any time, the old model is there, or the new one.
+"""Puts a saved model into its folder, file by file: killed at any time, either the old model or the new one is there.
 
 The new files are written into a folder of their own inside the target, and
 then renamed into their places: `weights.json` first, `model.weights.h5` last.

@@ -13,7 +13,7 @@ from pathlib import Path
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MARK = b"\nkeras_highway sha256 "
 _LENGTH = len(_MARK) + 64 + 1
-# Where the superblock of each version says which sizes addresses have, and where its address of the end stands.
+# Where the superblock of each version states the size of addresses, and where it holds the address of the end.
 _PLACES = {0: (13, 40), 1: (13, 44), 2: (9, 28), 3: (9, 28)}
 
 
@@ -55,7 +55,7 @@ def _digest(file, size) -> str:
 
 
 def _end(head: bytes) -> int:
-    """The address of the end of an HDF5 file, as its superblock says."""
+    """The address of the end of an HDF5 file, as its superblock states."""
     if len(head) < 64 or not head.startswith(_SIGNATURE) or head[8] not in _PLACES:
         raise ValueError("it does not begin as an HDF5 file")
     width, address = _PLACES[head[8]]

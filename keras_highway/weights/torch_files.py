@@ -29,7 +29,7 @@ def refuse_pickles(weights: str) -> None:
     if weights.endswith(_PICKLES) and Path(weights).is_file():
         raise ValueError(
             f"{weights} is a pickle, which can run code when it is opened. Save its state dict with "
-            f"safetensors.torch.save_file(state_dict, 'model{SUFFIX}') where you trust it, and give that file."
+            f"safetensors.torch.save_file(state_dict, 'model{SUFFIX}') where you trust it, and pass that file."
         )
 
 
@@ -47,7 +47,7 @@ def of_row(row: WeightsInfo) -> Path:
 
 
 def of_repository(name: HubName, source: Path, variant: str) -> tuple[Path, WeightsInfo | None]:
-    """Returns the weight file made of a repository's file, and what timm's `config.json` beside it says of the weights.
+    """Returns the weight file made of a repository's file, and what timm's `config.json` beside it states about them.
 
     Args:
         name: The repository.
@@ -66,7 +66,7 @@ def of_repository(name: HubName, source: Path, variant: str) -> tuple[Path, Weig
     try:
         row = describe(name)
     except ValueError:
-        row = None  # another library's config.json: the weights alone say what they are
+        row = None  # another library's config.json: only the weights describe themselves
     return path, row and dataclasses.replace(row, variant=variant)
 
 
@@ -106,14 +106,14 @@ def pin(row: WeightsInfo) -> dict[str, str]:
         )
     check_checkout()
     path = fetch(HubName(row.repository, row.revision), row.file, row.sha256, check=read_safetensors)
-    place = {"revision": path.parent.name, "sha256": sha256_of(path)}  # the cache names folders by their commits
+    pinned = {"revision": path.parent.name, "sha256": sha256_of(path)}  # the cache names folders by their commits
     variant, _, tag = row.name.partition(".")
-    note_place(f"{getattr(VARIANTS[variant], 'baseline', '') or variant}.{tag}", place)
-    return place
+    note_place(f"{getattr(VARIANTS[variant], 'baseline', '') or variant}.{tag}", pinned)
+    return pinned
 
 
 def describe(name: HubName) -> WeightsInfo | None:
-    """Returns what timm's `config.json` says of the weights of a repository, None if there is no such file.
+    """Returns what timm's `config.json` states about the weights of a repository, None if there is no such file.
 
     Args:
         name: The repository.

@@ -55,7 +55,7 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
         ValueError: If a run has no result, runs are of different recipes or
             numbers of epochs, or of another recipe than the published one of
             that name; if half precision changes what was measured. (A run
-            that was ended early is taken; its entry says so.)
+            that was ended early is taken; its entry records it.)
     """
     results = [_result(run) for run in runs]
     recipes = [json.loads((run / "recipe.json").read_text("utf-8")) for run in runs]

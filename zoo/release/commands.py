@@ -1,4 +1,4 @@
-"""The command that trains an entry of the zoo again: its recipe, and what was other when it was trained."""
+"""The command that trains an entry of the zoo again: its recipe, and what differed when it was trained."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import defaults_of, differences
 
-_NAMES = ("name", "weights", "source", "seed")  # words about a recipe, and what `seeds` say
+_NAMES = ("name", "weights", "source", "seed")  # texts about a recipe, and what `seeds` records
 
 
 def command_of(folder: Path) -> str:
@@ -16,14 +16,14 @@ def command_of(folder: Path) -> str:
         folder: The entry, with its `recipe.json` and `result.json`.
 
     Raises:
-        ValueError: If the entry's recipe set the network's spec, which one
-            `--set` a field would have to tell.
+        ValueError: If the entry's recipe set the network's spec, which would
+            take one `--set` a field.
     """
     trained = json.loads((folder / "recipe.json").read_text("utf-8"))
     seeds = json.loads((folder / "result.json").read_text("utf-8"))["seeds"]
     recipe = RECIPES[trained["name"]]
-    found = differences(trained, recipe.to_dict(), defaults_of(recipe))
-    other = {field: value for field, value in found.items() if field not in _NAMES}
+    changes = differences(trained, recipe.to_dict(), defaults_of(recipe))
+    other = {field: value for field, value in changes.items() if field not in _NAMES}
     if "overrides" in other:
         raise ValueError(f"{folder} was trained with another network than its recipe has now: {other['overrides']}.")
     parts = [f"python -m keras_highway train {trained['name']} --data DIR"]

@@ -126,27 +126,27 @@ def try_wheel(wheel: Path, extra: str) -> list[str]:
         Lines for the log.
 
     Raises:
-        ReleaseError: If a command fails, or says something else than it should.
+        ReleaseError: If a command fails, or its output is not as expected.
     """
-    place = WORK / extra
-    _run(sys.executable, "-m", "venv", place / "venv")
-    python, command = place / "venv" / "bin" / "python", place / "venv" / "bin" / "keras-highway"
+    work = WORK / extra
+    _run(sys.executable, "-m", "venv", work / "venv")
+    python, command = work / "venv" / "bin" / "python", work / "venv" / "bin" / "keras-highway"
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     start = time.monotonic()
     if extra == "torch" and (index := os.environ.get("TORCH_INDEX")):
         _run(*pip, "torch", "--index-url", index)
     _run(*pip, str(wheel) if extra == "base" else f"{wheel}[{extra}]")
     took = time.monotonic() - start
-    folder = place / "elsewhere"  # not the checkout, whose files must not be found
+    folder = work / "elsewhere"  # not the checkout, whose files must not be found
     folder.mkdir()
     shutil.copy(ROOT / "samples" / "digit_7.png", folder / "digit_7.png")
-    package = next((place / "venv" / "lib").glob("python*/site-packages/keras_highway"))
+    package = next((work / "venv" / "lib").glob("python*/site-packages/keras_highway"))
     size = sum(path.stat().st_size for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc")
     lines = [f"{extra}: installed in {took:.0f} s; keras_highway is {size:,} bytes there"]
     if extra == "base":
-        said = _run(python, "-c", "import keras_highway", cwd=folder, fails=True)
-        sentence = said.strip().splitlines()[-1]
-        _must("pip install" in sentence and "extras: tensorflow, jax, torch" in sentence, f"Without a backend: {said}")
+        output = _run(python, "-c", "import keras_highway", cwd=folder, fails=True)
+        sentence = output.strip().splitlines()[-1]
+        _must("pip install" in sentence and "extras: tensorflow, jax, torch" in sentence, f"No backend: {output}")
         help_text = _run(command, "--help", cwd=folder)
         _must("classify" in help_text, "keras-highway --help")
         return [*lines, f"  without a backend: {sentence}", "  keras-highway --help: works without one"]
@@ -156,15 +156,15 @@ def try_wheel(wheel: Path, extra: str) -> list[str]:
     lines.append(
         f"  import, kh.load: version {used[0]}, {int(used[1]):,} parameters, {used[2]} weights, {used[3]} variants"
     )
-    said = _run(command, "classify", "digit_7.png", "--json", cwd=folder, env=environment)
-    _must(re.search(r'"(class|label|name)": "7"', said) is not None, f"classify said: {said}")
+    output = _run(command, "classify", "digit_7.png", "--json", cwd=folder, env=environment)
+    _must(re.search(r'"(class|label|name)": "7"', output) is not None, f"classify output: {output}")
     lines.append("  keras-highway classify digit_7.png: 7")
-    said = _run(command, "train", "mnist10_w16", "--tiny", "--out", "run", cwd=folder, env=environment)
-    _must((folder / "run" / "result.json").is_file(), f"train said: {said}")
-    lines.append(f"  keras-highway train mnist10_w16 --tiny: {said.strip().splitlines()[-1]}")
+    output = _run(command, "train", "mnist10_w16", "--tiny", "--out", "run", cwd=folder, env=environment)
+    _must((folder / "run" / "result.json").is_file(), f"train output: {output}")
+    lines.append(f"  keras-highway train mnist10_w16 --tiny: {output.strip().splitlines()[-1]}")
     shutil.copy(Path(__file__).with_name(_PATH), folder / _PATH)
     steps = _run(python, _PATH, cwd=folder, env=environment).splitlines()
-    _must(steps[-1:] == [_AT_THE_END] and len(steps) == 4, f"{_PATH} said: {steps}")
+    _must(steps[-1:] == [_AT_THE_END] and len(steps) == 4, f"{_PATH} output: {steps}")
     return [*lines, *(f"  {step}" for step in steps)]
 
 
@@ -206,9 +206,9 @@ def main(argv=None) -> int:
         lines += [*check_wheel(wheel), *check_sdist(sdist), "the wheel of the sdist holds what the checkout's does"]
         print(*lines, sep="\n", flush=True)
         for extra in args.only:
-            found = try_wheel(wheel, extra)
-            print(*found, sep="\n", flush=True)
-            lines += found
+            report = try_wheel(wheel, extra)
+            print(*report, sep="\n", flush=True)
+            lines += report
             shutil.rmtree(WORK / extra)  # gigabytes, all in all
     except ReleaseError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 
 def up_to_date(path: Path, text: str, check: bool, differs: str) -> int:
-    """Writes a file where its text is another, or only says so.
+    """Writes a file where its text differs, or only reports the difference.
 
     Args:
         path: The file.
         text: What it should hold.
         check: Bool, whether to write nothing.
-        differs: What to say of a difference then, after the file's name.
+        differs: The message for a difference then, after the file's name.
 
     Returns:
         1 if it differs and was not written, else 0.

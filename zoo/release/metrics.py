@@ -49,12 +49,12 @@ def _row(row: WeightsInfo, speed) -> dict[str, Any]:
     }
 
 
-def as_csv(found: list[dict[str, Any]]) -> str:
+def as_csv(table: list[dict[str, Any]]) -> str:
     """Returns the rows as CSV."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
+    writer.writerows(table)
     return text.getvalue()
 
 

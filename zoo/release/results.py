@@ -1,7 +1,7 @@
 """`python -m zoo.release.results [--check]`: every number that the papers print beside ours, docs/results.md and .csv.
 
 `zoo/published.json` holds the published numbers, a row each; ours are those of
-`zoo/weights/*/result.json`. A row without a run says what one would take.
+`zoo/weights/*/result.json`. A row without a run states what one would take.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def published() -> list[dict]:
 
 def rows(zoo: Path = ROOT / "zoo" / "weights") -> list[dict[str, str]]:
     """Returns a row for every published number, with all `COLUMNS` as text."""
-    found = []
+    numbers = []
     for table in published():
         for row in table["rows"]:
             values = {key: table[key] for key in ("paper", "where", "data", "metric")}
@@ -70,8 +70,8 @@ def rows(zoo: Path = ROOT / "zoo" / "weights") -> list[dict[str, str]]:
             values |= {key: row.get(key, "") for key in ("rival", "here")}
             if "recipe" in row:
                 values |= _ours(row, table, zoo)
-            found.append({column: str(values.get(column, "")) for column in COLUMNS})
-    return found
+            numbers.append({column: str(values.get(column, "")) for column in COLUMNS})
+    return numbers
 
 
 def _ours(row, table, zoo) -> dict:
@@ -88,9 +88,9 @@ def _ours(row, table, zoo) -> dict:
     value, std = (result.get(key) for key in keys)
     if value is None:
         raise ValueError(f"{path} has no top5, which {table['paper']}, {table['where']} prints: evaluate it again.")
-    shown = 100.0 - 100.0 * value if "error" in table["metric"] else scale * value
+    printed = 100.0 - 100.0 * value if "error" in table["metric"] else scale * value
     return {
-        "ours": f"{shown:.2f}",
+        "ours": f"{printed:.2f}",
         "n": result["n"],
         "std": "" if std is None else f"{scale * std:.2f}",
         "epochs": f"{result['epochs']} of {result['of_epochs']}" if "of_epochs" in result else result["epochs"],
@@ -133,18 +133,18 @@ def would_take(name: str) -> str:
     return f"{recipe.epochs} epochs: {operations:.1e} operations, {hours:.3g} GPU hours at 100 TFLOP/s"
 
 
-def as_csv(found: list[dict[str, str]]) -> str:
+def as_csv(numbers: list[dict[str, str]]) -> str:
     """Returns the rows as CSV."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
+    writer.writerows(numbers)
     return text.getvalue()
 
 
-def as_markdown(found: list[dict[str, str]]) -> str:
+def as_markdown(numbers: list[dict[str, str]]) -> str:
     """Returns the page: a table for each of the papers' tables."""
-    own = [row for row in found if not row["rival"] and row["published"] != "-" and not row["here"]]
+    own = [row for row in numbers if not row["rival"] and row["published"] != "-" and not row["here"]]
     done = sum(bool(row["ours"]) for row in own)
     lines = [
         "# Every number of the papers, beside ours",
@@ -155,7 +155,7 @@ def as_markdown(found: list[dict[str, str]]) -> str:
         "hardware, commit and command of each: [results.csv](results.csv). Made by `python -m zoo.release.results`.",
     ]
     for table in published():
-        part = [r for r in found if all(r[k] == table[k] for k in ("paper", "where", "data", "metric"))]
+        part = [r for r in numbers if all(r[k] == table[k] for k in ("paper", "where", "data", "metric"))]
         lines += ["", f"## [{table['paper']}] {table['where']}: {table['title']}", ""]
         columns = f"published, {table['metric']} | ours | n | epochs | products in"
         lines += [f"| net | {columns} | hardware, commit, or what it takes |", "|---|---|---|---|---|---|---|"]
@@ -176,8 +176,8 @@ def _first_epochs(runs: Path = RUNS) -> list[str]:
         where = json.loads(path.with_name("environment.json").read_text("utf-8"))
         theirs = log["epochs"][: len(ours)]
         lines.append(f"| `{recipe}`, the authors | {', '.join(f'{a:.1f}' for a in theirs)} | | {log['source']} |")
-        shown = ", ".join(f"{a:.1f}" for a in ours)
-        lines.append(f"| `{recipe}`, here | {shown} | {seed} | {where['hardware']}, `{where['commit'][:12]}` |")
+        accuracies = ", ".join(f"{a:.1f}" for a in ours)
+        lines.append(f"| `{recipe}`, here | {accuracies} | {seed} | {where['hardware']}, `{where['commit'][:12]}` |")
     return lines
 
 
@@ -196,8 +196,8 @@ def main(argv=None) -> int:
     parser = argparse.ArgumentParser(prog="python -m zoo.release.results", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
     args = parser.parse_args(argv)
-    found = rows()
-    texts = {DOCS / "results.csv": as_csv(found), DOCS / "results.md": as_markdown(found)}
+    numbers = rows()
+    texts = {DOCS / "results.csv": as_csv(numbers), DOCS / "results.md": as_markdown(numbers)}
     differs = "differs from the results; run python -m zoo.release.results"
     return max([up_to_date(path, text, args.check, differs) for path, text in texts.items()])
 

@@ -73,10 +73,10 @@ def main(argv=None) -> int:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     variants = sorted({row.variant for row in registry.WEIGHTS.values() if get_spec(row.variant).task is IMAGES})
-    found = {}
+    speeds = {}
     for variant in variants:
-        found[variant] = images_per_second(variant, args.repeats)
-        print(variant, found[variant], flush=True)
+        speeds[variant] = images_per_second(variant, args.repeats)
+        print(variant, speeds[variant], flush=True)
         keras.utils.clear_session()
     modules = ("keras", "tensorflow", "numpy")
     atomic_write_json(
@@ -87,7 +87,7 @@ def main(argv=None) -> int:
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "versions": {name: importlib.import_module(name).__version__ for name in modules},
             "repeats": args.repeats,
-            "images_per_second": found,
+            "images_per_second": speeds,
         },
     )
     return 0

@@ -15,7 +15,7 @@ def random_crop(
     """Draws a crop as torchvision's `RandomResizedCrop.get_params` and timm's do.
 
     Its share of the area is uniform in [`smallest`, 1], the logarithm of its aspect
-    (width / height) uniform between those of 3/4 and 4/3, its place uniform;
+    (width / height) uniform between those of 3/4 and 4/3, its position uniform;
     what does not fit is drawn again, ten times at most, and then the largest
     central crop of an aspect in that range is taken.
 

@@ -59,17 +59,17 @@ class DeviceImages:
         columns = across + samples[:, COLUMN, None]
         inside = _within(rows, self.height)[:, :, None] & _within(columns, self.width)[:, None, :]
         rows, columns = ops.clip(rows, 0, self.height - 1), ops.clip(columns, 0, self.width - 1)
-        places = rows[:, :, None] * self.width + columns[:, None, :]
+        positions = rows[:, :, None] * self.width + columns[:, None, :]
         first = (index * (self.height * self.width))[:, None, None]
-        pixels = ops.cast(ops.take(self._pixels, first + places, axis=0), "float32")
-        return self._normalized(pixels, inside[..., None], index, places), ops.take(self._labels, index, axis=0)
+        pixels = ops.cast(ops.take(self._pixels, first + positions, axis=0), "float32")
+        return self._normalized(pixels, inside[..., None], index, positions), ops.take(self._labels, index, axis=0)
 
-    def _normalized(self, pixels, inside, index, places):
+    def _normalized(self, pixels, inside, index, positions):
         if self._transform.contrast:
             mean, std = (ops.take(v, index, axis=0)[:, None, None, None] for v in (self._mean, self._std))
             x = (pixels - mean) / std
             if self._mean_image is not None:
-                x = x - ops.take(self._mean_image, places, axis=0)
+                x = x - ops.take(self._mean_image, positions, axis=0)
             return ops.where(inside, x, 0.0)
         x = ops.where(inside, pixels, 0.0) * self._transform.scale
         if any(self._transform.mean):
@@ -79,8 +79,8 @@ class DeviceImages:
         return x
 
 
-def _within(places, size):
-    return (places >= 0) & (places < size)
+def _within(positions, size):
+    return (positions >= 0) & (positions < size)
 
 
 def _fixed(array, dtype, name):

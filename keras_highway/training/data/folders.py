@@ -48,8 +48,8 @@ class FolderSource:
         self._recipe, self._transform, self.classes = recipe, transform, classes
         if recipe.holdout_images is not None:
             images, labels = files["train"]
-            rest, held = split_off(labels, recipe.holdout_images)
-            files = {"train": (images[rest], labels[rest]), "val": (images[held], labels[held])}
+            kept, held_out = split_off(labels, recipe.holdout_images)
+            files = {"train": (images[kept], labels[kept]), "val": (images[held_out], labels[held_out])}
         limits = {"train": recipe.train_images, "val": recipe.test_images}
         self._files = {split: _thinned(pair, limits[split]) for split, pair in files.items()}
         self.images, self.test_images = (len(self._files[split][0]) for split in ("train", "val"))
@@ -66,16 +66,16 @@ class FolderSource:
         order = np.random.default_rng((self._recipe.seed, epoch)).permutation(self.images)
         order = repeated(order, self._recipe.repeated_augmentation)
         seeds = np.stack([np.full(len(order), self._recipe.seed), epoch * self.images + np.arange(len(order))], 1)
-        places = [shard.of(np.arange(i * size, (i + 1) * size)) for i in range(start, len(order) // size)]
-        if not places:
+        positions = [shard.of(np.arange(i * size, (i + 1) * size)) for i in range(start, len(order) // size)]
+        if not positions:
             return
-        places = np.concatenate(places)
+        positions = np.concatenate(positions)
         augment = augment_of(self._recipe, self._transform)
         if self._recipe.repeated_augmentation > 1:
-            data = self._copies(order[places], seeds[places])
+            data = self._copies(order[positions], seeds[positions])
             yield from batches(data, augment.copies, size // shard.count, several=True)
             return
-        rows = paths[order][places], labels[order][places], seeds[places]
+        rows = paths[order][positions], labels[order][positions], seeds[positions]
         data = tf.data.Dataset.from_tensor_slices(rows)
         data = data.map(lambda path, label, seed: (self._read(path), label, seed), num_parallel_calls=tf.data.AUTOTUNE)
         yield from batches(data, augment, size // shard.count)
@@ -98,16 +98,16 @@ class FolderSource:
         tf = tensorflow()
         paths, labels = self._files["val"]
         total = -(-self.test_images // size) * size
-        places = np.concatenate([shard.of(np.arange(i, i + size)) for i in range(0, total, size)])
-        weights = (places < self.test_images).astype(np.float32)
-        places = np.minimum(places, self.test_images - 1)
-        data = tf.data.Dataset.from_tensor_slices((paths[places], labels[places]))
+        positions = np.concatenate([shard.of(np.arange(i, i + size)) for i in range(0, total, size)])
+        weights = (positions < self.test_images).astype(np.float32)
+        positions = np.minimum(positions, self.test_images - 1)
+        data = tf.data.Dataset.from_tensor_slices((paths[positions], labels[positions]))
         data = data.map(
             lambda path, label: (self._read(path), label, tf.zeros([2], tf.int64)),
             num_parallel_calls=tf.data.AUTOTUNE,
         )
-        found = batches(data, CentralCrop(self._transform), size // shard.count)
-        for (images, truth, _), weight in zip(found, weights.reshape(-1, size // shard.count), strict=True):
+        decoded = batches(data, CentralCrop(self._transform), size // shard.count)
+        for (images, truth, _), weight in zip(decoded, weights.reshape(-1, size // shard.count), strict=True):
             yield images, truth, weight
 
     def _read(self, path):
@@ -147,11 +147,11 @@ def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]
     """
     paths, labels = [], []
     for label, name in enumerate(names):
-        found = sorted(str(path) for path in (folder / name).iterdir() if path.suffix.lower() in _SUFFIXES)
-        if not found:
+        files = sorted(str(path) for path in (folder / name).iterdir() if path.suffix.lower() in _SUFFIXES)
+        if not files:
             raise ValueError(f"{folder / name} holds no images: {', '.join(_SUFFIXES)}.")
-        paths += found
-        labels += [label] * len(found)
+        paths += files
+        labels += [label] * len(files)
     return np.array(paths), np.array(labels, np.int64)
 
 
@@ -160,5 +160,5 @@ def _thinned(files, count):
     paths, labels = files
     if count is None or count >= len(paths):
         return files
-    places = np.linspace(0, len(paths) - 1, count).round().astype(int)
-    return paths[places], labels[places]
+    positions = np.linspace(0, len(paths) - 1, count).round().astype(int)
+    return paths[positions], labels[positions]

@@ -6,7 +6,7 @@ _SEED = 20_090_620  # of the shuffle, fixed: what is held out must not change wi
 
 
 def split_off(labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the places of the images to train on and of those held out, both rising.
+    """Returns the indices of the images to train on and of those held out, both ascending.
 
     Each class is shuffled, and the shuffled classes are interleaved in
     proportion to their sizes; the last `count` of that order are held out. So
@@ -27,8 +27,8 @@ def split_off(labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         )
     share = np.empty(len(labels))
     for label in np.unique(labels):
-        places = np.flatnonzero(labels == label)
-        order = np.random.default_rng((_SEED, int(label))).permutation(len(places))
-        share[places] = (order + 0.5) / len(places)
+        members = np.flatnonzero(labels == label)
+        order = np.random.default_rng((_SEED, int(label))).permutation(len(members))
+        share[members] = (order + 0.5) / len(members)
     order = np.lexsort((labels, share))
     return np.sort(order[:-count]), np.sort(order[-count:])

@@ -20,7 +20,7 @@ from keras import ops
 from keras_highway.training.data.shard import Shard, Source
 from keras_highway.training.recipe import Recipe
 
-# What a row says: the own label's share of the target, the own pixels' share outside of the box, the box.
+# What a row holds: the own label's share of the target, the own pixels' share outside of the box, the box.
 SHARE, BLEND, TOP, BOTTOM, LEFT, RIGHT = range(6)
 
 
@@ -105,13 +105,13 @@ def mixed(images, rows, distance: int):
 
 
 def partners(samples, distance: int):
-    """Returns each sample's partner: in every `2 * distance` samples the two halves change places."""
+    """Returns each sample's partner: in every `2 * distance` samples the two halves are swapped."""
     halves = ops.reshape(samples, (-1, 2, distance, *samples.shape[1:]))
     return ops.reshape(ops.flip(halves, axis=1), samples.shape)
 
 
 class MixedSource:
-    """A source whose training batches end with the rows that say how they are mixed.
+    """A source whose training batches end with the rows that state how they are mixed.
 
     Args:
         source: The data.

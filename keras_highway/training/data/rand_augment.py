@@ -51,9 +51,9 @@ def _up_to(largest: float) -> Callable[[float], float]:
     return lambda magnitude: magnitude / LARGEST * largest
 
 
-def _enhanced(kind) -> Operation:
+def _enhanced(enhancer) -> Operation:
     """Blends an image with its degenerate form: by a factor up to 0.9 away from 1, which would change nothing."""
-    return Operation(lambda image, shift, _: kind(image).enhance(max(0.1, 1.0 + shift)), _up_to(0.9), signed=True)
+    return Operation(lambda image, shift, _: enhancer(image).enhance(max(0.1, 1.0 + shift)), _up_to(0.9), signed=True)
 
 
 def _affine(image, matrix, context):
@@ -67,7 +67,7 @@ def _rotate(image, degrees, context):
 
 
 def _posterize(image, bits, _):
-    # By a table: Pillow's own refuses 0 bits, which magnitude 10 asks for: black.
+    # By a table: Pillow's own refuses 0 bits, which magnitude 10 requires: black.
     return image.point([i & -(1 << (8 - int(bits))) for i in range(256)] * 3)
 
 
@@ -133,7 +133,7 @@ class RandAugment:
 
     def drawn(self, draw: np.random.Generator) -> list[tuple[str, float, Image.Resampling]]:
         """Returns the operations to do, in order: names, arguments and filters."""
-        policy, names, found = self.policy, tuple(OPERATIONS), []
+        policy, names, drawn = self.policy, tuple(OPERATIONS), []
         for _ in range(policy.operations):
             # All are drawn, whether needed or not: what one operation does must not move the next one's numbers.
             name = names[draw.integers(len(names))]
@@ -141,8 +141,8 @@ class RandAugment:
             magnitude = min(max(draw.normal(policy.magnitude, policy.deviation), 0.0), LARGEST)
             resample = self._filters[draw.integers(len(self._filters))]
             if done:
-                found.append((name, argument(name, magnitude, negative), resample))
-        return found
+                drawn.append((name, argument(name, magnitude, negative), resample))
+        return drawn
 
 
 def argument(name: str, magnitude: float, negative: bool) -> float:

@@ -26,7 +26,7 @@ class Shard(NamedTuple):
 
 
 class Source(Protocol):
-    """What the loop asks of a source.
+    """What the loop requires of a source.
 
     Attributes:
         images: Number of training images.

@@ -3,8 +3,8 @@
 A shard is a TFRecord file of `tf.train.Example`s with the features
 `image/encoded`, `image/class/label` (from 0), `image/class/name` and
 `image/filename`, as other programs read them. Beside it lies its index: where
-each encoded image begins, how long it is, its label and its place in the
-folder's order. With it a batch's images are read straight from their places, so
+each encoded image begins, how long it is, its label and its position in
+the folder's order. With it a batch's images are read directly at their offsets, so
 that a run over shards has the images, labels and order of one over the
 folder, and resumes in the middle of an epoch at no cost.
 """
@@ -38,7 +38,7 @@ def index_of(shard: Path) -> Path:
 
 
 def read_manifest(folder: Path) -> dict:
-    """Returns what shards say of themselves.
+    """Returns the manifest of a folder of shards.
 
     Raises:
         ValueError: If they are not finished, or of another program.
@@ -63,7 +63,7 @@ class ShardSource(FolderSource):
 
     Raises:
         ValueError: If the shards are not finished or not of the lengths that
-            their manifest says, or an index is not the one that it names.
+            their manifest states, or an index is not the one that it names.
         FileNotFoundError: If one is missing.
     """
 
@@ -95,17 +95,17 @@ class ShardSource(FolderSource):
         return table[:, 1:4], table[:, 4]
 
     def _read(self, path):
-        """Returns an encoded image, given its shard, offset and length."""
+        """Returns an encoded image by its shard, offset and length."""
         tf = tensorflow()
         return tf.ensure_shape(tf.numpy_function(self._bytes, [path], tf.string), ())
 
-    def _bytes(self, place: np.ndarray) -> bytes:
-        number, offset, length = map(int, place)
+    def _bytes(self, location: np.ndarray) -> bytes:
+        number, offset, length = map(int, location)
         path, file = self._shards[number]
-        found = os.pread(file, length, offset)
-        if len(found) != length:
-            raise OSError(f"{path} ends at byte {offset + len(found)}; an image there ends at {offset + length}.")
-        return found
+        content = os.pread(file, length, offset)
+        if len(content) != length:
+            raise OSError(f"{path} ends at byte {offset + len(content)}; an image there ends at {offset + length}.")
+        return content
 
 
 def _read_index(shard: Path, sha256: str | None) -> dict:

@@ -18,7 +18,7 @@ _TRAIN, _TEST, _CLASSES = 200, 50, 10
 
 
 def synthetic_dataset(name: str) -> Dataset:
-    """Makes a data set of 10 classes, 200 training and 50 test images: noise, and in class k a bright patch at place k.
+    """Makes 200 training and 50 test images of 10 classes: noise, with a bright patch at the class's own position.
 
     Args:
         name: `"synthetic_mnist"`, `"synthetic_cifar10"`, ...
@@ -51,12 +51,12 @@ def synthetic_corpus(tokens: int = 2400) -> Corpus:
     draw = np.random.default_rng(0)
     words = [a + b for a in "bdfgklmn" for b in ("a", "en", "ick", "o", "u")]
     follows = draw.integers(0, len(words), (len(words), 2))
-    found, last = [], 0
-    while len(found) < 2 * tokens:
-        found.append(words[last])
+    text, last = [], 0
+    while len(text) < 2 * tokens:
+        text.append(words[last])
         last = follows[last, draw.integers(0, 2)]
         if draw.random() < 0.1:
-            found.append("<eos>")
+            text.append("<eos>")
     vocabulary = Vocabulary.of(words)
-    ids = vocabulary.ids(found[: 2 * tokens])
+    ids = vocabulary.ids(text[: 2 * tokens])
     return Corpus(vocabulary, ids[:tokens], ids[tokens : tokens + tokens // 2], ids[tokens + tokens // 2 :])

@@ -83,8 +83,8 @@ class TfdsSource:
         data = self._encoded(split, self.test_images, first).repeat().take(total)
         data = data.map(lambda encoded, label: (encoded, label, np.zeros(2, np.int64)))
         weights = (np.arange(total) < self.test_images).astype(np.float32).reshape(-1, size)
-        found = batches(_part(data.batch(size), size, shard), CentralCrop(self._transform), size // shard.count)
-        for (images, labels, _), weight in zip(found, weights, strict=True):
+        decoded = batches(_part(data.batch(size), size, shard), CentralCrop(self._transform), size // shard.count)
+        for (images, labels, _), weight in zip(decoded, weights, strict=True):
             yield images, labels, shard.of(weight)
 
     def _encoded(self, split, count, first=0):

@@ -29,8 +29,10 @@ class TorchEngine:
         gradients = sums = None
         for i in range(parts):
             loss, more = program.train_loss(tuple(a[i::parts] for a in batch))
-            found = torch.autograd.grad(loss, [v.value for v in variables])
-            gradients = found if gradients is None else [a + b for a, b in zip(gradients, found, strict=True)]
+            more_gradients = torch.autograd.grad(loss, [v.value for v in variables])
+            gradients = (
+                more_gradients if gradients is None else [a + b for a, b in zip(gradients, more_gradients, strict=True)]
+            )
             sums = more.detach() if sums is None else sums + more.detach()
         with torch.no_grad():
             program.optimizer.apply(clipped(gradients, program.recipe.clip_norm), variables)

@@ -10,14 +10,14 @@ EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: started again, the run resumes
 
 
 class Stopped(SystemExit):
-    """The run was asked to stop, and has saved its state."""
+    """The run was stopped on request, and has saved its state."""
 
     def __init__(self):
         super().__init__(EXIT_CODE)
 
 
 class Request:
-    """Whether the process was asked to stop."""
+    """Whether SIGTERM has requested that the process stop."""
 
     made = False
 

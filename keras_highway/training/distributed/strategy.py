@@ -104,7 +104,7 @@ class Strategy:
         return tensors, 1
 
     def total(self, number: int) -> int:
-        """Returns the sum of a whole number over the replicas; every process must ask."""
+        """Returns the sum of a whole number over the replicas; every process must call it."""
         return number
 
     def to_numpy(self, variable) -> np.ndarray:

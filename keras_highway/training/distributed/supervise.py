@@ -114,12 +114,12 @@ def _start(args, hosts, gpus) -> list[subprocess.Popen]:
         addresses = [f"{host}:{args.port + i}" for host in hosts for i in range(args.workers)]
     else:
         addresses = [f"127.0.0.1:{port}" for port in _free_ports(args.workers)]
-    found = []
+    workers = []
     for i in range(args.workers):
         own = worker_environment(addresses, (args.rank or 0) * args.workers + i)
         own |= {_GPUS: gpus[i]} if gpus else {}
-        found.append(subprocess.Popen(command, env={**os.environ, **own}))
-    return found
+        workers.append(subprocess.Popen(command, env={**os.environ, **own}))
+    return workers
 
 
 def gpu_each(workers: int, visible: str | None) -> list[str]:
@@ -135,12 +135,12 @@ def gpu_each(workers: int, visible: str | None) -> list[str]:
     """
     if visible is None:
         names = [str(i) for i in range(count_gpus())]
-        told = f"nvidia-smi lists {len(names)}; if there are more, name them: {_GPUS}=0,1,..."
+        available = f"nvidia-smi lists {len(names)}; if there are more, name them: {_GPUS}=0,1,..."
     else:
         names = [name for name in visible.split(",") if name]
-        told = f"{_GPUS}={visible!r} names {len(names)}"
+        available = f"{_GPUS}={visible!r} names {len(names)}"
     if workers > len(names):
-        raise ValueError(f"--gpu-each needs a GPU for each process. Received: --workers {workers}, and {told}")
+        raise ValueError(f"--gpu-each needs a GPU for each process. Received: --workers {workers}, and {available}")
     return names[:workers]
 
 

@@ -19,8 +19,8 @@ def figure4_table(path: Path = NUMBERS) -> str:
         "| net | images | error, % | blocks | cost at most 0.1 point | median cost, points | highest |",
         "|---|---|---|---|---|---|---|",
     ]
-    found = _numbers(path)["baselines"]
-    for name, row in found.items():
+    baselines = _numbers(path)["baselines"]
+    for name, row in baselines.items():
         for part in ("training", "test"):
             one = row[part]
             cost = [100 * (one["intact_accuracy"] - accuracy) for accuracy in one["accuracy"]]
@@ -29,11 +29,10 @@ def figure4_table(path: Path = NUMBERS) -> str:
                 f"| {one['blocks_that_cost_at_most_0.1_point']} | {statistics.median(cost):.2f} "
                 f"| {max(cost):.2f}, {one['worst_block'].removeprefix('stage1_')} |"
             )
-    where = sorted({f"{row['backend']}, {row['hardware']}" for row in found.values()})
-    seeds = sorted({row["seed"] for row in found.values()})
-    note = (
-        f"n = 1 net each, seed {', '.join(map(str, seeds))}, {_one([row['epochs'] for row in found.values()])} epochs"
-    )
+    where = sorted({f"{row['backend']}, {row['hardware']}" for row in baselines.values()})
+    seeds = sorted({row["seed"] for row in baselines.values()})
+    epochs = _one([row["epochs"] for row in baselines.values()])
+    note = f"n = 1 net each, seed {', '.join(map(str, seeds))}, {epochs} epochs"
     return "\n".join([*lines, "", f"{note}. Trained on {'; '.join(where)}."])
 
 
@@ -111,8 +110,8 @@ def _lesioned(baselines) -> tuple[str, str]:
     )
 
 
-def _estimated(found) -> str:
-    worst = [max(abs(mean) for mean in stage["mean"]) / stage["scale"] for stage in found.values()]
+def _estimated(errors) -> str:
+    worst = [max(abs(mean) for mean in stage["mean"]) / stage["scale"] for stage in errors.values()]
     return (
         f"{_holds(max(worst) <= 0.1)}in the convolutional stages of `{IMAGES}` it is up to "
         f"{_listed([f'{value:.2f}' for value in worst])} of the standard deviation of the stage's output"

@@ -40,8 +40,8 @@ def gradients(corpus, dtype) -> dict[str, np.ndarray]:
     with tf.GradientTape() as tape:
         logits = net([corpus.vocabulary.table[batch.words], batch.positions], training=False)
         loss = ops.mean(keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True))
-    found = tape.gradient(loss, [v.value for v in net.trainable_variables])
-    return {v.path: tf.convert_to_tensor(g).numpy() for v, g in zip(net.trainable_variables, found, strict=True)}
+    derivatives = tape.gradient(loss, [v.value for v in net.trainable_variables])
+    return {v.path: tf.convert_to_tensor(g).numpy() for v, g in zip(net.trainable_variables, derivatives, strict=True)}
 
 
 def main() -> None:

@@ -6,9 +6,9 @@ dropout. For each form a rate is chosen from the same three by short runs that
 are tested on held-out training images, `OUT/rates/RECIPE_RATE`; then every
 seed is trained whole and tested on the test set, `OUT/RECIPE/SEED`. The form
 `coupled` is `highway20`, so that with the OUT of `keras_highway.training.experiments.designs`
-its runs there serve here. Started again it goes on where it stopped; SIGTERM
-saves the state (exit code 75). Several processes may share OUT if each is
-given forms of its own. With `--table` nothing is trained.
+its runs there serve here. Started again it resumes where it stopped; SIGTERM
+saves the state (exit code 75). Several processes may share OUT if each
+trains forms of its own. With `--table` nothing is trained.
 """
 
 import sys

@@ -50,10 +50,10 @@ def compare(folders: list[Path], path: Path) -> str:
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, (_, rows) in zip(names, runs, strict=True):
         last = rows[-1]
-        shown = [name, f"{last['epoch']:.0f}"]
+        cells = [name, f"{last['epoch']:.0f}"]
         for split in ("train", "test"):
-            shown += [f"{last[f'{split}_loss']:.4f}", f"{100 * last[f'{split}_accuracy']:.2f} %"]
-        lines.append(f"| {' | '.join([*shown, format(last.get('images_per_second', 0), '.0f')])} |")
+            cells += [f"{last[f'{split}_loss']:.4f}", f"{100 * last[f'{split}_accuracy']:.2f} %"]
+        lines.append(f"| {' | '.join([*cells, format(last.get('images_per_second', 0), '.0f')])} |")
     return "\n".join(lines)
 
 

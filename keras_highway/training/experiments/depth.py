@@ -2,7 +2,7 @@
 
 No test image chooses anything. Of the training images, drawn anew for each
 seed, some give the order (the block whose removal costs the least loss goes
-next), others say how far to go; then trimmed and whole net are trained on
+next), others decide how far to go; then trimmed and whole net are trained on
 alike, and the test images are counted, once.
 """
 
@@ -29,7 +29,7 @@ PAIRS = 25
 def trimming(data, net: str = NET) -> dict:
     """Trims with each seed, without fine-tuning; returns orders, depths and what they cost on the test images."""
     model, transform = kh.load(net), registry.get(net).images.apply
-    test, found = (data.x_test, data.y_test), []
+    test, rows = (data.x_test, data.y_test), []
     for seed in SEEDS:
         ordering, choosing = _draw_images(data, seed)
         kept = {"order": "greedy", "choose_on": choosing, "transform": transform}
@@ -37,7 +37,7 @@ def trimming(data, net: str = NET) -> dict:
         gone = small.curve.removed
         on_test = analysis.compare(model, _plans(gone), test, transform=transform)
         as_measured = int(np.flatnonzero(small.curve.accuracy >= small.curve.accuracy[0] - BUDGET - 1e-12).max())
-        found.append(
+        rows.append(
             {
                 "seed": seed,
                 "order": [int(name.removeprefix("stage1_block")) for name in gone],
@@ -50,7 +50,7 @@ def trimming(data, net: str = NET) -> dict:
                 "gained": on_test.gained.tolist(),
             }
         )
-    return {"ordered_by": ORDER_BY, "depth_chosen_on": CHOOSE_BY, "samples": len(test[0]), "seeds": found}
+    return {"ordered_by": ORDER_BY, "depth_chosen_on": CHOOSE_BY, "samples": len(test[0]), "seeds": rows}
 
 
 def tuning(data, trimmed) -> dict:
@@ -62,13 +62,13 @@ def tuning(data, trimmed) -> dict:
     """
     transform = registry.get(NET).images.apply
     train, test = ((np.asarray(transform(x)), y) for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)))
-    found = []
+    rows = []
     for row in trimmed["seeds"]:
         gone = [f"stage1_block{i}" for i in row["order"]]
         depths = sorted({len(gone), len(gone) - row["removed"]["blocks"], *DEPTHS}, reverse=True)
         right = {depth: _tuned(gone[: len(gone) - depth], train, test, row["seed"]) for depth in depths}
-        found.append({"seed": row["seed"], "depths": [_pair(depth, right) for depth in depths]})
-    return {"epochs": EPOCHS, "rate": RATE, "samples": len(test[0]), "backend": keras.backend.backend(), "seeds": found}
+        rows.append({"seed": row["seed"], "depths": [_pair(depth, right) for depth in depths]})
+    return {"epochs": EPOCHS, "rate": RATE, "samples": len(test[0]), "backend": keras.backend.backend(), "seeds": rows}
 
 
 def latency(data, trimmed) -> dict:
@@ -107,9 +107,9 @@ def _plans(gone):
     return [dict.fromkeys(gone[:k]) for k in range(len(gone) + 1)]
 
 
-def _cost(found, i) -> dict:
+def _cost(comparison, i) -> dict:
     """What plan `i` costs; plan `i` is without `i` blocks."""
-    return {"blocks": i, "cost": float(found.cost[i]), "standard_error": float(found.standard_error[i])}
+    return {"blocks": i, "cost": float(comparison.cost[i]), "standard_error": float(comparison.standard_error[i])}
 
 
 def _tuned(gone, train, test, seed) -> np.ndarray:
@@ -144,14 +144,14 @@ def draw(trimmed, tuned, times, out) -> None:
         out: Folder of the figure.
     """
     curves = {f"trimmed, seed {row['seed']}": _curve(row, trimmed["samples"]) for row in trimmed["seeds"]}
-    found: dict[int, list[float]] = {}
+    accuracies: dict[int, list[float]] = {}
     for row in (row for seed in tuned["seeds"] for row in seed["depths"]):
-        found.setdefault(row["blocks_left"], []).append(row["accuracy"])
-    depths = np.array(sorted(found, reverse=True))
+        accuracies.setdefault(row["blocks_left"], []).append(row["accuracy"])
+    depths = np.array(sorted(accuracies, reverse=True))
     whole = next(iter(curves.values()))
     curves["trimmed and fine-tuned, mean"] = whole._replace(
         depth=depths,
-        accuracy=np.array([np.mean(found[depth]) for depth in depths]),
+        accuracy=np.array([np.mean(accuracies[depth]) for depth in depths]),
         parameters=whole.parameters[whole.depth[0] - depths],
     )
     rows = times["depths"]

@@ -5,7 +5,7 @@ chosen from the same three by short runs that are tested on held-out training
 images, `OUT/rates/VARIANT_RATE`; then every seed is trained whole and tested
 on the test set, `OUT/VARIANT/SEED`. Started again it resumes where it stopped;
 SIGTERM saves the state (exit code 75). Several processes may share OUT if each
-is given designs of its own. With `--table` nothing is trained.
+trains designs of its own. With `--table` nothing is trained.
 """
 
 import sys

@@ -34,13 +34,13 @@ def baselines(data: Callable, out: Path, runs: Path | None, known: dict | None =
         known: What was measured before.
     """
     if runs is not None:
-        found = {name: _measured(name, data, runs) for name in (HIGHWAY, *BASELINES, CIFAR)}
+        curves = {name: _measured(name, data, runs) for name in (HIGHWAY, *BASELINES, CIFAR)}
     elif known:
-        found = known
+        curves = known
     else:
         raise ValueError("Figure 4 side by side needs the baselines' weights: train them, and pass --runs FOLDER")
-    _draw(found, out)
-    return found
+    _draw(curves, out)
+    return curves
 
 
 def _measured(name, data, runs) -> dict:
@@ -54,7 +54,7 @@ def _trained(name, runs):
         return kh.load(recipe.weights)
     here, known = (json.loads((folder / name / "result.json").read_text("utf-8")) for folder in (runs, RUNS))
     if here != known:
-        raise ValueError(f"{runs / name} is not the run of {RUNS / name}, which says where the numbers come from.")
+        raise ValueError(f"{runs / name} is not the run of {RUNS / name}, which records where the numbers come from.")
     net = kh.create_model(recipe.variant, **dict(recipe.overrides))
     net.load_weights(runs / name / registry.FILE)
     return net
@@ -67,10 +67,10 @@ def _curves(name, net, data) -> dict[str, analysis.LesionCurve]:
     return {part: analysis.lesion_curve(net, pair, transform=transform) for part, pair in parts.items()}
 
 
-def _draw(found, out) -> None:
+def _draw(curves, out) -> None:
     ticks = {"training": (0, 0.01, 0.1, 1, 10, 100), "test": (2, 5, 10, 20, 50, 100)}
     for part, at in ticks.items():
-        nets = {LABELS[name]: _curve(found[name][part]) for name in (HIGHWAY, *BASELINES)}
+        nets = {LABELS[name]: _curve(curves[name][part]) for name in (HIGHWAY, *BASELINES)}
         figure = analysis.plot_lesion_curve(nets)
         axis = figure.axes[0]
         if at[0] == 0:
@@ -82,7 +82,7 @@ def _draw(found, out) -> None:
         axis.set(ylim=(at[0] - LINEAR / 10, 150), yticks=at, yticklabels=map(str, at))
         legend_above(axis, axis.get_legend().legend_handles, columns=3)
         write(figure, out / f"tvdn_figure4_baselines_{part}.png", f"MNIST, {part} set: error with one block lesioned")
-    figure = analysis.plot_lesion_curve(_curve(found[CIFAR]["training"]))
+    figure = analysis.plot_lesion_curve(_curve(curves[CIFAR]["training"]))
     write(figure, out / "tvdn_figure4_cifar100.png", f"{CIFAR}, as [TVDN, Figure 4] (training set)")
 
 
@@ -103,10 +103,10 @@ def _provenance(name) -> dict:
 
 
 def _numbers(curves) -> dict:
-    found = {}
+    numbers = {}
     for part, curve in curves.items():
         cost = curve.intact_accuracy - curve.accuracy
-        found[part] = {
+        numbers[part] = {
             "samples": curve.samples,
             "intact_accuracy": round(curve.intact_accuracy, 6),
             "blocks": len(curve.blocks),
@@ -116,4 +116,4 @@ def _numbers(curves) -> dict:
             "accuracy": curve.accuracy.round(6).tolist(),
             "loss": curve.loss.round(6).tolist(),
         }
-    return found
+    return numbers

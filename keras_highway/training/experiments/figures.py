@@ -31,7 +31,7 @@ from keras_highway.weights import registry
 OUT = Path(__file__).parents[3] / "docs" / "analysis"
 DENSE, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
 UNIT = "stage1_block2", 11  # finds the end of a stroke at the lower right
-# Where [TVDN, 4] says that things happen: "the early layers (about 15 for MNIST and 40 for CIFAR-100)".
+# Where most change happens according to [TVDN, 4]: "the early layers (about 15 for MNIST and 40 for CIFAR-100)".
 EARLY = {DENSE: 15, CIFAR: 40}
 
 
@@ -63,14 +63,14 @@ def make(name, data, out, runs=None) -> None:
     path = out / "numbers.json"
     weights, part = PARTS[name]
     here = _here()  # before anything is written that git would call a change
-    found = part(data, out, runs, _read(path).get(weights, {}))
+    measured = part(data, out, runs, _read(path).get(weights, {}))
     numbers = _read(path)  # another part may have been made meanwhile
     sha256 = registry.get(weights).sha256
     others = numbers.get(weights, {})
     if others.get("sha256") != sha256:
         others = {}  # of other weights
-    made = {**others.get("made", {}), name: here} if found != others.get(name) else others.get("made", {})
-    numbers[weights] = {**others, "sha256": sha256, name: found, "made": made}
+    made = {**others.get("made", {}), name: here} if measured != others.get(name) else others.get("made", {})
+    numbers[weights] = {**others, "sha256": sha256, name: measured, "made": made}
     atomic_write_json(path, numbers)
 
 
@@ -88,9 +88,9 @@ def redraw(name, data, out) -> None:
     if name == "latency":
         depth.draw(known["trim"], known["tune"], known["latency"], out)
         return
-    found = json.loads(json.dumps(part(data, out, None, known), default=float))
-    if not _alike(found, known.get(name)):
-        raise ValueError(f"{name} is not what {out / 'numbers.json'} says of it: measure it anew, without --draw-only.")
+    measured = json.loads(json.dumps(part(data, out, None, known), default=float))
+    if not _alike(measured, known.get(name)):
+        raise ValueError(f"{name} differs from {out / 'numbers.json'}: measure it anew, without --draw-only.")
 
 
 def _alike(a, b) -> bool:
@@ -106,8 +106,8 @@ def _alike(a, b) -> bool:
 
 def _here() -> dict:
     """What and where it was made."""
-    found = environment(SimpleNamespace(name="none", replicas=1))
-    return {key: found[key] for key in ("commit", "backend", "hardware")}
+    provenance = environment(SimpleNamespace(name="none", replicas=1))
+    return {key: provenance[key] for key in ("commit", "backend", "hardware")}
 
 
 def _read(path) -> dict:
@@ -115,8 +115,8 @@ def _read(path) -> dict:
 
 
 def _test(data, name) -> tuple:
-    found = data(registry.get(name).data)
-    return found.x_test, found.y_test
+    dataset = data(registry.get(name).data)
+    return dataset.x_test, dataset.y_test
 
 
 def dense_gates(name, suffix, test, out) -> dict:
@@ -194,7 +194,7 @@ def image_gates(test, out) -> dict:
         "intact_accuracy": curve.intact_accuracy,
         "accuracy": dict(zip(curve.blocks, curve.accuracy.tolist(), strict=True)),
     }
-    found = {
+    estimation = {
         stage: {
             "samples": error.samples,
             "scale": error.scale,
@@ -203,7 +203,7 @@ def image_gates(test, out) -> dict:
         }
         for stage, error in errors.items()
     }
-    return {"estimation": found, "lesions": lesioned}
+    return {"estimation": estimation, "lesions": lesioned}
 
 
 def unit(test, out) -> dict:
@@ -212,9 +212,9 @@ def unit(test, out) -> dict:
     images, (block, channel) = test[0][:2000], UNIT
     best = analysis.top_patches(model, images, block, channel, transform=transform)
     analysis.plot_patches(best, out / "patches.png", title=f"{block}, channel {channel}: strongest patches")
-    found = analysis.guided_backprop(model, images[best.image], block.split("_")[0], channel, transform=transform)
+    guided = analysis.guided_backprop(model, images[best.image], block.split("_")[0], channel, transform=transform)
     title = f"{IMAGES}, as [UIE, Figure 4]: channel {channel}, its activation and guided derivative"
-    analysis.plot_guided(found, images[best.image], out / "guided.png", title=title)
+    analysis.plot_guided(guided, images[best.image], out / "guided.png", title=title)
     return {
         "samples": len(images),
         "block": block,
@@ -226,9 +226,9 @@ def unit(test, out) -> dict:
 
 def timed(data, out, known) -> dict:
     """The speed-up of depth, and the picture of all that depth costs and gives."""
-    found = depth.latency(data("mnist"), known["trim"])
-    depth.draw(known["trim"], known["tune"], found, out)
-    return found
+    times = depth.latency(data("mnist"), known["trim"])
+    depth.draw(known["trim"], known["tune"], times, out)
+    return times
 
 
 # What can be made: a function of (data, out, runs, the numbers that there are), and whose numbers it gives.

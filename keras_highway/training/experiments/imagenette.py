@@ -9,7 +9,7 @@ pixels, 20 epochs. For each net a rate is chosen from the study's three by runs 
 5 epochs tested on 1,000 held-out training images, `OUT/rates/RECIPE_RATE`;
 then every seed is trained whole and tested on the test set, `OUT/RECIPE/SEED`.
 Started again it resumes where it stopped; SIGTERM saves the state (exit code
-75). Several processes may share OUT if each is given nets of its own. With
+75). Several processes may share OUT if each trains nets of its own. With
 `--table` nothing is trained.
 """
 

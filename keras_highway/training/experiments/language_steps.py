@@ -53,15 +53,15 @@ def read_steps(folder: Path = RUNS) -> list[Steps]:
         folder: Holds a run's folder for each model, with steps.csv, log.csv,
             recipe.json and environment.json.
     """
-    found = []
+    runs = []
     for gating in GATINGS:
         run = folder / f"charlm_large_{gating}"
         if not (run / "steps.csv").exists():
             continue
         losses, valid = (_column(run / f, c) for f, c in (("steps.csv", "train_loss"), ("log.csv", "valid_perplexity")))
         recipe, environment = (json.loads((run / f"{f}.json").read_text("utf-8")) for f in ("recipe", "environment"))
-        found.append(Steps(gating, losses, float(valid[-1]), recipe, environment))
-    return found
+        runs.append(Steps(gating, losses, float(valid[-1]), recipe, environment))
+    return runs
 
 
 def table(folder: Path = RUNS) -> str:
@@ -104,11 +104,11 @@ def picture(runs: list[Steps]):
     axis.set_ylim(min(run.losses.min() for run in runs) - 0.1, highest + 0.1)
     legend_above(axis, columns=3)
     figure.suptitle("Large character-aware, word-level language models: first steps", fontsize=11)
-    said = (
+    caption = (
         "one seed; faint: each step, a few of them above the frame;\n"
         f"bold: mean around it, weighted by a Gaussian of standard deviation {SIGMA} steps"
     )
-    figure.supxlabel(said, fontsize=9)
+    figure.supxlabel(caption, fontsize=9)
     return figure
 
 
@@ -117,11 +117,11 @@ def smoothed(values, sigma=SIGMA) -> np.ndarray:
 
     Args:
         values: float64 `(n,)`.
-        sigma: Standard deviation of the Gaussian, in places. Defaults to
+        sigma: Standard deviation of the Gaussian, in steps. Defaults to
             `SIGMA`.
     """
-    places = np.arange(len(values))
-    weights = np.exp(-0.5 * ((places[:, None] - places) / sigma) ** 2)
+    steps = np.arange(len(values))
+    weights = np.exp(-0.5 * ((steps[:, None] - steps) / sigma) ** 2)
     return weights @ values / weights.sum(1)
 
 

@@ -1,7 +1,7 @@
 """`python -m keras_highway.training.experiments.notebooks --data DIR`: runs the notebooks and keeps their outputs.
 
 Each begins with a link that opens it in Colab and a cell that installs the package there and does nothing elsewhere.
-`--repository https://github.com/org/name` writes these anew, for a place of your own, and runs nothing.
+`--repository https://github.com/org/name` writes these anew, for a repository of your own, and runs nothing.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from pathlib import Path
 from keras_highway._support.files import atomic_write
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
-# Where the links lead. The organisation is said once, when the project is published.
+# Where the links lead. The organisation is set once, when the project is published.
 REPOSITORY = "https://github.com/ORG/keras_highway"
 TIMEOUT = 1200  # seconds a cell: a notebook takes at most 180 of processor time, but cores may be shared
 
@@ -22,7 +22,7 @@ def main(argv=None) -> None:
     parser = argparse.ArgumentParser(prog="python -m keras_highway.training.experiments.notebooks", description=__doc__)
     parser.add_argument("names", nargs="*", help="which notebooks, e.g. 01_quickstart (default: all)")
     parser.add_argument("--data", help="folder of the data sets")
-    parser.add_argument("--repository", help="write the links of the notebooks for this place, and run nothing")
+    parser.add_argument("--repository", help="write the links of the notebooks for this repository, and run nothing")
     arguments = parser.parse_args(argv)
     if arguments.data:
         os.environ["KERAS_HIGHWAY_DATA"] = arguments.data
@@ -45,8 +45,8 @@ def _processor_seconds() -> float:
 def run(path: Path) -> None:
     """Executes a notebook in its own folder and keeps its outputs.
 
-    Left out are what changes with every run (times) and what a library says
-    on its start (stderr).
+    Left out are what changes with every run (times) and what a library writes
+    at its start (stderr).
 
     Raises:
         nbclient.exceptions.CellExecutionError: If a cell fails; the file stays
@@ -78,8 +78,8 @@ def badge(name: str, repository: str = REPOSITORY) -> str:
         name: Of the notebook's file.
         repository: `https://github.com/org/name`.
     """
-    place = repository.removeprefix("https://github.com/")
-    address = f"https://colab.research.google.com/github/{place}/blob/main/notebooks/{name}"
+    path = repository.removeprefix("https://github.com/")
+    address = f"https://colab.research.google.com/github/{path}/blob/main/notebooks/{name}"
     return f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({address})"
 
 
@@ -92,7 +92,7 @@ if "google.colab" in sys.modules:  # elsewhere the package is there already
 
 
 def link(path: Path, repository: str = REPOSITORY) -> None:
-    """Writes badge and install cell into a notebook, in the place of those that are there; outputs stay.
+    """Writes badge and install cell into a notebook, instead of those that are there; outputs stay.
 
     Args:
         path: Of the notebook, whose first cell is a heading.

@@ -46,10 +46,10 @@ def losses(folder: Path) -> list[float]:
 
 def loss_at(folder: Path, epochs: int) -> float:
     """Returns a run's training loss after so many epochs: infinite if it did not come so far, 0 at its start."""
-    found = losses(folder)
+    by_epoch = losses(folder)
     if epochs == 0:
         return 0.0
-    return found[epochs - 1] if len(found) >= epochs else float("inf")
+    return by_epoch[epochs - 1] if len(by_epoch) >= epochs else float("inf")
 
 
 def parse_rungs(text: str) -> tuple[Rung, ...]:

@@ -45,7 +45,7 @@ SEARCHES = {FIGURE1.name: FIGURE1}
 
 
 def recipe_of(search: Search, cell: str, i: int, epochs: int, small: bool = False) -> Recipe:
-    """Returns the recipe of a cell's i-th run, a function of its place alone."""
+    """Returns the recipe of a cell's i-th run, a function of its position alone."""
     base = tiny(RECIPES[cell]) if small else RECIPES[cell]
     settings = search.draw(np.random.default_rng((search.cells.index(cell), i)), base)
     settings["overrides"] = tuple({**dict(base.overrides), **dict(settings["overrides"])}.items())

@@ -59,13 +59,13 @@ def summary(folder: Path, rungs: tuple[Rung, ...]) -> dict:
         i: max((r.epochs for r in rungs if math.isfinite(loss_at(folder / str(i), r.epochs))), default=0) for i in runs
     }
     best = min(runs, key=lambda i: (-ends[i], loss_at(folder / str(i), ends[i]), i))
-    found = {"n": len(runs), "diverged": len(runs) - len(finite), "at_chance": sum(loss > STUCK for loss in finite)}
+    counts = {"n": len(runs), "diverged": len(runs) - len(finite), "at_chance": sum(loss > STUCK for loss in finite)}
     if not finite:
-        return found
+        return counts
     recipe = json.loads((folder / str(best) / "recipe.json").read_text("utf-8"))
     row = read_log(folder / str(best) / "log.csv")[ends[best] - 1]
     return {
-        **found,
+        **counts,
         "best_run": best,
         "best_loss": row["train_loss"],
         "best_epochs": ends[best],
@@ -82,27 +82,27 @@ def summary(folder: Path, rungs: tuple[Rung, ...]) -> dict:
 
 def _write_curves(search, out, cells) -> None:
     lines = ["cell,run,epoch,train_loss"]
-    for cell, found in cells.items():
-        for i in range(found["n"]):
+    for cell, row in cells.items():
+        for i in range(row["n"]):
             lines += [f"{cell},{i},{e},{loss}" for e, loss in enumerate(losses(out / cell / str(i)), start=1)]
     atomic_write(out / "curves.csv", lambda path: path.write_text("\n".join(lines) + "\n", "utf-8"))
 
 
 def table(result: dict) -> str:
     """Returns a search's Markdown table."""
-    top = next((found for found in result["cells"].values() if "top" in found), {"top": TOP, "top_epochs": "-"})
+    top = next((row for row in result["cells"].values() if "top" in row), {"top": TOP, "top_epochs": "-"})
     lines = [
         f"| net | runs | diverged | at chance | best loss | epochs | test accuracy "
         f"| mean of the top {top['top']} at epoch {top['top_epochs']} |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for cell, found in result["cells"].items():
-        if "best_loss" not in found:
-            lines.append(f"| `{cell}` | {found['n']} | {found['diverged']} | {found['at_chance']} | - | - | - | - |")
+    for cell, row in result["cells"].items():
+        if "best_loss" not in row:
+            lines.append(f"| `{cell}` | {row['n']} | {row['diverged']} | {row['at_chance']} | - | - | - | - |")
             continue
         lines.append(
-            f"| `{cell}` | {found['n']} | {found['diverged']} | {found['at_chance']} | {found['best_loss']:.2g} "
-            f"| {found['best_epochs']} | {100 * found['best_test_accuracy']:.2f} % | {found['top_mean_loss']:.2g} |"
+            f"| `{cell}` | {row['n']} | {row['diverged']} | {row['at_chance']} | {row['best_loss']:.2g} "
+            f"| {row['best_epochs']} | {100 * row['best_test_accuracy']:.2f} % | {row['top_mean_loss']:.2g} |"
         )
     return "\n".join(lines)
 
@@ -119,13 +119,13 @@ def draw(cells: dict, curves: Path, path: Path) -> None:
     figure, axes = training_axes(len(families), (WIDTH, 3.2), sharey=True)
     from matplotlib import colormaps
 
-    found = _read_curves(curves)
+    run_losses = _read_curves(curves)
     for axis, family in zip(axes, families, strict=True):
         own = [cell for cell in cells if cell.split("_")[0] == family]
         lines = []
         for shade, cell in enumerate(own):
             if "best_run" in cells[cell]:
-                curve = found[cell, cells[cell]["best_run"]]
+                curve = run_losses[cell, cells[cell]["best_run"]]
                 color = colormaps["viridis"](0.85 * shade / max(len(own) - 1, 1))
                 label = cell.removeprefix(f"{family}_fc") + " layers" if axis is axes[0] else None  # once for all
                 lines.append(Curve(range(1, len(curve) + 1), curve, label, {"color": color}))
@@ -137,8 +137,8 @@ def draw(cells: dict, curves: Path, path: Path) -> None:
 
 def _read_curves(path) -> dict[tuple[str, int], list[float]]:
     """The losses of every run, by its cell and number."""
-    found: dict[tuple[str, int], list[float]] = {}
+    run_losses: dict[tuple[str, int], list[float]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            found.setdefault((row["cell"], int(row["run"])), []).append(float(row["train_loss"]))
-    return found
+            run_losses.setdefault((row["cell"], int(row["run"])), []).append(float(row["train_loss"]))
+    return run_losses

@@ -4,7 +4,7 @@ Short runs, `OUT/rates/NET_RATE`, try the same rates for every net and are
 tested on held-out training images; then every seed is trained whole and tested
 on the test set, `OUT/NET/SEED`. Started again a study resumes where it stopped;
 SIGTERM saves the state (exit code 75). Several processes may share OUT if each
-is given nets of its own.
+trains nets of its own.
 """
 
 import argparse
@@ -30,7 +30,7 @@ class Study:
 
     Attributes:
         nets: Names of recipes, one a network.
-        base: The one from which the others' differences are shown.
+        base: The one with which the others are compared.
         rates: The highest rates that each may have.
         held_out: Training images that the short runs are tested on.
         suffix: Of the names of the whole runs' recipes, where these are not
@@ -172,7 +172,7 @@ def cifar10_main(study: Study, module: str, doc: str, part: str, names: dict[str
 
 
 def run_and_print(study: Study, nets, args) -> None:
-    """Does what the arguments of `add_arguments` and `--data` ask for, and prints the table.
+    """Runs a study by the arguments of `add_arguments` and `--data`, and prints the table.
 
     Raises:
         ValueError: If a setting is one that the study makes itself.

@@ -8,7 +8,7 @@ ones are left alone. With `--jobs` several share the device. With `--table`
 nothing is trained.
 
 Exit codes: 0 all finished, or came as far as `--until`; 75 stopped by SIGTERM, the states saved; 1 a model
-failed, its log says why, the others were trained.
+failed, its log reports why, the others were trained.
 """
 
 import argparse
@@ -62,15 +62,15 @@ def train_all(names: list[str], args) -> int:
     waiting = [name for name in names if not _is_finished(args.out / name)]
     running: dict[str, subprocess.Popen] = {}
     codes: dict[str, int] = {}
-    told = False
+    terminated = False
     with stop_requests() as stop:
         try:
             while running or (waiting and not stop.made):
                 while waiting and len(running) < args.jobs and not stop.made:
                     name = waiting.pop(0)
                     running[name] = _start(name, args)
-                if stop.made and not told:
-                    told = True  # once: a second signal would hit a process that is saving its state
+                if stop.made and not terminated:
+                    terminated = True  # once: a second signal would hit a process that is saving its state
                     for process in running.values():
                         process.terminate()
                 for name in [name for name, process in running.items() if process.poll() is not None]:
@@ -80,7 +80,7 @@ def train_all(names: list[str], args) -> int:
         finally:
             for process in running.values():  # this process failed: they would outlive it
                 process.terminate()
-    # A process that was told before it could listen has nothing to save.
+    # A process that was terminated before it could handle the signal has nothing to save.
     stopped = {EXIT_CODE, -signal.SIGTERM} if stop.made else {EXIT_CODE}
     failed = [name for name, code in codes.items() if code not in {0, *stopped}]
     for name in failed:
@@ -115,7 +115,7 @@ def _start(name, args) -> subprocess.Popen:
     command += ["--log-steps"] if args.log_steps else []
     command += ["--until", str(args.until)] if args.until is not None else []
     command += [part for setting in args.set for part in ("--set", setting)]
-    # JAX takes three quarters of a GPU's memory for the first process that asks, and leaves none to the others.
+    # JAX takes three quarters of a GPU's memory for the first process, and leaves too little for the others.
     # TensorFlow takes all of it.
     share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / args.jobs:.3f}", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     with open(f"{args.out / name}.log", "a") as log:

@@ -44,7 +44,7 @@ def finish(program: LanguageProgram, strategy: Strategy, folder: RunFolder, rows
         "waiting": last["waiting"],
         **folder.environment(),
     }
-    folder.drop_result()  # written last, it says that the weights are its own
+    folder.drop_result()  # written last: where it is, the weights beside it are its own
     program.trained_lm().save(folder.path)
     atomic_write_json(folder.result, result)
     return result

@@ -28,8 +28,8 @@ class LanguageRun(Run):
             "valid_perplexity": tested["perplexity"],
         }
 
-    def _shown(self, found) -> dict[str, str]:
-        return {"loss": f"{found['loss']:.4f}", "perplexity": f"{math.exp(min(found['loss'], 700.0)):.2f}"}
+    def _formatted(self, metrics: dict[str, float]) -> dict[str, str]:
+        return {"loss": f"{metrics['loss']:.4f}", "perplexity": f"{math.exp(min(metrics['loss'], 700.0)):.2f}"}
 
     def _measures_line(self, row) -> str:
         return f"perplexity train {row['train_perplexity']:.2f} valid {row['valid_perplexity']:.2f}"

@@ -30,7 +30,7 @@ class TextSource:
         self.steps = recipe.steps
         self.valid, self.test = (split[: recipe.test_tokens] for split in (corpus.valid, corpus.test))
         self._inputs, self._targets = batchify(corpus.train[: recipe.train_tokens], self.streams, recipe.steps)
-        batchify(self.valid, self.streams, recipe.steps)  # too short a split is found now, not after an epoch
+        batchify(self.valid, self.streams, recipe.steps)  # a split that is too short raises now, not after an epoch
 
     @property
     def batches_per_epoch(self) -> int:
@@ -57,8 +57,8 @@ def open_source(recipe: LanguageRecipe, data_dir) -> TextSource:
 
     Args:
         recipe: What to train.
-        data_dir: Folder that holds the folder `ptb`; other corpora are found
-            by their own path.
+        data_dir: Folder that holds the folder `ptb`; other corpora are read
+            from their own path.
 
     Raises:
         FileNotFoundError: If a file of the corpus is missing.

@@ -1,4 +1,4 @@
-"""A run's state in one file: every variable, the place in the data, the log's running sums."""
+"""A run's state in one file: every variable, the position in the data, the log's running sums."""
 
 import json
 from pathlib import Path

@@ -12,7 +12,7 @@ from keras_highway.training.runs.checkpoint import Progress
 _READ_EVERY = 50  # steps: reading makes the host wait for the device
 _SHOW_EVERY = 2.0  # seconds, where a person looks at a bar
 _FORMAT = "{desc}: {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt}{unit} [{remaining} left, {rate_fmt}{postfix}]"
-_LEAST = 1e-6  # seconds that pass between two readings, whatever a clock says that stands still or was set back
+_LEAST = 1e-6  # seconds that pass between two readings, even where a clock stands still or was set back
 
 
 class Meter:
@@ -25,8 +25,8 @@ class Meter:
         units: Images or tokens of a step.
         unit: Which of the two.
         names: Names of the sums.
-        shown: Function from the means of the sums read so far to what the bar
-            says of them.
+        format_metrics: Function from the means of the sums read so far to
+            their texts on the progress bar.
 
     Attributes:
         sums: Of the steps read so far.
@@ -42,7 +42,7 @@ class Meter:
         units: int,
         unit: str,
         names: tuple[str, ...],
-        shown: Callable[[dict[str, float]], Mapping[str, str]],
+        format_metrics: Callable[[dict[str, float]], Mapping[str, str]],
     ):
         self.sums = np.array(progress.sums, np.float64)
         self.step, self.seconds, self.waited = progress.step, progress.seconds, progress.waited
@@ -50,7 +50,7 @@ class Meter:
         self._first_step = progress.epoch * steps
         self._pending: list = []
         self._resumed = time.perf_counter()
-        self._names, self._shown = names, shown
+        self._names, self._format_metrics = names, format_metrics
         self._bar = tqdm(
             total=steps * units,
             initial=progress.step * units,
@@ -96,7 +96,7 @@ class Meter:
         self.seconds, self._resumed = self.seconds + max(_LEAST, now - self._resumed), now
         self.waited = min(self.waited, self.seconds)
         if self.sums[-1]:
-            self._bar.set_postfix(self._shown(means(self.sums, self._names)), refresh=False)
+            self._bar.set_postfix(self._format_metrics(means(self.sums, self._names)), refresh=False)
 
     def pause(self) -> None:
         """Time spent until `resume` does not count."""

@@ -52,7 +52,7 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
     with program.averages_in_place(strategy.to_numpy):
         strategy.finish(program.net)
         if strategy.is_chief:
-            folder.drop_result()  # written last, it says that the weights are its own
+            folder.drop_result()  # written last: where it is, the weights beside it are its own
             weights_file.save(
                 program.net,
                 folder.path / "model.weights.h5",
@@ -78,7 +78,7 @@ def _data_and_names(recipe, folders: tuple[str, ...]) -> tuple[str, list[str]]:
 
 
 def _form(net) -> dict[str, Any]:
-    """What the weight file says of a network that is not the variant's own."""
+    """What the weight file's stamp states about a network that is not the variant's own."""
     origin = origin_of(net)
     if origin is None:
         return {}

@@ -41,10 +41,10 @@ class Run:
         self._saved = time.perf_counter()
 
     def restore(self) -> None:
-        """Goes back to the last state saved.
+        """Restores the last state saved.
 
         Raises:
-            ValueError: If it is not of this run, or other processes found
+            ValueError: If it is not of this run, or other processes read
                 another one.
         """
         if self.folder.checkpoint.exists():
@@ -70,7 +70,7 @@ class Run:
         self._prepare_epoch()
         program = self.program
         epochs, steps, units = program.recipe.epochs, program.steps_per_epoch, program.batch_units
-        meter = Meter(self.progress, epochs, steps, units, self.unit, program.sums, self._shown)
+        meter = Meter(self.progress, epochs, steps, units, self.unit, program.sums, self._formatted)
         try:
             self._steps(meter, stop)
             meter.close()
@@ -81,7 +81,7 @@ class Run:
             raise FloatingPointError(f"{error} {last}; a smaller learning rate, or clip_norm, may help.") from None
         finally:
             meter.close()
-        if self._is_asked_to(stop):
+        if self._should_stop(stop):
             raise Stopped
 
     def _prepare_epoch(self) -> None:
@@ -106,7 +106,7 @@ class Run:
         batches = self.source.batches(epoch, meter.step, self.strategy.shard)
         while (batch := meter.wait_for(batches)) is not None:
             meter.add(self.engine.train(batch))
-            stopping = self._is_asked_to(stop, meter.step)
+            stopping = self._should_stop(stop, meter.step)
             if stopping or self._is_due(meter.step):
                 meter.pause()
                 self._write_losses(meter)
@@ -116,7 +116,7 @@ class Run:
                 meter.resume()
         meter.read()
 
-    def _is_asked_to(self, stop, step=0) -> bool:
+    def _should_stop(self, stop, step=0) -> bool:
         """Whether to stop; several processes agree on it, at the same step, or one would wait for another for ever."""
         if self.strategy.shard.count == 1:
             return stop.made
@@ -195,9 +195,9 @@ class Run:
             f"waiting for data {100 * row['waiting']:.1f} %  {left:.0f} min left"
         )
 
-    def _shown(self, found: dict[str, float]) -> dict[str, str]:
-        """What the bar of an epoch says of the means so far."""
-        return {"loss": f"{found['loss']:.4f}", "accuracy": f"{100 * found['accuracy']:.2f} %"}
+    def _formatted(self, metrics: dict[str, float]) -> dict[str, str]:
+        """The means so far, as the progress bar of an epoch shows them."""
+        return {"loss": f"{metrics['loss']:.4f}", "accuracy": f"{100 * metrics['accuracy']:.2f} %"}
 
     def _measures_line(self, row) -> str:
         train, test = 100 * row["train_accuracy"], 100 * row["test_accuracy"]

@@ -1,7 +1,7 @@
 """What a run leaves behind.
 
 recipe.json, environment.json, sessions.json, log.csv, checkpoint.npz,
-model.weights.h5, result.json; if asked for, steps.csv.
+model.weights.h5, result.json; if requested, steps.csv.
 """
 
 import csv
@@ -163,7 +163,7 @@ class RunFolder:
 
     @property
     def steps(self) -> Path:
-        """One line a step, where the run was asked for it."""
+        """One line a step, where requested."""
         return self.path / "steps.csv"
 
     def cut_step_losses(self, last: int) -> None:
@@ -175,7 +175,7 @@ class RunFolder:
         lines = self.steps.read_text("utf-8").splitlines() if self.steps.exists() else ["step,train_loss"]
         whole = itertools.takewhile(lambda row: row[1].startswith(f"{row[0]},"), enumerate(lines[1:], 1))
         known = sum(1 for _ in whole)
-        if known < last:  # every process says so, or the others would wait for the chief
+        if known < last:  # every process raises it, or the others would wait for the chief
             raise ValueError(
                 f"{self.steps} has {known} steps of the {last} that were taken: resume without --log-steps, "
                 "or bring the file back."
@@ -188,7 +188,7 @@ class RunFolder:
         """Adds steps of the run and their losses to the file."""
         if self._writes:
             lines = "".join(f"{step},{loss}\n" for step, loss in losses)
-            append(self.steps, lines.encode(), flush=True)  # before the checkpoint, which says that they were taken
+            append(self.steps, lines.encode(), flush=True)  # before the checkpoint, which counts them as taken
 
 
 def environment(strategy) -> dict:
@@ -212,9 +212,9 @@ def hardware() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of this program; without git or a checkout what COMMIT_VARIABLE says, else the installed version."""
+    """The commit of this program; without git or a checkout that in COMMIT_VARIABLE, else the installed version."""
     here = Path(__file__).parent
-    if not in_checkout():  # git would find the repository of whoever keeps an environment in one
+    if not in_checkout():  # git would find the repository around a user's environment
         return os.environ.get(COMMIT_VARIABLE) or _version()
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)

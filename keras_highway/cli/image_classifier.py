@@ -23,8 +23,8 @@ from keras_highway.weights.description import class_names, data_of, describe_wei
 from keras_highway.weights.resolve import WeightsFile, is_path, resolve, result_beside
 
 
-class Source(NamedTuple):
-    """Trained weights and how they are fed.
+class ImageClassifier(NamedTuple):
+    """A trained image classifier: its weights, and how images are fed to it.
 
     Attributes:
         weights: As the user named them.
@@ -69,14 +69,14 @@ class Source(NamedTuple):
         return best_classes(probabilities, self.classes, top)
 
 
-def find_source(weights: str, data_set: str | None = None) -> Source:
+def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifier:
     """Looks up weights; the network is not built yet.
 
     Args:
         weights: A weights name, a `.weights.h5` file or the folder of one,
             `hf://org/name[@revision]`, or a `.keras` file of a net of ours.
-        data_set: The data set they are fed as. Defaults to what the zoo says
-            of a name; for a file, to the data set its variant was published
+        data_set: The data set they are fed as. Defaults to that of a name's
+            row in the zoo; for a file, to the data set its variant was published
             for (that of the variant's input shape and number of classes).
 
     Raises:
@@ -87,25 +87,23 @@ def find_source(weights: str, data_set: str | None = None) -> Source:
             row = describe_weights(weights)
             data, classes, result = row.data, row.classes, dict(row.metrics)
             transform = row.images if data_set is None else _transform(data_set)
-            return Source(weights, data_set or data, transform, _numbered(classes), result)
+            return ImageClassifier(weights, data_set or data, transform, _numbered(classes), result)
         file = resolve(weights)
         if file.archive is not None:
             return _of_model(weights, file, data_set)
         if not file.variant:
-            raise UsageError(
-                f"{file.path} does not say which variant it is of: keras_highway.weights.file.save says so."
-            )
+            raise UsageError(f"{file.path} does not name its variant: keras_highway.weights.file.save records it.")
         spec = get_spec(file.variant)
         if spec.task is not IMAGES:
             raise UsageError(f"{file.path} is a language model, which takes no images: see `lm --help`.")
         data = data_set or file.data or ("" if file.class_names else published_for(spec))
         if data is None:
-            raise UsageError(f"Variant {spec.name!r} does not say what images it is for: pass --data-set.")
+            raise UsageError(f"The data set of variant {spec.name!r} is unknown: pass --data-set.")
         transform = _transform(data) if data_set or file.transform is None else file.transform
-        # A data set that is asked for has its own names; ImageNet has WordNet's identifiers, too.
+        # A requested data set has its own names; ImageNet has WordNet's identifiers, too.
         named = file.class_names and not data_set and data != "imagenet"
         classes = _numbered(file.class_names) if named else identified(data, class_names(data, file.classes))
-        return Source(weights, data, transform, classes, result_beside(file.path), file)
+        return ImageClassifier(weights, data, transform, classes, result_beside(file.path), file)
 
 
 def _sized(spec: NetSpec, actual: tuple[int, ...], kwargs: dict) -> dict:
@@ -115,31 +113,31 @@ def _sized(spec: NetSpec, actual: tuple[int, ...], kwargs: dict) -> dict:
     return {**kwargs, "input_shape": spec.input_shape} if "input_shape" in kwargs else kwargs
 
 
-def _of_model(weights: str, file: WeightsFile, data_set: str | None) -> Source:
+def _of_model(weights: str, file: WeightsFile, data_set: str | None) -> ImageClassifier:
     """A `.keras` file: it carries its transform where the model normalizes images itself, and no names of classes."""
     assert file.archive is not None
     data = data_set or data_of(file.archive.input_shape, file.archive.classes) or ""
     if not data and file.transform is None:
         raise UsageError(
-            f"{weights} does not say what its images go through: pass --data-set, or save the model with "
-            "keras_highway.save, which keeps that and the names of the classes."
+            f"The preprocessing of images for {weights} is unknown: pass --data-set, or save the model with "
+            "keras_highway.save, which keeps it and the names of the classes."
         )
     if data and not data_set:
         warnings.warn(
-            f"{weights} does not say what its classes are: by their number and the size of its images they are taken "
-            f"for those of {data}. Another --data-set says so, and keras_highway.save keeps their names.",
+            f"{weights} does not name its classes: by their number and the size of its images they are taken for those "
+            f"of {data}. Pass --data-set for those of another set; keras_highway.save keeps their names.",
             Notice,
             stacklevel=2,
         )
     transform = _transform(data) if file.transform is None else file.transform
-    return Source(weights, data, transform, identified(data, class_names(data, file.classes)), {}, file)
+    return ImageClassifier(weights, data, transform, identified(data, class_names(data, file.classes)), {}, file)
 
 
-def find_source_and_data(weights: str, data_set: str | None, folder: str | None) -> tuple[Source, Dataset]:
+def find_classifier_and_data(weights: str, data_set: str | None, folder: str | None) -> tuple[ImageClassifier, Dataset]:
     """Looks up weights and reads the data set they are fed as.
 
     Args:
-        weights: See `find_source`.
+        weights: See `find_classifier`.
         data_set: The same.
         folder: Folder of data sets, `None` for `KERAS_HIGHWAY_DATA`.
 
@@ -147,17 +145,17 @@ def find_source_and_data(weights: str, data_set: str | None, folder: str | None)
         UsageError: If there are none, or the weights know another number of
             classes.
     """
-    source = find_source(weights, data_set)
-    if not source.data:
-        raise UsageError(f"{weights} does not say which data set it is for: pass --data-set.")
+    classifier = find_classifier(weights, data_set)
+    if not classifier.data:
+        raise UsageError(f"{weights} does not name its data set: pass --data-set.")
     with usage_errors():
-        data = load_dataset(source.data, folder)
-    if len(data.classes) != len(source.classes):
+        data = load_dataset(classifier.data, folder)
+    if len(data.classes) != len(classifier.classes):
         raise UsageError(
-            f"The weights know {len(source.classes)} classes, {source.data} has {len(data.classes)}: name the data set "
-            f"they are for (--data-set). Received: {source.weights}"
+            f"The weights know {len(classifier.classes)} classes, {classifier.data} has {len(data.classes)}: name the "
+            f"data set they are for (--data-set). Received: {classifier.weights}"
         )
-    return source, data
+    return classifier, data
 
 
 def _transform(data_set) -> Transform:

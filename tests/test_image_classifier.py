@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from keras_highway.cli import main
-from keras_highway.cli.sources import find_source
+from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
@@ -26,6 +26,6 @@ def file_at_another_size(tmp_path_factory):
 def test_a_run_at_another_size_than_its_variants(file_at_another_size, monkeypatch):
     small = override(VARIANTS["highway50"], blocks=(1, 1, 1, 1), widths=(4, 4, 4, 4))
     monkeypatch.setattr("keras_highway.applications.VARIANTS", {**VARIANTS, "highway50": small})
-    source = find_source(str(file_at_another_size))
-    assert source.model().input_shape == (None, 64, 64, 3)
+    classifier = find_classifier(str(file_at_another_size))
+    assert classifier.model().input_shape == (None, 64, 64, 3)
     assert main(["classify", "--weights", str(file_at_another_size), str(SAMPLES / "digit_7.png")]) == 0
