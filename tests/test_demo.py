@@ -25,6 +25,7 @@ def explain(monkeypatch):
     return explain
 
 
+@pytest.mark.more
 def test_a_digit_its_gates_and_what_lesions_make_of_it(explain):
     import keras_highway as kh
 

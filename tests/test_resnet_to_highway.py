@@ -118,6 +118,7 @@ def trained(model):
     return model
 
 
+@pytest.mark.more
 def test_gradients_reach_every_channel_gate():
     highway = kh.highway_from_resnet(resnet(**FLAT))
     before = gates_of(highway, "logit")

@@ -127,6 +127,7 @@ def test_full_disk_keeps_the_last_state(tmp_path, monkeypatch):
     assert train(TINY, None, tmp_path)["epochs"] == 3
 
 
+@pytest.mark.more
 def test_until_stops_between_epochs_and_goes_on(tmp_path):
     assert train(TINY, None, tmp_path, until=2) is None
     assert len(folder_of(tmp_path, TINY).rows()) == 2 and not (tmp_path / "result.json").exists()

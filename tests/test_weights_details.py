@@ -66,6 +66,7 @@ def test_it_prints_as_a_table():
     assert len(text) == 4
 
 
+@pytest.mark.more
 def test_a_folder_of_ones_own_is_described_without_it(tmp_path, monkeypatch):
     assert registry.zoo_files("results.csv")[0] == metrics.ROOT / "keras_highway" / "zoo" / "results.csv"
 

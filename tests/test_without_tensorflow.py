@@ -34,6 +34,7 @@ def run(code, missing, **variables):
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.more
 def test_tiny_recipe_trains_alone(tmp_path):
     missing = ("tensorflow", "tensorflow_datasets", "matplotlib", "matplotlib.pyplot", "PIL", "huggingface_hub")
     done = run(TRAIN.format(out=str(tmp_path / "run")), missing)
