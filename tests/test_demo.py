@@ -25,7 +25,7 @@ def explain(monkeypatch):
     return explain
 
 
-@pytest.mark.more
+@pytest.mark.slow
 def test_a_digit_its_gates_and_what_lesions_make_of_it(explain):
     import keras_highway as kh
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
+from keras_highway.applications import model_of
 from keras_highway.cli import main
 from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.data import load_image
@@ -17,6 +18,7 @@ from keras_highway.exporting.fold import fold_batch_norm
 from keras_highway.exporting.part import part_of
 from keras_highway.weights.file import WeightFileError
 from keras_highway.weights.keras_archive import describe
+from keras_highway.weights.resolve import resolve
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 SEVEN = str(SAMPLES / "digit_7.png")
@@ -105,7 +107,8 @@ def test_a_model_that_normalizes_is_fed_with_pixels(photographs, capsys):
 def test_what_does_not_say_how_it_is_fed_is_asked_for(tmp_path, capsys):
     kh.create_model("resnet50", classes=3, input_shape=(32, 32, 3), **SMALL).save(tmp_path / "x.keras")
     assert main(["classify", SEVEN, "--weights", str(tmp_path / "x.keras")]) == 2
-    assert "is unknown: pass --data-set" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "preprocessing of images for" in error and "x.keras is unknown: pass --data-set" in error
     assert main(["classify", SEVEN, "--weights", str(tmp_path / "x.keras"), "--data-set", "cifar10"]) == 0
     out, _ = capsys.readouterr()
     assert {word for word in out.split()[1:] if word.isdecimal()} == {"0", "1", "2"}  # not cifar10's names
@@ -240,7 +243,7 @@ def test_damaged_weights_and_other_networks_weights_are_refused(digits, photogra
         kh.load(path)
 
 
-def test_weights_of_a_narrower_network_are_told_by_their_shapes(digits, tmp_path):
+def test_weights_of_a_narrower_network_are_refused_by_their_shapes(digits, tmp_path):
     """Its head has as many classes, so that only the comparison of all arrays sees it, before Keras builds anything."""
     kh.load("mnist10_w16.tvdn").save(tmp_path / "narrow.keras")
     path = tmp_path / "x.keras"
@@ -254,6 +257,32 @@ def test_weights_of_a_narrower_network_are_told_by_their_shapes(digits, tmp_path
         new.writestr("model.weights.h5", narrow.read("model.weights.h5"))
     with pytest.raises(WeightFileError, match=r"lacks arrays of shapes .*3, 32, 32\).* others of .*3, 16, 16\)"):
         kh.load(path)
+
+
+def test_a_description_is_loaded_as_often_as_one_likes(digits):
+    file = resolve(str(digits))
+    first, second = (model_of(file) for _ in range(2))
+    for a, b in zip(first.weights, second.weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_what_was_checked_is_what_is_built(digits, tmp_path):
+    """Another file in its place, with a layer that is not let through, is not built."""
+    path = tmp_path / "x.keras"
+    path.write_bytes(digits.read_bytes())
+    file = resolve(str(path))
+
+    def change(config):
+        layer = next(layer for layer in config["config"]["layers"] if layer["class_name"] == "Dropout")
+        layer |= {"class_name": "GaussianNoise"}
+        layer["config"] = {"name": layer["config"]["name"], "stddev": 1.0}
+
+    kh.create_model("mnist10_w32", head_dropout=0.1).save(tmp_path / "dropout.keras")
+    rewritten(tmp_path / "dropout.keras", path, change)
+    with pytest.raises(WeightFileError, match="GaussianNoise"):
+        kh.load(path)
+    loaded = model_of(file)
+    assert not any(isinstance(layer, keras.layers.GaussianNoise) for layer in loaded.layers)
 
 
 def test_low_rank_updates_come_back_in_the_kernels(tmp_path):

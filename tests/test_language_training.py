@@ -106,7 +106,7 @@ def test_the_first_loss_is_that_of_the_network(tmp_path):
 
 @pytest.mark.parametrize(
     "precision",
-    [pytest.param("float32", marks=pytest.mark.more), pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
+    ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
 )
 def test_resume_is_exact_in_the_middle_of_an_epoch(tmp_path, precision):
     """The carried state, the dropout and the text go on where they were."""

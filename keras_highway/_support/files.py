@@ -30,7 +30,7 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def to_disk(path: Path) -> None:
-    """Waits until the disk has a file's content: a rename may reach it before that does."""
+    """Waits until the disk has a file's content: a rename may reach the disk before the content does."""
     with path.open("rb" if os.name == "posix" else "rb+") as file:  # Windows flushes only what may be written
         os.fsync(file.fileno())
 

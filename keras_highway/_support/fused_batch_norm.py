@@ -48,8 +48,8 @@ def batch_norm(x, gamma, beta, axis, epsilon, moving=None):
 
     Returns:
         The normalized images, of `x`'s shape and dtype; mean and variance in
-        float32, the batch's or those of `moving`. The variance is over n, as Keras
-        has it.
+        float32, the batch's or those of `moving`. The variance is over n, as
+        Keras has it.
     """
     import tensorflow as tf
 

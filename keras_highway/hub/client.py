@@ -87,8 +87,8 @@ def check_reachable(what: str = "reach the Hugging Face Hub", advice: str = _ADV
     hub, where = client(), endpoint()
     if hub.constants.is_offline_mode():
         return
-    last, trouble = _last_answers.get(where, (None, ""))
-    if last is None or time.monotonic() - last > (_SILENT if trouble else _ANSWERED):
+    requested, trouble = _last_answers.get(where, (None, ""))
+    if requested is None or time.monotonic() - requested > (_SILENT if trouble else _ANSWERED):
         trouble = _trouble(hub, where)
         _last_answers[where] = time.monotonic(), trouble
     if trouble:

@@ -67,7 +67,7 @@ def fetch(
 
 
 def fetch_if_there(name: HubName, filename: str, check: Callable[[Path], object] | None = None) -> Path | None:
-    """As `fetch`, or None where the repository has no such file, or the Hub is offline and the cache has none.
+    """As `fetch`, or None where the repository has no such file, or `HF_HUB_OFFLINE` is set and the cache has none.
 
     Args:
         name: See `fetch`.

@@ -31,14 +31,14 @@ probabilities = model.predict(kh.preprocess_input(images, weights=weights))   # 
 print(kh.decode_predictions(probabilities, weights=weights))"""
 
 
-class ImageClassifier(TaskWeights):
+class ClassifierWeights(TaskWeights):
     """Weights of a network that looks at images."""
 
     task = IMAGES
     inputs = ("pixels",)
 
     @classmethod
-    def open(cls, row: WeightsInfo, path: Path) -> "ImageClassifier":
+    def open(cls, row: WeightsInfo, path: Path) -> "ClassifierWeights":
         return cls(row, create_model(row.variant, str(path), classes=len(row.classes), classifier_activation=None))
 
     @classmethod

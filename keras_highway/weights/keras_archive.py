@@ -2,10 +2,12 @@
 
 Such a file names classes and functions for Keras to import. Only Keras's own
 and those of this package are let through, and no code: `safe_mode=True`. Its
-sizes are compared with its weights before a network of them is built.
+sizes are compared with its weights before a network of them is built. What was
+checked is what is built: of the file only weights are read again.
 """
 
 import contextlib
+import copy
 import operator
 import zipfile
 from collections import Counter
@@ -146,7 +148,8 @@ def load(archive: Archive, **changes: Any) -> keras.Model:
                 f"{path} has weights of another network: of this one it lacks arrays of shapes {more or 'none'}, and "
                 f"it has others of {fewer or 'none'}. Get the file anew."
             )
-        model: Any = keras.saving.load_model(path, compile=False, safe_mode=True)
+        model = _built(archive.configuration)
+        model.load_weights(path)
         if has_lora(model):  # of the layers that are no blocks: Keras saves merged kernels, and blocks forget it
             model = merge_lora(model)
     if "classifier_activation" in changes:
@@ -161,8 +164,14 @@ def _expected_shapes(configuration) -> Counter:
     and makes those values later.
     """
     with keras.StatelessScope(initialize_variables=False):
-        model: Any = keras.saving.deserialize_keras_object(configuration, safe_mode=True)
-        return Counter(tuple(w.shape) for w in model.weights if not w.name.startswith("lora_kernel"))
+        weights = _built(configuration).weights
+    return Counter(tuple(w.shape) for w in weights if not w.name.startswith("lora_kernel"))
+
+
+def _built(configuration) -> keras.Model:
+    """Keras empties the configuration that it builds: it gets a copy."""
+    model: Any = keras.saving.deserialize_keras_object(copy.deepcopy(configuration), safe_mode=True)
+    return model
 
 
 def _configuration(path: Path) -> dict[str, Any]:

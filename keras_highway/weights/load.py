@@ -46,9 +46,13 @@ def form_of(file: WeightsFile, variant: str) -> NetSpec:
     except Exception as error:  # of sizes that make no network Keras raises nearly anything
         raise WeightFileError(f"{file.path} names overrides of {variant!r} that make no network: {error}") from error
     if not file.removed and needed != file.shapes:
-        raise WeightFileError(f"{file.path} does not hold weights of {variant!r} with {_formatted(file.overrides)}.")
+        raise WeightFileError(
+            f"{file.path} does not hold weights of {variant!r} with {_format_overrides(file.overrides)}."
+        )
     if _size(needed) > _MOST_TIMES * _size(file.shapes):
-        raise WeightFileError(f"{file.path} holds only a small part of what {_formatted(file.overrides)} would need.")
+        raise WeightFileError(
+            f"{file.path} holds only a small part of what {_format_overrides(file.overrides)} would need."
+        )
     return spec
 
 
@@ -173,7 +177,7 @@ def _copy(donor, model, file) -> None:
         variable.assign(value)
 
 
-def _formatted(overrides) -> str:
+def _format_overrides(overrides) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in overrides.items())
 
 

@@ -71,7 +71,7 @@ class WeightsFile:
 
 
 def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
-    """Finds, or downloads, the file that a `weights` argument names, and reads its own description.
+    """Finds, or downloads, the file that a `weights` argument names, and reads how the file describes itself.
 
     With a language model from the Hub comes its `vocabulary.json`.
 

@@ -41,26 +41,38 @@ def int8_table(path: Path = RESULTS) -> str:
     for kind, side in (("float32", "reference"), ("int8", "subject")):
         rate = 100 / _judged(speed)[f"{side}_seconds"]
         lines.append(f"| {kind} | {100 * file['accuracy'][kind]:.2f} % | {file['bytes'][kind]:,} | {rate:,.0f} |")
-    return "\n".join([*lines, "", f"Medians of {speed['n']} pairs, one thread, {speed['hardware']}."])
+    return "\n".join([*lines, "", f"Medians of {speed['n']} pairs, one thread, {_hardware([file, speed])}."])
 
 
 def remat_table(path: Path = RESULTS) -> str:
     """Peak memory and time of training steps with `remat` beside those without."""
     lines = ["| variant, batch | MiB | with remat | ratio | time, ratio |", "|---|---|---|---|---|"]
-    rows = _read(path)
+    rows, made = _read(path), []
     for variant, batch in (("highway110", 128), ("highway50", 8)):
         peak = rows[f"{variant}, remat, peak of two steps, MiB [tensorflow, cpu]"]
         time = rows[f"{variant}: remat / without, train [tensorflow, cpu]"]
+        made += [peak, time]
         lines.append(
             f"| `{variant}`, {batch} | {peak['without']:,.0f} | {peak['remat']:,.0f} "
             f"| {peak['remat'] / peak['without']:.2f} | {_judged(time)['ratio']:.2f} |"
         )
-    note = f"Memory n = 1; time, medians of {time['n']} pairs of steps, processor seconds. {time['hardware']}."
+    pairs = _one({row["n"] for row in made if "n" in row})
+    note = f"Memory n = 1; time, medians of {pairs} pairs of steps, processor seconds. {_hardware(made)}."
     return "\n".join([*lines, "", note])
 
 
 def _read(path) -> dict:
     return json.loads(path.read_text("utf-8"))
+
+
+def _hardware(rows) -> str:
+    return _one({row["hardware"] for row in rows})
+
+
+def _one(values):
+    if len(values) != 1:
+        raise ValueError(f"A table's numbers must be made alike: measure all of them again. Received: {sorted(values)}")
+    return values.pop()
 
 
 def _judged(row) -> dict:

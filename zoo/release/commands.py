@@ -17,13 +17,17 @@ def command_of(folder: Path) -> str:
 
     Raises:
         ValueError: If the entry's recipe set the network's spec, which would
-            take one `--set` a field.
+            take one `--set` a field, or a field that recipes no longer have.
     """
     trained = json.loads((folder / "recipe.json").read_text("utf-8"))
     seeds = json.loads((folder / "result.json").read_text("utf-8"))["seeds"]
     recipe = RECIPES[trained["name"]]
     changes = differences(trained, recipe.to_dict(), defaults_of(recipe))
     other = {field: value for field, value in changes.items() if field not in _NAMES}
+    if gone := other.keys() - recipe.to_dict().keys():
+        raise ValueError(
+            f"{folder} was trained with settings that its recipe no longer has: {', '.join(sorted(gone))}."
+        )
     if "overrides" in other:
         raise ValueError(f"{folder} was trained with another network than its recipe has now: {other['overrides']}.")
     parts = [f"python -m keras_highway train {trained['name']} --data DIR"]

@@ -161,8 +161,9 @@ def try_wheel(wheel: Path, extra: str) -> list[str]:
     lines.append("  keras-highway classify digit_7.png: 7")
     output = _run(command, "train", "mnist10_w16", "--tiny", "--out", "run", cwd=folder, env=environment)
     _must((folder / "run" / "result.json").is_file(), f"train output: {output}")
-    (accuracy,) = (line for line in output.splitlines() if "test accuracy" in line)
-    lines.append(f"  keras-highway train mnist10_w16 --tiny: {accuracy}")
+    accuracy = [line for line in output.splitlines() if "test accuracy" in line]
+    _must(len(accuracy) == 1, f"train output: {output}")
+    lines.append(f"  keras-highway train mnist10_w16 --tiny: {accuracy[0]}")
     shutil.copy(Path(__file__).with_name(_PATH), folder / _PATH)
     steps = _run(python, _PATH, cwd=folder, env=environment).splitlines()
     _must(steps[-1:] == [_AT_THE_END] and len(steps) == 4, f"{_PATH} output: {steps}")

@@ -4,14 +4,14 @@ import sys
 from pathlib import Path
 
 
-def up_to_date(path: Path, text: str, check: bool, differs: str) -> int:
+def bring_up_to_date(path: Path, text: str, check: bool, message: str) -> int:
     """Writes a file where its text differs, or only reports the difference.
 
     Args:
         path: The file.
         text: What it should hold.
         check: Bool, whether to write nothing.
-        differs: The message for a difference then, after the file's name.
+        message: Printed after the file's name where it differs and `check` is set.
 
     Returns:
         1 if it differs and was not written, else 0.
@@ -19,7 +19,7 @@ def up_to_date(path: Path, text: str, check: bool, differs: str) -> int:
     if path.exists() and path.read_text("utf-8") == text:
         return 0
     if check:
-        print(f"{path}: {differs}", file=sys.stderr)
+        print(f"{path}: {message}", file=sys.stderr)
         return 1
     path.write_text(text, "utf-8")
     return 0

@@ -20,7 +20,7 @@ from keras_highway.weights import registry
 from keras_highway.weights.details import COLUMNS, RESULTS, of_row
 from keras_highway.weights.info import WeightsInfo
 from zoo.release.commands import command_of
-from zoo.release.generated import up_to_date
+from zoo.release.generated import bring_up_to_date
 from zoo.release.results import multiply_adds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,8 +63,8 @@ def main(argv=None) -> int:
     parser = argparse.ArgumentParser(prog="python -m zoo.release.metrics", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
     args = parser.parse_args(argv)
-    differs = "differs from the results; run python -m zoo.release.metrics"
-    return up_to_date(TABLE, as_csv(rows()), args.check, differs)
+    message = "differs from the results; run python -m zoo.release.metrics"
+    return bring_up_to_date(TABLE, as_csv(rows()), args.check, message)
 
 
 if __name__ == "__main__":

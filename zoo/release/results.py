@@ -21,7 +21,7 @@ from keras_highway.tasks import LANGUAGE
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
 from zoo.release.commands import command_of
-from zoo.release.generated import up_to_date
+from zoo.release.generated import bring_up_to_date
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "zoo" / "published.json"
@@ -198,8 +198,8 @@ def main(argv=None) -> int:
     args = parser.parse_args(argv)
     numbers = rows()
     texts = {DOCS / "results.csv": as_csv(numbers), DOCS / "results.md": as_markdown(numbers)}
-    differs = "differs from the results; run python -m zoo.release.results"
-    return max([up_to_date(path, text, args.check, differs) for path, text in texts.items()])
+    message = "differs from the results; run python -m zoo.release.results"
+    return max([bring_up_to_date(path, text, args.check, message) for path, text in texts.items()])
 
 
 if __name__ == "__main__":

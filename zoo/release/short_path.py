@@ -54,9 +54,11 @@ def main() -> None:
     x = kh.preprocess_input(images, weights=START)
     model.fit(x, labels, batch_size=24, epochs=6, verbose=0)
     accuracy = model.evaluate(x, labels, verbose=0, return_dict=True)["accuracy"]
+    assert accuracy >= 0.9, accuracy
     print(f"fine-tuned from {START}, the head alone: training accuracy {100 * accuracy:.0f} %")
     kh.save(model, "shapes", class_names=SHAPES)
     difference = np.abs(kh.load("shapes").predict(x, verbose=0) - model.predict(x, verbose=0)).max()
+    assert difference < 1e-5, difference
     print(f"kh.save, kh.load: largest difference {difference:.0e}")
     pushed = kh.push_to_hub(model, "org/shapes", class_names=SHAPES)
     print(f"kh.push_to_hub: {len(pushed.changed)} files, {pushed.tag}")

@@ -21,7 +21,7 @@ from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import format_epochs
 from keras_highway.weights.registry import WEIGHTS
 from zoo.release import benchmark_tables
-from zoo.release.generated import up_to_date
+from zoo.release.generated import bring_up_to_date
 
 ROOT = Path(__file__).resolve().parents[2]
 _PUBLISHED = {"mnist10_w16.tvdn": "99.43 (99.4 ± 0.03)", "mnist10_w32.tvdn": "99.55 (99.54 ± 0.02)"}
@@ -162,9 +162,9 @@ def main(argv=None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
     parser.add_argument("pages", nargs="*", type=Path, help="Markdown files (default: the README and all of docs/)")
     args = parser.parse_args(argv)
-    differs = "a table differs from its results; run python -m zoo.release.tables"
+    message = "a table differs from its results; run python -m zoo.release.tables"
     made = {page: render(page.read_text("utf-8")) for page in args.pages or pages()}
-    return max([up_to_date(page, text, args.check, differs) for page, text in made.items()], default=0)
+    return max([bring_up_to_date(page, text, args.check, message) for page, text in made.items()], default=0)
 
 
 if __name__ == "__main__":

@@ -51,9 +51,9 @@ class TensorFlowEngine:
             with tf.GradientTape() as tape:
                 loss, more = program.train_loss(part)
             # Dense: an embedding's gradient comes as slices, which cannot be added or divided.
-            more_gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, [v.value for v in variables])]
+            part_gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, [v.value for v in variables])]
             gradients = (
-                more_gradients if gradients is None else [a + b for a, b in zip(gradients, more_gradients, strict=True)]
+                part_gradients if gradients is None else [a + b for a, b in zip(gradients, part_gradients, strict=True)]
             )
             sums = more if sums is None else sums + more
         program.optimizer.apply(self._clipped(gradients), variables)

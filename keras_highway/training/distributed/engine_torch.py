@@ -29,9 +29,9 @@ class TorchEngine:
         gradients = sums = None
         for i in range(parts):
             loss, more = program.train_loss(tuple(a[i::parts] for a in batch))
-            more_gradients = torch.autograd.grad(loss, [v.value for v in variables])
+            part_gradients = torch.autograd.grad(loss, [v.value for v in variables])
             gradients = (
-                more_gradients if gradients is None else [a + b for a, b in zip(gradients, more_gradients, strict=True)]
+                part_gradients if gradients is None else [a + b for a, b in zip(gradients, part_gradients, strict=True)]
             )
             sums = more.detach() if sums is None else sums + more.detach()
         with torch.no_grad():

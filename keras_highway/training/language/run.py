@@ -28,7 +28,7 @@ class LanguageRun(Run):
             "valid_perplexity": tested["perplexity"],
         }
 
-    def _formatted(self, metrics: dict[str, float]) -> dict[str, str]:
+    def _format_metrics(self, metrics: dict[str, float]) -> dict[str, str]:
         return {"loss": f"{metrics['loss']:.4f}", "perplexity": f"{math.exp(min(metrics['loss'], 700.0)):.2f}"}
 
     def _measures_line(self, row) -> str:

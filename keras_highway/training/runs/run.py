@@ -70,7 +70,7 @@ class Run:
         self._prepare_epoch()
         program = self.program
         epochs, steps, units = program.recipe.epochs, program.steps_per_epoch, program.batch_units
-        meter = Meter(self.progress, epochs, steps, units, self.unit, program.sums, self._formatted)
+        meter = Meter(self.progress, epochs, steps, units, self.unit, program.sums, self._format_metrics)
         try:
             self._steps(meter, stop)
             meter.close()
@@ -195,7 +195,7 @@ class Run:
             f"waiting for data {100 * row['waiting']:.1f} %  {left:.0f} min left"
         )
 
-    def _formatted(self, metrics: dict[str, float]) -> dict[str, str]:
+    def _format_metrics(self, metrics: dict[str, float]) -> dict[str, str]:
         """The means so far, as the progress bar of an epoch shows them."""
         return {"loss": f"{metrics['loss']:.4f}", "accuracy": f"{100 * metrics['accuracy']:.2f} %"}
 

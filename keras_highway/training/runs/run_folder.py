@@ -38,7 +38,7 @@ def defaults_of(recipe) -> dict[str, Any]:
 
 
 def differences(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a recipe.json has otherwise than a recipe: fields that are newer than the file are their defaults.
+    """Returns the fields in which a recipe.json differs from a recipe; fields newer than the file have their defaults.
 
     Args:
         known: What the file holds.
