@@ -191,7 +191,9 @@ def load(weights: str | os.PathLike[str], **kwargs: Any) -> keras.Model:
         weights: A weights name (`"mnist10_w16.tvdn"`), a folder of the zoo or
             of a run, a `.weights.h5` file that `keras_highway` wrote,
             `"hf://org/name[@revision]"`, or a `.keras` file that
-            `model.save` wrote of a net of this package.
+            `model.save` wrote of a net of this package. A variant's name
+            (`"mnist10_w16"`) is refused with the names of its weights, of
+            which there may be several.
         **kwargs: As in `create_model`, e.g. `include_top=False`; of a `.keras`
             file `classifier_activation` alone, by default its own.
 

@@ -325,6 +325,11 @@ def override(spec: SpecT, **changes: Any) -> SpecT:
         ValueError: For an unknown field (with suggestions), a value of the
             wrong type, a size that is not positive, an unknown choice.
     """
+    if "in_chans" in changes and spec.task is IMAGES:  # as timm calls it
+        raise ValueError(
+            f"Unknown field of variant {spec.name!r}: channels are those of input_shape=(height, width, channels). "
+            f"Received: in_chans={changes['in_chans']!r}"
+        )
     new = coerced(spec, f"variant {spec.name!r}", **changes)
     check(new)
     return new

@@ -115,7 +115,7 @@ def test_a_layer_that_stays_in_16_bits_is_refused(tmp_path):
 
 @on_tensorflow
 @pytest.mark.slow
-def test_int8_keeps_the_digits_and_is_a_third_of_the_size(tmp_path, capsys):
+def test_int8_keeps_the_digits_and_is_less_than_half_the_size(tmp_path, capsys):
     """On the digits of samples/, and pieces of them: 30 images."""
     classifier = find_classifier(NAME)
     pixels, errors = read_images(sorted(glob.glob("samples/digit_*.png")), classifier, False)
@@ -126,6 +126,7 @@ def test_int8_keeps_the_digits_and_is_a_third_of_the_size(tmp_path, capsys):
     model = kh.load(NAME)
     export(model, tmp_path / "exact.tflite", "litert")
     assert export(model, tmp_path / "net.tflite", "litert", int8=images) >= 0.9
+    # 70 KB of 177 KB: of wider nets it is less, as scales and descriptions of layers weigh less there.
     assert (tmp_path / "net.tflite").stat().st_size < (tmp_path / "exact.tflite").stat().st_size / 2
     computed = FORMATS["litert"](tmp_path / "net.tflite", images)
     assert computed.dtype == np.float32 and np.abs(computed - numpy(model(images))).max() < 0.1
@@ -198,6 +199,16 @@ def test_an_export_that_computes_something_else_is_removed(tmp_path, monkeypatch
 def test_exports_that_cannot_be(export_format, options, match, tmp_path):
     with pytest.raises(ValueError, match=match):
         export(miniature("dense_stack"), tmp_path / "x", export_format, **options)
+
+
+def test_a_path_may_be_a_word(tmp_path, monkeypatch):
+    """A stub writes the file, so that the test needs no package of a format."""
+    model = miniature("dense_stack")
+    monkeypatch.setattr(keras.Model, "export", lambda self, path, **options: path.write_bytes(b"net"))
+    monkeypatch.setitem(FORMATS, "onnx", lambda path, x: numpy(model(x)))
+    monkeypatch.setattr(sys.modules[export.__module__], "_check_onnx", lambda backend: None)
+    assert export(model, str(tmp_path / "x.onnx"), "onnx") < 1e-5
+    assert (tmp_path / "x.onnx").read_bytes() == b"net"
 
 
 @pytest.mark.skipif(keras.config.backend() == "tensorflow", reason="TensorFlow writes them")

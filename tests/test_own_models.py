@@ -116,6 +116,21 @@ def test_photographs_are_evaluated_by_a_saved_folder(trained, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["top1"] == 1.0
     assert main(["report", str(folder), "--out", str(tmp_path / "r.html")]) == 2
     assert "does not name its data set: pass --data-set" in capsys.readouterr().err
+    (tmp_path / "val" / "cat" / "2.png").write_bytes(b"no image")
+    assert main(["report", str(folder), "--data", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 2
+    said = capsys.readouterr()
+    assert "over 3 test images" in said.out and "1 files could not be read" in said.out and "2.png" in said.err
+    numbers = json.loads((tmp_path / "r.json").read_text())
+    assert (numbers["images"], numbers["accuracy"], numbers["lesions"]["intact_accuracy"]) == (3, 1.0, 1.0)
+
+
+def test_folders_are_the_classes_of_their_names_whatever_the_order(trained, tmp_path, capsys):
+    folder = kh.save(trained, tmp_path / "pets", class_names=("dog", "cat", "bird"), transform=TRANSFORM)
+    for name, kind in zip(("dog", "cat", "bird"), PETS, strict=True):
+        (tmp_path / "val" / name).mkdir(parents=True)
+        Image.fromarray(pet(kind, np.random.default_rng(9))).save(tmp_path / "val" / name / "1.png")
+    assert main(["evaluate", str(folder), "--data", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["top1"] == 1.0
 
 
 def test_a_card_claims_nothing_that_is_not_known(trained, tmp_path):
@@ -169,6 +184,37 @@ def test_a_stack_with_stages_of_its_own_is_saved(tmp_path):
     kh.save(model, tmp_path / "digits", transform="mnist")
     x = np.random.default_rng(0).random((2, 28, 28, 1), "float32")
     np.testing.assert_array_equal(np.asarray(kh.load(tmp_path / "digits")(x)), np.asarray(model(x)))
+
+
+@pytest.mark.parametrize("name", ["mnist10_w16.tvdn", "resnet50"])
+def test_preprocessing_inside_is_saved_as_the_transform(name, tmp_path):
+    if name in kh.list_weights():
+        model = kh.load(name, include_preprocessing=True)
+    else:
+        model = built(input_shape=None, include_preprocessing=TRANSFORM)
+    names = ("a", "b", "c") if name == "resnet50" else None
+    for _ in range(2):  # a model that was saved is as it was
+        folder = kh.save(model, tmp_path / "net", class_names=names)
+    transform = kh.get_transform(model)
+    assert kh.get_transform(folder) == transform
+    draw = np.random.default_rng(0)
+    pixels = draw.integers(0, 256, (2, 45, 61, transform.channels), np.uint8)
+    expected = np.asarray(keras.ops.convert_to_numpy(model(pixels)))
+    whole, network = kh.load(folder, include_preprocessing=True), kh.load(folder)
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(whole(pixels)), expected)
+    inside = keras.ops.convert_to_numpy(model.get_layer("preprocessing")(pixels))
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(network(inside)), expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="preprocesses images itself"):
+        kh.save(model, tmp_path / "none", transform="cifar10")
+    assert kh.features(model).model.output_shape  # its layers are its own still
+
+
+def test_what_comes_before_preprocessing_is_not_lost(tmp_path):
+    inputs = keras.Input((None, None, 1))
+    flipped = keras.layers.RandomFlip()(inputs)
+    model = kh.create_model("mnist10_w16", input_tensor=flipped, include_preprocessing=True)
+    with pytest.raises(ValueError, match=r"save the network without what.*include_preprocessing=True\) adds"):
+        kh.save(model, tmp_path / "none")
 
 
 def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):

@@ -105,6 +105,20 @@ def test_pixels_are_those_of_load_image_in_order(tmp_path):
                 np.testing.assert_array_equal(pixels, load_image(EncodedImage(file.read(), "it"), IMAGENET_64))
 
 
+def test_photographs_are_drawn_by_seed_and_not_read(tmp_path):
+    found = folder_test_set(folder(tmp_path, "abc", count=5), 3, class_names=("c", "a", "b"))
+    assert [label for _, label in found.photographs] == [0] * 5 + [1] * 5 + [2] * 5
+    assert [file.parent.name for file, _ in found.photographs] == ["c"] * 5 + ["a"] * 5 + ["b"] * 5
+    for file, _ in found.photographs:
+        file.unlink()
+    drawn = photographs.some_of(found, 6, seed=1)
+    assert drawn == photographs.some_of(found, 6, seed=1) != photographs.some_of(found, 6, seed=2)
+    assert drawn.images == len(drawn.photographs) == 6 and drawn.name == found.name
+    places = [found.photographs.index(photograph) for photograph in drawn.photographs]
+    assert places == sorted(set(places))
+    assert photographs.some_of(found, 99).photographs == found.photographs
+
+
 def test_broken_images_in_memory_are_named(tmp_path):
     (batch,) = read_batches([photographs.Photograph(EncodedImage(b"x", "the third"), 0)], TRANSFORMS["cifar10"], 4)
     assert batch.errors == ["the third: not an image file that Pillow can read"] and not len(batch.labels)

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -177,6 +178,20 @@ def test_command(trained, capsys):
     assert said == f"wrote 6 analyses over 20 test images to {out} and {trained / 'report.json'}\n"
     assert len(pictures(Page(out.read_text("utf-8")))) == 7
     assert json.loads((trained / "report.json").read_text())["network"] == "highway_fc10"
+
+
+def test_it_has_a_progress_bar_on_a_terminal(trained, capsys, monkeypatch):
+    def looking(subject):
+        return Section("looking", "Looking", "text", (), {})
+
+    monkeypatch.setattr("keras_highway.reporting.report.SECTIONS", (looking, looking))
+    arguments = ["report", str(trained / "net.weights.h5"), "--data", str(trained), "--samples", "5"]
+    assert main([*arguments, "--out", str(trained / "a.html")]) == 0
+    assert "sections" not in capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main([*arguments, "--out", str(trained / "b.html")]) == 0
+    bar = capsys.readouterr().err
+    assert "accuracy:" in bar and "looking:" in bar and "2/3" in bar
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,21 @@ def test_unknown_weights(variant, name, match):
         kh.create_model(variant, weights=name)
 
 
+@pytest.mark.parametrize(
+    ("variant", "says"),
+    [
+        ("mnist10_w32", "'mnist10_w32' is a variant; its weights: mnist10_w32.tvdn"),
+        ("resnet50", "'resnet50' is a variant; its weights: resnet50.a1, resnet50.a2, resnet50.a3"),
+        ("plain_fc10", "'plain_fc10' is a variant; no weights of it are published"),
+        ("charlm_small_coupled", "'charlm_small_coupled' is a variant; its weights: charlm_small_coupled.ptb"),
+    ],
+)
+def test_a_variant_is_no_name_of_weights(variant, says):
+    with pytest.raises(ValueError) as error:
+        kh.load(variant)
+    assert str(error.value).startswith(says)
+
+
 def test_tag_data_set_and_name_mean_the_same():
     rows = {registry.find(name, VARIANT).name for name in ("tvdn", "mnist", "mnist10_w16.tvdn")}
     assert rows == {"mnist10_w16.tvdn"}

@@ -20,13 +20,14 @@ def run(arguments) -> int:
     """Prints a line, or JSON, and adds one to a CSV file; code 2 where files could not be read."""
     classifier = find_classifier(arguments.weights, arguments.data_set)
     transform, classes = classifier.transform, len(classifier.classes)
+    names = [name for _, name in classifier.classes]
     with usage_errors():
         if arguments.csv:
             _check_table(Path(arguments.csv))
         if arguments.tfds:
             test_set = tfds_test_set(arguments.tfds, arguments.data, classes)
         else:
-            test_set = folder_test_set(arguments.data, classes, arguments.v2)
+            test_set = folder_test_set(arguments.data, classes, arguments.v2, names)
         real = read_real_labels(arguments.real) if arguments.real else None
         if real is not None and classes != 1000:
             raise UsageError(f"ReaL labels are of ImageNet's 1000 classes; the weights know {classes}.")

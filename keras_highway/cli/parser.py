@@ -142,7 +142,7 @@ def _report(commands) -> None:
     parser.add_argument("weights", metavar="WEIGHTS", help=_WEIGHTS_HELP.split(" (default")[0])
     parser.add_argument("--out", required=True, metavar="FILE.html", help="the page; the numbers go to FILE.json")
     parser.add_argument("--data-set", help=_DATA_SET_HELP)
-    parser.add_argument("--data", metavar="DIR", help=_DATA_HELP)
+    parser.add_argument("--data", metavar="DIR", help=f"{_DATA_HELP}; or photographs: DIR/val/CLASS/*, or DIR/CLASS/*")
     parser.add_argument(
         "--samples",
         type=positive,

@@ -1,31 +1,47 @@
 """`report`: every analysis of a network, as one HTML page and JSON."""
 
 import logging
+import sys
 from pathlib import Path
 
+import keras
+import numpy as np
+from tqdm import tqdm
+
 from keras_highway._support.outside_text import visible
-from keras_highway.cli.errors import OK, check_out, usage_errors
-from keras_highway.cli.image_classifier import find_classifier_and_data
-from keras_highway.reporting import make_report, numbers_of, write_report
+from keras_highway.cli.errors import OK, USAGE, UsageError, check_out, usage_errors
+from keras_highway.cli.image_classifier import ImageClassifier, find_classifier, find_classifier_and_data
+from keras_highway.data.photographs import PhotographSet, folder_test_set, holds_photographs, read_batches, some_of
+from keras_highway.reporting import default_samples, make_report, numbers_of, write_report
 
 _SUFFIX = ".html"
+_BATCH = 100
 
 
 def run(arguments) -> int:
-    """Writes the page and the numbers beside it, and prints their paths."""
+    """Writes the page and the numbers beside it, and prints their paths; code 2 where images could not be read."""
     check_out(arguments.out, _SUFFIX)
     out = Path(arguments.out)
     check_out(str(out.with_suffix(".json")), ".json")
     with usage_errors():
         numbers_of(out)  # it would be a pity to be refused after all that work
-    classifier, data = find_classifier_and_data(arguments.weights, arguments.data_set, arguments.data)
     # TensorFlow warns that many functions are traced: every analysis has a network of its own.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    model = classifier.model()
+    if holds_photographs(arguments.data):
+        classifier = find_classifier(arguments.weights, arguments.data_set)
+        names = [name for _, name in classifier.classes]
+        with usage_errors():
+            test_set = folder_test_set(arguments.data, len(names), class_names=names)
+        model, where = classifier.model(), test_set.name
+        images, labels, broken = _photographs(model, classifier, test_set, arguments.samples)
+    else:
+        classifier, data = find_classifier_and_data(arguments.weights, arguments.data_set, arguments.data)
+        model, where = classifier.model(), classifier.data
+        images, labels, broken = data.x_test, data.y_test, 0
     report = make_report(
         model,
-        (data.x_test, data.y_test),
-        f"{classifier.weights} on {classifier.data}",
+        (images, labels),
+        f"{classifier.weights} on {where}",
         transform=classifier.transform.apply,
         classes=[name for _, name in classifier.classes],
         samples=arguments.samples,
@@ -34,5 +50,28 @@ def run(arguments) -> int:
     with usage_errors():
         numbers = write_report(report, out)
     analyses = f"{len(report.sections)} analyses over {report.facts['images']} test images"
-    print(visible(f"wrote {analyses} to {out} and {numbers}"))
-    return OK
+    unread = f"; {broken} files could not be read" if broken else ""
+    print(visible(f"wrote {analyses} to {out} and {numbers}{unread}"))
+    return USAGE if broken else OK
+
+
+def _photographs(
+    model: keras.Model, classifier: ImageClassifier, test_set: PhotographSet, samples: int | None
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Pixels and labels of the images that are drawn, and how many of their files could not be read; these are named.
+
+    Only what is drawn is read: a folder may hold millions.
+    """
+    drawn = some_of(test_set, samples or default_samples(model))
+    batches = []
+    with tqdm(total=drawn.images, unit=" images", disable=None, leave=False) as bar:
+        for batch in read_batches(drawn.photographs, classifier.transform, _BATCH):
+            for error in batch.errors:
+                print(visible(error), file=sys.stderr)
+            batches.append(batch)
+            bar.update(len(batch.labels) + len(batch.errors))
+    good = [batch for batch in batches if len(batch.labels)]
+    if not good:
+        raise UsageError(f"None of the {drawn.images} files that were drawn from {drawn.name} can be read.")
+    images, labels = (np.concatenate([batch[i] for batch in good]) for i in (0, 1))
+    return images, labels, drawn.images - len(labels)

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,7 +71,9 @@ def holds_photographs(folder: str | os.PathLike | None) -> bool:
     return any(entry.is_dir() for entry in path.iterdir())
 
 
-def folder_test_set(folder: str | os.PathLike, classes: int, numbered: bool = False) -> PhotographSet:
+def folder_test_set(
+    folder: str | os.PathLike, classes: int, numbered: bool = False, class_names: Sequence[str] = ()
+) -> PhotographSet:
     """Finds the photographs of `DIR/val/CLASS/*`, or where there is no `val` of `DIR/CLASS/*`.
 
     Args:
@@ -82,6 +84,9 @@ def folder_test_set(folder: str | os.PathLike, classes: int, numbered: bool = Fa
             in the order of the names. Of weights that know ImageNet's 1000
             classes the folders may also be some of these, by WordNet's
             identifiers.
+        class_names: Names of the weights' classes, in order, if they are
+            known. Folders of the same names are these classes, whatever their
+            order. Plain numbers count as unknown names.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -94,7 +99,7 @@ def folder_test_set(folder: str | os.PathLike, classes: int, numbered: bool = Fa
     names = sorted(path.name for path in root.iterdir() if path.is_dir())
     photographs = [
         Photograph(path, label)
-        for name, label in _labels(root, names, classes, numbered).items()
+        for name, label in _labels(root, names, classes, numbered, class_names).items()
         for path in sorted((root / name).iterdir())
         if path.suffix.lower() in _SUFFIXES
     ]
@@ -103,7 +108,7 @@ def folder_test_set(folder: str | os.PathLike, classes: int, numbered: bool = Fa
     return PhotographSet(str(root), len(photographs), photographs)
 
 
-def _labels(root, names, classes, numbered) -> dict[str, int]:
+def _labels(root, names, classes, numbered, class_names) -> dict[str, int]:
     """Names of class folders and their classes."""
     if numbered:
         wrong = [name for name in names if not (name.isdecimal() and int(name) < classes)]
@@ -119,7 +124,26 @@ def _labels(root, names, classes, numbered) -> dict[str, int]:
         return {name: known[name] for name in names}
     if len(names) != classes:
         raise ValueError(f"The weights know {classes} classes, {root} holds {len(names)} folders, one a class.")
-    return {name: i for i, name in enumerate(names)}
+    # Weights without names have numbers in their place, which say nothing of folders that have numbers for names.
+    unknown = tuple(class_names) == tuple(map(str, range(classes)))
+    in_order = class_names if not unknown and sorted(class_names) == names else names
+    return {name: i for i, name in enumerate(in_order)}
+
+
+def some_of(test_set: PhotographSet, samples: int, seed: int = 0) -> PhotographSet:
+    """Draws photographs at random; none is read.
+
+    Args:
+        test_set: The photographs.
+        samples: Int, how many; all where there are fewer.
+        seed: Int, of the draw. Defaults to `0`.
+
+    Returns:
+        Those that were drawn, in the order of the set.
+    """
+    chosen = np.sort(np.random.default_rng(seed).permutation(test_set.images)[:samples])
+    photographs = list(test_set.photographs)
+    return PhotographSet(test_set.name, len(chosen), [photographs[i] for i in chosen])
 
 
 def labelled_split(name: str, splits) -> str | None:

@@ -4,6 +4,7 @@ TensorFlow, onnxruntime and what Keras writes ONNX with are imported only for
 the format that needs them.
 """
 
+import os
 import shutil
 import warnings
 from collections.abc import Callable
@@ -28,7 +29,7 @@ INT8_AGREEMENT = 0.9
 
 def export(
     model: keras.Model,
-    path: Path,
+    path: str | os.PathLike[str],
     export_format: str,
     samples: np.ndarray | None = None,
     int8: np.ndarray | None = None,
@@ -65,6 +66,7 @@ def export(
             left at `path`.
         ImportError: If a package that the format needs is not installed.
     """
+    path = Path(path)
     _check(export_format, int8)
     model = in_float32(without_updates(model))
     options = {} if int8 is None else int8_options(model, int8)

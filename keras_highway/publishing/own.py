@@ -13,7 +13,9 @@ from keras_highway._support.files import sha256_of
 from keras_highway._support.scratch import scratch_folder
 from keras_highway.data.transforms import Transform
 from keras_highway.hub import Pushed, parse
+from keras_highway.layers import Preprocessing
 from keras_highway.models.lora import without_updates
+from keras_highway.models.origin import note_origin, origin_of
 from keras_highway.predictions import get_transform
 from keras_highway.publishing.bundle import write_bundle
 from keras_highway.publishing.form import Form, form_of_model
@@ -52,7 +54,9 @@ def save(
     Args:
         model: A model of `keras_highway` with its classifier, `head`. Low-rank
             updates (`kh.enable_lora`) are merged into the kernels that are
-            saved; the model keeps them.
+            saved; the model keeps them. A layer `preprocessing`
+            (`include_preprocessing=True`) is saved as the transform that it
+            is: `kh.load(FOLDER, include_preprocessing=True)` builds it again.
         folder: Made if it is not there; what an earlier `save` left in it is
             replaced, other files stay. Of a process that is killed, `kh.load`
             finds the old model or the new one. (It ends what was begun; where
@@ -64,8 +68,8 @@ def save(
             weights that the model was built with, if it has their classifier,
             else to numbers.
         transform: What images go through, a `keras_highway.data.Transform` or a name for
-            `kh.get_transform`. Defaults to that of the weights that the model
-            was built with.
+            `kh.get_transform`. Defaults to that of the model's own layer
+            `preprocessing`, else of the weights that the model was built with.
         name: Of the weights. Defaults to the folder's name.
         dataset: What it was trained on. Defaults to `""`: not stated.
         license: Of the weights. Defaults to `""`: not stated.
@@ -78,8 +82,8 @@ def save(
 
     Raises:
         ValueError: If no variant describes the model, the preprocessing of its
-            images is unknown, or the names are not one a class; if the folder
-            holds something else.
+            images is unknown or another than its own layer's, or the names are
+            not one a class; if the folder holds something else.
 
     Example:
 
@@ -90,6 +94,7 @@ def save(
     _check_folder(folder)
     if isinstance(model, keras.Model):
         model = without_updates(model)
+        model, transform = _without_preprocessing(model, transform)
     form = form_of_model(model, variant, overrides)
     transform = _checked_transform(model, transform, form)
     row = WeightsInfo(
@@ -161,6 +166,33 @@ def _check_folder(folder: Path) -> None:
         raise ValueError(f"{folder} holds something else: choose a new folder, or one that kh.save wrote.")
     if (folder / "result.json").exists():
         raise ValueError(f"{folder} is the folder of a run or of the zoo: choose another one.")
+
+
+def _without_preprocessing(
+    model: keras.Model, transform: Transform | str | None
+) -> tuple[keras.Model, Transform | str | None]:
+    """The network behind a layer `preprocessing`, and that layer's transform; without one, both as given.
+
+    Weights are of the network alone: what prepares its images can be built around it anew, exactly.
+    """
+    layers = [layer for layer in model.layers if isinstance(layer, Preprocessing)]
+    if not layers:
+        return model, transform
+    layer = layers[0]
+    if len(layers) > 1 or len(model.inputs) != 1 or layer.input is not model.inputs[0]:
+        raise ValueError(
+            f"Model {model.name!r} does more to images than its layer {layer.name!r}, which would be lost: save the "
+            "network without what comes before it (kh.load(FOLDER, include_preprocessing=True) adds that layer)."
+        )
+    given = get_transform(transform) if isinstance(transform, str) else transform
+    if given not in (None, layer.transform):
+        raise ValueError(
+            f"Model {model.name!r} preprocesses images itself, in its layer {layer.name!r}, and not as transform=... "
+            f"says: leave that out. Received: transform={transform!r}"
+        )
+    network = keras.Model(layer.output, model.output, name=model.name)
+    note_origin(network, origin_of(model))
+    return network, layer.transform
 
 
 def _checked_transform(model: keras.Model, transform: Transform | str | None, form: Form) -> Transform:

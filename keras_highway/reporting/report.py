@@ -29,6 +29,19 @@ class Report(NamedTuple):
     sections: tuple[Section, ...]
 
 
+def default_samples(model) -> int:
+    """Returns how many images keep all analyses of a network below about a minute on one core: from 50 to 1000.
+
+    Args:
+        model: See `make_report`.
+
+    Raises:
+        ValueError: If the model has no blocks.
+    """
+    passes = 2 * len(analysis.blocks(model)) * analysis.cost(model).total.multiply_adds
+    return int(np.clip(_MULTIPLY_ADDS / passes, FEWEST, MOST))
+
+
 def make_report(
     model,
     data,
@@ -49,8 +62,8 @@ def make_report(
         title: What to call the report.
         transform: Function from a batch of images to the model's input.
         classes: Names of the classes. Defaults to their numbers.
-        samples: Int, how many images, drawn at random. Defaults to what keeps
-            all analyses below about a minute on one core: from 50 to 1000.
+        samples: Int, how many images, drawn at random. Defaults to
+            `default_samples`.
         seed: Int, of the draw. Defaults to `0`.
         progress: Bool, whether to show a progress bar. Defaults to `False`.
 
@@ -69,9 +82,7 @@ def make_report(
         )
     known = analysis.blocks(model)
     total = analysis.cost(model).total
-    if samples is None:
-        passes = 2 * len(known) * total.multiply_adds
-        samples = int(np.clip(_MULTIPLY_ADDS / passes, FEWEST, MOST))
+    samples = default_samples(model) if samples is None else samples
     chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:samples])
     names = tuple(map(str, range(int(np.max(labels)) + 1)) if classes is None else classes)
     subject = Subject(model, images[chosen], labels[chosen], transform, names)

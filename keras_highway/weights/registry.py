@@ -233,10 +233,13 @@ def get(name: str) -> WeightsInfo:
     """Returns the row of a weights name.
 
     Raises:
-        ValueError: If there is none, with suggestions.
+        ValueError: If there is none, with suggestions; of a variant's name,
+            with its weights.
     """
     if name in WEIGHTS:
         return WEIGHTS[name]
+    if name in {**VARIANTS, **LM_VARIANTS}:
+        raise ValueError(_of_a_variant(name, [row.name for row in WEIGHTS.values() if row.variant == name]))
     hint = did_you_mean(name, WEIGHTS)
     raise ValueError(f"Unknown weights.{hint} Known: {', '.join(WEIGHTS)}. Received: {name!r}")
 
@@ -320,6 +323,14 @@ def _beside(name, file, schema) -> dict[str, Any]:
     """What a file beside the row of weights holds; of the same folder, for others of that name are other weights."""
     folder = next((folder for folder in folders(name) if (folder / ROW).is_file()), None)
     return read_json(folder / file, schema) if folder is not None and (folder / file).is_file() else {}
+
+
+def _of_a_variant(variant, own) -> str:
+    """What stands under a variant's name may change with every weight that is trained: it is not taken for one."""
+    known = (
+        f"its weights: {', '.join(own)}." if own else "no weights of it are published: see keras_highway.create_model."
+    )
+    return f"{variant!r} is a variant; {known} Received: {variant!r}"
 
 
 def _missing(weights, variant, own) -> str:

@@ -51,6 +51,7 @@ def test_int8_is_faster_and_loses_at_most_a_fifth_of_a_point(benchmark, data_dir
     }
     assert right["float32"] - right["int8"] <= 0.002
     sizes = {name: path.stat().st_size for name, path in files.items()}
+    assert sizes["int8"] < sizes["float32"] / 3
     record(f"{NAME}, LiteRT", accuracy=right, bytes=sizes)
     name = f"{NAME}, LiteRT, int8 / float32, batch {BATCH}"
     compare(benchmark, name, lambda: run["int8"](images[:BATCH]), lambda: run["float32"](images[:BATCH])).check_at_most(
