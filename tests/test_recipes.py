@@ -52,6 +52,14 @@ def test_a3_trains_at_another_size_than_it_is_tested_at():
     assert changed(a2, data="tfds:imagenet2012", train_size=128).input_shape == (None, None, 3)
 
 
+def test_the_network_has_the_size_of_the_transform():
+    smaller = changed(RECIPES["resnet50"], transform="imagenet_128")
+    assert smaller.input_shape == (128, 128, 3) and RECIPES["resnet50"].input_shape is None
+    assert RECIPES["resnet50_imagenette"].input_shape is None  # it has one of its own
+    with pytest.raises(ValueError, match=r"makes images of 128x128.*net\.input_shape=\[160, 160, 3\]"):
+        with_settings(smaller, ["net.input_shape=[160,160,3]"])
+
+
 def test_settings_of_the_command_line():
     recipe = with_settings(
         BASE, ["epochs=3", "learning_rate=1", "net.gating=full", "net.gate_bias=-4", "flip=False", "source=a test"]

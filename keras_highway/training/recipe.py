@@ -242,6 +242,7 @@ class Recipe:
             )
         spec = override(VARIANTS[self.variant], **dict(self.overrides))
         self._check_train_size(spec.min_size)
+        self._check_input_shape()
         self._check_augmentation()
 
     def _check_augmentation(self) -> None:
@@ -271,17 +272,32 @@ class Recipe:
                 f"memory keep their size. Received: train_size={self.train_size}, data={self.data!r}"
             )
 
+    def _check_input_shape(self) -> None:
+        """Refuses a network of another size than the images that the transform makes."""
+        shape, size = dict(self.overrides).get("input_shape"), TRANSFORMS[self.transform].size
+        decoded = self.data.split(":")[0] in DECODED
+        if decoded and shape and any(side not in (None, own) for side, own in zip(shape, size, strict=False)):
+            raise ValueError(
+                f"transform={self.transform!r} makes images of {size[0]}x{size[1]}: set the transform of another size, "
+                f"or leave net.input_shape out, which follows it. Received: net.input_shape={list(shape)}"
+            )
+
     def training_size(self, test_size: tuple[int, int]) -> tuple[int, int]:
         """Returns height and width of training images that are decoded on the way, by those of test images."""
         return test_size if self.train_size is None else (self.train_size, self.train_size)
 
     @property
     def input_shape(self) -> tuple[int | None, int | None, int] | None:
-        """What the network is built for: images of any size where those of training and test differ, else `None`."""
+        """What the network is built for, where that is not its spec's: the size of the transform of images that are
+        decoded on the way, or any size where those of training and test differ.
+        """
         transform = TRANSFORMS[self.transform]
-        if self.training_size(transform.size) == transform.size:
+        if self.training_size(transform.size) != transform.size:
+            return (None, None, transform.channels)
+        own = "input_shape" in dict(self.overrides) or VARIANTS[self.variant].input_shape[:2] == transform.size
+        if own or self.data.split(":")[0] not in DECODED:
             return None
-        return (None, None, transform.channels)
+        return (*transform.size, transform.channels)
 
 
 def changed(recipe: Recipe, **changes) -> Recipe:
