@@ -25,7 +25,7 @@ def differences(names):
 
 
 def test_both_nets_have_one_recipe():
-    assert differences(STUDIES["twins"].nets) == {"name", "variant", "weights"}
+    assert differences(STUDIES["pair"].nets) == {"name", "variant", "weights"}
     assert differences(STUDIES["uie"].nets) == {"name", "variant", "weights"}
     assert len(set(STUDIES["uie"].nets)) == 6 and {net.endswith("_nobn") for net in UIE_NETS} == {True, False}
     assert differences(STUDIES["a3"].nets) == {"name", "variant", "weights"}
@@ -37,7 +37,7 @@ def test_both_nets_have_one_recipe():
     assert short == {"name", "weights", "epochs", "warmup_epochs"}
 
 
-@pytest.mark.parametrize("name", [*STUDIES["twins"].nets, *STUDIES["uie"].nets])
+@pytest.mark.parametrize("name", [*STUDIES["pair"].nets, *STUDIES["uie"].nets])
 def test_nets_are_built_for_the_size_of_the_test_images(name):
     recipe = RECIPES[name]
     assert dict(recipe.overrides)["input_shape"][:2] == TRANSFORMS[recipe.transform].size
@@ -45,7 +45,7 @@ def test_nets_are_built_for_the_size_of_the_test_images(name):
 
 
 def test_short_runs_serve_the_studies_of_5_and_20_epochs(tmp_path):
-    long, short = STUDIES["twins"], STUDIES["twins_5"]
+    long, short = STUDIES["pair"], STUDIES["pair_5"]
     net = "highway50_imagenette"
     assert long.rate_folders(net, tmp_path) == short.rate_folders(net, tmp_path)
     assert tuple(long.rate_folders(net, tmp_path)) == RATES
@@ -104,7 +104,7 @@ def test_the_loss_falls_on_photographs_and_the_result_names_the_set(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("study", "net"), [("twins_5", "highway50_imagenette"), ("uie", "resnet50_uie_nobn_64")])
+@pytest.mark.parametrize(("study", "net"), [("pair_5", "highway50_imagenette"), ("uie", "resnet50_uie_nobn_64")])
 def test_the_whole_way_in_small(study, net, tmp_path, capsys):
     arguments = ["--tiny", "--nets", net, "--seeds", "1", "--out", str(tmp_path), "--set", "precision=float32"]
     assert imagenette.main([study, *arguments]) == 0

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Distinct(NamedTuple):
+class UniqueWords(NamedTuple):
     """The words of a batch, each once.
 
     Attributes:
@@ -50,7 +50,7 @@ def batchify(tokens: np.ndarray, batch: int = 20, steps: int = 35) -> tuple[np.n
     return inputs, targets
 
 
-def deduplicate(words: np.ndarray, multiple: int = 64) -> Distinct:
+def deduplicate(words: np.ndarray, multiple: int = 64) -> UniqueWords:
     """Finds the distinct words of a batch, as many as a few sizes allow.
 
     XLA compiles anew for every shape. Of the Treebank's 1,327 batches of 700
@@ -63,17 +63,17 @@ def deduplicate(words: np.ndarray, multiple: int = 64) -> Distinct:
             not above the number of positions.
 
     Returns:
-        `Distinct(words, positions)`; `words[positions]` is the batch.
+        `UniqueWords(words, positions)`; `words[positions]` is the batch.
     """
     words = np.asarray(words)
     distinct, positions = np.unique(words, return_inverse=True)
     size = min(-(-len(distinct) // multiple) * multiple, words.size)
     rows = np.zeros(size, np.int32)
     rows[: len(distinct)] = distinct
-    return Distinct(rows, positions.reshape(words.shape).astype(np.int32))
+    return UniqueWords(rows, positions.reshape(words.shape).astype(np.int32))
 
 
-def every(words: np.ndarray) -> Distinct:
+def every(words: np.ndarray) -> UniqueWords:
     """The plain form of `deduplicate`: every position has a row of its own."""
     words = np.asarray(words)
-    return Distinct(words.reshape(-1).astype(np.int32), np.arange(words.size, dtype=np.int32).reshape(words.shape))
+    return UniqueWords(words.reshape(-1).astype(np.int32), np.arange(words.size, dtype=np.int32).reshape(words.shape))

@@ -4,16 +4,16 @@ import numpy as np
 
 from keras_highway import analysis
 from keras_highway.analysis.graph import stages
-from keras_highway.reporting.section import Section, Subject, absent, picture
+from keras_highway.reporting.section import ReportInput, Section, absent, picture
 
 BUDGET = 0.001  # 0.1 point: what may be lost for free
 
 
-def lesions(subject: Subject) -> Section:
+def lesions(inputs: ReportInput) -> Section:
     """Accuracy with each block shut in turn."""
     key, title = "lesions", "Lesions"
     try:
-        curve = analysis.lesion_curve(subject.model, subject.data, **subject.options)
+        curve = analysis.lesion_curve(inputs.model, inputs.data, **inputs.options)
     except ValueError as error:
         return absent(key, title, error)
     cost = curve.intact_accuracy - curve.accuracy
@@ -46,13 +46,13 @@ def lesions(subject: Subject) -> Section:
     )
 
 
-def orders(subject: Subject) -> Section:
+def orders(inputs: ReportInput) -> Section:
     """Accuracy with the blocks of a stage in another order."""
     key, title = "orders", "Orders"
     curves, reasons = {}, {}
-    for stage in stages(analysis.blocks(subject.model)):
+    for stage in stages(analysis.blocks(inputs.model)):
         try:
-            curves[stage] = analysis.reshuffle_curve(subject.model, subject.data, stage, **subject.options)
+            curves[stage] = analysis.reshuffle_curve(inputs.model, inputs.data, stage, **inputs.options)
         except ValueError as error:
             reasons[stage] = str(error).split(" Received:")[0]
     if not curves:
@@ -83,11 +83,11 @@ def orders(subject: Subject) -> Section:
     )
 
 
-def estimation(subject: Subject) -> Section:
+def estimation(inputs: ReportInput) -> Section:
     """The estimation error of every block."""
     key, title = "estimation", "Iterative estimation"
     try:
-        errors = analysis.estimation_error(subject.model, subject.images, **subject.options)
+        errors = analysis.estimation_error(inputs.model, inputs.images, **inputs.options)
     except ValueError as error:
         return absent(key, title, error)
     # The last block's error is zero by definition: its step carries no information.
@@ -117,11 +117,11 @@ def estimation(subject: Subject) -> Section:
     return Section(key, title, text, (drawn,), numbers)
 
 
-def trimming(subject: Subject) -> Section:
+def trimming(inputs: ReportInput) -> Section:
     """Accuracy and parameters at every depth."""
     key, title = "trim", "Depth"
     try:
-        curve = analysis.trim_curve(subject.model, subject.data, order="lesion", **subject.options)
+        curve = analysis.trim_curve(inputs.model, inputs.data, order="lesion", **inputs.options)
     except ValueError as error:
         return absent(key, title, error)
     most = int(np.flatnonzero(curve.accuracy >= curve.accuracy[0] - BUDGET - 1e-9).max())

@@ -5,20 +5,20 @@ import numpy as np
 from keras_highway import analysis
 from keras_highway.analysis.gates import check_learned
 from keras_highway.gating import get_gating
-from keras_highway.reporting.section import Section, Subject, absent, picture
+from keras_highway.reporting.section import ReportInput, Section, absent, picture
 
 CLASSES = 10  # at most; each takes the memory of all gates of one sample
 
 
-def gates(subject: Subject) -> Section:
+def gates(inputs: ReportInput) -> Section:
     """Biases, means and open shares of every block."""
     key, title = "gates", "Gates"
     try:
-        which = learned_gate(subject.model)
+        which = learned_gate(inputs.model)
     except ValueError as error:
         return absent(key, title, error)
-    bias = analysis.gate_bias(subject.model, which)
-    activity = analysis.gate_activity(subject.model, subject.images, gate=which, **subject.options)
+    bias = analysis.gate_bias(inputs.model, which)
+    activity = analysis.gate_activity(inputs.model, inputs.images, gate=which, **inputs.options)
     profile = analysis.plot_gate_profile(activity, bias)
     caption = (
         "Block by block: the mean gate, the share of gates above one half for one image (the mean over images) and "
@@ -27,8 +27,8 @@ def gates(subject: Subject) -> Section:
     pictures = [picture(profile, caption)]
     ranks = {mean.shape for mean in activity.mean.values()}
     if which == "t" and len(ranks) == 1 and len(next(iter(ranks))) == 1:
-        inputs = subject.images[:1] if subject.transform is None else subject.transform(subject.images[:1])
-        drawn = analysis.plot_gate_summary(bias, activity, analysis.trace(subject.model, inputs))
+        x = inputs.images[:1] if inputs.transform is None else inputs.transform(inputs.images[:1])
+        drawn = analysis.plot_gate_summary(bias, activity, analysis.trace(inputs.model, x))
         caption = (
             "Every unit of every block: gate bias, mean gate, and for one image the gate and the output "
             "[TVDN, Figure 2]. Colours of gates follow the square root; an arrow on a bar: a few values lie beyond"
@@ -48,18 +48,18 @@ def gates(subject: Subject) -> Section:
     return Section(key, title, text, tuple(pictures), numbers)
 
 
-def routing(subject: Subject) -> Section:
+def routing(inputs: ReportInput) -> Section:
     """How the gates differ between classes."""
     key, title = "routing", "Routing"
     try:
-        which = learned_gate(subject.model)
+        which = learned_gate(inputs.model)
     except ValueError as error:
         return absent(key, title, error)
-    shown = np.unique(subject.labels)[:CLASSES]
-    among = np.isin(subject.labels, shown)
-    data = subject.images[among], subject.labels[among]
-    routes = analysis.gate_routing(subject.model, data, gate=which, **subject.options)
-    names = [subject.classes[k] for k in routes.classes]
+    shown = np.unique(inputs.labels)[:CLASSES]
+    among = np.isin(inputs.labels, shown)
+    data = inputs.images[among], inputs.labels[among]
+    routes = analysis.gate_routing(inputs.model, data, gate=which, **inputs.options)
+    names = [inputs.classes[k] for k in routes.classes]
     pictures = [
         picture(
             analysis.plot_routing_profile(routes, names),

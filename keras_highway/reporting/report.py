@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from keras_highway import analysis
 from keras_highway.reporting import depth, gates
-from keras_highway.reporting.section import Section, Subject
+from keras_highway.reporting.section import ReportInput, Section
 
 SECTIONS = (gates.gates, gates.routing, depth.lesions, depth.orders, depth.estimation, depth.trimming)
 FEWEST, MOST = 50, 1000  # images
@@ -85,15 +85,15 @@ def make_report(
     samples = default_samples(model) if samples is None else samples
     chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:samples])
     names = tuple(map(str, range(int(np.max(labels)) + 1)) if classes is None else classes)
-    subject = Subject(model, images[chosen], labels[chosen], transform, names)
+    inputs = ReportInput(model, images[chosen], labels[chosen], transform, names)
     with tqdm(total=1 + len(SECTIONS), unit=" sections", leave=False, disable=None if progress else True) as bar:
         bar.set_description("accuracy")
-        accuracy, loss, count = analysis.score(model, [{}], subject.data, **subject.options)
+        accuracy, loss, count = analysis.score(model, [{}], inputs.data, **inputs.options)
         sections = []
         for make in SECTIONS:
             bar.update()
             bar.set_description(make.__name__)
-            sections.append(make(subject))
+            sections.append(make(inputs))
     facts: dict[str, str | int | float] = {
         "network": model.name,
         "gating": ", ".join(sorted({block.gating for block in known.values()})),

@@ -42,7 +42,7 @@ class Section(NamedTuple):
     numbers: dict
 
 
-class Subject(NamedTuple):
+class ReportInput(NamedTuple):
     """A network and the images it is looked at with.
 
     Attributes:

@@ -2,8 +2,8 @@
 
     python -m keras_highway.training.experiments.imagenette STUDY --data DIR
 
-`twins`: Highway50 and ResNet50 at 128 pixels, 20 epochs; `twins_5`: the same, 5
-epochs, with the rates of `twins`; `a3`: both by procedure A3 of "ResNet strikes
+`pair`: Highway50 and ResNet50 at 128 pixels, 20 epochs; `pair_5`: the same, 5
+epochs, with the rates of `pair`; `a3`: both by procedure A3 of "ResNet strikes
 back" in small, 20 epochs; `uie`: the six nets of [UIE], Table 1b, at 64
 pixels, 20 epochs. For each net a rate is chosen from the study's three by runs of
 5 epochs tested on 1,000 held-out training images, `OUT/rates/RECIPE_RATE`;
@@ -17,17 +17,17 @@ import argparse
 import sys
 
 from keras_highway.training.experiments.study import Study, add_arguments, run_and_print
-from keras_highway.training.recipes.imagenette import A3_RATES, RATES, TWINS, UIE_NETS, UIE_RATES
+from keras_highway.training.recipes.imagenette import A3_RATES, PAIR, RATES, UIE_NETS, UIE_RATES
 
 _HELD_OUT = 1_000  # of 9,469
-_TWINS = Study(
-    nets=tuple(f"{net}_imagenette" for net in TWINS), base="resnet50_imagenette", rates=RATES, held_out=_HELD_OUT
+_PAIR = Study(
+    nets=tuple(f"{net}_imagenette" for net in PAIR), base="resnet50_imagenette", rates=RATES, held_out=_HELD_OUT
 )
 STUDIES = {
-    "twins": _TWINS,
-    "twins_5": Study(nets=_TWINS.nets, base=_TWINS.base, rates=RATES, held_out=_HELD_OUT, suffix="_5"),
+    "pair": _PAIR,
+    "pair_5": Study(nets=_PAIR.nets, base=_PAIR.base, rates=RATES, held_out=_HELD_OUT, suffix="_5"),
     "a3": Study(
-        nets=tuple(f"{net}_imagenette_a3" for net in TWINS),
+        nets=tuple(f"{net}_imagenette_a3" for net in PAIR),
         base="resnet50_imagenette_a3",
         rates=A3_RATES,
         held_out=_HELD_OUT,

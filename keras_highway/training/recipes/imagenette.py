@@ -1,7 +1,7 @@
 """ImageNet's nets on photographs that a CPU can take: Imagenette, ten of ImageNet's classes.
 
     python -m keras_highway train highway50_imagenette --data DIR --out RUN                       # one run
-    python -m keras_highway.training.experiments.imagenette twins --data DIR --out RUNS  # rates, then seeds
+    python -m keras_highway.training.experiments.imagenette pair --data DIR --out RUNS  # rates, then seeds
 
 DIR holds train/CLASS/* and val/CLASS/*: 9,469 and 3,925 photographs. The data
 set's authors rank what reaches most after 5, 20, 80 and 200 epochs at 128, 192
@@ -43,7 +43,7 @@ from keras_highway.training.recipes import rsb
 RATES = (1.5e-3, 3e-3, 6e-3)
 A3_RATES = (1e-3, 2e-3, 4e-3)
 UIE_RATES = (2e-4, 8e-4, 3.2e-3)
-TWINS = ("highway50", "resnet50")
+PAIR = ("highway50", "resnet50")
 UIE_NETS = tuple(f"{net}_uie{rest}" for rest in ("", "_nobn") for net in ("highway50", "highway_full50", "resnet50"))
 
 HIGHWAY50 = Recipe(
@@ -68,7 +68,7 @@ HIGHWAY50 = Recipe(
 )
 
 
-def _twins(net: str) -> tuple[Recipe, Recipe]:
+def _of_both_lengths(net: str) -> tuple[Recipe, Recipe]:
     long = replace(HIGHWAY50, name=f"{net}_imagenette", variant=net, weights=f"{net}.imagenette")
     short = replace(long, name=f"{net}_imagenette_5", weights=f"{net}.imagenette_5", epochs=5, warmup_epochs=1)
     return long, short
@@ -108,7 +108,7 @@ def _uie(variant: str) -> Recipe:
 
 _A3 = {recipe.name: recipe for recipe in rsb.RECIPES}
 RECIPES = (
-    *(recipe for net in TWINS for recipe in _twins(net)),
-    *map(_a3, TWINS),
+    *(recipe for net in PAIR for recipe in _of_both_lengths(net)),
+    *map(_a3, PAIR),
     *map(_uie, UIE_NETS),
 )

@@ -48,7 +48,7 @@ RESIDUAL50 = replace(
     weights="residual_fc50_tanh.tvdn",
     overrides=(("gating", "residual"), ("units", 71)),
     learning_rate=0.003,
-    source="the residual twin of highway_fc50_tanh: its recipe, the best of four rates",
+    source="the residual baseline of highway_fc50_tanh: its recipe, the best of four rates",
 )
 PLAIN50 = replace(
     TANH50,
@@ -57,7 +57,7 @@ PLAIN50 = replace(
     weights="plain_fc50_tanh.tvdn",
     overrides=(("activation", "tanh"),),
     learning_rate=0.003,
-    source="the plain twin of highway_fc50_tanh: its recipe, the best of four rates",
+    source="the plain baseline of highway_fc50_tanh: its recipe, the best of four rates",
 )
 PLAIN10 = replace(
     PLAIN50,
