@@ -1,8 +1,8 @@
 """What networks are for, images or language: one row a task, and how its results are written.
 
 What differs between the two depends on these rows. A spec and a recipe name their
-task (`spec.task`, `recipe.task`); two functions select a task's code by it,
-`publishing.weights_class` and `keras_highway.training.tasks.training_of`.
+task (`spec.task`, `recipe.task`); `publishing.weights_class` and
+`keras_highway.training.tasks.training_of` select the larger parts of a task's code by it.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What trains the networks of a task: the only place in training that distinguishes them."""
+"""What trains the networks of a task: their sources, programs and runs."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
