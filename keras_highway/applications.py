@@ -15,7 +15,7 @@ from keras_highway.models.char_lm import build_char_lm
 from keras_highway.models.origin import Origin, note_file, note_origin
 from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.tasks import LANGUAGE
-from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.variants import ALL_VARIANTS, VARIANTS
 from keras_highway.weights import keras_archive, registry
 from keras_highway.weights.description import published_for
 from keras_highway.weights.load import check_language_model, form_of, load_exactly, load_into
@@ -31,7 +31,7 @@ def list_models(pattern: str = "*", weights: bool = False) -> list[str]:
         weights: Only variants with trained weights. Defaults to `False`.
     """
     trained = {row.variant for row in registry.WEIGHTS.values()}
-    names = fnmatch.filter((*VARIANTS, *LM_VARIANTS), pattern)
+    names = fnmatch.filter(ALL_VARIANTS, pattern)
     return [name for name in names if not weights or name in trained]
 
 
@@ -41,7 +41,7 @@ def get_spec(variant: str) -> NetSpec:
     Raises:
         ValueError: If there is none, with suggestions.
     """
-    known = {**VARIANTS, **LM_VARIANTS}
+    known = ALL_VARIANTS
     if variant in known:
         return known[variant]
     hint = did_you_mean(variant, known)

@@ -390,3 +390,4 @@ LM_VARIANTS: Mapping[str, CharLMSpec] = MappingProxyType(
         )
     }
 )
+ALL_VARIANTS: Mapping[str, NetSpec | CharLMSpec] = MappingProxyType({**VARIANTS, **LM_VARIANTS})

@@ -14,6 +14,7 @@ import pytest
 
 from zoo.release import distributions
 from zoo.release.distributions import ReleaseError, check_sdist, check_wheel
+from zoo.release.notice import main as notice_of_the_zoo
 
 NAME = "keras_highway-0.2.0"
 INFORMATION = f"{NAME}.dist-info"
@@ -122,6 +123,7 @@ def test_an_sdist_may_hold_what_the_wheel_is_made_of(monkeypatch, tmp_path):
 
 
 def test_the_notice_names_every_weight_of_the_checkout_and_its_data():
+    assert notice_of_the_zoo(["--check"]) == 0
     notice = (distributions.ROOT / "NOTICE").read_text("utf-8")
     for path in distributions._rows(distributions.ROOT):
         row = json.loads(path.read_text("utf-8"))

@@ -9,13 +9,13 @@ from keras_highway._support.suggest import did_you_mean
 from keras_highway.cli.errors import OK, UsageError
 from keras_highway.cli.tables import size, table
 from keras_highway.tasks import format_metric
-from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.variants import ALL_VARIANTS
 from keras_highway.weights import registry
 
 
 def run(arguments) -> int:
     """Prints two tables, or JSON."""
-    known = {**VARIANTS, **LM_VARIANTS}
+    known = ALL_VARIANTS
     variants = [_variant(known[name]) for name in fnmatch.filter(known, arguments.pattern)]
     weights = [_weights(registry.WEIGHTS[name]) for name in registry.list_weights(arguments.pattern)]
     if not variants and not weights:

@@ -13,7 +13,7 @@ from keras_highway.data.transforms import Transform
 from keras_highway.models.origin import Origin, origin_of
 from keras_highway.specs import NetSpec, override
 from keras_highway.tasks import IMAGES
-from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.variants import ALL_VARIANTS
 from keras_highway.weights.overrides import from_json_values, to_json_values
 
 _HEAD = "head"
@@ -94,7 +94,7 @@ def _check_classifier(model) -> None:
 
 def _origin(model, variant, overrides) -> Origin:
     origin = origin_of(model)
-    if variant is None and origin is None and model.name not in (*VARIANTS, *LM_VARIANTS):
+    if variant is None and origin is None and model.name not in ALL_VARIANTS:
         raise ValueError(
             f"The variant of model {model.name!r} is unknown: pass variant='...' (see kh.list_models()), and "
             "overrides={...} where its spec differs."

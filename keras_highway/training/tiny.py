@@ -8,7 +8,7 @@ from keras_highway.specs import CharLMSpec, ConvNetSpec, ConvStackSpec, DenseSta
 from keras_highway.training.data.synthetic import PREFIX, SYNTHETIC_CORPUS
 from keras_highway.training.language_recipe import LanguageRecipe
 from keras_highway.training.recipe import DECODED, Recipe
-from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.variants import ALL_VARIANTS
 
 RecipeT = TypeVar("RecipeT", Recipe, LanguageRecipe)
 
@@ -32,7 +32,7 @@ def tiny(recipe: RecipeT) -> RecipeT:
 
 
 def _spec(recipe) -> NetSpec:
-    return {**VARIANTS, **LM_VARIANTS}[recipe.variant]
+    return ALL_VARIANTS[recipe.variant]
 
 
 @singledispatch

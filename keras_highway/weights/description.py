@@ -9,7 +9,7 @@ from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagen
 from keras_highway.layers import Preprocessing
 from keras_highway.models.origin import file_of
 from keras_highway.specs import NetSpec
-from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.variants import ALL_VARIANTS, LM_VARIANTS, VARIANTS
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
 from keras_highway.weights.resolve import WeightsFile, is_path, resolve, result_beside, row_of
@@ -38,7 +38,7 @@ def describe_weights(weights: Weights) -> WeightsInfo:
     weights = os.fspath(weights)
     if is_path(weights):
         return _of_file(resolve(weights))
-    if weights not in registry.WEIGHTS and weights in {**VARIANTS, **LM_VARIANTS}:
+    if weights not in registry.WEIGHTS and weights in ALL_VARIANTS:
         row = next((row for row in registry.WEIGHTS.values() if row.variant == weights), None)
         if row is None:
             raise ValueError(
@@ -119,7 +119,7 @@ def _of_file(file: WeightsFile) -> WeightsInfo:
     if file.row is not None:
         return registry.described(file.row)
     result = result_beside(file.path)
-    spec = {**VARIANTS, **LM_VARIANTS}.get(file.variant)
+    spec = ALL_VARIANTS.get(file.variant)
     data = result.get("data") or (published_for(spec) if spec in VARIANTS.values() else "") or ""
     return WeightsInfo(
         name=file.path.parent.name,

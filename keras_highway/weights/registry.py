@@ -21,7 +21,7 @@ from keras_highway._support.notices import Notice
 from keras_highway._support.schema import Table, Text
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data import transforms
-from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.variants import ALL_VARIANTS, VARIANTS
 from keras_highway.weights.info import FILE, GATE_REPORT, RESULT, ROW, WeightFileError, WeightsInfo, read_row
 
 ZOO_VARIABLE = "KERAS_HIGHWAY_ZOO"
@@ -238,7 +238,7 @@ def get(name: str) -> WeightsInfo:
     """
     if name in WEIGHTS:
         return WEIGHTS[name]
-    if name in {**VARIANTS, **LM_VARIANTS}:
+    if name in ALL_VARIANTS:
         raise ValueError(_of_a_variant(name, [row.name for row in WEIGHTS.values() if row.variant == name]))
     hint = did_you_mean(name, WEIGHTS)
     raise ValueError(f"Unknown weights.{hint} Known: {', '.join(WEIGHTS)}. Received: {name!r}")
@@ -334,7 +334,7 @@ def _of_a_variant(variant, own) -> str:
 
 
 def _missing(weights, variant, own) -> str:
-    spec = {**VARIANTS, **LM_VARIANTS}.get(variant)
+    spec = ALL_VARIANTS.get(variant)
     recipe = spec.recipe if spec else ""
     known = [*own, *sorted({WEIGHTS[name].data for name in own})]
     hint = did_you_mean(weights, [*known, *WEIGHTS])

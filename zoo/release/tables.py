@@ -22,9 +22,9 @@ from keras_highway.weights.info import format_epochs
 from keras_highway.weights.registry import WEIGHTS
 from zoo.release import benchmark_tables
 from zoo.release.generated import bring_up_to_date
+from zoo.release.results import published
 
 ROOT = Path(__file__).resolve().parents[2]
-_PUBLISHED = {"mnist10_w16.tvdn": "99.43 (99.4 ± 0.03)", "mnist10_w32.tvdn": "99.55 (99.54 ± 0.02)"}
 
 
 def results(zoo: Path = ROOT / "zoo" / "weights") -> dict[str, dict]:
@@ -36,9 +36,10 @@ def weights_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
     """The trained weights of image nets and what was measured of them."""
     lines = ["| weights | test accuracy (last epoch) | published, % | epochs | recipe |", "|---|---|---|---|---|"]
     images = {name: result for name, result in results(zoo).items() if task_of(result) is IMAGES}
+    printed = {row["weights"]: row["published"] for table in published() for row in table["rows"] if "weights" in row}
     for name, result in images.items():
         lines.append(
-            f"| `{name}` | {format_metric(result)} | {_PUBLISHED.get(name, '-')} | {format_epochs(result)} "
+            f"| `{name}` | {format_metric(result)} | {printed.get(name, '-')} | {format_epochs(result)} "
             f"| `{WEIGHTS[name].recipe}` |"
         )
     return "\n".join([*lines, "", _trained_on(images)])
