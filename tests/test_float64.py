@@ -90,6 +90,15 @@ def test_no_layer_computes_in_less(family):
     assert model.input.dtype == model.output.dtype == "float64"
 
 
+@pytest.mark.skipif(on_jax, reason="refused there")
+def test_a_layer_alone_and_a_fresh_head():
+    x = np.random.default_rng(0).normal(size=(2, 4, 4, 3)) + 1e-9
+    for layer in (kh.layers.HighwayConv2D(3, 3, dtype="float64"), kh.layers.HighwayDense(3, dtype="float64")):
+        assert layer(x).dtype == "float64" and layer.skip_dtype == "float64"
+    model = kh.reset_classifier(miniature("conv_net", dtype="float64"), 7)
+    assert model.output.dtype == "float64"
+
+
 def test_language_models_refuse_it():
     with pytest.raises(ValueError, match="Language models compute in float32 at most"):
         kh.create_model("charlm_small_coupled", dtype="float64")

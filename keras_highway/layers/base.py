@@ -35,7 +35,8 @@ class GatedBlock(keras.layers.Layer):
         gate_rank: Int, the rank of `"low_rank"` gates.
         skip_dtype: Dtype of the skip stream, the gates and the mix. Defaults
             to `"float32"` whatever the dtype policy: a bfloat16 skip stream
-            rounds away the updates of nearly closed gates.
+            rounds away the updates of nearly closed gates. A layer of dtype
+            `"float64"` has one of float64.
         stochastic_depth: Float in [0, 1), probability that a sample skips the
             block in training (y = x). Defaults to `0.0`.
         remat: Bool, whether in training the block keeps only its inputs for
@@ -67,7 +68,7 @@ class GatedBlock(keras.layers.Layer):
         self.gate_bias = check_gate_bias(gate_bias)
         self.gate = self._checked_gate(gate)
         self.gate_rank = self._checked_rank(gate_rank)
-        self.skip_dtype = checked_float(skip_dtype)
+        self.skip_dtype = skip_dtype_of(skip_dtype, self.compute_dtype)
         self.stochastic_depth = self._checked_rate(stochastic_depth)
         self.remat = bool(remat)
         self.transform_gate = None
@@ -243,16 +244,16 @@ class GatedBlock(keras.layers.Layer):
         return float(rate)
 
 
-def checked_float(dtype) -> str:
-    """Returns the name of a floating-point dtype.
+def skip_dtype_of(dtype, compute_dtype: str) -> str:
+    """Returns the name of a skip stream's dtype, float64 in layers that compute in it.
 
     Raises:
-        ValueError: If it is not one.
+        ValueError: If it is not a floating-point dtype.
     """
     name = keras.backend.standardize_dtype(dtype)
     if "float" not in name:
         raise ValueError(f"`skip_dtype` must be a floating-point dtype. Received: skip_dtype={dtype!r}")
-    return name
+    return "float64" if compute_dtype == "float64" else name
 
 
 def checked_size(value, name: str) -> int:

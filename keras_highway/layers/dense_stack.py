@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating
-from keras_highway.layers.base import PATHS, check_same_width, checked_float, checked_size, fresh
+from keras_highway.layers.base import PATHS, check_same_width, checked_size, fresh, skip_dtype_of
 from keras_highway.layers.biased import add_bias
 from keras_highway.layers.dense import HighwayDense
 
@@ -72,7 +72,7 @@ class HighwayDenseStack(keras.layers.Layer):
         self.activation = keras.activations.get(activation)
         self.gate_bias = check_gate_bias(gate_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.skip_dtype = checked_float(skip_dtype)
+        self.skip_dtype = skip_dtype_of(skip_dtype, self.compute_dtype)
         if gate not in self.gates:
             raise ValueError(f"`gate` must be one of {', '.join(map(repr, self.gates))}. Received: gate={gate!r}")
         self.gate = gate

@@ -159,14 +159,13 @@ def reset_classifier(
         raise ValueError(f"`classes` must be a positive integer. Received: classes={classes!r}")
     last = model.layers[-1]
     x = last.input if last.name == "head" else model.output
+    dtype = "float64" if x.dtype == "float64" else "float32"
     if len(x.shape) == 4:
         if pooling not in _POOLS:
             raise ValueError(f"`pooling` must be 'avg' or 'max'. Received: pooling={pooling!r}")
-        x = _POOLS[pooling](name=f"{pooling}_pool", dtype="float32")(x)
+        x = _POOLS[pooling](name=f"{pooling}_pool", dtype=dtype)(x)
     initializer = last.kernel_initializer.clone() if last.name == "head" else "glorot_uniform"
-    head = keras.layers.Dense(
-        classes, activation=activation, kernel_initializer=initializer, name="head", dtype="float32"
-    )
+    head = keras.layers.Dense(classes, activation=activation, kernel_initializer=initializer, name="head", dtype=dtype)
     changed, origin = keras.Model(model.input, head(x), name=model.name), origin_of(model)
     note_origin(changed, origin and origin._replace(class_names=()))  # the classes are others
     return changed
