@@ -107,6 +107,19 @@ def test_readme_is_short_and_its_links_lead_to_files():
         assert target.startswith("https://") or (ROOT / target).exists(), target
 
 
+def test_the_lowest_keras_is_the_one_that_is_tested():
+    (lowest,) = re.findall(r"^LOWEST_KERAS := (.+)$", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    assert f'"keras>={lowest},' in (ROOT / "pyproject.toml").read_text("utf-8")
+    assert f"3.14 (from {lowest} on)" in (ROOT / "README.md").read_text("utf-8")
+    assert f"| {lowest}, the lowest |" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+
+
+def test_every_picture_is_on_a_page():
+    pages = "".join(path.read_text("utf-8") for path in PAGES)
+    pictures = [str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.png")]
+    assert pictures and not [picture for picture in pictures if picture not in pages]
+
+
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=name_of)
 def test_a_snippet_defines_what_it_uses(snippet: Snippet):
     """Every name is bound in the snippet itself, and what it takes from the package is there."""
