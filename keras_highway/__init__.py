@@ -11,6 +11,7 @@ import contextlib as _contextlib
 from keras_highway._support.program import COMMAND as _COMMAND
 from keras_highway._support.program import MODULE as _MODULE
 from keras_highway._support.program import program_of as _program_of
+from keras_highway._support.public_names import only_public as _only_public
 
 # The command line has its own door: --help and list need not wait for Keras, and TensorFlow's notices can be kept off
 # stderr, as they are of `python -m keras_highway.training.shards` and its like.
@@ -25,7 +26,10 @@ if _PROGRAM != _COMMAND:
     except ModuleNotFoundError as _error:
         raise _explained(_error) from _error
     from keras_highway import analysis as analysis
+    from keras_highway import data as data
+    from keras_highway import language as language
     from keras_highway import layers as layers
+    from keras_highway._support.notices import Notice as Notice
     from keras_highway.applications import Highway50 as Highway50
     from keras_highway.applications import Highway101 as Highway101
     from keras_highway.applications import Highway152 as Highway152
@@ -40,6 +44,7 @@ if _PROGRAM != _COMMAND:
     from keras_highway.applications import list_models as list_models
     from keras_highway.applications import load as load
     from keras_highway.convert.resnet_to_highway import highway_from_resnet as highway_from_resnet
+    from keras_highway.data.pixels import PixelRange as PixelRange
     from keras_highway.data.vocabulary import Vocabulary as Vocabulary
     from keras_highway.equation import mix as mix
     from keras_highway.gating import GATINGS as GATINGS
@@ -60,5 +65,9 @@ if _PROGRAM != _COMMAND:
     from keras_highway.publishing.own import save as save
     from keras_highway.weights.description import describe_weights as describe_weights
     from keras_highway.weights.details import list_weights as list_weights
+    from keras_highway.weights.info import WeightFileError as WeightFileError
+    from keras_highway.weights.load import FreshHead as FreshHead
 
 __version__ = "0.2.0"
+
+_only_public(__name__, modules=("analysis", "data", "language", "layers"))

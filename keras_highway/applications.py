@@ -80,7 +80,7 @@ def create_model(
         pooling: Without the top: `None`, `"avg"` or `"max"`.
         classes: Int. With trained weights and another number of classes than
             theirs, the body is trained and the head fresh, which a warning
-            (`keras_highway.weights.load.FreshHead`) reports. Defaults to that
+            (`kh.FreshHead`) reports. Defaults to that
             of the weights, else of the variant.
         classifier_activation: Activation of the classifier, `None` for
             logits. Defaults to `"softmax"`.

@@ -63,7 +63,7 @@ def preprocess_input(x: Any, weights: Weights = "imagenet", data_format: str | N
         ValueError: If there are no such weights, the channels differ, or `x`
             cannot be pixels: bool, complex, text, NaN. Values that can be and
             look like something else (all in [0, 1], negative, above 255) give
-            a warning, `keras_highway.data.pixels.PixelRange`.
+            a warning, `kh.PixelRange`.
     """
     transform = get_transform(weights)
     library = library_of(x)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from keras_highway.analysis.plots import write
 from keras_highway.training.experiments import analysis_tables, depth, figure4, figures, language_steps
 
 
@@ -45,12 +46,17 @@ def test_drawing_alone_leaves_the_numbers(tmp_path, monkeypatch):
     assert (tmp_path / "numbers.json").read_bytes() == before
 
 
-def test_depth_is_drawn_from_the_numbers_without_data(tmp_path):
+def test_depth_is_drawn_from_the_numbers_without_data(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(depth, "write", lambda figure, *rest: drawn.append(figure) or write(figure, *rest))
     written = (figures.OUT / "numbers.json").read_bytes()
     (tmp_path / "numbers.json").write_bytes(written)
     for name in ("trim", "cifar_trim", "tune", "latency"):
         figures.redraw(name, None, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["numbers.json", "trim.png"]
+    errors = drawn[0].axes[0]
+    assert [text.get_text() for text in errors.texts] == [f"cut off at {errors.get_ylim()[1]:.0f} %"]
+    assert {line.get_color() for line in drawn[0].axes[1].lines} == {"0.3"}  # as many parameters at a depth: one line
     assert (tmp_path / "numbers.json").read_bytes() == written
 
 

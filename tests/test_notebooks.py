@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import DOORS
 
 from keras_highway.training.experiments import notebooks
 
@@ -25,8 +26,6 @@ TINY = {
     "07_train_and_publish": {"IMAGES": 100, "EPOCHS": 2},
 }
 NEED_DATA = ("03_gates_and_routing", "04_lesions_reshuffling_trimming")
-# The doors that README shows, and a Hub to try things with.
-PUBLIC = {"keras_highway", "keras_highway.data", "keras_highway.data.ptb", "keras_highway.hub.local"}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,7 @@ def test_committed_outputs_are_of_one_run_in_order(path):
     assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
     assert any("image/png" in output.get("data", {}) for output in outputs)
     used = {name for cell in cells for name in re.findall(r"(?:from|import) (keras_highway[\w.]*)", cell.source)}
-    assert used <= PUBLIC
+    assert used <= set(DOORS)
     assert not re.search(r"/tmp/|/home/|/work/", path.read_text("utf-8"))
 
 

@@ -10,14 +10,13 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from pages import PAGES, ROOT, Snippet, commands, parsed, snippets
+from pages import DOORS, PACKAGES, PAGES, ROOT, Snippet, commands, parsed, snippets
 from PIL import Image
 from test_zoo import write_corpus
 
 import keras_highway as kh
 from keras_highway.training.train import choose
 
-DOORS = ("keras_highway", "keras_highway.analysis", "keras_highway.layers", "keras_highway.data")
 REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
 SNIPPETS = snippets()
 
@@ -52,14 +51,43 @@ def test_there_are_commands_and_snippets():
     assert {s.page for s in SNIPPETS} >= {"README.md", "models.md", "weights.md", "fine_tuning.md", "analysis.md"}
 
 
+def names_of(door: str) -> set[str]:
+    """What a door re-exports, or has in `__all__`."""
+    module = importlib.import_module(door)
+    if door not in PACKAGES:
+        return set(module.__all__)
+    nodes = ast.walk(ast.parse(Path(module.__file__).read_text("utf-8")))
+    return {
+        alias.asname
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname and not alias.asname.startswith("_")
+    }
+
+
 def public_names() -> set[str]:
-    """What the doors of the package re-export."""
-    names = set()
-    for door in DOORS:
-        for node in ast.walk(ast.parse(Path(importlib.import_module(door).__file__).read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom):
-                names |= {f"{door}.{a.asname}" for a in node.names if a.asname and not a.asname.startswith("_")}
-    return names - set(DOORS)
+    """What the doors of the package give; what the front door gives, too, under its name there."""
+    front = {id(getattr(kh, name)) for name in names_of("keras_highway")}
+    return {
+        f"{door}.{name}"
+        for door in DOORS
+        for name in names_of(door)
+        if f"{door}.{name}" not in DOORS
+        and (door == "keras_highway" or id(getattr(importlib.import_module(door), name)) not in front)
+    }
+
+
+@pytest.mark.parametrize("door", PACKAGES)
+def test_the_public_names_alone_complete(door):
+    module, everything = importlib.import_module(door), {}
+    names = names_of(door)
+    assert len(names) > 3 and {name for name in dir(module) if not name.startswith("_")} == names
+    assert {"__doc__", "__name__", "__file__"} <= set(dir(module))
+    exec(f"from {door} import *", everything)
+    assert set(everything) - {"__builtins__"} == names
+    importlib.import_module("keras_highway.analysis.cost")  # a module of the same name as a function
+    assert callable(kh.analysis.cost) and kh.convert and kh.__version__  # what does not complete is there
 
 
 def test_every_public_name_is_in_the_reference_once_and_no_other():
@@ -78,6 +106,19 @@ def test_readme_is_short_and_its_links_lead_to_files():
     assert len(text.splitlines()) <= 250
     for target in re.findall(r"(?:\]\(|src=\")([^)#\"]+)", text):
         assert target.startswith("https://") or (ROOT / target).exists(), target
+
+
+def test_the_lowest_keras_is_the_one_that_is_tested():
+    (lowest,) = re.findall(r"^LOWEST_KERAS := (.+)$", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    assert f'"keras>={lowest},' in (ROOT / "pyproject.toml").read_text("utf-8")
+    assert f"3.14 (from {lowest} on)" in (ROOT / "README.md").read_text("utf-8")
+    assert f"| {lowest}, the lowest |" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+
+
+def test_every_picture_is_on_a_page():
+    pages = "".join(path.read_text("utf-8") for path in PAGES)
+    pictures = [str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.png")]
+    assert pictures and not [picture for picture in pictures if picture not in pages]
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=name_of)

@@ -115,13 +115,17 @@ def test_which_program_imports_the_package(monkeypatch, argv, words, program):
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_nothing_of_tensorflows_reaches_the_terminal(tmp_path, backend):
     """Real processes, at the log level that a user has."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": backend}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": backend, "HF_ENDPOINT": "http://127.0.0.1:9"}
     env.pop("TF_CPP_MIN_LOG_LEVEL", None)
     no_folder = f"error: No folder {tmp_path}/nothing/train. "
+    litert = ["keras_highway", "export", "mnist10_w16.tvdn", "--format", "litert", "--out", "net.tflite"]
+    publish = ["keras_highway", "publish", str(tmp_path / "fc"), "--repo", "me/net", "--dry-run"]
     for words, code, said in (
         (["keras_highway", "classify", str(ROOT / "samples" / "digit_7.png")], 0, ""),
         (["keras_highway", "train", "resnet50_a2", "--tiny", "--out", str(tmp_path / "run")], 0, ""),
         (["keras_highway.training.train", "highway_fc10", "--tiny", "--out", str(tmp_path / "fc")], 0, ""),
+        (publish, 0, ""),
+        *([(litert, 0, "")] if backend == "tensorflow" else []),
         (["keras_highway.training.shards", str(tmp_path / "nothing"), "--out", str(tmp_path / "x")], 2, no_folder),
     ):
         command = [sys.executable, "-m", *words]
@@ -134,6 +138,9 @@ NOTICES = [
     "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n",
     "I0000 00:00:1795229140.230463    6246 port.cc:153] oneDNN custom operations are on.\n",
     "To enable the following instructions: AVX2 AVX512F, in other operations, rebuild TensorFlow.\n",
+    "W0000 00:00:1795361690.984851    6823 tf_tfl_flatbuffer_helpers.cc:364] Ignored output_format.\n",
+    "W0000 00:00:1795361690.984988    6823 tf_tfl_flatbuffer_helpers.cc:367] Ignored drop_control_dependency.\n",
+    "INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n",
 ]
 OF_GPUS = [
     "E0000 00:00:1795229151.659441    6311 cuda_platform.cc:52] failed call to cuInit: INTERNAL\n",
@@ -142,6 +149,8 @@ OF_GPUS = [
 NEWS = [
     "E0000 00:00:1795229151.659441    6311 local_rendezvous.cc:412] aborting\n",
     "W0000 00:00:1795229151.659441    6311 cpu_allocator_impl.cc:84] exceeds 10% of free system memory.\n",
+    "W0000 00:00:1795361690.984851    6823 tf_tfl_flatbuffer_helpers.cc:364] Ignored more of it.\n",
+    "INFO: Created TensorFlow Lite XNNPACK delegate for CPU and more.\n",
     "something of the user's own\n",
 ]
 

@@ -9,7 +9,12 @@ from keras_highway._support.outside_text import visible
 
 
 class Notice(UserWarning):
-    """A note on what the user requested; nothing is wrong with the program."""
+    """A note on what the user requested; nothing is wrong with the program. Every warning of the package is one.
+
+    Example:
+
+    >>> warnings.simplefilter("ignore", kh.Notice)
+    """
 
 
 @contextlib.contextmanager

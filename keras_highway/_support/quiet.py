@@ -14,12 +14,14 @@ from collections.abc import Iterator
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _QUIET_LEVELS = ("1", "2", "3")  # levels without information
-_LOADING = b"loading Keras ..."
-# Information (I...) that TensorFlow 2.21 writes at import even at level 3.
+_LOADING = "loading Keras ..."
+# Information (I...) that TensorFlow 2.21 writes at import even at level 3, and what it writes of each LiteRT file.
 _NOTICE = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog\(\) is called"
     rb"|I\d{4} [\d:.]+ +\d+ [\w./]+:\d+\] "
     rb"|To enable the following instructions: "
+    rb"|W\d{4} [\d:.]+ +\d+ tf_tfl_flatbuffer_helpers\.cc:\d+\] Ignored (output_format|drop_control_dependency)\.$"
+    rb"|INFO: Created TensorFlow Lite XNNPACK delegate for CPU\.$"
 )
 # Its messages about missing GPU drivers and libraries, which are expected where there is no GPU.
 _OF_GPUS = re.compile(rb"[EW]\d{4} [\d:.]+ +\d+ (cuda_\w+|gpu_device)\.cc:\d+\] ")
@@ -42,7 +44,7 @@ _begun: list[bool] = []  # whether this process is a program of ours, whose stde
 
 
 @contextlib.contextmanager
-def quiet_start() -> Iterator[None]:
+def quiet_start(doing: str = _LOADING) -> Iterator[None]:
     """Runs the imports inside without TensorFlow's notices on stderr; all else that they write is passed on at once.
 
     Sets `TF_CPP_MIN_LOG_LEVEL` to 1, no information but warnings and errors,
@@ -53,7 +55,8 @@ def quiet_start() -> Iterator[None]:
     for GPUs here, too, and complains where it finds no driver: without a GPU
     that is a notice.
 
-    On a terminal a line reports that something is being loaded.
+    Args:
+        doing: What a terminal shows meanwhile.
     """
     if os.environ.setdefault(_LEVEL, "1") not in _QUIET_LEVELS:
         yield
@@ -61,9 +64,9 @@ def quiet_start() -> Iterator[None]:
     _begun.append(True)
     sys.stderr.flush()
     on_terminal = os.isatty(2)
-    clear = b" " * len(_LOADING) + b"\r" if on_terminal else b""
+    clear = b" " * len(doing) + b"\r" if on_terminal else b""
     if on_terminal:
-        os.write(2, _LOADING + b"\r")
+        os.write(2, doing.encode() + b"\r")
     try:
         with _filtered(clear):
             yield
@@ -96,9 +99,9 @@ def _filtered(clear: bytes) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def quiet_again() -> Iterator[None]:
-    """As `quiet_start`, for what is imported later, in programs that began with it; in others nothing is filtered."""
-    with quiet_start() if _begun else contextlib.nullcontext():
+def quiet_again(doing: str = _LOADING) -> Iterator[None]:
+    """As `quiet_start`, for what is done later, in programs that began with it; in others nothing is filtered."""
+    with quiet_start(doing) if _begun else contextlib.nullcontext():
         yield
 
 

@@ -1,5 +1,6 @@
 """What a network does inside: its blocks' signals, other wirings of the same layers, its cost, its gates."""
 
+from keras_highway._support.public_names import only_public as _only_public
 from keras_highway.analysis.cost import Cost as Cost
 from keras_highway.analysis.cost import StageCost as StageCost
 from keras_highway.analysis.cost import cost as cost
@@ -64,3 +65,5 @@ from keras_highway.analysis.trim import latency_curve as latency_curve
 from keras_highway.analysis.trim import trim as trim
 from keras_highway.analysis.trim import trim_curve as trim_curve
 from keras_highway.analysis.trim import without as without
+
+_only_public(__name__)

@@ -220,19 +220,19 @@ class Panel(NamedTuple):
 
 
 def draw_panels(figure, axes, panels) -> None:
-    """Draws tables, a row a block and a column a unit, each with a colour bar of its own height and a label.
+    """Draws tables, a row a block and a column a unit, each above a colour bar of its own width, with its label.
 
     Args:
         figure: The figure.
         axes: One for each panel.
         panels: What to draw, each a `Panel`.
     """
-    rows = [axis.get_subplotspec().rowspan.start for axis in axes]
-    for i, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
+    for axis, panel in zip(axes, panels, strict=True):
         drawn = draw_table(axis, panel)
-        if rows[i] not in rows[:i]:  # beside a colour bar the word would read as the bar's
-            axis.set_ylabel("block")
-        figure.colorbar(drawn, cax=axis.inset_axes([1.04, 0, 0.06, 1]), label=panel.label, extend=panel.extend)
+        axis.set_ylabel("block")
+        label = panel.label if panel.power == 1 else f"{panel.label}, power scale"
+        bar = figure.colorbar(drawn, ax=axis, location="bottom", aspect=25, label=label, extend=panel.extend)
+        bar.ax.tick_params(labelsize=SMALL)
 
 
 def draw_table(axis, panel):

@@ -168,7 +168,8 @@ def draw_depth(curves, speed_up=None):
     figure = new_figure(1.9 * count + 0.8)
     axes = figure.subplots(count, 1, sharex=True)
     labelled = _labelled(curves, "blocks taken out")
-    alike = len({tuple(curve.parameters) for curve in labelled.values()}) == 1  # one line for all
+    pairs = {pair for curve in labelled.values() for pair in zip(curve.depth, curve.parameters, strict=True)}
+    alike = len(pairs) == len({depth for depth, _ in pairs})  # one line for all
     for i, (label, curve) in enumerate(labelled.items()):
         color = "0.3" if alike else f"C{i}"
         axes[0].plot(

@@ -49,7 +49,7 @@ def plot_gate_summary(bias, activity, traces, path=None, *, sample=0, title=None
         Panel("gate t, one sample", tables[2], **gates_alike),
         Panel("block output y, one sample", tables[3], -limit, limit, "y", "RdBu_r", "both"),
     )
-    figure = new_figure(6.2)
+    figure = new_figure(7.0)
     draw_panels(figure, figure.subplots(2, 2).ravel(), panels)
     return write(figure, path, title)
 

@@ -1,21 +1,28 @@
 """Data sets and images; nothing here is imported by `import keras_highway`."""
 
-from typing import TYPE_CHECKING
+import typing as _typing
 
+from keras_highway._support.public_names import only_public as _only_public
 from keras_highway.data.datasets import Dataset as Dataset
 from keras_highway.data.datasets import load_dataset as load_dataset
 from keras_highway.data.samples import sample_digits as sample_digits
 from keras_highway.data.transforms import Transform as Transform
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from keras_highway.data.images import ImageError as ImageError
     from keras_highway.data.images import load_image as load_image
 
 
+_LAZY = ("ImageError", "load_image")
+
+
 def __getattr__(name: str):
     """Imports what needs Pillow on first access: training does without."""
-    if name in ("ImageError", "load_image"):
+    if name in _LAZY:
         from keras_highway.data import images
 
         return getattr(images, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_only_public(__name__, lazy=_LAZY)

@@ -9,6 +9,8 @@ import numpy as np
 from keras_highway.data.datasets import DATA_VARIABLE
 from keras_highway.data.vocabulary import Vocabulary, words_of
 
+__all__ = ["Corpus", "load_corpus"]
+
 SPLITS = ("train", "valid", "test")
 
 

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.files import written
+from keras_highway._support.quiet import quiet_again
 from keras_highway.exporting.precision import in_float32
 from keras_highway.exporting.quantize import agreement, int8_options
 from keras_highway.models.lora import without_updates
@@ -74,7 +75,7 @@ def export(
     expected = [keras.ops.convert_to_numpy(model(x, training=False)) for x in batches]  # Keras exports what has run
     run, partial = FORMATS[export_format], path.with_name(f".partial-{path.name}")
     try:
-        with written(path):
+        with written(path), quiet_again(f"writing {path.name} ..."):
             _remove(partial)  # of a process that was killed
             with warnings.catch_warnings():
                 for theirs in _NOISY:

@@ -16,8 +16,11 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
+__all__ = ["TOKEN", "LocalHub"]
+
 BINARY = (".h5", ".safetensors", ".npz", ".png")
-TOKEN = "hf_right"  # requests with this token may write
+TOKEN = "hf_right"
+"""Requests to a `LocalHub` with this token may write."""
 
 
 def sha256(content: bytes) -> str:

@@ -1,5 +1,6 @@
 """Gated layers and blocks."""
 
+from keras_highway._support.public_names import only_public as _only_public
 from keras_highway.layers.base import GatedBlock as GatedBlock
 from keras_highway.layers.blocks import BasicBlock as BasicBlock
 from keras_highway.layers.blocks import BottleneckBlock as BottleneckBlock
@@ -18,3 +19,5 @@ from keras_highway.layers.hierarchical_softmax import HierarchicalSoftmax as Hie
 from keras_highway.layers.preprocessing import Preprocessing as Preprocessing
 from keras_highway.layers.shared_kernels import GivenConv2D as GivenConv2D
 from keras_highway.layers.shared_kernels import SharedKernels as SharedKernels
+
+_only_public(__name__)

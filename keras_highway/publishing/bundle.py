@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_highway._support.quiet import quiet_again
 from keras_highway.convert import torch_state
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.card import model_card
@@ -42,7 +43,9 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tas
     write_check(weights, folder / CHECK)
     names, arrays = twin_arrays(weights.network)
     _write_twin(arrays, names, folder / TWIN)
-    _write_json(folder / "config.json", keras.saving.serialize_keras_object(weights.with_softmax()))
+    with quiet_again():  # Keras imports TensorFlow for this, whatever computes
+        configuration = keras.saving.serialize_keras_object(weights.with_softmax())
+    _write_json(folder / "config.json", configuration)
     _write_json(folder / "metadata.json", {"keras_version": keras.__version__})
     if (folder / "log.csv").is_file():
         draw_curve(folder / "log.csv", folder / CURVE, row.name, loader.task.metric.name)

@@ -150,6 +150,8 @@ def _rounded(value):
 
 def device() -> str:
     """The kind of the first device: `"cpu"`, `"gpu"` or `"tpu"`."""
+    if keras.backend.backend() == "numpy":  # which keras.distribution does not know
+        return "cpu"
     return keras.distribution.list_devices()[0].split(":")[0]
 
 
