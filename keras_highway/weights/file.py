@@ -289,9 +289,7 @@ def _memory(item: h5py.Dataset) -> int:
     return item.dtype.itemsize * math.prod(-(-side // chunk) * chunk for side, chunk in zip(shape, chunks, strict=True))
 
 
-def _items(
-    group: h5py.Group, visited: set[int], inside: str = "", deep: int = 0
-) -> Iterator[tuple[str, h5py.Dataset]]:
+def _items(group: h5py.Group, visited: set[int], inside: str = "", deep: int = 0) -> Iterator[tuple[str, h5py.Dataset]]:
     """All datasets, in the order of their names; an optimizer's are no weights of the network.
 
     None is there under two names: of groups that are, each level would double
