@@ -227,7 +227,9 @@ def _parts(path: Path) -> tuple[Any, bytes]:
                 raise WeightFileError(f"{path} declares far more content than it can hold.")
             if not {_CONFIG, _WEIGHTS} <= inside.keys() or inside[_CONFIG].file_size > _LARGEST_CONFIG:
                 raise WeightFileError(f"{path} is no file of a Keras model: it lacks {_CONFIG} or {_WEIGHTS}.")
-            return parse_json(archive.read(_CONFIG), f"{path}: {_CONFIG}"), archive.read(_WEIGHTS)
+            whole = parse_json(archive.read(_CONFIG), f"{path}: {_CONFIG}")
+            with _one_error(f"{path} is damaged"):
+                return whole, archive.read(_WEIGHTS)
 
 
 @contextlib.contextmanager
