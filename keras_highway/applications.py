@@ -18,7 +18,7 @@ from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import ALL_VARIANTS, VARIANTS
 from keras_highway.weights import keras_archive, registry
 from keras_highway.weights.description import published_for
-from keras_highway.weights.load import check_language_model, form_of, load_exactly, load_into
+from keras_highway.weights.load import check_language_model, form_of, load_exactly, load_into, without_removed
 from keras_highway.weights.overrides import trimmed
 from keras_highway.weights.resolve import WeightsFile, resolve
 
@@ -153,7 +153,7 @@ def build_with(
         if file is not None:
             check_language_model(file, spec)
             load_exactly(model, file)
-            note_file(model, file)
+            note_file(model, file.without_content())
         return model
     if classes is None and file is not None:
         classes = file.classes
@@ -163,10 +163,10 @@ def build_with(
     model = build(
         spec, include_top, input_tensor, input_shape, pooling, classes, classifier_activation, name or variant, dtype
     )
-    model = trimmed(model, removed if file is None else file.removed)
+    model = trimmed(model, removed) if file is None else without_removed(model, file)
     if file is not None:
         load_into(model, file, spec)
-        note_file(model, file)
+        note_file(model, file.without_content())
     note_origin(model, _origin(spec, file, classes, include_top, removed))
     return model
 
@@ -211,7 +211,7 @@ def model_of(file: WeightsFile, **kwargs: Any) -> keras.Model:
     """As `load`, of a weight file that has been read."""
     if file.archive is not None:
         model = keras_archive.load(file.archive, **kwargs)
-        note_file(model, file)
+        note_file(model, file.without_content())
         return model
     if not file.variant:
         raise ValueError(

@@ -30,7 +30,7 @@ from keras_highway.reporting import write_report
 from keras_highway.reporting.report import Report
 from keras_highway.training import train
 from keras_highway.weights import file as weights_file
-from keras_highway.weights import registry, sealing
+from keras_highway.weights import registry
 from keras_highway.weights.file import WeightFileError
 from keras_highway.weights.load import load_exactly
 from keras_highway.weights.resolve import resolve
@@ -151,10 +151,10 @@ def test_other_errors_of_writing_stay_what_they_are(tmp_path):
 
 
 def test_a_weight_file_that_may_not_be_read(run, monkeypatch, capsys):
-    def refuse(path):
+    def refuse(path, most):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(sealing, "check", refuse)
+    monkeypatch.setattr(weights_file, "read_regular", refuse)
     path = run / "model.weights.h5"
     with pytest.raises(WeightFileError, match=r"model\.weights\.h5 may not be read .*: make it readable for you"):
         weights_file.read(path)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +28,27 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
         finally:
             with contextlib.suppress(PermissionError):  # then it was never made
                 temporary.unlink(missing_ok=True)
+
+
+def read_regular(path: str | os.PathLike, most: int) -> bytes:
+    """Returns the content of a file, read once; a pipe or a device is not waited for.
+
+    Args:
+        path: The file.
+        most: Bytes that it may have; a sparse file declares any number.
+
+    Raises:
+        ValueError: If it is no regular file, or larger.
+        OSError: If it cannot be read.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with open(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is a pipe or a device, not a file")
+        if status.st_size > most:
+            raise ValueError(f"it has {status.st_size} bytes, more than {most}")
+        return file.read(status.st_size)
 
 
 def to_disk(path: Path) -> None:

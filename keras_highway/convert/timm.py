@@ -3,6 +3,7 @@
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,20 +22,22 @@ from keras_highway.variants import VARIANTS
 _BOTTLENECK = re.compile(r"layer([1-4])\.\d+\.conv3\.weight")
 
 
-def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.ndarray]:
     """Returns the arrays of a `.safetensors` file by name.
 
     Args:
         path: The file.
+        content: Its bytes, where they have been read. Defaults to reading
+            them.
 
     Raises:
         ValueError: If it is none, or is truncated.
     """
     import safetensors
-    from safetensors.numpy import load_file
+    from safetensors.numpy import load, load_file
 
     try:
-        return load_file(path)
+        return load_file(path) if content is None else load(content)
     except (safetensors.SafetensorError, OSError) as error:
         raise ValueError(f"{path} is no safetensors file, or is truncated: {error}") from error
     except (AttributeError, KeyError, TypeError) as error:  # an 8-bit float, say
@@ -56,15 +59,20 @@ def resnet_of(path: Path) -> str:
 
     try:
         with safetensors.safe_open(path, "numpy") as file:
-            stages = Counter(match[1] for match in map(_BOTTLENECK.fullmatch, file.keys()) if match)
+            names = list(file.keys())
     except (safetensors.SafetensorError, OSError) as error:
         raise ValueError(f"{path} is no safetensors file, or is truncated: {error}") from error
+    return _resnet_of(names)
+
+
+def _resnet_of(names: Iterable[str]) -> str:
+    stages = Counter(match[1] for match in map(_BOTTLENECK.fullmatch, names) if match)
     blocks = tuple(stages[str(stage)] for stage in range(1, 5))
     published = ("resnet50", "resnet101", "resnet152")
     return next((name for name in published if name in VARIANTS and VARIANTS[name].blocks == blocks), "")
 
 
-def model_of(source: Path, variant: str) -> tuple[keras.Model, int]:
+def model_of(source: Path, variant: str, content: bytes | None = None) -> tuple[keras.Model, int]:
     """Returns a variant's model with the weights of a state dict with PyTorch's names, and its number of classes.
 
     Args:
@@ -72,23 +80,24 @@ def model_of(source: Path, variant: str) -> tuple[keras.Model, int]:
             for the CIFAR 110-layer nets, the authors').
         variant: The architecture, e.g. `"resnet50"`; or one made of a
             ResNet's weights, `"highway_resnet50"`, see `highway_from_resnet`.
+        content: The file's bytes, where they have been read.
 
     Raises:
         ValueError: If names or shapes are not the variant's.
     """
-    spec, actual = VARIANTS.get(variant), resnet_of(source)
+    spec = VARIANTS.get(variant)
     if not isinstance(spec, ConvNetSpec):
         raise ValueError(
             "PyTorch's state dicts are read into nets of residual-style blocks (resnet50, highway110, ...). "
             f"Received: {source} for variant {variant!r}"
         )
-    baseline = spec.baseline or variant
+    state = read_safetensors(source, content)
+    baseline, actual = spec.baseline or variant, _resnet_of(state)
     if actual not in ("", baseline):
         raise ValueError(
             f"{source} holds weights of {actual!r}, not of {baseline!r}; nothing was set. "
             f"Use keras_highway.create_model({actual!r}, weights=...)."
         )
-    state = read_safetensors(source)
     classifier = next((state[name] for name in ("fc.weight", "linear.weight") if name in state), None)
     if classifier is None:
         raise ValueError(f"{source} has no classifier, fc.weight or linear.weight: {len(state)} other arrays.")

@@ -23,7 +23,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_highway._support.bounded_json import parse_json
-from keras_highway._support.files import atomic_write
+from keras_highway._support.files import atomic_write, read_regular
 from keras_highway._support.notices import Notice
 from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Table, Text
 from keras_highway.weights import sealing
@@ -35,6 +35,8 @@ _STAMP = "keras_highway"
 _MOST_OBJECTS = 100_000
 _DEEPEST = 50
 _DENSEST = 1100  # bytes that HDF5's deflate can make of one
+_MOST_TIMES = 4  # larger than the file its arrays may be in all; Keras and `save` compress nothing
+LARGEST = 4 * 2**30  # bytes: a file is read into memory
 MOST_CLASSES = 1_000_000
 _STAMP_SCHEMA = Fields(
     {},
@@ -62,11 +64,15 @@ class Contents(NamedTuple):
             less; of a language model also `vocabulary` and `overrides`.
         shapes: How often each shape is among its weights.
         checked: Whether it has a digest or a seal, which are right then.
+        content: The file's bytes, for `set_weights`.
+        sha256: Of these bytes.
     """
 
     stamp: dict[str, Any]
     shapes: Counter
     checked: bool
+    content: bytes
+    sha256: str
 
 
 def save(
@@ -151,21 +157,62 @@ def read(path: str | os.PathLike) -> Contents:
     if not path.name.endswith(SUFFIX):
         raise WeightFileError(f"A weight file's name ends in {SUFFIX}. Received: {path}")
     with _one_error(path):
-        sealed = sealing.check(path)
-        with h5py.File(path, "r") as opened:
+        content = read_regular(path, LARGEST)
+    return read_content(content, path)
+
+
+def read_content(content: bytes, path: str | os.PathLike) -> Contents:
+    """As `read`, of a file's bytes.
+
+    Args:
+        content: The bytes.
+        path: What errors call them.
+
+    Raises:
+        WeightFileError: See `read`.
+    """
+    with _one_error(path):
+        sealed, sha256 = sealing.check(content)
+        with h5py.File(io.BytesIO(content), "r") as opened:
             text = opened.attrs.get(_STAMP, "{}")
             if not isinstance(text, str | bytes):
                 raise WeightFileError(f"its stamp is of type {type(text).__name__}, not text")
             stamp = parse_json(text, "its stamp", _STAMP_SCHEMA)
             expected = stamp.pop(DIGEST, None)
-            actual, shapes = _read_datasets(opened, stamp)
+            actual, shapes = _read_datasets(opened, stamp, _MOST_TIMES * len(content))
         check_overrides(stamp.get("overrides", {}), shapes)
     if expected not in (None, actual):
         raise WeightFileError(
             f"{path} is damaged or altered: the digest of its weights and its stamp is {actual[:12]}..., and its stamp "
             f"records {expected[:12]}.... Get the file anew."
         )
-    return Contents(stamp, shapes, sealed or expected is not None)
+    return Contents(stamp, shapes, sealed or expected is not None, content, sha256)
+
+
+def set_weights(model: keras.Model, content: bytes) -> None:
+    """Sets a model's weights from the bytes that `read` has checked: the file may have been replaced since.
+
+    Args:
+        model: The model.
+        content: `Contents.content`.
+
+    Raises:
+        ValueError: If a weight is not finite in the precision of the model,
+            or Keras finds that the file does not fit; some weights have been
+            set then.
+    """
+    with np.errstate(over="ignore"):
+        model.load_weights(_InMemory(content))
+    for weight in model.weights:
+        check_finite(weight, weight)
+
+
+def check_finite(value: Any, variable: keras.Variable) -> None:
+    """Raises a `WeightFileError` for values that are not finite once they are cast to a variable's dtype."""
+    with np.errstate(over="ignore"):
+        cast = keras.ops.convert_to_numpy(keras.ops.cast(value, variable.dtype))
+    if not np.isfinite(cast).all():
+        raise WeightFileError(f"{variable.path} gets values that are not finite in {variable.dtype}")
 
 
 @contextlib.contextmanager
@@ -182,34 +229,18 @@ def _one_error(path) -> Iterator[None]:
         raise WeightFileError(f"{path} is no weight file, or is truncated or damaged: {reason}.") from error
 
 
-@contextlib.contextmanager
-def closed_on_failure(path: str | os.PathLike) -> Iterator[None]:
-    """Closes what is opened of an HDF5 file inside and left open where an error is raised, as Keras leaves it.
+def _read_datasets(opened: h5py.File, stamp, most: float = math.inf) -> tuple[str, Counter]:
+    """Reads and checks every dataset, of `most` bytes in all.
 
-    Args:
-        path: The file.
+    Returns their digest, which is over the stamp, too, and the weights' shapes.
     """
-    before = {handle.id for handle in _handles(path)}
-    try:
-        yield
-    except Exception:
-        for handle in _handles(path):
-            if handle.id not in before:
-                h5py.File(handle).close()
-        raise
-
-
-def _handles(path) -> list[h5py.h5f.FileID]:
-    name = os.fsencode(path)
-    return [handle for handle in h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE) if handle.name == name]
-
-
-def _read_datasets(opened: h5py.File, stamp) -> tuple[str, Counter]:
-    """Reads and checks every dataset; returns their digest, which is over the stamp, too, and the weights' shapes."""
-    digest, shapes = hashlib.sha256(), Counter()
+    digest, shapes, declared = hashlib.sha256(), Counter(), 0
     _add(digest, json.dumps(stamp, sort_keys=True))
-    for name, item in _items(opened):
+    for name, item in _items(opened, set()):
         is_weight = "seed_generator" not in name
+        declared += _memory(item)
+        if declared > most:
+            raise WeightFileError(f"its arrays are {_MOST_TIMES} times the file, or more: save them uncompressed")
         values = _values(name, item, is_weight)
         _add(digest, name, values.dtype.str, str(item.shape), values.tobytes())
         if is_weight:
@@ -251,9 +282,20 @@ def _add(digest, *parts) -> None:
         digest.update(content)
 
 
-def _items(group: h5py.Group, inside: str = "", deep: int = 0) -> Iterator[tuple[str, h5py.Dataset]]:
-    """All datasets, in the order of their names; an optimizer's are no weights of the network."""
-    if deep > _DEEPEST or len(group) > _MOST_OBJECTS:
+def _memory(item: h5py.Dataset) -> int:
+    """The bytes that HDF5 makes of a dataset in order to read it: whole chunks, which may be larger than the array."""
+    shape = item.shape or ()
+    chunks = item.chunks or (1,) * len(shape)
+    return item.dtype.itemsize * math.prod(-(-side // chunk) * chunk for side, chunk in zip(shape, chunks, strict=True))
+
+
+def _items(group: h5py.Group, visited: set[int], inside: str = "", deep: int = 0) -> Iterator[tuple[str, h5py.Dataset]]:
+    """All datasets, in the order of their names; an optimizer's are no weights of the network.
+
+    None is there under two names: of groups that are, each level would double
+    the walk.
+    """
+    if deep > _DEEPEST or len(group) + len(visited) > _MOST_OBJECTS:
         raise WeightFileError("its groups are nested too deeply, or too many")
     for name in sorted(group):
         path = f"{inside}{name}"
@@ -262,10 +304,14 @@ def _items(group: h5py.Group, inside: str = "", deep: int = 0) -> Iterator[tuple
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
             raise WeightFileError(f"{path} is a link to another place")
         item = group[name]
+        address = h5py.h5o.get_info(item.id).addr
+        if address in visited:
+            raise WeightFileError(f"{path} is there under another name, too")
+        visited.add(address)
         if isinstance(item, h5py.Dataset):
             yield path, item
         else:
-            yield from _items(item, f"{path}/", deep + 1)
+            yield from _items(item, visited, f"{path}/", deep + 1)
 
 
 def _values(name, item: h5py.Dataset, is_weight) -> np.ndarray:

@@ -3,11 +3,12 @@
 Such a file names classes and functions for Keras to import. Only Keras's own
 and those of this package are let through, and no code: `safe_mode=True`. Its
 sizes are compared with its weights before a network of them is built. What was
-checked is what is built: of the file only weights are read again.
+checked is what is built: of the file nothing is read again.
 """
 
 import contextlib
 import copy
+import io
 import operator
 import zipfile
 from collections import Counter
@@ -20,8 +21,8 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_highway._support.bounded_json import parse_json
+from keras_highway._support.files import read_regular
 from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Text, refuse
-from keras_highway._support.scratch import scratch_folder
 from keras_highway.data.transforms import Transform
 from keras_highway.models.lora import has_lora, merge_lora
 from keras_highway.variants import LM_VARIANTS, VARIANTS
@@ -75,6 +76,7 @@ class Archive(NamedTuple):
         configuration: Of the model, checked, without what it was compiled
             with.
         shapes: Of the file's weights.
+        content: The bytes of these, an HDF5 file.
     """
 
     variant: str
@@ -84,6 +86,7 @@ class Archive(NamedTuple):
     path: Path
     configuration: Mapping[str, Any]
     shapes: Counter
+    content: bytes
 
 
 def describe(path: Path) -> Archive:
@@ -94,7 +97,8 @@ def describe(path: Path) -> Archive:
             package that ends in its classifier, or its configuration or its
             weights are malformed, or are not of each other.
     """
-    configuration = _configuration(path)
+    whole, content = _parts(path)
+    configuration = _configuration(path, whole)
     model = configuration["config"]
     layers, name = model["layers"], model["name"]
     head, first = layers[-1]["config"], layers[0]["config"]
@@ -111,13 +115,14 @@ def describe(path: Path) -> Archive:
     with _one_error(f"{path} has a malformed {_CONFIG}"):
         _IMAGES.check(shape, "`batch_shape`")
         _UNITS.check(head.get("units"), "`units` of the head")
-    transform, shapes = _transform(path, model), _shapes(path)
+    transform, shapes = _transform(path, model), _shapes(path, content)
     _compare_sizes(path, model, head["units"], shapes, (*shape, *(transform.size if transform else ())))
     shape = tuple(shape[1:])
     if keras.config.image_data_format() == "channels_first":
         shape = (*shape[1:], shape[0])
     outside = None if transform is None else _outside(transform, shape)
-    return Archive(name if name in VARIANTS else "", shape, head["units"], outside, path, configuration, shapes)
+    variant = name if name in VARIANTS else ""
+    return Archive(variant, shape, head["units"], outside, path, configuration, shapes, content)
 
 
 def load(archive: Archive, **changes: Any) -> keras.Model:
@@ -149,7 +154,7 @@ def load(archive: Archive, **changes: Any) -> keras.Model:
                 f"it has others of {fewer or 'none'}. Get the file anew."
             )
         model = _built(archive.configuration)
-        model.load_weights(path)
+        weights_file.set_weights(model, archive.content)
         if has_lora(model):  # of the layers that are no blocks: Keras saves merged kernels, and blocks forget it
             model = merge_lora(model)
     if "classifier_activation" in changes:
@@ -174,9 +179,8 @@ def _built(configuration) -> keras.Model:
     return model
 
 
-def _configuration(path: Path) -> dict[str, Any]:
+def _configuration(path: Path, whole: Any) -> dict[str, Any]:
     """The configuration of the functional model in a file, of harmless classes, without what it was compiled with."""
-    whole = _config(path)
     model = whole.get("config") if isinstance(whole, Mapping) else None
     if not isinstance(model, Mapping) or whole.get("class_name") not in ("Functional", "Model"):
         raise WeightFileError(f"{path} is not a network of keras_highway: it holds no functional Keras model.")
@@ -208,21 +212,24 @@ def _alias(entry, class_name) -> str:
     return "" if registered in (None, class_name) else f", registered as {str(registered)[:100]!r}"
 
 
-def _config(path: Path) -> Any:
+def _parts(path: Path) -> tuple[Any, bytes]:
+    """The configuration in a file and the bytes of its weights, both of one reading of it."""
     if not path.is_file():
         raise WeightFileError(f"No file {path}: model.save writes one.")
     with _one_error(f"{path} is no file of a Keras model, or is damaged"):
         try:
-            archive = zipfile.ZipFile(path)
+            content = read_regular(path, weights_file.LARGEST)
         except PermissionError as error:
             raise WeightFileError(f"{path} may not be read (permission denied): make it readable for you.") from error
-        with archive:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             inside = {info.filename: info for info in archive.infolist()}
-            if sum(info.file_size for info in inside.values()) > _DENSEST * path.stat().st_size:
+            if sum(info.file_size for info in inside.values()) > _DENSEST * len(content):
                 raise WeightFileError(f"{path} declares far more content than it can hold.")
             if not {_CONFIG, _WEIGHTS} <= inside.keys() or inside[_CONFIG].file_size > _LARGEST_CONFIG:
                 raise WeightFileError(f"{path} is no file of a Keras model: it lacks {_CONFIG} or {_WEIGHTS}.")
-            return parse_json(archive.read(_CONFIG), f"{path}: {_CONFIG}")
+            whole = parse_json(archive.read(_CONFIG), f"{path}: {_CONFIG}")
+            with _one_error(f"{path} is damaged"):
+                return whole, archive.read(_WEIGHTS)
 
 
 @contextlib.contextmanager
@@ -301,14 +308,12 @@ def _outside(own: Transform, shape) -> Transform:
     return replace(plain, size=tuple(shape[:2]), crop=1.0)
 
 
-def _shapes(path: Path) -> Counter:
+def _shapes(path: Path, content: bytes) -> Counter:
     """The shapes of a file's weights, after the checks of any weight file."""
-    with _one_error(f"{path} is damaged"), scratch_folder("keras") as folder, zipfile.ZipFile(path) as archive:
-        try:
-            return weights_file.read(Path(archive.extract(_WEIGHTS, folder))).shapes
-        except WeightFileError as error:
-            reason = str(error).replace(str(folder / _WEIGHTS), _WEIGHTS)
-            raise WeightFileError(f"{path} is damaged: {reason}") from error
+    try:
+        return weights_file.read_content(content, _WEIGHTS).shapes
+    except WeightFileError as error:
+        raise WeightFileError(f"{path} is damaged: {error}") from error
 
 
 def _compare_sizes(path, model, units, shapes: Counter, images) -> None:

@@ -12,7 +12,7 @@ from keras_highway._support.notices import Notice
 from keras_highway.models.builder import build
 from keras_highway.specs import NetSpec, override
 from keras_highway.variants import LM_VARIANTS, VARIANTS
-from keras_highway.weights.file import UncheckedWeights, WeightFileError, closed_on_failure
+from keras_highway.weights.file import UncheckedWeights, WeightFileError, check_finite, set_weights
 from keras_highway.weights.overrides import shapes_of_form, trimmed
 from keras_highway.weights.resolve import WeightsFile
 
@@ -79,9 +79,21 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
         _set(model, file)
         return
     _check_function(file, spec, row)
-    donor = trimmed(build(row, classes=file.classes), file.removed)
+    donor = without_removed(build(row, classes=file.classes), file)
     load_exactly(donor, file)
     _copy(donor, model, file)
+
+
+def without_removed(model: keras.Model, file: WeightsFile) -> keras.Model:
+    """Returns a model without the blocks that a file names as left out; the model itself where it names none.
+
+    Raises:
+        WeightFileError: If there are no such blocks, or they cannot go.
+    """
+    try:
+        return trimmed(model, file.removed)
+    except Exception as error:  # the names are the file's, and any text
+        raise WeightFileError(f"{file.path} names blocks that were left out of {file.variant!r}: {error}") from error
 
 
 def load_exactly(model: keras.Model, file: WeightsFile) -> None:
@@ -106,12 +118,13 @@ def load_exactly(model: keras.Model, file: WeightsFile) -> None:
 def _set(model, file) -> None:
     before = model.get_weights()
     try:
-        with warnings.catch_warnings(), closed_on_failure(file.path):
+        with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)  # Keras only warns where layers stay as they were
-            model.load_weights(file.path)
+            set_weights(model, file.content)
     except Exception as error:  # of a file with other contents than it should have Keras raises nearly anything
         model.set_weights(before)  # Keras sets what it can before it raises
-        raise WeightFileError(f"{file.path} does not fit variant {file.variant!r}: {error}") from error
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        raise WeightFileError(f"{file.path} does not fit variant {file.variant!r}: {reason}.") from error
     if not file.checked:
         warnings.warn(
             f"{file.path} has no digest of its weights, as files of Keras and of older versions: whether they are what "
@@ -173,6 +186,11 @@ def _copy(donor, model, file) -> None:
                 f"of the weights, {donor.input_shape[1:]}, or pass weights=None."
             )
         pairs += zip(target.weights, values, strict=True)
+    for variable, value in pairs:
+        try:
+            check_finite(value, variable)
+        except WeightFileError as error:
+            raise WeightFileError(f"{file.path} does not fit the requested model: {error}.") from error
     for variable, value in pairs:
         variable.assign(value)
 

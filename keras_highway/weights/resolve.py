@@ -4,10 +4,12 @@ The order of the search: a path; the files of the wheel; `KERAS_HIGHWAY_ZOO`;
 the checkout's `zoo/weights/`; the Hub's cache; the Hub.
 """
 
+import contextlib
+import dataclasses
 import os
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from keras_highway.data.vocabulary import VOCABULARY
 from keras_highway.hub.client import HubError, is_absent
 from keras_highway.hub.download import fetch, fetch_if_there
 from keras_highway.hub.names import HubName, is_hub_name, parse
-from keras_highway.variants import LM_VARIANTS
+from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import keras_archive, registry, torch_files
 from keras_highway.weights.file import Contents, WeightFileError
@@ -52,6 +54,8 @@ class WeightsFile:
         row: The row that describes it, `None` if there is none.
         archive: The description in a `.keras` file, which holds a whole
             model; `None` of a weight file.
+        content: The bytes that were checked, which are what is loaded; none
+            of a `.keras` file.
     """
 
     path: Path
@@ -68,6 +72,12 @@ class WeightsFile:
     checked: bool
     row: WeightsInfo | None = None
     archive: Archive | None = None
+    content: bytes = field(default=b"", repr=False)
+
+    def without_content(self) -> "WeightsFile":
+        """Returns the description alone, for what lives longer than loading."""
+        archive = self.archive and self.archive._replace(content=b"")
+        return dataclasses.replace(self, content=b"", archive=archive)
 
 
 def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
@@ -93,7 +103,8 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
     weights, published = str(os.fspath(weights)), False
     if not weights.strip():
         raise ValueError(f"`weights` is empty: give a weights name or a path, or None for none. Received: {weights!r}")
-    torch_files.refuse_pickles(weights)
+    with _looked_up(weights):
+        torch_files.refuse_pickles(weights)
     path = None if is_hub_name(weights) else _path(weights)
     if path is not None and path.suffix == keras_archive.SUFFIX:
         return _of_archive(path, variant)
@@ -105,6 +116,7 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
     elif path is not None:
         row = _row_beside(path)
         contents = weights_file.read(path)
+        _check_hash(path, contents, row)
     else:
         row, published = registry.find(weights, variant) if variant else registry.get(weights), True
         path, contents = _of_row(row)
@@ -131,6 +143,7 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
         # What comes from the Hub was compared where the cache has links, which name contents by their hashes.
         checked=contents.checked or bool(row and row.sha256) or (is_hub_name(weights) and path.is_symlink()),
         row=row,
+        content=contents.content,
     )
 
 
@@ -161,6 +174,8 @@ def _of_archive(path: Path, variant: str) -> WeightsFile:
 def _check_variant(path, contents, row, variant) -> None:
     """Compares the architecture in the file with that of its row and with what is expected."""
     actual = contents.stamp.get("variant")
+    if actual is not None and actual not in VARIANTS and actual not in LM_VARIANTS:
+        raise WeightFileError(f"{path} names variant {actual!r}, which this version of keras_highway has not.")
     if row is not None and actual not in (None, row.variant):
         raise WeightFileError(f"{path} holds weights of variant {actual!r}, but {ROW} names {row.variant!r}.")
     actual = row.variant if row else actual
@@ -257,6 +272,24 @@ def is_path(weights: str) -> bool:
 
 def _path(weights) -> Path | None:
     """The file of a path; None for the words that rows go by, even where a folder has such a name."""
+    with _looked_up(weights):
+        path = _found(weights)
+        if path is not None and path.exists() and not path.is_file() and not path.is_dir():
+            raise WeightFileError(f"{path} is a pipe or a device, not a weight file.")
+    return path
+
+
+@contextlib.contextmanager
+def _looked_up(weights) -> Iterator[None]:
+    """A path that the system refuses, one that is too long, say, is no weight file."""
+    try:
+        yield
+    except OSError as error:
+        name = weights if len(weights) < 200 else f"{weights[:80]}...{weights[-80:]}"
+        raise WeightFileError(f"{name} is no weight file that can be looked up: {error.strerror}.") from error
+
+
+def _found(weights) -> Path | None:
     path = Path(weights)
     if weights.endswith((weights_file.SUFFIX, keras_archive.SUFFIX)):
         return path
@@ -283,6 +316,7 @@ def _of_hub(name: HubName, variant: str) -> tuple[Path, Contents, WeightsInfo | 
             raise
         path, row = torch_files.of_repository(name, source, variant)
         return path, weights_file.read(path), row
+    _check_hash(path, contents, row)
     if beside is not None:
         _check_same_commit(name, path, beside)
     return path, contents, row
@@ -305,9 +339,23 @@ def _check_same_commit(name, path, other) -> None:
 def _of_row(row: WeightsInfo) -> tuple[Path, Contents]:
     path, name = registry.local_file(row), HubName(row.repository, row.revision)
     if path is None and row.repository and row.file == FILE:
-        return _fetched(name, row.sha256)
+        path, contents = _fetched(name, row.sha256)
+        _check_hash(path, contents, row)
+        return path, contents
     if path is None and row.repository:
         path = torch_files.of_row(row)
+        return path, weights_file.read(path)
     if path is None:
         path = registry.file_of(row)  # raises, and lists where it looked
-    return path, weights_file.read(path)
+    contents = weights_file.read(path)
+    _check_hash(path, contents, row)
+    return path, contents
+
+
+def _check_hash(path: Path, contents: Contents, row: WeightsInfo | None) -> None:
+    """The bytes that are loaded are those of the row, also of a file replaced after its own hash was compared."""
+    if row is not None and row.sha256 and row.sha256 != contents.sha256:
+        raise WeightFileError(
+            f"{path} is damaged or altered, or was replaced while it was read: its sha256 is {contents.sha256}, that "
+            f"of {row.name!r} is {row.sha256}. Load it again, or get it anew."
+        )

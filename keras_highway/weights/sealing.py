@@ -6,9 +6,7 @@ digest in the stamp, which is over the arrays, is then what is left.
 """
 
 import hashlib
-import os
 import struct
-from pathlib import Path
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MARK = b"\nkeras_highway sha256 "
@@ -22,36 +20,24 @@ def sealed(content: bytes) -> bytes:
     return content + _MARK + hashlib.sha256(content).hexdigest().encode() + b"\n"
 
 
-def check(path: Path) -> bool:
-    """Compares a file with its seal; returns whether it has one.
+def check(content: bytes) -> tuple[bool, str]:
+    """Compares a file with its seal; returns whether it has one, and the SHA-256 of the file with its seal.
 
     Args:
-        path: The file.
+        content: The file's bytes.
 
     Raises:
         ValueError: If it is no HDF5 file, ends too early, or is not as it was
             sealed.
     """
-    with path.open("rb") as file:
-        end, size = _end(file.read(64)), os.fstat(file.fileno()).st_size
-        if size < end:
-            raise ValueError(f"it is truncated: it has {size} bytes of {end}")
-        if size == end:
-            return False
-        file.seek(end)
-        mark = file.read(_LENGTH + 1)
-        file.seek(0)
-        if len(mark) != _LENGTH or mark != _MARK + _digest(file, end).encode() + b"\n":
-            raise ValueError("its bytes are not those that were sealed with their sha256")
-    return True
-
-
-def _digest(file, size) -> str:
-    digest = hashlib.sha256()
-    while size > 0 and (chunk := file.read(min(size, 1 << 20))):
-        digest.update(chunk)
-        size -= len(chunk)
-    return digest.hexdigest()
+    end, size = _end(content[:64]), len(content)
+    if size < end:
+        raise ValueError(f"it is truncated: it has {size} bytes of {end}")
+    digest, mark = hashlib.sha256(memoryview(content)[:end]), content[end : end + _LENGTH + 1]
+    if mark and mark != _MARK + digest.hexdigest().encode() + b"\n":
+        raise ValueError("its bytes are not those that were sealed with their sha256")
+    digest.update(mark)
+    return bool(mark), digest.hexdigest()
 
 
 def _end(head: bytes) -> int:

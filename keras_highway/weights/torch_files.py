@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway._support.files import atomic_write_json, read_regular, sha256_of
 from keras_highway.convert.timm import model_of, read_config, read_safetensors, resnet_of
 from keras_highway.data.transforms import imagenet_classes
 from keras_highway.hub.client import cache_folder, home_folder
@@ -160,31 +160,36 @@ def _resnet_of(source) -> str:
 def _converted(source: Path, variant: str, name: str, note: str, **facts: str) -> Path:
     """The weight file made of a PyTorch file; made once for every content of that file."""
     folder = home_folder() / "keras_highway" / "converted"
-    content = sha256_of(source)
+    try:
+        content = read_regular(source, weights_file.LARGEST)
+    except ValueError as error:
+        raise weights_file.WeightFileError(f"{source} is no safetensors file: {error}.") from error
+    source_sha256 = hashlib.sha256(content).hexdigest()
     made_by = hashlib.sha256(repr((_CONVERSION, VARIANTS.get(variant))).encode()).hexdigest()
-    stem = f"{name}-{content[:16]}-{made_by[:8]}"
+    stem = f"{name}-{source_sha256[:16]}-{made_by[:8]}"
     target, record = (folder / f"{stem}{suffix}" for suffix in (weights_file.SUFFIX, ".json"))
     with locked(cache_folder(), f"converted/{name}"):
         if not _recorded(target, record):
             folder.mkdir(parents=True, exist_ok=True)
             print(f"{name}: converting {note}", file=sys.stderr)
-            convert_torch_file(source, target, variant)
-            atomic_write_json(record, {"sha256": sha256_of(target), "source_sha256": content, **facts})
+            convert_torch_file(source, target, variant, content)
+            atomic_write_json(record, {"sha256": sha256_of(target), "source_sha256": source_sha256, **facts})
     return target
 
 
-def convert_torch_file(source: Path, target: Path, variant: str) -> None:
+def convert_torch_file(source: Path, target: Path, variant: str, content: bytes | None = None) -> None:
     """Writes the weight file of a variant from a state dict with PyTorch's names; whole or not at all.
 
     Args:
         source: A `.safetensors` file, see `convert.timm.model_of`.
         target: The `.weights.h5` file to write.
         variant: The architecture, e.g. `"resnet50"`.
+        content: The source's bytes, where they have been read.
 
     Raises:
         ValueError: If names or shapes are not the variant's.
     """
-    model, classes = model_of(source, variant)
+    model, classes = model_of(source, variant, content)
     weights_file.save(model, target, variant, classes)
 
 
