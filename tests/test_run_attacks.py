@@ -25,7 +25,7 @@ from keras_highway.cli import main
 from keras_highway.cli.errors import UsageError, usage_errors
 from keras_highway.exporting import export
 from keras_highway.hub import client
-from keras_highway.publishing import find_publishable
+from keras_highway.publishing import find_publishable, publish
 from keras_highway.reporting import write_report
 from keras_highway.reporting.report import Report
 from keras_highway.training import train
@@ -91,6 +91,25 @@ def test_folders_of_killed_processes_are_swept(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["keras_highway-other"]
 
 
+def test_publish_sweeps_folders_of_killed_processes(run, tmp_path, monkeypatch):
+    """Not only the function that it calls: `publish` must be the one that calls it."""
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    env = {"TMPDIR": str(tmp_path / "scratch"), "PYTHONPATH": str(Path(scratch.__file__).parent)}
+    subprocess.run([sys.executable, "-c", _KILLED], env=env, check=False)
+    (left,) = (tmp_path / "scratch").iterdir()
+    seen = []
+
+    def no_bundle(publishable, repository, folder):
+        seen.append((left.exists(), folder.is_dir()))
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(sys.modules[publish.__module__], "write_bundle", no_bundle)
+    with pytest.raises(ValueError, match="far enough"):
+        publish(str(run), "org/name")
+    assert seen == [(False, True)] and not list((tmp_path / "scratch").iterdir())
+
+
 # --- Full disks, permissions, open files -------------------------------------------
 
 
@@ -115,6 +134,19 @@ def test_an_export_on_a_full_disk(tmp_path, export_format, capfd):
     said = r"net(\.tflite)? could not be written: File too large\. Nothing half-written"
     with files_of_at_most(1000), pytest.raises(OSError, match=said):
         export(model, tmp_path / ("net.tflite" if export_format == "litert" else "net"), export_format)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.more
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="needs tf2onnx")
+def test_an_onnx_export_on_a_full_disk(tmp_path, capfd):
+    pytest.importorskip("tf2onnx")
+    model = kh.create_model("highway_fc10", depth=2)
+    with (
+        files_of_at_most(1000),
+        pytest.raises(OSError, match=r"net\.onnx could not be written: .*Nothing half-written"),
+    ):
+        export(model, tmp_path / "net.onnx", "onnx")
     assert names(tmp_path) == []
 
 

@@ -16,7 +16,7 @@ _ENCRYPTED = 1
 
 
 def read_npz(
-    path: str | os.PathLike, names: Collection[str] | None = None, most: int = 4 * 2**30
+    path: str | os.PathLike, names: Collection[str] | None = None, most: int = 4 * 2**30, stored: bool = False
 ) -> dict[str, np.ndarray]:
     """Reads arrays of an `.npz` file; no pickle is opened.
 
@@ -24,6 +24,8 @@ def read_npz(
         path: The file.
         names: The arrays to read, where they are there. Defaults to all.
         most: Most bytes of all of them together. Defaults to 4 GiB.
+        stored: Bool, whether only arrays that are not compressed are read,
+            which are no larger than the file. Defaults to `False`.
 
     Returns:
         The arrays by name.
@@ -39,7 +41,7 @@ def read_npz(
             chosen = [name for name in members if names is None or name in names]
             arrays, left = {}, most
             for name in chosen:
-                arrays[name] = _array(archive, members[name], left)
+                arrays[name] = _array(archive, members[name], left, stored)
                 left -= arrays[name].nbytes
             return arrays
     except FileNotFoundError:
@@ -52,9 +54,11 @@ def read_npz(
         raise ValueError(f"{path} is no .npz file of ours, or is damaged: {reason}") from error
 
 
-def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> np.ndarray:
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int, stored: bool) -> np.ndarray:
     if info.flag_bits & _ENCRYPTED or info.compress_type not in _METHODS:
         raise ValueError(f"{info.filename} is encrypted, or compressed in a way that NumPy does not write.")
+    if stored and info.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{info.filename} is compressed, and such a file is written without compression.")
     with archive.open(info) as member:
         shape, fortran, dtype = _header(member)
         size = math.prod(shape) * dtype.itemsize

@@ -8,7 +8,19 @@ import json
 import re
 from typing import Any
 
-_MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "`": "&#96;", "|": "&#124;", "*": "&#42;", "\\": "&#92;"}
+_MARKUP = {
+    "&": "&amp;",
+    "<": "&lt;",
+    ">": "&gt;",
+    "`": "&#96;",
+    "|": "&#124;",
+    "*": "&#42;",
+    "\\": "&#92;",
+    "~": "&#126;",
+}
+_EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # within a word, mnist10_w16, it is none
+# Where an address begins that Markdown makes a link of; entities do not keep it from that, a comment does.
+_ADDRESS = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?<=[\w.+-])(?=@)", re.IGNORECASE)
 _LINK = re.compile(r"\](?=[(\[:])|\]\Z")
 
 
@@ -59,7 +71,8 @@ def in_markdown(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     # Of brackets only what would make a link: `[TVDN] Table 1` is text already.
-    return _LINK.sub("&#93;", "".join(_MARKUP.get(c, c) for c in visible(value)))
+    text = _LINK.sub("&#93;", "".join(_MARKUP.get(c, c) for c in visible(value)))
+    return _ADDRESS.sub("<!-- -->", _EMPHASIS.sub("&#95;", text))
 
 
 def _escape(character: str) -> str:

@@ -179,7 +179,7 @@ class Fields:
     def check(self, value: Any, where: str) -> None:
         """Raises `ValueError` where the value does not match."""
         if not isinstance(value, Mapping):
-            refuse(where, f"a table with {', '.join(self.required)}", value)
+            refuse(where, f"a table{' with ' * bool(self.required)}{', '.join(self.required)}", value)
         missing = [name for name in self.required if name not in value]
         if missing:
             raise ValueError(f"{where} is incomplete: it has no {', '.join(missing)}.")

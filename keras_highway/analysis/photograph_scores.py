@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
+from keras_highway._support.outside_text import visible
 from keras_highway.analysis.scores import cross_entropy
 from keras_highway.data.photographs import PhotographSet, read_batches, real_labels_of
 from keras_highway.data.transforms import Transform
@@ -95,7 +96,7 @@ def measure_photographs(
     with tqdm(total=test_set.images, unit=" images", disable=None, leave=False) as bar:
         for batch in read_batches(test_set.photographs, transform, size):
             for error in batch.errors:
-                print(error, file=sys.stderr)
+                print(visible(error), file=sys.stderr)
             scores.broken += len(batch.errors)
             if len(batch.labels):
                 logits = _logits(model, transform, batch.pixels, size)

@@ -2,7 +2,6 @@
 
 import importlib
 import io
-import json
 import os
 import re
 from collections import deque
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_highway._support.bounded_json import read_json
 from keras_highway.data.images import ImageError, load_image
 from keras_highway.data.transforms import Transform, imagenet_classes
 
@@ -296,10 +296,7 @@ def read_real_labels(path: str | os.PathLike) -> list[list[int]]:
         ValueError: If it is no such file.
         FileNotFoundError: If there is none.
     """
-    try:
-        labels = json.loads(Path(path).read_text("utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
+    labels = read_json(path)
     if not isinstance(labels, list) or len(labels) != _VALIDATION_IMAGES or not all(map(_are_classes, labels)):
         raise ValueError(f"{path} must be a list of {_VALIDATION_IMAGES} lists of numbers of classes, 0 to 999.")
     return labels

@@ -8,13 +8,14 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_highway._support.bounded_json import read_json
 from keras_highway._support.quiet import quiet_again
 from keras_highway.convert import torch_state
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.card import model_card
 from keras_highway.publishing.check import CHECK, write_check
 from keras_highway.publishing.curve import CURVE, draw_curve
-from keras_highway.publishing.publishable import Publishable, published_files
+from keras_highway.publishing.publishable import RECIPE, Publishable, published_files
 from keras_highway.publishing.task_weights import TaskWeights
 from keras_highway.weights.info import FILE, ROW, to_json
 
@@ -33,12 +34,15 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tas
         The weights, loaded.
 
     Raises:
-        ValueError: If the weights do not fit their variant.
+        ValueError: If the weights do not fit their variant, or a file is not
+            what it should be.
     """
     row, loader = publishable.row, weights_class(publishable.row.variant)
     for path in published_files(publishable.folder, loader.task.files):
         shutil.copyfile(path, folder / path.name)
     _write_json(folder / ROW, to_json(dataclasses.replace(row, repository="", revision="main", file=FILE)))
+    known = folder / "recipe.json"
+    recipe = read_json(known, RECIPE) if known.is_file() else {}
     weights = loader.open(row, folder / FILE)
     write_check(weights, folder / CHECK)
     names, arrays = twin_arrays(weights.network)
@@ -49,8 +53,6 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tas
     _write_json(folder / "metadata.json", {"keras_version": keras.__version__})
     if (folder / "log.csv").is_file():
         draw_curve(folder / "log.csv", folder / CURVE, row.name, loader.task.metric.name)
-    known = folder / "recipe.json"
-    recipe = json.loads(known.read_text("utf-8")) if known.is_file() else {}
     (folder / "README.md").write_text(model_card(row, repository, recipe, names == "pt"), "utf-8")
     return weights
 

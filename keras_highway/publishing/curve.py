@@ -20,11 +20,11 @@ def draw_curve(log: Path, path: Path, title: str, metric: str) -> None:
         metric: What the columns of the metric end in, e.g. `"accuracy"`.
 
     Raises:
-        ValueError: If the log has no epoch.
+        ValueError: If the log has no epoch, or is no table of numbers.
     """
     rows = read_log(log)
-    if not rows:
-        raise ValueError(f"{log} has no epoch.")
+    if not rows or not all("epoch" in row for row in rows):
+        raise ValueError(f"{log} has no epoch, or lines without one.")
     figure, axes = training_axes(2, (9, 3.2))
     for axis, what, scale in zip(axes, ("loss", metric), ("log", "linear"), strict=True):
         columns = [name for name in rows[0] if name.endswith(what)]

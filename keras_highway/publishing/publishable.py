@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import sha256_of
 from keras_highway._support.log import read_log
-from keras_highway._support.schema import Anything, Fields, Items
+from keras_highway._support.schema import Anything, Fields, Items, Text
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
@@ -15,7 +15,7 @@ from keras_highway.weights.info import FILE, ROW, RUN_RESULT, WeightsInfo, read_
 from keras_highway.weights.saved_folder import settle
 
 RESULT = "result.json"
-_RECIPE = Fields({}, {"overrides": Items(Items(Anything(4), 2, 2), most=50)})
+RECIPE = Fields({}, {"name": Text(), "source": Text(1000), "overrides": Items(Items(Anything(4), 2, 2), most=50)})
 _COPIED = (FILE, RESULT, "recipe.json", "log.csv")
 
 
@@ -129,7 +129,7 @@ def _with_overrides(folder, stamp) -> dict[str, Any]:
     recipe = folder / "recipe.json"
     if "overrides" in stamp or not recipe.is_file():
         return stamp
-    return {**stamp, "overrides": dict(read_json(recipe, _RECIPE).get("overrides", ()))}
+    return {**stamp, "overrides": dict(read_json(recipe, RECIPE).get("overrides", ()))}
 
 
 def _of_run(folder) -> Publishable:

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import keras
 
+from keras_highway._support.bounded_json import read_bounded
 from keras_highway._support.files import atomic_write, atomic_write_json
 from keras_highway.reporting.report import Report
 from keras_highway.reporting.section import Picture, Section
 
 _ALWAYS = {"title", "network", "gates", "lesions"}  # keys by which a report's numbers are known
+_MOST = 256 * 2**20  # bytes of them
 _STYLE = """
 body { margin: 0 auto; max-width: 42rem; padding: 1rem; font: 1rem/1.5 system-ui, sans-serif;
   color: #1b1b1b; background: #fff; overflow-wrap: break-word; }
@@ -75,8 +77,8 @@ def numbers_of(path: Path) -> Path:
 
 def _is_report(numbers: Path) -> bool:
     try:
-        content = json.loads(numbers.read_text("utf-8"))
-    except (OSError, ValueError):
+        content = json.loads(read_bounded(numbers, _MOST))  # NaN may be in it
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and content.keys() >= _ALWAYS
 

@@ -18,10 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write, atomic_write_json, sha256_of
+from keras_highway._support.outside_text import visible
 from keras_highway.training.data.decoding import tensorflow
 from keras_highway.training.data.folders import class_names, image_files
-from keras_highway.training.data.shards import FORMAT, MANIFEST, SUFFIX, index_of, read_manifest
+from keras_highway.training.data.shards import FORMAT, LARGEST_INDEX, MANIFEST, SUFFIX, index_of, read_manifest
 from keras_highway.training.distributed.stopping import USAGE_ERROR
 
 IMAGES = 5_000  # of a shard: some 550 MB of ImageNet, 257 files
@@ -92,7 +94,7 @@ def _shard(folder: Path, path: Path, rows, classes, pool) -> tuple[dict, list[st
         index = {"sha256": sha256_of(path), "bytes": path.stat().st_size, **index}
         atomic_write(index_path, lambda temporary: temporary.write_text(json.dumps(index), "utf-8"))
         for name in index["broken"]:
-            print(f"left out, not an image that can be decoded: {folder / name}", file=sys.stderr)
+            print(f"left out, not an image that can be decoded: {visible(folder / name)}", file=sys.stderr)
         print(f"{path.name}: {len(index['places'])} images", flush=True)
     row = {"file": path.name, "images": len(index["places"]), "bytes": index["bytes"], "sha256": index["sha256"]}
     return {**row, "index_sha256": sha256_of(index_path)}, index["broken"]
@@ -101,7 +103,7 @@ def _shard(folder: Path, path: Path, rows, classes, pool) -> tuple[dict, list[st
 def _known_index(path: Path, rows) -> dict | None:
     """Returns a shard's index if both are as written and of these images; else None: they are then made again."""
     try:
-        index = json.loads(index_of(path).read_text("utf-8"))
+        index = read_json(index_of(path), most=LARGEST_INDEX)
     except ValueError:
         return None
     # The shard itself is authoritative: an index that differs anywhere would give images other bytes or labels.
@@ -192,7 +194,8 @@ def check(folder: Path) -> tuple[list[str], int]:
 
     Manifests of older versions have none of any.
     """
-    shards = [shard for split in read_manifest(folder)["splits"].values() for shard in split["shards"]]
+    splits = read_manifest(folder)["splits"]
+    shards = [shard for split in ("train", "val") for shard in splits[split]["shards"]]
     hashes = {folder / shard["file"]: shard["sha256"] for shard in shards}
     hashes |= {index_of(folder / shard["file"]): shard.get("index_sha256") for shard in shards}
     wrong = [
@@ -221,21 +224,22 @@ def main(argv=None) -> int:
     try:
         return _check(args.folder) if args.check else _write(args)
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {visible(error)}", file=sys.stderr)
         return USAGE_ERROR
 
 
 def _check(folder: Path) -> int:
     wrong, unknown = check(folder)
     for name in wrong:
-        print(f"missing or altered: {folder / name}", file=sys.stderr)
+        print(f"missing or altered: {visible(folder / name)}", file=sys.stderr)
+    where = visible(folder)
     if unknown:
         print(
-            f"{folder}: the manifest, of an older version, has no hash of {unknown} indexes: run the command that "
+            f"{where}: the manifest, of an older version, has no hash of {unknown} indexes: run the command that "
             "wrote the shards once more, which compares them with the folder of images and notes their hashes.",
             file=sys.stderr,
         )
-    print(f"{folder}: {len(wrong)} files are wrong" if wrong else f"{folder}: all shards are as written")
+    print(f"{where}: {len(wrong)} files are wrong" if wrong else f"{where}: all shards are as written")
     return 1 if wrong else 0
 
 
@@ -243,7 +247,7 @@ def _write(args) -> int:
     for split, row in write(args.folder, args.out, args.images, args.workers)["splits"].items():
         print(
             f"{split}: {row['images']} images in {len(row['shards'])} shards, {len(row['broken'])} broken ones "
-            f"left out (named in {args.out / MANIFEST})"
+            f"left out (named in {visible(args.out / MANIFEST)})"
         )
     return 0
 

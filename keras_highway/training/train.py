@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable
 
 from keras_highway._support.backend import explained
+from keras_highway._support.outside_text import visible_lines
 from keras_highway._support.quiet import quiet_again
 from keras_highway._support.settings import positive
 from keras_highway._support.suggest import did_you_mean
@@ -66,7 +67,7 @@ def main(argv=None) -> None:
         start = [f"{name}={value!r}" for name, value in (("init", args.init), ("freeze", args.freeze)) if value]
         recipe = choose(args.recipe, [*args.set, *start], args.tiny)
     except ValueError as error:
-        parser.error(str(error))
+        parser.error(visible_lines(str(error)))
 
     try:
         result = _train()(
@@ -80,7 +81,7 @@ def main(argv=None) -> None:
             finish=args.finish,
         )
     except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {visible_lines(str(error))}", file=sys.stderr)
         sys.exit(USAGE_ERROR)
     if result is None:
         print(f"{recipe.name}: {args.until} of {recipe.epochs} epochs; run it again to resume")

@@ -21,6 +21,8 @@ class WeightFileError(ValueError):
 OVERRIDES = Table(Anything(4), 50)  # `specs.override` knows more of them
 REMOVED = Items(Text(120), most=2000)
 _LARGEST = 2048  # pixels of a side to which an image is resized
+_NAME = Text(pattern=r"[^./\\:][^/\\:]*")  # of a folder, beside others: it leads nowhere else
+_ACCURACY, _PERPLEXITY = Number(0, 1), Number(1)
 _SHA256 = Text(pattern="([0-9a-f]{64})?")
 _COUNT = Number(0, 1e12, whole=True)
 _TRANSFORM = Fields(
@@ -38,11 +40,24 @@ _TRANSFORM = Fields(
         "mean_image": OneOf(("", *MEAN_IMAGES)),
     },
 )
+
+
+class _Result(Fields):
+    """A result, whose values are within the range of its metric."""
+
+    def check(self, value: Any, where: str) -> None:
+        """Raises `ValueError` where the value does not match."""
+        super().check(value, where)
+        bounds = _PERPLEXITY if value["metric"].endswith("perplexity") else _ACCURACY
+        bounds.check(value["mean"], f"{where}: mean")
+        Items(bounds).check(value.get("values", ()), f"{where}: values")
+
+
 # What was measured: a result.json.
-RESULT = Fields(
+RESULT = _Result(
     {"metric": Text(), "mean": Number(), "std": Maybe(Number(0)), "n": Number(1, 1e6, whole=True)},
     {
-        "weights": Text(),
+        "weights": _NAME,
         "variant": Text(),
         "data": Text(1000),
         "class_names": Items(Text(120)),
@@ -52,17 +67,17 @@ RESULT = Fields(
         "of_epochs": _COUNT,
         "epoch_reported": Text(),
         "test_tokens": Maybe(_COUNT),
-        "valid_perplexity": Number(),
+        "valid_perplexity": _PERPLEXITY,
         "top5": Number(0, 1),
         "precision": Text(),
         "hardware": Text(1000),
         "commit": Maybe(Text()),
         "backend": Text(),
-        "stored": Fields({"dtype": Text()}, {"test_accuracy": Number(), "test_perplexity": Number()}),
+        "stored": Fields({"dtype": Text()}, {"test_accuracy": _ACCURACY, "test_perplexity": _PERPLEXITY}),
     },
 )
 # The same of a finished run, which names its weights, variant and data.
-RUN_RESULT = Fields(
+RUN_RESULT = _Result(
     {**RESULT.required, **{name: RESULT.optional[name] for name in ("weights", "variant", "data")}}, RESULT.optional
 )
 GATE_REPORT = Fields(
@@ -71,7 +86,7 @@ GATE_REPORT = Fields(
 )
 _ROW = Fields(
     {
-        "name": Text(),
+        "name": Text(pattern=r"(?!/)(?!(.*/)?\.\.?(/|$)).*"),  # `org/name` of other people's; no path elsewhere
         "variant": Text(),
         "data": Text(1000),
         "recipe": Text(),

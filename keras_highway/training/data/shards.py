@@ -10,13 +10,14 @@ folder, and resumes in the middle of an epoch at no cost.
 """
 
 import hashlib
-import json
 import os
 import weakref
 from pathlib import Path
 
 import numpy as np
 
+from keras_highway._support.bounded_json import parse_json, read_bounded, read_json
+from keras_highway._support.schema import Fields, Items, Maybe, Number, OneOf, Text
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.decoding import tensorflow
 from keras_highway.training.data.folders import FolderSource
@@ -25,6 +26,26 @@ from keras_highway.training.recipe import Recipe
 MANIFEST = "manifest.json"
 SUFFIX = ".tfrecord"
 FORMAT = "keras_highway shards 1"
+LARGEST_INDEX = 2**30  # bytes, of some ten million images
+_SHA256 = Text(pattern="[0-9a-f]{64}")
+_FILE_NAMES = Items(Text(10_000, printable=False), most=100_000_000)
+_SHARD = Fields(
+    {
+        "file": Text(pattern=r"\w[\w.-]*\.tfrecord"),  # beside the manifest, nowhere else
+        "bytes": Number(0, 1e15, whole=True),
+        "sha256": _SHA256,
+    },
+    {"index_sha256": Maybe(_SHA256)},
+)
+_SPLIT = Fields({"shards": Items(_SHARD)}, {"broken": _FILE_NAMES})
+_MANIFEST = Fields(
+    {
+        "format": OneOf((FORMAT,)),
+        "classes": Items(Text(1000, printable=False), 1),
+        "splits": Fields({"train": _SPLIT, "val": _SPLIT}),
+    }
+)
+_COLUMNS = ("places", "labels", "offsets", "lengths")
 
 
 def is_sharded(folder: Path) -> bool:
@@ -41,17 +62,15 @@ def read_manifest(folder: Path) -> dict:
     """Returns the manifest of a folder of shards.
 
     Raises:
-        ValueError: If they are not finished, or of another program.
+        ValueError: If they are not finished, or of another program, or if it
+            names files outside of the folder.
     """
     path = folder / MANIFEST
     if not path.exists():
         raise ValueError(
             f"{folder} holds shards that are not finished: run `python -m keras_highway.training.shards` again."
         )
-    manifest = json.loads(path.read_text("utf-8"))
-    if manifest.get("format") != FORMAT:
-        raise ValueError(f"{path} is not of the form {FORMAT!r}. Received: format={manifest.get('format')!r}")
-    return manifest
+    return read_json(path, _MANIFEST)
 
 
 class ShardSource(FolderSource):
@@ -72,11 +91,12 @@ class ShardSource(FolderSource):
         manifest = read_manifest(folder)
         self._shards: list[tuple[Path, int]] = []  # files and their descriptors
         weakref.finalize(self, _close, self._shards)
-        files = {split: self._opened(folder, manifest["splits"][split]["shards"]) for split in ("train", "val")}
-        self._start(recipe, TRANSFORMS[recipe.transform], files, len(manifest["classes"]))
+        splits, classes = manifest["splits"], len(manifest["classes"])
+        files = {split: self._opened(folder, splits[split]["shards"], classes) for split in ("train", "val")}
+        self._start(recipe, TRANSFORMS[recipe.transform], files, classes)
         self.class_names = tuple(manifest["classes"])
 
-    def _opened(self, folder: Path, shards: list[dict]) -> tuple[np.ndarray, np.ndarray]:
+    def _opened(self, folder: Path, shards: list[dict], classes: int) -> tuple[np.ndarray, np.ndarray]:
         """Opens a split's shards; returns shard, offset and length of each image, and labels, in the folder's order."""
         rows = []
         for shard in shards:
@@ -86,12 +106,14 @@ class ShardSource(FolderSource):
                     f"{path} has {path.stat().st_size} bytes and should have {shard['bytes']}: remove it and "
                     f"{folder / MANIFEST}, and run `python -m keras_highway.training.shards` again."
                 )
-            index = _read_index(path, shard.get("index_sha256"))
+            index = _read_index(path, shard.get("index_sha256"), shard["bytes"], classes)
             number = np.full(len(index["places"]), len(self._shards))
             rows.append(np.stack([index["places"], number, index["offsets"], index["lengths"], index["labels"]], 1))
             self._shards.append((path, os.open(path, os.O_RDONLY)))
-        table = np.concatenate(rows).astype(np.int64)
+        table = np.concatenate(rows).astype(np.int64) if rows else np.empty((0, 5), np.int64)
         table = table[np.argsort(table[:, 0])]
+        if (np.diff(table[:, 0]) == 0).any() or not len(table):
+            raise ValueError(f"{folder / MANIFEST}: its shards have no images, or two of the same position.")
         return table[:, 1:4], table[:, 4]
 
     def _read(self, path):
@@ -108,16 +130,28 @@ class ShardSource(FolderSource):
         return content
 
 
-def _read_index(shard: Path, sha256: str | None) -> dict:
+def _read_index(shard: Path, sha256: str | None, size: int, classes: int) -> dict:
     """A shard's index: an altered one would give images other labels, so it is compared with its hash, where one is."""
     path = index_of(shard)
-    content = path.read_bytes()
+    content = read_bounded(path, LARGEST_INDEX)
     if sha256 not in (None, hashlib.sha256(content).hexdigest()):
         raise ValueError(
             f"{path} is not the index that was written with {shard.name}: remove both and {shard.parent / MANIFEST}, "
             "and run `python -m keras_highway.training.shards` again."
         )
-    return json.loads(content)
+    index = parse_json(content, str(path))
+    columns = [index.get(name) for name in _COLUMNS] if isinstance(index, dict) else [None]
+    if not all(isinstance(column, list) and all(type(value) is int for value in column) for column in columns):
+        raise ValueError(f"{path} must be a table of lists of whole numbers, {', '.join(_COLUMNS)}.")
+    places, labels, offsets, lengths = columns
+    if not len(places) == len(labels) == len(offsets) == len(lengths):
+        raise ValueError(f"{path} has lists of different lengths.")
+    for name, column, most in zip(_COLUMNS, columns, (2**40, classes - 1, size, size), strict=True):
+        if column and not 0 <= min(column) <= max(column) <= most:
+            raise ValueError(f"{path}: {name} must be from 0 to {most}.")
+    if any(offset + length > size for offset, length in zip(offsets, lengths, strict=True)):
+        raise ValueError(f"{path} has images that end behind the end of {shard.name}.")
+    return index
 
 
 def _close(shards) -> None:

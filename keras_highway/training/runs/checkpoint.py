@@ -11,7 +11,7 @@ from keras_highway._support.files import atomic_write
 from keras_highway._support.npz import read_npz
 from keras_highway._support.schema import Fields, Items, Number, Text
 
-_LARGEST = 2**40  # bytes; what the file itself can hold is the real bound
+_LARGEST = 2**40  # bytes; the real bound is the length of the file, whose arrays are not compressed
 _HEADER = Fields(
     {
         "variables": Items(Text(1000), most=1_000_000),
@@ -85,7 +85,7 @@ def epochs_of(path: Path) -> int:
 def _read(path, names=None) -> tuple[dict, dict[str, np.ndarray]]:
     """The header and the arrays of a checkpoint."""
     try:
-        arrays = read_npz(path, names, _LARGEST)
+        arrays = read_npz(path, names, _LARGEST, stored=True)
     except ValueError as error:
         raise ValueError(f"{path} is not a checkpoint of a run: {error}") from error
     if "header" not in arrays:

@@ -21,7 +21,10 @@ from typing import Any
 
 import keras
 
+from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import append, atomic_write, atomic_write_json
+from keras_highway._support.log import read_lines
+from keras_highway._support.schema import Anything, Fields, Items, Table
 from keras_highway.weights.registry import in_checkout
 
 try:
@@ -30,6 +33,9 @@ except ImportError:  # not on Windows: there, nothing keeps two processes from t
     fcntl = None
 
 COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
+_MAY_CHANGE = ("commit", "backend", "hardware", "strategy", "replicas")  # from session to session
+_TABLE = Table(Anything())
+_SESSIONS = Items(Fields({key: Anything(2) for key in _MAY_CHANGE}))
 
 
 def defaults_of(recipe) -> dict[str, Any]:
@@ -80,7 +86,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         recipe = json.loads(json.dumps(recipe))
         known = self.path / "recipe.json"
-        if known.exists() and not same_recipe(json.loads(known.read_text("utf-8")), recipe, defaults):
+        if known.exists() and not same_recipe(read_json(known, _TABLE), recipe, defaults):
             raise ValueError(
                 f"{self.path} holds a run of another recipe: see {known}. Choose another --out, or remove the folder."
             )
@@ -106,20 +112,17 @@ class RunFolder:
         """Notes that the run resumes from a step, on what and with which version of this program."""
         if self._writes:
             path = self.path / "sessions.json"
-            before = json.loads(path.read_text("utf-8")) if path.exists() else []
+            before = read_json(path, _SESSIONS) if path.exists() else []
             atomic_write_json(path, [*before, {"from_step": step, **self._environment}])
 
     def environment(self) -> dict:
         """Returns commit, versions and hardware as they were when the run began, and what of it changed since."""
         if not self._writes:
             return self._environment
-        sessions = json.loads((self.path / "sessions.json").read_text("utf-8"))
-        several = {
-            key: list(dict.fromkeys(json.dumps(session[key]) for session in sessions))
-            for key in ("commit", "backend", "hardware", "strategy", "replicas")
-        }
+        sessions = read_json(self.path / "sessions.json", _SESSIONS)
+        several = {key: list(dict.fromkeys(json.dumps(session[key]) for session in sessions)) for key in _MAY_CHANGE}
         changed = {f"{key}_changes": [*map(json.loads, values)] for key, values in several.items() if len(values) > 1}
-        return {**json.loads((self.path / "environment.json").read_text("utf-8")), **changed}
+        return {**read_json(self.path / "environment.json", _TABLE), **changed}
 
     @property
     def checkpoint(self) -> Path:
@@ -132,11 +135,16 @@ class RunFolder:
         return self.path / "log.csv"
 
     def rows(self) -> list[dict]:
-        """Returns the epochs logged so far."""
-        if not self.log.exists():
-            return []
-        with self.log.open(newline="") as file:
-            return list(csv.DictReader(file))
+        """Returns the epochs logged so far.
+
+        Raises:
+            ValueError: If the log is no table of numbers, or one without losses.
+        """
+        rows = read_lines(self.log) if self.log.exists() else []
+        missing = [name for name in ("epoch", "train_loss") if any(not row.get(name) for row in rows)]
+        if missing:
+            raise ValueError(f"{self.log} has no {missing[0]} in some lines: bring the log back, or remove the folder.")
+        return rows
 
     def write_rows(self, rows: list[dict]) -> None:
         """Writes the log, whole or not at all."""
