@@ -1,5 +1,6 @@
 """Small nets of every family with weights away from their start: nothing in them is trivial, nothing saturates."""
 
+import sys
 from dataclasses import replace
 
 import keras
@@ -7,7 +8,7 @@ import numpy as np
 
 from keras_highway.models.builder import build
 from keras_highway.specs import override
-from keras_highway.variants import VARIANTS
+from keras_highway.variants import LM_VARIANTS, VARIANTS
 
 _STAGE = replace(VARIANTS["mnist10_w16"].stages[0], filters=4, highways=(3, 3, 3))
 MINIATURES = {
@@ -16,6 +17,14 @@ MINIATURES = {
     "conv_stack": override(VARIANTS["mnist10_w16"], stages=[_STAGE]),
     "dense_stack": override(VARIANTS["highway_fc10"], depth=4, units=6),
 }
+
+
+def replace_variants(monkeypatch, variants):
+    """Has the whole package know these image nets instead of its own."""
+    for module in [module for name, module in sys.modules.items() if name.startswith("keras_highway.")]:
+        for table, value in (("VARIANTS", variants), ("ALL_VARIANTS", {**variants, **LM_VARIANTS})):
+            if hasattr(module, table):
+                monkeypatch.setattr(module, table, value)
 
 
 def numpy(tensor):

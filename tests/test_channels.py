@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from miniatures import MINIATURES, miniature, numpy
+from miniatures import MINIATURES, miniature, numpy, replace_variants
 
 import keras_highway as kh
 from keras_highway.specs import override
@@ -17,8 +17,7 @@ def trained(tmp_path_factory):
     """A network of three channels, the name of its variant and its weight file."""
     name, patch, small = "small", pytest.MonkeyPatch(), {"blocks": (1, 1)}
     variants = {**VARIANTS, name: override(MINIATURES["conv_net"], name=name, **small)}
-    for module in ("applications", "weights.load"):
-        patch.setattr(f"keras_highway.{module}.VARIANTS", variants)
+    replace_variants(patch, variants)
     model = miniature("conv_net", input_shape=(32, 32, 3), **small)
     path = tmp_path_factory.mktemp("weights") / "model.weights.h5"
     weights_file.save(model, path, name, model.output_shape[-1])

@@ -6,16 +6,16 @@ import sys
 import keras
 import numpy as np
 import pytest
-from miniatures import MINIATURES, batch, miniature, numpy
+from miniatures import MINIATURES, batch, miniature, numpy, replace_variants
 
 import keras_highway as kh
-from keras_highway import applications
 from keras_highway.cli import main
 from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.cli.reading import read_images
 from keras_highway.exporting import FORMATS, export, fold_batch_norm
 from keras_highway.exporting.quantize import agreement
 from keras_highway.specs import override
+from keras_highway.variants import VARIANTS
 from keras_highway.weights import file as weights_file
 
 NAME = "mnist10_w16.tvdn"
@@ -175,7 +175,7 @@ def test_what_a_language_model_has_not_is_not_exported(words, tmp_path, capsys):
 @on_tensorflow
 def test_an_image_net_exported_with_folded_batch_norm(tmp_path, monkeypatch, capsys):
     spec = override(kh.get_spec("highway50"), blocks=(1, 1), widths=(2, 3), input_shape=(32, 32, 3), classes=5)
-    monkeypatch.setattr(applications, "VARIANTS", {**applications.VARIANTS, "highway50": spec})
+    replace_variants(monkeypatch, {**VARIANTS, "highway50": spec})
     path = tmp_path / "model.weights.h5"
     weights_file.save(moved(kh.create_model("highway50")), path, "highway50", 5)
     out = tmp_path / "net.tflite"

@@ -7,6 +7,7 @@ import types
 
 import numpy as np
 import pytest
+from hostile import NAME, refused
 
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.log import read_log
@@ -23,20 +24,10 @@ from keras_highway.training.runs.run_folder import RunFolder
 from keras_highway.weights import registry
 from keras_highway.weights.info import RUN_RESULT, read_row
 
-NAME = "mnist10_w16.tvdn"
 DEEP = "[" * 500 + "]" * 500
 TEXTS = ["", "[" * 200_000, DEEP, '{"a": ' + DEEP + "}", "3", '"a"', "[]", "null", '{"a": NaN}', "1" * 5000, "\x00"]
 STRATEGY = types.SimpleNamespace(is_chief=True, name="none", replicas=1)
 any_text = pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[:12])
-
-
-def refused(call, path):
-    """A call that must raise one sentence with a file's name; returns it."""
-    with pytest.raises(ValueError) as error:
-        call()
-    text = str(error.value)
-    assert str(path) in text and "\n" not in text and "\x1b" not in text and len(text) < 600
-    return text
 
 
 # --- A run's folder ----------------------------------------------------------------

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from miniatures import replace_variants
 
 from keras_highway.cli import main
 from keras_highway.cli.image_classifier import find_classifier
@@ -25,7 +26,7 @@ def file_at_another_size(tmp_path_factory):
 
 def test_a_run_at_another_size_than_its_variants(file_at_another_size, monkeypatch):
     small = override(VARIANTS["highway50"], blocks=(1, 1, 1, 1), widths=(4, 4, 4, 4))
-    monkeypatch.setattr("keras_highway.applications.VARIANTS", {**VARIANTS, "highway50": small})
+    replace_variants(monkeypatch, {**VARIANTS, "highway50": small})
     classifier = find_classifier(str(file_at_another_size))
     assert classifier.model().input_shape == (None, 64, 64, 3)
     assert main(["classify", "--weights", str(file_at_another_size), str(SAMPLES / "digit_7.png")]) == 0

@@ -10,19 +10,19 @@ from pathlib import Path
 import fake_hub as fake
 import numpy as np
 import pytest
+from miniatures import replace_variants
 from oracles.seeded_state import seeded_images, seeded_state
 from safetensors.numpy import save
 
 import keras_highway as kh
-from keras_highway import applications
 from keras_highway.cli import main
-from keras_highway.convert import timm, torch_state
+from keras_highway.convert import torch_state
 from keras_highway.convert.timm import read_safetensors
 from keras_highway.hub import HubError
 from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
-from keras_highway.weights import load, registry
+from keras_highway.weights import registry
 from keras_highway.weights.resolve import resolve
 from keras_highway.weights.torch_files import convert_torch_file
 
@@ -196,8 +196,7 @@ def test_deeper_resnets_of_timm(fake_hub, variant, tag, capsys, tmp_path):
 def small(monkeypatch):
     """States of two CIFAR nets in the authors' layout, of one block a stage instead of 18."""
     few = {name: override(VARIANTS[name], blocks=(1, 1, 1)) for name in ("resnet110", "highway110")}
-    for module in (timm, applications, load):
-        monkeypatch.setattr(module, "VARIANTS", few)
+    replace_variants(monkeypatch, few)
     return {name: torch_state(build(spec)) for name, spec in few.items()}
 
 

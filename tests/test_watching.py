@@ -78,11 +78,11 @@ def test_a_bar_says_what_its_task_measures(tmp_path):
     from keras_highway.training.language.run import LanguageRun
     from keras_highway.training.runs.run import Run
 
-    assert Run._formatted(None, {"loss": 0.5, "accuracy": 0.25, "top5": 1.0}) == {
+    assert Run._format_metrics(None, {"loss": 0.5, "accuracy": 0.25, "top5": 1.0}) == {
         "loss": "0.5000",
         "accuracy": "25.00 %",
     }
-    assert LanguageRun._formatted(None, {"loss": np.log(80.0)})["perplexity"] == "80.00"
+    assert LanguageRun._format_metrics(None, {"loss": np.log(80.0)})["perplexity"] == "80.00"
 
 
 RESULT = {"weights": "resnet50.mine", "metric": "test_accuracy", "mean": 0.9, "std": None, "n": 1, "epochs": 3}
