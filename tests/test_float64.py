@@ -95,6 +95,8 @@ def test_a_layer_alone_and_a_fresh_head():
     x = np.random.default_rng(0).normal(size=(2, 4, 4, 3)) + 1e-9
     for layer in (kh.layers.HighwayConv2D(3, 3, dtype="float64"), kh.layers.HighwayDense(3, dtype="float64")):
         assert layer(x).dtype == "float64" and layer.skip_dtype == "float64"
+        copy = type(layer).from_config({**layer.get_config(), "dtype": "float32"})
+        assert copy.skip_dtype == "float32"
     model = kh.reset_classifier(miniature("conv_net", dtype="float64"), 7)
     assert model.output.dtype == "float64"
 

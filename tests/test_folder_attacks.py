@@ -1,9 +1,12 @@
 """Hostile files of a run's folder, of shards and of labels: one sentence with the file's name, no traceback."""
 
 import hashlib
+import io
 import json
 import shutil
+import struct
 import types
+import zlib
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from hostile import NAME, refused
 
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.log import read_log
+from keras_highway._support.npz import read_npz
 from keras_highway.analysis.photograph_scores import measure_photographs
 from keras_highway.data.photographs import folder_test_set, read_real_labels
 from keras_highway.data.transforms import TRANSFORMS
@@ -212,12 +216,34 @@ def test_results(tmp_path, change):
 def test_names_of_rows_lead_nowhere(tmp_path):
     path = shutil.copy(registry.file_of(registry.get(NAME)).with_name("weights.json"), tmp_path)
     row = json.loads((tmp_path / "weights.json").read_text())
-    for name in ("../x", "..", "a/../../x", "/x", "./x"):
+    for name in ("../x", "..", "a/../../x", "/x", "./x", "..\\x", "C:x", "a/b/c"):
         (tmp_path / "weights.json").write_text(json.dumps({**row, "name": name}))
         refused(lambda: read_row(tmp_path / "weights.json"), path)
     for name in ("timm/resnet50.a1_in1k", ".hidden", "a..b", ""):  # a model's on the Hub, a folder's
         (tmp_path / "weights.json").write_text(json.dumps({**row, "name": name}))
         assert read_row(tmp_path / "weights.json").name == name
+
+
+def test_arrays_that_lie_over_each_other_are_refused(tmp_path):
+    """Each stored array holds all that follow it: together they are many times the file."""
+    content, offsets, entries = b"", [], []
+    for index in range(40):
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (len(content),)})
+        content = header.getvalue() + content
+        name, crc, size = f"a{index}.npy".encode(), zlib.crc32(content), len(content)
+        fields = struct.pack("<HHHHHIIIHH", 20, 0, 0, 0, 33, crc, size, size, len(name), 0)
+        content = b"PK\x03\x04" + fields + name + content
+        entries.append((fields, name))
+        offsets.append(len(content))
+    directory = b"".join(
+        b"PK\x01\x02" + b"\x14\x00" + fields + struct.pack("<HHHII", 0, 0, 0, 0, len(content) - offset) + name
+        for (fields, name), offset in zip(entries, offsets, strict=True)
+    )
+    end = b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 40, 40, len(directory), len(content), 0)
+    path = tmp_path / "x.npz"
+    path.write_bytes(content + directory + end)
+    refused(lambda: read_npz(path, stored=True), path)
 
 
 def test_compressed_checkpoints_are_refused(tmp_path):

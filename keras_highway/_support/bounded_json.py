@@ -2,9 +2,9 @@
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
+from keras_highway._support.files import without_waiting
 from keras_highway._support.schema import Schema
 
 _MOST = 16 * 2**20  # bytes
@@ -61,8 +61,8 @@ def read_bounded(path: str | os.PathLike, most: int = _MOST) -> bytes:
         OSError: If it cannot be read.
         ValueError: If it is larger.
     """
-    with Path(path).open("rb") as file:
-        content = file.read(most + 1)
+    with open(path, "rb", opener=without_waiting) as file:  # a pipe is empty then
+        content = file.read(most + 1) or b""
     if len(content) > most:
         raise ValueError(f"{path} is larger than {most} bytes, more than such a file has.")
     return content

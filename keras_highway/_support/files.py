@@ -41,14 +41,18 @@ def read_regular(path: str | os.PathLike, most: int) -> bytes:
         ValueError: If it is no regular file, or larger.
         OSError: If it cannot be read.
     """
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with open(handle, "rb") as file:
-        status = os.fstat(handle)
+    with open(path, "rb", opener=without_waiting) as file:
+        status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is a pipe or a device, not a file")
         if status.st_size > most:
             raise ValueError(f"it has {status.st_size} bytes, more than {most}")
         return file.read(status.st_size)
+
+
+def without_waiting(path, flags: int) -> int:
+    """An `opener` that does not wait for whoever writes to a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def to_disk(path: Path) -> None:

@@ -39,7 +39,8 @@ def read_npz(
         with Path(path).open("rb") as stream, zipfile.ZipFile(stream) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             chosen = [name for name in members if names is None or name in names]
-            arrays, left = {}, most
+            # Members may lie over each other: stored ones together hold no more than the file, either.
+            arrays, left = {}, min(most, os.fstat(stream.fileno()).st_size) if stored else most
             for name in chosen:
                 arrays[name] = _array(archive, members[name], left, stored)
                 left -= arrays[name].nbytes

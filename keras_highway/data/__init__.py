@@ -1,4 +1,4 @@
-"""Data sets and images; nothing here is imported by `import keras_highway`."""
+"""Data sets and images; what needs Pillow is imported on first use."""
 
 import typing as _typing
 

@@ -68,6 +68,7 @@ class GatedBlock(keras.layers.Layer):
         self.gate_bias = check_gate_bias(gate_bias)
         self.gate = self._checked_gate(gate)
         self.gate_rank = self._checked_rank(gate_rank)
+        self._requested_skip_dtype = skip_dtype_of(skip_dtype)
         self.skip_dtype = skip_dtype_of(skip_dtype, self.compute_dtype)
         self.stochastic_depth = self._checked_rate(stochastic_depth)
         self.remat = bool(remat)
@@ -176,7 +177,7 @@ class GatedBlock(keras.layers.Layer):
             "gate_bias": self.gate_bias,
             "gate": self.gate,
             "gate_rank": self.gate_rank,
-            "skip_dtype": self.skip_dtype,
+            "skip_dtype": self._requested_skip_dtype,  # for a copy of another dtype
             "stochastic_depth": self.stochastic_depth,
             "remat": self.remat,
         }
@@ -244,7 +245,7 @@ class GatedBlock(keras.layers.Layer):
         return float(rate)
 
 
-def skip_dtype_of(dtype, compute_dtype: str) -> str:
+def skip_dtype_of(dtype, compute_dtype: str = "") -> str:
     """Returns the name of a skip stream's dtype, float64 in layers that compute in it.
 
     Raises:

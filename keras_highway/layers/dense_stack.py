@@ -72,6 +72,7 @@ class HighwayDenseStack(keras.layers.Layer):
         self.activation = keras.activations.get(activation)
         self.gate_bias = check_gate_bias(gate_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self._requested_skip_dtype = skip_dtype_of(skip_dtype)
         self.skip_dtype = skip_dtype_of(skip_dtype, self.compute_dtype)
         if gate not in self.gates:
             raise ValueError(f"`gate` must be one of {', '.join(map(repr, self.gates))}. Received: gate={gate!r}")
@@ -178,7 +179,7 @@ class HighwayDenseStack(keras.layers.Layer):
             "activation": keras.activations.serialize(self.activation),
             "gate_bias": self.gate_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "skip_dtype": self.skip_dtype,
+            "skip_dtype": self._requested_skip_dtype,  # for a copy of another dtype
             "gate": self.gate,
         }
 

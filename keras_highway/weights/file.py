@@ -306,7 +306,7 @@ def _items(group: h5py.Group, visited: set[int], inside: str = "", deep: int = 0
         item = group[name]
         address = h5py.h5o.get_info(item.id).addr
         if address in visited:
-            raise WeightFileError(f"{path} is there under another name, too")
+            raise WeightFileError(f"{path} is a second name of another object in the file")
         visited.add(address)
         if isinstance(item, h5py.Dataset):
             yield path, item

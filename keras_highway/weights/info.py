@@ -86,7 +86,8 @@ GATE_REPORT = Fields(
 )
 _ROW = Fields(
     {
-        "name": Text(pattern=r"(?!/)(?!(.*/)?\.\.?(/|$)).*"),  # `org/name` of other people's; no path elsewhere
+        # A folder's, or `org/name` of other people's; never a path.
+        "name": Text(pattern=r"((?!\.\.?(/|$))[^/\\:]+(/(?!\.\.?$)[^/\\:]+)?)?"),
         "variant": Text(),
         "data": Text(1000),
         "recipe": Text(),

@@ -32,7 +32,7 @@ from keras_highway.weights.info import WeightFileError, transform_from_json
 SUFFIX = ".keras"
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 _LARGEST_CONFIG = 16 * 2**20  # bytes
-_DENSEST = 20  # times the file that its contents may be; Keras does not compress
+_DENSEST = 4  # times the file that its contents may be; Keras does not compress
 _TENSORS = ("__keras_tensor__", "__tuple__")  # how Keras writes what a layer is called with
 _ACTIVATIONS = ("softmax", "linear")
 _OURS = "keras_highway"
@@ -223,7 +223,7 @@ def _parts(path: Path) -> tuple[Any, bytes]:
             raise WeightFileError(f"{path} may not be read (permission denied): make it readable for you.") from error
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             inside = {info.filename: info for info in archive.infolist()}
-            if sum(info.file_size for info in inside.values()) > _DENSEST * len(content):
+            if sum(info.file_size for info in inside.values()) > min(_DENSEST * len(content), weights_file.LARGEST):
                 raise WeightFileError(f"{path} declares far more content than it can hold.")
             if not {_CONFIG, _WEIGHTS} <= inside.keys() or inside[_CONFIG].file_size > _LARGEST_CONFIG:
                 raise WeightFileError(f"{path} is no file of a Keras model: it lacks {_CONFIG} or {_WEIGHTS}.")

@@ -127,7 +127,9 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
     names, data = _run_beside(path, classes)
     transform = stamp.get("transform")
     if transform is not None and transform not in TRANSFORMS:
-        raise WeightFileError(f"{path} names transform {transform!r}, which this version of keras_highway has not.")
+        raise WeightFileError(
+            f"{path} names transform {transform!r}, which this version of keras_highway does not have."
+        )
     return WeightsFile(
         path=path,
         variant=row.variant if row else stamp.get("variant", variant),
@@ -175,7 +177,7 @@ def _check_variant(path, contents, row, variant) -> None:
     """Compares the architecture in the file with that of its row and with what is expected."""
     actual = contents.stamp.get("variant")
     if actual is not None and actual not in VARIANTS and actual not in LM_VARIANTS:
-        raise WeightFileError(f"{path} names variant {actual!r}, which this version of keras_highway has not.")
+        raise WeightFileError(f"{path} names variant {actual!r}, which this version of keras_highway does not have.")
     if row is not None and actual not in (None, row.variant):
         raise WeightFileError(f"{path} holds weights of variant {actual!r}, but {ROW} names {row.variant!r}.")
     actual = row.variant if row else actual

@@ -150,7 +150,7 @@ def _read_index(shard: Path, sha256: str | None, size: int, classes: int) -> dic
         if column and not 0 <= min(column) <= max(column) <= most:
             raise ValueError(f"{path}: {name} must be from 0 to {most}.")
     if any(offset + length > size for offset, length in zip(offsets, lengths, strict=True)):
-        raise ValueError(f"{path} has images that end behind the end of {shard.name}.")
+        raise ValueError(f"{path} has images that end beyond the end of {shard.name}.")
     return index
 
 
