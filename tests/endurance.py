@@ -198,9 +198,9 @@ def told_of(alone: Session) -> list[str]:
     seen = alone.samples[int(len(alone.samples) * _WARM) :]
     parts = [seen[i * len(seen) // 10 : (i + 1) * len(seen) // 10] or seen[-1:] for i in range(10)]
     rows = [[median(column) for column in zip(*part, strict=True)] for part in parts]
-    for row, part in zip(rows, parts, strict=True):
-        row[2] = min(files for _, _, files in part)  # one that is open for a moment is no leak
-    grown, opened = rows[-1][1] - rows[0][1], rows[-1][2] - rows[0][2]
+    half = len(seen) // 2  # a file that is open for a moment is no leak: a leak is open at every look
+    grown = rows[-1][1] - rows[0][1]
+    opened = min(look[2] for look in seen[half:]) - min(look[2] for look in seen[:half])
     assert grown < _MOST_GROWTH and opened <= 0, f"memory grew by {grown:.1f} MiB, open files by {opened}"
     return [
         f"left alone, {len(seen)} looks: memory grew by {grown:.1f} MiB, open files by {opened:.0f}",
