@@ -214,7 +214,7 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}")
-        if TRANSFORMS[self.transform].contrast and self.data.split(":")[0] in DECODED:
+        if TRANSFORMS[self.transform].contrast and self._decoded:
             raise ValueError(
                 "Contrast normalization is for sets that fit into memory (cifar10, cifar100). "
                 f"Received: transform={self.transform!r}, data={self.data!r}"
@@ -245,9 +245,14 @@ class Recipe:
         self._check_input_shape()
         self._check_augmentation()
 
+    @property
+    def _decoded(self) -> bool:
+        """Whether images are decoded on the way, not kept in memory."""
+        return self.data.split(":")[0] in DECODED
+
     def _check_augmentation(self) -> None:
         """Refuses settings that the data would ignore: images in memory are shifted, those in files are cropped."""
-        decoded = self.data.split(":")[0] in DECODED
+        decoded = self._decoded
         fields = ("crop_padding", "flip") if decoded else ("crop_scale",)
         defaults = {f.name: f.default for f in dataclasses.fields(self)}
         ignored = [name for name in fields if getattr(self, name) != defaults[name]]
@@ -266,7 +271,7 @@ class Recipe:
                 f"`train_size` must be at least {smallest}, the least of {self.variant!r}. "
                 f"Received: train_size={self.train_size}"
             )
-        if self.data.split(":")[0] not in DECODED:
+        if not self._decoded:
             raise ValueError(
                 "`train_size` is for images that are decoded on the way (data='imagenet' or 'tfds:NAME'); those in "
                 f"memory keep their size. Received: train_size={self.train_size}, data={self.data!r}"
@@ -275,8 +280,7 @@ class Recipe:
     def _check_input_shape(self) -> None:
         """Refuses a network of another size than the images that the transform makes."""
         shape, size = dict(self.overrides).get("input_shape"), TRANSFORMS[self.transform].size
-        decoded = self.data.split(":")[0] in DECODED
-        if decoded and shape and any(side not in (None, own) for side, own in zip(shape, size, strict=False)):
+        if self._decoded and shape and any(side not in (None, own) for side, own in zip(shape, size, strict=False)):
             raise ValueError(
                 f"transform={self.transform!r} makes images of {size[0]}x{size[1]}: set the transform of another size, "
                 f"or leave net.input_shape out, which follows it. Received: net.input_shape={list(shape)}"
@@ -295,7 +299,7 @@ class Recipe:
         if self.training_size(transform.size) != transform.size:
             return (None, None, transform.channels)
         own = "input_shape" in dict(self.overrides) or VARIANTS[self.variant].input_shape[:2] == transform.size
-        if own or self.data.split(":")[0] not in DECODED:
+        if own or not self._decoded:
             return None
         return (*transform.size, transform.channels)
 

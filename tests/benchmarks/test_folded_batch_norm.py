@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from comparison import compare
+from litert import interpreted
 
 import keras_highway as kh
 from keras_highway.exporting import export, fold_batch_norm
@@ -37,21 +38,9 @@ def tf_saved_model(model, folder):
 
 
 def litert(model, folder):
-    import tensorflow as tf
-
     path = folder / f"{model.name}.tflite"
     export(model, path, "litert")
-    interpreter = tf.lite.Interpreter(str(path))
-    (given,), (result,) = interpreter.get_input_details(), interpreter.get_output_details()
-    interpreter.resize_tensor_input(given["index"], (BATCH, *SHAPE))
-    interpreter.allocate_tensors()
-
-    def run(images):
-        interpreter.set_tensor(given["index"], images)
-        interpreter.invoke()
-        return interpreter.get_tensor(result["index"])
-
-    return run
+    return interpreted(path, (BATCH, *SHAPE))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # TensorFlow's: its interpreter will move to a package of its own

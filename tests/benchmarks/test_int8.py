@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from comparison import compare, record
+from litert import interpreted
 
 import keras_highway as kh
 from keras_highway.data.datasets import load_dataset
@@ -18,22 +19,6 @@ NAME = "mnist10_w32.tvdn"
 BATCH = 100
 
 
-def _interpreted(path):
-    import tensorflow as tf
-
-    interpreter = tf.lite.Interpreter(str(path), num_threads=1)
-    (inputs,), (outputs,) = interpreter.get_input_details(), interpreter.get_output_details()
-    interpreter.resize_tensor_input(inputs["index"], (BATCH, 28, 28, 1))
-    interpreter.allocate_tensors()
-
-    def run(images):
-        interpreter.set_tensor(inputs["index"], images)
-        interpreter.invoke()
-        return interpreter.get_tensor(outputs["index"])
-
-    return run
-
-
 def test_int8_is_faster_and_loses_at_most_a_fifth_of_a_point(benchmark, data_dir, tmp_path):
     data, transform = load_dataset("mnist", data_dir), kh.get_transform(NAME)
     model = kh.load(NAME)
@@ -41,7 +26,7 @@ def test_int8_is_faster_and_loses_at_most_a_fifth_of_a_point(benchmark, data_dir
     files = {name: tmp_path / f"{name}.tflite" for name in ("float32", "int8")}
     export(model, files["float32"], "litert")
     export(model, files["int8"], "litert", int8=transform.apply(data.x_train[chosen]))
-    run = {name: _interpreted(path) for name, path in files.items()}
+    run = {name: interpreted(path, (BATCH, 28, 28, 1), threads=1) for name, path in files.items()}
     images = transform.apply(data.x_test)
     right = {
         name: float(
