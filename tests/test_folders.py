@@ -132,6 +132,14 @@ def test_fewer_images_than_a_batch_are_refused(images):
         sources.open_source(RECIPES["highway50"], images)
 
 
+def test_names_of_classes_that_no_result_may_have_are_refused_before_training(images, tmp_path):
+    for split in ("train", "val"):
+        (images / split / "dog").rename(images / split / "d\ng")
+    recipe = dataclasses.replace(RECIPES["highway50"], batch_size=2, transform="cifar10", overrides=SMALL)
+    with pytest.raises(ValueError, match=r"names of the classes\[1\] must be printable text"):
+        loop.train(recipe, images, tmp_path / "run")
+
+
 def test_part_of_a_folder_is_spread_over_its_classes(images):
     recipe = dataclasses.replace(RECIPES["highway50"], batch_size=2, train_images=4, test_images=2)
     source = sources.open_source(recipe, images)

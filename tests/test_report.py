@@ -210,6 +210,16 @@ def test_wrong_requests(trained, capsys, change, message):
     assert not (trained / "report.html").exists() and not (trained / "report.json").exists()
 
 
+@pytest.mark.parametrize("samples", [(), ("--samples", "3")])
+def test_a_network_without_blocks_is_refused_in_a_sentence(trained, capsys, samples):
+    deep = create_model("highway_fc1000", input_shape=(28, 28, 1), units=2)
+    path = trained / "deep.weights.h5"
+    weights_file.save(deep, path, "highway_fc1000", 10, overrides={"units": 2})
+    assert main(["report", str(path), "--data", str(trained), "--out", str(trained / "deep.html"), *samples]) == 2
+    error = capsys.readouterr().err
+    assert "no blocks" in error and error.count("\n") == 1
+
+
 @pytest.mark.parametrize("content", ['{"title": "my thesis"}', "[1, 2]", "not JSON"])
 def test_a_file_of_another_kind_is_not_replaced(trained, capsys, content):
     (trained / "report.json").write_text(content)

@@ -75,5 +75,15 @@ def in_markdown(value: Any) -> Any:
     return _ADDRESS.sub("<!-- -->", _EMPHASIS.sub("&#95;", text))
 
 
+def in_code_span(text: object) -> str:
+    """Returns Markdown's code span of a text; where an entity would be needed, which a span shows as it is, HTML's.
+
+    Args:
+        text: Anything; `str` of it.
+    """
+    escaped = in_markdown(str(text))
+    return f"`{text}`" if escaped == text else f"<code>{escaped}</code>"
+
+
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

@@ -288,7 +288,7 @@ def _looked_up(weights) -> Iterator[None]:
         yield
     except OSError as error:
         name = weights if len(weights) < 200 else f"{weights[:80]}...{weights[-80:]}"
-        raise WeightFileError(f"{name} is no weight file that can be looked up: {error.strerror}.") from error
+        raise WeightFileError(f"{name} cannot be looked up as a weight file: {error.strerror}.") from error
 
 
 def _found(weights) -> Path | None:
