@@ -10,7 +10,7 @@ INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Tests that run on JAX and on PyTorch, too.
 ON_JAX := gating layers biased batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided \
-	attacks weight_attacks folder_attacks run_attacks hub_faults keras_archives clocks_and_disks replacing_folders
+	attacks weight_attacks folder_attacks fuzz outside_text images run_attacks hub_faults keras_archives clocks_and_disks replacing_folders
 # What `make test` runs of these on JAX; `make test-all` runs the list.
 CORE_ON_JAX := gating layers blocks trace
 # And single ones: the carried state, the form that computes each word once, scores and text.
