@@ -99,11 +99,11 @@ def test_code_on_a_card_has_names_as_they_are(variant, name):
     program = re.search(r"```python\n(.*?)\n```", text, re.DOTALL)[1]
     strings = {node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)}
     assert name in strings
-    spans = [unescape(span) for span in re.findall("<code>(.*?)</code>", text.replace("<!-- -->", ""))]
-    calls = [span for span in spans if span.startswith(("kh.", "keras.saving."))]
+    in_backticks = re.findall("`([^`\n]*)`", text)
+    spans = [unescape(span) for span in re.findall("<code>(.*?)</code>", text.replace("<!-- -->", ""))] + in_backticks
+    calls = [span for span in spans if span.startswith(("kh.", "keras.saving.")) and span.endswith(")")]
     assert len(calls) == 2 and all(name == ast.parse(call).body[0].value.args[0].value for call in calls)
     assert f"python -m keras_highway train {visible(name)} --data DIR" in spans
-    in_backticks = re.findall("`([^`\n]*)`", text)
     assert not any("&#" in span or "<!--" in span for span in [program, *in_backticks])
 
 

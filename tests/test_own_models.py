@@ -65,6 +65,7 @@ def trained():
     return model
 
 
+@pytest.mark.slow
 def test_pets_go_to_the_hub_and_a_fresh_process_says_cat(trained, fake_hub, monkeypatch, tmp_path):
     assert seen(trained).argmax(1).tolist() == [0, 1, 2]
     monkeypatch.setenv("HF_TOKEN", fake.TOKEN)

@@ -76,13 +76,15 @@ def in_markdown(value: Any) -> Any:
 
 
 def in_code_span(text: object) -> str:
-    """Returns Markdown's code span of a text; where an entity would be needed, which a span shows as it is, HTML's.
+    """Returns code that Markdown shows as it is, on one line and in one cell of a table.
 
     Args:
         text: Anything; `str` of it.
     """
-    escaped = in_markdown(str(text))
-    return f"`{text}`" if escaped == text else f"<code>{escaped}</code>"
+    text = str(text)
+    # Within backticks entities are shown as they are: what would end the span or the cell is for HTML's.
+    plain = text.isprintable() and text == text.strip() and text and not {"`", "|"} & set(text)
+    return f"`{text}`" if plain else f"<code>{in_markdown(text)}</code>"
 
 
 def _escape(character: str) -> str:
