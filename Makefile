@@ -18,7 +18,7 @@ ON_JAX := gating layers biased batch_norm blocks trace rewire optimizers device_
 CORE_ON_JAX := gating layers blocks trace
 # And single ones: the carried state, the form that computes each word once, scores and text.
 ON_JAX_TOO := char_lm.py::test_two_calls_of_35_steps_are_one_of_70 \
-	char_lm.py::test_the_state_goes_on_in_compiled_steps \
+	char_lm.py::test_compiled_steps_carry_the_state \
 	char_lm.py::test_each_word_once_has_the_same_loss_and_gradients \
 	language.py::test_scores_are_the_networks_own language.py::test_generated_text_follows_the_network
 

@@ -119,8 +119,8 @@ def test_photographs_are_evaluated_by_a_saved_folder(trained, tmp_path, capsys):
     assert "does not name its data set: pass --data-set" in capsys.readouterr().err
     (tmp_path / "val" / "cat" / "2.png").write_bytes(b"no image")
     assert main(["report", str(folder), "--data", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 2
-    said = capsys.readouterr()
-    assert "over 3 test images" in said.out and "1 files could not be read" in said.out and "2.png" in said.err
+    output = capsys.readouterr()
+    assert "over 3 test images" in output.out and "1 files could not be read" in output.out and "2.png" in output.err
     numbers = json.loads((tmp_path / "r.json").read_text())
     assert (numbers["images"], numbers["accuracy"], numbers["lesions"]["intact_accuracy"]) == (3, 1.0, 1.0)
 
