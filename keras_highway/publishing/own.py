@@ -114,14 +114,14 @@ def save(
         removed=form.removed,
     )
     with scratch_folder("save") as scratch:
-        source, bundle = scratch / "source", scratch / "bundle"
-        source.mkdir()
+        saved, bundle = scratch / "saved", scratch / "bundle"
+        saved.mkdir()
         bundle.mkdir()
         more = {"overrides": form.overrides, "removed": list(form.removed)}
         stamp = {key: value for key, value in more.items() if value}
-        weights_file.save(model, source / FILE, form.variant, form.classes, **stamp)
-        row = dataclasses.replace(row, sha256=sha256_of(source / FILE))
-        _check_equal(model, write_bundle(Publishable(source, row), "", bundle))
+        weights_file.save(model, saved / FILE, form.variant, form.classes, **stamp)
+        row = dataclasses.replace(row, sha256=sha256_of(saved / FILE))
+        _check_equal(model, write_bundle(Publishable(saved, row), "", bundle))
         put_saved(bundle, folder.resolve())
     return folder
 

@@ -121,22 +121,22 @@ class _InMemory(io.BytesIO):
 def _halved(whole: io.BytesIO) -> io.BytesIO:
     """Returns a file with its float32 arrays in float16, written anew: what is deleted inside a file keeps its room."""
     content = _InMemory()
-    with h5py.File(whole, "r") as source, h5py.File(content, "w") as target:
-        target.attrs.update(source.attrs)
+    with h5py.File(whole, "r") as full, h5py.File(content, "w") as half:
+        half.attrs.update(full.attrs)
 
         def copy(name, item):
             if isinstance(item, h5py.Group):
-                target.require_group(name).attrs.update(item.attrs)
+                half.require_group(name).attrs.update(item.attrs)
                 return
-            half = item.dtype == np.float32
+            halved = item.dtype == np.float32
             values = item[()]
-            if half and not np.abs(values).max(initial=0) <= np.finfo(np.float16).max:
+            if halved and not np.abs(values).max(initial=0) <= np.finfo(np.float16).max:
                 raise WeightFileError(
                     f"{name} has values that are not finite, or beyond float16's largest, 65504: use float32."
                 )
-            target.create_dataset(name, data=values.astype(np.float16) if half else values).attrs.update(item.attrs)
+            half.create_dataset(name, data=values.astype(np.float16) if halved else values).attrs.update(item.attrs)
 
-        source.visititems(copy)
+        full.visititems(copy)
     return content
 
 

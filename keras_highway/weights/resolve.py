@@ -313,10 +313,10 @@ def _of_hub(name: HubName, variant: str) -> tuple[Path, Contents, WeightsInfo | 
         path, contents = _fetched(name, row.sha256 if row else "")
     except HubError as error:
         maybe = row is None and is_absent(error.__cause__)
-        source = fetch_if_there(name, torch_files.FILE, check=read_safetensors) if maybe else None
-        if source is None:
+        torch_file = fetch_if_there(name, torch_files.FILE, check=read_safetensors) if maybe else None
+        if torch_file is None:
             raise
-        path, row = torch_files.of_repository(name, source, variant)
+        path, row = torch_files.of_repository(name, torch_file, variant)
         return path, weights_file.read(path), row
     _check_hash(path, contents, row)
     if beside is not None:
