@@ -50,7 +50,7 @@ class Text:
 
 
 class Number:
-    """A finite number within a range; a bool is none.
+    """A finite number within a range; a bool is not one.
 
     Args:
         low: Smallest.

@@ -20,9 +20,9 @@ _TITLE_CHARACTERS = 62  # in a line
 def plot_gates(traces, image=None, path=None, *, gate="t", sample=0, scale=GATE_SCALE, title=None):
     """Draws the gate of every block for one image.
 
-    Convolutional nets: one map a block, the gate's mean over the channels at
-    every position, stages below each other. Fully connected nets: one row a
-    block and one column a unit, beside the blocks' outputs, as in the
+    Convolutional nets: one map per block, the gate's mean over the channels at
+    every position, stages below each other. Fully connected nets: one row per
+    block and one column per unit, beside the blocks' outputs, as in the
     rightmost columns of [TVDN, Figure 2].
 
     Args:
@@ -145,7 +145,7 @@ def robust_limits(values, scale=None) -> tuple[float, float]:
 
 
 def draw_maps(gates, label, image=None, scale=GATE_SCALE):
-    """Draws the mean over channels of one image-shaped array a block, stages below each other.
+    """Draws the mean over channels of one image-shaped array per block, stages below each other.
 
     Args:
         gates: Dict from block name to array with channels.
@@ -220,7 +220,7 @@ class Panel(NamedTuple):
 
 
 def draw_panels(figure, axes, panels) -> None:
-    """Draws tables, a row a block and a column a unit, each above a colour bar of its own width, with its label.
+    """Draws tables, one row per block and one column per unit, each above a labelled colour bar of its own width.
 
     Args:
         figure: The figure.

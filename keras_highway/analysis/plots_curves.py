@@ -38,7 +38,7 @@ def plot_lesion_curve(curves, path=None, *, metric="accuracy", title=None):
 
 
 def plot_reshuffle_curve(curves, path=None, *, metric="accuracy", title=None):
-    """Draws performance against the order's Kendall tau, a point an order.
+    """Draws performance against the order's Kendall tau, one point per order.
 
     Args:
         curves: A `ReshuffleCurve`, or a dict from label to `ReshuffleCurve`.
@@ -218,7 +218,7 @@ def mark_break(axis, at, text) -> None:
 
 
 def _labelled(curves, alone=None) -> dict:
-    """Curves by their labels; one without a label has what it is."""
+    """Curves by their labels; a single curve without one gets `alone`."""
     by_label = curves if isinstance(curves, dict) else {alone: curves}
     if not by_label:
         raise ValueError("There is no curve to draw. Received: curves={}")

@@ -1,4 +1,4 @@
-"""One file from the Hub or from its cache, checked before anybody reads it.
+"""One file from the Hub or from its cache, checked before it is read.
 
 huggingface_hub downloads to a file of its own and renames it when its length
 is right, so that a cut download leaves nothing behind. It does not look at
@@ -43,7 +43,7 @@ def fetch(
         cache: Folder of the cache. Defaults to huggingface_hub's.
 
     Raises:
-        HubError: If it cannot be had.
+        HubError: If it cannot be downloaded.
         ValueError: If the content is not what it should be. It has been
             removed from the cache then.
     """

@@ -65,7 +65,7 @@ def rematerialized(layer: keras.layers.Layer, *inputs):
 
 
 def _packed(inputs, tensors) -> Any:
-    """The inputs, with tensors in the place of their own."""
+    """The inputs, with their tensors replaced."""
     rest = iter(tensors)
     return keras.tree.map_structure(lambda x: None if x is None else next(rest), list(inputs), none_is_leaf=True)
 
