@@ -151,6 +151,43 @@ def test_files_at_hand_come_before_the_hub(fake_hub, as_row, trained, tmp_path):
     assert fake_hub.requests == []
 
 
+opened, watched = [], []
+
+
+@pytest.fixture
+def opens():
+    """The files that Python opens meanwhile, by `open`; a hook of the interpreter cannot be removed."""
+    if not opened:
+        opened.append("a hook")
+        sys.addaudithook(
+            lambda event, inputs: (
+                watched and event == "open" and inputs[1] and watched[-1].append(os.path.realpath(str(inputs[0])))
+            )
+        )
+    watched.append([])
+    yield watched[-1]
+    watched.clear()
+
+
+@pytest.mark.parametrize("how", ["a name", "a folder", "a file", "the cache", "a row of the cache"])
+def test_a_weight_file_is_opened_once(fake_hub, as_row, published, trained, tmp_path, monkeypatch, opens, how):
+    shipped = tmp_path / "zoo" / as_row.name
+    path = {"the cache": f"hf://{NAME}@{published}", "a row of the cache": as_row.name}.get(how)
+    if path:
+        kh.load(path)
+        (target,) = [p for p in (tmp_path / "home").rglob("blobs/*") if p.stat().st_size == len(trained[1])]
+    else:
+        shipped.mkdir(parents=True)
+        target = shipped / FILE
+        target.write_bytes(trained[1])
+        (shipped / "weights.json").write_text(json.dumps(to_json(as_row)))
+        path = {"a name": as_row.name, "a folder": str(shipped), "a file": str(target)}[how]
+    opens.clear()
+    model = kh.load(path)
+    assert opens.count(os.path.realpath(target)) == 1
+    np.testing.assert_allclose(np.asarray(model(X)), trained[0], atol=1e-6)
+
+
 def test_the_shipped_weights_need_no_hub(fake_hub):
     assert kh.load("mnist10_w16.tvdn").name == VARIANT
     assert fake_hub.requests == []
@@ -207,7 +244,7 @@ def test_the_repositorys_own_description_is_compared_with_the_file(fake_hub, tra
     file = resolve("hf://org/right")
     assert file.class_names == tuple("0123456789") and file.transform == kh.get_transform("mnist")
     fake_hub.add("org/hash", described(trained, sha256="0" * 64))
-    with pytest.raises(ValueError, match=r"its hash is .*, that of hf://org/hash is 0000"):
+    with pytest.raises(ValueError, match=r"its sha256 is .*, that of hf://org/hash is 0{64}\. It was removed"):
         kh.load("hf://org/hash")
     fake_hub.add("org/variant", described(trained, variant="mnist10_w32"))
     with pytest.raises(ValueError, match=r"of variant 'mnist10_w16', but weights\.json names 'mnist10_w32'"):
