@@ -3,6 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 TORCH_PY := .venv-torch/bin/python
 DOCS_PY := .venv-docs/bin/python
+DEMO_PY := .venv-demo/bin/python
 RELEASE_PY := .venv-release/bin/python
 # PyTorch's own index has wheels without CUDA, a tenth of the size; say TORCH_INDEX= where pip's own is to be asked.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -27,7 +28,7 @@ STEPS ?= 100000
 LOWEST_KERAS := 3.14.1
 ON_LOWEST := gating layers batch_norm blocks trace rewire variants weights lstm_recurrence guided exporting
 
-.PHONY: demo test test-all test-torch test-lowest fuzz endurance lint docs docs-browser release benchmark tables clean
+.PHONY: demo test test-all test-torch test-lowest fuzz endurance lint docs docs-browser demo-browser release benchmark tables clean
 
 demo: .venv/.demo
 	$(PY) -m keras_highway classify samples/*
@@ -80,6 +81,12 @@ docs-browser: docs
 	$(if $(CHROMIUM),,$(DOCS_PY) -m playwright install --with-deps chromium)
 	$(DOCS_PY) tests/site/browser.py site $(CHROMIUM)
 
+# The page of demo/ in a headless browser, with what its requirements.txt names; CHROMIUM=FILE as above.
+demo-browser: .venv-demo/.demo
+	$(if $(CHROMIUM),,$(DEMO_PY) -m playwright install --with-deps chromium)
+	KERAS_BACKEND=tensorflow KERAS_HIGHWAY_BROWSER=$(or $(CHROMIUM),playwright) $(DEMO_PY) -m pytest -m "not benchmark" \
+		-p no:cacheprovider tests/test_demo.py
+
 # Wheel and sdist into dist/, checked in environments that have nothing else: the base, TensorFlow, JAX, PyTorch.
 release: .venv-release/.release
 	TORCH_INDEX=$(TORCH_INDEX) $(RELEASE_PY) -m zoo.release.distributions --log tests/logs/release.txt
@@ -121,6 +128,12 @@ tables: .venv/.demo
 	$(DOCS_PY) -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	touch $@
 
+.venv-demo/.demo: pyproject.toml demo/requirements.txt
+	$(PYTHON) -m venv .venv-demo
+	$(DEMO_PY) -m pip install --quiet --disable-pip-version-check -e ".[tensorflow,plots,test-tools]"
+	$(DEMO_PY) -m pip install --quiet --disable-pip-version-check -r demo/requirements.txt "playwright==1.*"
+	touch $@
+
 .venv-release/.release: pyproject.toml
 	$(PYTHON) -m venv .venv-release
 	$(RELEASE_PY) -m pip install --quiet --disable-pip-version-check "build==1.*" "hatchling==1.27.*"
@@ -130,4 +143,4 @@ tables: .venv/.demo
 	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D) keras==$(LOWEST_KERAS)
 
 clean:
-	rm -rf .venv .venv-docs .venv-release .venv-torch demo_gates.png dist site .pytest_cache .ruff_cache
+	rm -rf .venv .venv-demo .venv-docs .venv-release .venv-torch demo_gates.png dist site .pytest_cache .ruff_cache
