@@ -1,7 +1,8 @@
 """What networks are for, images or language: one row a task, and how its results are written.
 
 What differs between the two depends on these rows. A spec and a recipe name their
-task (`spec.task`, `recipe.task`); `publishing.weights_class` and
+task (`spec.task`, `recipe.task`), and `variants.task_of_variant` returns that of a
+variant's name; `publishing.weights_class` and
 `keras_highway.training.tasks.training_of` select the larger parts of a task's code by it.
 """
 
@@ -39,6 +40,8 @@ class Task:
         inputs: What a network takes, in the plural.
         unit: What is counted in training, in the plural.
         metric: What is measured on the test set.
+        commands: What to type after a run, with `{folder}` for its folder and
+            `{data}` for the options that name its data.
         files: Names of the files without which a weight file is of no use.
         divides: Whether a batch can be divided among replicas.
     """
@@ -47,6 +50,7 @@ class Task:
     inputs: str
     unit: str
     metric: Metric
+    commands: tuple[str, ...]
     files: tuple[str, ...] = ()
     divides: bool = True
 
@@ -57,12 +61,14 @@ IMAGES = Task(
     unit="images",
     # 5 of 10,000 images may fall on the other side with another processor's rounding.
     metric=Metric("accuracy", 100.0, " %", 5e-4),
+    commands=("classify IMAGE --weights {folder}", "evaluate {folder}{data}"),
 )
 LANGUAGE = Task(
     name="language",
     inputs="words",
     unit="tokens",
     metric=Metric("perplexity", 1.0, "", 0.01),
+    commands=("lm generate --weights {folder}", "lm score FILE --weights {folder}"),
     files=("vocabulary.json",),
     divides=False,  # the state of its LSTMs goes from step to step
 )

@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from keras_highway.specs import CharLMSpec, ConvNetSpec, ConvStackSpec, ConvStage, DenseStackSpec, NetSpec
+from keras_highway.tasks import IMAGES, Task
 
 # --- ImageNet [BLOG, Evidence 3], [UIE, 5.1] ---------------------------------
 
@@ -391,3 +392,9 @@ LM_VARIANTS: Mapping[str, CharLMSpec] = MappingProxyType(
     }
 )
 ALL_VARIANTS: Mapping[str, NetSpec | CharLMSpec] = MappingProxyType({**VARIANTS, **LM_VARIANTS})
+
+
+def task_of_variant(variant: str | None) -> Task:
+    """Returns what a variant's networks are for; images where a file names no variant, or none that is known."""
+    spec = ALL_VARIANTS.get(variant or "")
+    return IMAGES if spec is None else spec.task

@@ -117,14 +117,14 @@ def check_mixed_precision(layer, init_kwargs, xs, gated=True) -> None:
     """Under mixed_bfloat16 sublayers compute in bfloat16 and a gated block still gives its skip dtype."""
     mixed = type(layer)(**{**init_kwargs, "dtype": "mixed_bfloat16"})
     y = _apply(mixed, xs)
-    wanted = init_kwargs.get("skip_dtype", "float32") if gated else None
-    if wanted:
-        assert keras.backend.standardize_dtype(y.dtype) == wanted
+    expected = init_kwargs.get("skip_dtype", "float32") if gated else None
+    if expected:
+        assert keras.backend.standardize_dtype(y.dtype) == expected
         assert (mixed.transform.compute_dtype, mixed.transform.variable_dtype) == ("bfloat16", "float32")
     for sub in mixed._flatten_layers(include_self=False):
         # Only what belongs to the skip stream keeps its dtype.
         on_skip = sub.name == "drop_path" or type(sub).__name__ == "ZeroPadProjection"
-        assert sub.compute_dtype == (wanted if on_skip else "bfloat16"), sub.path
+        assert sub.compute_dtype == (expected if on_skip else "bfloat16"), sub.path
     assert all(keras.backend.standardize_dtype(v.dtype) == "float32" for v in mixed.trainable_variables)
     mixed.set_weights(layer.get_weights())
     np.testing.assert_allclose(to_numpy(_apply(mixed, xs)), to_numpy(_apply(layer, xs)), rtol=0.1, atol=0.1)

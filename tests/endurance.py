@@ -134,8 +134,8 @@ def strike(session, kind, draw, out) -> tuple[int, str, int]:
         assert code == -signal.SIGKILL, f"killed, it ended with {code}: {error[-2000:]}"
     else:
         assert code == 2, f"with its disk full it ended with {code}: {error[-2000:]}"
-        told = [line for line in error.splitlines() if line.startswith("error: ")]
-        assert len(told) == 1 and str(out) in told[0] and "could not be written" in told[0], error[-2000:]
+        errors = [line for line in error.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1 and str(out) in errors[0] and "could not be written" in errors[0], error[-2000:]
         assert "Traceback" not in error, error[-2000:]
     return code, error, jumps
 
@@ -187,13 +187,13 @@ def assert_same_end(cut: Path, whole: Path, epochs: int) -> int:
     assert log(cut) == log(whole)
     steps = (cut / "steps.csv").read_bytes()
     assert steps == (whole / "steps.csv").read_bytes() and steps.count(b"\n") == epochs * STEPS_OF_AN_EPOCH + 1
-    mine, its = (json.loads((folder / "result.json").read_text()) for folder in (cut, whole))
-    assert {k: v for k, v in mine.items() if k not in TIMES} == {k: v for k, v in its.items() if k not in TIMES}
+    actual, expected = (json.loads((folder / "result.json").read_text()) for folder in (cut, whole))
+    assert {k: v for k, v in actual.items() if k not in TIMES} == {k: v for k, v in expected.items() if k not in TIMES}
     assert files(cut) == files(whole)
     return sum(value.size for value in one.values())
 
 
-def told_of(alone: Session) -> list[str]:
+def describe(alone: Session) -> list[str]:
     """Returns memory and open files of a process left alone, over its epochs; they must not grow."""
     seen = alone.samples[int(len(alone.samples) * _WARM) :]
     parts = [seen[i * len(seen) // 10 : (i + 1) * len(seen) // 10] or seen[-1:] for i in range(10)]
@@ -226,7 +226,7 @@ def day(steps: int, kills: int, disks: int, seed: int, folder: Path) -> list[str
         f"left alone {took:.0f} s, under attack {time.monotonic() - begun - took:.0f} s",
         f"{kills} SIGKILL and {disks} full disks, {early} of them before a step was taken; {jumps} jumps of clocks",
         f"end: {values} numbers bit-identical; {epochs} lines of the log and {steps} losses of steps equal, in order",
-        *told_of(alone),
+        *describe(alone),
         f"under attack, at the ends of {len(ends)} processes: {sizes[0]:.1f} to {sizes[1]:.1f} MiB, "
         f"{counts[0]} to {counts[1]} open files",
     ]

@@ -21,13 +21,13 @@ def value_and_gradients(function, model):
     if keras.backend.backend() == "jax":
         import jax
 
-        value, found = jax.jit(jax.value_and_grad(of))(values)
+        value, gradients = jax.jit(jax.value_and_grad(of))(values)
     elif keras.backend.backend() == "torch":
         import torch
 
         values = [v.detach().requires_grad_() for v in values]
         value = of(values)
-        found = torch.autograd.grad(value, values)
+        gradients = torch.autograd.grad(value, values)
         value = value.detach()
     else:
         import tensorflow as tf
@@ -35,5 +35,5 @@ def value_and_gradients(function, model):
         with tf.GradientTape() as tape:
             tape.watch(values)
             value = of(values)
-        found = [tf.convert_to_tensor(g) for g in tape.gradient(value, values)]
-    return to_numpy(value), [to_numpy(g) for g in found]
+        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(value, values)]
+    return to_numpy(value), [to_numpy(g) for g in gradients]

@@ -20,23 +20,23 @@ class JumpingClock:
     Args:
         clock: The clock that it stands for.
         seed: Of its jumps.
-        told: File descriptor that gets a byte for each.
+        descriptor: File descriptor that gets a byte for each.
     """
 
-    def __init__(self, clock, seed: str, told: int):
-        self._clock, self._draw, self._told, self._offset = clock, random.Random(seed), told, 0.0
+    def __init__(self, clock, seed: str, descriptor: int):
+        self._clock, self._draw, self._descriptor, self._offset = clock, random.Random(seed), descriptor, 0.0
 
     def __call__(self) -> float:
         if self._draw.random() < _CHANCE:
             self._offset += self._draw.uniform(-_SECONDS, _SECONDS)
-            os.write(self._told, b".")
+            os.write(self._descriptor, b".")
         return self._clock() + self._offset
 
 
-def main(seed, told, *arguments) -> None:
+def main(seed, descriptor, *arguments) -> None:
     """Lets the clocks of this process jump and trains."""
     for name in ("time", "perf_counter", "monotonic"):
-        setattr(time, name, JumpingClock(getattr(time, name), f"{seed} {name}", int(told)))
+        setattr(time, name, JumpingClock(getattr(time, name), f"{seed} {name}", int(descriptor)))
     from keras_highway.training.train import main as train
 
     train(list(arguments))

@@ -41,15 +41,15 @@ def commands(path: Path) -> list[list[str]]:
     """The words of each command of this project in a page's shell blocks, as `[..., "-m", MODULE, ...]`."""
     blocks = [b["text"] for b in _FENCE.finditer(path.read_text("utf-8")) if b["language"] == "sh"]
     text = re.sub(r"\bkeras-highway\b", "python -m keras_highway", "\n".join(blocks).replace("\\\n", " "))
-    found = []
+    result = []
     for line in text.splitlines():
         words = shlex.split(line, comments=True)
         while "-m" in words and words[words.index("-m") + 1].split(".")[0] in ("keras_highway", "tests", "zoo"):
             end = next((i for i, word in enumerate(words) if word in ("&&", "|", "\\;")), len(words))
             if "-m" in words[:end]:
-                found.append(words[:end])
+                result.append(words[:end])
             words = words[end + 1 :]
-    return found
+    return result
 
 
 class Parsed(BaseException):
@@ -68,6 +68,6 @@ def parsed(argv, monkeypatch) -> tuple[str, argparse.Namespace]:
         patch.setattr(argparse.ArgumentParser, "parse_args", stop)
         patch.setattr(sys, "argv", argv[argv.index("-m") + 1 :])
         main = importlib.import_module("keras_highway.cli" if module == "keras_highway" else module).main
-        with pytest.raises(Parsed) as found:
+        with pytest.raises(Parsed) as caught:
             main()
-    return module, found.value.args[0]
+    return module, caught.value.args[0]

@@ -122,11 +122,11 @@ def test_estimation_errors_a_panel_a_stage():
     for axis, (stage, error) in zip(figure.axes, errors.items(), strict=True):
         np.testing.assert_allclose(axis.lines[0].get_ydata(), error.mean)
         assert axis.get_title() == f"{stage}: σ(A) = {error.scale:.2g}" and has_whole_ticks(axis)
-    said = figure.get_supxlabel()
+    label = figure.get_supxlabel()
     assert (
-        "a: a block's output" in said
-        and "A: the last output of its stage" in said
-        and "σ(A): the standard deviation" in said
+        "a: a block's output" in label
+        and "A: the last output of its stage" in label
+        and "σ(A): the standard deviation" in label
     )
     with pytest.raises(ValueError, match="no stage to draw"):
         analysis.plot_estimation_error({})

@@ -19,13 +19,13 @@ def tiny(**kwargs):
 
 
 def test_signature_is_that_of_keras_applications():
-    theirs = inspect.signature(keras.applications.ResNet50).parameters
+    expected = inspect.signature(keras.applications.ResNet50).parameters
     for builder in (kh.Highway50, kh.Highway101, kh.Highway152, kh.ResNet50, kh.ResNet101, kh.ResNet152):
-        ours = inspect.signature(builder).parameters
-        assert list(ours)[:-1] == list(theirs)
-        for name in set(theirs) - {"name"}:
-            assert ours[name].default == theirs[name].default
-        assert ours["name"].default == builder.__name__.lower()
+        actual = inspect.signature(builder).parameters
+        assert list(actual)[:-1] == list(expected)
+        for name in set(expected) - {"name"}:
+            assert actual[name].default == expected[name].default
+        assert actual["name"].default == builder.__name__.lower()
         assert "Args:" in builder.__doc__
 
 
@@ -154,8 +154,8 @@ def test_new_classes_keep_the_trained_body(saved):
         other = kh.create_model("mnist10_w16", weights=str(path), classes=7, stochastic_depth=0.1)
     assert other.output_shape == (None, 7)
     for layer in model.layers[1:-1]:
-        for ours, theirs in zip(layer.weights, other.get_layer(layer.name).weights, strict=True):
-            np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+        for actual, expected in zip(layer.weights, other.get_layer(layer.name).weights, strict=True):
+            np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected))
 
 
 def test_weights_without_top(saved):
@@ -195,8 +195,8 @@ def test_weights_behind_an_input_tensor_with_layers_of_its_own():
     model = kh.load("mnist10_w32.tvdn", input_tensor=x)
     trained = kh.load("mnist10_w32.tvdn")
     for name in ("stem", "stage3_block3", "head"):
-        for ours, theirs in zip(model.get_layer(name).weights, trained.get_layer(name).weights, strict=True):
-            np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+        for actual, expected in zip(model.get_layer(name).weights, trained.get_layer(name).weights, strict=True):
+            np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected))
 
 
 def test_without_top_any_size_is_the_default():

@@ -253,7 +253,7 @@ def test_arrays_declare_what_the_file_holds(tmp_path):
     refused(lambda: load_dataset("mnist", tmp_path), dense)
 
 
-def test_arrays_nobody_asked_for_are_not_read(tmp_path):
+def test_other_arrays_are_not_read(tmp_path):
     npz(tmp_path / "mnist.npz", HUGE, name="other", **GOOD)
     assert load_dataset("mnist", tmp_path).x_test.shape == (2, 28, 28, 1)
     with pytest.raises(ValueError, match="declares an array"):

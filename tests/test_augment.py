@@ -52,9 +52,9 @@ def test_a_crop_is_that_of_the_whole_decoded_image(form):
         top, left, height, width = random_crop(70, 96, np.random.default_rng((*seed.tolist(), 3)))
         crop = Image.fromarray(whole[top : top + height, left : left + width])
         expected = np.asarray(crop.resize((24, 32), Image.Resampling.BICUBIC)).astype(int)
-        found = augment(tf.constant(data), tf.constant(seed)).numpy()
-        assert found.shape == (32, 24, 3) and found.dtype == np.uint8
-        errors = [np.abs(found - image).max() for image in (expected, expected[:, ::-1])]
+        actual = augment(tf.constant(data), tf.constant(seed)).numpy()
+        assert actual.shape == (32, 24, 3) and actual.dtype == np.uint8
+        errors = [np.abs(actual - image).max() for image in (expected, expected[:, ::-1])]
         # JPEGs here have colours at full resolution: of others a crop lacks the neighbours outside of its edge.
         assert min(errors) == 0 < max(errors)
         mirrored += errors[1] < errors[0]
@@ -63,8 +63,8 @@ def test_a_crop_is_that_of_the_whole_decoded_image(form):
 
 def test_copies_of_an_image_are_those_made_one_by_one():
     data, augment = tf.constant(encoded(PHOTO, "JPEG")), Augment((32, 24), "m7-mstd0.5-inc1")
-    found = augment.copies(data, tf.constant(np.stack(seeds(3)))).numpy()
-    np.testing.assert_array_equal(found, [augment(data, tf.constant(seed)).numpy() for seed in seeds(3)])
+    actual = augment.copies(data, tf.constant(np.stack(seeds(3)))).numpy()
+    np.testing.assert_array_equal(actual, [augment(data, tf.constant(seed)).numpy() for seed in seeds(3)])
 
 
 def test_grey_images_and_their_limits():
@@ -86,14 +86,14 @@ def test_images_are_a_function_of_the_seed():
 def test_draws_of_rand_augment():
     augment, draw, n = RandAugment("m7-mstd0.5-inc1", interpolation="random"), np.random.default_rng(0), 6000
     lists = [augment.drawn(draw) for _ in range(n)]
-    found = [operation for drawn in lists for operation in drawn]
+    operations = [operation for drawn in lists for operation in drawn]
     assert [np.mean([len(d) == k for d in lists]) for k in (0, 1, 2)] == pytest.approx([0.25, 0.5, 0.25], abs=0.02)
-    counts = np.array([sum(name == key for name, _, _ in found) for key in OPERATIONS])
+    counts = np.array([sum(name == key for name, _, _ in operations) for key in OPERATIONS])
     assert np.abs(counts / (n / 15) - 1).max() < 4 / np.sqrt(n / 15)
-    degrees = np.array([value for name, value, _ in found if name == "Rotate"])
+    degrees = np.array([value for name, value, _ in operations if name == "Rotate"])
     assert 0.4 < (degrees < 0).mean() < 0.6
     assert np.abs(degrees).mean() == pytest.approx(21, abs=0.3) and np.abs(degrees).std() == pytest.approx(1.5, abs=0.2)
-    assert 0.46 < np.mean([resample == Image.Resampling.BILINEAR for _, _, resample in found]) < 0.54
+    assert 0.46 < np.mean([resample == Image.Resampling.BILINEAR for _, _, resample in operations]) < 0.54
     strong = RandAugment("m10-mstd5-inc1")
     magnitudes = [value / 0.3 * 10 for _ in range(500) for name, value, _ in strong.drawn(draw) if name == "ShearX"]
     assert np.abs(magnitudes).max() == pytest.approx(10) and {f for *_, f in strong.drawn(draw)} <= {

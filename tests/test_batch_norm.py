@@ -83,8 +83,8 @@ def _on_tensorflow(forward, x, variables, jit):
 
 def assert_equal_steps(x, options=None, **kwargs):
     options = {"shape": x.shape, **(options or {})}
-    ours, theirs = (step(make(kind, **options), x, **kwargs) for kind in (BatchNormalization, Stock))
-    for a, b in zip(ours, theirs, strict=True):
+    actual, expected = (step(make(kind, **options), x, **kwargs) for kind in (BatchNormalization, Stock))
+    for a, b in zip(actual, expected, strict=True):
         assert np.isfinite(a).all()
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * max(1, np.abs(b).max()))
 
@@ -128,8 +128,8 @@ def test_so_it_is_with_a_mask():
 @tensorflow
 def test_so_it_is_in_float64():
     x = images()
-    ours, theirs = (make(kind, dtype="float64")(x, training=True) for kind in (BatchNormalization, Stock))
-    np.testing.assert_allclose(to_numpy(ours), to_numpy(theirs), **PRECISION)
+    actual, expected = (make(kind, dtype="float64")(x, training=True) for kind in (BatchNormalization, Stock))
+    np.testing.assert_allclose(to_numpy(actual), to_numpy(expected), **PRECISION)
 
 
 @tensorflow
@@ -165,8 +165,8 @@ def test_16_bits_are_as_near_to_float32_as_kerass(policy, training):
     shape = (8, 16, 16, 3)
     x = to_numpy(ops.cast(images(shape), policy.removeprefix("mixed_")))  # the same input for all three
     exact = step(make(Stock, shape, dtype="float32"), x, training=training)
-    ours, theirs = (step(make(k, shape, dtype=policy), x, training=training) for k in (BatchNormalization, Stock))
-    for a, b, e in zip(ours, theirs, exact, strict=True):
+    actual, expected = (step(make(k, shape, dtype=policy), x, training=training) for k in (BatchNormalization, Stock))
+    for a, b, e in zip(actual, expected, exact, strict=True):
         scale = np.abs(e).max()
         assert np.abs(a - e).max() <= 1.05 * np.abs(b - e).max() + 1e-6 * scale
 
@@ -242,13 +242,13 @@ def test_a_branch_is_the_same_with_channels_of_zeros(policy, monkeypatch):
         layer.set_weights([rng.uniform(0.5, 1.5, w.shape) * rng.choice([-1, 1], w.shape) for w in layer.get_weights()])
         return step(layer, x, loss_shape=(4, 3, 3, 6))
 
-    ours = run(policy)
+    actual = run(policy)
     assert widths == [16]
     monkeypatch.setattr(BatchNormalization, "call", Stock.call)
     monkeypatch.setattr(branch.Branch, "_is_quicker_wide", lambda self, x: False)
-    theirs, exact = run(policy), run("float32")
+    expected, exact = run(policy), run("float32")
     assert widths == [16]
-    for a, b, e in zip(ours, theirs, exact, strict=True):
+    for a, b, e in zip(actual, expected, exact, strict=True):
         if policy == "float32":
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-5 * max(1, np.abs(b).max()))
         else:
@@ -272,8 +272,8 @@ def test_a_strided_branch_of_few_channels_trains_in_a_graph():
         return tape.gradient(loss, variables)
 
     for size in (8, 12):
-        found = gradients(tf.constant(images((2, size, size, 3))))
-        assert all(np.isfinite(g).all() and np.any(g) for g in found)
+        actual = gradients(tf.constant(images((2, size, size, 3))))
+        assert all(np.isfinite(g).all() and np.any(g) for g in actual)
 
 
 @tensorflow

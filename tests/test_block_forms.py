@@ -52,8 +52,8 @@ def test_parameters_are_equal_to_within_two_percent(form):
     widths = dict(RECIPES[recipe_of(form)].overrides).get("widths", VARIANTS["highway20"].widths)
     assert count == parameters_by_hand(form, widths)
     assert abs(count / HIGHWAY20 - 1) < 0.02
-    told = {"channel": 266_748, "low_rank": 264_991, "tied": 263_719, "shared": 264_063}
-    assert count == told.get(form, HIGHWAY20)  # what the recipes' page says
+    documented = {"channel": 266_748, "low_rank": 264_991, "tied": 263_719, "shared": 264_063}
+    assert count == documented.get(form, HIGHWAY20)  # what the recipes' page says
 
 
 def test_forms_are_what_they_are_called():

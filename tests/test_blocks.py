@@ -106,8 +106,8 @@ def test_gates_start_at_their_bias(block, kind, batch_norm):
     )
     layer.build((None, *X[1:]))
     s = layer.signals(ops.zeros(X))
-    for gate, wanted in ((s.t, 1 / (1 + np.exp(3.0))), (s.c, 1 / (1 + np.exp(-3.0)))):
-        np.testing.assert_allclose(to_numpy(gate), np.full(gate.shape, wanted), rtol=1e-5)
+    for gate, expected in ((s.t, 1 / (1 + np.exp(3.0))), (s.c, 1 / (1 + np.exp(-3.0)))):
+        np.testing.assert_allclose(to_numpy(gate), np.full(gate.shape, expected), rtol=1e-5)
 
 
 def test_same_gates_are_of_the_class_of_the_transform():

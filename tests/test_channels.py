@@ -33,8 +33,8 @@ def with_channels(trained, channels):
 @pytest.mark.parametrize("channels", [1, 6])
 def test_a_grey_image_gives_the_logits_of_its_three_equal_channels(trained, channels):
     expected = numpy(trained[0](np.repeat(IMAGES, 3, -1)))
-    found = numpy(with_channels(trained, channels)(np.repeat(IMAGES, channels, -1)))
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    actual = numpy(with_channels(trained, channels)(np.repeat(IMAGES, channels, -1)))
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4, 6])
@@ -52,8 +52,8 @@ def test_the_kernels_are_timms(trained, channels):
     np.testing.assert_allclose(
         numpy(model.get_layer("stem").weights[0]), np.concatenate(expected, axis=2), rtol=1e-5, atol=1e-7
     )
-    for ours, theirs in zip(model.weights[1:], trained[0].weights[1:], strict=True):
-        np.testing.assert_array_equal(numpy(ours), numpy(theirs))
+    for actual, expected in zip(model.weights[1:], trained[0].weights[1:], strict=True):
+        np.testing.assert_array_equal(numpy(actual), numpy(expected))
 
 
 def test_a_net_of_grey_images_sees_colours():

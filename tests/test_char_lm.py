@@ -213,7 +213,7 @@ def test_two_calls_of_35_steps_are_one_of_70():
     assert np.abs(to_numpy(model(fed(every(words[:, 35:])))) - halves[1]).max() > 1e-3  # from zero it is another
 
 
-def test_the_state_goes_on_in_compiled_steps():
+def test_compiled_steps_carry_the_state():
     model, words = tiny(), text(14)
     whole = to_numpy(model(fed(every(words))))
     reset_state(model)

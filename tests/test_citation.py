@@ -19,19 +19,23 @@ TYPES = {"conference-paper", "article", "generic", "software", "report"}  # thos
 
 
 def test_the_citation_file_is_valid():
-    found = yaml.safe_load(FILE.read_text("utf-8"))
-    assert {"cff-version", "message", "title", "authors"} <= found.keys() <= ALLOWED
-    assert found["cff-version"] == "1.2.0" and found["type"] == "software"
-    assert (found["version"], found["license"], found["title"]) == (kh.__version__, "Apache-2.0", "keras_highway")
-    for entry in (found, *found["references"]):
+    citation = yaml.safe_load(FILE.read_text("utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys() <= ALLOWED
+    assert citation["cff-version"] == "1.2.0" and citation["type"] == "software"
+    assert (citation["version"], citation["license"], citation["title"]) == (
+        kh.__version__,
+        "Apache-2.0",
+        "keras_highway",
+    )
+    for entry in (citation, *citation["references"]):
         assert entry["authors"], entry["title"]
         for author in entry["authors"]:
             assert author.keys() in ({"name"}, {"family-names", "given-names"})
             assert all(isinstance(value, str) and value for value in author.values())
-    for entry in found["references"]:
+    for entry in citation["references"]:
         assert entry.keys() >= REQUIRED_OF_REFERENCES and entry["type"] in TYPES
         assert isinstance(entry["year"], int)
-    assert len(set(found["keywords"])) == len(found["keywords"])
+    assert len(set(citation["keywords"])) == len(citation["keywords"])
 
 
 def test_the_papers_are_those_of_the_cards():

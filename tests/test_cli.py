@@ -228,7 +228,7 @@ def test_a_file_with_other_classes_has_numbers_for_names(tmp_path):
     assert find_classifier(str(path)).classes == (("0", "0"), ("1", "1"))
 
 
-def test_a_file_says_how_its_images_were_normalized(tmp_path):
+def test_a_file_records_how_its_images_were_normalized(tmp_path):
     path = tmp_path / "net.weights.h5"
     model = create_model("highway_a")
     weights_file.save(model, path, "highway_a", 10, transform="cifar_contrast")
@@ -292,7 +292,7 @@ def test_evaluate_on_images_of_another_size(capsys, known_file, tmp_path):
 # --- gates -------------------------------------------------------------------------------
 
 
-def test_gates_draws_a_picture_and_says_where(capsys, known_file, images, tmp_path):
+def test_gates_draws_a_picture_and_prints_its_path(capsys, known_file, images, tmp_path):
     out = tmp_path / "gates.png"
     assert main(["gates", images[0], "--out", str(out), "--weights", known_file]) == 0
     assert f"8 blocks to {out}" in capsys.readouterr().out

@@ -24,8 +24,8 @@ from tests.small_disks import files_of_at_most
 
 
 def clock(monkeypatch, *readings):
-    found = itertools.cycle(readings)
-    monkeypatch.setattr(time, "perf_counter", lambda: next(found))
+    cycle = itertools.cycle(readings)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(cycle))
 
 
 def ended_after(save, step):
@@ -82,8 +82,8 @@ def test_what_cannot_be_added_whole_is_not_added(tmp_path, known):
     path = tmp_path / "a.csv"
     if known is not None:
         path.write_bytes(known)
-    said = r"a\.csv could not be written: File too large\. Nothing half-written was left"
-    with files_of_at_most(50), pytest.raises(OSError, match=said):
+    message = r"a\.csv could not be written: File too large\. Nothing half-written was left"
+    with files_of_at_most(50), pytest.raises(OSError, match=message):
         append(path, b"y" * 60)
     assert (path.read_bytes() if path.exists() else None) == known
     append(path, b"zz")
@@ -93,8 +93,8 @@ def test_what_cannot_be_added_whole_is_not_added(tmp_path, known):
 def test_event_files_on_a_full_disk(tmp_path):
     events = EventFile(tmp_path)
     before = events.path.read_bytes()
-    said = r"events\.out\.tfevents.* could not be written: File too large"
-    with files_of_at_most(len(before) + 20), pytest.raises(OSError, match=said):
+    message = r"events\.out\.tfevents.* could not be written: File too large"
+    with files_of_at_most(len(before) + 20), pytest.raises(OSError, match=message):
         events.write(1, {"loss": 1.0})
     assert events.path.read_bytes() == before
 
@@ -105,8 +105,8 @@ def test_a_run_on_a_full_disk_names_the_file_and_resumes(tmp_path, size, capsys)
     recipe = with_settings(tiny(RECIPES["highway_fc10"]), ["net.depth=2", "epochs=3"])
     train(recipe, None, tmp_path / "whole", log_steps=True)
     assert train(recipe, None, tmp_path / "cut", log_steps=True, until=1) is None
-    said = r"/cut/.* could not be written: File too large\. Nothing half-written was left"
-    with files_of_at_most(size), pytest.raises(OSError, match=said):
+    message = r"/cut/.* could not be written: File too large\. Nothing half-written was left"
+    with files_of_at_most(size), pytest.raises(OSError, match=message):
         train(recipe, None, tmp_path / "cut", log_steps=True, save_steps=2)
     train(recipe, None, tmp_path / "cut", log_steps=True)
     assert (tmp_path / "cut" / "steps.csv").read_bytes() == (tmp_path / "whole" / "steps.csv").read_bytes()
@@ -118,8 +118,8 @@ def test_weights_on_a_full_disk(tmp_path, float16):
     """HDF5's library, where it could not write, ended the process when it closed the file, or the next one."""
     model = kh.create_model("highway_fc10", depth=2, units=8)
     for size in (0, 1000, 20_000, 30_000):
-        said = r"a\.weights\.h5 could not be written: File too large\. Nothing half-written was left"
-        with files_of_at_most(size), pytest.raises(OSError, match=said):
+        message = r"a\.weights\.h5 could not be written: File too large\. Nothing half-written was left"
+        with files_of_at_most(size), pytest.raises(OSError, match=message):
             weights_file.save(model, tmp_path / "a.weights.h5", "highway_fc10", 10, float16)
         assert list(tmp_path.iterdir()) == []
     weights_file.save(model, tmp_path / "a.weights.h5", "highway_fc10", 10, float16)

@@ -24,6 +24,6 @@ def test_the_command_trains_what_was_trained(folder):
     assert same_recipe(trained, with_settings(recipe, settings).to_dict(), defaults_of(recipe))
 
 
-def test_seeds_and_later_settings_are_told():
+def test_seeds_and_later_settings_are_printed():
     assert command_of(WEIGHTS / "highway_fc50_tanh.tvdn").endswith("--set seed=N (N = 1, 2, 3)")
     assert command_of(WEIGHTS / "mnist10_w16.tvdn").endswith('--data DIR --set "decay_multipliers=()"')

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 ZOO = ROOT / "zoo" / "weights"
 
 
-def test_compare_draws_and_tells_the_last_epochs(tmp_path):
+def test_compare_draws_and_reports_the_last_epochs(tmp_path):
     runs = [ZOO / "mnist10_w16.tvdn", ZOO / "mnist10_w32.tvdn"]
     text = compare(runs, tmp_path / "curves.png")
     last = read_run(runs[0])[1][-1]
@@ -84,11 +84,11 @@ def test_search_halves_resumes_and_reports(tmp_path, monkeypatch):
     text = report(small, rungs, tmp_path)
     result = json.loads((tmp_path / "result.json").read_text())
     for cell in small.cells:
-        found = result["cells"][cell]
+        summary = result["cells"][cell]
         firsts = sorted(losses(tmp_path / cell / str(i))[0] for i in range(3))
-        assert found["n"] == 3 and found["best_epochs"] == 2
-        assert found["top_mean_loss"] == pytest.approx(sum(firsts) / 3)
-        assert found["best_loss"] == losses(tmp_path / cell / str(found["best_run"]))[-1]
+        assert summary["n"] == 3 and summary["best_epochs"] == 2
+        assert summary["top_mean_loss"] == pytest.approx(sum(firsts) / 3)
+        assert summary["best_loss"] == losses(tmp_path / cell / str(summary["best_run"]))[-1]
         assert f"| `{cell}` | 3 | 0 |" in text
     with Image.open(tmp_path / "figure1.png") as image:
         assert image.size == (840, 480)
@@ -112,18 +112,18 @@ def test_diverged_runs_count_as_such(tmp_path):
 def test_a_search_promotes_by_the_loss_at_the_rung_before(tmp_path, monkeypatch):
     """Runs that went further before the search was killed, and one that diverged after its promotion."""
     logs = {"0": [1.0, 0.1], "1": [0.5], "2": [0.7, 9.0], "3": []}
-    for name, found in logs.items():
+    for name, values in logs.items():
         folder = tmp_path / "plain_fc10" / name
         folder.mkdir(parents=True)
-        rows = [f"{epoch},{loss}" for epoch, loss in enumerate(found, start=1)]
+        rows = [f"{epoch},{loss}" for epoch, loss in enumerate(values, start=1)]
         if rows:
             (folder / "log.csv").write_text("\n".join(["epoch,train_loss", *rows]) + "\n")
     (tmp_path / "plain_fc10" / "2" / "diverged.json").write_text("{}")
-    asked = []
-    monkeypatch.setattr(search, "_resume", lambda recipe, data, folder, epochs: asked.append((folder.name, epochs)))
+    resumed = []
+    monkeypatch.setattr(search, "_resume", lambda recipe, data, folder, epochs: resumed.append((folder.name, epochs)))
     small = dataclasses.replace(FIGURE1, cells=("plain_fc10",))
     run_search(small, (Rung(4, 1), Rung(2, 2)), None, tmp_path)
-    assert asked == [("0", 1), ("1", 1), ("2", 1), ("3", 1), ("1", 2), ("2", 2)]
+    assert resumed == [("0", 1), ("1", 1), ("2", 1), ("3", 1), ("1", 2), ("2", 2)]
 
 
 def supervised(tmp_path, worker, *options):
@@ -174,7 +174,7 @@ def test_supervisor_does_not_repeat_named_errors(tmp_path):
     assert (tmp_path / "starts0").read_text() == "x"
 
 
-def test_supervisor_says_when_workers_end_without_saving(tmp_path):
+def test_supervisor_reports_workers_that_end_without_saving(tmp_path):
     worker = WORKER + "pathlib.Path(f'ready{rank}').touch()\ntime.sleep(60)\n"
     process = supervised(tmp_path, worker, "--workers", "2")
     wait_for(tmp_path / "ready0", tmp_path / "ready1")
@@ -188,8 +188,8 @@ def test_several_workers_a_host_have_numbers_ports_and_gpus_of_their_own(tmp_pat
     worker = WORKER + (
         "task = json.loads(os.environ['TF_CONFIG'])\n"
         "numbers = [os.environ[f'KERAS_DISTRIBUTION_{k}'] for k in ('NUM_PROCESSES', 'PROCESS_ID', 'JOB_ADDRESSES')]\n"
-        "found = [os.environ['CUDA_VISIBLE_DEVICES'], *numbers, task['cluster']['worker'][rank]]\n"
-        "pathlib.Path(f'found{rank}').write_text(json.dumps(found))\n"
+        "settings = [os.environ['CUDA_VISIBLE_DEVICES'], *numbers, task['cluster']['worker'][rank]]\n"
+        "pathlib.Path(f'settings{rank}').write_text(json.dumps(settings))\n"
     )
     process = supervised(
         tmp_path, worker, "--hosts", "a,b", "--rank", "1", "--workers", "2", "--port", "700", "--gpu-each"
@@ -197,9 +197,9 @@ def test_several_workers_a_host_have_numbers_ports_and_gpus_of_their_own(tmp_pat
     _, error = process.communicate(timeout=60)
     assert process.returncode == 0, error
     addresses = "a:700,a:701,b:700,b:701"
-    assert json.loads((tmp_path / "found2").read_text()) == ["4", "4", "2", addresses, "b:700"]
-    assert json.loads((tmp_path / "found3").read_text()) == ["5", "4", "3", addresses, "b:701"]
-    assert not (tmp_path / "found0").exists()
+    assert json.loads((tmp_path / "settings2").read_text()) == ["4", "4", "2", addresses, "b:700"]
+    assert json.loads((tmp_path / "settings3").read_text()) == ["5", "4", "3", addresses, "b:701"]
+    assert not (tmp_path / "settings0").exists()
     process = supervised(tmp_path / "again", worker, "--workers", "3", "--gpu-each")
     _, error = process.communicate(timeout=60)
     assert process.returncode == 2 and "--workers 3, and CUDA_VISIBLE_DEVICES='4,5' names 2" in error

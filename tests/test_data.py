@@ -136,19 +136,19 @@ def fake_tfds(monkeypatch, load):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
 
 
-def test_tfds_is_asked_without_downloading(monkeypatch, no_folder, tmp_path):
+def test_tfds_is_called_without_downloading(monkeypatch, no_folder, tmp_path):
     (tmp_path / "cifar100").mkdir()
-    values, asked = arrays("cifar100"), []
+    values, requested = arrays("cifar100"), []
 
     def load(name, **kwargs):
-        asked.append((name, kwargs["split"], kwargs["download"]))
+        requested.append((name, kwargs["split"], kwargs["download"]))
         label = types.SimpleNamespace(names=[f"kind {i}" for i in range(100)])
         split = [(values["x_train"], values["y_train"]), (values["x_test"], values["y_test"])]
         return split, types.SimpleNamespace(features={"label": label})
 
     fake_tfds(monkeypatch, load)
     data = load_dataset("cifar100")
-    assert asked == [("cifar100", ["train", "test"], False)]
+    assert requested == [("cifar100", ["train", "test"], False)]
     np.testing.assert_array_equal(data.x_test, values["x_test"])
     assert data.y_train.dtype == np.int64 and data.classes[7] == "kind 7"
 
@@ -175,28 +175,28 @@ def keras_files(folder, name) -> dict[str, np.ndarray]:
         path.write_bytes(pickle.dumps(rows))
 
     if name == "cifar100":
-        found = {"train": split(5, 100), "test": split(3, 100)}
-        for part, (x, y) in found.items():
+        splits = {"train": split(5, 100), "test": split(3, 100)}
+        for part, (x, y) in splits.items():
             write_batch(folder / "cifar-100-python" / part, x, y, b"fine_labels")
     else:  # of 10,000 images each, which Keras takes for granted
-        found = {"train": split(5, 10), "test": split(3, 10)}
+        splits = {"train": split(5, 10), "test": split(3, 10)}
         batches = folder / "cifar-10-batches-py"
-        x, y = found["train"]
+        x, y = splits["train"]
         for i in range(5):
             images = np.broadcast_to(x[i], (10_000, 32, 32, 3))
             write_batch(batches / f"data_batch_{i + 1}", images, np.full(10_000, y[i]), b"labels")
-        write_batch(batches / "test_batch", *found["test"], b"labels")
-    return {f"{k}_{part}": v for part, pair in found.items() for k, v in zip("xy", pair, strict=True)}
+        write_batch(batches / "test_batch", *splits["test"], b"labels")
+    return {f"{k}_{part}": v for part, pair in splits.items() for k, v in zip("xy", pair, strict=True)}
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar100", pytest.param("cifar10", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
 def test_without_a_folder_keras_downloads(monkeypatch, no_folder, tmp_path, name, data_format, capsys):
     values = keras_files(tmp_path, name)
-    asked = []
+    requested = []
 
     def get_file(*args, **kwargs):
-        asked.append(kwargs)
+        requested.append(kwargs)
         print("Downloading data from ...")
         return str(tmp_path / "mnist.npz" if name == "mnist" else tmp_path)
 
@@ -207,28 +207,28 @@ def test_without_a_folder_keras_downloads(monkeypatch, no_folder, tmp_path, name
         data = load_dataset(name)
     finally:
         keras.config.set_image_data_format(before)
-    assert len(asked) == 1 and len(asked[0]["file_hash"]) == 64  # compared by Keras
+    assert len(requested) == 1 and len(requested[0]["file_hash"]) == 64  # compared by Keras
     np.testing.assert_array_equal(data.x_test.reshape(values["x_test"].shape), values["x_test"])
     step = 10_000 if name == "cifar10" else 1  # the five training files, one after the other
     np.testing.assert_array_equal(data.x_train[::step].reshape(values["x_train"].shape), values["x_train"])
     np.testing.assert_array_equal(data.y_train[::step], values["y_train"])
     assert data.y_train.dtype == data.y_test.dtype == np.int64 and data.y_test.shape == (3,)
     assert data.classes == CLASSES[name] and data.x_train.flags["C_CONTIGUOUS"] == data.x_test.flags["C_CONTIGUOUS"]
-    told = capsys.readouterr()
-    assert "Downloading" in told.err and not told.out
+    output = capsys.readouterr()
+    assert "Downloading" in output.err and not output.out
 
 
-def test_without_folder_and_network_the_message_says_what_to_do(monkeypatch, no_folder):
+def test_without_folder_and_network_the_message_states_what_to_do(monkeypatch, no_folder):
     def get_file(*args, **kwargs):
         raise Exception("URL fetch failure on https://somewhere/mnist.npz: None -- [Errno -2] Name not known")
 
     monkeypatch.setattr("keras.src.datasets.mnist.get_file", get_file)
     with pytest.raises(FileNotFoundError) as error:
         load_dataset("mnist")
-    said = str(error.value)
-    assert "\n" not in said and "cannot be downloaded (URL fetch failure on https://somewhere" in said
+    message = str(error.value)
+    assert "\n" not in message and "cannot be downloaded (URL fetch failure on https://somewhere" in message
     for remedy in ("--data DIR", "KERAS_HIGHWAY_DATA", "keras.datasets.mnist.load_data()", "~/.keras/datasets"):
-        assert remedy in said
+        assert remedy in message
 
 
 # --- The real thing ----------------------------------------------------------------

@@ -41,8 +41,8 @@ def test_a_digit_its_gates_and_what_lesions_make_of_it(explain):
     assert one.closed == (least,)
     model = kh.load("mnist10_w32.tvdn")
     x = kh.preprocess_input(one.pixels[None], weights="mnist10_w32.tvdn")
-    wanted = np.asarray(kh.analysis.rewire(model, kh.analysis.lesion(least))(x))[0]
-    assert one.classes["7"] == pytest.approx(wanted[7], abs=1e-5)
+    expected = np.asarray(kh.analysis.rewire(model, kh.analysis.lesion(least))(x))[0]
+    assert one.classes["7"] == pytest.approx(expected[7], abs=1e-5)
     assert explain.explain(DIGIT, close=99, order=explain.FROM_LAST).closed == explain.closable(explain.DIGITS)[::-1]
 
 
@@ -66,7 +66,7 @@ def test_the_picture_crosses_closed_blocks_out(explain):
     assert sum("closed" in title for title in titles) == 2 and sum("mean" in title for title in titles) == 6
 
 
-def test_a_space_has_what_the_hub_asks_for():
+def test_a_space_has_what_the_hub_requires():
     """https://huggingface.co/docs/hub/spaces-config-reference"""
     front = (DEMO / "README.md").read_text().split("---")[1]
     fields = dict(re.findall(r"^(\w+): (.*)$", front, re.M))

@@ -42,24 +42,24 @@ def test_equals_a_chain_of_layers(gating, depth):
     y = to_numpy(layers(x))
     assert (y != x).any()
     np.testing.assert_allclose(to_numpy(stack(x)), y, rtol=1e-5, atol=1e-5)
-    (mine,) = gradients(lambda v: ops.sum(stack(v) ** 2), x)
-    (its,) = gradients(lambda v: ops.sum(layers(v) ** 2), x)
-    np.testing.assert_allclose(mine, its, rtol=1e-4, atol=1e-5)
+    (actual,) = gradients(lambda v: ops.sum(stack(v) ** 2), x)
+    (expected,) = gradients(lambda v: ops.sum(layers(v) ** 2), x)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("gating", GATINGS)
 def test_signals_are_those_of_the_layers(gating):
     stack, x = built(gating=gating), array(5, 6)
-    found = stack.signals(x)
+    stacked = stack.signals(x)
     for i in range(stack.depth):
         block = stack.block(i)
         signals = block.signals(x)
         for name, value in signals._asdict().items():
-            mine = getattr(found, name)
+            actual = getattr(stacked, name)
             if ops.is_tensor(value):
-                np.testing.assert_allclose(to_numpy(mine[i]), to_numpy(value), rtol=1e-5, atol=1e-5)
+                np.testing.assert_allclose(to_numpy(actual[i]), to_numpy(value), rtol=1e-5, atol=1e-5)
             else:
-                assert mine == value
+                assert actual == value
         x = block(x)
 
 
@@ -94,7 +94,7 @@ def test_the_deep_variants_are_stacks():
     np.testing.assert_allclose(to_numpy(scanned(x)), to_numpy(layers(x)), rtol=1e-5, atol=1e-6)
 
 
-def test_what_a_stack_cannot_do_is_said():
+def test_what_a_stack_cannot_do_is_an_error():
     with pytest.raises(ValueError, match="scanned=False"):
         build(override(VARIANTS["highway_fc1000"], stochastic_depth=0.1))
     with pytest.raises(ValueError, match=r"index=20"):

@@ -39,8 +39,8 @@ def test_batches_are_slices_of_padded_images(name):
     samples = [(0, 0, 0, 0, 1), (5, -8, 8, 0, 1), (2, 3, -7, 1, 1), (2, 8, 8, 1, 0)]
     images, labels = DeviceImages(IMAGES, LABELS, transform)(keras.ops.convert_to_tensor(np.array(samples, np.int32)))
     np.testing.assert_array_equal(numpy(labels), [3, 9, 4, 4])
-    for found, (index, row, column, flip, _) in zip(numpy(images), samples, strict=True):
-        np.testing.assert_allclose(found, expected(transform, index, row, column, flip), atol=1e-5)
+    for actual, (index, row, column, flip, _) in zip(numpy(images), samples, strict=True):
+        np.testing.assert_allclose(actual, expected(transform, index, row, column, flip), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar_contrast", "cifar100_contrast"])

@@ -13,10 +13,10 @@ from keras_highway.layers import HighwayDense
 def test_errors_are_those_of_the_traces(gating):
     model = miniature("conv_net", gating=gating, input_shape=(32, 32, 3))
     x = batch(model, 5)
-    found = estimation_error(model, x, batch_size=2)
+    actual = estimation_error(model, x, batch_size=2)
     traces = trace(model, x)
-    assert list(found) == ["stage1", "stage2"] and found["stage1"].blocks == tuple(list(traces)[:3])
-    for stage, error in found.items():
+    assert list(actual) == ["stage1", "stage2"] and actual["stage1"].blocks == tuple(list(traces)[:3])
+    for stage, error in actual.items():
         last = traces[error.blocks[-1]].y.astype("float64")
         assert error.samples == 5 and error.unit_mean.shape == (len(error.blocks), *last.shape[1:])
         np.testing.assert_allclose(error.scale, last.std(0).mean(), rtol=1e-4)

@@ -156,9 +156,9 @@ def test_the_part_of_a_language_model_that_makes_vectors_of_words(words, export_
     out = tmp_path / {"tf_saved_model": "net", "litert": "net.tflite", "onnx": "net.onnx"}[export_format]
     assert main(["export", str(tmp_path / "lm"), "--format", export_format, "--out", str(out)]) == 0
     assert "on words of its vocabulary and words never seen it differs" in capsys.readouterr().out
-    asked = ["the", "mat", "tamtam", "<unk>", "x"]
-    computed = FORMATS[export_format](out, words.vocabulary.spell(asked))
-    np.testing.assert_allclose(computed, words.encode(asked), rtol=1e-4, atol=1e-5)
+    inputs = ["the", "mat", "tamtam", "<unk>", "x"]
+    computed = FORMATS[export_format](out, words.vocabulary.spell(inputs))
+    np.testing.assert_allclose(computed, words.encode(inputs), rtol=1e-4, atol=1e-5)
     assert np.ptp(computed, axis=0).max() > 0.1
 
 

@@ -33,14 +33,14 @@ def test_baselines_need_their_runs(tmp_path):
 
 
 def test_drawing_alone_leaves_the_numbers(tmp_path, monkeypatch):
-    found = {"value": 0.25, "blocks": [1, 2]}
-    monkeypatch.setattr(figures, "PARTS", {"a": (figures.DENSE, lambda *arguments: found)})
+    computed = {"value": 0.25, "blocks": [1, 2]}
+    monkeypatch.setattr(figures, "PARTS", {"a": (figures.DENSE, lambda *arguments: computed)})
     figures.make("a", None, tmp_path)
     before = (tmp_path / "numbers.json").read_bytes()
-    found["value"] += 1e-9  # the rounding of another machine
+    computed["value"] += 1e-9  # the rounding of another machine
     figures.redraw("a", None, tmp_path)
     for wrong in ({"value": 0.26}, {"blocks": [1, 3]}, {"blocks": [1]}, {"more": 1}):
-        found.update({"value": 0.25, "blocks": [1, 2]} | wrong)
+        computed.update({"value": 0.25, "blocks": [1, 2]} | wrong)
         with pytest.raises(ValueError, match=r"a differs from .*numbers\.json: measure it anew"):
             figures.redraw("a", None, tmp_path)
     assert (tmp_path / "numbers.json").read_bytes() == before

@@ -43,12 +43,34 @@ def head(model, x):
     return x @ numpy(layer.kernel) + numpy(layer.bias)
 
 
+def pooled(x, size, stride, pad):
+    """Max-pooling after a rectifier: zeros beyond the edges."""
+    x = np.pad(x, [(0, 0), pad, pad, (0, 0)])
+    return sliding_window_view(x, (size, size), (1, 2))[:, ::stride, ::stride].max((-2, -1))
+
+
 def conv_net(model, x):
     x = branch(model.get_layer("stem"), x)
+    if any(layer.name == "stem_pool" for layer in model.layers):
+        x = pooled(x, 3, 2, (1, 1))
     for block in kh.analysis.blocks(model).values():
         t = 1 / (1 + np.exp(-branch(block.transform_gate, x)))
         x = branch(block.transform, x) * t + shortcut(block, x) * (1 - t)
+        x = np.maximum(x, 0) if block.post_activation else x
     return head(model, x.mean((1, 2)))
+
+
+def conv_stack(model, x):
+    convolved = lambda layer, x: conv(x, numpy(layer.kernel), 1) + numpy(layer.bias)  # noqa: E731
+    x = np.maximum(convolved(model.get_layer("stem"), x)[:, 2:-2, 2:-2], 0)  # of 5 x 5 pixels, unpadded
+    for block in kh.analysis.blocks(model).values():
+        t = 1 / (1 + np.exp(-convolved(block.transform_gate, x)))
+        x = np.maximum(convolved(block.transform, x), 0) * t + x * (1 - t)
+    pool = model.get_layer("stage1_pool")
+    (size, _), (stride, _) = pool.pool_size, pool.strides
+    more = max(size - (x.shape[1] % stride or stride), 0)
+    x = pooled(x, size, stride, (more // 2, more - more // 2))
+    return head(model, x.reshape(len(x), -1))
 
 
 def dense_stack(model, x):
@@ -66,6 +88,8 @@ def dense_stack(model, x):
     [
         ("conv_net", conv_net, {"projection": "A"}),
         ("conv_net", conv_net, {"projection": "B"}),
+        ("bottleneck", conv_net, {"projection": "B"}),
+        ("conv_stack", conv_stack, {}),
         ("dense_stack", dense_stack, {"activation": "relu"}),
     ],
 )

@@ -78,14 +78,14 @@ def part_of(path: Path) -> str:
 @functools.cache
 def imports(path: Path) -> list[str]:
     """Every absolute name a file imports, at its top or inside functions."""
-    found = []
+    names = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name} has a relative import"
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
-    return found
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
 
 
 def upward(path: Path, names: list[str], floors=FLOORS) -> list[str]:

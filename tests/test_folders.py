@@ -132,6 +132,14 @@ def test_fewer_images_than_a_batch_are_refused(images):
         sources.open_source(RECIPES["highway50"], images)
 
 
+def test_names_of_classes_that_no_result_may_have_are_refused_before_training(images, tmp_path):
+    for split in ("train", "val"):
+        (images / split / "dog").rename(images / split / "d\ng")
+    recipe = dataclasses.replace(RECIPES["highway50"], batch_size=2, transform="cifar10", overrides=SMALL)
+    with pytest.raises(ValueError, match=r"names of the classes\[1\] must be printable text"):
+        loop.train(recipe, images, tmp_path / "run")
+
+
 def test_part_of_a_folder_is_spread_over_its_classes(images):
     recipe = dataclasses.replace(RECIPES["highway50"], batch_size=2, train_images=4, test_images=2)
     source = sources.open_source(recipe, images)
@@ -141,12 +149,12 @@ def test_part_of_a_folder_is_spread_over_its_classes(images):
 
 def test_every_class_loses_the_same_share_of_its_images():
     labels = np.repeat([0, 1, 2], [60, 30, 10])
-    rest, held = split_off(labels, 10)
-    assert np.bincount(labels[held]).tolist() == [6, 3, 1]
-    assert sorted([*rest, *held]) == list(range(100))
-    assert set(held) < set(split_off(labels, 20)[1])  # a larger one contains it
-    np.testing.assert_array_equal(split_off(labels, 10)[1], held)
-    assert set(held) != {*range(54, 60), *range(87, 90), 99}  # shuffled: not the last files of each class
+    rest, held_out = split_off(labels, 10)
+    assert np.bincount(labels[held_out]).tolist() == [6, 3, 1]
+    assert sorted([*rest, *held_out]) == list(range(100))
+    assert set(held_out) < set(split_off(labels, 20)[1])  # a larger one contains it
+    np.testing.assert_array_equal(split_off(labels, 10)[1], held_out)
+    assert set(held_out) != {*range(54, 60), *range(87, 90), 99}  # shuffled: not the last files of each class
     with pytest.raises(ValueError, match=r"100 training images.*left to train on.*holdout_images=100"):
         split_off(labels, 100)
 
@@ -155,7 +163,7 @@ def test_held_out_images_are_tested_on_and_not_trained_on(images):
     """Made of one grey level each, images say which they are; the seed of the run has no part in the choice."""
     for i, path in enumerate(sorted((images / "train").rglob("*.png"))):
         Image.fromarray(np.full((40, 50, 3), 40 * i, np.uint8)).save(path)
-    found = []
+    choices = []
     for seed in (0, 1):
         recipe = dataclasses.replace(
             RECIPES["highway50"], batch_size=2, holdout_images=2, transform="cifar10", overrides=SMALL, seed=seed
@@ -165,11 +173,11 @@ def test_held_out_images_are_tested_on_and_not_trained_on(images):
         trained = np.concatenate([x.mean((1, 2, 3)) for x, _, _ in source.batches(0, 0, Shard())])
         ((x, y, w),) = source.test_batches(2, Shard())
         levels = TRANSFORMS["cifar10"].apply(np.array([[[[40 * i] * 3]] for i in range(6)], np.uint8))
-        held = {int(np.abs(levels.mean((1, 2, 3)) - mean).argmin()) for mean in x.mean((1, 2, 3))}
-        assert {round(level / 40) for level in trained} == set(range(6)) - held
+        held_out = {int(np.abs(levels.mean((1, 2, 3)) - mean).argmin()) for mean in x.mean((1, 2, 3))}
+        assert {round(level / 40) for level in trained} == set(range(6)) - held_out
         assert y.tolist() == [0, 1] and w.tolist() == [1, 1]  # a class each
-        found.append(held)
-    assert found[0] == found[1] and len(found[0]) == 2
+        choices.append(held_out)
+    assert choices[0] == choices[1] and len(choices[0]) == 2
 
 
 def test_made_up_photographs_are_held_out_too():

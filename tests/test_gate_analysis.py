@@ -64,12 +64,12 @@ def test_a_gate_a_channel_has_one_number_a_channel_and_no_variance():
 def test_samples_and_their_open_share():
     model = miniature("conv_stack")
     x = batch(model, 5)
-    found = gate_samples(model, x, batch_size=2, threshold=0.3)
+    actual = gate_samples(model, x, batch_size=2, threshold=0.3)
     traces = trace(model, x)
-    assert found.blocks == tuple(traces) and found.mean.shape == found.open_share.shape == (5, len(traces))
+    assert actual.blocks == tuple(traces) and actual.mean.shape == actual.open_share.shape == (5, len(traces))
     for column, entry in enumerate(traces.values()):
-        np.testing.assert_allclose(found.mean[:, column], entry.t.mean((1, 2, 3)), atol=1e-6)
-        np.testing.assert_allclose(found.open_share[:, column], (entry.t > 0.3).mean((1, 2, 3)), atol=1e-3)
+        np.testing.assert_allclose(actual.mean[:, column], entry.t.mean((1, 2, 3)), atol=1e-6)
+        np.testing.assert_allclose(actual.open_share[:, column], (entry.t > 0.3).mean((1, 2, 3)), atol=1e-3)
 
 
 def test_routing_is_class_mean_minus_overall_mean():
@@ -102,9 +102,9 @@ def test_routing_is_class_mean_minus_overall_mean():
 )
 def test_the_bias_of_every_kind_of_gate_starts_where_the_spec_says(family, changes):
     model = build(override(MINIATURES[family], gate_bias=-3.25, **changes))
-    found = gate_bias(model)
-    assert list(found) == list(blocks(model))
-    assert all((bias == -3.25).all() and bias.ndim == 1 for bias in found.values())
+    actual = gate_bias(model)
+    assert list(actual) == list(blocks(model))
+    assert all((bias == -3.25).all() and bias.ndim == 1 for bias in actual.values())
 
 
 def test_the_bias_is_that_of_the_weights_and_of_the_carry_gate():
@@ -117,7 +117,7 @@ def test_the_bias_is_that_of_the_weights_and_of_the_carry_gate():
     np.testing.assert_array_equal(gate_bias(nested)["stage1_block2"], numpy(block.transform_gate.bias))
 
 
-@pytest.mark.parametrize("ask", [gate_bias, lambda m, **k: gate_activity(m, batch(m), **k)])
+@pytest.mark.parametrize("analysis", [gate_bias, lambda m, **k: gate_activity(m, batch(m), **k)])
 @pytest.mark.parametrize(
     ("gating", "gate", "message"),
     [
@@ -128,9 +128,9 @@ def test_the_bias_is_that_of_the_weights_and_of_the_carry_gate():
         ("coupled", "h", "Received: gate='h'"),
     ],
 )
-def test_constant_gates_say_so(ask, gating, gate, message):
+def test_constant_gates_are_an_error(analysis, gating, gate, message):
     with pytest.raises(ValueError, match=message):
-        ask(miniature("dense_stack", gating=gating), gate=gate)
+        analysis(miniature("dense_stack", gating=gating), gate=gate)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +167,6 @@ def test_unknown_blocks_and_models_without_blocks():
     with pytest.raises(ValueError, match="batch_size=0"):
         gate_activity(model, batch(model), batch_size=0)
     plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    for ask in (gate_bias, lambda m: gate_activity(m, np.zeros((1, 3)))):
+    for analysis in (gate_bias, lambda m: gate_activity(m, np.zeros((1, 3)))):
         with pytest.raises(ValueError, match="no gated blocks"):
-            ask(plain)
+            analysis(plain)

@@ -36,11 +36,11 @@ def read(folder) -> list[GateRow]:
 
 def expected(model, x, epoch, step) -> list[GateRow]:
     """The rows by NumPy, from a trace."""
-    found = []
+    rows = []
     for name, entry in trace(model, x).items():
         t = entry.t.astype("float64")
-        found.append(GateRow(epoch, step, name, t.mean(), t.var(), ((t < 0.01) | (t > 0.99)).mean(), (t < 0.01).mean()))
-    return found
+        rows.append(GateRow(epoch, step, name, t.mean(), t.var(), ((t < 0.01) | (t > 0.99)).mean(), (t < 0.01).mean()))
+    return rows
 
 
 def agree(rows, others, atol=2e-6):
@@ -93,27 +93,27 @@ def test_every_so_many_steps(tmp_path, every, steps):
 
 @pytest.mark.slow
 def test_training_is_the_same_with_and_without(tmp_path):
-    found = []
+    models = []
     for every in (None, "epoch", 1):
         keras.utils.set_random_seed(3)  # of the weights, and of the order of the samples
         model = miniature("dense_stack")
         x = batch(model, 2)
-        found.append(fitted(GateStats(x, tmp_path, every=every) if every else keras.callbacks.Callback(), model))
-    for ours in found[1:]:
-        for a, b in zip(ours.get_weights(), found[0].get_weights(), strict=True):
+        models.append(fitted(GateStats(x, tmp_path, every=every) if every else keras.callbacks.Callback(), model))
+    for other in models[1:]:
+        for a, b in zip(other.get_weights(), models[0].get_weights(), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.slow
-def test_a_resumed_run_goes_on_in_its_file(tmp_path):
+def test_a_resumed_run_appends_to_its_file(tmp_path):
     x = batch(miniature("dense_stack"), 2)
     fitted(GateStats(x, tmp_path))
     again = GateStats(x, tmp_path, append=True)
     fitted(again)
     # This optimizer has taken no step yet, so steps 3 and 6 are taken again: their rows are those of the second fit.
-    found = read(tmp_path)
-    assert [row.step for row in found if row.block == "stage1_block2"] == [0, 3, 6]
-    assert found[3:] == again.rows
+    rows = read(tmp_path)
+    assert [row.step for row in rows if row.block == "stage1_block2"] == [0, 3, 6]
+    assert rows[3:] == again.rows
     assert len((tmp_path / "gates.1.csv").read_text().splitlines()) == 1 + 3 * 3  # nothing is lost for good
     fitted(GateStats(x, tmp_path))
     assert len(read(tmp_path)) == 3 * 3
@@ -131,10 +131,10 @@ def test_steps_taken_again_after_a_kill_are_recorded_once(tmp_path, every):
     model.fit(
         batch(model, 12), np.arange(12) % 10, batch_size=4, epochs=3, initial_epoch=2, callbacks=[again], verbose=0
     )
-    found = read(tmp_path)
-    assert found == [*whole, *again.rows]
+    rows = read(tmp_path)
+    assert rows == [*whole, *again.rows]
     assert [row.step for row in again.rows[::3]] == ([9] if every == "epoch" else [7, 8, 9])
-    assert len({(row.step, row.block) for row in found}) == len(found)
+    assert len({(row.step, row.block) for row in rows}) == len(rows)
 
 
 def test_files_that_are_empty_or_others(tmp_path):
@@ -155,14 +155,14 @@ def test_tensorboard_reads_what_is_written(tmp_path):
     (path,) = tmp_path.glob("events.out.tfevents.*")
     iterator = tf.compat.v1.train.summary_iterator(str(path))  # checks the checksums
     events = [event for event in iterator if event.summary.value]
-    found = {(event.step, value.tag): value.simple_value for event in events for value in event.summary.value}
-    wanted = {
+    actual = {(event.step, value.tag): value.simple_value for event in events for value in event.summary.value}
+    expected = {
         (row.step, f"gates_{name}/{row.block}"): getattr(row, name)
         for row in stats.rows
         for name in ("mean", "variance", "saturated", "shut")
     }
-    assert found.keys() == wanted.keys()
-    assert all(found[key] == np.float32(wanted[key]) for key in wanted)
+    assert actual.keys() == expected.keys()
+    assert all(actual[key] == np.float32(expected[key]) for key in expected)
 
 
 def test_event_files_hold_large_steps_and_long_texts(tmp_path):

@@ -60,18 +60,18 @@ def test_values_by_hand(name):
 def test_gradients_are_those_of_the_papers(name):
     t, c = gates_of(name)
     dy = array(1, 3, seed=5)
-    wanted = {"h": t * dy, "x": (1 - t if c is None else c) * dy}
+    expected = {"h": t * dy, "x": (1 - t if c is None else c) * dy}
     if GATINGS[name].t == "learned":
-        wanted["t"] = (H - X) * dy if c is None else H * dy
+        expected["t"] = (H - X) * dy if c is None else H * dy
     if GATINGS[name].c == "learned":
-        wanted["c"] = X * dy
+        expected["c"] = X * dy
     values = {k: v if v is None else ops.convert_to_tensor(v) for k, v in {"x": X, "h": H, "t": t, "c": c}.items()}
     weights = ops.convert_to_tensor(dy)
 
     def f(*args):
-        return ops.sum(mix(**{**values, **dict(zip(wanted, args, strict=True))}) * weights)
+        return ops.sum(mix(**{**values, **dict(zip(expected, args, strict=True))}) * weights)
 
-    for (arg, w), g in zip(wanted.items(), gradients(f, *(values[a] for a in wanted)), strict=True):
+    for (arg, w), g in zip(expected.items(), gradients(f, *(values[a] for a in expected)), strict=True):
         np.testing.assert_allclose(g, np.broadcast_to(w, g.shape), rtol=1e-6, atol=1e-7, err_msg=arg)
 
 
@@ -114,8 +114,8 @@ def test_gates_broadcast(shape, mask, cut, coupled):
     x, h, t, c = array(*shape), array(*shape, seed=1), array(*gate_shape, seed=2), array(*gate_shape, seed=3)
     y = mix(x, h, t, None if coupled else c)
     assert tuple(y.shape) == tuple(shape)
-    wanted = h * t + x * ((1 - t) if coupled else c)
-    np.testing.assert_allclose(to_numpy(y), wanted, rtol=1e-4, atol=1e-5)
+    expected = h * t + x * ((1 - t) if coupled else c)
+    np.testing.assert_allclose(to_numpy(y), expected, rtol=1e-4, atol=1e-5)
 
 
 @settings(max_examples=EXAMPLES)

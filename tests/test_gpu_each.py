@@ -13,11 +13,11 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
-    def says(text, code=0):
+    def lists(text, code=0):
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ncat << END\n{text}\nEND\nexit {code}\n")
         os.chmod(tmp_path / "nvidia-smi", 0o755)
 
-    return says
+    return lists
 
 
 TWO = "GPU 0: NVIDIA H100 (UUID: GPU-1)\n  MIG 1g.10gb Device 0: (UUID: MIG-1)\nGPU 1: NVIDIA H100 (UUID: GPU-2)"
@@ -30,7 +30,7 @@ def test_each_process_sees_one(machine):
 
 
 @pytest.mark.parametrize(
-    ("says", "visible", "told"),
+    ("listing", "visible", "received"),
     [
         (
             (TWO,),
@@ -43,13 +43,13 @@ def test_each_process_sees_one(machine):
         ((TWO,), "", "--workers 3, and CUDA_VISIBLE_DEVICES='' names 0"),
     ],
 )
-def test_more_processes_than_gpus_are_one_sentence(machine, monkeypatch, capsys, says, visible, told):
-    if says:
-        machine(*says)
+def test_more_processes_than_gpus_are_one_sentence(machine, monkeypatch, capsys, listing, visible, received):
+    if listing:
+        machine(*listing)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     with pytest.raises(SystemExit) as ended:
         supervise.main(["--workers", "3", "--gpu-each", "--", "mnist10_w16"])
     assert ended.value.code == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
-    assert f"--gpu-each needs a GPU for each process. Received: {told}" in line
+    assert f"--gpu-each needs a GPU for each process. Received: {received}" in line

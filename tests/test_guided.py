@@ -135,13 +135,13 @@ def test_top_patches_are_the_strongest_places():
     model = miniature("conv_stack")
     pixels = (255 * batch(model, 23)).astype("uint8")
     transform = lambda x: x / np.float32(255)  # noqa: E731
-    found = top_patches(model, pixels, "stage1_block1", 3, count=5, batch_size=4, transform=transform)
+    top = top_patches(model, pixels, "stage1_block1", 3, count=5, batch_size=4, transform=transform)
     y = trace(model, transform(pixels))["stage1_block1"].y[..., 3]
     order = np.argsort(-y.max((1, 2)), kind="stable")[:5]
-    assert found.image.tolist() == order.tolist() and found.patches.dtype == np.uint8
-    np.testing.assert_allclose(found.value, y.max((1, 2))[order], rtol=1e-6)
-    assert found.patches.shape == (5, 7, 7, 1)  # conv 5, then conv 3
-    for image, corner, position, patch in zip(found.image, found.corner, found.position, found.patches, strict=True):
+    assert top.image.tolist() == order.tolist() and top.patches.dtype == np.uint8
+    np.testing.assert_allclose(top.value, y.max((1, 2))[order], rtol=1e-6)
+    assert top.patches.shape == (5, 7, 7, 1)  # conv 5, then conv 3
+    for image, corner, position, patch in zip(top.image, top.corner, top.position, top.patches, strict=True):
         assert y[image][tuple(position)] == y[image].max()
         np.testing.assert_array_equal(corner, np.clip(position - 1, 0, 21))
         np.testing.assert_array_equal(patch, pixels[image][corner[0] : corner[0] + 7, corner[1] : corner[1] + 7])

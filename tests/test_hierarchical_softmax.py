@@ -68,9 +68,9 @@ def test_one_word_alone_has_the_same_gradients():
     def among_all():
         return ops.sum(ops.take_along_axis(layer(x), targets[..., None], axis=-1))
 
-    (one, its), (other, theirs) = (value_and_gradients(f, layer) for f in (alone, among_all))
+    (one, actual), (other, expected) = (value_and_gradients(f, layer) for f in (alone, among_all))
     assert one == pytest.approx(other, rel=1e-6)
-    for a, b in zip(its, theirs, strict=True):
+    for a, b in zip(actual, expected, strict=True):
         assert np.abs(b).max() > 0 and np.isfinite(a).all()
         np.testing.assert_allclose(a, b, atol=1e-6)
 

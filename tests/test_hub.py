@@ -138,9 +138,9 @@ def test_a_builder_asks_for_the_classes_of_the_file(fake_hub, trained, tmp_path)
 
 def test_a_row_is_downloaded_once_and_then_needs_no_hub(fake_hub, as_row, trained):
     np.testing.assert_array_equal(np.asarray(kh.load(as_row.name)(X)), trained[0])
-    asked = len(fake_hub.requests)
+    requests = len(fake_hub.requests)
     np.testing.assert_array_equal(np.asarray(kh.create_model(VARIANT, weights="test")(X)), trained[0])
-    assert len(fake_hub.requests) == asked  # a pinned commit never changes
+    assert len(fake_hub.requests) == requests  # a pinned commit never changes
 
 
 def test_files_at_hand_come_before_the_hub(fake_hub, as_row, trained, tmp_path):
@@ -297,9 +297,9 @@ def test_the_environment_is_honoured(fake_hub, trained, tmp_path):
     out, err = fetching(fake_hub, home, "org/private", HF_TOKEN=fake.TOKEN, TQDM_POSITION="-1").communicate()
     assert Path(out.strip()).is_relative_to(home) and Path(out.strip()).read_bytes() == trained[1]
     assert "100%|" in err  # progress
-    asked = len(fake_hub.requests)
+    requests = len(fake_hub.requests)
     offline, _ = fetching(fake_hub, home, "org/private", HF_HUB_OFFLINE="1").communicate()
-    assert offline == out and len(fake_hub.requests) == asked
+    assert offline == out and len(fake_hub.requests) == requests
 
 
 @pytest.mark.slow
@@ -341,9 +341,9 @@ def test_a_language_model_comes_with_its_words(fake_hub, language_model):
     model, folder = language_model
     fake_hub.add("org/lm", {path.name: path.read_bytes() for path in folder.iterdir()})
     text = "the cat sat on a mat"
-    found = kh.CharLM("hf://org/lm")
-    assert found.vocabulary == model.vocabulary
-    assert found.score(text).perplexity == pytest.approx(model.score(text).perplexity, rel=1e-6)
+    loaded = kh.CharLM("hf://org/lm")
+    assert loaded.vocabulary == model.vocabulary
+    assert loaded.score(text).perplexity == pytest.approx(model.score(text).perplexity, rel=1e-6)
 
 
 def test_a_language_model_without_its_words_or_with_others_is_refused(fake_hub, language_model):

@@ -84,7 +84,7 @@ def test_faulty_downloads_end_in_right_weights_or_a_clear_error(
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 4096)  # of 10 MB, a small file would never be resumed
     pinned = fake_hub.add(NAME, {FILE: contents[0]})
     model = kh.create_model(VARIANT)
-    wanted, outcomes = None, Counter()
+    expected, outcomes = None, Counter()
     for seed in range(downloads):
         rng = random.Random(seed)
         kind = KINDS[seed % len(KINDS)]
@@ -105,8 +105,8 @@ def test_faulty_downloads_end_in_right_weights_or_a_clear_error(
         model.get_layer("head").bias.assign(np.full(10, 7.0))
         load_exactly(model, resolve(path, VARIANT))
         now = model.get_weights()
-        wanted = now if wanted is None else wanted
-        assert all(np.array_equal(a, b) for a, b in zip(wanted, now, strict=True))
+        expected = now if expected is None else expected
+        assert all(np.array_equal(a, b) for a, b in zip(expected, now, strict=True))
     with capsys.disabled():
         print(f"\nfaulty downloads: {downloads}; " + _table(outcomes))
     assert sum(outcomes.values()) == downloads

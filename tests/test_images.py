@@ -328,7 +328,7 @@ def png_header(width, height) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def test_no_memory_is_told_of_the_image(tmp_path, monkeypatch):
+def test_too_little_memory_is_an_error_about_the_image(tmp_path, monkeypatch):
     path = save(Image.fromarray(ramp()), tmp_path / "l.png")
 
     def full(*args):
@@ -340,7 +340,7 @@ def test_no_memory_is_told_of_the_image(tmp_path, monkeypatch):
             load_image(path, GREY)
 
 
-def test_a_transform_is_asked_for(tmp_path):
+def test_other_things_than_a_transform_are_refused(tmp_path):
     with pytest.raises(TypeError, match=r"`transform` must be a Transform: .* Received: transform='mnist'"):
         load_image(tmp_path / "a.png", "mnist")
 

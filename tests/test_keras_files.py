@@ -75,12 +75,12 @@ def test_load_gives_what_was_saved(digits):
 @pytest.mark.filterwarnings("default::keras_highway._support.notices.Notice")
 def test_classify_names_what_it_takes_for_granted(digits, capsys):
     assert main(["classify", SEVEN, "--weights", str(digits), "--top", "1"]) == 0
-    told = capsys.readouterr()
-    assert told.out.split()[1:] == ["7", "100.00", "%"]  # probabilities, though the model gives logits
-    assert told.err.startswith("note: ") and "taken for those of mnist" in told.err and "--data-set" in told.err
+    output = capsys.readouterr()
+    assert output.out.split()[1:] == ["7", "100.00", "%"]  # probabilities, though the model gives logits
+    assert output.err.startswith("note: ") and "taken for those of mnist" in output.err and "--data-set" in output.err
     assert main(["classify", SEVEN, "--weights", str(digits), "--data-set", "mnist", "--top", "1"]) == 0
     again = capsys.readouterr()
-    assert again.out == told.out and not again.err
+    assert again.out == output.out and not again.err
 
 
 @pytest.mark.filterwarnings("default::keras_highway._support.notices.Notice")
@@ -104,7 +104,7 @@ def test_a_model_that_normalizes_is_fed_with_pixels(photographs, capsys):
     assert {word for word in out.split()[1:] if word.isdecimal()} == {"0", "1", "2"} and not err
 
 
-def test_what_does_not_say_how_it_is_fed_is_asked_for(tmp_path, capsys):
+def test_unknown_preprocessing_is_an_error(tmp_path, capsys):
     kh.create_model("resnet50", classes=3, input_shape=(32, 32, 3), **SMALL).save(tmp_path / "x.keras")
     assert main(["classify", SEVEN, "--weights", str(tmp_path / "x.keras")]) == 2
     error = capsys.readouterr().err
@@ -224,8 +224,8 @@ def test_what_is_refused(make, message, tmp_path, digits, capsys):
     with pytest.raises(WeightFileError, match=message):
         kh.load(path)
     assert main(["classify", SEVEN, "--weights", str(path)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("keras_highway: error: ") and said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.startswith("keras_highway: error: ") and output.count("\n") == 1
 
 
 def test_damaged_weights_and_other_networks_weights_are_refused(digits, photographs, tmp_path):
@@ -343,8 +343,8 @@ def test_a_malformed_configuration_is_one_sentence(what, photographs, tmp_path, 
         with pytest.raises(WeightFileError, match=rf"x\.keras .*{message}"):
             door(path)
     assert main(["classify", SEVEN, "--weights", str(path)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("keras_highway: error: ") and said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.startswith("keras_highway: error: ") and output.count("\n") == 1
 
 
 def test_a_network_larger_than_its_weights_is_not_built(photographs, tmp_path, monkeypatch):

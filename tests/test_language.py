@@ -205,13 +205,13 @@ def test_lm_generate(capsys, model, folder):
 
 def test_lm_neighbours(capsys, model, folder):
     code, out, _ = lm(capsys, "neighbours", "caaat", "--weights", folder, "--top", 2, "--json")
-    found = json.loads(out)
+    actual = json.loads(out)
     for stage in ("before", "after"):
-        assert [n["word"] for n in found[stage]] == [n.word for n in model.neighbours("caaat", 2, stage)]
+        assert [n["word"] for n in actual[stage]] == [n.word for n in model.neighbours("caaat", 2, stage)]
     code, out, _ = lm(capsys, "neighbours", "caaat", "--weights", folder, "--top", 2)
     lines = out.splitlines()
     assert code == 0 and len(lines) == 4 and lines[0].split()[:3] == ["before", "highway", "layers"]
-    assert found["before"][0]["word"] in lines[2] and found["after"][0]["word"] in lines[2]
+    assert actual["before"][0]["word"] in lines[2] and actual["after"][0]["word"] in lines[2]
 
 
 @pytest.mark.more

@@ -208,8 +208,8 @@ def test_skip_is_the_output_with_the_transform_shut(gating):
     layer, x = HighwayDense(gating=gating), array(3, 4)
     layer.build(x.shape)
     signals = layer.signals(x)
-    wanted = x * to_numpy(signals.c) if GATINGS[gating].c == "learned" else x
-    np.testing.assert_allclose(to_numpy(layer.skip(signals)), wanted, rtol=1e-6)
+    expected = x * to_numpy(signals.c) if GATINGS[gating].c == "learned" else x
+    np.testing.assert_allclose(to_numpy(layer.skip(signals)), expected, rtol=1e-6)
 
 
 def test_a_float32_skip_keeps_what_a_bfloat16_one_loses():
@@ -241,10 +241,10 @@ sizes, kernels, strides = st.integers(1, 9), st.integers(1, 5), st.integers(1, 3
 @given(h=sizes, w=sizes, k=st.tuples(kernels, kernels), s=st.tuples(strides, strides))
 def test_branch_shapes(h, w, k, s):
     branch = Branch((2, 3), k, s, batch_norm=False)
-    wanted = branch.compute_output_shape((1, h, w, 2))
-    assert tuple(branch(array(1, h, w, 2)).shape) == wanted
-    assert [shape for _, shape in branch.convolutions((1, h, w, 2))][-1] == wanted
-    assert branch.compute_output_shape((None, None, w, 2)) == (None, None, *wanted[2:])
+    expected = branch.compute_output_shape((1, h, w, 2))
+    assert tuple(branch(array(1, h, w, 2)).shape) == expected
+    assert [shape for _, shape in branch.convolutions((1, h, w, 2))][-1] == expected
+    assert branch.compute_output_shape((None, None, w, 2)) == (None, None, *expected[2:])
 
 
 @settings(max_examples=EXAMPLES)

@@ -52,18 +52,18 @@ def test_saving_merges(tmp_path):
     """`kh.save`, `save_weights` and `kh.merge_lora` put the updates into the kernels; the model keeps its own."""
     net = learned()
     x = batch(net, 3)
-    wanted = to_numpy(net(x))
-    assert np.abs(wanted - to_numpy(kh.load("mnist10_w16.tvdn")(x))).max() > 1e-3
+    expected = to_numpy(net(x))
+    assert np.abs(expected - to_numpy(kh.load("mnist10_w16.tvdn")(x))).max() > 1e-3
     kh.save(net, tmp_path / "own")
     again = kh.load(tmp_path / "own")
     assert [w.path for w in again.weights] == [w.path for w in kh.create_model("mnist10_w16").weights]
-    np.testing.assert_allclose(to_numpy(again(x)), wanted, atol=1e-5)
-    np.testing.assert_allclose(to_numpy(kh.merge_lora(net)(x)), wanted, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(again(x)), expected, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(kh.merge_lora(net)(x)), expected, atol=1e-5)
     assert any("lora" in w.path for w in net.weights)
     net.save_weights(tmp_path / "keras.weights.h5")
     plain = kh.create_model("mnist10_w16")
     plain.load_weights(tmp_path / "keras.weights.h5")
-    np.testing.assert_allclose(to_numpy(plain(x)), wanted, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(plain(x)), expected, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -124,10 +124,12 @@ def test_blocks_are_left_out_of_a_model_with_updates():
 def test_guided_derivatives_of_a_model_with_updates():
     net, merged = updated(miniature("dense_stack", depth=4))
     x = batch(net, 2)
-    found, wanted = (kh.analysis.guided_backprop(model, x, "stage1", 1) for model in (net, merged))
-    np.testing.assert_allclose(found.gradient, wanted.gradient, atol=1e-6)
-    np.testing.assert_allclose(found.value[-1], to_numpy(kh.analysis.trace(net, x)["stage1_block3"].y)[:, 1], atol=1e-5)
-    assert np.abs(found.gradient).max() > 0
+    actual, expected = (kh.analysis.guided_backprop(model, x, "stage1", 1) for model in (net, merged))
+    np.testing.assert_allclose(actual.gradient, expected.gradient, atol=1e-6)
+    np.testing.assert_allclose(
+        actual.value[-1], to_numpy(kh.analysis.trace(net, x)["stage1_block3"].y)[:, 1], atol=1e-5
+    )
+    assert np.abs(actual.gradient).max() > 0
 
 
 @pytest.mark.slow

@@ -25,12 +25,12 @@ def test_gradients_are_those_of_keras_lstm():
     stock.build(x.shape)
     ours.bias.assign(array(4 * UNITS))
     stock.set_weights([to_numpy(w) for w in ours.weights])
-    found = []
+    results = []
     for layer in (ours, stock):
         loss, gradients = value_and_gradients(lambda layer=layer: weighted(layer(x)), layer)
-        found.append([loss, *gradients])
-    assert len(found[0]) == 4
-    for a, b in zip(*found, strict=True):
+        results.append([loss, *gradients])
+    assert len(results[0]) == 4
+    for a, b in zip(*results, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
@@ -43,11 +43,11 @@ def test_gradients_of_inputs_and_of_the_first_state_by_differences(which):
         "h": array(STREAMS, UNITS),
         "c": array(STREAMS, UNITS),
     }
-    layer = Held(values[which])
+    layer = Variable(values[which])
 
     def loss():
-        given = {**values, which: ops.convert_to_tensor(layer.value)}
-        y, h, c = recur(*given.values())
+        inputs = {**values, which: ops.convert_to_tensor(layer.value)}
+        y, h, c = recur(*inputs.values())
         return weighted(y) + 2 * weighted(h) - weighted(c)
 
     _, (gradient,) = value_and_gradients(loss, layer)
@@ -62,7 +62,7 @@ def test_gradients_of_inputs_and_of_the_first_state_by_differences(which):
         assert gradient[index] == pytest.approx((around[0] - around[1]) / 2e-2, rel=2e-2, abs=1e-3)
 
 
-class Held(keras.layers.Layer):
+class Variable(keras.layers.Layer):
     """A variable to differentiate by."""
 
     def __init__(self, value):

@@ -62,10 +62,10 @@ def test_a_batch_by_hand():
     images = np.zeros((4, 2, 3, 1), np.float32) + np.array([1, 2, 3, 4], np.float32)[:, None, None, None]
     blend = np.tile(np.array([0.25, 0.25, 0, 0, 0, 0], np.float32), (4, 1))
     cut = np.tile(np.array([0.5, 1.0, 0, 1, 1, 3], np.float32), (4, 1))
-    found = numpy(mixed(ops.convert_to_tensor(images), ops.convert_to_tensor(blend), 1))
-    np.testing.assert_allclose(found[:, 0, 0, 0], [1.75, 1.25, 3.75, 3.25])
-    found = numpy(mixed(ops.convert_to_tensor(images), ops.convert_to_tensor(cut), 2))
-    np.testing.assert_array_equal(found[..., 0], [[[1, 3, 3], [1, 1, 1]], [[2, 4, 4], [2, 2, 2]],
+    actual = numpy(mixed(ops.convert_to_tensor(images), ops.convert_to_tensor(blend), 1))
+    np.testing.assert_allclose(actual[:, 0, 0, 0], [1.75, 1.25, 3.75, 3.25])
+    actual = numpy(mixed(ops.convert_to_tensor(images), ops.convert_to_tensor(cut), 2))
+    np.testing.assert_array_equal(actual[..., 0], [[[1, 3, 3], [1, 1, 1]], [[2, 4, 4], [2, 2, 2]],
                                                   [[3, 1, 1], [3, 3, 3]], [[4, 2, 2], [4, 4, 4]]])  # fmt: skip
     np.testing.assert_array_equal(numpy(partners(ops.convert_to_tensor(np.arange(8)), 2)), [2, 3, 0, 1, 6, 7, 4, 5])
 
@@ -77,8 +77,8 @@ def test_unmixed_targets_are_those_without_mixing():
     np.testing.assert_allclose(numpy(whole), numpy(loss(labels, logits)))
     # Both of two classes with a share above the threshold of 0.2 count as 1, one below it as 0.
     shares = ops.convert_to_tensor(np.array([0.5, 0.9], np.float32))
-    found = numpy(loss(labels, ops.zeros((2, 3)) + 2.0, (ops.convert_to_tensor(np.array([2, 2])), shares)))
-    np.testing.assert_allclose(found, np.log1p(np.exp(2.0)) - np.array([2, 1]) * 2.0 / 3, rtol=1e-6)
+    actual = numpy(loss(labels, ops.zeros((2, 3)) + 2.0, (ops.convert_to_tensor(np.array([2, 2])), shares)))
+    np.testing.assert_allclose(actual, np.log1p(np.exp(2.0)) - np.array([2, 1]) * 2.0 / 3, rtol=1e-6)
 
 
 def test_rows_go_with_the_batches_of_a_source_in_parts_and_after_a_restart():

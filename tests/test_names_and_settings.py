@@ -40,8 +40,8 @@ def test_layer_names(name, stage, place):
     ],
 )
 def test_settings(text, value):
-    field, found = parse_setting(text)
-    assert field == "x" and found == value and type(found) is type(value)
+    field, actual = parse_setting(text)
+    assert field == "x" and actual == value and type(actual) is type(value)
 
 
 @pytest.mark.parametrize("text", ["x", "=3", ""])

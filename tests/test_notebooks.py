@@ -56,6 +56,12 @@ def test_there_are_notebooks():
     assert {*TINY, *NEED_DATA} <= {path.stem for path in NOTEBOOKS}
 
 
+def test_an_unknown_name_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        notebooks.main(["03"])
+    assert "No notebook '03'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_committed_outputs_are_of_one_run_in_order(path):
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]

@@ -67,20 +67,20 @@ def rates(recipe, steps_per_epoch, at):
 
 def test_step_schedule_changes_exactly_at_its_epochs():
     recipe = dataclasses.replace(BASE, epochs=300, learning_rate=0.01, milestones=(1 / 3, 2 / 3))
-    found = rates(recipe, 600, (0, 59_999, 60_000, 119_999, 120_000, 179_999))  # the published steps
-    np.testing.assert_allclose(found, [0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001], rtol=1e-5)
+    actual = rates(recipe, 600, (0, 59_999, 60_000, 119_999, 120_000, 179_999))  # the published steps
+    np.testing.assert_allclose(actual, [0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001], rtol=1e-5)
 
 
 def test_resnet110_has_a_lower_rate_in_its_first_epoch():
-    found = rates(RECIPES["resnet110"], 390, (0, 389, 390, 100 * 390 - 1, 100 * 390, 150 * 390))
-    np.testing.assert_allclose(found, [0.01, 0.01, 0.1, 0.1, 0.01, 0.001], rtol=1e-5)
+    actual = rates(RECIPES["resnet110"], 390, (0, 389, 390, 100 * 390 - 1, 100 * 390, 150 * 390))
+    np.testing.assert_allclose(actual, [0.01, 0.01, 0.1, 0.1, 0.01, 0.001], rtol=1e-5)
 
 
 def test_cosine_rises_from_the_warm_up_rate_and_ends_at_the_last():
     recipe = dataclasses.replace(RECIPES["highway50_a2"], schedule="cosine")
-    found = rates(recipe, 10, (0, 25, 50, 50 + 1475, 3000))
+    actual = rates(recipe, 10, (0, 25, 50, 50 + 1475, 3000))
     middle = 1e-6 + (5e-3 - 1e-6) / 2
-    np.testing.assert_allclose(found, [1e-4, (1e-4 + 5e-3) / 2, 5e-3, middle, 1e-6], rtol=1e-3)
+    np.testing.assert_allclose(actual, [1e-4, (1e-4 + 5e-3) / 2, 5e-3, middle, 1e-6], rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["mnist10_w16", "mnist10_w32", "cifar10_19layer", "cifar100_19layer"])
@@ -101,8 +101,8 @@ def test_one_cycle_is_two_lines():
     recipe = dataclasses.replace(
         BASE, schedule="one_cycle", epochs=10, learning_rate=1.0, warmup_epochs=2, warmup_rate=0.2, final_rate=0.1
     )
-    found = rates(recipe, 10, (0, 10, 19, 20, 60, 100))
-    np.testing.assert_allclose(found, [0.2, 0.6, 0.96, 1.0, 0.55, 0.1], rtol=1e-5)
+    actual = rates(recipe, 10, (0, 10, 19, 20, 60, 100))
+    np.testing.assert_allclose(actual, [0.2, 0.6, 0.96, 1.0, 0.55, 0.1], rtol=1e-5)
     again = OneCycle.from_config(make_schedule(recipe, 10).get_config())
     assert float(again(60)) == pytest.approx(0.55)
     assert rates(dataclasses.replace(recipe, warmup_epochs=0), 10, (0, 50))[0] == 1.0
@@ -163,8 +163,8 @@ def test_cross_entropy_against_its_equation(smoothing):
     loss = make_loss(dataclasses.replace(BASE, label_smoothing=smoothing), 3)
     targets = (1 - smoothing) * np.eye(3)[LABELS] + smoothing / 3
     log_p = LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True))
-    found = np.asarray(loss(keras.ops.convert_to_tensor(LABELS), LOGITS))
-    np.testing.assert_allclose(found, -(targets * log_p).sum(1), rtol=1e-5)
+    actual = np.asarray(loss(keras.ops.convert_to_tensor(LABELS), LOGITS))
+    np.testing.assert_allclose(actual, -(targets * log_p).sum(1), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("smoothing", "threshold"), [(0.0, None), (0.3, None), (0.3, 0.2)])
@@ -176,14 +176,14 @@ def test_binary_cross_entropy_against_its_equation(smoothing, threshold):
         np.testing.assert_array_equal(targets, np.eye(3)[LABELS])
     p = 1 / (1 + np.exp(-LOGITS))
     expected = -(targets * np.log(p) + (1 - targets) * np.log(1 - p)).mean(1)
-    found = np.asarray(make_loss(recipe, 3)(keras.ops.convert_to_tensor(LABELS), LOGITS))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    actual = np.asarray(make_loss(recipe, 3)(keras.ops.convert_to_tensor(LABELS), LOGITS))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_test_loss_is_plain_cross_entropy():
     log_p = LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True))
-    found = np.asarray(losses.test_loss(keras.ops.convert_to_tensor(LABELS), keras.ops.convert_to_tensor(LOGITS)))
-    np.testing.assert_allclose(found, -log_p[[0, 1], LABELS], rtol=1e-5)
+    actual = np.asarray(losses.test_loss(keras.ops.convert_to_tensor(LABELS), keras.ops.convert_to_tensor(LOGITS)))
+    np.testing.assert_allclose(actual, -log_p[[0, 1], LABELS], rtol=1e-5)
 
 
 @pytest.mark.parametrize("field", ["rate_multipliers", "decay_multipliers"])

@@ -145,7 +145,7 @@ def test_batch_counters_are_ignored(small):
         ("highway_fc10", {}, "highway_fc10"),
     ],
 )
-def test_a_network_without_pytorch_names_says_where(variant, changes, where):
+def test_a_network_without_pytorch_names_is_an_error(variant, changes, where):
     if "blocks" not in changes and variant == "highway110":
         changes = {**changes, "blocks": (1, 1, 1)}
     model = build(override(VARIANTS[variant], **changes))

@@ -11,12 +11,12 @@ import keras_highway as kh
 @pytest.mark.parametrize("signal", ["t", "h", "x", "y"])
 def test_outputs_are_what_trace_measures(signal):
     model = miniature("conv_net", blocks=(1, 1), widths=(4, 4))
-    found = kh.analysis.outputs(model, signal)
+    outputs = kh.analysis.outputs(model, signal)
     x = batch(model)
     traced = kh.analysis.trace(model, x)
-    values = keras.Model(model.input, [found.output, dict(found)])(x)
+    values = keras.Model(model.input, [outputs.output, dict(outputs)])(x)
     np.testing.assert_array_equal(numpy(values[0]), numpy(model(x)))
-    assert list(found) == list(traced)
+    assert list(outputs) == list(traced)
     for name, value in values[1].items():
         np.testing.assert_array_equal(numpy(value), getattr(traced[name], signal))
 

@@ -1,5 +1,6 @@
 """Text from outside at every door: nothing of it is taken for a command by a terminal, matplotlib, Markdown or HTML."""
 
+import ast
 import dataclasses
 import json
 import re
@@ -8,6 +9,7 @@ import types
 from html import unescape
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.text import Text
@@ -87,6 +89,22 @@ def test_a_card_of_a_hostile_result():
     )[2]
     assert text.count("\n") == plain.count("\n") and text.count("|") == plain.count("|")
     assert "<script" not in text and "](http://b" not in text and "\x1b" not in text and "\x9b" not in text
+
+
+@pytest.mark.parametrize("variant", ["mnist10_w16.tvdn", "charlm_small_coupled.ptb"])
+@pytest.mark.parametrize("name", ['x "y" @z_', "www.a_", "a`b|c", "it's\x1b", HOSTILE.replace("\n", "")])
+def test_code_on_a_card_has_names_as_they_are(variant, name):
+    row = dataclasses.replace(registry.described(registry.get(variant)), name=name)
+    text = model_card(row, "", {"name": name, "source": name}, True, shipped=True).split("---\n", 2)[2]
+    program = re.search(r"```python\n(.*?)\n```", text, re.DOTALL)[1]
+    strings = {node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)}
+    assert name in strings
+    in_backticks = re.findall("`([^`\n]*)`", text)
+    spans = [unescape(span) for span in re.findall("<code>(.*?)</code>", text.replace("<!-- -->", ""))] + in_backticks
+    calls = [span for span in spans if span.startswith(("kh.", "keras.saving.")) and span.endswith(")")]
+    assert len(calls) == 2 and all(name == ast.parse(call).body[0].value.args[0].value for call in calls)
+    assert f"python -m keras_highway train {visible(name)} --data DIR" in spans
+    assert not any("&#" in span or "<!--" in span for span in [program, *in_backticks])
 
 
 def test_the_command_line_with_hostile_names(tmp_path, capsys):

@@ -65,6 +65,7 @@ def trained():
     return model
 
 
+@pytest.mark.slow
 def test_pets_go_to_the_hub_and_a_fresh_process_says_cat(trained, fake_hub, monkeypatch, tmp_path):
     assert seen(trained).argmax(1).tolist() == [0, 1, 2]
     monkeypatch.setenv("HF_TOKEN", fake.TOKEN)
@@ -118,8 +119,8 @@ def test_photographs_are_evaluated_by_a_saved_folder(trained, tmp_path, capsys):
     assert "does not name its data set: pass --data-set" in capsys.readouterr().err
     (tmp_path / "val" / "cat" / "2.png").write_bytes(b"no image")
     assert main(["report", str(folder), "--data", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 2
-    said = capsys.readouterr()
-    assert "over 3 test images" in said.out and "1 files could not be read" in said.out and "2.png" in said.err
+    output = capsys.readouterr()
+    assert "over 3 test images" in output.out and "1 files could not be read" in output.out and "2.png" in output.err
     numbers = json.loads((tmp_path / "r.json").read_text())
     assert (numbers["images"], numbers["accuracy"], numbers["lesions"]["intact_accuracy"]) == (3, 1.0, 1.0)
 
@@ -227,6 +228,14 @@ def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
         (trained, {}, "preprocessing of this model's images is unknown.*pass transform="),
         (trained, {"transform": "imagenet"}, r"images of shape \(224, 224, 3\) and the model takes \(32, 32, 3\)"),
         (trained, {"transform": TRANSFORM, "class_names": ["cat"]}, "`class_names` must be 3 names"),
+        (
+            trained,
+            {"transform": TRANSFORM, "class_names": ["cat", "dog", "\x1b[2J"]},
+            r"`class_names`\[2\] must be print",
+        ),
+        (trained, {"transform": TRANSFORM, "name": "../pets"}, "`name` must be a name or org/name"),
+        (trained, {"transform": TRANSFORM, "dataset": "pets\n"}, "`dataset` must be printable text"),
+        (trained, {"transform": TRANSFORM, "license": "x" * 1001}, "`license` must be .*at most 1000 characters"),
         (body, {"transform": TRANSFORM}, "does not end in a classifier named 'head'"),
         (other, {"transform": TRANSFORM, "overrides": SMALL}, "it has a layer 'dropout"),
         (keras.Sequential([keras.layers.Dense(2)]), {}, "takes a functional keras.Model"),

@@ -59,14 +59,14 @@ def test_top_1_top_5_and_loss_of_a_folder(capsys, tmp_path, ten):
     (root / "class3" / "ILSVRC2012_val_00000007.JPEG").write_bytes(b"no image")
     table = tmp_path / "table.csv"
     arguments = (path, "--data", tmp_path / "set", "--batch-size", 3, "--csv", table)
-    code, found = report(capsys, *arguments)
-    assert (code, found["images"], found["broken"]) == (2, 19, 1)
-    assert found["top1"] == pytest.approx(1 / 19)  # the other photograph of class 3
-    assert found["top5"] == pytest.approx((1 + 2 * 3 + 2) / 19)  # class 0 is the first of the others
+    code, result = report(capsys, *arguments)
+    assert (code, result["images"], result["broken"]) == (2, 19, 1)
+    assert result["top1"] == pytest.approx(1 / 19)  # the other photograph of class 3
+    assert result["top5"] == pytest.approx((1 + 2 * 3 + 2) / 19)  # class 0 is the first of the others
     labels = [i for i in range(10) for _ in range(2)]
     labels.remove(3)
     losses = np.log(np.exp(scores).sum()) - scores[labels]
-    assert found["loss"] == pytest.approx(losses.mean(), abs=1e-5)
+    assert result["loss"] == pytest.approx(losses.mean(), abs=1e-5)
     report(capsys, *arguments)
     with table.open(newline="") as file:
         lines = list(csv.DictReader(file))
@@ -79,23 +79,23 @@ def test_top_1_top_5_and_loss_of_a_folder(capsys, tmp_path, ten):
 def test_imagenets_classes_by_identifier_version_2_and_reassessed_labels(capsys, tmp_path):
     path, _ = constant(tmp_path / "net.weights.h5", 1000, (217, 0))
     some = folder(tmp_path / "imagenette", [WNIDS[0], WNIDS[217], WNIDS[482]])  # three of Imagenette's ten
-    code, found = report(capsys, path, "--data", some)
-    assert (code, found["images"]) == (0, 6) and found["top1"] == pytest.approx(2 / 6)
+    code, result = report(capsys, path, "--data", some)
+    assert (code, result["images"]) == (0, 6) and result["top1"] == pytest.approx(2 / 6)
     real = [[] for _ in range(50_000)]
     real[0], real[1], real[4] = [482, 217], [5], [217]  # the first two are in class 0's folder, the fifth in 482's
     (tmp_path / "real.json").write_text(json.dumps(real))
-    _, found = report(capsys, path, "--data", some, "--real", tmp_path / "real.json")
-    assert (found["real_images"], found["real"]) == (3, pytest.approx(2 / 3))
+    _, result = report(capsys, path, "--data", some, "--real", tmp_path / "real.json")
+    assert (result["real_images"], result["real"]) == (3, pytest.approx(2 / 3))
     numbered = folder(tmp_path / "v2", ["0", "10", "217", "9"], count=1)
-    _, found = report(capsys, path, "--data", numbered, "--v2")
-    assert found["top1"] == 1 / 4
+    _, result = report(capsys, path, "--data", numbered, "--v2")
+    assert result["top1"] == 1 / 4
     labels = [label for _, label in folder_test_set(numbered, 1000, numbered=True).photographs]
     assert labels == [0, 10, 217, 9]
 
 
 def test_pixels_are_those_of_load_image_in_order(tmp_path):
-    found = folder_test_set(folder(tmp_path, "abc", count=5), 3)
-    batches = list(read_batches(found.photographs, IMAGENET_64, 4, workers=2))
+    test_set = folder_test_set(folder(tmp_path, "abc", count=5), 3)
+    batches = list(read_batches(test_set.photographs, IMAGENET_64, 4, workers=2))
     assert [len(batch.labels) for batch in batches] == [4, 4, 4, 3]
     assert np.concatenate([batch.labels for batch in batches]).tolist() == [0] * 5 + [1] * 5 + [2] * 5
     for batch in batches:
@@ -106,17 +106,17 @@ def test_pixels_are_those_of_load_image_in_order(tmp_path):
 
 
 def test_photographs_are_drawn_by_seed_and_not_read(tmp_path):
-    found = folder_test_set(folder(tmp_path, "abc", count=5), 3, class_names=("c", "a", "b"))
-    assert [label for _, label in found.photographs] == [0] * 5 + [1] * 5 + [2] * 5
-    assert [file.parent.name for file, _ in found.photographs] == ["c"] * 5 + ["a"] * 5 + ["b"] * 5
-    for file, _ in found.photographs:
+    test_set = folder_test_set(folder(tmp_path, "abc", count=5), 3, class_names=("c", "a", "b"))
+    assert [label for _, label in test_set.photographs] == [0] * 5 + [1] * 5 + [2] * 5
+    assert [file.parent.name for file, _ in test_set.photographs] == ["c"] * 5 + ["a"] * 5 + ["b"] * 5
+    for file, _ in test_set.photographs:
         file.unlink()
-    drawn = photographs.some_of(found, 6, seed=1)
-    assert drawn == photographs.some_of(found, 6, seed=1) != photographs.some_of(found, 6, seed=2)
-    assert drawn.images == len(drawn.photographs) == 6 and drawn.name == found.name
-    places = [found.photographs.index(photograph) for photograph in drawn.photographs]
+    drawn = photographs.some_of(test_set, 6, seed=1)
+    assert drawn == photographs.some_of(test_set, 6, seed=1) != photographs.some_of(test_set, 6, seed=2)
+    assert drawn.images == len(drawn.photographs) == 6 and drawn.name == test_set.name
+    places = [test_set.photographs.index(photograph) for photograph in drawn.photographs]
     assert places == sorted(set(places))
-    assert photographs.some_of(found, 99).photographs == found.photographs
+    assert photographs.some_of(test_set, 99).photographs == test_set.photographs
 
 
 def test_broken_images_in_memory_are_named(tmp_path):
@@ -171,5 +171,5 @@ def test_a_prepared_set_of_tensorflow_datasets(capsys, tmp_path, monkeypatch, te
 
     builder = types.SimpleNamespace(info=info, is_prepared=lambda: True, as_dataset=as_dataset, data_path="")
     monkeypatch.setattr(tfds, "builder", lambda name, data_dir: builder)
-    code, found = report(capsys, ten[0], "--tfds", "some/set")
-    assert (code, found["images"], found["top1"]) == (0, 10, 0.1) and found["data"] == "some/set validation"
+    code, result = report(capsys, ten[0], "--tfds", "some/set")
+    assert (code, result["images"], result["top1"]) == (0, 10, 0.1) and result["data"] == "some/set validation"

@@ -44,8 +44,8 @@ def test_conv_nets_show_the_mean_over_channels_on_one_scale(tmp_path):
 def labels_of_bars(figure):
     """Labels of the colour bars."""
     bars = [*figure.axes, *(child for axis in figure.axes for child in axis.child_axes)]
-    found = [axis for axis in bars if hasattr(axis, "_colorbar")]
-    return [axis.get_ylabel() or axis.get_xlabel() for axis in found]
+    colour_bars = [axis for axis in bars if hasattr(axis, "_colorbar")]
+    return [axis.get_ylabel() or axis.get_xlabel() for axis in colour_bars]
 
 
 @pytest.mark.parametrize("depth", [4, 49])

@@ -77,8 +77,8 @@ def test_inside_of_tf_data():
     pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
     images = tf.data.Dataset.from_tensor_slices((pixels, np.arange(4))).batch(2)
     mapped = images.map(lambda x, y: (kh.preprocess_input(x), y))
-    found = np.concatenate([np.asarray(x) for x, _ in mapped])
-    np.testing.assert_array_equal(found, kh.preprocess_input(pixels))
+    actual = np.concatenate([np.asarray(x) for x, _ in mapped])
+    np.testing.assert_array_equal(actual, kh.preprocess_input(pixels))
     unknown = tf.data.Dataset.from_generator(lambda: iter(pixels), output_types=tf.uint8)
     assert unknown.element_spec.shape.rank is None
     np.testing.assert_array_equal(next(iter(unknown.map(kh.preprocess_input))), kh.preprocess_input(pixels[0]))
@@ -112,16 +112,16 @@ def test_preprocess_input_refuses_what_is_not_finite(value):
 
 
 @pytest.mark.parametrize(
-    ("pixels", "said"),
+    ("pixels", "message"),
     [
         (np.linspace(0, 1, 12, dtype="float32"), "multiply by 255"),
         (np.linspace(-2, 2, 12, dtype="float32"), "normalized before"),
         (np.linspace(0, 65535, 12).astype("uint16"), "16 bits"),
     ],
 )
-def test_preprocess_input_warns_of_other_ranges(pixels, said):
+def test_preprocess_input_warns_of_other_ranges(pixels, message):
     for x in (pixels.reshape(1, 2, 2, 3), *as_tensors(pixels.reshape(1, 2, 2, 3))):
-        with pytest.warns(PixelRange, match=said):
+        with pytest.warns(PixelRange, match=message):
             kh.preprocess_input(x)
 
 

@@ -55,8 +55,8 @@ def test_resizing_is_pillows_but_for_ties(size, interpolation):
     transform = replace(LEVELS, interpolation=interpolation)
     pixels = picture(*size)
     expected = load_image(as_file(pixels), transform)
-    found = numpy(Preprocessing(transform)(pixels[None]))[0]
-    different = np.abs(found - expected.astype(np.float32))
+    actual = numpy(Preprocessing(transform)(pixels[None]))[0]
+    different = np.abs(actual - expected.astype(np.float32))
     assert float(different.max()) <= 1 and (different > 0).mean() < 0.02
     if interpolation == "bicubic":
         assert (different > 0).mean() < 5e-4
@@ -66,9 +66,9 @@ def test_resizing_is_pillows_but_for_ties(size, interpolation):
 def test_images_of_the_very_size_are_taken_as_they_are(transform):
     pixels = picture(*transform.size, transform.channels)[None]
     for x in (pixels, pixels.astype(np.float32) + np.float32(0.25) * (pixels < 255)):
-        found = numpy(Preprocessing(transform)(x))
+        actual = numpy(Preprocessing(transform)(x))
         tolerance = 2e-6 if transform.contrast or keras.backend.backend() != "tensorflow" else 0
-        np.testing.assert_allclose(found, transform.apply(x), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(actual, transform.apply(x), rtol=tolerance, atol=tolerance)
 
 
 def test_an_open_size_in_a_graph_is_a_known_size():
@@ -164,8 +164,8 @@ def test_weights_are_those_of_the_network_alone(tmp_path):
     assert [w.path for w in model.weights] == [w.path for w in plain.weights]
     model.save_weights(tmp_path / "m.weights.h5")
     plain.load_weights(tmp_path / "m.weights.h5")
-    for ours, theirs in zip(model.get_weights(), plain.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    for actual, expected in zip(model.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_features_trace_and_gradients_pass_it():

@@ -120,7 +120,7 @@ def test_nothing_of_tensorflows_reaches_the_terminal(tmp_path, backend):
     no_folder = f"error: No folder {tmp_path}/nothing/train. "
     litert = ["keras_highway", "export", "mnist10_w16.tvdn", "--format", "litert", "--out", "net.tflite"]
     publish = ["keras_highway", "publish", str(tmp_path / "fc"), "--repo", "me/net", "--dry-run"]
-    for words, code, said in (
+    for words, code, message in (
         (["keras_highway", "classify", str(ROOT / "samples" / "digit_7.png")], 0, ""),
         (["keras_highway", "train", "resnet50_a2", "--tiny", "--out", str(tmp_path / "run")], 0, ""),
         (["keras_highway.training.train", "highway_fc10", "--tiny", "--out", str(tmp_path / "fc")], 0, ""),
@@ -131,7 +131,7 @@ def test_nothing_of_tensorflows_reaches_the_terminal(tmp_path, backend):
         command = [sys.executable, "-m", *words]
         done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr
-        assert done.stderr.startswith(said) and done.stderr.count("\n") == bool(said), (words, done.stderr)
+        assert done.stderr.startswith(message) and done.stderr.count("\n") == bool(message), (words, done.stderr)
 
 
 NOTICES = [
@@ -181,7 +181,7 @@ def test_later_imports_are_quiet_in_programs_that_began_so(capfd, monkeypatch):
         assert capfd.readouterr().err == shown
 
 
-def test_a_failing_start_says_why(capfd, monkeypatch):
+def test_a_failing_start_reports_why(capfd, monkeypatch):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     with pytest.raises(ImportError), quiet.quiet_start():
         os.write(2, NEWS[0].encode())

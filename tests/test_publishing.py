@@ -77,8 +77,8 @@ def test_round_trip(hub, places, tmp_path):
     assert set(hub.files(REPO)) == FILES and set(pushed.changed) == FILES - {".gitattributes"}
     assert hub.repositories[REPO].tags == {"v1": pushed.commit}
     assert json.loads(places.read_text()) == {NAME: {"repository": REPO, "revision": pushed.commit}}
-    ours = kh.load(NAME)
-    np.testing.assert_array_equal(np.asarray(kh.load(URL)(X)), np.asarray(ours(X)))
+    net = kh.load(NAME)
+    np.testing.assert_array_equal(np.asarray(kh.load(URL)(X)), np.asarray(net(X)))
     pixels = np.random.default_rng(0).integers(0, 256, (1, 28, 28, 1), np.uint8)
     np.testing.assert_array_equal(kh.preprocess_input(pixels, URL), kh.preprocess_input(pixels, NAME))
     assert kh.decode_predictions(np.eye(10)[[3]], 1, URL) == [[("3", "3", 1.0)]]
@@ -99,12 +99,12 @@ def test_keras_loads_the_repository_by_itself(hub):
 
 def test_publishing_twice_changes_nothing(hub):
     first = publish(NAME, REPO)
-    asked = len(writes(hub))
+    before = len(writes(hub))
     second = publish(NAME, REPO)
     assert second == first._replace(changed=(), unchanged=second.unchanged) and set(second.unchanged) == set(
         first.changed
     )
-    assert {r[1] for r in writes(hub)[asked:]} == {"/api/repos/create"}  # which says that it is there
+    assert {r[1] for r in writes(hub)[before:]} == {"/api/repos/create"}  # which says that it is there
     assert len(hub.repositories[REPO].commits) == 2
 
 
@@ -147,7 +147,7 @@ def test_a_run_is_published_with_its_own_result(hub, tmp_path):
     assert verify("org/mine").row == row
 
 
-def test_the_card_of_a_run_says_what_was_set(hub, tmp_path):
+def test_the_card_of_a_run_lists_what_was_set(hub, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(find_publishable(NAME).folder, run)
     for name, changes in (

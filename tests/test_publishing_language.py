@@ -131,8 +131,8 @@ def test_round_trip(hub, run, corpus, capsys):
     tokens = WORDS.ids([w for line in words_of(TEXT) for w in line])
     assert lm.perplexity(tokens) == pytest.approx(result["mean"], rel=1e-6)
     assert main(["verify", f"{REPO}@v1", "--data", str(corpus.parent)]) == 0
-    said = capsys.readouterr().out
-    assert f"perplexity on the {len(tokens)} test words of ptb: {result['mean']:.2f}, recorded" in said
+    output = capsys.readouterr().out
+    assert f"perplexity on the {len(tokens)} test words of ptb: {result['mean']:.2f}, recorded" in output
     assert publish(str(run), REPO).changed == ()
 
 
@@ -269,9 +269,9 @@ def test_a_corpus_of_ones_own_has_the_name_of_its_folder(run, tmp_path):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     result = json.loads((run / "result.json").read_text())
     (tmp_path / "result.json").write_text(json.dumps({**result, "data": "/home/me/letters"}))
-    found = find_publishable(str(tmp_path))
-    assert isinstance(found, Publishable) and isinstance(found.row, WeightsInfo)
-    assert (found.row.data, found.row.data_licence) == ("letters", "")
+    publishable = find_publishable(str(tmp_path))
+    assert isinstance(publishable, Publishable) and isinstance(publishable.row, WeightsInfo)
+    assert (publishable.row.data, publishable.row.data_licence) == ("letters", "")
 
 
 def test_gates_are_reported_over_the_vocabulary(bundle):

@@ -92,6 +92,7 @@ def test_settings_of_the_command_line():
         ("mixup=-0.1", "`mixup` must not be negative"),
         ("repeated_augmentation=0", "`repeated_augmentation` must be positive"),
         ("net.gate_bais=-1", "Did you mean 'gate_bias'"),
+        ("weights=../mine", "`weights` must be a name without '/'"),
         ("epochs", "--set takes FIELD=VALUE"),
     ],
 )

@@ -42,7 +42,7 @@ def test_numbers_of_the_simulated_day_are_those_of_the_log():
     )
     text = " ".join(PAGE.replace(",", "").split())
     for pattern in patterns:
-        found = re.search(pattern, log)
-        assert found, pattern
-        for number in found.groups():
+        match = re.search(pattern, log)
+        assert match, pattern
+        for number in match.groups():
             assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.]*\d)", text), f"{pattern}: {number}"

@@ -24,11 +24,11 @@ SLOW = pytest.mark.slow
 
 def twins(family, **changes):
     """A net without and one with rematerialization, of the same weights and seeds."""
-    found = []
+    nets = []
     for remat in (False, True):
         keras.utils.set_random_seed(3)
-        found.append(miniature(family, remat=remat, **FAMILIES[family], **changes))
-    return found
+        nets.append(miniature(family, remat=remat, **FAMILIES[family], **changes))
+    return nets
 
 
 def loss_of(model, x):

@@ -57,12 +57,12 @@ class Page(HTMLParser):
 
 def pictures(page) -> list[np.ndarray]:
     """The page's pictures, decoded."""
-    found = []
+    arrays = []
     for image in page.images:
         kind, data = image["src"].split(",", 1)
         assert kind == "data:image/png;base64" and image["alt"]
-        found.append(np.asarray(Image.open(io.BytesIO(base64.b64decode(data, validate=True))).convert("RGB")))
-    return found
+        arrays.append(np.asarray(Image.open(io.BytesIO(base64.b64decode(data, validate=True))).convert("RGB")))
+    return arrays
 
 
 @pytest.fixture(scope="module")
@@ -174,8 +174,8 @@ def test_command(trained, capsys):
     out = trained / "report.html"
     arguments = ["report", str(trained / "net.weights.h5"), "--data", str(trained), "--out", str(out)]
     assert main([*arguments, "--samples", "20"]) == 0
-    said = capsys.readouterr().out
-    assert said == f"wrote 6 analyses over 20 test images to {out} and {trained / 'report.json'}\n"
+    output = capsys.readouterr().out
+    assert output == f"wrote 6 analyses over 20 test images to {out} and {trained / 'report.json'}\n"
     assert len(pictures(Page(out.read_text("utf-8")))) == 7
     assert json.loads((trained / "report.json").read_text())["network"] == "highway_fc10"
 
@@ -208,6 +208,16 @@ def test_wrong_requests(trained, capsys, change, message):
     assert main(["report", str(trained / "net.weights.h5"), *(a for pair in options.items() for a in pair)]) == 2
     assert message in capsys.readouterr().err
     assert not (trained / "report.html").exists() and not (trained / "report.json").exists()
+
+
+@pytest.mark.parametrize("samples", [(), ("--samples", "3")])
+def test_a_network_without_blocks_is_refused_in_a_sentence(trained, capsys, samples):
+    deep = create_model("highway_fc1000", input_shape=(28, 28, 1), units=2)
+    path = trained / "deep.weights.h5"
+    weights_file.save(deep, path, "highway_fc1000", 10, overrides={"units": 2})
+    assert main(["report", str(path), "--data", str(trained), "--out", str(trained / "deep.html"), *samples]) == 2
+    error = capsys.readouterr().err
+    assert "no blocks" in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("content", ['{"title": "my thesis"}', "[1, 2]", "not JSON"])
@@ -287,11 +297,11 @@ def test_a_browser_renders_it(written, tmp_path, width):
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
     done = subprocess.run([*command, frame.as_uri()], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads("".join(Page(done.stdout).text).strip())
-    assert found["width"] == width and found["needed"] <= width  # nothing makes the page scroll sideways
-    assert found["overlaps"] == [] and found["parts"] > 30
-    assert len(found["images"]) == 7
-    for complete, natural, shown in found["images"]:
+    measured = json.loads("".join(Page(done.stdout).text).strip())
+    assert measured["width"] == width and measured["needed"] <= width  # nothing makes the page scroll sideways
+    assert measured["overlaps"] == [] and measured["parts"] > 30
+    assert len(measured["images"]) == 7
+    for complete, natural, shown in measured["images"]:
         assert complete and natural > 300 and shown >= min(0.8 * width, 300)
 
 

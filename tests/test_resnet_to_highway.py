@@ -32,9 +32,9 @@ def check_same_function(net, highway, images=IMAGES, atol=1e-4):
     """Logits with moving statistics, with those of the batch, and with the moving ones that this has changed."""
     before = numpy(net(images, training=False))
     for training in (False, True, False):
-        wanted, got = (numpy(model(images, training=training)) for model in (net, highway))
-        np.testing.assert_allclose(got, wanted, rtol=0, atol=atol)
-    assert before.std() > 1e-2 and np.abs(wanted - before).max() > 10 * atol
+        expected, actual = (numpy(model(images, training=training)) for model in (net, highway))
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
+    assert before.std() > 1e-2 and np.abs(expected - before).max() > 10 * atol
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_other_nets_of_the_zoo(variant, changes):
         if batch_norm:
             check_same_function(net, highway)
         else:
-            wanted = numpy(net(IMAGES))
-            np.testing.assert_allclose(numpy(highway(IMAGES)), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+            expected = numpy(net(IMAGES))
+            np.testing.assert_allclose(numpy(highway(IMAGES)), expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("gating", ["coupled", "full", "t_only", "c_only"])
@@ -176,8 +176,8 @@ def test_what_is_frozen_stays_frozen_but_the_gates():
     highway = kh.highway_from_resnet(net)
     assert {w.name for w in highway.trainable_weights} == {"logit", "kernel", "bias"}
     assert len(highway.trainable_weights) == 6 + 2  # a gate a block; the classifier
-    wanted, got = (numpy(model(IMAGES, training=True)) for model in (net, highway))
-    np.testing.assert_allclose(got, wanted, atol=1e-4)  # frozen batch normalization keeps its statistics
+    expected, actual = (numpy(model(IMAGES, training=True)) for model in (net, highway))
+    np.testing.assert_allclose(actual, expected, atol=1e-4)  # frozen batch normalization keeps its statistics
     norm = resnet(**FLAT)
     norm.get_layer("stage2_block1").transform.bn2.trainable = False
     copied = kh.highway_from_resnet(norm).get_layer("stage2_block1").transform
@@ -199,8 +199,8 @@ def test_a_fresh_classifier_and_layers_of_ones_own():
 @pytest.mark.more
 def test_mixed_precision():
     net = resnet(dtype="mixed_bfloat16", **FLAT)
-    wanted, got = (numpy(model(IMAGES)) for model in (net, kh.highway_from_resnet(net)))
-    np.testing.assert_allclose(got, wanted, atol=0.05 * np.abs(wanted).max())
+    expected, actual = (numpy(model(IMAGES)) for model in (net, kh.highway_from_resnet(net)))
+    np.testing.assert_allclose(actual, expected, atol=0.05 * np.abs(expected).max())
 
 
 def branched():
@@ -273,7 +273,7 @@ def test_arguments_out_of_range(arguments, message, five_blocks):
 
 
 @pytest.mark.parametrize("variant", ["highway50", "highway101", "highway152"])
-def test_the_error_of_missing_imagenet_weights_says_so(variant):
+def test_missing_imagenet_weights_are_an_error(variant):
     depth = variant.removeprefix("highway")
     with pytest.raises(ValueError, match=rf"HighwayResNet{depth}\(weights='imagenet'\): .*highway_from_resnet"):
         kh.create_model(variant, weights="imagenet")

@@ -76,7 +76,7 @@ def test_the_ways_to_write_a_plan_agree():
     model = miniature("dense_stack")
     x = batch(model)
     block = blocks(model)["stage1_block2"]
-    wanted = output(rewire(model, lesion("stage1_block2")), x)
+    expected = output(rewire(model, lesion("stage1_block2")), x)
     for plan in (
         lesion(block),
         [lesion(block)],
@@ -86,7 +86,7 @@ def test_the_ways_to_write_a_plan_agree():
         {"stage1_block2": lambda x: x},
         {"stage1_block2": keras.layers.Identity()},
     ):
-        assert np.array_equal(output(rewire(model, plan), x), wanted)
+        assert np.array_equal(output(rewire(model, plan), x), expected)
 
 
 @pytest.mark.parametrize("gate", ["same", "tied"])

@@ -45,19 +45,19 @@ def operated(name, image, magnitude, negative, resample=Image.Resampling.BICUBIC
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_are_timms_within_one_level(golden, name):
     image = golden["image"]
-    found = [
+    actual = [
         operated(name, image, magnitude, i % 2 == 1)
         for i, magnitude in enumerate(golden["magnitudes"][: len(golden[f"op_{name}"])])
     ]
-    assert len(found) == (1 if name in ("AutoContrast", "Equalize", "Invert") else 10)
-    assert np.abs(found - golden[f"op_{name}"].astype(int)).max() <= 1
-    assert np.abs(found[-1] - image.astype(int)).max() > 10  # and it does something
+    assert len(actual) == (1 if name in ("AutoContrast", "Equalize", "Invert") else 10)
+    assert np.abs(actual - golden[f"op_{name}"].astype(int)).max() <= 1
+    assert np.abs(actual[-1] - image.astype(int)).max() > 10  # and it does something
 
 
 @pytest.mark.parametrize("name", ["Rotate", "ShearX", "TranslateYRel"])
 def test_bilinear_operations_are_timms(golden, name):
-    found = operated(name, golden["image"], 6.5, False, Image.Resampling.BILINEAR)
-    assert np.abs(found - golden[f"bilinear_{name}"]).max() <= 1
+    actual = operated(name, golden["image"], 6.5, False, Image.Resampling.BILINEAR)
+    assert np.abs(actual - golden[f"bilinear_{name}"]).max() <= 1
 
 
 def test_lamb_is_timms_over_ten_steps(golden):
@@ -79,8 +79,8 @@ def test_lamb_is_timms_over_ten_steps(golden):
 
 def test_cut_boxes_and_their_shares_are_timms(golden):
     for height, width, share, row, column, *box, corrected in golden["boxes"]:
-        top, bottom, left, right = found = cut_box(int(height), int(width), share, int(row), int(column))
-        assert found == tuple(box)
+        top, bottom, left, right = actual = cut_box(int(height), int(width), share, int(row), int(column))
+        assert actual == tuple(box)
         assert 1 - (bottom - top) * (right - left) / (height * width) == pytest.approx(corrected)
 
 
@@ -99,8 +99,8 @@ def mixing_row(kind):
 @pytest.mark.parametrize("kind", ["mixup", "cutmix"])
 def test_mixed_images_are_timms(golden, kind):
     rows = np.tile(mixing_row(kind), (8, 1))
-    found = numpy(mixed(tensor(golden["mix_images"][PAIRED]), tensor(rows), 1))
-    np.testing.assert_allclose(found, golden[f"mix_{kind}"][PAIRED], atol=1e-6)
+    actual = numpy(mixed(tensor(golden["mix_images"][PAIRED]), tensor(rows), 1))
+    np.testing.assert_allclose(actual, golden[f"mix_{kind}"][PAIRED], atol=1e-6)
 
 
 @pytest.mark.parametrize("threshold", [None, 0.2])
@@ -110,9 +110,9 @@ def test_losses_of_mixed_targets_are_timms(golden, kind, smoothing, threshold):
     recipe = dataclasses.replace(BASE, label_smoothing=smoothing, target_threshold=threshold)
     labels = tensor(golden["mix_labels"][PAIRED], "int32")
     mix = partners(labels, 1), tensor([mixing_row(kind)[0]] * 8)
-    found = numpy(make_loss(recipe, 5)(labels, tensor(golden["mix_logits"][PAIRED]), mix))
+    actual = numpy(make_loss(recipe, 5)(labels, tensor(golden["mix_logits"][PAIRED]), mix))
     expected = golden[f"mix_{kind}_loss{smoothing}_{threshold}"]
-    assert found.mean() == pytest.approx(float(expected), rel=1e-5)
+    assert actual.mean() == pytest.approx(float(expected), rel=1e-5)
     # The targets themselves: the losses of logits -1 and 1 in one class differ by (2 * target - 1) / classes.
     one_hot = np.eye(5, dtype=np.float32)
     targets = [
@@ -129,8 +129,8 @@ def test_losses_of_mixed_targets_are_timms(golden, kind, smoothing, threshold):
 def test_schedules_are_timms_step_by_step(golden, procedure):
     schedule = make_schedule(RECIPES[f"resnet50_{procedure}"], 7)
     expected = golden[f"rates_{procedure}"]
-    found = numpy(schedule(np.arange(7 * len(expected))))
-    np.testing.assert_allclose(found, np.repeat(expected, 7), rtol=1e-6)
+    actual = numpy(schedule(np.arange(7 * len(expected))))
+    np.testing.assert_allclose(actual, np.repeat(expected, 7), rtol=1e-6)
     assert float(schedule(7 * len(expected))) == pytest.approx(1e-6)
 
 
@@ -146,12 +146,12 @@ def test_crops_are_distributed_as_torchvisions(golden, shape):
     draw, n = np.random.default_rng(0), 4000
     top, left, h, w = np.array([random_crop(height, width, draw) for _ in range(n)]).T
     assert (top >= 0).all() and (left >= 0).all() and (top + h <= height).all() and (left + w <= width).all()
-    for i, found in enumerate((h * w / (height * width), np.log(w / h), top, left)):
+    for i, actual in enumerate((h * w / (height * width), np.log(w / h), top, left)):
         # Rounded: where no crop fits, thousands have the same area and aspect, to a few bits.
-        found, quantiles = (np.round(values.astype(np.float64), 5) for values in (found, golden[f"crop_{shape}"][i]))
+        actual, quantiles = (np.round(values.astype(np.float64), 5) for values in (actual, golden[f"crop_{shape}"][i]))
         # Kolmogorov and Smirnov's distance; 1.95 / sqrt(n) is exceeded with a chance of 0.1 %.
         levels = np.linspace(0, 1, len(quantiles))
-        own = np.sort(found)
+        own = np.sort(actual)
         above = np.searchsorted(own, quantiles, "right") / n
         below = np.searchsorted(own, quantiles, "left") / n
         assert max((levels - above).max(), (below - levels).max()) < 1.95 / np.sqrt(n) + 1 / len(quantiles)
@@ -169,12 +169,12 @@ def test_resized_crops_are_torchvisions(golden):
 def test_repeated_samples_are_timms(golden, case):
     """timm's replica i of r has the samples i, i + r, ... of our order."""
     images, replicas, copies = case
-    found, expected = repeated(np.arange(images), copies), golden[f"sampler_{images}_{replicas}_{copies}"]
-    assert len(found) == epoch_samples(images, copies)
+    actual, expected = repeated(np.arange(images), copies), golden[f"sampler_{images}_{replicas}_{copies}"]
+    assert len(actual) == epoch_samples(images, copies)
     for rank in range(replicas):
         # An epoch that does not divide by the replicas loses its rest there.
-        np.testing.assert_array_equal(found[rank::replicas][: expected.shape[1]], expected[rank])
-    assert 0 <= len(found) - expected.size < replicas
+        np.testing.assert_array_equal(actual[rank::replicas][: expected.shape[1]], expected[rank])
+    assert 0 <= len(actual) - expected.size < replicas
 
 
 def test_runs_by_hand():

@@ -131,8 +131,8 @@ def test_a_report_on_a_full_disk(tmp_path):
 @pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="files of TensorFlow")
 def test_an_export_on_a_full_disk(tmp_path, export_format, capfd):
     model = kh.create_model("highway_fc10", depth=2)
-    said = r"net(\.tflite)? could not be written: File too large\. Nothing half-written"
-    with files_of_at_most(1000), pytest.raises(OSError, match=said):
+    message = r"net(\.tflite)? could not be written: File too large\. Nothing half-written"
+    with files_of_at_most(1000), pytest.raises(OSError, match=message):
         export(model, tmp_path / ("net.tflite" if export_format == "litert" else "net"), export_format)
     assert names(tmp_path) == []
 
@@ -151,7 +151,7 @@ def test_an_onnx_export_on_a_full_disk(tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (
             OSError(errno.ENOSPC, "No space left on device"),
@@ -164,12 +164,12 @@ def test_an_onnx_export_on_a_full_disk(tmp_path, capfd):
     ],
     ids=str,
 )
-def test_what_stops_writing_is_one_sentence(tmp_path, error, said):
+def test_what_stops_writing_is_one_sentence(tmp_path, error, message):
     def fail(path):
         path.write_text("half")
         raise error
 
-    with pytest.raises(OSError, match=rf"^{tmp_path}/a\.json could not be written: {said}"):
+    with pytest.raises(OSError, match=rf"^{tmp_path}/a\.json could not be written: {message}"):
         atomic_write(tmp_path / "a.json", fail)
     assert names(tmp_path) == []
 
@@ -210,9 +210,9 @@ def test_after_a_failed_load_the_file_is_closed(tmp_path):
 
 
 def _groups_with_two(file):
-    found = []
-    file.visititems(lambda name, item: found.append(item) if isinstance(item, h5py.Group) and len(item) == 2 else None)
-    return (group for group in found if all(isinstance(item, h5py.Dataset) for item in group.values()))
+    groups = []
+    file.visititems(lambda name, item: groups.append(item) if isinstance(item, h5py.Group) and len(item) == 2 else None)
+    return (group for group in groups if all(isinstance(item, h5py.Dataset) for item in group.values()))
 
 
 def _target(name) -> str:

@@ -33,8 +33,8 @@ def photographs(tmp_path):
 
 def batches(recipe, data_dir):
     source = open_source(recipe, data_dir)
-    found = [*source.batches(1, 0, Shard()), *source.batches(0, 1, Shard(1, 2)), *source.test_batches(4, Shard())]
-    return [array for batch in found for array in batch]
+    result = [*source.batches(1, 0, Shard()), *source.batches(0, 1, Shard(1, 2)), *source.test_batches(4, Shard())]
+    return [array for batch in result for array in batch]
 
 
 @pytest.mark.parametrize("changes", [{}, {"repeated_augmentation": 1, "holdout_images": 4, "train_images": 9}])
@@ -60,9 +60,9 @@ def test_other_programs_can_read_the_records(photographs, tmp_path):
     records = tf.data.TFRecordDataset([str(tmp_path / name) for name in names]).map(
         lambda record: tf.io.parse_single_example(record, spec)
     )
-    found = {row["image/filename"].decode(): row for row in records.as_numpy_iterator()}
-    assert len(found) == 14 and manifest["classes"] == ["cat", "dog"]
-    for name, row in found.items():
+    rows = {row["image/filename"].decode(): row for row in records.as_numpy_iterator()}
+    assert len(rows) == 14 and manifest["classes"] == ["cat", "dog"]
+    for name, row in rows.items():
         assert row["image/encoded"] == (photographs / "train" / name).read_bytes()
         assert manifest["classes"][row["image/class/label"]] == row["image/class/name"].decode() == name.split("/")[0]
 

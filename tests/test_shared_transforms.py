@@ -155,8 +155,8 @@ def test_other_analyses_follow():
     for name in ("stage1_block1", "stage1_block2"):
         for a, b in zip(receptive_field(shared, name), receptive_field(own, name), strict=True):
             np.testing.assert_array_equal(a, b)
-    found = guided_backprop(shared, batch(shared), "stage1_block2", 0)
-    assert np.isfinite(found.gradient).all() and np.abs(found.gradient).max() > 0
+    guided = guided_backprop(shared, batch(shared), "stage1_block2", 0)
+    assert np.isfinite(guided.gradient).all() and np.abs(guided.gradient).max() > 0
     with pytest.raises(ValueError, match=r"this one shares them with others.*block 'stage1_block1'"):
         highway_from_resnet(small(blocks=(2,), gating="residual", post_activation=True))
     with pytest.raises(ValueError, match="'stage1_transform'"):

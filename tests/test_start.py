@@ -54,7 +54,7 @@ def start(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_run_starts_from_weights_with_a_fresh_head_and_says_what_it_was_trained_on(start, tmp_path, capsys):
+def test_a_run_starts_from_weights_with_a_fresh_head_and_records_what_it_was_trained_on(start, tmp_path, capsys):
     folder = photographs(tmp_path / "data", ["cat", "dog"])
     result = loop.train(changed(RECIPE, init=str(start), freeze="body"), folder, tmp_path / "run")
     assert (result["data"], result["class_names"]) == ("", ["cat", "dog"])
@@ -71,14 +71,14 @@ def test_a_run_starts_from_weights_with_a_fresh_head_and_says_what_it_was_traine
     assert main(["classify", image, "--weights", str(tmp_path / "run"), "--top", "2"]) == 0
     assert {word for word in capsys.readouterr().out.split() if word.isalpha()} == {"cat", "dog"}
 
-    for said, expected in (({}, None), ({"dataset": "my cats", "license": "MIT"}, "mit")):
+    for fields, expected in (({}, None), ({"dataset": "my cats", "license": "MIT"}, "mit")):
         bundle = tmp_path / f"bundle_{expected}"
         bundle.mkdir()
-        write_bundle(find_publishable(str(tmp_path / "run"), **said), "org/pets", bundle)
+        write_bundle(find_publishable(str(tmp_path / "run"), **fields), "org/pets", bundle)
         card = (bundle / "README.md").read_text()
         header = yaml.safe_load(card.split("---\n")[1])
         assert header.get("license") == expected and "datasets" not in header
-        assert ("trained on my cats" in card) == bool(said) and "2: cat, dog" in card
+        assert ("trained on my cats" in card) == bool(fields) and "2: cat, dog" in card
         assert not any(word in card for word in ("trained on imagenet", "ILSVRC", "Apache"))
         np.testing.assert_array_equal(kh.load(bundle).layers[-1].get_weights()[0], net.layers[-1].get_weights()[0])
 

@@ -83,7 +83,7 @@ def dies(self, stop):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_ended_early_says_so_and_goes_on(tmp_path, monkeypatch):
+def test_a_run_that_is_ended_early_reports_it_and_resumes(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"after step 0 of epoch 1: train on, to --until 1 at least"):
         train(RECIPE, None, tmp_path, until=0, finish=True)
     early = train(RECIPE, None, tmp_path, until=1, finish=True)

@@ -60,14 +60,14 @@ def references(tmp_path_factory):
 def test_equals_one_device(references, tmp_path, way):
     one, several = references[way.split()[0]], run(tmp_path, way)
     for net in ("bn", "rsb"):
-        ours, theirs = (arrays(folder / net / "checkpoint.npz") for folder in (several, one))
-        assert list(ours) == list(theirs)
-        for name in ours:
+        actual, expected = (arrays(folder / net / "checkpoint.npz") for folder in (several, one))
+        assert list(actual) == list(expected)
+        for name in actual:
             if not name.startswith("seed/"):
-                np.testing.assert_allclose(ours[name], theirs[name], rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
-        for mine, other in zip(rows(several / net), rows(one / net), strict=True):
+                np.testing.assert_allclose(actual[name], expected[name], rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
+        for row, other in zip(rows(several / net), rows(one / net), strict=True):
             for key in ("train_loss", "train_accuracy", "test_loss", "test_accuracy"):
-                assert float(mine[key]) == pytest.approx(float(other[key]), rel=1e-4)
+                assert float(row[key]) == pytest.approx(float(other[key]), rel=1e-4)
     moved = arrays(one / "bn" / "checkpoint.npz")["net/head/kernel"]
     assert np.abs(moved - moved.mean()).max() > 100 * TOLERANCE  # such a tolerance tells nets apart
     if way == "tf mirrored":

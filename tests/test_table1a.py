@@ -35,7 +35,7 @@ def test_two_at_once_then_on_from_there(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_failure_is_told_and_leaves_the_others(tmp_path, capsys):
+def test_a_failure_is_reported_and_leaves_the_others(tmp_path, capsys):
     (tmp_path / "charlm_large_plain").mkdir()
     (tmp_path / "charlm_large_plain" / "recipe.json").write_text("{}")
     command = ["--tiny", "--out", str(tmp_path), "--gatings", "plain", "coupled", "--set", "epochs=1"]

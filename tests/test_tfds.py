@@ -106,9 +106,9 @@ def test_the_last_of_the_training_files_are_held_out(prepared):
     stored = np.array([int(label) for _, label in whole._encoded("train", 14)])
     tested = [(numbers(x), y) for x, y, _ in source.test_batches(2, Shard())]
     np.testing.assert_array_equal(np.concatenate([y for _, y in tested]), stored[10:])
-    held = set(np.concatenate([n for n, _ in tested]))
+    held_out = set(np.concatenate([n for n, _ in tested]))
     trained = set(np.concatenate([numbers(x) for x, _, _ in source.batches(0, 0, Shard())]))
-    assert len(held) == 4 and trained == set(range(14)) - held
+    assert len(held_out) == 4 and trained == set(range(14)) - held_out
     with pytest.raises(ValueError, match=r"14 training images.*left to train on.*holdout_images=14"):
         open_source(dataclasses.replace(RECIPE, holdout_images=14), prepared)
 

@@ -187,14 +187,14 @@ def test_the_scan_computes_what_the_layers_do(gating):
         np.testing.assert_allclose(gate, to_numpy(layer.signals(y).t), rtol=1e-5, atol=1e-5)
         y = to_numpy(layer(y))
     np.testing.assert_allclose(to_numpy(stack(x)), y, rtol=1e-5, atol=1e-5)
-    (mine,) = gradients(lambda v: ops.sum(stack(v) ** 2), x)
+    (actual,) = gradients(lambda v: ops.sum(stack(v) ** 2), x)
 
     def chain(v):
         for layer in layers:
             v = layer(v)
         return ops.sum(v**2)
 
-    np.testing.assert_allclose(mine, gradients(chain, x)[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actual, gradients(chain, x)[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

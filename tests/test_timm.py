@@ -48,8 +48,8 @@ def check_against_timm(fake_hub, tag, variant, capsys, tmp_path):
     builder = BUILDERS[variant]
     word = {"a1": "imagenet", "a2": "a2", "a3": f"{variant}.a3"}[tag]
     model = builder(weights=word, input_shape=(SIZE, SIZE, 3), classifier_activation=None)
-    ours = np.asarray(model(seeded_images(len(logits), SIZE), training=False))
-    np.testing.assert_allclose(ours, logits, rtol=0, atol=1e-4)
+    actual = np.asarray(model(seeded_images(len(logits), SIZE), training=False))
+    np.testing.assert_allclose(actual, logits, rtol=0, atol=1e-4)
     err = capsys.readouterr().err
     assert f"converting timm/{variant}.{tag}_in1k" in err and "Apache-2.0; R. Wightman" in err
     assert resolve(word, variant).classes == 1000
@@ -71,15 +71,15 @@ def test_highway_resnet50_is_made_of_timms_weights_and_computes_what_they_do(fak
     shape = {"input_shape": (SIZE, SIZE, 3), "classifier_activation": None}
     images = seeded_images(len(logits), SIZE)
     model = kh.HighwayResNet50(weights="imagenet", **shape)
-    ours = np.asarray(model(images, training=False))
-    np.testing.assert_allclose(ours, logits, rtol=0, atol=1e-4 * np.abs(logits).max())
+    actual = np.asarray(model(images, training=False))
+    np.testing.assert_allclose(actual, logits, rtol=0, atol=1e-4 * np.abs(logits).max())
     assert "highway_resnet50.a1: converting timm/resnet50.a1_in1k" in capsys.readouterr().err
     gates = kh.analysis.trace(model, images[:1])["stage3_block4"]
     np.testing.assert_allclose(gates.t, 0.1, rtol=1e-6)
     np.testing.assert_allclose(gates.c, 0.9, rtol=1e-6)
     again = kh.load("highway_resnet50.a1", **shape)
     assert capsys.readouterr().err == "" and fake_hub.count("GET", "/content/") == 1
-    np.testing.assert_array_equal(np.asarray(again(images, training=False)), ours)
+    np.testing.assert_array_equal(np.asarray(again(images, training=False)), actual)
 
 
 CONFIG = {

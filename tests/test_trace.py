@@ -64,14 +64,14 @@ def test_x_of_a_transition_is_the_projection():
 
 def test_gates_are_what_the_gating_says():
     constants = {"plain": (1.0, 0.0), "residual": (1.0, 1.0), "t_only": (None, 1.0), "c_only": (1.0, None)}
-    for gating, expected in constants.items():
+    for gating, gates in constants.items():
         model = miniature("conv_stack", gating=gating)
         entry = trace(model, batch(model))["stage1_block1"]
-        for value, wanted in zip((entry.t, entry.c), expected, strict=True):
-            if wanted is None:
+        for value, expected in zip((entry.t, entry.c), gates, strict=True):
+            if expected is None:
                 assert value.shape == entry.x.shape and 0 < value.min() < value.max() < 1
             else:
-                assert value.shape == () and value == wanted
+                assert value.shape == () and value == expected
     model = miniature("conv_stack", gating="coupled")
     entry = trace(model, batch(model))["stage1_block1"]
     assert np.array_equal(entry.c, 1 - entry.t)

@@ -74,8 +74,8 @@ def test_logged_losses_are_those_of_keras(tmp_path):
     assert row["train_accuracy"] == pytest.approx(history.history["accuracy"][0])
     assert row["test_loss"] == pytest.approx(test["loss"], rel=1e-5)
     assert row["test_accuracy"] == pytest.approx(test["accuracy"])
-    for ours, theirs in zip(program.net.weights, model.weights, strict=True):
-        np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), atol=1e-6)
+    for actual, expected in zip(program.net.weights, model.weights, strict=True):
+        np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), atol=1e-6)
 
 
 class Killed(BaseException):
@@ -128,7 +128,7 @@ def test_full_disk_keeps_the_last_state(tmp_path, monkeypatch):
 
 
 @pytest.mark.more
-def test_until_stops_between_epochs_and_goes_on(tmp_path):
+def test_until_stops_between_epochs_and_resumes(tmp_path):
     assert train(TINY, None, tmp_path, until=2) is None
     assert len(folder_of(tmp_path, TINY).rows()) == 2 and not (tmp_path / "result.json").exists()
     assert train(TINY, None, tmp_path)["epochs"] == 3
@@ -173,7 +173,7 @@ def test_folders_of_other_runs_and_broken_states_are_refused(tmp_path):
 def test_processes_without_a_common_folder_are_refused(tmp_path):
     train(TINY, None, tmp_path, until=1)
     _, run = program_of(TINY, tmp_path)
-    run.strategy.total = lambda mine: mine / 2  # another process at step 0
+    run.strategy.total = lambda own: own / 2  # another process at step 0
     run.strategy.replicas = 2
     with pytest.raises(ValueError, match="a file system that all of them share"):
         run.restore()
@@ -216,9 +216,9 @@ def test_several_processes_agree_on_stopping(tmp_path):
     """A process that was asked waits for the step on which all ask each other; one that was not stops with it."""
     _, run = program_of(TINY, tmp_path)
     run.strategy.shard = Shard(0, 2)
-    asked, others = type("Asked", (), {"made": True}), []
-    run.strategy.total = lambda mine: mine + sum(others)
-    assert [run._should_stop(asked, step) for step in (1, 19, 20)] == [False, False, True]
+    request, others = type("Requested", (), {"made": True}), []
+    run.strategy.total = lambda own: own + sum(others)
+    assert [run._should_stop(request, step) for step in (1, 19, 20)] == [False, False, True]
     calm = type("Calm", (), {"made": False})
     assert not run._should_stop(calm, 20)
     others.append(1)
@@ -289,7 +289,7 @@ def test_plateau_sets_the_rate_between_epochs(tmp_path):
     np.testing.assert_array_equal(a["net/head/kernel"], b["net/head/kernel"])
 
 
-def test_every_line_of_the_log_says_what_a_person_wants_to_know(tmp_path, capsys):
+def test_every_line_of_the_log_reports_what_a_reader_needs(tmp_path, capsys):
     train(dataclasses.replace(DENSE, epochs=1), None, tmp_path)
     out = capsys.readouterr().out
     for word in ("epoch   1/1", "loss", "train", "test", "rate", "images/s", "waiting", "min left"):
@@ -302,15 +302,15 @@ def test_every_line_of_the_log_says_what_a_person_wants_to_know(tmp_path, capsys
 def test_tensorboard_events_hold_the_log(tmp_path):
     tf = pytest.importorskip("tensorflow")  # reads what is written on any backend
     train(dataclasses.replace(DENSE, epochs=2), None, tmp_path)
-    found = {}
+    events = {}
     for file in (tmp_path / "tensorboard").iterdir():
         for event in tf.compat.v1.train.summary_iterator(str(file)):
             for value in event.summary.value:
-                found[value.tag, event.step] = value.simple_value
+                events[value.tag, event.step] = value.simple_value
     rows = folder_of(tmp_path, dataclasses.replace(DENSE, epochs=2)).rows()
     for row in rows:
-        assert found["train_loss", int(row["step"])] == pytest.approx(float(row["train_loss"]), rel=1e-6)
-        assert found["test_accuracy", int(row["step"])] == pytest.approx(float(row["test_accuracy"]), rel=1e-6)
+        assert events["train_loss", int(row["step"])] == pytest.approx(float(row["train_loss"]), rel=1e-6)
+        assert events["test_accuracy", int(row["step"])] == pytest.approx(float(row["test_accuracy"]), rel=1e-6)
 
 
 def test_steps_are_compiled_where_expected():

@@ -134,7 +134,7 @@ def test_unfrozen_weights_of_a_compiled_model_are_trained():
     assert not np.array_equal(np.asarray(model.get_layer("stage1_block1").weights[0]), before)
 
 
-def test_freeze_of_a_model_without_a_head_says_so():
+def test_freeze_of_a_model_without_a_head_is_an_error():
     model = tiny(include_top=False)
     with pytest.raises(ValueError, match=r"no layer 'head'.*until="):
         kh.freeze(model)
@@ -148,8 +148,8 @@ def test_pooled_features(pool, reduce):
     model = tiny()
     maps, vectors = kh.features(model), kh.features(model, pool=pool)
     assert vectors.info == maps.info
-    expected, found = maps.model(X), vectors.model(X)
-    for stage, values in found.items():
+    expected, actual = maps.model(X), vectors.model(X)
+    for stage, values in actual.items():
         np.testing.assert_allclose(np.asarray(values), reduce(np.asarray(expected[stage]), axis=(1, 2)), atol=1e-5)
     with pytest.raises(ValueError, match="`pool` must be None, 'avg' or 'max'"):
         kh.features(model, pool="mean")
@@ -185,10 +185,10 @@ def test_rates_by_layer_groups():
         for weight in layer.weights
     }
     whole = change(keras.optimizers.SGD(1.0))
-    found = change(keras.optimizers.MultiOptimizer(lambda weight: own[weight.path]))
+    actual = change(keras.optimizers.MultiOptimizer(lambda weight: own[weight.path]))
     for name, layers in groups.items():
         for weight in (w for layer in layers for w in layer.trainable_weights):
-            np.testing.assert_allclose(found[weight.path], rates[name] * whole[weight.path], rtol=1e-3, atol=1e-6)
+            np.testing.assert_allclose(actual[weight.path], rates[name] * whole[weight.path], rtol=1e-3, atol=1e-6)
 
 
 def test_layer_groups():

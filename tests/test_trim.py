@@ -104,10 +104,10 @@ def test_latency_takes_turns():
     model = miniature("dense_stack", depth=6)
     ticks = itertools.count()
     names = list(blocks(model))
-    found = latency_curve(model, names, batch(model, 3), depths=(5, 2, 0), repeats=4, clock=lambda: 2 ** next(ticks))
-    assert found.depth.tolist() == [5, 2, 0] and found.batch_size == 3 and found.seconds.shape == (3, 4)
-    np.testing.assert_array_equal(found.seconds.T.ravel(), [4**i for i in range(12)])  # 2^(2i+1) - 2^(2i)
-    np.testing.assert_array_equal(found.median, np.median(found.seconds, 1))
+    curve = latency_curve(model, names, batch(model, 3), depths=(5, 2, 0), repeats=4, clock=lambda: 2 ** next(ticks))
+    assert curve.depth.tolist() == [5, 2, 0] and curve.batch_size == 3 and curve.seconds.shape == (3, 4)
+    np.testing.assert_array_equal(curve.seconds.T.ravel(), [4**i for i in range(12)])  # 2^(2i+1) - 2^(2i)
+    np.testing.assert_array_equal(curve.median, np.median(curve.seconds, 1))
     real = latency_curve(model, names, batch(model), repeats=1)
     assert real.depth.tolist() == [5, 4, 3, 2, 1, 0] and (real.seconds > 0).all()
     with pytest.raises(ValueError, match="from 0 to 5 blocks"):
@@ -155,16 +155,16 @@ def test_a_comparison_counts_pairs():
     model = miniature("dense_stack", depth=5)
     x, labels = labelled(model, 30)
     plans = [{}, *({name: None} for name in blocks(model)), dict.fromkeys(blocks(model))]
-    found = compare(model, plans, (x, labels), batch_size=7)
+    comparison = compare(model, plans, (x, labels), batch_size=7)
     lost, gained = by_hand(model, plans, x, labels)
-    assert found.lost.tolist() == lost and found.gained.tolist() == gained and max(lost) > 0
-    np.testing.assert_allclose(found.cost, found.accuracy[0] - found.accuracy, atol=1e-12)
+    assert comparison.lost.tolist() == lost and comparison.gained.tolist() == gained and max(lost) > 0
+    np.testing.assert_allclose(comparison.cost, comparison.accuracy[0] - comparison.accuracy, atol=1e-12)
     for i, (a, b) in enumerate(zip(lost, gained, strict=True)):
         differences = np.array([1] * a + [-1] * b + [0] * (30 - a - b))
-        assert found.standard_error[i] == pytest.approx(differences.std() / np.sqrt(30))
+        assert comparison.standard_error[i] == pytest.approx(differences.std() / np.sqrt(30))
     scores = score(model, plans, (x, labels), batch_size=7)
-    np.testing.assert_array_equal(scores.accuracy, found.accuracy)
-    np.testing.assert_array_equal(scores.loss, found.loss)
+    np.testing.assert_array_equal(scores.accuracy, comparison.accuracy)
+    np.testing.assert_array_equal(scores.loss, comparison.loss)
 
 
 def test_the_bound_holds_as_often_as_it_says():

@@ -61,7 +61,7 @@ def test_a_terminal_shows_whole_lines_and_no_rest_of_a_bar(tmp_path, monkeypatch
 def test_the_bar_shows_loss_accuracy_speed_and_time_left(monkeypatch):
     monkeypatch.setattr("sys.stderr", terminal := Terminal())
     monkeypatch.setattr("keras_highway.training.runs.meter._SHOW_EVERY", 0.0)
-    shown = lambda found: {name: f"{value:.2f}" for name, value in found.items()}  # noqa: E731
+    shown = lambda metrics: {name: f"{value:.2f}" for name, value in metrics.items()}  # noqa: E731
     meter = Meter(Progress(2, 0, np.zeros(3), 0.0, 0.0), 5, 10, 8, "images", ("loss", "accuracy", "weight"), shown)
     meter._bar.mininterval = meter._bar.miniters = 0
     for _ in range(4):
@@ -74,7 +74,7 @@ def test_the_bar_shows_loss_accuracy_speed_and_time_left(monkeypatch):
     ), line
 
 
-def test_a_bar_says_what_its_task_measures(tmp_path):
+def test_a_bar_shows_what_its_task_measures(tmp_path):
     from keras_highway.training.language.run import LanguageRun
     from keras_highway.training.runs.run import Run
 
@@ -101,7 +101,7 @@ RESULT = {"weights": "resnet50.mine", "metric": "test_accuracy", "mean": 0.9, "s
         ("highway_fc10", {"data": "synthetic_mnist", "name": "highway_fc10_tiny"}, ["train highway_fc10 --data DIR"]),
     ],
 )
-def test_the_end_of_a_run_says_what_to_type_next(recipe, changes, commands):
+def test_the_end_of_a_run_prints_the_next_commands(recipe, changes, commands):
     lines = summary(dataclasses.replace(RECIPES[recipe], **changes), RESULT, "my runs/a", "pets").splitlines()
     assert lines[:3] == [
         "resnet50.mine: test accuracy 90.00 % (n = 1) after 3 epochs",
@@ -143,7 +143,7 @@ def test_a_step_that_cannot_fit_is_refused_before_it_is_taken(monkeypatch, capsy
     assert capsys.readouterr().err.startswith("note: A step of 256 images of 224x224 pixels may need about")
 
 
-def test_an_estimate_just_above_what_is_free_is_only_told(monkeypatch, capsys):
+def test_an_estimate_just_above_what_is_free_is_only_a_warning(monkeypatch, capsys):
     """Measured on one backend, it is too high on another: XLA needs less."""
     program = program_of(batch_size=256)
     needed = step_bytes(program, 256, (224, 224, 3))
@@ -199,20 +199,20 @@ def test_resnet50_with_256_photographs_on_14_gib_is_refused(monkeypatch):
         check_memory(program, 1, [])
 
 
-def test_a_run_that_is_resumed_is_told_and_goes_on(monkeypatch, tmp_path):
+def test_the_memory_check_knows_of_a_resumed_run(monkeypatch, tmp_path):
     """Some other process may hold memory just then: the state is safe, and the supervisor would give up."""
-    asked = []
+    received = []
 
-    def ask(*_, resumed):
-        asked.append(resumed)
+    def check(*_, resumed):
+        received.append(resumed)
         raise ValueError("enough")
 
-    monkeypatch.setattr(loop, "check_memory", ask)
+    monkeypatch.setattr(loop, "check_memory", check)
     for _ in range(2):
         with pytest.raises(ValueError, match="enough"):
             train(DENSE, None, tmp_path)
         (tmp_path / "checkpoint.npz").touch()
-    assert asked == [False, True]
+    assert received == [False, True]
 
 
 def test_parts_of_a_batch_and_small_training_images_need_less(monkeypatch):
@@ -227,22 +227,24 @@ def test_parts_of_a_batch_and_small_training_images_need_less(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2.1GiB",  # XLA
         "ResourceExhaustedError: OOM when allocating tensor with shape[256,56,56,256]",  # TensorFlow
         "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB",  # PyTorch
     ],
 )
-def test_a_gpu_that_is_full_names_the_remedies(said):
+def test_a_gpu_that_is_full_names_the_remedies(message):
     with pytest.raises(MemoryError, match="--set micro_batches=N"), explained_memory(RECIPES["resnet50"]):
-        raise RuntimeError(said)
+        raise RuntimeError(message)
 
 
-@pytest.mark.parametrize("said", ["a bug", "ResourceExhaustedError: /data/train-00001.tfrecord; Too many open files"])
-def test_what_is_no_lack_of_memory_stays_what_it_is(said):
-    with pytest.raises(RuntimeError, match=said), explained_memory(RECIPES["resnet50"]):
-        raise RuntimeError(said)
+@pytest.mark.parametrize(
+    "message", ["a bug", "ResourceExhaustedError: /data/train-00001.tfrecord; Too many open files"]
+)
+def test_what_is_no_lack_of_memory_stays_what_it_is(message):
+    with pytest.raises(RuntimeError, match=message), explained_memory(RECIPES["resnet50"]):
+        raise RuntimeError(message)
 
 
 def test_memory_is_that_of_the_machine_or_of_its_container(tmp_path, monkeypatch):

@@ -146,3 +146,13 @@ def test_a_path_that_is_too_long(suffix):
     with pytest.raises(WeightFileError, match=r"^aaaa.*too long") as error:
         resolve("a" * 5000 + suffix)
     assert len(str(error.value)) < 600
+
+
+def test_a_virtual_array_is_called_what_it_is_however_large(tmp_path):
+    path = tmp_path / "virtual.weights.h5"
+    with h5py.File(path, "w") as file:
+        layout = h5py.VirtualLayout((2**20, 2**20), "float32")
+        layout[0] = h5py.VirtualSource("other.h5", "secret", (2**20,))
+        file.create_virtual_dataset("layers/dense/vars/0", layout)
+    with pytest.raises(WeightFileError, match="layers/dense/vars/0 holds its values elsewhere"):
+        weights_file.read(path)

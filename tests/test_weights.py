@@ -195,7 +195,7 @@ def test_unknown_weights(variant, name, match):
 
 
 @pytest.mark.parametrize(
-    ("variant", "says"),
+    ("variant", "message"),
     [
         ("mnist10_w32", "'mnist10_w32' is a variant; its weights: mnist10_w32.tvdn"),
         ("resnet50", "'resnet50' is a variant; its weights: resnet50.a1, resnet50.a2, resnet50.a3"),
@@ -203,10 +203,10 @@ def test_unknown_weights(variant, name, match):
         ("charlm_small_coupled", "'charlm_small_coupled' is a variant; its weights: charlm_small_coupled.ptb"),
     ],
 )
-def test_a_variant_is_no_name_of_weights(variant, says):
+def test_a_variant_is_no_name_of_weights(variant, message):
     with pytest.raises(ValueError) as error:
         kh.load(variant)
-    assert str(error.value).startswith(says)
+    assert str(error.value).startswith(message)
 
 
 def test_tag_data_set_and_name_mean_the_same():

@@ -75,5 +75,17 @@ def in_markdown(value: Any) -> Any:
     return _ADDRESS.sub("<!-- -->", _EMPHASIS.sub("&#95;", text))
 
 
+def in_code_span(text: object) -> str:
+    """Returns code that Markdown shows as it is, on one line and in one cell of a table.
+
+    Args:
+        text: Anything; `str` of it.
+    """
+    text = str(text)
+    # Within backticks entities are shown as they are: what would end the span or the cell is for HTML's.
+    plain = text.isprintable() and text == text.strip() and text and not {"`", "|"} & set(text)
+    return f"`{text}`" if plain else f"<code>{in_markdown(text)}</code>"
+
+
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

@@ -32,12 +32,13 @@ class Text:
     Args:
         longest: Most characters.
         pattern: Regular expression that all of it must match, `""` for any.
+        like: The pattern in words, for the message.
         printable: Whether it may go to a terminal as it is: no control
             characters, no line feeds.
     """
 
-    def __init__(self, longest: int = 200, pattern: str = "", printable: bool = True):
-        self.longest, self.pattern, self.printable = longest, pattern, printable
+    def __init__(self, longest: int = 200, pattern: str = "", like: str = "", printable: bool = True):
+        self.longest, self.pattern, self.like, self.printable = longest, pattern, like, printable
 
     def check(self, value: Any, where: str) -> None:
         """Raises `ValueError` where the value does not match."""
@@ -45,7 +46,7 @@ class Text:
         if not isinstance(value, str) or len(value) > self.longest or (self.printable and not value.isprintable()):
             refuse(where, f"{expected} of at most {self.longest} characters", value)
         if self.pattern and not re.fullmatch(self.pattern, value):
-            refuse(where, f"text like {self.pattern}", value)
+            refuse(where, self.like, value)
 
 
 class Number:

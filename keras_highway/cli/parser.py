@@ -184,7 +184,7 @@ def _fetch(commands) -> None:
 
 def _publish(commands) -> None:
     parser = _command(commands, "publish", "publish", "bring weights on the Hugging Face Hub up to date")
-    parser.add_argument("source", nargs="?", metavar="RUN|NAME", help="a finished run's folder, or a weights name")
+    parser.add_argument("weights", nargs="?", metavar="RUN|NAME", help="a finished run's folder, or a weights name")
     parser.add_argument("--repo", required=True, metavar="ORG/NAME", help="the repository; with --all, only ORG")
     parser.add_argument("--all", action="store_true", help="all weights that have a folder in the zoo")
     parser.add_argument("--private", action="store_true", help="make a new repository private")

@@ -7,7 +7,7 @@ from keras_highway.publishing import publish, publish_all
 
 def run(arguments) -> int:
     """Prints a line a repository: what changed, and what it is now."""
-    if arguments.all == bool(arguments.source):
+    if arguments.all == bool(arguments.weights):
         raise UsageError(
             "publish takes either RUN or NAME, or --all. Received: " + ("both" if arguments.all else "none")
         )
@@ -20,7 +20,7 @@ def run(arguments) -> int:
             done = publish_all(organization, arguments.private, arguments.dry_run)
         else:
             card_fields = {"dataset": arguments.dataset, "license": arguments.license}
-            done = [publish(arguments.source, arguments.repo, arguments.private, arguments.dry_run, **card_fields)]
+            done = [publish(arguments.weights, arguments.repo, arguments.private, arguments.dry_run, **card_fields)]
     for pushed in done:
         print(visible(_line(pushed, arguments.dry_run)))
     return OK

@@ -33,10 +33,12 @@ def run(arguments) -> int:
         with usage_errors():
             test_set = folder_test_set(arguments.data, len(names), class_names=names)
         model, where = classifier.model(), test_set.name
-        images, labels, broken = _photographs(model, classifier, test_set, arguments.samples)
+        samples = _samples(model, arguments)
+        images, labels, broken = _photographs(classifier, test_set, samples)
     else:
         classifier, data = find_classifier_and_data(arguments.weights, arguments.data_set, arguments.data)
         model, where = classifier.model(), classifier.data
+        samples = _samples(model, arguments)
         images, labels, broken = data.x_test, data.y_test, 0
     report = make_report(
         model,
@@ -44,7 +46,7 @@ def run(arguments) -> int:
         f"{classifier.weights} on {where}",
         transform=classifier.transform.apply,
         classes=[name for _, name in classifier.classes],
-        samples=arguments.samples,
+        samples=samples,
         progress=True,
     )
     with usage_errors():
@@ -55,14 +57,20 @@ def run(arguments) -> int:
     return USAGE if broken else OK
 
 
+def _samples(model: keras.Model, arguments) -> int:
+    with usage_errors():  # a model that has no blocks is refused, too
+        default = default_samples(model)
+    return arguments.samples or default
+
+
 def _photographs(
-    model: keras.Model, classifier: ImageClassifier, test_set: PhotographSet, samples: int | None
+    classifier: ImageClassifier, test_set: PhotographSet, samples: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Pixels and labels of the images that are drawn, and how many of their files could not be read; these are named.
 
     Only what is drawn is read: a folder may hold millions.
     """
-    drawn = some_of(test_set, samples or default_samples(model))
+    drawn = some_of(test_set, samples)
     batches = []
     with tqdm(total=drawn.images, unit=" images", disable=None, leave=False) as bar:
         for batch in read_batches(drawn.photographs, classifier.transform, _BATCH):

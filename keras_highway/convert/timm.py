@@ -72,11 +72,11 @@ def _resnet_of(names: Iterable[str]) -> str:
     return next((name for name in published if name in VARIANTS and VARIANTS[name].blocks == blocks), "")
 
 
-def model_of(source: Path, variant: str, content: bytes | None = None) -> tuple[keras.Model, int]:
+def model_of(path: Path, variant: str, content: bytes | None = None) -> tuple[keras.Model, int]:
     """Returns a variant's model with the weights of a state dict with PyTorch's names, and its number of classes.
 
     Args:
-        source: A `.safetensors` file in timm's or torchvision's layout (or,
+        path: A `.safetensors` file in timm's or torchvision's layout (or,
             for the CIFAR 110-layer nets, the authors').
         variant: The architecture, e.g. `"resnet50"`; or one made of a
             ResNet's weights, `"highway_resnet50"`, see `highway_from_resnet`.
@@ -89,18 +89,18 @@ def model_of(source: Path, variant: str, content: bytes | None = None) -> tuple[
     if not isinstance(spec, ConvNetSpec):
         raise ValueError(
             "PyTorch's state dicts are read into nets of residual-style blocks (resnet50, highway110, ...). "
-            f"Received: {source} for variant {variant!r}"
+            f"Received: {path} for variant {variant!r}"
         )
-    state = read_safetensors(source, content)
+    state = read_safetensors(path, content)
     baseline, actual = spec.baseline or variant, _resnet_of(state)
     if actual not in ("", baseline):
         raise ValueError(
-            f"{source} holds weights of {actual!r}, not of {baseline!r}; nothing was set. "
+            f"{path} holds weights of {actual!r}, not of {baseline!r}; nothing was set. "
             f"Use keras_highway.create_model({actual!r}, weights=...)."
         )
     classifier = next((state[name] for name in ("fc.weight", "linear.weight") if name in state), None)
     if classifier is None:
-        raise ValueError(f"{source} has no classifier, fc.weight or linear.weight: {len(state)} other arrays.")
+        raise ValueError(f"{path} has no classifier, fc.weight or linear.weight: {len(state)} other arrays.")
     classes = int(classifier.shape[0])
     model = build(VARIANTS[baseline], classes=classes)
     assign_torch_state(model, state)

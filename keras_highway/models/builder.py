@@ -67,8 +67,8 @@ def build(
         x = classifier(initializer, classes, classifier_activation, "float64" if double else "float32")(x)
     elif pooling is not None and len(x.shape) == 4:
         x = _POOLS[pooling](spec)(x)
-    sources = [inputs] if input_tensor is None else keras.utils.get_source_inputs(input_tensor)
-    return keras.Model(sources[0] if len(sources) == 1 else sources, x, name=name or spec.name)
+    model_inputs = [inputs] if input_tensor is None else keras.utils.get_source_inputs(input_tensor)
+    return keras.Model(model_inputs[0] if len(model_inputs) == 1 else model_inputs, x, name=name or spec.name)
 
 
 def check_double() -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from keras_highway._support.outside_text import in_markdown
+from keras_highway._support.outside_text import in_code_span, in_markdown, visible_json
 from keras_highway.applications import get_spec
 from keras_highway.hub import Measured, ModelFacts, card_header
 from keras_highway.publishing.by_task import weights_class
@@ -36,7 +36,7 @@ _PAPERS = {
   year = {2016}
 }""",
 }
-_SHIPPED = "The package keras_highway has these weights, too: `{by_name}`.\n"
+_SHIPPED = "The package keras_highway has these weights, too: {by_name}.\n"
 _SETTINGS = (
     *("epochs", "batch_size", "steps", "learning_rate", "precision"),
     *("init", "freeze", "train_images", "test_images", "train_tokens", "test_tokens"),
@@ -50,7 +50,7 @@ _CURVE = """The file is the run with seed {seed}; its epochs are in `log.csv`.
 
 ![Training curve]({curve})
 """
-_VERIFY = """: `python -m keras_highway verify {repository}`
+_VERIFY = """: {command}
 downloads everything anew, compares the hashes and computes it again"""
 _TEXT = """
 # {name}
@@ -64,7 +64,7 @@ import keras_highway as kh
 ```
 
 {shipped}Or with Keras alone, after `import keras_highway` (which registers the layers):
-`keras.saving.load_model("{place}")`. {alone}
+{by_keras}. {alone}
 `model.safetensors` has the same weights with {twin} names.
 
 | | |
@@ -100,43 +100,45 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
     """
     shipped = row.name in registry.WEIGHTS if shipped is None else shipped
     place = f"hf://{repository}" if repository else row.name
-    header = _header(row, repository, get_spec(row.variant), weights_class(row.variant).card(row, place, recipe))
+    code = weights_class(row.variant).card(row, place, recipe)
+    header = _header(row, repository, get_spec(row.variant), code)
     texts = {field.name: in_markdown(getattr(row, field.name)) for field in dataclasses.fields(row)}
-    return header + _text(
-        dataclasses.replace(row, **texts), in_markdown(repository), in_markdown(recipe), torch_names, shipped
-    )
+    shown = dataclasses.replace(row, **texts)
+    return header + _text(row, shown, code, repository, recipe, torch_names, shipped)
 
 
-def _text(row, repository, recipe, torch_names, shipped) -> str:
-    """What readers see, of values that are text in Markdown already."""
-    spec, metrics = get_spec(row.variant), row.metrics
+def _text(row, shown, code, repository, recipe, torch_names, shipped) -> str:
+    """What readers see: `shown` has what is outside of code as Markdown, `row` and `code` have it as it is."""
+    spec, metrics = get_spec(row.variant), shown.metrics
     place = f"hf://{repository}" if repository else row.name
-    parts = weights_class(row.variant).card(row, place, recipe)
+    parts = weights_class(row.variant).card(shown, place, in_markdown(recipe))
     return _TEXT.format(
-        name=row.name,
+        name=shown.name,
         kind=parts.kind,
-        example=parts.example,
-        shipped=_SHIPPED.format(by_name=parts.by_name) if shipped else "",
-        place=place,
+        example=code.example,
+        shipped=_SHIPPED.format(by_name=in_code_span(code.by_name)) if shipped else "",
+        by_keras=in_code_span(f"keras.saving.load_model({visible_json(place)})"),
         alone=parts.alone,
         twin="PyTorch's" if torch_names else "Keras's",
         variant=row.variant,
-        changes=_changes(row),
-        gating=row.overrides.get("gating", spec.gating),
+        changes=_changes(shown),
+        gating=shown.overrides.get("gating", spec.gating),
         source=spec.source,
-        trained=f", trained on {row.data}" if row.data else "",
-        data=f"| data | {row.data}; {row.data_licence or _OWN_TERMS} |\n" if row.data else "",
+        trained=f", trained on {shown.data}" if row.data else "",
+        data=f"| data | {shown.data}; {shown.data_licence or _OWN_TERMS} |\n" if row.data else "",
         knows=parts.knows[0],
         known=parts.knows[1],
         metric=_metric(metrics),
         details="".join(f"| {label} | {text} |\n" for label, text in parts.details),
-        training=_TRAINING.format(_trained_on(metrics), _recipe(row, recipe, shipped)) if recipe else "",
+        training=_TRAINING.format(_trained_on(row.metrics), _recipe(row, recipe, shipped)) if recipe else "",
         input=parts.input,
-        licence=f"| licence of the weights | {row.licence} |\n" if row.licence else "",
+        licence=f"| licence of the weights | {shown.licence} |\n" if row.licence else "",
         sha256=row.sha256,
         curve=_CURVE.format(seed=next(iter(metrics.get("seeds", ())), _UNRECORDED), curve=CURVE) if recipe else "",
-        verify=_VERIFY.format(repository=repository) if repository else "",
-        gates=_gates(row.gate_report),
+        verify=_VERIFY.format(command=in_code_span(f"python -m keras_highway verify {repository}"))
+        if repository
+        else "",
+        gates=_gates(shown.gate_report),
         citation="\n\n".join(text for key, text in _PAPERS.items() if key == "TVDN" or key in spec.source),
     )
 
@@ -178,11 +180,12 @@ def _changes(row) -> str:
 def _recipe(row, recipe, shipped) -> str:
     """The command; for weights that are not the zoo's also what was set, which `--set` may have changed."""
     name = recipe.get("name", row.recipe)
-    command = f"`python -m keras_highway train {name} --data DIR` ({recipe.get('source', name)})"
+    command = in_code_span(f"python -m keras_highway train {name} --data DIR")
+    command += f" ({in_markdown(recipe.get('source', name))})"
     if shipped:
         return f"{command}; as it was set then: `recipe.json`"
-    settings = [f"{field} {recipe[field]}" for field in _SETTINGS if recipe.get(field) is not None]
-    settings += [f"{field} {value}" for field, value in recipe.get("overrides", ())]
+    settings = [f"{field} {in_markdown(recipe[field])}" for field in _SETTINGS if recipe.get(field) is not None]
+    settings += [f"{field} {value}" for field, value in in_markdown(recipe.get("overrides", ()))]
     return f"{command}, here with {', '.join(settings)}: all settings are in `recipe.json`" if settings else command
 
 
@@ -197,8 +200,8 @@ def _metric(metrics) -> str:
 
 
 def _trained_on(metrics) -> str:
-    known = [metrics["hardware"]] if "hardware" in metrics else []
-    known += [f"{metrics['backend']} backend"] if "backend" in metrics else []
+    known = [in_markdown(metrics["hardware"])] if "hardware" in metrics else []
+    known += [f"{in_markdown(metrics['backend'])} backend"] if "backend" in metrics else []
     known += [f"{format_epochs(metrics)} epochs"] if "epochs" in metrics else []
     known += [_program(metrics["commit"])] if metrics.get("commit") else []
     return ", ".join(known) or "not recorded"
@@ -206,7 +209,7 @@ def _trained_on(metrics) -> str:
 
 def _program(commit: str) -> str:
     """What trained it: a commit, or of an installed package its version."""
-    return commit if commit.startswith("keras-highway ") else f"commit `{commit}`"
+    return in_markdown(commit) if commit.startswith("keras-highway ") else f"commit {in_code_span(commit)}"
 
 
 def _gates(report) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_highway._support.outside_text import visible_json
 from keras_highway.analysis.scores import measure
 from keras_highway.applications import build_with, create_model
 from keras_highway.data import load_dataset
@@ -25,7 +26,7 @@ _DATA_SETS = {
     "cifar100": "uoft-cs/cifar100",
     "imagenet": "ILSVRC/imagenet-1k",
 }
-_EXAMPLE = """weights = "{place}"
+_EXAMPLE = """weights = {place}
 model = kh.load(weights)
 probabilities = model.predict(kh.preprocess_input(images, weights=weights))   # uint8 (n, {height}, {width}, {channels})
 print(kh.decode_predictions(probabilities, weights=weights))"""
@@ -77,8 +78,8 @@ class ClassifierWeights(TaskWeights):
             data_name=data or row.data,
             language=None,
             kind="residual network" if gating == "residual" else "highway network",
-            example=_EXAMPLE.format(place=place, height=height, width=width, channels=channels),
-            by_name=f'kh.load("{row.name}")',
+            example=_EXAMPLE.format(place=visible_json(place), height=height, width=width, channels=channels),
+            by_name=f"kh.load({visible_json(row.name)})",
             alone=f"Input: what `preprocess_input` gives, float32 (n, {height}, {width}, {channels}); output: "
             "probabilities.",
             knows=(

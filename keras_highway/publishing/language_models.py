@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_highway._support.outside_text import visible_json
 from keras_highway.applications import create_model
 from keras_highway.data.ptb import load_corpus
 from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY
@@ -25,7 +26,7 @@ _WORDS, _CALLS = 8, 2
 _BATCH = 500
 # The Hub's name of a corpus, its name in words, and its language.
 _CORPORA = {"ptb": ("ptb-text-only/ptb_text_only", "Penn Treebank", "en")}
-_EXAMPLE = """lm = kh.CharLM("{place}")
+_EXAMPLE = """lm = kh.CharLM({place})
 print(lm.score("the company said it expects growth").perplexity)
 print(lm.generate("the company", words=20, temperature=0.7))
 print(lm.neighbours("looooook"))         # of any word, also one never seen"""
@@ -80,8 +81,8 @@ class LanguageModel(TaskWeights):
             data_name=data_name,
             language=language,
             kind="character-aware language model with highway layers",
-            example=_EXAMPLE.format(place=place),
-            by_name=f'kh.CharLM("{row.name}")',
+            example=_EXAMPLE.format(place=visible_json(place)),
+            by_name=f"kh.CharLM({visible_json(row.name)})",
             alone=_ALONE,
             knows=("words and characters", f"those of the training text, in `{VOCABULARY}`"),
             input=_INPUT,

@@ -23,7 +23,7 @@ from keras_highway.publishing.publish import publish
 from keras_highway.publishing.publishable import Publishable
 from keras_highway.publishing.task_weights import TaskWeights
 from keras_highway.weights import file as weights_file
-from keras_highway.weights.info import FILE, ROW, WeightsInfo
+from keras_highway.weights.info import FILE, ROW, WeightsInfo, check_field
 from keras_highway.weights.saved_folder import is_unsaved, put_saved
 
 _TOLERANCE = 1e-4  # relative to the largest output
@@ -91,14 +91,18 @@ def save(
     >>> kh.load("pets")
     """
     folder = Path(folder)
+    name = name or folder.resolve().name
     _check_folder(folder)
+    check_field("name", name, "`name`")
+    check_field("data", dataset, "`dataset`")
+    check_field("licence", license, "`license`")
     if isinstance(model, keras.Model):
         model = without_updates(model)
         model, transform = _without_preprocessing(model, transform)
     form = form_of_model(model, variant, overrides)
     transform = _checked_transform(model, transform, form)
     row = WeightsInfo(
-        name=name or folder.resolve().name,
+        name=name,
         variant=form.variant,
         data=dataset,
         recipe="",
@@ -110,14 +114,14 @@ def save(
         removed=form.removed,
     )
     with scratch_folder("save") as scratch:
-        source, bundle = scratch / "source", scratch / "bundle"
-        source.mkdir()
+        saved, bundle = scratch / "saved", scratch / "bundle"
+        saved.mkdir()
         bundle.mkdir()
         more = {"overrides": form.overrides, "removed": list(form.removed)}
         stamp = {key: value for key, value in more.items() if value}
-        weights_file.save(model, source / FILE, form.variant, form.classes, **stamp)
-        row = dataclasses.replace(row, sha256=sha256_of(source / FILE))
-        _check_equal(model, write_bundle(Publishable(source, row), "", bundle))
+        weights_file.save(model, saved / FILE, form.variant, form.classes, **stamp)
+        row = dataclasses.replace(row, sha256=sha256_of(saved / FILE))
+        _check_equal(model, write_bundle(Publishable(saved, row), "", bundle))
         put_saved(bundle, folder.resolve())
     return folder
 
@@ -220,6 +224,7 @@ def _checked_names(class_names: Sequence[str] | None, form: Form) -> tuple[str, 
         raise ValueError(
             f"`class_names` must be {form.classes} names, one a class, in order. Received: class_names={names[:20]!r}"
         )
+    check_field("classes", names, "`class_names`")
     return names
 
 

@@ -8,6 +8,7 @@ from keras_highway._support.suggest import did_you_mean
 from keras_highway.specs import override
 from keras_highway.tasks import LANGUAGE, Task
 from keras_highway.variants import LM_VARIANTS
+from keras_highway.weights.info import NAME
 
 PRECISIONS = ("float32", "mixed_bfloat16")
 _POSITIVE = ("epochs", "steps", "learning_rate", "clip_norm", "train_tokens", "test_tokens")
@@ -78,6 +79,7 @@ class LanguageRecipe:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        NAME.check(self.weights, "`weights`")
         if not 0 < self.decay <= 1:
             raise ValueError(f"`decay` must be in (0, 1]. Received: decay={self.decay!r}")
         if self.seed < 0:

@@ -18,6 +18,7 @@ from keras_highway.training.data.shard import Source
 from keras_highway.training.losses import make_loss, test_loss
 from keras_highway.training.optimizers import make_optimizer, make_schedule
 from keras_highway.training.recipe import Recipe
+from keras_highway.weights.info import CLASS_NAMES
 from keras_highway.weights.load import FreshHead
 
 BODY = "body"  # what `freeze` leaves the head alone to train
@@ -108,6 +109,8 @@ class Program(Trainable):
     sums = SUMS
 
     def __init__(self, recipe: Recipe, source: Source, data: DeviceImages | None):
+        self.classes, self.class_names = source.classes, tuple(getattr(source, "class_names", ()))
+        CLASS_NAMES.check(self.class_names, "The names of the classes")  # else no weights would be saved in the end
         set_seed(recipe.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FreshHead)  # the head for these classes is about to be trained
@@ -125,7 +128,6 @@ class Program(Trainable):
         self.steps_per_epoch, self.batch_units = samples // recipe.batch_size, recipe.batch_size
         rate = make_schedule(recipe, self.steps_per_epoch)
         super().__init__(recipe, net, make_optimizer(recipe, rate), rate)
-        self.classes, self.class_names = source.classes, tuple(getattr(source, "class_names", ()))
         self.data = data
         self._loss = make_loss(recipe, source.classes)
 

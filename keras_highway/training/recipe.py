@@ -13,6 +13,7 @@ from keras_highway.specs import override
 from keras_highway.tasks import IMAGES, Task
 from keras_highway.training.rand_augment_policy import parse_policy
 from keras_highway.variants import VARIANTS
+from keras_highway.weights.info import NAME
 
 CHOICES = {
     "optimizer": ("sgd", "adamw", "lamb"),
@@ -201,6 +202,7 @@ class Recipe:
         for name in _NOT_NEGATIVE:
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(self, name)!r}")
+        NAME.check(self.weights, "`weights`")
         if not 0 < self.crop_scale <= 1:
             raise ValueError(f"`crop_scale` must be in (0, 1]. Received: crop_scale={self.crop_scale!r}")
         shares = (0.0, *self.milestones, 1.0)

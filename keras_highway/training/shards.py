@@ -31,11 +31,11 @@ _AT_ONCE = 256  # images in memory
 _FRAME = 12, 4  # bytes of a TFRecord before and after its content: length and checksums
 
 
-def write(source: Path, out: Path, images: int = IMAGES, workers: int | None = None) -> dict:
+def write(folder: Path, out: Path, images: int = IMAGES, workers: int | None = None) -> dict:
     """Writes the shards that are missing, and the manifest; returns it.
 
     Args:
-        source: Folder of train/CLASS/* and val/CLASS/*.
+        folder: Folder of train/CLASS/* and val/CLASS/*.
         out: The shards' folder, made if needed.
         images: Images of a shard. Defaults to `5000`.
         workers: Threads that read and decode. Defaults to the number of cores.
@@ -45,11 +45,11 @@ def write(source: Path, out: Path, images: int = IMAGES, workers: int | None = N
         ValueError: If it has no classes or no images, or `out` holds shards of
             another division.
     """
-    classes = class_names(source / "train")
-    if classes != class_names(source / "val"):
-        raise ValueError(f"{source}/train and {source}/val have different classes.")
+    classes = class_names(folder / "train")
+    if classes != class_names(folder / "val"):
+        raise ValueError(f"{folder}/train and {folder}/val have different classes.")
     out.mkdir(parents=True, exist_ok=True)
-    plans = {split: _plan(source / split, classes, split, images) for split in ("train", "val")}
+    plans = {split: _plan(folder / split, classes, split, images) for split in ("train", "val")}
     known = {name for plan in plans.values() for name in plan}
     others = sorted(path.name for path in out.glob(f"*{SUFFIX}") if path.name not in known)
     if others:
@@ -57,7 +57,7 @@ def write(source: Path, out: Path, images: int = IMAGES, workers: int | None = N
     splits = {}
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         for split, plan in plans.items():
-            written = [_shard(source / split, out / name, rows, classes, pool) for name, rows in plan.items()]
+            written = [_shard(folder / split, out / name, rows, classes, pool) for name, rows in plan.items()]
             splits[split] = {
                 "images": sum(shard["images"] for shard, _ in written),
                 "broken": sorted(name for _, broken in written for name in broken),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_highway.tasks import LANGUAGE, format_metric
+from keras_highway.tasks import format_metric
 from keras_highway.training.data.synthetic import PREFIX
 from keras_highway.training.language_recipe import LanguageRecipe
 from keras_highway.training.recipe import Recipe
@@ -38,10 +38,8 @@ def _next(recipe, out: str, data_dir: str | None) -> list[str]:
     if recipe.data.startswith(PREFIX):  # made-up data: there is nothing to look at
         return [f"train {recipe.name.removesuffix('_tiny')} --data DIR"]
     folder = shlex.quote(out)
-    if recipe.task is LANGUAGE:
-        first = [f"lm generate --weights {folder}", f"lm score FILE --weights {folder}"]
-    else:
-        data = f" --data {shlex.quote(str(data_dir))}" if data_dir else ""
-        tfds = f" --tfds {shlex.quote(recipe.data.removeprefix('tfds:'))}" if recipe.data.startswith("tfds:") else ""
-        first = [f"classify IMAGE --weights {folder}", f"evaluate {folder}{tfds}{data}"]
-    return [*first, f"publish {folder} --repo ORG/NAME"]
+    data = f" --data {shlex.quote(str(data_dir))}" if data_dir else ""
+    if recipe.data.startswith("tfds:"):
+        data = f" --tfds {shlex.quote(recipe.data.removeprefix('tfds:'))}{data}"
+    commands = (*recipe.task.commands, "publish {folder} --repo ORG/NAME")
+    return [command.format(folder=folder, data=data) for command in commands]

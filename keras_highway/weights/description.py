@@ -9,7 +9,8 @@ from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagen
 from keras_highway.layers import Preprocessing
 from keras_highway.models.origin import file_of
 from keras_highway.specs import NetSpec
-from keras_highway.variants import ALL_VARIANTS, LM_VARIANTS, VARIANTS
+from keras_highway.tasks import IMAGES
+from keras_highway.variants import ALL_VARIANTS, VARIANTS, task_of_variant
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE, ROW, WeightsInfo, read_row
 from keras_highway.weights.resolve import WeightsFile, is_path, resolve, result_beside, row_of
@@ -120,14 +121,15 @@ def _of_file(file: WeightsFile) -> WeightsInfo:
         return registry.described(file.row)
     result = result_beside(file.path)
     spec = ALL_VARIANTS.get(file.variant)
-    data = result.get("data") or (published_for(spec) if spec in VARIANTS.values() else "") or ""
+    data = result.get("data") or (published_for(spec) if spec else "") or ""
+    images = task_of_variant(file.variant) is IMAGES
     return WeightsInfo(
         name=file.path.parent.name,
         variant=file.variant,
         data=data,
         recipe=result.get("recipe", ""),
-        classes=_class_names(data, file),
-        transform=None if file.variant in LM_VARIANTS else file.transform or TRANSFORMS.get(data),
+        classes=file.class_names or (class_names(data, file.classes) if images else ()),
+        transform=(file.transform or TRANSFORMS.get(data)) if images else None,
         sha256="",
         licence="",
         metrics=result,
@@ -148,12 +150,6 @@ def _of_model(file: WeightsFile) -> WeightsInfo:
         sha256="",
         licence="",
     )
-
-
-def _class_names(data: str, file: WeightsFile) -> tuple[str, ...]:
-    if file.class_names or file.variant in LM_VARIANTS:
-        return file.class_names
-    return class_names(data, file.classes)
 
 
 def class_names(data: str, classes: int | None) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from keras_highway._support.tables import table
+from keras_highway.tasks import LANGUAGE
+from keras_highway.variants import task_of_variant
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo
 
@@ -105,12 +107,12 @@ def of_row(row: WeightsInfo) -> dict[str, Any]:
     values = {**dict.fromkeys(COLUMNS), "name": row.name, "variant": row.variant, "data": row.data}
     if not metrics:
         return values
-    language = "perplexity" in metrics["metric"]
-    scale = 1.0 if language else 100.0
+    task = task_of_variant(row.variant)
+    scale = task.metric.scale
     top5, std = metrics.get("top5"), metrics.get("std")
     return {
         **values,
-        "perplexity" if language else "top1": round(scale * metrics["mean"], 2),
+        "perplexity" if task is LANGUAGE else "top1": round(scale * metrics["mean"], 2),
         "top5": None if top5 is None else round(100.0 * top5, 2),
         "spread": None if std is None else round(scale * std, 2),
         "n": metrics["n"],

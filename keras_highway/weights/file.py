@@ -38,16 +38,17 @@ _DENSEST = 1100  # bytes that HDF5's deflate can make of one
 _MOST_TIMES = 4  # larger than the file its arrays may be in all; Keras and `save` compress nothing
 LARGEST = 4 * 2**30  # bytes: a file is read into memory
 MOST_CLASSES = 1_000_000
+_SHA256 = Text(pattern="[0-9a-f]{64}", like="64 hexadecimal digits")
 _STAMP_SCHEMA = Fields(
     {},
     {
         "variant": Text(),
         "classes": Number(1, MOST_CLASSES, whole=True),
         "transform": Maybe(Text()),
-        "vocabulary": Text(pattern="[0-9a-f]{64}"),
+        "vocabulary": _SHA256,
         "overrides": Table(Anything(4), 50),
         "removed": Items(Text(120), most=2000),
-        DIGEST: Text(pattern="[0-9a-f]{64}"),
+        DIGEST: _SHA256,
     },
 )
 
@@ -120,22 +121,22 @@ class _InMemory(io.BytesIO):
 def _halved(whole: io.BytesIO) -> io.BytesIO:
     """Returns a file with its float32 arrays in float16, written anew: what is deleted inside a file keeps its room."""
     content = _InMemory()
-    with h5py.File(whole, "r") as source, h5py.File(content, "w") as target:
-        target.attrs.update(source.attrs)
+    with h5py.File(whole, "r") as full, h5py.File(content, "w") as half:
+        half.attrs.update(full.attrs)
 
         def copy(name, item):
             if isinstance(item, h5py.Group):
-                target.require_group(name).attrs.update(item.attrs)
+                half.require_group(name).attrs.update(item.attrs)
                 return
-            half = item.dtype == np.float32
+            halved = item.dtype == np.float32
             values = item[()]
-            if half and not np.abs(values).max(initial=0) <= np.finfo(np.float16).max:
+            if halved and not np.abs(values).max(initial=0) <= np.finfo(np.float16).max:
                 raise WeightFileError(
                     f"{name} has values that are not finite, or beyond float16's largest, 65504: use float32."
                 )
-            target.create_dataset(name, data=values.astype(np.float16) if half else values).attrs.update(item.attrs)
+            half.create_dataset(name, data=values.astype(np.float16) if halved else values).attrs.update(item.attrs)
 
-        source.visititems(copy)
+        full.visititems(copy)
     return content
 
 
@@ -238,9 +239,11 @@ def _read_datasets(opened: h5py.File, stamp, most: float = math.inf) -> tuple[st
     _add(digest, json.dumps(stamp, sort_keys=True))
     for name, item in _items(opened, set()):
         is_weight = "seed_generator" not in name
+        if item.external or item.is_virtual or item.shape is None:
+            raise WeightFileError(f"{name} holds its values elsewhere, or none")
         declared += _memory(item)
         if declared > most:
-            raise WeightFileError(f"its arrays are {_MOST_TIMES} times the file, or more: save them uncompressed")
+            raise WeightFileError(f"its arrays are more than {_MOST_TIMES} times as large: save them uncompressed")
         values = _values(name, item, is_weight)
         _add(digest, name, values.dtype.str, str(item.shape), values.tobytes())
         if is_weight:
@@ -284,7 +287,7 @@ def _add(digest, *parts) -> None:
 
 def _memory(item: h5py.Dataset) -> int:
     """The bytes that HDF5 makes of a dataset in order to read it: whole chunks, which may be larger than the array."""
-    shape = item.shape or ()
+    shape = item.shape
     chunks = item.chunks or (1,) * len(shape)
     return item.dtype.itemsize * math.prod(-(-side // chunk) * chunk for side, chunk in zip(shape, chunks, strict=True))
 
@@ -316,8 +319,6 @@ def _items(group: h5py.Group, visited: set[int], inside: str = "", deep: int = 0
 
 def _values(name, item: h5py.Dataset, is_weight) -> np.ndarray:
     """The values of a dataset, after all that it declares has been looked at."""
-    if item.external or item.is_virtual or item.shape is None:
-        raise WeightFileError(f"{name} holds its values elsewhere, or none")
     bfloat16 = item.dtype == np.dtype("V2") and item.attrs.get("dtype") == "bfloat16"  # as Keras writes it
     if is_weight and item.dtype.kind != "f" and not bfloat16:
         raise WeightFileError(f"{name} is of dtype {item.dtype}, and weights are floating-point numbers")

@@ -20,10 +20,12 @@ class WeightFileError(ValueError):
 
 OVERRIDES = Table(Anything(4), 50)  # `specs.override` knows more of them
 REMOVED = Items(Text(120), most=2000)
+CLASS_NAMES = Items(Text(255))
 _LARGEST = 2048  # pixels of a side to which an image is resized
-_NAME = Text(pattern=r"[^./\\:][^/\\:]*")  # of a folder, beside others: it leads nowhere else
+# Of a folder, beside others: it leads nowhere else.
+NAME = Text(pattern=r"[^./\\:][^/\\:]*", like="a name without '/', '\\' and ':' that does not begin with '.'")
 _ACCURACY, _PERPLEXITY = Number(0, 1), Number(1)
-_SHA256 = Text(pattern="([0-9a-f]{64})?")
+_SHA256 = Text(pattern="([0-9a-f]{64})?", like="64 hexadecimal digits, or empty")
 _COUNT = Number(0, 1e12, whole=True)
 _TRANSFORM = Fields(
     {
@@ -57,10 +59,10 @@ class _Result(Fields):
 RESULT = _Result(
     {"metric": Text(), "mean": Number(), "std": Maybe(Number(0)), "n": Number(1, 1e6, whole=True)},
     {
-        "weights": _NAME,
+        "weights": NAME,
         "variant": Text(),
         "data": Text(1000),
-        "class_names": Items(Text(120)),
+        "class_names": CLASS_NAMES,
         "seeds": Items(Number(whole=True)),
         "values": Items(Number()),
         "epochs": _COUNT,
@@ -87,11 +89,14 @@ GATE_REPORT = Fields(
 _ROW = Fields(
     {
         # A folder's, or `org/name` of other people's; never a path.
-        "name": Text(pattern=r"((?!\.\.?(/|$))[^/\\:]+(/(?!\.\.?$)[^/\\:]+)?)?"),
+        "name": Text(
+            pattern=r"((?!\.\.?(/|$))[^/\\:]+(/(?!\.\.?$)[^/\\:]+)?)?",
+            like="a name or org/name, of other characters than '\\' and ':'",
+        ),
         "variant": Text(),
         "data": Text(1000),
         "recipe": Text(),
-        "classes": Items(Text(120)),
+        "classes": CLASS_NAMES,
         "transform": Maybe(_TRANSFORM),
         "sha256": _SHA256,
     },
@@ -168,6 +173,17 @@ class WeightsInfo:
                 "`python -m keras_highway lm --help`."
             )
         return self.transform
+
+
+def check_field(name: str, value: Any, where: str) -> None:
+    """Raises `ValueError` for a value that a row cannot have.
+
+    Args:
+        name: Of a field of `WeightsInfo`.
+        value: JSON values.
+        where: What holds it, for the message.
+    """
+    (_ROW.required | _ROW.optional)[name].check(value, where)
 
 
 def to_json(row: WeightsInfo) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from keras_highway._support.files import read_regular
 from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Text, refuse
 from keras_highway.data.transforms import Transform
 from keras_highway.models.lora import has_lora, merge_lora
-from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.tasks import LANGUAGE
+from keras_highway.variants import VARIANTS, task_of_variant
 from keras_highway.weights import file as weights_file
 from keras_highway.weights.info import WeightFileError, transform_from_json
 
@@ -104,7 +105,7 @@ def describe(path: Path) -> Archive:
     head, first = layers[-1]["config"], layers[0]["config"]
     if not any(_package(layer) == _OURS for layer in layers) and name not in VARIANTS:
         raise WeightFileError(f"{path} is not a network of keras_highway but another model, {name!r}: Keras loads it.")
-    if name in LM_VARIANTS:
+    if task_of_variant(name) is LANGUAGE:
         raise WeightFileError(f"{path} is a language model without its words: save it with keras_highway.CharLM.save.")
     shape, activation = first.get("batch_shape"), head.get("activation")
     if head["name"] != "head" or activation not in _ACTIVATIONS or not isinstance(shape, list) or len(shape) != 4:

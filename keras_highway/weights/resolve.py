@@ -17,11 +17,11 @@ from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import sha256_of
 from keras_highway.convert.timm import read_safetensors
 from keras_highway.data.transforms import TRANSFORMS, Transform
-from keras_highway.data.vocabulary import VOCABULARY
 from keras_highway.hub.client import HubError, is_absent
 from keras_highway.hub.download import fetch, fetch_if_there
 from keras_highway.hub.names import HubName, is_hub_name, parse
-from keras_highway.variants import LM_VARIANTS, VARIANTS
+from keras_highway.tasks import LANGUAGE
+from keras_highway.variants import ALL_VARIANTS, task_of_variant
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import keras_archive, registry, torch_files
 from keras_highway.weights.file import Contents, WeightFileError
@@ -176,7 +176,7 @@ def _of_archive(path: Path, variant: str) -> WeightsFile:
 def _check_variant(path, contents, row, variant) -> None:
     """Compares the architecture in the file with that of its row and with what is expected."""
     actual = contents.stamp.get("variant")
-    if actual is not None and actual not in VARIANTS and actual not in LM_VARIANTS:
+    if actual is not None and actual not in ALL_VARIANTS:
         raise WeightFileError(f"{path} names variant {actual!r}, which this version of keras_highway does not have.")
     if row is not None and actual not in (None, row.variant):
         raise WeightFileError(f"{path} holds weights of variant {actual!r}, but {ROW} names {row.variant!r}.")
@@ -195,7 +195,7 @@ def _classes(path, contents, row) -> int | None:
         raise WeightFileError(f"{path} holds weights of {stamped} classes, but {ROW} names {named}.")
     classes = named or stamped
     variant = row.variant if row else contents.stamp.get("variant")
-    if classes is not None and variant not in LM_VARIANTS and (classes,) not in contents.shapes:
+    if classes is not None and task_of_variant(variant) is not LANGUAGE and (classes,) not in contents.shapes:
         raise WeightFileError(f"{path} has no classifier of {classes} classes, which it or {ROW} declares.")
     return classes
 
@@ -203,7 +203,7 @@ def _classes(path, contents, row) -> int | None:
 def _changes(contents, row) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """Overrides and removed blocks of a net that looks at images; `CharLM` reads those of a language model."""
     stamp = contents.stamp
-    if (row.variant if row else stamp.get("variant")) in LM_VARIANTS:
+    if task_of_variant(row.variant if row else stamp.get("variant")) is LANGUAGE:
         return {}, ()
     overrides = row.overrides if row and row.overrides else stamp.get("overrides", {})
     weights_file.check_overrides(overrides, contents.shapes)
@@ -288,7 +288,7 @@ def _looked_up(weights) -> Iterator[None]:
         yield
     except OSError as error:
         name = weights if len(weights) < 200 else f"{weights[:80]}...{weights[-80:]}"
-        raise WeightFileError(f"{name} is no weight file that can be looked up: {error.strerror}.") from error
+        raise WeightFileError(f"{name} cannot be looked up as a weight file: {error.strerror}.") from error
 
 
 def _found(weights) -> Path | None:
@@ -313,10 +313,10 @@ def _of_hub(name: HubName, variant: str) -> tuple[Path, Contents, WeightsInfo | 
         path, contents = _fetched(name, row.sha256 if row else "")
     except HubError as error:
         maybe = row is None and is_absent(error.__cause__)
-        source = fetch_if_there(name, torch_files.FILE, check=read_safetensors) if maybe else None
-        if source is None:
+        torch_file = fetch_if_there(name, torch_files.FILE, check=read_safetensors) if maybe else None
+        if torch_file is None:
             raise
-        path, row = torch_files.of_repository(name, source, variant)
+        path, row = torch_files.of_repository(name, torch_file, variant)
         return path, weights_file.read(path), row
     _check_hash(path, contents, row)
     if beside is not None:
@@ -328,8 +328,8 @@ def _fetched(name: HubName, sha256: str) -> tuple[Path, Contents]:
     """The weight file of a repository; with that of a language model its words, from the same commit."""
     contents = []
     path = fetch(name, FILE, sha256, check=lambda path: contents.append(weights_file.read(path)))
-    if contents[0].stamp.get("variant") in LM_VARIANTS:
-        _check_same_commit(name, path, fetch(name, VOCABULARY))
+    for needed in task_of_variant(contents[0].stamp.get("variant")).files:
+        _check_same_commit(name, path, fetch(name, needed))
     return path, contents[0]
 
 

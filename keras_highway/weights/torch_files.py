@@ -40,18 +40,18 @@ def of_row(row: WeightsInfo) -> Path:
         ValueError: If the file is not what it should be.
         HubError: If it cannot be had.
     """
-    source = fetch(HubName(row.repository, row.revision), row.file, row.sha256, check=read_safetensors)
+    torch_file = fetch(HubName(row.repository, row.revision), row.file, row.sha256, check=read_safetensors)
     note = f"{row.repository} from the Hub, once. Weights: {row.licence}; {row.origin}. {row.data_licence}."
     facts = {"origin": row.origin, "repository": row.repository, "licence": row.licence}
-    return _converted(source, row.variant, row.name, note, **facts)
+    return _converted(torch_file, row.variant, row.name, note, **facts)
 
 
-def of_repository(name: HubName, source: Path, variant: str) -> tuple[Path, WeightsInfo | None]:
+def of_repository(name: HubName, torch_file: Path, variant: str) -> tuple[Path, WeightsInfo | None]:
     """Returns the weight file made of a repository's file, and what timm's `config.json` beside it states about them.
 
     Args:
         name: The repository.
-        source: Its `model.safetensors`.
+        torch_file: Its `model.safetensors`.
         variant: The architecture, `""` for the ResNet that the file's names
             are of.
 
@@ -59,10 +59,10 @@ def of_repository(name: HubName, source: Path, variant: str) -> tuple[Path, Weig
         ValueError: If the file is none of the variant.
         HubError: If the Hub fails.
     """
-    variant = variant or _resnet_of(source)
+    variant = variant or _resnet_of(torch_file)
     label = f"{name.repository.replace('/', '--')}.{variant}"
     note = f"{name}, once. Its licence is that of its page."
-    path = _converted(source, variant, label, note, repository=name.repository)
+    path = _converted(torch_file, variant, label, note, repository=name.repository)
     try:
         row = describe(name)
     except ValueError:
@@ -70,18 +70,18 @@ def of_repository(name: HubName, source: Path, variant: str) -> tuple[Path, Weig
     return path, row and dataclasses.replace(row, variant=variant)
 
 
-def of_file(source: Path, variant: str) -> Path:
+def of_file(torch_file: Path, variant: str) -> Path:
     """Returns the weight file made of a `.safetensors` file on this machine.
 
     Args:
-        source: The file.
+        torch_file: The file.
         variant: The architecture, `""` for the ResNet that its names are of.
 
     Raises:
         ValueError: If it is none of the variant.
     """
-    variant = variant or _resnet_of(source)
-    return _converted(source, variant, f"{source.name.removesuffix(SUFFIX)}.{variant}", f"{source}, once.")
+    variant = variant or _resnet_of(torch_file)
+    return _converted(torch_file, variant, f"{torch_file.name.removesuffix(SUFFIX)}.{variant}", f"{torch_file}, once.")
 
 
 def pin(row: WeightsInfo) -> dict[str, str]:
@@ -147,49 +147,49 @@ def describe(name: HubName) -> WeightsInfo | None:
     return from_json(to_json(row))  # checked as any description from outside
 
 
-def _resnet_of(source) -> str:
-    variant = resnet_of(source)
+def _resnet_of(torch_file) -> str:
+    variant = resnet_of(torch_file)
     if not variant:
         raise ValueError(
-            f"{source} has not the names of a ResNet50, ResNet101 or ResNet152 of timm or torchvision. "
+            f"{torch_file} has not the names of a ResNet50, ResNet101 or ResNet152 of timm or torchvision. "
             "For another network give its variant: keras_highway.create_model(VARIANT, weights=...)."
         )
     return variant
 
 
-def _converted(source: Path, variant: str, name: str, note: str, **facts: str) -> Path:
+def _converted(torch_file: Path, variant: str, name: str, note: str, **facts: str) -> Path:
     """The weight file made of a PyTorch file; made once for every content of that file."""
     folder = home_folder() / "keras_highway" / "converted"
     try:
-        content = read_regular(source, weights_file.LARGEST)
+        content = read_regular(torch_file, weights_file.LARGEST)
     except ValueError as error:
-        raise weights_file.WeightFileError(f"{source} is no safetensors file: {error}.") from error
-    source_sha256 = hashlib.sha256(content).hexdigest()
+        raise weights_file.WeightFileError(f"{torch_file} is no safetensors file: {error}.") from error
+    content_sha256 = hashlib.sha256(content).hexdigest()
     made_by = hashlib.sha256(repr((_CONVERSION, VARIANTS.get(variant))).encode()).hexdigest()
-    stem = f"{name}-{source_sha256[:16]}-{made_by[:8]}"
+    stem = f"{name}-{content_sha256[:16]}-{made_by[:8]}"
     target, record = (folder / f"{stem}{suffix}" for suffix in (weights_file.SUFFIX, ".json"))
     with locked(cache_folder(), f"converted/{name}"):
         if not _recorded(target, record):
             folder.mkdir(parents=True, exist_ok=True)
             print(f"{name}: converting {note}", file=sys.stderr)
-            convert_torch_file(source, target, variant, content)
-            atomic_write_json(record, {"sha256": sha256_of(target), "source_sha256": source_sha256, **facts})
+            convert_torch_file(torch_file, target, variant, content)
+            atomic_write_json(record, {"sha256": sha256_of(target), "source_sha256": content_sha256, **facts})
     return target
 
 
-def convert_torch_file(source: Path, target: Path, variant: str, content: bytes | None = None) -> None:
+def convert_torch_file(torch_file: Path, target: Path, variant: str, content: bytes | None = None) -> None:
     """Writes the weight file of a variant from a state dict with PyTorch's names; whole or not at all.
 
     Args:
-        source: A `.safetensors` file, see `convert.timm.model_of`.
+        torch_file: A `.safetensors` file, see `convert.timm.model_of`.
         target: The `.weights.h5` file to write.
         variant: The architecture, e.g. `"resnet50"`.
-        content: The source's bytes, where they have been read.
+        content: Its bytes, where they have been read.
 
     Raises:
         ValueError: If names or shapes are not the variant's.
     """
-    model, classes = model_of(source, variant, content)
+    model, classes = model_of(torch_file, variant, content)
     weights_file.save(model, target, variant, classes)
 
 

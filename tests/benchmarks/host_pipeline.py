@@ -32,11 +32,11 @@ loader = create_loader(data, (3, 224, 224), batch, is_training=True, color_jitte
 def batches():
     while True:
         yield from loader
-found = batches()
-next(found)
+iterator = batches()
+next(iterator)
 start, count = time.process_time(), 0
 while count < images:
-    count += len(next(found)[0])
+    count += len(next(iterator)[0])
 print(count / (time.process_time() - start))
 """
 
@@ -61,11 +61,11 @@ def ours(folder, policy, copies) -> float:
         for epoch in range(1000):
             yield from source.batches(epoch, 0, Shard())
 
-    found = batches()
-    next(found)
+    iterator = batches()
+    next(iterator)
     start, count = time.process_time(), 0
     while count < _IMAGES:
-        count += len(next(found)[0])
+        count += len(next(iterator)[0])
     return count / (time.process_time() - start)
 
 

@@ -49,7 +49,7 @@ def test_folding_makes_no_network_slower(benchmark, pair, form, tmp_path):
     model, folded = pair
     images = np.random.default_rng(0).random((BATCH, *SHAPE), "float32")
     reference, subject = (form(net, tmp_path) for net in (model, folded))
-    wanted = reference(images)
-    np.testing.assert_allclose(subject(images), wanted, rtol=0, atol=1e-4 * max(1.0, np.abs(wanted).max()))
+    expected = reference(images)
+    np.testing.assert_allclose(subject(images), expected, rtol=0, atol=1e-4 * max(1.0, np.abs(expected).max()))
     name = f"{model.name} folded / with batch normalization, {form.__name__}"
     compare(benchmark, name, lambda: subject(images), lambda: reference(images)).check_at_most(NOISE)

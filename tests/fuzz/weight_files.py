@@ -177,7 +177,7 @@ def try_one(seed: int, path: Path, content: bytes, expected: list[np.ndarray], m
         CORRUPTIONS[kind](rng, path, bytearray(content))
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         return kind, f"could not be made: {error}"
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             file = resolve(path, SPEC.name)
@@ -187,13 +187,13 @@ def try_one(seed: int, path: Path, content: bytes, expected: list[np.ndarray], m
             return kind, "refused" if str(path) in text and "\n" not in text else f"an unclear error: {text}"
         except Exception as error:
             return kind, f"{type(error).__name__}: {error}"
-    return kind, _compared(file, expected, model, told)
+    return kind, _compared(file, expected, model, caught)
 
 
-def _compared(file: WeightsFile, expected, model, told) -> str:
+def _compared(file: WeightsFile, expected, model, caught) -> str:
     actual = model.get_weights()
     same = all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in zip(actual, expected, strict=True))
-    unchecked = any(issubclass(warning.category, weights_file.UncheckedWeights) for warning in told)
+    unchecked = any(issubclass(warning.category, weights_file.UncheckedWeights) for warning in caught)
     if unchecked:
         return "identical, unchecked" if same else "OTHER WEIGHTS, unchecked"
     if not same:

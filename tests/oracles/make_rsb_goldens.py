@@ -57,8 +57,8 @@ def rand_augment(golden):
     for name in auto_augment._RAND_INCREASING_TRANSFORMS:
         short = name.replace("Increasing", "")
         magnitudes = MAGNITUDES[:1] if name in PLAIN else MAGNITUDES
-        found = [operated(name, image, m, i % 2 == 1, "bicubic") for i, m in enumerate(magnitudes)]
-        golden[f"op_{short}"] = np.stack(found)
+        results = [operated(name, image, m, i % 2 == 1, "bicubic") for i, m in enumerate(magnitudes)]
+        golden[f"op_{short}"] = np.stack(results)
     for name in ("Rotate", "ShearX", "TranslateYRel"):
         golden[f"bilinear_{name}"] = operated(name, image, 6.5, False, "bilinear")
 
@@ -167,8 +167,8 @@ def crops(golden):
     torch.manual_seed(0)
     for height, width in ((375, 500), (500, 333), (100, 300)):
         image = torch.zeros((3, height, width), dtype=torch.uint8)
-        found = [RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(40_000)]
-        top, left, h, w = np.array(found, np.float64).T
+        parameters = [RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(40_000)]
+        top, left, h, w = np.array(parameters, np.float64).T
         measures = np.stack([h * w / (height * width), np.log(w / h), top, left])
         golden[f"crop_{height}x{width}"] = np.quantile(measures, np.linspace(0, 1, 401), axis=1).T.astype(np.float32)
     image = golden["crop_image"] = photo(37, 50, 1)
@@ -181,11 +181,11 @@ def crops(golden):
 def sampler(golden):
     """Indices of timm's sampler without a shuffle, i.e. places in the permutation."""
     for images, replicas, copies in ((300, 1, 3), (300, 4, 3), (1000, 2, 3), (1000, 8, 3), (100, 2, 3), (517, 3, 2)):
-        found = [
+        indices = [
             list(RepeatAugSampler(range(images), replicas, rank, shuffle=False, num_repeats=copies))
             for rank in range(replicas)
         ]
-        golden[f"sampler_{images}_{replicas}_{copies}"] = np.array(found, np.int16)
+        golden[f"sampler_{images}_{replicas}_{copies}"] = np.array(indices, np.int16)
 
 
 if __name__ == "__main__":

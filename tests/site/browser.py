@@ -71,15 +71,15 @@ def faults_of(page, address: str, origin: str) -> list[str]:
     page.on("response", answered)
     page.goto(address, wait_until="networkidle")
     page.evaluate("() => document.querySelectorAll('img').forEach(i => i.loading = 'eager')")
-    found = page.evaluate(_MEASURE, _SMALLEST)
+    measured = page.evaluate(_MEASURE, _SMALLEST)
     page.remove_listener("console", noted)
     page.remove_listener("request", requested)
     page.remove_listener("response", answered)
-    if found["over"] > 0:
-        wrong.append(f"{found['over']} pixels wider than the screen")
-    wrong += [f"picture not drawn: {source}" for source in found["undrawn"]]
-    wrong += [f"picture beyond the screen: {source}" for source in found["wide"]]
-    return wrong + [f"text below {_SMALLEST} pixels: {text}" for text in found["small"]]
+    if measured["over"] > 0:
+        wrong.append(f"{measured['over']} pixels wider than the screen")
+    wrong += [f"picture not drawn: {source}" for source in measured["undrawn"]]
+    wrong += [f"picture beyond the screen: {source}" for source in measured["wide"]]
+    return wrong + [f"text below {_SMALLEST} pixels: {text}" for text in measured["small"]]
 
 
 def main(argv=None) -> int:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_highway.cli.listing import parameters
-from keras_highway.variants import VARIANTS
+from keras_highway.tasks import IMAGES
+from keras_highway.variants import task_of_variant
 from keras_highway.weights import registry
 from keras_highway.weights.details import COLUMNS, RESULTS, of_row
 from keras_highway.weights.info import WeightsInfo
@@ -42,7 +43,7 @@ def _row(row: WeightsInfo, speed) -> dict[str, Any]:
     return {
         **of_row(row),
         "parameters": parameters()[row.variant],
-        "multiply_adds": multiply_adds(row.variant) if row.variant in VARIANTS else None,
+        "multiply_adds": multiply_adds(row.variant) if task_of_variant(row.variant) is IMAGES else None,
         "bytes": file.stat().st_size if file.is_file() else None,
         "cpu_images_per_second": speed.get(row.variant, {}).get("median"),
         "command": command_of(WEIGHTS / row.name) if ours else None,

@@ -17,7 +17,7 @@ import keras
 from keras_highway._support.log import read_log
 from keras_highway.analysis import cost
 from keras_highway.models.builder import build
-from keras_highway.tasks import LANGUAGE
+from keras_highway.tasks import LANGUAGE, task_of
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
 from zoo.release.commands import command_of
@@ -83,7 +83,7 @@ def _ours(row, table, zoo) -> dict:
     else:
         return {"command": command, "would_take": would_take(row["recipe"])}
     result = json.loads(path.read_text("utf-8"))
-    scale = 1.0 if "perplexity" in table["metric"] else 100.0
+    scale = task_of(result).metric.scale
     keys = ("top5", "top5_std") if "top-5" in table["metric"] else ("mean", "std")
     value, std = (result.get(key) for key in keys)
     if value is None:

@@ -27,11 +27,12 @@ MANIFEST = "manifest.json"
 SUFFIX = ".tfrecord"
 FORMAT = "keras_highway shards 1"
 LARGEST_INDEX = 2**30  # bytes, of some ten million images
-_SHA256 = Text(pattern="[0-9a-f]{64}")
+_SHA256 = Text(pattern="[0-9a-f]{64}", like="64 hexadecimal digits")
 _FILE_NAMES = Items(Text(10_000, printable=False), most=100_000_000)
 _SHARD = Fields(
     {
-        "file": Text(pattern=r"\w[\w.-]*\.tfrecord"),  # beside the manifest, nowhere else
+        # Beside the manifest, nowhere else.
+        "file": Text(pattern=r"\w[\w.-]*\.tfrecord", like="the name of a .tfrecord file, no path"),
         "bytes": Number(0, 1e15, whole=True),
         "sha256": _SHA256,
     },

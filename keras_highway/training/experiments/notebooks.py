@@ -26,7 +26,12 @@ def main(argv=None) -> None:
     arguments = parser.parse_args(argv)
     if arguments.data:
         os.environ["KERAS_HIGHWAY_DATA"] = arguments.data
-    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+    notebooks = sorted(NOTEBOOKS.glob("*.ipynb"))
+    unknown = sorted({*arguments.names} - {path.stem for path in notebooks})
+    if unknown:
+        known = ", ".join(path.stem for path in notebooks)
+        parser.error(f"No notebook {unknown[0]!r} in {NOTEBOOKS}: names are {known}.")
+    for path in notebooks:
         if not arguments.names or path.stem in arguments.names:
             if arguments.repository:
                 link(path, arguments.repository)
