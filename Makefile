@@ -11,6 +11,7 @@ comma := ,
 PIP := -m pip install --quiet --disable-pip-version-check
 # What (2) is installed for the Python (1): by uv, in a third of pip's time; by pip where uv cannot, which does not know pip's settings.
 install = $(1) -m uv pip install --quiet --python $(1) $(2) || $(1) $(PIP) $(2)
+GRADIO = $(shell grep ^gradio demo/requirements.txt)
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Tests that run on JAX and on PyTorch, too.
 ON_JAX := gating layers biased batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided \
@@ -84,7 +85,7 @@ docs-browser: docs
 	$(if $(CHROMIUM),,$(DOCS_PY) -m playwright install --with-deps chromium)
 	$(DOCS_PY) tests/site/browser.py site $(CHROMIUM)
 
-# The page of demo/ in a headless browser, with what its requirements.txt names; CHROMIUM=FILE as above.
+# The page of demo/ in a headless browser, with the gradio that its requirements.txt names; CHROMIUM=FILE as above.
 demo-browser: .venv-demo/.demo
 	$(if $(CHROMIUM),,$(DEMO_PY) -m playwright install --with-deps chromium)
 	KERAS_BACKEND=tensorflow KERAS_HIGHWAY_BROWSER=$(or $(CHROMIUM),playwright) $(DEMO_PY) -m pytest -m "not benchmark" \
@@ -137,8 +138,7 @@ tables: .venv/.demo
 .venv-demo/.demo: pyproject.toml demo/requirements.txt
 	$(PYTHON) -m venv .venv-demo
 	-$(DEMO_PY) $(PIP) "uv==0.*"
-	$(call install,$(DEMO_PY),-e ".[tensorflow$(comma)plots$(comma)test-tools]")
-	$(call install,$(DEMO_PY),-r demo/requirements.txt "playwright==1.*")
+	$(call install,$(DEMO_PY),-e ".[tensorflow$(comma)plots$(comma)test-tools]" "$(GRADIO)" "playwright==1.*")
 	touch $@
 
 .venv-release/.release: pyproject.toml
