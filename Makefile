@@ -3,6 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 TORCH_PY := .venv-torch/bin/python
 DOCS_PY := .venv-docs/bin/python
+DEMO_PY := .venv-demo/bin/python
 RELEASE_PY := .venv-release/bin/python
 # PyTorch's own index has wheels without CUDA, a tenth of the size; say TORCH_INDEX= where pip's own is to be asked.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -10,6 +11,7 @@ comma := ,
 PIP := -m pip install --quiet --disable-pip-version-check
 # What (2) is installed for the Python (1): by uv, in a third of pip's time; by pip where uv cannot, which does not know pip's settings.
 install = $(1) -m uv pip install --quiet --python $(1) $(2) || $(1) $(PIP) $(2)
+GRADIO = $(shell grep ^gradio demo/requirements.txt)
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Tests that run on JAX and on PyTorch, too.
 ON_JAX := gating layers biased batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided \
@@ -30,7 +32,7 @@ STEPS ?= 100000
 LOWEST_KERAS := 3.14.1
 ON_LOWEST := gating layers batch_norm blocks trace rewire variants weights lstm_recurrence guided exporting
 
-.PHONY: demo test test-all test-torch test-lowest fuzz endurance lint docs docs-browser release benchmark tables clean
+.PHONY: demo test test-all test-torch test-lowest fuzz endurance lint docs docs-browser demo-browser release benchmark tables clean
 
 demo: .venv/.demo
 	$(PY) -m keras_highway classify samples/*
@@ -83,6 +85,12 @@ docs-browser: docs
 	$(if $(CHROMIUM),,$(DOCS_PY) -m playwright install --with-deps chromium)
 	$(DOCS_PY) tests/site/browser.py site $(CHROMIUM)
 
+# The page of demo/ in a headless browser, with the gradio that its requirements.txt names; CHROMIUM=FILE as above.
+demo-browser: .venv-demo/.demo
+	$(if $(CHROMIUM),,$(DEMO_PY) -m playwright install --with-deps chromium)
+	KERAS_BACKEND=tensorflow KERAS_HIGHWAY_BROWSER=$(or $(CHROMIUM),playwright) $(DEMO_PY) -m pytest -m "not benchmark" \
+		-p no:cacheprovider tests/test_demo.py
+
 # Wheel and sdist into dist/, checked in environments that have nothing else: the base, TensorFlow, JAX, PyTorch.
 release: .venv-release/.release
 	TORCH_INDEX=$(TORCH_INDEX) $(RELEASE_PY) -m zoo.release.distributions --log tests/logs/release.txt
@@ -128,6 +136,12 @@ tables: .venv/.demo
 	$(call install,$(DOCS_PY),-e ".[docs]")
 	touch $@
 
+.venv-demo/.demo: pyproject.toml demo/requirements.txt
+	$(PYTHON) -m venv .venv-demo
+	-$(DEMO_PY) $(PIP) "uv==0.*"
+	$(call install,$(DEMO_PY),-e ".[tensorflow$(comma)plots$(comma)test-tools]" "$(GRADIO)" "playwright==1.*")
+	touch $@
+
 .venv-release/.release: pyproject.toml
 	$(PYTHON) -m venv .venv-release
 	$(RELEASE_PY) $(PIP) "build==1.*" "hatchling==1.27.*"
@@ -137,4 +151,4 @@ tables: .venv/.demo
 	$(TORCH_PY) $(PIP) --no-deps --target $(@D) keras==$(LOWEST_KERAS)
 
 clean:
-	rm -rf .venv .venv-docs .venv-release .venv-torch demo_gates.png dist site .pytest_cache .ruff_cache
+	rm -rf .venv .venv-demo .venv-docs .venv-release .venv-torch demo_gates.png dist site .pytest_cache .ruff_cache

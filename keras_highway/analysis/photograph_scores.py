@@ -107,7 +107,7 @@ def measure_photographs(
     return scores
 
 
-def _logits(model, transform, pixels, size) -> np.ndarray:
+def _logits(model: keras.Model, transform: Transform, pixels: np.ndarray, size: int) -> np.ndarray:
     """Of a batch filled up with black images, as every other size would be compiled anew."""
     full = np.zeros((size, *pixels.shape[1:]), np.uint8)
     full[: len(pixels)] = pixels

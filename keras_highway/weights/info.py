@@ -240,7 +240,7 @@ def transform_from_json(values: Any, where: str) -> Transform:
     return _transform(values)
 
 
-def _transform(values) -> Transform:
+def _transform(values: Mapping[str, Any]) -> Transform:
     """A transform, after its numbers have been compared with each other."""
     lists = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     transform = Transform(**_known(Transform, lists))
@@ -253,7 +253,7 @@ def _transform(values) -> Transform:
     return transform
 
 
-def _known(cls, values) -> dict[str, Any]:
+def _known(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     names = {f.name for f in dataclasses.fields(cls)}
     return {key: value for key, value in values.items() if key in names}
 
@@ -270,6 +270,6 @@ def read_row(path: Path) -> WeightsInfo:
     return from_json(read_json(path), str(path))
 
 
-def format_epochs(result: dict) -> str:
+def format_epochs(result: Mapping[str, Any]) -> str:
     """Returns how many epochs a result is after, e.g. `"25"`, or `"18 of 25"` of a run that was ended early."""
     return f"{result['epochs']} of {result['of_epochs']}" if "of_epochs" in result else str(result["epochs"])
