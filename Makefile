@@ -9,8 +9,11 @@ RELEASE_PY := .venv-release/bin/python
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 comma := ,
 PIP := -m pip install --quiet --disable-pip-version-check
-# What (2) is installed for the Python (1): by uv, in a third of pip's time; by pip where uv cannot, which does not know pip's settings.
-install = $(1) -m uv pip install --quiet --python $(1) $(2) || $(1) $(PIP) $(2)
+# uv installs in a third of pip's time and does not read pip's settings: with UV=, or where these name an index or constraints, pip does.
+UV ?= $(if $(shell $(PYTHON) -m pip config list | grep -E "\.(index-url|no-index|constraint)="),,uv)
+with_uv = ($(1) -c "import uv" 2>/dev/null || $(1) $(PIP) --retries 0 "uv==0.*") && $(1) -m uv pip install --quiet --python $(1) $(2)
+# Installs (2) for the Python (1).
+install = $(if $(UV),$(with_uv) || )$(1) $(PIP) $(2)
 GRADIO = $(shell grep ^gradio demo/requirements.txt)
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Tests that run on JAX and on PyTorch, too.
@@ -107,7 +110,6 @@ tables: .venv/.demo
 .venv/bin/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'keras_highway needs Python 3.11 or newer')"
 	$(PYTHON) -m venv .venv
-	-$(PY) $(PIP) "uv==0.*"
 
 .venv/.demo: pyproject.toml | .venv/bin/python
 	$(call install,$(PY),-e ".[tensorflow$(comma)plots]")
@@ -123,7 +125,6 @@ tables: .venv/.demo
 
 .venv-torch/bin/python:
 	$(PYTHON) -m venv .venv-torch
-	-$(TORCH_PY) $(PIP) "uv==0.*"
 
 .venv-torch/.test: pyproject.toml | .venv-torch/bin/python
 	$(TORCH_PY) $(PIP) torch $(TORCH_INDEX:%=--index-url %)
@@ -132,13 +133,11 @@ tables: .venv/.demo
 
 .venv-docs/.docs: pyproject.toml
 	$(PYTHON) -m venv .venv-docs
-	-$(DOCS_PY) $(PIP) "uv==0.*"
 	$(call install,$(DOCS_PY),-e ".[docs]")
 	touch $@
 
 .venv-demo/.demo: pyproject.toml demo/requirements.txt
 	$(PYTHON) -m venv .venv-demo
-	-$(DEMO_PY) $(PIP) "uv==0.*"
 	$(call install,$(DEMO_PY),-e ".[tensorflow$(comma)plots$(comma)test-tools]" "$(GRADIO)" "playwright==1.*")
 	touch $@
 

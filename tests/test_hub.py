@@ -138,9 +138,9 @@ def test_a_builder_asks_for_the_classes_of_the_file(fake_hub, trained, tmp_path)
 
 def test_a_row_is_downloaded_once_and_then_needs_no_hub(fake_hub, as_row, trained):
     np.testing.assert_array_equal(np.asarray(kh.load(as_row.name)(X)), trained[0])
-    requests = len(fake_hub.requests)
+    count = len(fake_hub.requests)
     np.testing.assert_array_equal(np.asarray(kh.create_model(VARIANT, weights="test")(X)), trained[0])
-    assert len(fake_hub.requests) == requests  # a pinned commit never changes
+    assert len(fake_hub.requests) == count  # a pinned commit never changes
 
 
 def test_files_at_hand_come_before_the_hub(fake_hub, as_row, trained, tmp_path):
@@ -334,9 +334,9 @@ def test_the_environment_is_honoured(fake_hub, trained, tmp_path):
     out, err = fetching(fake_hub, home, "org/private", HF_TOKEN=fake.TOKEN, TQDM_POSITION="-1").communicate()
     assert Path(out.strip()).is_relative_to(home) and Path(out.strip()).read_bytes() == trained[1]
     assert "100%|" in err  # progress
-    requests = len(fake_hub.requests)
+    count = len(fake_hub.requests)
     offline, _ = fetching(fake_hub, home, "org/private", HF_HUB_OFFLINE="1").communicate()
-    assert offline == out and len(fake_hub.requests) == requests
+    assert offline == out and len(fake_hub.requests) == count
 
 
 @pytest.mark.slow

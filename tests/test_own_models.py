@@ -65,6 +65,19 @@ def trained():
     return model
 
 
+def test_a_model_is_pushed_and_pulled_with_its_names(trained, fake_hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", fake.TOKEN)
+    kh.push_to_hub(trained, "org/pets", PETS, TRANSFORM)
+    x = np.random.default_rng(1).random((2, 32, 32, 3), "float32")
+    again = kh.load("hf://org/pets")
+    np.testing.assert_allclose(np.asarray(again(x)), np.asarray(trained(x)), atol=1e-6)
+    assert {label for _, label, _ in kh.decode_predictions(again(x), weights="hf://org/pets")[0]} == {
+        "bird",
+        "cat",
+        "dog",
+    }
+
+
 @pytest.mark.slow
 def test_pets_go_to_the_hub_and_a_fresh_process_says_cat(trained, fake_hub, monkeypatch, tmp_path):
     assert seen(trained).argmax(1).tolist() == [0, 1, 2]
@@ -233,7 +246,12 @@ def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
             {"transform": TRANSFORM, "class_names": ["cat", "dog", "\x1b[2J"]},
             r"`class_names`\[2\] must be print",
         ),
-        (trained, {"transform": TRANSFORM, "name": "../pets"}, "`name` must be a name or org/name"),
+        (trained, {"transform": TRANSFORM, "name": "../pets"}, "`name` must be a name, or org/name"),
+        (
+            trained,
+            {"transform": TRANSFORM, "folder": "my:pets"},
+            r"The folder's name, .* `name` is not passed, must be",
+        ),
         (trained, {"transform": TRANSFORM, "dataset": "pets\n"}, "`dataset` must be printable text"),
         (trained, {"transform": TRANSFORM, "license": "x" * 1001}, "`license` must be .*at most 1000 characters"),
         (body, {"transform": TRANSFORM}, "does not end in a classifier named 'head'"),
@@ -241,7 +259,7 @@ def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
         (keras.Sequential([keras.layers.Dense(2)]), {}, "takes a functional keras.Model"),
     ):
         with pytest.raises(ValueError, match=message):
-            kh.save(model, tmp_path / "none", **more)
+            kh.save(model, tmp_path / more.pop("folder", "none"), **more)
     assert not (tmp_path / "none").exists()
     with pytest.raises(ValueError, match="holds something else"):
         kh.save(trained, tmp_path / "full", transform=TRANSFORM)

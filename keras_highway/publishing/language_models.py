@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_highway._support.outside_text import visible_json
+from keras_highway._support.outside_text import python_string
 from keras_highway.applications import create_model
 from keras_highway.data.ptb import load_corpus
 from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY
@@ -81,8 +81,8 @@ class LanguageModel(TaskWeights):
             data_name=data_name,
             language=language,
             kind="character-aware language model with highway layers",
-            example=_EXAMPLE.format(place=visible_json(place)),
-            by_name=f"kh.CharLM({visible_json(row.name)})",
+            example=_EXAMPLE.format(place=python_string(place)),
+            by_name=f"kh.CharLM({python_string(row.name)})",
             alone=_ALONE,
             knows=("words and characters", f"those of the training text, in `{VOCABULARY}`"),
             input=_INPUT,

@@ -83,7 +83,9 @@ def save(
     Raises:
         ValueError: If no variant describes the model, the preprocessing of its
             images is unknown or another than its own layer's, or the names are
-            not one a class; if the folder holds something else.
+            not one a class; if `name`, `dataset`, `license` or a class's name
+            has characters that none may have, or is too long; if the folder
+            holds something else.
 
     Example:
 
@@ -91,9 +93,10 @@ def save(
     >>> kh.load("pets")
     """
     folder = Path(folder)
-    name = name or folder.resolve().name
     _check_folder(folder)
-    check_field("name", name, "`name`")
+    where = "The folder's name, which is the weights' name where `name` is not passed," if name is None else "`name`"
+    name = folder.resolve().name if name is None else name
+    check_field("name", name, where)
     check_field("data", dataset, "`dataset`")
     check_field("licence", license, "`license`")
     if isinstance(model, keras.Model):

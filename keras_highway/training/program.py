@@ -18,7 +18,6 @@ from keras_highway.training.data.shard import Source
 from keras_highway.training.losses import make_loss, test_loss
 from keras_highway.training.optimizers import make_optimizer, make_schedule
 from keras_highway.training.recipe import Recipe
-from keras_highway.weights.info import CLASS_NAMES
 from keras_highway.weights.load import FreshHead
 
 BODY = "body"  # what `freeze` leaves the head alone to train
@@ -110,7 +109,6 @@ class Program(Trainable):
 
     def __init__(self, recipe: Recipe, source: Source, data: DeviceImages | None):
         self.classes, self.class_names = source.classes, tuple(getattr(source, "class_names", ()))
-        CLASS_NAMES.check(self.class_names, "The names of the classes")  # else no weights would be saved in the end
         set_seed(recipe.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FreshHead)  # the head for these classes is about to be trained

@@ -266,7 +266,9 @@ def _read_datasets(opened: h5py.File, stamp, most: float = math.inf) -> tuple[st
             raise WeightFileError(f"{name} holds its values elsewhere, or none")
         declared += _memory(item)
         if declared > most:
-            raise WeightFileError(f"its arrays are more than {_MOST_TIMES} times as large: save them uncompressed")
+            raise WeightFileError(
+                f"its arrays are more than {_MOST_TIMES} times as large as the file: save them uncompressed"
+            )
         values = _values(name, item, is_weight)
         _add(digest, name, values.dtype.str, str(item.shape), values.tobytes())
         if is_weight:

@@ -7,7 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from keras_highway._support.bounded_json import read_json
-from keras_highway._support.schema import BOOL, Anything, Fields, Items, Maybe, Number, OneOf, OrEmpty, Table, Text
+from keras_highway._support.schema import (
+    BOOL,
+    CLASS_NAME,
+    Anything,
+    Fields,
+    Items,
+    Maybe,
+    Number,
+    OneOf,
+    OrEmpty,
+    Table,
+    Text,
+)
 from keras_highway.data.transforms import MEAN_IMAGES, Transform
 
 FILE = "model.weights.h5"
@@ -20,7 +32,6 @@ class WeightFileError(ValueError):
 
 OVERRIDES = Table(Anything(4), 50)  # `specs.override` knows more of them
 REMOVED = Items(Text(120), most=2000)
-CLASS_NAMES = Items(Text(255))
 _LARGEST = 2048  # pixels of a side to which an image is resized
 # Of a folder, beside others: it leads nowhere else.
 NAME = Text(pattern=r"[^./\\:][^/\\:]*", like="a name without '/', '\\' and ':' that does not begin with '.'")
@@ -62,7 +73,7 @@ RESULT = _Result(
         "weights": NAME,
         "variant": Text(),
         "data": Text(1000),
-        "class_names": CLASS_NAMES,
+        "class_names": Items(CLASS_NAME),
         "seeds": Items(Number(whole=True)),
         "values": Items(Number()),
         "epochs": _COUNT,
@@ -91,12 +102,12 @@ _ROW = Fields(
         # A folder's, or `org/name` of other people's; never a path.
         "name": Text(
             pattern=r"((?!\.\.?(/|$))[^/\\:]+(/(?!\.\.?$)[^/\\:]+)?)?",
-            like="a name or org/name, of other characters than '\\' and ':'",
+            like="a name, or org/name with one '/', without '\\' and ':', neither part '.' or '..'",
         ),
         "variant": Text(),
         "data": Text(1000),
         "recipe": Text(),
-        "classes": CLASS_NAMES,
+        "classes": Items(CLASS_NAME),
         "transform": Maybe(_TRANSFORM),
         "sha256": _SHA256,
     },
@@ -180,8 +191,8 @@ def check_field(name: str, value: Any, where: str) -> None:
 
     Args:
         name: Of a field of `WeightsInfo`.
-        value: JSON values.
-        where: What holds it, for the message.
+        value: The field's value, as JSON has it.
+        where: What it is called in the message, e.g. the argument.
     """
     (_ROW.required | _ROW.optional)[name].check(value, where)
 
