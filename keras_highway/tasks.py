@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
+def plus_minus(mean: str, spread: str = "") -> str:
+    """Returns numbers as text, e.g. `99.43 ± 0.03`, or the mean alone where there is no spread."""
+    return f"{mean} ± {spread}" if spread else mean
+
+
 class Metric(NamedTuple):
     """What is measured of a network, and how it is written.
 
@@ -27,8 +32,8 @@ class Metric(NamedTuple):
 
     def format(self, value: float, std: float | None = None) -> str:
         """Returns a value as text, e.g. `99.43 ± 0.03 %`."""
-        spread = "" if std is None else f" ± {self.scale * std:.2f}"
-        return f"{self.scale * value:.2f}{spread}{self.unit}"
+        spread = "" if std is None else f"{self.scale * std:.2f}"
+        return f"{plus_minus(f'{self.scale * value:.2f}', spread)}{self.unit}"
 
 
 @dataclass(frozen=True, kw_only=True)
