@@ -13,6 +13,7 @@ import numpy as np
 
 import keras_highway as kh
 from keras_highway import analysis
+from keras_highway._support.layer_names import place_of
 from keras_highway._support.numerics import rank_of
 from keras_highway.analysis.plots import SMALL, write
 from keras_highway.analysis.plots_curves import draw_depth
@@ -42,7 +43,7 @@ def trimming(data, net: str = NET) -> dict:
         rows.append(
             {
                 "seed": seed,
-                "order": [int(name.removeprefix("stage1_block")) for name in gone],
+                "order": [_number(name) for name in gone],
                 "removed": _cost(on_test, len(small.removed)),
                 "removed_without_confidence": _cost(on_test, as_measured),
                 "parameters": small.curve.parameters.tolist(),
@@ -103,6 +104,13 @@ def _draw_images(data, seed):
     drawn = np.random.default_rng(seed).permutation(len(data.x_train))
     parts = drawn[:ORDER_BY], drawn[ORDER_BY : ORDER_BY + CHOOSE_BY]
     return [(data.x_train[part], data.y_train[part]) for part in parts]
+
+
+def _number(name) -> int:
+    """Of a block in its stage; `NET` has one."""
+    place = place_of(name)
+    assert place is not None
+    return place[1]
 
 
 def _plans(gone):
