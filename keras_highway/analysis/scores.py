@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from keras import ops
 
+from keras_highway._support.numerics import rank_of
 from keras_highway.analysis.batched_rewiring import BatchedRewiring, Wiring
 from keras_highway.analysis.batches import batches
 from keras_highway.analysis.graph import is_functional
@@ -278,8 +280,8 @@ def _compare(outputs: np.ndarray, labels: np.ndarray, logits: bool) -> tuple[np.
             f"be below {classes}. Received: labels of shape {labels.shape}, up to {labels.max()}"
         )
     over = tuple(range(1, labels.ndim + 1))
-    right = (outputs.argmax(-1) == labels).reshape(len(outputs), -1)
     labels = np.broadcast_to(labels, outputs.shape[:-1])
+    right = (ops.convert_to_numpy(rank_of(labels, outputs)) < 1).reshape(len(outputs), -1)
     return right, cross_entropy(outputs, labels, logits).sum(over)
 
 

@@ -21,6 +21,7 @@ from keras_highway._support.schema import (
     Text,
 )
 from keras_highway.data.transforms import MEAN_IMAGES, Transform
+from keras_highway.tasks import IMAGES, LANGUAGE, task_of
 
 FILE = "model.weights.h5"
 ROW = "weights.json"  # beside it
@@ -35,7 +36,7 @@ REMOVED = Items(Text(120), most=2000)
 _LARGEST = 2048  # pixels of a side to which an image is resized
 # Of a folder, beside others: it leads nowhere else.
 NAME = Text(pattern=r"[^./\\:][^/\\:]*", like="a name without '/', '\\' and ':' that does not begin with '.'")
-_ACCURACY, _PERPLEXITY = Number(0, 1), Number(1)
+_ACCURACY, _PERPLEXITY = (Number(*task.metric.bounds) for task in (IMAGES, LANGUAGE))
 _SHA256 = Text(pattern="([0-9a-f]{64})?", like="64 hexadecimal digits, or empty")
 _COUNT = Number(0, 1e12, whole=True)
 _TRANSFORM = Fields(
@@ -61,7 +62,7 @@ class _Result(Fields):
     def check(self, value: Any, where: str) -> None:
         """Raises `ValueError` where the value does not match."""
         super().check(value, where)
-        bounds = _PERPLEXITY if value["metric"].endswith("perplexity") else _ACCURACY
+        bounds = Number(*task_of(value).metric.bounds)
         bounds.check(value["mean"], f"{where}: mean")
         Items(bounds).check(value.get("values", ()), f"{where}: values")
 
