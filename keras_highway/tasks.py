@@ -51,8 +51,6 @@ class Task:
         inputs: What a network takes, in the plural.
         unit: What is counted in training, in the plural.
         metric: What is measured on the test set.
-        commands: What to type after a run, with `{folder}` for its folder and
-            `{data}` for the options that name its data.
         files: Names of the files without which a weight file is of no use.
         divides: Whether a batch can be divided among replicas.
     """
@@ -61,7 +59,6 @@ class Task:
     inputs: str
     unit: str
     metric: Metric
-    commands: tuple[str, ...]
     files: tuple[str, ...] = ()
     divides: bool = True
 
@@ -79,14 +76,12 @@ IMAGES = Task(
         bounds=(0, 1),
         column="top1",
     ),
-    commands=("classify IMAGE --weights {folder}", "evaluate {folder}{data}"),
 )
 LANGUAGE = Task(
     name="language",
     inputs="words",
     unit="tokens",
     metric=Metric("perplexity", 1.0, "", agreement=0.01, rounding=0.01, bounds=(1, 1e12), column="perplexity"),
-    commands=("lm generate --weights {folder}", "lm score FILE --weights {folder}"),
     files=("vocabulary.json",),
     divides=False,  # the state of its LSTMs goes from step to step
 )

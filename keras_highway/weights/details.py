@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from keras_highway._support.tables import table
-from keras_highway.variants import task_of_variant
+from keras_highway.tasks import task_of
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo
 
@@ -106,7 +106,7 @@ def of_row(row: WeightsInfo) -> dict[str, Any]:
     values = {**dict.fromkeys(COLUMNS), "name": row.name, "variant": row.variant, "data": row.data}
     if not metrics:
         return values
-    metric = task_of_variant(row.variant).metric
+    metric = task_of(metrics).metric
     top5, std = metrics.get("top5"), metrics.get("std")
     return {
         **values,
