@@ -18,9 +18,9 @@ from keras_highway.publishing.gate_report import gate_moments
 from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights
 from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import LM_VARIANTS
-from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo
+from keras_highway.weights.resolve import resolve
 
 _WORDS, _CALLS = 8, 2
 _BATCH = 500
@@ -58,7 +58,8 @@ class LanguageModel(TaskWeights):
 
     @classmethod
     def open(cls, row: WeightsInfo, path: Path) -> "LanguageModel":
-        return cls(row, CharLM(path, row.variant), weights_file.read(path).stamp.get("overrides", {}))
+        file = resolve(path, row.variant)
+        return cls(row, CharLM(file), dict(file.stamp.get("overrides", {})))
 
     @classmethod
     def new_row(cls, result, stamp) -> WeightsInfo:
