@@ -18,7 +18,7 @@ TITLE = "Highway networks: look at the gates, close the blocks"
 ABOUT = """A highway network computes `y = H(x)·T(x) + x·(1 − T(x))`: its gate `T` sets for each unit how much a block
 transforms (bright) and how much it carries on (dark). **Close** blocks and watch how little, or how much, the
 prediction changes: what remains of a closed block is its skip connection. Photographs go through a highway net made of
-timm's ResNet50, whose gates are one number a channel; it is downloaded on first use."""
+timm's ResNet50, whose gates are one number per channel; it is downloaded on first use."""
 
 
 def examples() -> list[list[str]]:

@@ -76,7 +76,7 @@ def explain(image, kind: str = DIGITS, close: int = 0, order: str = LEAST_OPEN, 
         closed block has none.
 
     Raises:
-        ValueError: If the image is none, or a choice is none of those.
+        ValueError: If the image is not one, or a choice is not one of those.
     """
     if order not in ORDERS:
         raise ValueError(f"`order` must be one of {', '.join(map(repr, ORDERS))}. Received: order={order!r}")
@@ -138,7 +138,7 @@ def draw(explanation: Explanation):
 
 
 def _map(gate) -> np.ndarray:
-    """Mean over channels. A gate of one number a channel is the same everywhere: a map of one pixel."""
+    """Mean over channels. A gate of one number per channel is the same everywhere: a map of one pixel."""
     gate = np.asarray(gate, "float32")
     return np.atleast_2d(gate.mean(-1))
 

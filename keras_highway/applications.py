@@ -1,4 +1,4 @@
-"""Builders: `create_model` for any variant, `Highway50` and its kin as in keras.applications."""
+"""Builders: `create_model` for any variant, `Highway50` and others as in `keras.applications`."""
 
 import dataclasses
 import fnmatch
@@ -28,7 +28,8 @@ def list_models(pattern: str = "*", weights: bool = False) -> list[str]:
 
     Args:
         pattern: Shell pattern, e.g. `"highway1*"`. Defaults to all.
-        weights: Only variants with trained weights. Defaults to `False`.
+        weights: Bool, whether to list only variants with trained weights.
+            Defaults to `False`.
     """
     trained = {row.variant for row in registry.WEIGHTS.values()}
     names = fnmatch.filter(ALL_VARIANTS, pattern)
@@ -73,10 +74,10 @@ def create_model(
         include_top: Bool, whether to end with the classifier. Defaults to `True`.
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels). Defaults to the
-            variant's. Trained convolutional nets take any channels: one sees
-            the sum of the first kernel's, so that a grey image gives what
-            three equal channels gave; several see them in turn, scaled, as
-            timm does.
+            variant's. Trained convolutional nets take any number of channels,
+            as in timm: for one channel the first kernel is summed over its
+            channels, so that a grey image gives what three equal channels
+            gave; for several its channels are repeated and scaled.
         pooling: Without the top: `None`, `"avg"` or `"max"`.
         classes: Int. With trained weights and another number of classes than
             theirs, the body is trained and the head fresh, which a warning
@@ -91,17 +92,16 @@ def create_model(
             normalizes them itself in a layer `preprocessing`, as the weights'
             transform specifies (see `kh.layers.Preprocessing`). A `Transform`
             replaces that of the weights. `input_shape` is then that of the
-            images that come, by default any height and width, and the network
+            incoming images, by default any height and width, and the network
             sees the transform's size. Defaults to `False`.
         **spec_overrides: Fields of the variant's spec, e.g. `gating="full"`,
             `gate_bias=-2.0`, `stochastic_depth=0.05`, or `remat=True`, which
-            trains in less memory: the gradient of a block computes its inside
-            again.
+            trains in less memory: each block is recomputed for its gradient.
 
     Returns:
-        A functional `keras.Model`: `stem`, `stage1_block1`, ..., `head`. Of a
-        language model, see `models.char_lm.build_char_lm`; `kh.CharLM` has
-        the words to it.
+        A functional `keras.Model`: `stem`, `stage1_block1`, ..., `head`. For a
+        language model see `models.char_lm.build_char_lm`; `kh.CharLM` adds its
+        words.
 
     Raises:
         ValueError: If an argument is unknown or out of its range, or the
@@ -174,7 +174,7 @@ def build_with(
 def _origin(
     spec: NetSpec, file: WeightsFile | None, classes: int | None, include_top: bool, removed: tuple[str, ...]
 ) -> Origin:
-    """What `kh.save` will want to know of a model."""
+    """What `kh.save` will need of a model."""
     overrides = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec)}
     known = get_spec(spec.name)
     changed = {name: value for name, value in overrides.items() if value != getattr(known, name)}
@@ -190,19 +190,20 @@ def load(weights: str | os.PathLike[str], **kwargs: Any) -> keras.Model:
     Args:
         weights: A weights name (`"mnist10_w16.tvdn"`), a folder of the zoo or
             of a run, a `.weights.h5` file that `keras_highway` wrote,
-            `"hf://org/name[@revision]"`, or a `.keras` file that
-            `model.save` wrote of a net of this package. A variant's name
-            (`"mnist10_w16"`) is refused with the names of its weights, of
-            which there may be several.
-        **kwargs: As in `create_model`, e.g. `include_top=False`; of a `.keras`
-            file `classifier_activation` alone, by default its own.
+            `"hf://org/name[@revision]"`, or a `.keras` file that `model.save`
+            wrote for a net of this package. A variant's name (`"mnist10_w16"`)
+            is refused with the names of its weights, of which there may be
+            several.
+        **kwargs: As in `create_model`, e.g. `include_top=False`; for a
+            `.keras` file only `classifier_activation`, by default its own.
 
     Returns:
         A functional `keras.Model`.
 
     Raises:
         ValueError: If there are no such weights, or the file is broken.
-        HubError: An `OSError`; if they are on the Hub and cannot be had.
+        HubError: An `OSError`; if they are on the Hub and cannot be
+            downloaded.
     """
     return model_of(resolve(weights), **kwargs)
 
@@ -245,8 +246,8 @@ def _refuse_images(variant: str, arguments: Mapping[str, Any]) -> None:
 
 _DOC = """Builds {title} [{source}].
 
-    With the signature and habits of `keras.applications.ResNet50`, and beyond
-    them: any input of {min_size} pixels or more with the classifier, a fresh
+    With the signature and conventions of `keras.applications.ResNet50`, and
+    also: any input of {min_size} pixels or more with the classifier, a fresh
     classifier on a trained body (`classes=10`), `dtype=`, and every field of
     the variant's spec as an override.
 
@@ -260,8 +261,8 @@ _DOC = """Builds {title} [{source}].
             `"imagenet"`.
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels). Defaults to
-            `(224, 224, 3)`; of other channels the trained first convolution
-            sees the sum (one) or its own in turn, see `create_model`.
+            `(224, 224, 3)`; for trained weights and other numbers of channels
+            see `create_model`.
         pooling: Without the top: `None`, `"avg"` or `"max"`.
         classes: Int. Defaults to `1000`.
         classifier_activation: `"softmax"` or `None` for logits.
@@ -284,8 +285,8 @@ _DOC = """Builds {title} [{source}].
 
 
 _ABOUT_BASELINE = """    The highway net of {baseline}'s widths that computes what the trained
-    {baseline} does: coupled gates, a number a channel, that start at T = 0.1,
-    C = 0.9 whatever the image. Its `"imagenet"` weights are made of timm's
+    {baseline} does: coupled gates, one number per channel, that start at T = 0.1,
+    C = 0.9 for every image. Its `"imagenet"` weights are made from timm's
     ("ResNet strikes back") on first use, as `keras_highway.highway_from_resnet`
     describes. Fine-tuning trains the gates.
 

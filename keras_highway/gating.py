@@ -117,9 +117,9 @@ def check_gate_bias(gate_bias: float) -> float:
 def gate_bias_for_depth(depth: int) -> float:
     """The gate bias [TVDN, 2.2] suggests for a depth: -1, -2, -3 for "approximately" 10, 20, 30 layers.
 
-    That of the nearest of these depths, of the deeper one midway: 11 layers
-    get -1, 19 get -2, 32 get -3. The paper names no value outside, so all
-    below get -1 and all above -3.
+    The bias is that of the nearest of these depths, and midway that of the
+    deeper one: 11 layers get -1, 19 get -2, 32 get -3. The paper names no
+    values for other depths, so all below get -1 and all above -3.
 
     Args:
         depth: Number of layers.

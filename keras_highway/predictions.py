@@ -1,4 +1,4 @@
-"""Into and out of a network: `preprocess_input` and `decode_predictions`, bound to weights."""
+"""To and from a network: `preprocess_input` and `decode_predictions`, bound to weights."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
@@ -56,12 +56,12 @@ def preprocess_input(x: Any, weights: Weights = "imagenet", data_format: str | N
             `keras.config.image_data_format()`.
 
     Returns:
-        float32 of the same shape: a NumPy array for what NumPy makes one of,
-        else a tensor of the library that `x` is of.
+        float32 of the same shape: a NumPy array for what NumPy converts to
+        one, else a tensor of the library of `x`.
 
     Raises:
         ValueError: If there are no such weights, the channels differ, or `x`
-            cannot be pixels: bool, complex, text, NaN. Values that can be and
+            cannot be pixels: bool, complex, text, NaN. Possible values that
             look like something else (all in [0, 1], negative, above 255) give
             a warning, `kh.PixelRange`.
     """
@@ -85,13 +85,13 @@ def decode_predictions(
     Args:
         predictions: Array `(batch, classes)`, probabilities or logits.
         top: Int, how many classes. Defaults to `5`.
-        weights: Whose classes they are: see `get_transform`; or the names
-            themselves. Defaults to `"imagenet"`.
+        weights: The weights whose classes they are, see `get_transform`; or
+            the names themselves. Defaults to `"imagenet"`.
         classes: Names of the classes, in order, instead of those of
             `weights`.
 
     Returns:
-        A list a sample of `Prediction(id, name, score)`.
+        A list of `Prediction(id, name, score)` per sample.
 
     Raises:
         ValueError: If the number of classes does not fit, or `top` is not

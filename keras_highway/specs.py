@@ -129,8 +129,7 @@ class ConvNetSpec(NetSpec):
         """As every spec's."""
         if len(self.blocks) != len(self.widths):
             raise ValueError(
-                "`blocks` and `widths` need one number a stage each. "
-                f"Received: blocks={self.blocks}, widths={self.widths}"
+                f"`blocks` and `widths` need one number per stage. Received: blocks={self.blocks}, widths={self.widths}"
             )
         if self.shared_transforms and not self.batch_norm:
             raise ValueError(
@@ -282,7 +281,7 @@ class CharLMSpec(NetSpec):
         """As every spec's."""
         if len(self.kernels) != len(self.filters):
             raise ValueError(
-                "`kernels` and `filters` need one number a convolution each. "
+                "`kernels` and `filters` need one number per convolution. "
                 f"Received: kernels={self.kernels}, filters={self.filters}"
             )
         widest = max(self.kernels)

@@ -1,4 +1,4 @@
-"""What networks are for, images or language: one row a task, and how its results are written.
+"""What networks are for, images or language: one row per task, and how its results are written.
 
 What differs between the two depends on these rows. A spec and a recipe name their
 task (`spec.task`, `recipe.task`), and `variants.task_of_variant` returns that of a

@@ -1,4 +1,4 @@
-"""One row a named architecture. Rows hold numbers and words, never code."""
+"""One row per named architecture. Rows hold numbers and words, never code."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -110,8 +110,8 @@ _HIGHWAY_RESNETS = tuple(
         gate="channel",
         gate_bias=-2.1972245773362196,  # the logit of 0.1
         baseline=row.name,
-        source=f"ours: {row.name} [BLOG] as a highway net that computes the same function; gates after UIE, 5.1, a "
-        "number a channel",
+        source=f"ours: {row.name} [BLOG] as a highway net that computes the same function; gates after UIE, 5.1, one "
+        "number per channel",
         published_parameters=None,
         printed_parameters="",
     )
@@ -192,7 +192,7 @@ _CIFAR110 = (
 
 
 def _of_20_layers(row: ConvNetSpec) -> ConvNetSpec:
-    """A 110-layer row with three blocks a stage; gated rows of the reduced width have the parameters of resnet20."""
+    """A 110-layer row with three blocks per stage; gated rows of the reduced width have the parameters of resnet20."""
     narrow = row.widths == _HIGHWAY110.widths
     return replace(
         row,
@@ -380,7 +380,7 @@ def _language_model(size: str, gating: str) -> CharLMSpec:
     )
 
 
-# Apart from VARIANTS: these read words, those look at images.
+# Apart from VARIANTS: these read words, those images.
 LM_VARIANTS: Mapping[str, CharLMSpec] = MappingProxyType(
     {
         row.name: row

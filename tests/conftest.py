@@ -47,15 +47,15 @@ def data_dir() -> Path:
 
 
 @pytest.fixture
-def places(tmp_path, monkeypatch):
-    """The table of published places, in a checkout of its own."""
+def hub_table(tmp_path, monkeypatch):
+    """The table of what is on the Hub, in a checkout of its own."""
     from keras_highway.weights import registry as weights
 
     (tmp_path / "checkout" / "keras_highway" / "weights").mkdir(parents=True)
     (tmp_path / "checkout" / "pyproject.toml").touch()
     path = tmp_path / "checkout" / "keras_highway" / "weights" / "hub.json"
     path.write_text("{}\n")
-    monkeypatch.setattr(weights, "PLACES", path)
+    monkeypatch.setattr(weights, "HUB_TABLE", path)
     weights.reread()
     yield path
     monkeypatch.undo()

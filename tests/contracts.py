@@ -22,7 +22,7 @@ QUICK_XLA = "--xla_backend_optimization_level=0"
 # XLA compiles every new shape, so JAX gets fewer of Hypothesis's examples.
 EXAMPLES = 6 if keras.backend.backend() == "jax" else 30
 
-# Fields that say whence a row comes and not what it builds.
+# Fields that state where a row comes from, not what it builds.
 IDENTITY = {"name": "", "source": "", "recipe": "", "published_parameters": None, "printed_parameters": ""}
 
 
@@ -93,8 +93,8 @@ def check_layer(
 def check_config(layer) -> None:
     """The config is plain JSON and a layer made from it has the same one."""
     config = layer.get_config()
-    twin = type(layer).from_config(config)
-    assert twin.get_config() == config
+    copy = type(layer).from_config(config)
+    assert copy.get_config() == config
     written = keras.saving.serialize_keras_object(layer)
     again = keras.saving.deserialize_keras_object(json.loads(json.dumps(written)))
     assert again.get_config() == config

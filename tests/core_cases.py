@@ -25,7 +25,7 @@ CORE = {
     "test_lesions.py::test_a_lesion_curve_is_that_of_the_rewired_networks": (
         ("dense_stack-changes4", "dense_stack-changes5", "conv_stack", "conv_net-changes8")
     ),
-    "test_lesions.py::test_a_fan_of_any_plans": ("same",),
+    "test_lesions.py::test_any_plans_in_one_batch": ("same",),
     "test_oracles.py::test_*_the_oracles*": ("resnet50",),
     "test_oracles.py::test_state_comes_back_as_it_was_set": ("resnet50",),
     "test_own_models.py::test_preprocessing_inside_is_saved_as_the_transform": ("mnist10_w16.tvdn",),

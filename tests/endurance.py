@@ -40,7 +40,7 @@ TIMES = {"seconds", "images_per_second", "waiting"}
 _PAGE = resource.getpagesize() / 2**20
 _QUICK_TO_COMPILE = "--xla_backend_optimization_level=0"
 _MOST_GROWTH = 4.0  # MiB
-_WARM = 0.1  # of a process's time in training: what it takes in its first steps is no growth
+_WARM = 0.1  # of a process's time in training: what it takes in its first steps is not growth
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Session:
             return  # it ends just now
 
     def end(self) -> tuple[int, str, int]:
-        """Waits for the end; returns the exit code, what was said of errors, and how often clocks jumped."""
+        """Waits for the end; returns the exit code, what was reported of errors, and how often clocks jumped."""
         error = self.process.communicate()[1].decode()
         os.set_blocking(self.clock, False)
         jumps = 0
@@ -198,7 +198,7 @@ def describe(alone: Session) -> list[str]:
     seen = alone.samples[int(len(alone.samples) * _WARM) :]
     parts = [seen[i * len(seen) // 10 : (i + 1) * len(seen) // 10] or seen[-1:] for i in range(10)]
     rows = [[median(column) for column in zip(*part, strict=True)] for part in parts]
-    half = len(seen) // 2  # a file that is open for a moment is no leak: a leak is open at every look
+    half = len(seen) // 2  # a file that is open for a moment is not a leak: a leak is open at every look
     grown = rows[-1][1] - rows[0][1]
     opened = min(look[2] for look in seen[half:]) - min(look[2] for look in seen[:half])
     assert grown < _MOST_GROWTH and opened <= 0, f"memory grew by {grown:.1f} MiB, open files by {opened}"

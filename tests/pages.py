@@ -12,14 +12,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-# Where public names are imported from: packages, and modules that say in `__all__` what of theirs is public.
+# Where public names are imported from: packages, and modules that list in `__all__` what of theirs is public.
 PACKAGES = ("keras_highway", *(f"keras_highway.{name}" for name in ("analysis", "data", "language", "layers")))
 DOORS = (*PACKAGES, "keras_highway.data.ptb", "keras_highway.hub.local")
 _FENCE = re.compile(r"^(?:<!-- not run: (?P<reason>[^>]+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 
 
 class Snippet(NamedTuple):
-    """A block of Python on a page; `reason` says why the tests do not run it, if they do not."""
+    """A block of Python on a page; `reason` states why the tests do not run it, if they do not."""
 
     page: str
     number: int

@@ -89,7 +89,7 @@ def test_spec_overrides():
         ({"gate_bias": float("nan")}, "must be a finite number or 'by_depth'"),
         ({"gate_bias": "low"}, "must be a finite number or"),
         ({"widths": (4, 4, -4, 4)}, "must be positive"),
-        ({"widths": (4, 4, 4)}, "one number a stage"),
+        ({"widths": (4, 4, 4)}, "one number per stage"),
         ({"input_shape": (31, 40, 3)}, "at least 32x32"),
         ({"input_shape": (32, 32)}, "three numbers"),
         ({"input_shape": (32, 32, None)}, "channels must be known"),
@@ -174,7 +174,7 @@ def test_weights_that_do_not_fit_are_refused(change):
 
 @pytest.mark.parametrize("change", [{"gating": "c_only"}, {"activation": "relu"}, {"depth": 52}, {"depth": 40}])
 def test_overrides_that_change_the_trained_function_are_refused(change):
-    """Equal shapes are not enough: a trained transform gate is no carry gate, and new blocks would be random."""
+    """Equal shapes are not enough: a trained transform gate is not a carry gate, and new blocks would be random."""
     with pytest.raises(ValueError, match=f"it overrides {next(iter(change))}="):
         kh.load("highway_fc50_tanh.tvdn", **change)
 

@@ -101,7 +101,7 @@ def test_texts(tmp_path, kind, text):
     path = tmp_path / kind
     path.write_text(text)
     if kind == "vocabulary.json":
-        with pytest.raises(ValueError, match="This is no vocabulary: "):
+        with pytest.raises(ValueError, match="This is not a vocabulary: "):
             Vocabulary.from_json(text)
     else:
         refused({"weights.json": lambda: read_row(path), "result.json": lambda: read_json(path, RESULT)}[kind], path)
@@ -167,7 +167,7 @@ def test_a_hostile_file_on_the_command_line_is_one_line(folder, capsys):
     (folder / "weights.json").unlink()
     (folder / "result.json").write_text(NESTED)
     assert main(["classify", "samples/digit_7.png", "--weights", str(folder)]) == 2
-    assert "result.json is no JSON of ours: it is nested too deeply" in capsys.readouterr().err
+    assert "result.json is nested too deeply to be read" in capsys.readouterr().err
 
 
 TIMM = {
@@ -215,7 +215,7 @@ def vocabulary(**changes) -> str:
 )
 def test_vocabularies(changes):
     Vocabulary.from_json(vocabulary())
-    with pytest.raises(ValueError, match="This is no vocabulary"):
+    with pytest.raises(ValueError, match="This is not a vocabulary"):
         Vocabulary.from_json(vocabulary(**changes))
 
 

@@ -290,7 +290,7 @@ def test_a_branch_is_not_widened_in_inference_frozen_or_in_whole_lanes():
     layer.conv1.activity_regularizer = keras.regularizers.L2(0.1)
     assert not layer._is_quicker_wide(x)
     layer.conv1.activity_regularizer = None
-    layer.bn1.__class__ = Stock  # a layer that somebody has put in its place
+    layer.bn1.__class__ = Stock  # a layer that has replaced it
     assert not layer._is_quicker_wide(x)
     layer.bn1.__class__ = BatchNormalization
     layer.trainable = False
@@ -368,8 +368,8 @@ def test_weights_go_from_kerass_to_ours_and_back(tmp_path):
         return keras.Sequential([keras.Input(IMAGES[1:]), kind(name="bn"), keras.layers.Flatten()])
 
     x = images()
-    for source, target in ((Stock, BatchNormalization), (BatchNormalization, Stock)):
-        saved, loaded = net(source), net(target)
+    for saver, loader in ((Stock, BatchNormalization), (BatchNormalization, Stock)):
+        saved, loaded = net(saver), net(loader)
         saved(x, training=True)
         saved.save_weights(tmp_path / "bn.weights.h5")
         loaded.load_weights(tmp_path / "bn.weights.h5")

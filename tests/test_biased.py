@@ -20,12 +20,12 @@ from keras_highway.layers.biased import Conv1D, Conv2D, Dense, add_bias
 from keras_highway.models.builder import build
 
 SMALL = distinct_miniatures()
-PLACES = 8 * 64 * 64  # one after the other, a sum of like terms stops at some 256 in bfloat16, at 2,048 in float16
+POSITIONS = 8 * 64 * 64  # one after the other, a sum of like terms stops at some 256 in bfloat16, at 2,048 in float16
 BFLOAT16 = {"dtype": "mixed_bfloat16"}
 
 
 def bias_gradients(layer, shape, ending="bias"):
-    """Gradients of the biases of a layer, of a weighted sum of its output over all places."""
+    """Gradients of the biases of a layer, of a weighted sum of its output over all positions."""
     rng = np.random.default_rng(0)
     x = rng.uniform(0.1, 0.4, shape).astype("float32")
     model = keras.Sequential([layer])  # a layer's own stateless call does not cast
@@ -65,10 +65,10 @@ LAYERS = {
     "Conv2D": (lambda **k: Conv2D(3, 1, **k), IMAGES),
     "HighwayDense": (lambda **k: HighwayDense(gating="full", **k), ROWS),
     "HighwayConv2D": (lambda **k: HighwayConv2D(kernel_size=1, gating="full", **k), IMAGES),
-    "HighwayDenseStack": (lambda **k: HighwayDenseStack(2, gating="full", **k), (PLACES, 3)),
+    "HighwayDenseStack": (lambda **k: HighwayDenseStack(2, gating="full", **k), (POSITIONS, 3)),
     "LowRankDense": (lambda **k: LowRankDense(3, 2, **k), ROWS),
-    "CharCNN": (lambda **k: CharCNN((1, 2), (3, 4), **k), (PLACES, 5, 2)),
-    "CarriedLSTM": (lambda **k: CarriedLSTM(3, PLACES, **k), (PLACES, 1, 2)),
+    "CharCNN": (lambda **k: CharCNN((1, 2), (3, 4), **k), (POSITIONS, 5, 2)),
+    "CarriedLSTM": (lambda **k: CarriedLSTM(3, POSITIONS, **k), (POSITIONS, 1, 2)),
     "HierarchicalSoftmax": (lambda **k: HierarchicalSoftmax(9, **k), ROWS),
 }
 

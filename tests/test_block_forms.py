@@ -53,7 +53,7 @@ def test_parameters_are_equal_to_within_two_percent(form):
     assert count == parameters_by_hand(form, widths)
     assert abs(count / HIGHWAY20 - 1) < 0.02
     documented = {"channel": 266_748, "low_rank": 264_991, "tied": 263_719, "shared": 264_063}
-    assert count == documented.get(form, HIGHWAY20)  # what the recipes' page says
+    assert count == documented.get(form, HIGHWAY20)  # what the recipes' page states
 
 
 def test_forms_are_what_they_are_called():

@@ -170,8 +170,8 @@ def test_the_lstm_is_keras_own():
     assert (to_numpy(layer.carried[0]) != 0).all()
     layer.reset_state()
     np.testing.assert_allclose(to_numpy(layer(x)), to_numpy(stock(x)), rtol=1e-5, atol=1e-6)
-    twin = CarriedLSTM.from_config(layer.get_config())
-    assert (twin.units, twin.streams) == (3, 2) and twin.get_config() == layer.get_config()
+    copy = CarriedLSTM.from_config(layer.get_config())
+    assert (copy.units, copy.streams) == (3, 2) and copy.get_config() == layer.get_config()
 
 
 def test_bad_layers_are_refused():
@@ -182,7 +182,7 @@ def test_bad_layers_are_refused():
     with pytest.raises(ValueError, match="kernel of 5 characters"):
         CharCNN((5,), (3,))(array(2, 4, 2))
     for changes, message in (
-        ({"kernels": (1, 2, 3)}, "one number a convolution"),
+        ({"kernels": (1, 2, 3)}, "one number per convolution"),
         ({"input_shape": (2,)}, "at least its widest kernel, 3"),
         ({"dropout": 1.0}, "`dropout` must be"),
         ({"highways": 0}, "`highways` must be positive"),

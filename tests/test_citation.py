@@ -1,4 +1,4 @@
-"""`CITATION.cff`: what the Citation File Format 1.2.0 requires, and what this project says elsewhere."""
+"""`CITATION.cff`: what the Citation File Format 1.2.0 requires, and what this project states elsewhere."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The command line: what each command says, its exit codes, and what it says of wrong requests."""
+"""The command line: what each command prints, its exit codes, and its errors on wrong requests."""
 
 import json
 import math
@@ -26,7 +26,7 @@ from keras_highway.weights.info import ROW, WeightsInfo, row_in_folder
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 NAME = "mnist10_w16.known"
-# The network of the fixture says this of every image.
+# The network of the fixture predicts this for every image.
 SCORES = np.array([0.02, 0.3, 0.02, 0.02, 0.02, 0.02, 0.02, 0.5, 0.04, 0.04])
 
 
@@ -182,7 +182,7 @@ def test_classify_with_unknown_weights(capsys, images):
 def test_classify_with_a_file_that_is_no_weights(capsys, images, tmp_path):
     path = tmp_path / "broken.weights.h5"
     path.write_bytes(b"nothing")
-    assert "broken.weights.h5 is no weight file" in refused(capsys, "classify", images[0], "--weights", str(path))
+    assert "broken.weights.h5 is not a weight file" in refused(capsys, "classify", images[0], "--weights", str(path))
     assert "No weight file" in refused(capsys, "classify", images[0], "--weights", str(tmp_path / "no.weights.h5"))
 
 

@@ -57,7 +57,7 @@ def test_a_word_is_start_characters_end_padding():
 
 
 def test_words_never_seen_are_read():
-    # x is no character of the text: it is read as <unk>'s; of "mattes" only three characters fit.
+    # x is not a character of the text: it is read as <unk>'s; of "mattes" only three characters fit.
     np.testing.assert_array_equal(
         SMALL.spell(["hat", "max", "mattes"]), [[1, 6, 9, 5, 2], [1, 13, 9, 3, 2], [1, 13, 9, 5, 2]]
     )
@@ -84,13 +84,13 @@ def test_a_vocabulary_comes_back_from_json():
         ({"words": [*SMALL.words, "cat"]}, "each once"),
         ({"characters": ["a", "b"]}, "the marks"),
         ({"word_length": 2}, "word_length=2"),
-        ({"word_length": "long"}, "no vocabulary"),
+        ({"word_length": "long"}, "not a vocabulary"),
     ],
 )
 def test_broken_vocabularies_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         Vocabulary.from_json(json.dumps({**json.loads(SMALL.to_json()), **change}))
-    with pytest.raises(ValueError, match="no vocabulary"):
+    with pytest.raises(ValueError, match="not a vocabulary"):
         Vocabulary.from_json("{}")
 
 
@@ -121,7 +121,7 @@ def test_a_corpus_of_ones_own(tmp_path, monkeypatch):
 def test_broken_corpora_are_refused(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"valid\.txt"):
         load_corpus(corpus(tmp_path, valid=None))
-    with pytest.raises(ValueError, match=r"valid\.txt is no UTF-8: byte 6, in line 2, is 0xff"):
+    with pytest.raises(ValueError, match=r"valid\.txt is not UTF-8: byte 6, in line 2, is 0xff"):
         load_corpus(corpus(tmp_path, valid=b"a cat\n\xff"))
     for empty in ("", " \n \n"):
         with pytest.raises(ValueError, match=r"test\.txt holds no words"):

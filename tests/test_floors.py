@@ -1,4 +1,4 @@
-"""The house: imports go down, files stay short, names say what is inside, the front door is light."""
+"""The house: imports go down, files stay short, names state what is inside, the front door is light."""
 
 import ast
 import functools

@@ -164,7 +164,7 @@ def test_every_class_loses_the_same_share_of_its_images():
 
 
 def test_held_out_images_are_tested_on_and_not_trained_on(images):
-    """Made of one grey level each, images say which they are; the seed of the run has no part in the choice."""
+    """Made of one grey level each, images show which they are; the seed of the run has no part in the choice."""
     for i, path in enumerate(sorted((images / "train").rglob("*.png"))):
         Image.fromarray(np.full((40, 50, 3), 40 * i, np.uint8)).save(path)
     choices = []

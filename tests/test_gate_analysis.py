@@ -100,7 +100,7 @@ def test_routing_is_class_mean_minus_overall_mean():
         ("bottleneck", {}),
     ],
 )
-def test_the_bias_of_every_kind_of_gate_starts_where_the_spec_says(family, changes):
+def test_the_bias_of_every_kind_of_gate_starts_at_the_specs_value(family, changes):
     model = build(override(MINIATURES[family], gate_bias=-3.25, **changes))
     actual = gate_bias(model)
     assert list(actual) == list(blocks(model))

@@ -143,7 +143,7 @@ def test_files_that_are_empty_or_others(tmp_path):
     fitted(GateStats(x, tmp_path, append=True, tensorboard=False))
     assert {row.step for row in read(tmp_path)} >= {3, 6}
     (tmp_path / "gates.csv").write_text("mine,2\n1,2\n")
-    with pytest.raises(ValueError, match=r"gates.csv is none of GateStats's files"):
+    with pytest.raises(ValueError, match=r"gates.csv is not a file of GateStats"):
         fitted(GateStats(x, tmp_path, append=True, tensorboard=False))
     assert (tmp_path / "gates.csv").read_text() == "mine,2\n1,2\n"
 

@@ -9,7 +9,7 @@ from keras_highway.training.distributed import supervise
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Makes a machine whose `nvidia-smi` says something."""
+    """Makes a machine whose `nvidia-smi` prints a given text."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 

@@ -210,13 +210,13 @@ def test_wrong_content_is_refused_removed_and_loaded_anew(fake_hub, as_row, trai
     name = as_row.name
     if what == "content":  # on its way: other bytes than the Hub announces
         fake_hub.fault = lambda method, path: fake.Fault(alter=flipped) if "/content/" in path else None
-    elif what == "pinned hash":  # at its source: the repository has another file than the row pins
+    elif what == "pinned hash":  # in the repository: it has another file than the row pins
         fake_hub.repositories[NAME].commits[-1] = (as_row.revision, {FILE: flipped(trained[1])})
     else:
         name = f"hf://{NAME}"
         content = b"no weights" if what == "no weight file" else pickle.dumps(pytest.fail)
         fake_hub.repositories[NAME].commits[-1] = (as_row.revision, {FILE: content})
-    with pytest.raises(ValueError, match=r"(damaged or altered|no weight file).*removed: the next call fetches"):
+    with pytest.raises(ValueError, match=r"(damaged or altered|not a weight file).*removed: the next call fetches"):
         kh.load(name)
     assert cached(tmp_path) == []
     fake_hub.fault = lambda method, path: None
@@ -253,7 +253,7 @@ def test_the_repositorys_own_description_is_compared_with_the_file(fake_hub, tra
     with pytest.raises(ValueError, match=r"of 10 classes, but weights\.json names 2"):
         kh.load("hf://org/names")
     fake_hub.add("org/broken", {**described(trained), "weights.json": b"["})
-    with pytest.raises(ValueError, match=r"weights\.json of hf://org/broken: .* is no JSON"):
+    with pytest.raises(ValueError, match=r"weights\.json of hf://org/broken: .* is not JSON"):
         kh.load("hf://org/broken")
 
 

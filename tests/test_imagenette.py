@@ -60,7 +60,7 @@ def test_short_runs_serve_the_studies_of_5_and_20_epochs(tmp_path):
     ]
 
 
-def test_crops_are_as_large_as_the_recipe_says():
+def test_crops_are_as_large_as_the_recipe_states():
     draw = np.random.default_rng(0)
     boxes = np.array([random_crop(300, 400, draw, 0.35) for _ in range(2000)])
     shares = boxes[:, 2] * boxes[:, 3] / (300 * 400)

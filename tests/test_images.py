@@ -314,7 +314,7 @@ def test_too_many_pixels_are_refused_before_memory_is_taken(tmp_path, shape):
     path.write_bytes(png_header(*shape))
     start = time.process_time()
     with pytest.raises(
-        ImageError, match=r"large.png: too large: images of at most 67,108,864 pixels and 65,536 a side are read"
+        ImageError, match=r"large.png: too large: images of at most 67,108,864 pixels and 65,536 per side are read"
     ):
         load_image(path, GREY)
     assert time.process_time() - start < 0.5
@@ -357,6 +357,6 @@ def test_sample_digits_are_ten_images_of_mnist(monkeypatch, tmp_path):
     paths = sample_digits()
     assert [path.name for path in paths] == [f"digit_{k}.png" for k in range(10)]
     assert {load_image(path, MNIST).shape for path in paths} == {(28, 28, 1)}
-    monkeypatch.setattr(samples, "_PLACES", (tmp_path,))
+    monkeypatch.setattr(samples, "_FOLDERS", (tmp_path,))
     with pytest.raises(FileNotFoundError, match=f"install the package anew. Looked in: {tmp_path}"):
         sample_digits()

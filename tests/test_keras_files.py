@@ -213,7 +213,7 @@ def too_dense(path):
         (without_a_classifier, "does not go from images to a classifier named 'head'"),
         (not_a_model, r"lacks config\.json or model\.weights\.h5"),
         (too_dense, "declares far more content than it can hold"),
-        (lambda path: path.write_bytes(b"PK, but no archive"), "is no file of a Keras model, or is damaged"),
+        (lambda path: path.write_bytes(b"PK, but no archive"), "is not a file of a Keras model, or is damaged"),
         (lambda path: None, "No file"),
     ],
 )
@@ -234,7 +234,9 @@ def test_damaged_weights_and_other_networks_weights_are_refused(digits, photogra
         new.writestr("metadata.json", old.read("metadata.json"))
         new.writestr("config.json", old.read("config.json"))
         new.writestr("model.weights.h5", other.read("model.weights.h5"))
-    with pytest.raises(WeightFileError, match=r"x\.keras has weights of another network: none is of a head of 10"):
+    with pytest.raises(
+        WeightFileError, match=r"x\.keras has weights of another network: none has the shape of a head of 10"
+    ):
         kh.load(path)
     content = bytearray(digits.read_bytes())
     content[len(content) // 2] ^= 1
@@ -328,7 +330,7 @@ MALFORMED = {
     "a crop of text": (set_transform(crop="x"), "must be a number from 0.01 to 1"),
     "units of text": (set_layer(-1, "units", "10"), "`units` of the head must be a whole number"),
     "units for memory": (set_layer(-1, "units", 10**12), "`units` of the head must be a whole number"),
-    "units of no weights": (set_layer(-1, "units", 1_000_000), "none is of a head of 1000000 classes"),
+    "units of no weights": (set_layer(-1, "units", 1_000_000), "none has the shape of a head of 1000000 classes"),
     "an image of text": (set_layer(0, "batch_shape", [None, "64", 64, 3]), "`batch_shape`.* must be a whole number"),
     "a huge image": (set_layer(0, "batch_shape", [None, 10**9, 64, 3]), "`batch_shape`.* must be a whole number"),
     "a filter too many": (set_layer(-2, "depth", 10**9), "`depth` must be at most 1000"),

@@ -62,7 +62,7 @@ def test_scores_are_the_networks_own(model):
     )
     assert score.tokens == 10
     assert score.perplexity == pytest.approx(np.exp(-log_p.mean()), rel=1e-4)
-    assert score.strange == (2, 5, 1)  # d, g and x, i, l are no characters of its text; maximal does not fit
+    assert score.strange == (2, 5, 1)  # d, g and x, i, l are not characters of its text; maximal does not fit
 
 
 def test_the_published_perplexity_is_of_one_sequence(model):
@@ -94,11 +94,11 @@ def test_vectors_depend_on_the_spelling_alone(model):
 
 
 def test_neighbours_are_nearest_by_angle(model):
-    near = model.neighbours("caat", count=3)  # a word that does not exist
+    neighbours = model.neighbours("caat", count=3)  # a word that does not exist
     vector, table = model.encode("caat")[0], model.encode(WORDS.words)
     cosines = table @ vector / np.linalg.norm(table, axis=1) / np.linalg.norm(vector)
-    assert [n.word for n in near] == [WORDS.words[i] for i in np.argsort(-cosines)[:3]]
-    assert near[0].cosine == pytest.approx(np.sort(cosines)[-1], abs=1e-5)
+    assert [n.word for n in neighbours] == [WORDS.words[i] for i in np.argsort(-cosines)[:3]]
+    assert neighbours[0].cosine == pytest.approx(np.sort(cosines)[-1], abs=1e-5)
     assert "cat" not in [n.word for n in model.neighbours("cat", count=20)]
     with pytest.raises(ValueError, match="one word, without spaces"):
         model.neighbours("two words")
@@ -216,7 +216,7 @@ def test_lm_neighbours(capsys, model, folder):
 
 @pytest.mark.more
 def test_lm_on_the_shipped_weights(capsys):
-    """Without --weights the large model; a word that does not exist is near those it is made of, as in Kim et al."""
+    """Without --weights the large model; a made-up word has those it is made of as neighbours, as in Kim et al."""
     code, out, _ = lm(capsys, "neighbours", "looooook", "--top", 3, "--json")
     assert code == 0
     assert {n["word"] for n in json.loads(out)["after"]} == {"look", "looked", "looks"}
@@ -231,7 +231,7 @@ def test_lm_errors(capsys, folder, tmp_path):
     (tmp_path / "empty.txt").write_text("\n")
     for arguments, message in (
         (("score", tmp_path / "none.txt", "--weights", folder), "none.txt"),
-        (("score", tmp_path / "bad.txt", "--weights", folder), "bad.txt is no UTF-8: byte 4, in line 1, is 0xff"),
+        (("score", tmp_path / "bad.txt", "--weights", folder), "bad.txt is not UTF-8: byte 4, in line 1, is 0xff"),
         (("score", tmp_path / "empty.txt", "--weights", folder), "holds no words"),
         (("neighbours", "two words", "--weights", folder), "one word"),
         (("neighbours", "cat", "--weights", "nothing"), "Unknown weights"),

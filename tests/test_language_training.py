@@ -1,4 +1,4 @@
-"""Training of language models: it learns, resumes exactly, measures what it says, refuses what cannot work."""
+"""Training of language models: it learns, resumes exactly, measures what it reports, refuses what cannot work."""
 
 import dataclasses
 import math
@@ -107,7 +107,7 @@ def test_the_first_loss_is_that_of_the_network(tmp_path):
 @pytest.mark.more
 @pytest.mark.parametrize("precision", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)])
 def test_resume_is_exact_in_the_middle_of_an_epoch(tmp_path, precision):
-    """The carried state, the dropout and the text go on where they were."""
+    """The carried state, the dropout and the text resume where they were."""
     recipe = dataclasses.replace(TINY, precision=precision)
     whole = train(recipe, None, tmp_path / "whole")
     run = run_of(recipe, tmp_path / "cut")

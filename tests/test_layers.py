@@ -373,9 +373,9 @@ def test_an_unknown_width():
 
 
 def test_branch_lists_of_different_length():
-    with pytest.raises(ValueError, match="one number a convolution"):
+    with pytest.raises(ValueError, match="one number per convolution"):
         Branch((4, 4), (3,))
-    with pytest.raises(ValueError, match="one number a convolution"):
+    with pytest.raises(ValueError, match="one number per convolution"):
         Branch((4, 4), (3, 3), (1,))
 
 

@@ -63,7 +63,7 @@ def test_logits_and_probabilities_have_the_same_loss():
 
 
 @pytest.mark.parametrize("gate", ["same", "tied"])
-def test_a_fan_of_any_plans(gate):
+def test_any_plans_in_one_batch(gate):
     model = miniature("conv_net", blocks=(4, 2), gate=gate)
     inputs = keras.Input((32, 32, 3))
     nested = keras.Model(inputs, keras.layers.Rescaling(0.5)(model(inputs)))
@@ -127,11 +127,11 @@ def test_reshuffled_stages():
     assert np.array_equal(again.orders, curve.orders) and np.array_equal(again.loss, curve.loss)
 
 
-def test_only_blocks_that_can_change_places_do():
+def test_only_blocks_that_can_swap_positions_do():
     model = miniature("conv_net", blocks=(3, 2), gate="tied")
     data = labelled(model)
     assert reshuffle_curve(model, data, "stage1", seeds=(0,)).blocks == ("stage1_block2", "stage1_block3")
-    with pytest.raises(ValueError, match=r"two blocks that can change places; a transition.*stage2_block1"):
+    with pytest.raises(ValueError, match=r"two blocks that can swap positions; a transition.*stage2_block1"):
         reshuffle_curve(model, data, "stage2")
     with pytest.raises(ValueError, match="Did you mean 'stage"):
         reshuffle_curve(model, data, "stage3")
@@ -171,7 +171,7 @@ def test_what_is_refused():
         lesion_curve(model, (data[0], data[1] + 5))
     with pytest.raises(ValueError, match="empty: there is nothing to score"):
         lesion_curve(model, (data[0][:0], data[1][:0]))
-    with pytest.raises(ValueError, match="'stage2_block2' cannot stand in the place of block 'stage1_block2'"):
+    with pytest.raises(ValueError, match="'stage2_block2' cannot replace block 'stage1_block2'"):
         BatchedRewiring(model, [{"stage1_block2": "stage2_block2"}])
     plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="no gated blocks"):

@@ -31,7 +31,7 @@ def test_a_model_computes_what_it_did_then_learns_in_few_numbers(family):
 
 
 def test_the_number_of_parameters_by_hand():
-    """9 inputs of a 3x3 kernel a channel: rank · (9 · in + out) a convolution, T and H of each block."""
+    """9 inputs of a 3x3 kernel per channel: rank · (9 · in + out) per convolution, T and H of each block."""
     net = miniature("conv_net", **SIZES)
     stem = 2 * (9 * 3 + 16)
     first = 2 * 2 * 2 * (9 * 16 + 16)  # two paths of two convolutions

@@ -1,13 +1,13 @@
-"""What layers' names say, and the one grammar of `--set`."""
+"""What layers' names mean, and the one grammar of `--set`."""
 
 import pytest
 
-from keras_highway._support.layer_names import place_of, stage_of
+from keras_highway._support.layer_names import position_of, stage_of
 from keras_highway._support.settings import parse_setting
 
 
 @pytest.mark.parametrize(
-    ("name", "stage", "place"),
+    ("name", "stage", "position"),
     [
         ("stage2_block13", "stage2", (2, 13)),
         ("stage1_pool", "stage1", None),
@@ -18,8 +18,8 @@ from keras_highway._support.settings import parse_setting
         ("my_stage1_block1", None, None),
     ],
 )
-def test_layer_names(name, stage, place):
-    assert stage_of(name) == stage and place_of(name) == place
+def test_layer_names(name, stage, position):
+    assert stage_of(name) == stage and position_of(name) == position
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_model_is_pushed_and_pulled_with_its_names(trained, fake_hub, monkeypa
 
 
 @pytest.mark.slow
-def test_pets_go_to_the_hub_and_a_fresh_process_says_cat(trained, fake_hub, monkeypatch, tmp_path):
+def test_pets_go_to_the_hub_and_a_fresh_process_predicts_cat(trained, fake_hub, monkeypatch, tmp_path):
     assert seen(trained).argmax(1).tolist() == [0, 1, 2]
     monkeypatch.setenv("HF_TOKEN", fake.TOKEN)
     pushed = kh.push_to_hub(trained, "org/pets", class_names=PETS, transform=TRANSFORM)
@@ -115,7 +115,7 @@ def test_a_folder_is_loaded_and_classified_with_its_names(trained, tmp_path, cap
     Image.fromarray(pet("dog", np.random.default_rng(7))).save(tmp_path / "rex.png")
     assert main(["classify", str(tmp_path / "rex.png"), "--weights", str(folder)]) == 0
     assert "rex.png: dog " in capsys.readouterr().out
-    # What was loaded is saved without a word on classes and transform: its weights say them.
+    # What was loaded is saved without naming classes and transform: its weights know them.
     kh.save(again, tmp_path / "again")
     assert json.loads((tmp_path / "again" / "weights.json").read_text())["classes"] == list(PETS)
     body = kh.load(folder, include_top=False)
@@ -295,7 +295,7 @@ def test_a_folder_that_lies_about_its_form_is_refused(saved, tmp_path, changes, 
 
 def test_a_dry_run_needs_no_network_and_errors_speak_of_publishing(trained, fake_hub, monkeypatch, tmp_path, capsys):
     folder = str(kh.save(trained, tmp_path / "pets", class_names=PETS, transform=TRANSFORM))
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # no server listens there
     began = time.perf_counter()
     assert main(["publish", folder, "--repo", "org/pets", "--dry-run"]) == 0
     out = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""`evaluate` on photographs: folders, ImageNet-V2, ReaL labels, TensorFlow Datasets; what is said of wrong ones."""
+"""`evaluate` on photographs: folders, ImageNet-V2, ReaL labels, TensorFlow Datasets; what is reported of wrong ones."""
 
 import csv
 import json
@@ -21,7 +21,7 @@ WNIDS = [identifier for identifier, _ in imagenet_classes()]
 
 
 def constant(path, classes, likely):
-    """A network that says of every image: these classes, likeliest first, then all others alike."""
+    """A network that predicts for every image: these classes, likeliest first, then all others alike."""
     scores = np.zeros(classes)
     scores[list(likely)] = 5.0 - np.arange(len(likely))
     model = create_model("resnet20", classes=classes)
@@ -135,7 +135,7 @@ def test_equal_scores_and_nan():
     [
         (["--data", "{root}/ten/val/class1"], "There is no data|mnist.npz|cifar10.npz"),
         (["--data", "{root}/ten", "--v2"], "must hold folders named 0 to 9. Received: class0"),
-        (["--data", "{root}/two"], "The weights know 10 classes,.*holds 2 folders"),
+        (["--data", "{root}/two"], "The weights have 10 classes,.*holds 2 folders"),
         (["--data", "{root}/ten", "--real", "{root}/none.json"], "No such file"),
         (["--data", "{root}/ten", "--real", "{root}/wrong.json"], "must be a list of 50000 lists"),
         (["--data", "{root}", "--tfds", "no_such_set"], "TensorFlow Datasets knows no set|needs TensorFlow Datasets"),

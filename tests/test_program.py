@@ -168,7 +168,7 @@ def test_notices_are_dropped_and_news_is_kept(capfd, monkeypatch, tmp_path, leve
     with quiet.quiet_start():
         for line in [*NOTICES, *OF_GPUS, *NEWS]:
             os.write(2, line.encode())
-        assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == (level or "1")  # warnings and errors go on being written
+        assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == (level or "1")  # warnings and errors are still written
     assert capfd.readouterr().err == "".join([*(OF_GPUS if gpu else []), *NEWS])
 
 
@@ -201,8 +201,8 @@ with quiet.quiet_start():
 
 
 @pytest.mark.parametrize("end", ["\n", ""])
-def test_the_last_words_of_a_program_that_aborts_are_read(end):
-    """As those of a library that does not find what it was built for: without them nobody knows why it ended."""
+def test_the_last_messages_of_a_program_that_aborts_are_read(end):
+    """As those of a library that does not find what it was built for: without them its end is unexplained."""
     fatal = f"F0000 00:00:1795229151.659441    6311 cpu_feature_guard.cc:1] needs AVX512F{end}"
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}
     command = [sys.executable, "-S", "-c", ABORTING, quiet.__file__, NOTICES[1] + NEWS[2] + fatal]

@@ -60,7 +60,7 @@ def bundles(tmp_path_factory):
 
 
 @pytest.fixture
-def hub(fake_hub, places, bundles, monkeypatch):
+def hub(fake_hub, hub_table, bundles, monkeypatch):
     """A Hub on which we may write."""
     monkeypatch.setenv("HF_TOKEN", fake.TOKEN)
     monkeypatch.setattr(sys.modules[publish.__module__], "write_bundle", bundles)
@@ -78,11 +78,11 @@ def test_a_text_that_no_card_may_have_is_refused_by_the_arguments_name(argument)
         publish("mnist10_w16.tvdn", "org/name", dry_run=True, **{argument: "x\ny"})
 
 
-def test_round_trip(hub, places, tmp_path):
+def test_round_trip(hub, hub_table, tmp_path):
     pushed = publish(NAME, REPO)
     assert set(hub.files(REPO)) == FILES and set(pushed.changed) == FILES - {".gitattributes"}
     assert hub.repositories[REPO].tags == {"v1": pushed.commit}
-    assert json.loads(places.read_text()) == {NAME: {"repository": REPO, "revision": pushed.commit}}
+    assert json.loads(hub_table.read_text()) == {NAME: {"repository": REPO, "revision": pushed.commit}}
     net = kh.load(NAME)
     np.testing.assert_array_equal(np.asarray(kh.load(URL)(X)), np.asarray(net(X)))
     pixels = np.random.default_rng(0).integers(0, 256, (1, 28, 28, 1), np.uint8)
@@ -110,17 +110,17 @@ def test_publishing_twice_changes_nothing(hub):
     assert second == first._replace(changed=(), unchanged=second.unchanged) and set(second.unchanged) == set(
         first.changed
     )
-    assert {r[1] for r in writes(hub)[before:]} == {"/api/repos/create"}  # which says that it is there
+    assert {r[1] for r in writes(hub)[before:]} == {"/api/repos/create"}  # which answers that it is there
     assert len(hub.repositories[REPO].commits) == 2
 
 
 def test_only_what_differs_is_uploaded_and_released(hub):
     first = publish(NAME, REPO)
-    hub.add(REPO, {"README.md": b"# altered by hand\n", "NOTES.md": b"somebody's\n"})
+    hub.add(REPO, {"README.md": b"# altered by hand\n", "NOTES.md": b"a user's\n"})
     second = publish(NAME, REPO)
     assert second.changed == ("README.md",)
     assert hub.repositories[REPO].tags == {"v1": first.commit, "v2": second.commit}
-    assert hub.files(REPO)["NOTES.md"] == b"somebody's\n"
+    assert hub.files(REPO)["NOTES.md"] == b"a user's\n"
 
 
 def test_a_check_that_another_processor_computed_stays_and_a_wrong_one_does_not(hub, tmp_path):
@@ -135,10 +135,10 @@ def test_a_check_that_another_processor_computed_stays_and_a_wrong_one_does_not(
         assert publish(NAME, REPO).changed == changed
 
 
-def test_dry_run_writes_nothing(hub, places, capsys):
+def test_dry_run_writes_nothing(hub, hub_table, capsys):
     assert main(["publish", NAME, "--repo", REPO, "--dry-run"]) == 0
     assert "would upload README.md, check.npz" in capsys.readouterr().out
-    assert writes(hub) == [] and hub.repositories == {} and places.read_text() == "{}\n"
+    assert writes(hub) == [] and hub.repositories == {} and hub_table.read_text() == "{}\n"
 
 
 def test_a_run_is_published_with_its_own_result(hub, tmp_path):
@@ -236,7 +236,7 @@ def test_fetch_and_evaluate_over_the_hub(hub, capsys, tmp_path):
     assert "DIFFERENT" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("what", ["weights", "twin", "check", "row"])
+@pytest.mark.parametrize("what", ["weights", "copy", "check", "row"])
 def test_verify_finds_what_is_wrong(hub, what, tmp_path):
     publish(NAME, REPO)
     files = hub.files(REPO)
@@ -245,13 +245,13 @@ def test_verify_finds_what_is_wrong(hub, what, tmp_path):
     row = json.loads(files["weights.json"])
     wrong = {
         "weights": {"model.weights.h5": other.read_bytes()},
-        "twin": {"model.safetensors": files["model.safetensors"][:-4] + b"\0\0\0\0"},
+        "copy": {"model.safetensors": files["model.safetensors"][:-4] + b"\0\0\0\0"},
         "check": {"check.npz": files["check.npz"][:-50]},
         "row": {"weights.json": json.dumps({**row, "transform": {**row["transform"], "scale": 1.0}}).encode()},
     }[what]
     hub.add(REPO, wrong)
     with pytest.raises(
-        ValueError, match={"weights": "damaged", "twin": "safetensors", "check": "no check", "row": "rec"}[what]
+        ValueError, match={"weights": "damaged", "copy": "safetensors", "check": "not a check", "row": "rec"}[what]
     ):
         verify(REPO)
 
@@ -293,7 +293,7 @@ def test_killed_while_publishing(hub, bundles, moment, tmp_path):
         time.sleep(0.01)
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    time.sleep(0.7)  # the server does what it was asked before it sees that nobody waits for the answer
+    time.sleep(0.7)  # the server does what it was asked before it sees that the client is gone
     hub.fault = lambda method, path: None
     pushed = publish(NAME, REPO)
     repository = hub.repositories[REPO]

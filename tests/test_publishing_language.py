@@ -90,13 +90,13 @@ def run(tmp_path_factory, corpus):
 
 @pytest.fixture(scope="module")
 def bundle(run, tmp_path_factory):
-    """What a repository of the run holds, and the subject that wrote it."""
+    """What a repository of the run holds, and the weights that wrote it."""
     folder = tmp_path_factory.mktemp("bundle")
     return folder, write_bundle(find_publishable(str(run)), REPO, folder)
 
 
 @pytest.fixture
-def hub(fake_hub, places, bundle, monkeypatch):
+def hub(fake_hub, hub_table, bundle, monkeypatch):
     """A Hub on which we may write; the bundle is made once."""
 
     def write(source, repository, folder):
@@ -152,9 +152,9 @@ def test_keras_loads_the_network_by_itself(published, run):
 
 
 def test_the_check_knows_the_carried_state_and_leaves_none(bundle, tmp_path):
-    folder, subject = bundle
-    assert compare_check(subject, folder / "check.npz") == 0.0
-    carried = [v for layer in subject.network.layers for v in getattr(layer, "carried", ())]
+    folder, weights = bundle
+    assert compare_check(weights, folder / "check.npz") == 0.0
+    carried = [v for layer in weights.network.layers for v in getattr(layer, "carried", ())]
     assert len(carried) == 4 and all((to_numpy(v) == 0).all() for v in carried)
     with np.load(folder / "check.npz") as file:
         arrays = dict(file)
@@ -165,17 +165,17 @@ def test_the_check_knows_the_carried_state_and_leaves_none(bundle, tmp_path):
         "logits": ("logits differs", arrays["logits"] + 0.01),
         "gate/stage1_block1": ("gate/stage1_block1 differs", arrays["gate/stage1_block1"] + 0.01),
         "characters": ("characters differs", arrays["characters"] + 1),
-        "positions": ("no check.npz.*not of its words", arrays["positions"] + 1),
+        "positions": ("not a check.npz.*not of its words", arrays["positions"] + 1),
         "words": ("logits differs|characters differs", arrays["words"][::-1]),
     }
     for name, (match, value) in wrong.items():
         np.savez(tmp_path / "check.npz", **{**arrays, name: value})
         with pytest.raises(ValueError, match=match):
-            compare_check(subject, tmp_path / "check.npz")
+            compare_check(weights, tmp_path / "check.npz")
 
 
 def altered(what, files, tmp_path):
-    """Files of the repository that are wrong, as somebody could have uploaded them."""
+    """Files of the repository that are wrong, as a user could have uploaded them."""
     if what == "weights":
         other = tmp_path / "model.weights.h5"
         keras.utils.set_random_seed(2)
@@ -184,7 +184,7 @@ def altered(what, files, tmp_path):
     if what == "vocabulary":
         words = {"words": ["<unk>", "<eos>", *WORDS.words[:1:-1]], "characters": WORDS.characters}
         return {"vocabulary.json": json.dumps({**words, "word_length": WORDS.word_length}).encode()}
-    if what == "twin":
+    if what == "copy":
         return {"model.safetensors": files["model.safetensors"][:-4] + b"\0\0\0\0"}
     if what == "row":
         row = json.loads(files["weights.json"])
@@ -197,8 +197,8 @@ def altered(what, files, tmp_path):
     [
         ("weights", "damaged"),
         ("vocabulary", r"vocabulary\.json does not match the weights"),
-        ("twin", "safetensors .* does not hold the weights"),
-        ("check", "no check"),
+        ("copy", "safetensors .* does not hold the weights"),
+        ("check", "not a check"),
         ("row", "weights of variant 'charlm_small_coupled', but weights.json names 'charlm_small_full'"),
     ],
 )
@@ -260,7 +260,7 @@ def test_a_run_without_its_words_is_refused(run, tmp_path):
     for path in run.iterdir():
         if path.name != "vocabulary.json":
             (tmp_path / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(ValueError, match=r"no finished run: it has no vocabulary\.json"):
+    with pytest.raises(ValueError, match=r"not a finished run: it has no vocabulary\.json"):
         find_publishable(str(tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""docs/reliability.md says what the logs say, and names tests that are there."""
+"""docs/reliability.md states what the logs report, and names tests that are there."""
 
 import re
 from collections import Counter

@@ -22,7 +22,7 @@ FAMILIES = {
 SLOW = pytest.mark.slow
 
 
-def twins(family, **changes):
+def plain_and_remat(family, **changes):
     """A net without and one with rematerialization, of the same weights and seeds."""
     nets = []
     for remat in (False, True):
@@ -38,7 +38,7 @@ def loss_of(model, x):
 @pytest.mark.parametrize("family", ["conv_net", *[pytest.param(f, marks=SLOW) for f in FAMILIES if f != "conv_net"]])
 def test_outputs_and_gradients_are_equal(family):
     exact = keras.backend.backend() != "jax"  # which has no float64 here
-    plain, remat = twins(family, dtype="float64" if exact else "float32")
+    plain, remat = plain_and_remat(family, dtype="float64" if exact else "float32")
     assert all(block.remat for block in remat.layers if isinstance(block, kh.layers.GatedBlock))
     x = batch(plain, 2)
     keras.utils.set_random_seed(1)  # PyTorch's dropout knows no other seed
@@ -62,7 +62,7 @@ FORMS = {
 def test_a_step_of_fit_leaves_the_same_weights_averages_and_seeds(form):
     """Moving averages move once though the block runs twice, and its second run drops what the first did."""
     family, changes = FORMS[form]
-    nets = twins(family, **changes)
+    nets = plain_and_remat(family, **changes)
     x = batch(nets[0], 4)
     labels = np.arange(4) % nets[0].output_shape[-1]
     for net in nets:
@@ -117,7 +117,7 @@ def test_what_layers_inside_add_to_the_loss_is_trained_on(form):
 
 
 def test_it_changes_no_name_weight_or_file(tmp_path):
-    net, remat = twins("conv_net")
+    net, remat = plain_and_remat("conv_net")
     assert [layer.name for layer in net.layers[1:]] == [layer.name for layer in remat.layers[1:]]
     assert [w.path for w in net.weights] == [w.path for w in remat.weights]
     remat.save(tmp_path / "net.keras")

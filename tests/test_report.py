@@ -181,7 +181,7 @@ def test_command(trained, capsys):
 
 
 def test_it_has_a_progress_bar_on_a_terminal(trained, capsys, monkeypatch):
-    def looking(subject):
+    def looking(report_input):
         return Section("looking", "Looking", "text", (), {})
 
     monkeypatch.setattr("keras_highway.reporting.report.SECTIONS", (looking, looking))

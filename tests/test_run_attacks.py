@@ -63,7 +63,7 @@ def test_links_within_the_folder_and_other_files_are_no_matter(run):
     (run / "notes.txt").symlink_to("/etc/hostname")
     assert find_publishable(str(run)).folder == run
     os.mkfifo(run / "log_seed3.csv")
-    with pytest.raises(ValueError, match=r"log_seed3\.csv is no regular file"):
+    with pytest.raises(ValueError, match=r"log_seed3\.csv is not a regular file"):
         find_publishable(str(run))
 
 

@@ -137,7 +137,7 @@ def test_an_altered_index_is_found_and_made_again(photographs, tmp_path, capsys)
 
 
 def swapped(index):
-    index["offsets"][:2] = index["offsets"][1::-1]  # two images change places
+    index["offsets"][:2] = index["offsets"][1::-1]  # two images swap positions
     index["lengths"][:2] = index["lengths"][1::-1]
 
 

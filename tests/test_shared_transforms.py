@@ -62,21 +62,21 @@ def test_layer_names_and_which_blocks_share():
 def test_the_same_as_blocks_with_equal_kernels():
     """An independent form: kernels of their own, set equal."""
     model = small()
-    twin = miniature("conv_net", **{**SMALL, "shared_transforms": False})
+    separate = miniature("conv_net", **{**SMALL, "shared_transforms": False})
     kernels = model.get_layer("stage1_transform").kernels
     for layer in model.layers:
-        other = twin.get_layer(layer.name) if "block" in layer.name else None
+        other = separate.get_layer(layer.name) if "block" in layer.name else None
         if other is None:
             if layer.name in ("stem", "head"):
-                twin.get_layer(layer.name).set_weights(layer.get_weights())
+                separate.get_layer(layer.name).set_weights(layer.get_weights())
             continue
         other.transform_gate.set_weights(layer.transform_gate.get_weights())
         for i in (1, 2):
             getattr(other.transform, f"bn{i}").set_weights(getattr(layer.transform, f"bn{i}").get_weights())
             getattr(other.transform, f"conv{i}").kernel.assign(kernels[i - 1])
     x = batch(model, 3)
-    np.testing.assert_allclose(numpy(model(x)), numpy(twin(x)), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(numpy(model(x, training=True)), numpy(twin(x, training=True)), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(numpy(model(x)), numpy(separate(x)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(numpy(model(x, training=True)), numpy(separate(x, training=True)), rtol=1e-4, atol=1e-4)
     folded = fold_batch_norm(model, override(MINIATURES["conv_net"], **SMALL))
     np.testing.assert_allclose(numpy(folded(x)), numpy(model(x)), rtol=1e-3, atol=1e-3)
 
@@ -112,7 +112,7 @@ def test_trace_and_rewire(gate):
 
 def test_a_block_without_kernels_there_is_refused():
     model = miniature("conv_net", shared_transforms=True, blocks=(2, 1), widths=(4, 4))
-    with pytest.raises(ValueError, match="'stage1_block2' cannot stand in the place of block 'stage2_block1'"):
+    with pytest.raises(ValueError, match="'stage1_block2' cannot replace block 'stage2_block1'"):
         rewire(model, {"stage2_block1": "stage1_block2"})
 
 
@@ -201,5 +201,5 @@ def test_what_is_refused():
         BasicBlock(4, shared_transform=True, batch_norm=False)
     with pytest.raises(ValueError, match="shared_transforms=True, batch_norm=False"):
         override(VARIANTS["highway20"], shared_transforms=True, batch_norm=False)
-    with pytest.raises(ValueError, match="`filters` and `kernel_sizes` need one number a convolution each"):
+    with pytest.raises(ValueError, match="`filters` and `kernel_sizes` need one number per convolution"):
         SharedKernels((4, 8), (3,))

@@ -1,4 +1,4 @@
-"""Other people's ResNets: timm's files served by a Hub, converted once, against timm's own logits.
+"""Third-party ResNets: timm's files served by a Hub, converted once, against timm's own logits.
 
 The files hold the seeded weights and BN statistics with which
 `oracles/make_goldens.py` ran timm's models; no PyTorch here.
@@ -120,7 +120,7 @@ def test_a_repository_of_something_else(fake_hub):
     with pytest.raises(HubError, match=r"download model\.weights\.h5 of hf://org/other.*no such file"):
         kh.load("hf://org/other")
     fake_hub.add("org/vit", {"model.safetensors": save({"cls_token": np.zeros(3)}), "config.json": b"{}"})
-    with pytest.raises(ValueError, match="has not the names of a ResNet50"):
+    with pytest.raises(ValueError, match="does not have the names of a ResNet50"):
         kh.load("hf://org/vit")
 
 
@@ -140,23 +140,23 @@ def test_a_local_state_dict(tmp_path, fake_hub):
 
 
 @pytest.mark.slow
-def test_pinned_weights_are_of_that_commit_and_no_other_bytes(fake_hub, places, capsys, tmp_path):
+def test_pinned_weights_are_of_that_commit_and_no_other_bytes(fake_hub, hub_table, capsys, tmp_path):
     content, _ = timm_checkpoint("resnet50")
     commit = fake_hub.add("timm/resnet50.a1_in1k", {"model.safetensors": content})
     assert main(["fetch", "highway_resnet50.a1", "--pin"]) == 0  # it is made of the same file
-    place = {"revision": commit, "sha256": fake.sha256(content)}
-    assert json.loads(places.read_text()) == {"resnet50.a1": place}
-    assert f"commit {commit}, sha256 {place['sha256']}" in capsys.readouterr().out
+    entry = {"revision": commit, "sha256": fake.sha256(content)}
+    assert json.loads(hub_table.read_text()) == {"resnet50.a1": entry}
+    assert f"commit {commit}, sha256 {entry['sha256']}" in capsys.readouterr().out
     for name in ("resnet50.a1", "highway_resnet50.a1"):
-        assert (registry.get(name).revision, registry.get(name).sha256) == (commit, place["sha256"])
+        assert (registry.get(name).revision, registry.get(name).sha256) == (commit, entry["sha256"])
     fake_hub.add("timm/resnet50.a1_in1k", {"model.safetensors": b"something else"})
     resolve("resnet50.a1")  # another file is the newest; the pinned one is what is read
-    places.write_text(json.dumps({"resnet50.a1": {**place, "sha256": "0" * 64}}))
+    hub_table.write_text(json.dumps({"resnet50.a1": {**entry, "sha256": "0" * 64}}))
     registry.reread()
     with pytest.raises(ValueError, match="is damaged or altered"):
         resolve("resnet50.a1")
     assert main(["fetch", "mnist10_w16.tvdn", "--pin"]) == 2
-    assert "Only other people's weights are pinned" in capsys.readouterr().err
+    assert "Only third-party weights are pinned" in capsys.readouterr().err
 
 
 def test_state_dicts_that_are_none_of_ours(tmp_path):
@@ -166,7 +166,7 @@ def test_state_dicts_that_are_none_of_ours(tmp_path):
         convert_torch_file(path, tmp_path / "net.weights.h5", "charlm_small_coupled")
     header = json.dumps({"fc.weight": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + b"ab")
-    with pytest.raises(ValueError, match="a type that NumPy has not: save them in float32"):
+    with pytest.raises(ValueError, match="a type that NumPy lacks: save them in float32"):
         read_safetensors(path)
     with pytest.raises(ValueError, match=r"No such file or folder: .*absent\.safetensors"):
         kh.load(tmp_path / "absent.safetensors")
@@ -225,13 +225,13 @@ def test_a_file_of_another_net_is_refused(small, tmp_path):
 @pytest.mark.parametrize("content", [b"", b"\x80\x04pickle", b"\xff" * 100])
 def test_no_safetensors_file(tmp_path, content):
     (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(ValueError, match="no safetensors file, or is truncated"):
+    with pytest.raises(ValueError, match="not a safetensors file, or is truncated"):
         read_safetensors(tmp_path / "model.safetensors")
 
 
 @pytest.fixture
 def cifar_row(fake_hub, small, monkeypatch):
-    """Other people's weights of a net that converts quickly, as a row of the table."""
+    """Third-party weights of a net that converts quickly, as a row of the table."""
     name = "highway110.theirs"
     row = registry.WeightsInfo(
         name=name,
@@ -241,7 +241,7 @@ def cifar_row(fake_hub, small, monkeypatch):
         classes=kh.get_spec("highway110").classes * ("class",),
         transform=kh.get_transform("cifar10"),
         sha256="",
-        origin="Somebody",
+        origin="Third party",
         repository="them/net",
         file="model.safetensors",
     )

@@ -62,7 +62,7 @@ def test_x_of_a_transition_is_the_projection():
     assert np.array_equal(numpy(projection(signals["stage1_block3"].y, training=False)), signals["stage2_block1"].x)
 
 
-def test_gates_are_what_the_gating_says():
+def test_gates_are_those_of_the_gating():
     constants = {"plain": (1.0, 0.0), "residual": (1.0, 1.0), "t_only": (None, 1.0), "c_only": (1.0, None)}
     for gating, gates in constants.items():
         model = miniature("conv_stack", gating=gating)

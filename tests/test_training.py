@@ -208,7 +208,7 @@ def test_a_log_that_lacks_epochs_is_refused(tmp_path):
     train(TINY, None, tmp_path, until=2)
     lines = (tmp_path / "log.csv").read_text().splitlines()
     (tmp_path / "log.csv").write_text("\n".join(lines[:-1]) + "\n")
-    with pytest.raises(ValueError, match=r"has 1 epochs, .* is after 2"):
+    with pytest.raises(ValueError, match=r"has 1 epochs and .* was saved after 2"):
         train(TINY, None, tmp_path)
 
 

@@ -167,7 +167,7 @@ def test_a_comparison_counts_pairs():
     np.testing.assert_array_equal(scores.loss, comparison.loss)
 
 
-def test_the_bound_holds_as_often_as_it_says():
+def test_the_bound_holds_as_often_as_stated():
     """Of 4000 draws of 500 pairs, with a true cost of 0.01, about 95 % have a bound above it; never 0."""
     rng = np.random.default_rng(0)
     draws = rng.multinomial(500, (0.03, 0.02, 0.95), 4000)
@@ -175,7 +175,7 @@ def test_the_bound_holds_as_often_as_it_says():
     bound = Comparison(zeros, zeros, 500, draws[:, 0], draws[:, 1], 500).highest_cost(0.95)
     assert 0.94 <= (bound >= 0.01).mean() <= 0.97
     none = Comparison(zeros, zeros, 500, np.zeros(1), np.zeros(1), 500).highest_cost(0.95)
-    assert 0.002 < none[0] < 0.01  # 500 samples that agree say that little
+    assert 0.002 < none[0] < 0.01  # 500 samples that agree prove that little
 
 
 def test_depth_is_chosen_on_other_data():

@@ -136,7 +136,7 @@ def test_a_step_that_cannot_fit_is_refused_before_it_is_taken(monkeypatch, capsy
     monkeypatch.setattr(memory, "available_bytes", lambda: int(needed / 1.6))
     with pytest.raises(ValueError, match=r"256 images of 224x224 pixels.*GiB are free.*micro_batches.*batch_size=N"):
         check_memory(program, 1, [])
-    check_memory(program, 1, ["1 x GPU"])  # whose library says itself what it lacks
+    check_memory(program, 1, ["1 x GPU"])  # whose library itself reports what it lacks
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(memory, "available_bytes", lambda: int(1.1 * needed))
     check_memory(program, 1, [])
@@ -154,7 +154,7 @@ def test_an_estimate_just_above_what_is_free_is_only_a_warning(monkeypatch, caps
 
 
 def test_who_is_never_refused(monkeypatch, capsys):
-    """A run that went before, one of several processes that wait for each other, and whoever says so."""
+    """A run that went before, one of several processes that wait for each other, and on request."""
     program = program_of(batch_size=256)
     needed = step_bytes(program, 128, (224, 224, 3))
     monkeypatch.setattr(memory, "available_bytes", lambda: needed // 4)

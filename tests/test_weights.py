@@ -50,7 +50,7 @@ def test_wrong_suffix(tmp_path):
 def test_foreign_file(tmp_path):
     path = tmp_path / "foreign.weights.h5"
     path.write_bytes(b"not an HDF5 file at all" * 100)
-    check_refused(path, "no weight file, or is truncated")
+    check_refused(path, "not a weight file, or is truncated")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.9, 0.99])
@@ -101,9 +101,9 @@ def test_half_precision_is_half_the_size_and_near(tmp_path):
     size, half = (path.stat().st_size for path in paths)
     assert half < 0.7 * size
     assert weights_file.read(paths[1]).stamp == {"variant": VARIANT, "classes": 10, "transform": "mnist"}
-    twin = kh.create_model(VARIANT)
-    load_exactly(twin, resolve(paths[1], VARIANT))
-    for a, b in zip(model.get_weights(), twin.get_weights(), strict=True):
+    loaded = kh.create_model(VARIANT)
+    load_exactly(loaded, resolve(paths[1], VARIANT))
+    for a, b in zip(model.get_weights(), loaded.get_weights(), strict=True):
         assert b.dtype == np.float32
         np.testing.assert_array_equal(b, a.astype(np.float16).astype(np.float32))
     before = paths[1].read_bytes()
@@ -132,7 +132,7 @@ def test_load_without_a_stamp_asks_for_the_variant(tmp_path):
         kh.load(str(path))
 
 
-SHIPPED = [row.name for row in registry.WEIGHTS.values() if row.sha256]  # the others are other people's, on the Hub
+SHIPPED = [row.name for row in registry.WEIGHTS.values() if row.sha256]  # the others are third parties', on the Hub
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -149,7 +149,7 @@ def test_shipped_weights_are_the_rows_file(name):
     recipe = json.loads((path.parent / "recipe.json").read_text())
     assert recipe["variant"] == row.variant and recipe["name"] == row.recipe
     rows = (path.parent / "log.csv").read_text().splitlines()
-    assert len(rows) == result["epochs"] + 1  # one line an epoch and the header
+    assert len(rows) == result["epochs"] + 1  # one line per epoch and the header
     assert result.get("of_epochs", result["epochs"]) == recipe["epochs"]
     last = dict(zip(rows[0].split(","), rows[-1].split(","), strict=True))
     if result["metric"] == "test_accuracy":

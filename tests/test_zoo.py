@@ -255,7 +255,7 @@ def test_what_is_stored_is_measured(tmp_path):
 
 @pytest.mark.slow
 def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
-    """A tiny run under the published recipe's name: weights with their vocabulary, a card that says how to use them."""
+    """A tiny run under the published recipe's name: weights with their vocabulary, a card on how to use them."""
     data = write_corpus(tmp_path)
     recipe = dataclasses.replace(tiny(RECIPES["charlm_small_coupled"]), data=str(data / "ptb"), test_tokens=None)
     train(recipe, None, tmp_path / "run")
@@ -287,7 +287,7 @@ def test_cards_are_what_publish_sends(name):
 
 def test_adding_refuses_unfinished_and_mixed_runs(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="no finished run"):
+    with pytest.raises(ValueError, match="not a finished run"):
         adding.add([tmp_path / "empty"])
     a, b = _run(tmp_path / "a", 1, 0.99), _run(tmp_path / "b", 2, 0.98)
     recipe = json.loads((b / "recipe.json").read_text())

@@ -1,8 +1,8 @@
 """For the reference: what the package makes while it is imported, with the signature and the text that a user sees.
 
-`Highway50 = _application(...)` is an assignment to whoever reads the source
-alone, and a block's docstring is completed after its class; this asks the
-imported module for what it made.
+`Highway50 = _application(...)` is only an assignment in the source, and a
+block's docstring is completed after its class; this asks the imported module
+for what it made.
 """
 
 import importlib

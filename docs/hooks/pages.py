@@ -1,6 +1,6 @@
 """What the site has beyond `docs/*.md`: notebooks and changelog as pages, and links to other files of the repository.
 
-A page says `[text](../zoo/...)`, as GitHub reads it. On the site that file is
+A page has `[text](../zoo/...)`, as GitHub reads it. On the site that file is
 at `repo_url`, where that is set; otherwise its path takes the link's place.
 """
 

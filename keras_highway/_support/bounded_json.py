@@ -19,17 +19,17 @@ def parse_json(text: str | bytes, where: str, schema: Schema | None = None) -> A
         schema: What it must be.
 
     Raises:
-        ValueError: If it is no JSON, nested too deeply, has numbers that are
-            not finite, or does not match the schema.
+        ValueError: If it is not JSON, is nested too deeply, has numbers that
+            are not finite, or does not match the schema.
     """
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
         values = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
-        raise ValueError(f"{where} is no JSON of ours: it is nested too deeply.") from None
+        raise ValueError(f"{where} is nested too deeply to be read.") from None
     except ValueError as error:  # not UTF-8, no JSON, an integer of thousands of digits
-        raise ValueError(f"{where} is no JSON: {error}.") from error
+        raise ValueError(f"{where} is not JSON: {error}.") from error
     if schema is not None:
         schema.check(values, where)
     return values

@@ -63,7 +63,7 @@ def _field(number, wire_type, content) -> bytes:
 
 
 def _varint(value) -> bytes:
-    """Seven bits a byte, the lowest first; the eighth is set where more follow."""
+    """Seven bits per byte, the lowest first; the eighth is set where more follow."""
     encoded = bytearray()
     while value > 127:
         encoded.append(value & 127 | 128)

@@ -38,7 +38,7 @@ def read_regular(path: str | os.PathLike, most: int) -> bytes:
         most: Bytes that it may have; a sparse file declares any number.
 
     Raises:
-        ValueError: If it is no regular file, or larger.
+        ValueError: If it is not a regular file, or is larger.
         OSError: If it cannot be read.
     """
     with open(path, "rb", opener=without_waiting) as file:
@@ -51,7 +51,7 @@ def read_regular(path: str | os.PathLike, most: int) -> bytes:
 
 
 def without_waiting(path, flags: int) -> int:
-    """An `opener` that does not wait for whoever writes to a pipe."""
+    """An `opener` that does not wait for a pipe's writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
@@ -61,7 +61,7 @@ def to_disk(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-# What stops writing that is no fault of the program, and what to do.
+# Errors of writing that are not the program's fault, and what to do.
 _FULL = "free some space there, or choose another place"
 _REFUSED = "choose another place, or make it writable for you"
 _ADVICE = {

@@ -11,7 +11,7 @@ def stage_of(name: str) -> str | None:
     return match["stage"] if match else None
 
 
-def place_of(name: str) -> tuple[int, int] | None:
+def position_of(name: str) -> tuple[int, int] | None:
     """Returns the numbers of stage and block, from 1, of a block's name; `None` of any other name."""
     match = _STAGE.match(name)
     return (int(match["number"]), int(match["block"])) if match and match["block"] else None

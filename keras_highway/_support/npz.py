@@ -1,4 +1,4 @@
-"""Arrays of an `.npz` file: what they declare is looked at before any memory is taken for it."""
+"""Arrays of an `.npz` file: what they declare is checked before memory is allocated for it."""
 
 import math
 import os
@@ -31,8 +31,8 @@ def read_npz(
         The arrays by name.
 
     Raises:
-        ValueError: If it is no such file, or an array declares what the file
-            cannot hold or more than `most`.
+        ValueError: If it is not such a file, or an array declares what the
+            file cannot hold or more than `most`.
         FileNotFoundError: If there is no file.
     """
     try:
@@ -52,7 +52,7 @@ def read_npz(
         *(NotImplementedError, RuntimeError, MemoryError, OverflowError, UnicodeError),
     ) as error:
         reason = " ".join(str(error).split())[:300]
-        raise ValueError(f"{path} is no .npz file of ours, or is damaged: {reason}") from error
+        raise ValueError(f"{path} is not an .npz file that keras_highway wrote, or is damaged: {reason}") from error
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int, stored: bool) -> np.ndarray:

@@ -85,7 +85,7 @@ def with_gradient(function: Callable) -> Callable:
     Args:
         function: Function from tensors to its outputs and their derivative.
             The outputs are a tensor or a tuple of them. The derivative is a
-            function from the derivatives by the outputs, an argument each, to
+            function from the derivatives by the outputs, one argument each, to
             those by the tensors: one, or a tuple.
 
     Returns:

@@ -18,7 +18,7 @@ _MARKUP = {
     "\\": "&#92;",
     "~": "&#126;",
 }
-_EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # within a word, mnist10_w16, it is none
+_EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # within a word, mnist10_w16, it is not one
 # Where an address begins that Markdown makes a link of; entities do not keep it from that, a comment does.
 _ADDRESS = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?<=[\w.+-])(?=@)", re.IGNORECASE)
 _LINK = re.compile(r"\](?=[(\[:])|\]\Z")
@@ -50,7 +50,7 @@ def visible_json(value: Any) -> str:
 
 
 def in_figure(text: object) -> str:
-    """Returns text that matplotlib draws as it is: a `$` is no formula.
+    """Returns text that matplotlib draws as it is: a `$` does not start a formula.
 
     Args:
         text: Anything; `str` of it, made `visible`.

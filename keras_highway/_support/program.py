@@ -19,7 +19,7 @@ def program_of(package: str) -> str:
     """
     if Path(sys.argv[0] if sys.argv else "").name.removesuffix(".exe") == _SCRIPT:
         return COMMAND
-    if sys.argv[:1] != ["-m"]:  # Python's word while it looks for the module
+    if sys.argv[:1] != ["-m"]:  # what Python puts there until it has located the module
         return OTHER
     words = sys.orig_argv[1:]
     if package in words:

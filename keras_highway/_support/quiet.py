@@ -51,9 +51,9 @@ def quiet_start(doing: str = _LOADING) -> Iterator[None]:
     and does nothing where the user has set it to 0: then every notice is there
     to see. The notices come from C++, so that it is the file descriptor that
     is filtered, not `sys.stderr`, by a process that lives as long as the
-    imports and passes on the last words of one that aborts. TensorFlow looks
-    for GPUs here, too, and complains where it finds no driver: without a GPU
-    that is a notice.
+    imports and passes on the last messages of a program that aborts.
+    TensorFlow looks for GPUs here, too, and complains where it finds no
+    driver: without a GPU that is a notice.
 
     Args:
         doing: What a terminal shows meanwhile.

@@ -53,7 +53,7 @@ CLASS_NAME = Text(255)  # folders have such names, too
 
 
 class Number:
-    """A finite number within a range; a bool is none.
+    """A finite number within a range; a bool is not one.
 
     Args:
         low: Smallest.

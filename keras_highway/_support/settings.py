@@ -12,7 +12,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
     Args:
         text: The setting. Its value is a Python literal, or `true`, `false` or
-            `null`; what is none of these is a string.
+            `null`; anything else is a string.
 
     Raises:
         ValueError: If it has no field or no `=`.

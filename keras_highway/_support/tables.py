@@ -12,7 +12,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
 
     Args:
         headers: Titles of the columns.
-        rows: Cells, one a column.
+        rows: Cells, one per column.
         right: Which columns are aligned to the right.
     """
     lines = [tuple(headers), *(tuple(map(visible, row)) for row in rows)]

@@ -19,25 +19,25 @@ class BatchedRewiring:
     """`rewiring(x)` gives the outputs of `rewire(model, plan)` for each of many plans.
 
     All plans start as one batch. Where they first disagree about a block, the
-    batch forks: it grows by one copy of itself for each new history, and goes
-    on through the following blocks as one larger batch. So the prefix before
-    a lesion is computed once for all lesions behind it, and a curve over
-    `n` blocks costs about `n²/2` blocks instead of `n²`, in `n` steps instead
-    of `n²`.
+    batch forks: it grows by one copy of itself for each new history, and
+    continues through the following blocks as one larger batch. So the prefix
+    before a lesion is computed once for all lesions behind it, and a curve
+    over `n` blocks costs about `n²/2` blocks instead of `n²`, in `n` steps
+    instead of `n²`.
 
     Args:
-        model: A functional `keras.Model` with gated blocks, with one input
-            and one output, in which nothing goes around a block except by
-            the block's own skip.
+        model: A functional `keras.Model` with gated blocks, with one input and
+            one output, in which no tensor bypasses a block except through the
+            block's own skip.
         plans: The wirings: dicts from a block's name to a `Lesion`, the name
             of another block, or `None` (taken out).
         switches: Names of blocks that `switch_off` can take out of every plan
             later, without compiling anew.
 
     Raises:
-        ValueError: If the model has no blocks or something goes around them,
-            for an unknown block, the lesion of a transition, or blocks of
-            other shapes in each other's places.
+        ValueError: If the model has no blocks or a tensor bypasses them, for
+            an unknown block, the lesion of a transition, or a replacement of
+            another shape than its block.
     """
 
     def __init__(self, model: keras.Model, plans: Sequence[Wiring], switches: Sequence[str] = ()):
@@ -99,7 +99,7 @@ class BatchedRewiring:
         return y
 
     def _step(self, block: GatedBlock, x: Any, **shared: Any) -> Any:
-        """Calls a block, or what the plans have in its place, each for its copies of the batch."""
+        """Calls a block, or what the plans replace it by, each for its copies of the batch."""
         wishes = [plan.get(block.name, block.name) for plan in self._plans]
         options: dict[Lesion | str | None, list[int]] = {}
         for wish, copy in zip(wishes, self._group, strict=True):
@@ -141,7 +141,7 @@ class BatchedRewiring:
         if actual != expected or not needs <= set(shared):
             what = "nothing (None)" if target is None else repr(target.name)
             raise ValueError(
-                f"{what} cannot stand in the place of block {block.name!r}, which takes shape {tuple(x.shape)} and "
+                f"{what} cannot replace block {block.name!r}, which takes shape {tuple(x.shape)} and "
                 f"gives shape {expected}. Received from it: shape {actual}, of shared inputs it needs: "
                 f"{', '.join(sorted(needs)) or 'none'}, there are: {', '.join(sorted(shared)) or 'none'}"
             )
@@ -180,7 +180,7 @@ class _Switch(keras.layers.Layer):
 
 
 class _Fork(keras.layers.Layer):
-    """Several layers in the place of one block, each for some of the copies that a batch consists of."""
+    """Several layers instead of one block, each for some of the copies that a batch consists of."""
 
     def __init__(
         self,

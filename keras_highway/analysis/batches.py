@@ -134,7 +134,7 @@ def _labels(labels: Any, n: int) -> np.ndarray:
     labels = np.asarray(labels)
     if not np.issubdtype(labels.dtype, np.integer) or len(labels) != n or labels.min() < 0:
         raise ValueError(
-            "Labels must be class numbers: integers from 0, one a sample (of one-hot labels, the argmax). "
+            "Labels must be class numbers: integers from 0, one per sample (of one-hot labels, the argmax). "
             f"Received: labels of dtype {labels.dtype}, shape {labels.shape}, for {n} samples"
         )
     return labels.astype(np.int64)

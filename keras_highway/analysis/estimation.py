@@ -146,7 +146,7 @@ def minimum_variance(var_a: Any, var_b: Any, cov: Any = 0.0) -> MinimumVariance:
     Raises:
         ValueError: If a variance is negative, the covariance is larger than
             variances allow, or `a` and `b` are always equally wrong, so that
-            every combination is as good.
+            every combination is equally good.
     """
     var_a, var_b, cov = np.broadcast_arrays(*(np.asarray(v, np.float64) for v in (var_a, var_b, cov)))
     if not ((var_a >= 0) & (var_b >= 0) & (np.square(cov) <= var_a * var_b * (1 + 1e-9))).all():

@@ -1,4 +1,4 @@
-"""Gates while a network learns: a few numbers a block, to a CSV file and to TensorBoard."""
+"""Gates while a network learns: a few numbers per block, to a CSV file and to TensorBoard."""
 
 import csv
 import io
@@ -55,11 +55,11 @@ class GateStats(keras.callbacks.Callback):
     Writes `gates.csv` (the columns are `GateRow`'s) and an event file for
     TensorBoard (`gates_mean/<block>` and so on, against the step) into a
     folder; neither needs TensorFlow. A record is one compiled forward pass of
-    the batch, up to the last gate, of which four numbers a block come back.
-    By default there is one before the first step and one after each epoch, so
-    that it costs one forward pass an epoch: less than 2 % of the time where an
-    epoch has 50 steps on batches of that size. Between records, a step costs
-    one comparison.
+    the batch, up to the last gate, which returns four numbers per block. By
+    default there is one before the first step and one after each epoch, so
+    that it costs one forward pass per epoch: less than 2 % of the time where
+    an epoch has 50 steps on batches of that size. Between records, a step
+    costs one comparison.
 
     Works with `fit` on TensorFlow and JAX, under `tf.distribute` in one process
     (the batch is then not split) and, with several processes, in one of them.
@@ -68,10 +68,10 @@ class GateStats(keras.callbacks.Callback):
 
     Args:
         x: A small fixed batch of the model's input, e.g. 64 samples. It need
-            not be of the training data.
+            not come from the training data.
         folder: Where the files go; made where there is none.
-        every: `"epoch"`, or int: after every so many steps. Defaults to
-            `"epoch"`.
+        every: `"epoch"`, or an int, the number of steps between records.
+            Defaults to `"epoch"`.
         gate: `"t"` or `"c"`. Defaults to `"t"`.
         blocks: Which blocks: names or blocks. Defaults to all that learn the
             gate.
@@ -152,7 +152,7 @@ class GateStats(keras.callbacks.Callback):
             step: Int, steps taken.
 
         Returns:
-            A list of `GateRow`, one a block; they are also added to `rows`.
+            A list of `GateRow`, one per block; they are also added to `rows`.
 
         Raises:
             ValueError: If no model is set.
@@ -200,12 +200,12 @@ class GateStats(keras.callbacks.Callback):
 def _drop_after(path: Path, step: int) -> None:
     """Drops the rows of later steps from a CSV file, and a line that was cut.
 
-    If all goes, since no step was taken yet, the file is kept under another
-    name: perhaps only the optimizer's count was lost.
+    If no row is left, since no step was taken yet, the file is kept under
+    another name: perhaps only the optimizer's count was lost.
     """
     header, *rows = path.read_bytes().decode().splitlines(keepends=True) or [""]
     if header.strip() and header.strip() != ",".join(GateRow._fields):
-        raise ValueError(f"{path} is none of GateStats's files: remove it, or choose another folder.")
+        raise ValueError(f"{path} is not a file of GateStats: remove it, or choose another folder.")
     if step == 0 and rows:
         number = next(i for i in itertools.count(1) if not path.with_name(f"gates.{i}.csv").exists())
         atomic_write(path.with_name(f"gates.{number}.csv"), lambda p: p.write_bytes(path.read_bytes()))
@@ -229,7 +229,7 @@ class _Summary(keras.layers.Layer):
 
 
 def _measuring(model: keras.Model, gate: str, chosen: Blocks | None, x: Any) -> tuple[list[str], keras.Model]:
-    """Names of places with a learned gate, and a model from a batch to their `_Summary`."""
+    """Names of positions with a learned gate, and a model from a batch to their `_Summary`."""
     check_batch(x, model.inputs, "measure")
     tracer = Tracer(model, chosen)
     check_learned(tracer.blocks, gate)

@@ -19,7 +19,7 @@ class GateActivity(NamedTuple):
     """What the gates did over a data set; a dict from block name to float64 array for each measure.
 
     The arrays have the shape of one sample's gate: `(units,)`, `(height,
-    width, channels)`, or `(1, 1, channels)` where the gate is one number a
+    width, channels)`, or `(1, 1, channels)` where the gate is one number per
     channel. The mean over positions is `mean[name].mean((0, 1))`, the map over
     the image `mean[name].mean(-1)`.
 
@@ -32,7 +32,7 @@ class GateActivity(NamedTuple):
             one sample.
         highest: The highest value over the samples: a unit with `highest >
             threshold` is used by some sample.
-        threshold: From where on a gate counts as open.
+        threshold: The value above which a gate counts as open.
     """
 
     samples: int
@@ -138,8 +138,8 @@ def gate_activity(
             `tf.data.Dataset`, a generator); labels are ignored.
         gate: `"t"` or `"c"`. Defaults to `"t"`.
         blocks: Which blocks: names or blocks. Defaults to all.
-        threshold: Float, from where on a gate counts as open. Defaults to
-            `0.5`.
+        threshold: Float, the value above which a gate counts as open. Defaults
+            to `0.5`.
         batch_size: Int, samples at once. Defaults to `200`.
         transform: Function from a batch of `data` to the model's input.
         progress: Bool, whether to show a progress bar. Defaults to `False`.
@@ -182,7 +182,7 @@ def gate_samples(
     transform: Callable[[Any], Any] | None = None,
     progress: bool = False,
 ) -> SampleGates:
-    """Measures how open every block is for each sample: two numbers a sample and block.
+    """Measures how open every block is for each sample: two numbers per sample and block.
 
     (All the gates of one sample are in `trace(model, x)`.)
 
@@ -191,8 +191,8 @@ def gate_samples(
         data: As in `gate_activity`.
         gate: `"t"` or `"c"`. Defaults to `"t"`.
         blocks: Which blocks: names or blocks. Defaults to all.
-        threshold: Float, from where on a gate counts as open. Defaults to
-            `0.5`.
+        threshold: Float, the value above which a gate counts as open. Defaults
+            to `0.5`.
         batch_size: Int, samples at once. Defaults to `200`.
         transform: Function from a batch of `data` to the model's input.
         progress: Bool, whether to show a progress bar. Defaults to `False`.
@@ -264,7 +264,7 @@ def gate_routing(
 
 
 def check_learned(known: Mapping[str, GatedBlock], gate: str) -> None:
-    """Raises a ValueError, saying what is constant, if no block of a model learns a gate.
+    """Raises a ValueError, which names the constant, if no block of a model learns a gate.
 
     Args:
         known: Dict from block name to `GatedBlock`.
@@ -293,7 +293,7 @@ def check_learned(known: Mapping[str, GatedBlock], gate: str) -> None:
 def _passes(
     model: keras.Model, feed: Iterable[Batch], gate: str, chosen: Blocks | None
 ) -> Iterator[tuple[dict[str, np.ndarray], Any]]:
-    """Yields ({place: gate (n, ...)}, labels) of every batch, from one pass each."""
+    """Yields ({position: gate (n, ...)}, labels) of every batch, from one pass each."""
     tracer = Tracer(model, chosen)
     check_learned(tracer.blocks, gate)
     gates = tracer.only(gate)

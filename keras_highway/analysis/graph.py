@@ -21,7 +21,7 @@ def blocks(model: keras.Model) -> dict[str, GatedBlock]:
 
     Returns:
         A dict from name to `GatedBlock`, in the order of the network. A block
-        that stands in several places is listed once.
+        that is called several times is listed once.
 
     Raises:
         ValueError: If the model is not functional, has no blocks, or has two

@@ -1,4 +1,4 @@
-"""Guided back-propagation: which pixels speak for a unit [UIE, Figure 4; Springenberg et al. 2015]."""
+"""Guided back-propagation: which pixels excite a unit [UIE, Figure 4; Springenberg et al. 2015]."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -28,9 +28,9 @@ class GuidedGradients(NamedTuple):
         gradient: float32 `(blocks, n, height, width, channels)`, in the
             layout of the model's input: positive where a brighter pixel
             raises the activation.
-        position: int64 `(blocks, n, 2)`, row and column of the unit that is
-            looked at: where the channel is most active in that block;
-            `(blocks, n, 0)` for fully connected blocks.
+        position: int64 `(blocks, n, 2)`, row and column of the unit: where the
+            channel is most active in that block; `(blocks, n, 0)` for fully
+            connected blocks.
         value: float32 `(blocks, n)`, its activation.
     """
 
@@ -71,7 +71,7 @@ def guided_backprop(
             e.g. `"stage2"`: all of its blocks.
         channel: Int, which channel of the blocks' outputs.
         transform: Function from `images` to the model's input. Defaults to
-            `None`: they are it.
+            `None`: the images are the input.
 
     Returns:
         A `GuidedGradients`.
@@ -82,7 +82,7 @@ def guided_backprop(
         ValueError: On other backends than TensorFlow, JAX and PyTorch.
     """
     x = images if transform is None else transform(images)
-    check_batch(x, model.inputs, "look at")
+    check_batch(x, model.inputs, "analyse")
     x = ops.cast(ops.convert_to_tensor(x), "float32")
     names = chosen_blocks(blocks_of(model), block)
     copy = _guided_copy(model)
@@ -111,7 +111,7 @@ def chosen_blocks(known: Mapping[str, GatedBlock], block: Blocks) -> list[str]:
     if not selected <= set(known):
         raise ValueError(f"A stage stands alone, not in a list with blocks. Received: block={block!r}")
     if not selected:
-        raise ValueError("There is no block to look at. Received: block=[]")
+        raise ValueError("No block is named. Received: block=[]")
     return [name for name in known if name in selected]
 
 

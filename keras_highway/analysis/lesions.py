@@ -1,4 +1,4 @@
-"""Which blocks matter, and does their order: lesions, permutations and random removals over a data set."""
+"""Which blocks matter, and whether their order does: lesions, permutations and random removals over a data set."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -44,8 +44,8 @@ class ReshuffleCurve(NamedTuple):
         stage: The stage's name.
         blocks: Names of its interchangeable blocks, in the order of the
             network.
-        orders: int64 `(orders, blocks)`: which of `blocks` stands in each
-            place.
+        orders: int64 `(orders, blocks)`: which of `blocks` stands at each
+            position.
         swaps: int64 `(orders,)`, how many random swaps made it.
         seeds: int64 `(orders,)`.
         tau: float64 `(orders,)`, Kendall's rank correlation with the order of
@@ -150,10 +150,10 @@ def reshuffle_curve(
 ) -> ReshuffleCurve:
     """Permutes the blocks of a stage and measures the error against the disorder [UIE, 4.4, "Shuffling"].
 
-    For each seed, random pairs of blocks swap places, one pair after another,
-    and the network is measured after 1, 2, 4, ... swaps (Veit et al. 2016).
-    Transitions stay where they are; so does, where the gates of a stage are
-    tied, its first block, whose gate is its own.
+    For each seed, random pairs of blocks swap positions, one pair after
+    another, and the network is measured after 1, 2, 4, ... swaps (Veit et al.
+    2016). Transitions stay where they are; so does, where the gates of a stage
+    are tied, its first block, whose gate is its own.
 
     Args:
         model: As in `lesion_curve`.
@@ -169,7 +169,7 @@ def reshuffle_curve(
 
     Raises:
         ValueError: If the stage is unknown or has fewer than two blocks that
-            can change places, and as in `lesion_curve`.
+            can swap positions, and as in `lesion_curve`.
     """
     stage, names = _interchangeable(blocks_of(model), stage)
     counts = _checked_counts("swaps", _powers(len(names)) if swaps is None else swaps)
@@ -210,7 +210,7 @@ def drop_k_curve(
         model: As in `lesion_curve`.
         data: As in `lesion_curve`.
         ks: Ints, how many blocks. Defaults to the powers of 2 up to the number
-            of blocks that are no transitions.
+            of blocks that are not transitions.
         seeds: Ints. Defaults to `(0, 1, 2)`.
         **options: As in `lesion_curve`.
 
@@ -218,7 +218,7 @@ def drop_k_curve(
         A `DropCurve`.
 
     Raises:
-        ValueError: If there are not so many blocks, and as in `lesion_curve`.
+        ValueError: If there are fewer blocks, and as in `lesion_curve`.
     """
     names = _chosen(blocks_of(model), None)
     counts = _checked_counts("ks", _powers(len(names)) if ks is None else ks)
@@ -283,14 +283,14 @@ def _interchangeable(known: Mapping[str, GatedBlock], stage: str | None) -> tupl
     names = tied or names
     if len(names) < 2:
         raise ValueError(
-            "A stage needs two blocks that can change places; a transition, which changes the shape, cannot. "
+            "A stage needs two blocks that can swap positions; a transition, which changes the shape, cannot. "
             f"Received: stage={stage!r} with blocks {', '.join(groups[stage])}"
         )
     return stage, names
 
 
 def _paths(size: int, counts: Sequence[int], seed: int) -> list[np.ndarray]:
-    """The orders after so many random swaps, on one path from the identity."""
+    """The orders after some numbers of random swaps, on one path from the identity."""
     rng, order, orders = np.random.default_rng(seed), np.arange(size), {}
     for done in range(1, max(counts) + 1):
         a, b = rng.choice(size, 2, replace=False)

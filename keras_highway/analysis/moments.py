@@ -35,7 +35,7 @@ class Moments:
         values = np.asarray(values, np.float64)
         if self.count and values.shape[1:] != self.mean.shape:
             raise ValueError(
-                "Mean and variance a unit need samples of one shape: bring all images to one size. "
+                "Mean and variance per unit need samples of one shape: bring all images to one size. "
                 f"Received: a batch of shape {values.shape} after samples of shape {self.mean.shape}"
             )
         if not len(values):

@@ -1,4 +1,4 @@
-"""Top-1 and top-5 accuracy and loss of an image net on photographs that are read on the way."""
+"""Top-1 and top-5 accuracy and loss of an image net on photographs that are read while it is measured."""
 
 import sys
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class PhotographScores:
 
     Attributes:
         images: How many were measured.
-        top1: Of which the likeliest class is the label.
-        top5: Whose label is among the five likeliest.
+        top1: Images whose likeliest class is the label.
+        top5: Images whose label is among the five likeliest.
         loss: Sum of the cross-entropies.
         real_images: Those that have ReaL labels.
-        real: Of which the likeliest class is one of these.
+        real: Images whose likeliest class is one of these.
         broken: Files that could not be read, in no other sum.
     """
 
@@ -60,7 +60,7 @@ class PhotographScores:
         """Adds a batch of ImageNet's validation images by their ReaL labels; those that have none do not count.
 
         Raises:
-            ValueError: If an image's name is none of these.
+            ValueError: If an image's name is not one of these.
         """
         likeliest = logits.argmax(axis=1)
         right = ops.convert_to_numpy(rank_of(likeliest, logits)) < 1  # not where a score is NaN

@@ -35,9 +35,9 @@ def plot_gates(
 ) -> "Figure":
     """Draws the gate of every block for one image.
 
-    Convolutional nets: one map a block, the gate's mean over the channels at
-    every position, stages below each other. Fully connected nets: one row a
-    block and one column a unit, beside the blocks' outputs, as in the
+    Convolutional nets: one map per block, the gate's mean over the channels at
+    every position, stages below each other. Fully connected nets: one row per
+    block and one column per unit, beside the blocks' outputs, as in the
     rightmost columns of [TVDN, Figure 2].
 
     Args:
@@ -162,7 +162,7 @@ def robust_limits(values: np.ndarray, scale: tuple[float, float] | None = None) 
 def draw_maps(
     gates: Mapping[str, np.ndarray], label: str, image: Any = None, scale: tuple[float, float] | None = GATE_SCALE
 ) -> Any:
-    """Draws the mean over channels of one image-shaped array a block, stages below each other.
+    """Draws the mean over channels of one image-shaped array per block, stages below each other.
 
     Args:
         gates: Dict from block name to array with channels.
@@ -239,7 +239,7 @@ class Panel(NamedTuple):
 
 
 def draw_panels(figure: Any, axes: Any, panels: "Iterable[Panel]") -> None:
-    """Draws tables, a row a block and a column a unit, each above a colour bar of its own width, with its label.
+    """Draws tables, one row per block and one column per unit, each above a labelled colour bar of its own width.
 
     Args:
         figure: The figure.

@@ -60,7 +60,7 @@ def plot_reshuffle_curve(
     metric: str = "accuracy",
     title: str | None = None,
 ) -> "Figure":
-    """Draws performance against the order's Kendall tau, a point an order.
+    """Draws performance against the order's Kendall tau, one point per order.
 
     Args:
         curves: A `ReshuffleCurve`, or a dict from label to `ReshuffleCurve`.
@@ -254,7 +254,7 @@ def mark_break(axis: Any, at: float, text: str) -> None:
 
 
 def _labelled(curves: Any, alone: str | None = None) -> dict[str | None, Any]:
-    """Curves by their labels; one without a label has what it is."""
+    """Curves by their labels; a single curve without one gets `alone`."""
     by_label = curves if isinstance(curves, dict) else {alone: curves}
     if not by_label:
         raise ValueError("There is no curve to draw. Received: curves={}")

@@ -236,7 +236,7 @@ def _table(vectors: Mapping[str, np.ndarray]) -> np.ndarray:
     shapes = {np.shape(vector) for vector in vectors.values()}
     if len(shapes) != 1 or len(next(iter(shapes))) != 1:
         raise ValueError(
-            "This picture has a row a block and a column a unit, so all blocks must be fully connected and of one "
-            f"width (plot_gate_maps is for images). Received: shapes {sorted(shapes)}"
+            "This picture has one row per block and one column per unit, so all blocks must be fully connected and of "
+            f"one width (plot_gate_maps is for images). Received: shapes {sorted(shapes)}"
         )
     return np.stack(list(vectors.values()))

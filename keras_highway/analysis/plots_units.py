@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def plot_guided(
     guided: GuidedGradients, images: Any = None, path: str | os.PathLike[str] | None = None, *, title: str | None = None
 ) -> "Figure":
-    """Draws guided derivatives: a column an image, a row a block, the images themselves above [UIE, Figure 4].
+    """Draws guided derivatives: one column per image, one row per block, the images themselves above [UIE, Figure 4].
 
     Grey images: red where a brighter pixel raises the activation, blue where
     it lowers it. Colour images: the derivative of each colour about grey. Each
@@ -40,7 +40,7 @@ def plot_guided(
     """
     count = guided.value.shape[1]
     if images is not None and len(images) != count:
-        raise ValueError(f"The derivatives are of {count} images. Received: {len(images)} images")
+        raise ValueError(f"There are derivatives of {count} images. Received: {len(images)} images")
     top = int(images is not None)
     shape = (len(guided.blocks) + top, count)
     figure = new_figure((WIDTH / max(count, 3) + 0.2) * shape[0] + 1.2)
@@ -115,7 +115,7 @@ def _draw_derivative(axis: Any, gradient: np.ndarray):
 
 
 def _is_grey(image: np.ndarray) -> bool:
-    """Whether an image has no colours, so that a colour bar can say what its values are."""
+    """Whether an image has no colours, so that a colour bar can show what its values are."""
     return _channels_last(image).shape[-1] != 3
 
 

@@ -45,8 +45,8 @@ def receptive_field(model: keras.Model, block: str | GatedBlock) -> Field:
 
     Raises:
         ValueError: For an unknown block, or if a layer before it moves pixels
-            in a way unknown here (known are convolutions, pooling, padding,
-            the blocks, and whatever leaves the image's size as it is).
+            in an unknown way (convolutions, pooling, padding, the blocks, and
+            layers that keep the image's size are known).
     """
     known = blocks(model)
     name = getattr(block, "name", block)
@@ -89,7 +89,7 @@ def _union(fields: Sequence[Field | None]) -> Field | None:
 
 
 def _window(field: Field, kernel: Any, stride: Any = 1, before: Any = 0) -> Field:
-    """The field behind a window that slides over `field`, with so many pixels of padding before it."""
+    """The field behind a window that slides over `field`, with `before` pixels of padding before it."""
     kernel, stride, before = (np.broadcast_to(np.asarray(v, np.int64), 2) for v in (kernel, stride, before))
     first = field.first - field.stride * before
     return Field(field.stride * stride, first, field.last + field.stride * (kernel - 1 - before))

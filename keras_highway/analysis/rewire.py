@@ -50,7 +50,7 @@ def lesion(block: str | GatedBlock) -> Lesion:
 
 
 def rewire(model: keras.Model, plan: Plan) -> keras.Model:
-    """Returns the model with other things in the place of some blocks.
+    """Returns the model with some blocks replaced.
 
     ```python
     rewire(model, {"stage2_block2": "stage2_block3", "stage2_block3": "stage2_block2"})   # swapped
@@ -63,12 +63,12 @@ def rewire(model: keras.Model, plan: Plan) -> keras.Model:
 
     Args:
         model: A functional `keras.Model` with gated blocks.
-        plan: A dict from a block's name (or the block) to what takes its
-            place: a `lesion(block)`; the name of another block of the model
-            (in two places it has one set of weights); a layer, or any
-            function from the block's input to a Keras tensor of its output's
-            shape; or `None`: the input passes as it is. Or one lesion, or
-            an iterable of them, each in the place of its own block.
+        plan: A dict from a block's name (or the block) to its replacement: a
+            `lesion(block)`; the name of another block of the model (the two
+            positions then share one set of weights); a layer, or any function
+            from the block's input to a Keras tensor of its output's shape; or
+            `None`: the input passes as it is. Or one lesion, or an iterable of
+            them, each of which replaces its own block.
 
     Returns:
         A functional `keras.Model` of the same name.
@@ -161,7 +161,7 @@ def _entries(plan: Plan) -> dict[str, Replacement]:
 def _resolve(
     name: str, what: Replacement, known: Mapping[str, GatedBlock], cache: dict[str, keras.layers.Layer]
 ) -> Callable[..., Any]:
-    """What to call in the place of a block: a layer or a function."""
+    """What to call instead of a block: a layer or a function."""
     if what is None:
         return lambda x: x
     if isinstance(what, Lesion):
@@ -196,6 +196,6 @@ def _call(replacement: Any, block: GatedBlock, x: Any, **shared: Any) -> Any:
 def _misfit(replacement: Any, block: GatedBlock, x: Any, expected: Shape, received: Any) -> str:
     name = getattr(replacement, "name", replacement)
     return (
-        f"{name!r} cannot stand in the place of block {block.name!r}, which takes shape {tuple(x.shape)} and gives "
+        f"{name!r} cannot replace block {block.name!r}, which takes shape {tuple(x.shape)} and gives "
         f"shape {tuple(expected)}. Received from it: {received}"
     )

@@ -16,7 +16,7 @@ from keras_highway.layers.base import checked_size
 
 
 class Patches(NamedTuple):
-    """The patches that excite a unit most, the strongest first; at most one an image.
+    """The patches that excite a unit most, the strongest first; at most one per image.
 
     Attributes:
         block: The block's name.

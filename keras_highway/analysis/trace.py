@@ -43,8 +43,8 @@ class BlockTrace(NamedTuple):
 class Trace(dict[str, BlockTrace]):
     """Dict from block name to `BlockTrace`, in the order of the network.
 
-    A block that stands in several places has one entry for each: its name,
-    then its name with `:2`, `:3`.
+    A block that is called several times has one entry per call: its name, then
+    its name with `:2`, `:3`.
 
     Attributes:
         output: The model's output for the same batch, a NumPy array (or the
@@ -78,7 +78,7 @@ class Tracer:
         check_names(selected, known)
         self.blocks = {name: block for name, block in known.items() if name in selected}
         self._probes = {name: _Probe(block, name=f"{name}_probe") for name, block in self.blocks.items()}
-        self._places: list[tuple[str, GatedBlock]] = []
+        self._positions: list[tuple[str, GatedBlock]] = []
         self._signals: list[dict[str, Any]] = []
         graph = walk(model, self._visit)
         self._model = keras.Model(graph.input, [graph.output, self._signals], name=f"{model.name}_trace")
@@ -88,15 +88,15 @@ class Tracer:
         check_batch(x, self._model.inputs)
         output, signals = self._model(x, training=False)
         entries = {
-            place: _block_trace(block, values) for (place, block), values in zip(self._places, signals, strict=True)
+            name: _block_trace(block, values) for (name, block), values in zip(self._positions, signals, strict=True)
         }
         return Trace(entries, keras.tree.map_structure(_array, output))
 
     def only(self, signal: str) -> keras.Model:
-        """Returns a model of one signal of every place: input -> {place: tensor}.
+        """Returns a model of one signal at every position: input -> {position: tensor}.
 
         Nothing else is kept or converted, for analyses that run over many
-        batches. Places where the signal is constant are left out; a coupled
+        batches. Positions where the signal is constant are left out; a coupled
         carry gate, `1 - t`, counts as such.
 
         Args:
@@ -105,9 +105,9 @@ class Tracer:
         return keras.Model(self._model.input, self.symbols(signal)[0])
 
     def symbols(self, signal: str) -> tuple[dict[str, Any], Any]:
-        """Returns one signal of every place as symbolic tensors, as `only`, and the model's output of the same pass."""
-        pairs = zip(self._places, self._signals, strict=True)
-        tensors = {place: signals[signal] for (place, _), signals in pairs if signal in signals}
+        """Returns one signal at every position as symbolic tensors, as `only`, and the model's output of that pass."""
+        pairs = zip(self._positions, self._signals, strict=True)
+        tensors = {name: signals[signal] for (name, _), signals in pairs if signal in signals}
         return tensors, self._model.output[0]
 
     def _visit(self, layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
@@ -117,8 +117,8 @@ class Tracer:
         if probe is None:
             return layer(*args, **kwargs)
         signals = probe(*args, **kwargs)
-        turn = 1 + sum(block is layer for _, block in self._places)
-        self._places.append((layer.name if turn == 1 else f"{layer.name}:{turn}", layer))
+        turn = 1 + sum(block is layer for _, block in self._positions)
+        self._positions.append((layer.name if turn == 1 else f"{layer.name}:{turn}", layer))
         self._signals.append(signals)
         return signals["y"]
 

@@ -1,4 +1,4 @@
-"""`classify`: what is on images."""
+"""`classify`: what images show."""
 
 import json
 
@@ -15,7 +15,7 @@ _BATCH_SIZE = 32
 
 
 def run(arguments) -> int:
-    """Prints a line an image, or JSON; code 2 where some could not be read."""
+    """Prints one line per image, or JSON; code 2 where some could not be read."""
     classifier = find_classifier(arguments.weights, arguments.data_set)
     pixels, errors = read_images(arguments.images, classifier, arguments.invert)
     guesses = dict(zip(pixels, _guesses(classifier, list(pixels.values()), arguments.top), strict=True))

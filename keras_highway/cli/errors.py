@@ -20,7 +20,7 @@ class UsageError(Exception):
 def usage_errors() -> Iterator[None]:
     """Turns what the package raises about a name, a file or a number that the user passed into a `UsageError`.
 
-    Put around the calls that look at such a name, and no others: an error
+    It encloses the calls that use such a name, and no others: an error
     from elsewhere is a bug and shows its traceback.
     """
     try:

@@ -30,7 +30,7 @@ def run(arguments) -> int:
             test_set = folder_test_set(arguments.data, classes, arguments.v2, names)
         real = read_real_labels(arguments.real) if arguments.real else None
         if real is not None and classes != 1000:
-            raise UsageError(f"ReaL labels are of ImageNet's 1000 classes; the weights know {classes}.")
+            raise UsageError(f"ReaL labels are of ImageNet's 1000 classes; the weights have {classes}.")
     # Any size but its own would do, too; the transform's is what it was tested at.
     shape = (*transform.size, transform.channels)
     model = classifier.model(classifier_activation=None, input_shape=shape)

@@ -74,7 +74,8 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
 
     Args:
         weights: A weights name, a `.weights.h5` file or the folder of one,
-            `hf://org/name[@revision]`, or a `.keras` file of a net of ours.
+            `hf://org/name[@revision]`, or a `.keras` file of a net of this
+            package.
         data_set: The data set they are fed as. Defaults to that of a name's
             row in the zoo; for a file, to the data set its variant was published
             for (that of the variant's input shape and number of classes).
@@ -142,7 +143,7 @@ def find_classifier_and_data(weights: str, data_set: str | None, folder: str | N
         folder: Folder of data sets, `None` for `KERAS_HIGHWAY_DATA`.
 
     Raises:
-        UsageError: If there are none, or the weights know another number of
+        UsageError: If there are none, or the weights have another number of
             classes.
     """
     classifier = find_classifier(weights, data_set)
@@ -152,7 +153,7 @@ def find_classifier_and_data(weights: str, data_set: str | None, folder: str | N
         data = load_dataset(classifier.data, folder)
     if len(data.classes) != len(classifier.classes):
         raise UsageError(
-            f"The weights know {len(classifier.classes)} classes, {classifier.data} has {len(data.classes)}: name the "
+            f"The weights have {len(classifier.classes)} classes, {classifier.data} has {len(data.classes)}: name the "
             f"data set they are for (--data-set). Received: {classifier.weights}"
         )
     return classifier, data

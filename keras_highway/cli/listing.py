@@ -32,8 +32,8 @@ def run(arguments) -> int:
 def parameters() -> dict[str, int]:
     """Returns the trainable parameters of every variant, the classifier's included.
 
-    Written down, since building all networks to count takes a minute;
-    `python tests/golden/describe.py` counts, and tests compare.
+    Stored, since counting them builds every network: tests compare the numbers
+    with those that `python tests/golden/describe.py` counts.
     """
     return json.loads(Path(__file__).with_name("parameters.json").read_text("utf-8"))
 

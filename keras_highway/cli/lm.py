@@ -58,11 +58,11 @@ def _neighbours(arguments) -> int:
         model = CharLM(arguments.weights)
         neighbours = {stage: model.neighbours(arguments.word, arguments.top, stage) for stage in STAGES}
     if arguments.json:
-        report = {stage: [near._asdict() for near in nearest] for stage, nearest in neighbours.items()}
+        report = {stage: [neighbour._asdict() for neighbour in nearest] for stage, nearest in neighbours.items()}
         print(visible_json({"word": arguments.word, **report}))
         return OK
     pairs = zip(*neighbours.values(), strict=True)
-    rows = [[cell for near in pair for cell in (near.word, f"{near.cosine:.3f}")] for pair in pairs]
+    rows = [[cell for word, cosine in pair for cell in (word, f"{cosine:.3f}")] for pair in pairs]
     headers = ("before highway layers", "cosine", "after highway layers", "cosine")
     print(table(headers, rows, right=("cosine",)))
     return OK

@@ -26,7 +26,7 @@ _DATA_HELP = (
     "folder of mnist.npz, cifar10.npz, cifar100.npz (default: KERAS_HIGHWAY_DATA, else TensorFlow Datasets, else what "
     "Keras downloads once)"
 )
-_INVERT_HELP = "swap dark and light first: the MNIST networks know white digits on black, not ink on paper"
+_INVERT_HELP = "swap dark and light first: the MNIST networks were trained on white digits on black"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -102,7 +102,7 @@ def _list(commands) -> None:
 
 
 def _classify(commands) -> None:
-    parser = _command(commands, "classify", "classify", "name what is on images")
+    parser = _command(commands, "classify", "classify", "name what images show")
     parser.add_argument("images", nargs="+", metavar="IMAGE", help="image files of any common format")
     _weights_arguments(parser)
     parser.add_argument("--top", type=positive, default=3, metavar="K", help="best classes to show (default: 3)")
@@ -178,7 +178,7 @@ def _fetch(commands) -> None:
     parser.add_argument(
         "--pin",
         action="store_true",
-        help="note commit and sha256 of other people's weights: later downloads obey",
+        help="record commit and sha256 of third-party weights: later downloads must match",
     )
 
 
@@ -218,7 +218,7 @@ def _lm(commands) -> None:
     parser = commands.add_parser("lm", help="score and write text with a language model")
     tasks = parser.add_subparsers(required=True, metavar="TASK", dest="task")
     score = _command(tasks, "score", "lm", "measure how well a text is predicted, line by line")
-    score.add_argument("file", metavar="FILE", help="UTF-8 text, one sentence a line; - for standard input")
+    score.add_argument("file", metavar="FILE", help="UTF-8 text, one sentence per line; - for standard input")
     generate = _command(tasks, "generate", "lm", "continue a text")
     generate.add_argument("--prompt", default="", metavar="TEXT", help="its start (default: nothing)")
     generate.add_argument("--words", type=positive, default=50, metavar="N", help="words to add (default: 50)")
@@ -227,7 +227,7 @@ def _lm(commands) -> None:
     )
     generate.add_argument("--seed", type=int, help="of the draws (default: another text each time)")
     neighbours = _command(tasks, "neighbours", "lm", "show the nearest words, before and after the highway layers")
-    neighbours.add_argument("word", metavar="WORD", help="any word, also one that does not exist")
+    neighbours.add_argument("word", metavar="WORD", help="any word, even one that does not exist")
     neighbours.add_argument("--top", type=positive, default=5, metavar="K", help="words to show (default: 5)")
     for task in (score, generate, neighbours):
         task.add_argument(

@@ -6,7 +6,7 @@ from keras_highway.publishing import publish, publish_all
 
 
 def run(arguments) -> int:
-    """Prints a line a repository: what changed, and what it is now."""
+    """Prints one line per repository: what changed, and what it is now."""
     if arguments.all == bool(arguments.weights):
         raise UsageError(
             "publish takes either RUN or NAME, or --all. Received: " + ("both" if arguments.all else "none")

@@ -33,7 +33,7 @@ def read_images(paths, classifier: ImageClassifier, invert: bool) -> tuple[dict[
         if classifier.data == "mnist" and _border(pixels[index]).mean() > 127:
             print(
                 f"{visible(path)}: note: a light background{', with --invert' if invert else ''}; the MNIST networks "
-                f"know white digits on black. Try {'without' if invert else 'with'} --invert.",
+                f"were trained on white digits on black. Try {'without' if invert else 'with'} --invert.",
                 file=sys.stderr,
             )
     return pixels, errors

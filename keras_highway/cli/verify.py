@@ -10,7 +10,10 @@ def run(arguments) -> int:
     with usage_errors():
         verification = verify(arguments.repository)
     weights, row, metric = verification.weights, verification.row, verification.weights.task.metric
-    print(f"{arguments.repository}: {visible(row.name)}, sha256 {row.sha256[:12]}..., twin and check.npz are right")
+    print(
+        f"{arguments.repository}: {visible(row.name)}, sha256 {row.sha256[:12]}..., "
+        "model.safetensors and check.npz are right"
+    )
     print(f"largest difference from check.npz: {verification.difference:.1e}")
     if arguments.data is None:
         return OK

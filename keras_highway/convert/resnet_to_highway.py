@@ -57,7 +57,7 @@ def highway_from_resnet(
     Highway50 need training on ImageNet.
 
     Every transform gate starts at `T = epsilon` and every learned carry gate
-    at `C = 1 - epsilon`, whatever the input; the scales of the branches make up
+    at `C = 1 - epsilon` for every input; the scales of the branches compensate
     for it. Outputs are the ResNet's, with moving and with batch statistics.
     From there, gates can be trained, traced and trimmed.
 
@@ -66,7 +66,7 @@ def highway_from_resnet(
     - `gate="full"`: the last batch normalization of a gate has gamma 0. In the
       first step only its gamma and beta get a gradient; the gate's
       convolutions, freshly initialized, get theirs as gamma leaves 0.
-    - The stream inside a stage shrinks by `1 - epsilon` a block, to 0.025 in
+    - The stream inside a stage shrinks by `1 - epsilon` per block, to 0.025 in
       the longest stage of ResNet152. Convolutions that read it have kernels
       larger by as much, and a step of plain SGD moves those relatively less.
     - A lesion (`T = 0`) passes x on at the factor with which it came:
@@ -82,9 +82,9 @@ def highway_from_resnet(
         gating: `"coupled"`, `"full"`, `"t_only"` or `"c_only"`. Defaults to
             `"coupled"`.
         epsilon: Float in (0, 1), where gates start. Defaults to `0.1`.
-        gate: `"channel"` (a number a channel, independent of the data: 15,104
-            parameters for ResNet50) or `"full"` (a gate branch as deep as the
-            transform). Defaults to `"channel"`.
+        gate: `"channel"` (one number per channel, independent of the data:
+            15,104 parameters for ResNet50) or `"full"` (a gate branch as deep
+            as the transform). Defaults to `"channel"`.
         name: Name of the result. Defaults to `"highway50_from_resnet50"` for a
             model named `"resnet50"`.
 
@@ -95,7 +95,7 @@ def highway_from_resnet(
         gate="channel")`, which can load its weights.
 
     Raises:
-        ValueError: If the model is no chain of layers with residual
+        ValueError: If the model is not a chain of layers with residual
             post-activation blocks, has stochastic depth or lacks its
             classifier, or another argument is out of its range.
 
@@ -260,7 +260,7 @@ def _check_choices(gating: str, gate: str) -> None:
 
 
 def _check_model(model: keras.Model) -> None:
-    """Refuses what is no post-activation ResNet of ours, before anything is built."""
+    """Refuses a model that is not a post-activation ResNet of this package, before anything is built."""
     advice = "Pass a ResNet such as kh.ResNet50(weights='imagenet') or kh.create_model('resnet110')."
     if not is_functional(model) or len(model.inputs) != 1 or len(model.outputs) != 1:
         raise ValueError(
@@ -296,7 +296,7 @@ def _refusal(block: GatedBlock, model: keras.Model) -> str | None:
         )
     if block.shared_transform:
         return (
-            "A converted block has the scale of its place in its own kernels, and this one shares them with others. "
+            "A converted block has the scale of its position in its own kernels, and this one shares them with others. "
             "Build the ResNet with shared_transforms=False."
         )
     if not any(block is layer for layer in model.layers):

@@ -1,4 +1,4 @@
-"""timm's and torchvision's ResNets as models of ours: state dicts in safetensors, and timm's `config.json`."""
+"""timm's and torchvision's ResNets as models of this package: state dicts in safetensors, and timm's `config.json`."""
 
 import math
 import re
@@ -31,7 +31,7 @@ def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.n
             them.
 
     Raises:
-        ValueError: If it is none, or is truncated.
+        ValueError: If it is not such a file, or is truncated.
     """
     import safetensors
     from safetensors.numpy import load, load_file
@@ -39,9 +39,9 @@ def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.n
     try:
         return load_file(path) if content is None else load(content)
     except (safetensors.SafetensorError, OSError) as error:
-        raise ValueError(f"{path} is no safetensors file, or is truncated: {error}") from error
-    except (AttributeError, KeyError, TypeError) as error:  # an 8-bit float, say
-        raise ValueError(f"{path} holds arrays of a type that NumPy has not: save them in float32. {error}") from error
+        raise ValueError(f"{path} is not a safetensors file, or is truncated: {error}") from error
+    except (AttributeError, KeyError, TypeError) as error:  # such as an 8-bit float
+        raise ValueError(f"{path} holds arrays of a type that NumPy lacks: save them in float32. {error}") from error
 
 
 def resnet_of(path: Path) -> str:
@@ -53,7 +53,7 @@ def resnet_of(path: Path) -> str:
         path: A `.safetensors` file.
 
     Raises:
-        ValueError: If it is none, or is truncated.
+        ValueError: If it is not such a file, or is truncated.
     """
     import safetensors
 
@@ -61,7 +61,7 @@ def resnet_of(path: Path) -> str:
         with safetensors.safe_open(path, "numpy") as file:
             names = list(file.keys())
     except (safetensors.SafetensorError, OSError) as error:
-        raise ValueError(f"{path} is no safetensors file, or is truncated: {error}") from error
+        raise ValueError(f"{path} is not a safetensors file, or is truncated: {error}") from error
     return _resnet_of(names)
 
 
@@ -162,7 +162,7 @@ def read_config(path: Path) -> TimmConfig:
         path: The file.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is not such a file.
     """
     try:
         whole = read_json(path, _CONFIG)
@@ -181,4 +181,4 @@ def read_config(path: Path) -> TimmConfig:
         imagenet = classes == 1000 and str(values.get("tag") or "").endswith("in1k")
         return TimmConfig(str(whole["architecture"]), classes, imagenet, transform, str(values.get("license") or ""))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no config.json of timm's: {error!r}") from error
+        raise ValueError(f"{path} is not a config.json of timm's: {error!r}") from error

@@ -20,11 +20,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway._support.layer_names import place_of
+from keras_highway._support.layer_names import position_of
 from keras_highway.layers.blocks import BottleneckBlock, ConvBlock
 from keras_highway.layers.branch import Branch
 
-_SHOWN = 5  # names of one kind in an error message; a wrong net gets hundreds wrong
+_SHOWN = 5  # names of one kind in an error message; with a wrong net, hundreds do not match
 
 
 class _Layout(NamedTuple):
@@ -115,9 +115,9 @@ def _layout(model) -> _Layout:
 
 def _layer_variables(layer, layout: _Layout) -> Iterator[tuple[str, Any]]:
     """Yields (PyTorch name, variable) of a direct layer of the network."""
-    place = place_of(layer.name)
-    if isinstance(layer, ConvBlock) and place:
-        stage, index = place
+    position = position_of(layer.name)
+    if isinstance(layer, ConvBlock) and position:
+        stage, index = position
         yield from _block_variables(layer, f"layer{stage}.{index - 1}.", layout)
     elif isinstance(layer, Branch) and layer.name == "stem":
         yield from _branch_variables(layer, "conv{}", "bn{}")

@@ -139,7 +139,7 @@ def _from_tfds(name: str) -> Dataset | None:
         loaded: Any = tfds.load(
             name, split=["train", "test"], batch_size=-1, as_supervised=True, download=False, with_info=True
         )
-    except (ImportError, AssertionError):  # an AssertionError is its word for data that are not prepared
+    except (ImportError, AssertionError):  # it raises an AssertionError for data that are not prepared
         return None
     (train, test), info = loaded
     (x_train, y_train), (x_test, y_test) = (tuple(np.asarray(a) for a in pair) for pair in (train, test))

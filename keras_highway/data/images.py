@@ -24,31 +24,32 @@ _BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)  # of Pil
 
 
 class ImageError(ValueError):
-    """A file that is no image, or is broken; the message names it."""
+    """A file that is not an image, or is broken; the message names it."""
 
 
 def load_image(path: str | os.PathLike[str] | io.BytesIO, transform: Transform) -> np.ndarray:
     """Reads an image file and brings it to a transform's size and channels.
 
-    Turned upright by its EXIF orientation, 16-bit greyscale scaled to 8 bits,
-    floating-point values as they are or, where all are in [0, 1], times 255,
-    transparent parts put on white, any mode (palette, CMYK, ...) converted, of
-    an animation the first frame; then resized, keeping its proportions, and
-    cropped at the centre, both rounded as torchvision and timm do.
+    The image is turned upright by its EXIF orientation and converted from any
+    mode (palette, CMYK, ...). 16-bit greyscale is scaled to 8 bits;
+    floating-point values stay as they are or, where all are in [0, 1], are
+    multiplied by 255; transparent parts become white; of an animation the
+    first frame is read. Then it is resized, keeping its proportions, and
+    cropped at the centre, both rounded as in torchvision and timm.
 
     Args:
         path: File that Pillow can read (PNG, JPEG, GIF, BMP, TIFF, WebP, ...),
             or its content. At most `MOST_PIXELS` pixels, 67 million, and
-            65,536 a side.
-        transform: The transform of the weights that will look at it, a
-            `Transform`.
+            65,536 per side.
+        transform: The transform of the weights that it is for, a `Transform`.
 
     Returns:
         uint8 array `(height, width, channels)`; `transform.apply` scales it.
 
     Raises:
-        ImageError: If the file is missing, no image, truncated, or too large.
-        TypeError: If `transform` is none.
+        ImageError: If the file is missing, not an image, truncated, or too
+            large.
+        TypeError: If `transform` is not a `Transform`.
     """
     if not isinstance(transform, Transform):
         raise TypeError(
@@ -96,7 +97,7 @@ def _check_size(path: str | os.PathLike[str] | io.BytesIO, width: int, height: i
 
 
 def _too_large(path: str | os.PathLike[str] | io.BytesIO) -> str:
-    return f"{path}: too large: images of at most {MOST_PIXELS:,} pixels and {LONGEST_SIDE:,} a side are read"
+    return f"{path}: too large: images of at most {MOST_PIXELS:,} pixels and {LONGEST_SIDE:,} per side are read"
 
 
 def _flat(image: Image.Image) -> Image.Image:

@@ -1,8 +1,8 @@
 """The few operations of a transform on tensors of any library: NumPy's, TensorFlow's, JAX's, PyTorch's and Keras's.
 
 A tensor stays of its own library, whatever Keras's backend: `tf.data` hands
-out TensorFlow's on every backend. None is imported here: who has a tensor has
-imported its library.
+out TensorFlow's on every backend. None is imported here: a program that has a
+tensor has imported its library.
 """
 
 import sys

@@ -64,7 +64,7 @@ class PhotographSet(NamedTuple):
 
 
 def holds_photographs(folder: str | os.PathLike[str] | None) -> bool:
-    """Whether a folder holds sub-folders, one a class or `val`, and no arrays."""
+    """Whether a folder holds sub-folders, one per class or `val`, and no arrays."""
     path = Path(folder or "")
     if not folder or not path.is_dir() or any(path.glob("*.npz")):
         return False
@@ -78,7 +78,7 @@ def folder_test_set(
 
     Args:
         folder: DIR.
-        classes: Number of classes that the weights know.
+        classes: Number of classes that the weights have.
         numbered: Whether the names of the class folders are the numbers of
             their classes, as in ImageNet-V2. Defaults to `False`: classes are
             in the order of the names. Of weights that know ImageNet's 1000
@@ -104,7 +104,7 @@ def folder_test_set(
         if path.suffix.lower() in _SUFFIXES
     ]
     if not photographs:
-        raise ValueError(f"{root} holds no images: {', '.join(_SUFFIXES)} in a sub-folder a class.")
+        raise ValueError(f"{root} holds no images: {', '.join(_SUFFIXES)} in one sub-folder per class.")
     return PhotographSet(str(root), len(photographs), photographs)
 
 
@@ -123,8 +123,8 @@ def _labels(root: Path, names: list[str], classes: int, numbered: bool, class_na
     if classes == len(known) and names and set(names) <= set(known):
         return {name: known[name] for name in names}
     if len(names) != classes:
-        raise ValueError(f"The weights know {classes} classes, {root} holds {len(names)} folders, one a class.")
-    # Weights without names have numbers in their place, which say nothing of folders that have numbers for names.
+        raise ValueError(f"The weights have {classes} classes, {root} holds {len(names)} folders, one per class.")
+    # Weights without names number their classes, which does not identify folders whose names are numbers.
     unknown = tuple(class_names) == tuple(map(str, range(classes)))
     in_order = class_names if not unknown and sorted(class_names) == names else names
     return {name: i for i, name in enumerate(in_order)}
@@ -200,12 +200,13 @@ def tfds_test_set(name: str, data_dir: str | None, classes: int) -> PhotographSe
         name: Of the set, e.g. `"imagenette/160px-v2"`.
         data_dir: Where TensorFlow Datasets keeps its data, `None` for its
             default.
-        classes: Number of classes that the weights know.
+        classes: Number of classes that the weights have.
 
     Raises:
         ImportError: If tensorflow-datasets is not installed.
         FileNotFoundError: If the set is not prepared.
-        ValueError: If it is unknown, or not one of images of so many classes.
+        ValueError: If it is unknown, or does not consist of images of that
+            many classes.
     """
     builder = tfds_builder(name, data_dir, "--tfds")
     info = builder.info
@@ -213,7 +214,7 @@ def tfds_test_set(name: str, data_dir: str | None, classes: int) -> PhotographSe
     if split is None or not {"image", "label"} <= set(info.features or {}):
         raise ValueError(f"{name} has no labelled images to test on: {list(info.splits)}, {list(info.features or {})}.")
     if info.features["label"].num_classes != classes:
-        raise ValueError(f"The weights know {classes} classes, {name} has {info.features['label'].num_classes}.")
+        raise ValueError(f"The weights have {classes} classes, {name} has {info.features['label'].num_classes}.")
     rows = builder.as_dataset(split, shuffle_files=False, decoders={"image": _tfds("--tfds").decode.SkipDecoding()})
 
     def photographs() -> Iterator[Photograph]:
@@ -249,7 +250,7 @@ def read_batches(
     Args:
         photographs: Of a `PhotographSet`.
         transform: What they go through; `transform.apply` is left to do.
-        size: Images a batch.
+        size: Images per batch.
         workers: Threads. Defaults to the number of cores.
     """
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
@@ -293,7 +294,7 @@ def read_real_labels(path: str | os.PathLike[str]) -> list[list[int]]:
         numbers, the classes that it shows, of which there may be none.
 
     Raises:
-        ValueError: If it is no such file.
+        ValueError: If it is not such a file.
         FileNotFoundError: If there is none.
     """
     labels = read_json(path)

@@ -1,4 +1,4 @@
-"""What pixels can be: values that cannot be any are refused, and a range that is not theirs is warned of."""
+"""What pixels can be: values that cannot be pixels are refused, and a range that is not theirs is warned of."""
 
 import warnings
 from typing import Any
@@ -16,7 +16,7 @@ class PixelRange(Notice):
 def check_pixels(x: Any, library: Library | None) -> None:
     """Refuses what cannot be pixels; warns of values outside of [0, 255], and of floats that are all in [0, 1].
 
-    Values are looked at where there are any: inside of `tf.data.Dataset.map`
+    Values are checked where there are any: inside of `tf.data.Dataset.map`
     or of a compiled function there is a dtype alone.
 
     Args:
@@ -24,7 +24,7 @@ def check_pixels(x: Any, library: Library | None) -> None:
         library: What `library_of` returns for it, `None` for NumPy's.
 
     Raises:
-        ValueError: If the dtype is none of numbers (bool, complex, text,
+        ValueError: If the dtype is not one of numbers (bool, complex, text,
             objects), or a value is not finite.
     """
     name = _dtype_name(x)

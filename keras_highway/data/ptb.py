@@ -31,11 +31,11 @@ class Corpus(NamedTuple):
 
 
 def load_corpus(folder: str | os.PathLike[str] | None = None) -> Corpus:
-    """Reads a corpus: `train.txt`, `valid.txt` and `test.txt`, one sentence a line.
+    """Reads a corpus: `train.txt`, `valid.txt` and `test.txt`, one sentence per line.
 
-    Of the Penn Treebank as Mikolov prepared it: 10,000 words with `<unk>` and
+    The Penn Treebank as prepared by Mikolov has 10,000 words with `<unk>` and
     `<eos>`, 51 characters with the marks, and 929,589, 73,760 and 82,430
-    tokens with one `<eos>` a line [Kim et al. 2015]. Words are numbered as
+    tokens with one `<eos>` per line [Kim et al. 2015]. Words are numbered as
     they first appear in the training split; words of the other splits that it
     lacks (the Treebank has none) count as `<unk>`.
 
@@ -49,7 +49,7 @@ def load_corpus(folder: str | os.PathLike[str] | None = None) -> Corpus:
 
     Raises:
         FileNotFoundError: If a file is missing, or no folder is known.
-        ValueError: If a file is empty or no UTF-8.
+        ValueError: If a file is empty or not UTF-8.
     """
     folder = folder or os.environ.get(DATA_VARIABLE)
     if not folder:
@@ -75,7 +75,7 @@ def read_text(path: Path) -> str:
 
 
 def decoded(content: bytes, path: str) -> str:
-    """Returns the text that bytes of UTF-8 are.
+    """Decodes UTF-8.
 
     Args:
         content: The bytes.
@@ -89,11 +89,11 @@ def decoded(content: bytes, path: str) -> str:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise ValueError(
-            f"{path} is no UTF-8: byte {error.start}, in line {line}, is 0x{content[error.start]:02x}. "
+            f"{path} is not UTF-8: byte {error.start}, in line {line}, is 0x{content[error.start]:02x}. "
             "Convert the file, e.g. with iconv."
         ) from error
     if not text.split():
-        raise ValueError(f"{path} holds no words. Expected one sentence a line.")
+        raise ValueError(f"{path} holds no words. Expected one sentence per line.")
     return text
 
 
@@ -103,5 +103,5 @@ def _path(root: Path, split: str) -> Path:
             return root / name
     raise FileNotFoundError(
         f"No file {root / f'{split}.txt'}. A corpus is three files, {', '.join(f'{s}.txt' for s in SPLITS)}, of one "
-        "sentence a line."
+        "sentence per line."
     )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 # In a wheel beside the package's modules, in a checkout beside the package.
-_PLACES = tuple(Path(__file__).parents[up] / "samples" for up in (1, 2))
+_FOLDERS = tuple(Path(__file__).parents[up] / "samples" for up in (1, 2))
 
 
 def sample_digits() -> tuple[Path, ...]:
@@ -16,10 +16,10 @@ def sample_digits() -> tuple[Path, ...]:
     Raises:
         FileNotFoundError: If they were left out of the installation.
     """
-    for place in _PLACES:
-        paths = tuple(place / f"digit_{k}.png" for k in range(10))
+    for folder in _FOLDERS:
+        paths = tuple(folder / f"digit_{k}.png" for k in range(10))
         if all(path.is_file() for path in paths):
             return paths
     raise FileNotFoundError(
-        f"The sample digits are missing: install the package anew. Looked in: {', '.join(map(str, _PLACES))}"
+        f"The sample digits are missing: install the package anew. Looked in: {', '.join(map(str, _FOLDERS))}"
     )

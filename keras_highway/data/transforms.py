@@ -34,8 +34,8 @@ class Transform:
         size: Height and width the network was evaluated at.
         channels: 1 (greyscale) or 3 (RGB).
         scale: Factor on the pixels.
-        mean: One number a channel, subtracted after scaling.
-        std: One number a channel, divided by at the end.
+        mean: One number per channel, subtracted after scaling.
+        std: One number per channel, divided by at the end.
         crop: Share of the shorter side kept by the central crop, 1.0 for all.
         interpolation: Resampling filter (Pillow's name) of resizing.
         contrast: Whether images are normalized by their own contrast.
@@ -56,13 +56,13 @@ class Transform:
     def resized(self, height: Any, width: Any, larger: Callable[..., Any] = max) -> tuple[Any, Any]:
         """The size to which an image is resized before the central crop, with its proportions.
 
-        As torchvision and timm round: the crop's size over `crop` is rounded
-        down, one side gets it, the other is rounded down.
+        Rounded as in torchvision and timm: the crop's size over `crop` is
+        rounded down and becomes one side, the other side is rounded down.
 
         Args:
-            height: Of the image; an int, or an integer tensor together with
-                `larger`.
-            width: The same.
+            height: Height of the image; an int, or an integer tensor together
+                with `larger`.
+            width: Width of the image, likewise.
             larger: Function that returns the larger of two of these. Defaults
                 to Python's `max`.
 
@@ -77,8 +77,8 @@ class Transform:
         """The part at the centre of an image, at most 16 times as long as wide, that is resized at all.
 
         Args:
-            height: Of the image, see `resized`.
-            width: The same.
+            height: Height of the image, see `resized`.
+            width: Width of the image, likewise.
             smaller: Function that returns the smaller of two of these.
 
         Returns:
@@ -89,7 +89,7 @@ class Transform:
 
     @staticmethod
     def margin(side: Any, kept: Any) -> Any:
-        """The pixels before a central crop: half of what is cut away, where that is no whole number the even one.
+        """The pixels before a central crop: half of what is cut away, a half rounded to even.
 
         Args:
             side: Pixels of the image; an int or an integer tensor.
@@ -140,8 +140,8 @@ class Transform:
         return x
 
     def _check_channels(self, shape: tuple[int | None, ...] | None, first: bool) -> None:
-        place, needed = (-3, f"{self.channels}, height, width") if first else (-1, f"height, width, {self.channels}")
-        if shape is not None and (len(shape) < 3 or shape[place] not in (None, self.channels)):
+        axis, needed = (-3, f"{self.channels}, height, width") if first else (-1, f"height, width, {self.channels}")
+        if shape is not None and (len(shape) < 3 or shape[axis] not in (None, self.channels)):
             raise ValueError(
                 f"Expected images of {self.channels} channel(s), shape (..., {needed}). Received: shape {shape}"
             )
@@ -180,7 +180,7 @@ class Transform:
 
 
 def _by_channel(numbers: tuple[float, ...], first: bool) -> np.ndarray:
-    """One number a channel, in a shape that broadcasts to images."""
+    """One number per channel, in a shape that broadcasts to images."""
     array = np.asarray(numbers, np.float32)
     return array.reshape(-1, 1, 1) if first else array
 

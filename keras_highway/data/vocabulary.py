@@ -40,7 +40,7 @@ class Strange(NamedTuple):
     Attributes:
         unseen: Words outside the vocabulary: read by their spelling, predicted
             as `<unk>`.
-        unreadable: Characters it has not: read as the character of `<unk>`.
+        unreadable: Characters outside it: read as the character of `<unk>`.
         cut: Words longer than `word_length`: read without their last
             characters.
     """
@@ -172,13 +172,13 @@ class Vocabulary:
 
         Raises:
             ValueError: If the text is not such JSON, or declares a vocabulary
-                of a size that none has.
+                of an impossible size.
         """
         try:
             values = parse_json(text, "it", _SCHEMA)
             return cls(tuple(values["words"]), tuple(values["characters"]), values["word_length"])
         except ValueError as error:
-            raise ValueError(f"This is no vocabulary: {error}") from error
+            raise ValueError(f"This is not a vocabulary: {error}") from error
 
     @cached_property
     def _word_numbers(self) -> dict[str, int]:

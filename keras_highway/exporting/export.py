@@ -1,4 +1,4 @@
-"""Exports a network and runs what was exported: a file that computes something else is no export.
+"""Exports a network and runs what was exported: a file that computes something else is removed.
 
 TensorFlow, onnxruntime and what Keras writes ONNX with are imported only for
 the format that needs them.
@@ -49,7 +49,7 @@ def export(
             `"litert"`.
         samples: What both are run on, of the dtype of the network's input.
             Defaults to random images; where the size is open, of two sizes.
-        int8: Images as the network is fed, float32, some hundred of those it
+        int8: Images as the network is fed, float32, a few hundred of those it
             was trained on: weights and activations of a LiteRT file become
             whole numbers of 8 bits, scaled by what these images lead to. The
             file takes and gives float32. Defaults to `None`: float32.
@@ -107,7 +107,7 @@ def _check(export_format, int8) -> None:
 
 
 def _check_onnx(backend) -> None:
-    """What Keras writes ONNX with differs by backend; where it is missing, its own error does not say so plainly."""
+    """What Keras writes ONNX with differs by backend; where it is missing, its own error is not plain."""
     needed = ["onnx", "onnxruntime", *{"tensorflow": ["tf2onnx"], "jax": ["jax2onnx"]}.get(backend, [])]
     for package in needed:
         try:
@@ -134,7 +134,7 @@ def _difference(computed, expected) -> float:
     worst = 0.0
     for ours, theirs in zip(computed, expected, strict=True):
         difference = float(np.abs(ours - theirs).max()) / max(1.0, float(np.abs(theirs).max()))
-        if not difference <= TOLERANCE:  # not a number is no agreement
+        if not difference <= TOLERANCE:  # NaN is not an agreement
             raise ValueError(f"The exported network differs from the Keras network by {difference:.2g}.")
         worst = max(worst, difference)
     return worst

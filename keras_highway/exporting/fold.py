@@ -17,7 +17,7 @@ def fold_batch_norm(model: keras.Model, spec: ConvNetSpec | None) -> keras.Model
     """Returns a network without batch normalization that computes the same in inference.
 
     `gamma · (conv(x) − mean) / √(variance + ε) + beta` is a convolution with a
-    bias: the kernel times a number a channel. Training it would be another
+    bias: the kernel times one number per channel. Training it would be another
     matter: the statistics are frozen in it.
 
     Args:

@@ -35,9 +35,9 @@ class Part(NamedTuple):
 def part_of(weights: str, logits: bool = False, any_size: bool = False) -> Part:
     """Returns what of trained weights other programs can run.
 
-    Of a net that looks at images that is all of it; of a language model the
-    part before the LSTMs, which makes a word's vector of its characters: int32
-    `(words, length)`, as `Vocabulary.spell` gives, to float32 `(words,
+    Of an image network that is all of it; of a language model the
+    part before the LSTMs, which makes a word's vector from its characters:
+    int32 `(words, length)`, as `Vocabulary.spell` gives, to float32 `(words,
     sum(filters))`, what `CharLM.encode` returns.
 
     Args:
@@ -47,9 +47,9 @@ def part_of(weights: str, logits: bool = False, any_size: bool = False) -> Part:
             `False`: of the weights' own.
 
     Raises:
-        ValueError: If there are no such weights, `logits` or `any_size` is
-            set for a language model, or `any_size` for a network that has a
-            weight for every place.
+        ValueError: If there are no such weights, `logits` or `any_size` is set
+            for a language model, or `any_size` for a network that has a weight
+            for every position.
     """
     file = resolve(weights)
     if file.archive is not None:

@@ -98,7 +98,7 @@ def check_reachable(what: str = "reach the Hugging Face Hub", advice: str = _ADV
 
 
 def _trouble(hub, where) -> str:
-    """Why the Hub cannot be reached, "" if it can; in a thread, since the look-up of a name knows no limit."""
+    """Why the Hub cannot be reached, "" if it can; in a thread, since the look-up of a host name has no timeout."""
     limit = _PATIENCE
     if hub.constants.HF_HUB_ETAG_TIMEOUT != hub.constants.DEFAULT_ETAG_TIMEOUT:
         limit = float(hub.constants.HF_HUB_ETAG_TIMEOUT)
@@ -140,7 +140,7 @@ def _advice(hub, error, advice) -> str:
 def is_absent(error: BaseException | None) -> bool:
     """Whether an error of huggingface_hub means that a repository has no such file.
 
-    A server that does not answer is no proof of that; without access to the
+    A server that does not answer does not prove that; without access to the
     server (`HF_HUB_OFFLINE`) the cache alone decides.
     """
     hub = client()

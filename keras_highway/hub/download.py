@@ -1,4 +1,4 @@
-"""One file from the Hub or from its cache, checked before anybody reads it.
+"""One file from the Hub or from its cache, checked before it is read.
 
 huggingface_hub downloads to a file of its own and renames it when its length
 is right, so that a cut download leaves nothing behind. It does not look at
@@ -47,7 +47,7 @@ def fetch(
             is not what it should be. The file is not read but for it.
 
     Raises:
-        HubError: If it cannot be had.
+        HubError: If it cannot be downloaded.
         ValueError: If the content is not what it should be. It has been
             removed from the cache then.
     """

@@ -64,10 +64,10 @@ class Repository:
 class LocalHub:
     """A Hub on 127.0.0.1, whose repositories last as long as it does.
 
-    To publish and to load as with the Hugging Face Hub, while nothing leaves
-    the machine. Whoever shall use it needs the environment variables
-    `HF_ENDPOINT` (its `url`) and `HF_HUB_DISABLE_XET=1` before huggingface_hub
-    is imported, and to write, `HF_TOKEN` (`TOKEN`).
+    Publishing and loading work as with the Hugging Face Hub, while nothing
+    leaves the machine. A process that uses it needs the environment variables
+    `HF_ENDPOINT` (its `url`) and `HF_HUB_DISABLE_XET=1` before it imports
+    huggingface_hub, and to write, `HF_TOKEN` (`TOKEN`).
 
     ```python
     hub = LocalHub()
@@ -78,8 +78,8 @@ class LocalHub:
         url: Where it listens.
         repositories: Dict from name to `Repository`.
         contents: Dict from sha256 to large file.
-        requests: Of all requests: method, path, and the header Authorization.
-        resumed: Of downloads that went on, the first byte.
+        requests: Method, path and the header Authorization of every request.
+        resumed: The first byte of every resumed download.
     """
 
     handler: "type[Handler]"
@@ -111,7 +111,7 @@ class LocalHub:
         """Returns the files of a repository.
 
         Args:
-            name: Of the repository, e.g. `"me/net"`.
+            name: The repository, e.g. `"me/net"`.
             revision: A commit or a tag. Defaults to the last commit.
 
         Raises:
@@ -128,7 +128,7 @@ class LocalHub:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers requests; a method a route."""
+    """Answers requests; one method per route."""
 
     hub: LocalHub
     protocol_version = "HTTP/1.1"

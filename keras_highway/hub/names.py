@@ -44,7 +44,7 @@ def parse(text: str) -> HubName:
         text: The name.
 
     Raises:
-        ValueError: If it is no such name.
+        ValueError: If it is not such a name.
     """
     repository, at, revision = str(text).removeprefix(PREFIX).partition("@")
     good = _REPOSITORY.fullmatch(repository) and not _climbs(repository)

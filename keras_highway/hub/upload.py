@@ -65,7 +65,7 @@ def push(
 
     Raises:
         HubError: If the Hub refuses or cannot be reached.
-        ValueError: If `repository` is no name.
+        ValueError: If `repository` is not a name on the Hub.
     """
     name = parse(repository)
     with hub_errors(f"publish to {name}", _ADVICE):

@@ -64,7 +64,7 @@ class Score(NamedTuple):
 
     @property
     def perplexity(self) -> float:
-        """Of the whole text."""
+        """Perplexity of the whole text."""
         return float(np.exp(-sum(line.log_probability for line in self.lines) / self.tokens))
 
 
@@ -85,8 +85,8 @@ class CharLM:
             the one beside the weights.
         dtype: Dtype policy of all layers. Defaults to Keras's global policy.
         **spec_overrides: Fields of the variant's spec, e.g. `units=100`; the
-            sizes of the vocabulary follow from it, and what `save` wrote
-            records which others it was made with.
+            sizes of the vocabulary follow from `vocabulary`, and a folder that
+            `save` wrote records the other overrides.
 
     Raises:
         ValueError: If there are no such weights, no vocabulary, or the two do
@@ -137,7 +137,7 @@ class CharLM:
 
     @cached_property
     def table(self) -> WordTable:
-        """The vectors of all words, computed once; `forget` after the weights have changed."""
+        """The vectors of all words, computed once; call `forget` after the weights have changed."""
         return WordTable(self.network, self.vocabulary)
 
     @cached_property
@@ -152,7 +152,7 @@ class CharLM:
         """Returns the vectors of words, which depend on their spelling alone.
 
         Args:
-            words: Words, or a text of them; also words never seen.
+            words: Words, or a text of them; unseen words are allowed.
             stage: `"after"` the highway layers or `"before"` them. Defaults to
                 `"after"`.
 
@@ -170,8 +170,8 @@ class CharLM:
         """Returns the words of the vocabulary nearest to a word, by the cosine of their vectors [Kim et al. 2015, 5].
 
         Args:
-            word: Any word, also one never seen.
-            count: How many.
+            word: Any word, seen or unseen.
+            count: Number of words.
             stage: As in `encode`.
         """
         if len(word.split()) != 1:
@@ -189,7 +189,7 @@ class CharLM:
         sentence and nothing else.
 
         Args:
-            text: A text, one sentence a line.
+            text: A text, one sentence per line.
             progress: Whether to show a progress bar. Defaults to `False`.
 
         Returns:
@@ -236,16 +236,17 @@ class CharLM:
         Args:
             tokens: Integers `(n,)`, a split of a `Corpus` of this model's
                 vocabulary.
-            texts: The split is read as so many parallel texts from a zero
-                state. Defaults to 1, one sequence, as the published test
-                perplexity; the validation perplexity in training is over 20.
+            texts: Number of parallel texts that the split is read as, each
+                from a zero state. Defaults to 1, one sequence, as the
+                published test perplexity; the validation perplexity in
+                training is over 20.
             steps: With several texts the split is cut to a multiple of `texts
                 * steps`; 35 for the published validation perplexity.
             progress: Whether to show a progress bar.
 
         Raises:
-            ValueError: If the split is too short, a number is none of this
-                vocabulary's, or the number of texts or steps is not positive.
+            ValueError: If the split is too short, a number is not in this
+                vocabulary, or the number of texts or steps is not positive.
         """
         tokens = np.asarray(tokens)
         if texts < 1 or steps < 1:
@@ -282,15 +283,16 @@ class CharLM:
         """Continues a text.
 
         Args:
-            prompt: Its start, also with words never seen.
-            words: How many to add, ends of sentences among them.
+            prompt: Its start, which may contain unseen words.
+            words: Number of words to add, ends of sentences among them.
             temperature: Logits are divided by it: near 0 the likeliest word
                 is always taken, above 1 unlikely ones come more often.
-            seed: Of the draws. Defaults to another text each time.
+            seed: Seed of the draws. Defaults to `None`: another text each
+                time.
             unknown: Whether `<unk>` may be drawn. Defaults to `False`.
 
         Returns:
-            Prompt and continuation, a line a sentence.
+            Prompt and continuation, one sentence per line.
 
         Raises:
             ValueError: If the temperature or the number of words is not

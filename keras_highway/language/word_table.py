@@ -48,7 +48,7 @@ class WordTable:
         """Returns vectors of words.
 
         Args:
-            words: Any words, also of no vocabulary.
+            words: Any words, in a vocabulary or not.
             stage: `"after"` the highway layers or `"before"` them.
 
         Returns:

@@ -36,15 +36,15 @@ class GatedBlock(keras.layers.Layer):
             gating `"full"`, as a pair from two). Defaults to `"same"`.
         gate_rank: Int, the rank of `"low_rank"` gates.
         skip_dtype: Dtype of the skip stream, the gates and the mix. Defaults
-            to `"float32"` whatever the dtype policy: a bfloat16 skip stream
+            to `"float32"` under every dtype policy: a bfloat16 skip stream
             rounds away the updates of nearly closed gates. A layer of dtype
             `"float64"` has one of float64.
         stochastic_depth: Float in [0, 1), probability that a sample skips the
             block in training (y = x). Defaults to `0.0`.
         remat: Bool, whether in training the block keeps only its inputs for
-            the gradient and computes what is inside again: less memory, one
-            more forward pass. Outputs, gradients and weights are the same.
-            Defaults to `False`.
+            the gradient and recomputes its inside: less memory, one more
+            forward pass. Outputs, gradients and weights are the same. Defaults
+            to `False`.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -122,7 +122,7 @@ class GatedBlock(keras.layers.Layer):
 
         Returns:
             `Signals(x, h, t, c)`, x after any projection, all in the skip
-            dtype but h, which is in the compute dtype; constant gates are
+            dtype except h, which is in the compute dtype; constant gates are
             Python numbers and a coupled carry gate is `None`.
         """
         t = self._gate_value(self.transform_gate, "t", x, gate) if get_gating(self.gating).t == "learned" else 1.0

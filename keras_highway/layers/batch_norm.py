@@ -1,8 +1,9 @@
 """Keras's batch normalization, in one operation where TensorFlow has one.
 
-Keras 3 makes it of moments, a reciprocal root, products and sums, each of which
-reads and writes the images, in float32 whatever the dtype policy. TensorFlow's
-operation goes over them in their own dtype, with statistics in float32.
+Keras 3 makes it of moments, a reciprocal root, products and sums, each of
+which reads and writes the images, in float32 under every dtype policy.
+TensorFlow's operation goes over them in their own dtype, with statistics in
+float32.
 """
 
 from typing import Any
@@ -17,11 +18,11 @@ from keras_highway._support.fused_batch_norm import batch_norm, fills_lanes, fus
 class BatchNormalization(keras.layers.BatchNormalization):
     """`keras.layers.BatchNormalization`, fused on TensorFlow: the same arguments, weights and results.
 
-    Fused are images in float32, bfloat16 or float16 with the channels last
-    (on a GPU, also first), where neither XLA compiles the function nor
-    replicas share their statistics. Elsewhere, with a mask, with `renorm` and
-    in inference on a CPU with channels that are no multiple of 16 it is
-    Keras's own.
+    Fused are images in float32, bfloat16 or float16 with the channels last (on
+    a GPU, also first), where neither XLA compiles the function nor replicas
+    share their statistics. Elsewhere, with a mask, with `renorm` and in
+    inference on a CPU with a number of channels that is not a multiple of 16
+    it is Keras's own.
     """
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:

@@ -1,8 +1,8 @@
 """Keras's layers with a bias that learns in 16 bits.
 
-The gradient of a bias is a sum over samples and places. In bfloat16 a sum of
-like terms stops growing at some 256 of them, in float16 at some 2,048, and on
-CPU three implementations add up in the dtype of their input:
+The gradient of a bias is a sum over samples and positions. In bfloat16 a sum
+of like terms stops growing at some 256 of them, in float16 at some 2,048, and
+on CPU three implementations add up in the dtype of their input:
 
 - TensorFlow's `BiasAddGrad` in bfloat16; `keras.ops.add` of a tensor and a
   bias leads to it,

@@ -35,9 +35,9 @@ class Branch(keras.layers.Layer):
 
     Args:
         filters: Tuple of ints, output channels of each convolution.
-        kernel_sizes: Tuple of ints, one a convolution (a pair where the stride
-            is 1).
-        strides: Tuple of ints, one a convolution. Defaults to all `1`.
+        kernel_sizes: Tuple of ints, one per convolution (a pair where the
+            stride is 1).
+        strides: Tuple of ints, one per convolution. Defaults to all `1`.
         batch_norm: Bool; without it the convolutions have biases. Defaults to
             `True`.
         activation: After the last convolution: `"relu"` or `None`. Defaults
@@ -48,9 +48,10 @@ class Branch(keras.layers.Layer):
             the last kernel, is 0 ("zeroBN"). Defaults to `False`.
         kernel_initializer: Defaults to `"he_normal"`.
         data_format: As in `keras.layers.Conv2D`.
-        own_kernels: Bool; without its own it takes them at every call,
-            `branch(x, kernels=[...])`, from `SharedKernels`. Batch
-            normalization is its own all the same. Defaults to `True`.
+        own_kernels: Bool, whether the convolutions have kernels of their own;
+            otherwise kernels from `SharedKernels` are passed at every call,
+            `branch(x, kernels=[...])`. Batch normalization is the branch's own
+            in both cases. Defaults to `True`.
 
     Raises:
         ValueError: If the lists differ in length or a size is not positive.
@@ -78,7 +79,7 @@ class Branch(keras.layers.Layer):
         self.strides = tuple(checked_size(s, "strides") for s in strides or (1,) * len(self.filters))
         if not len(self.filters) == len(self.kernel_sizes) == len(self.strides):
             raise ValueError(
-                "`filters`, `kernel_sizes` and `strides` need one number a convolution each. "
+                "`filters`, `kernel_sizes` and `strides` need one number per convolution. "
                 f"Received: filters={filters}, kernel_sizes={kernel_sizes}, strides={strides}"
             )
         self.batch_norm = bool(batch_norm)

@@ -17,23 +17,23 @@ class CarriedLSTM(keras.layers.Layer):
 
     `keras.layers.LSTM(stateful=True)` has the same purpose but loses its state
     on the JAX backend; here the state is two variables of the layer. Gradients
-    stop at them. They are no weights: `weights` and weight files do not have
-    them, `variables` does. Training and inference both continue from them;
+    stop at them. They are not weights: `variables` has them, `weights` and
+    weight files do not. Training and inference both continue from them;
     `reset_state` starts anew.
 
-    The equations, the order of the gates (input, forget, cell, output) and
-    the weights are those of `keras.layers.LSTM` without an offset on the
-    forget gate. The input's products of all steps are one, before the
-    recurrence, and so is the gradient of the recurrent kernel, after it. Gates
-    and state are float32 whatever the dtype policy.
+    The equations, the order of the gates (input, forget, cell, output) and the
+    weights are those of `keras.layers.LSTM` without an offset on the forget
+    gate. The products of the inputs of all steps are computed at once before
+    the recurrence, and the gradient of the recurrent kernel at once after it.
+    Gates and state are float32 under every dtype policy.
 
     Input: `(streams, steps, features)`. Output: `(streams, steps, units)`.
 
     Args:
         units: Int, size of the state.
         streams: Int, size of the batch, which the state belongs to.
-        kernel_initializer: Of the input's kernel and, another draw, of the
-            recurrent one. Defaults to `"glorot_uniform"`.
+        kernel_initializer: Initializer of the input's kernel and, drawn
+            separately, of the recurrent one. Defaults to `"glorot_uniform"`.
         bias_initializer: Defaults to `"zeros"`.
 
     Raises:

@@ -20,8 +20,8 @@ class CharEmbedding(keras.layers.Layer):
     Args:
         characters: Int, number of characters, the padding among them.
         units: Int, size of an embedding.
-        embeddings_initializer: Of the embeddings; padding starts at zero.
-            Defaults to `"uniform"`.
+        embeddings_initializer: Initializer of the embeddings; padding starts
+            at zero. Defaults to `"uniform"`.
 
     Raises:
         ValueError: If a size is not positive.

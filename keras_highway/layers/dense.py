@@ -32,8 +32,8 @@ class HighwayDense(GatedBlock):
         gate_rank: Int, rank of a `"low_rank"` gate.
         kernel_initializer: For the transform's kernel and the gates'. Defaults
             to `"glorot_uniform"`.
-        bias_initializer: For the transform's bias, and added to where the
-            biases of `"same"` gates start. Defaults to `"zeros"`.
+        bias_initializer: For the transform's bias; its values are also added
+            to the initial biases of `"same"` gates. Defaults to `"zeros"`.
         skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
         stochastic_depth: Float in [0, 1). Defaults to `0.0`.
         remat: Bool, less memory in training, see `GatedBlock`. Defaults to

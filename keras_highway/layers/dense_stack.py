@@ -13,7 +13,7 @@ from keras_highway.layers.base import PATHS, check_same_width, checked_size, fre
 from keras_highway.layers.biased import add_bias
 from keras_highway.layers.dense import HighwayDense
 
-# Layers a step of the scan. One a step spends its time in TensorFlow's loop; more make a larger graph to trace.
+# Layers per step of the scan. One per step spends its time in TensorFlow's loop; more make a larger graph to trace.
 _UNROLL = 9
 
 
@@ -23,8 +23,8 @@ class HighwayDenseStack(keras.layers.Layer):
 
     Computes what that many `HighwayDense` layers compute. They would be a
     graph of some thousand operations that TensorFlow optimizes and XLA
-    compiles in a time that grows faster than the depth, and Keras cannot
-    build a functional model of 1000 layers at all (its walk recurses once a
+    compiles in a time that grows faster than the depth, and Keras cannot build
+    a functional model of 1000 layers at all (its walk recurses once per
     layer). Here the graph has the size of a few layers, whatever the depth.
 
     Weights: `transform_kernel` `(depth, units, units)` and `transform_bias`

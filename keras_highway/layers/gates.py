@@ -12,7 +12,7 @@ from keras_highway.layers.biased import Dense
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class ChannelGate(keras.layers.Layer):
-    """A learned gate a channel that does not look at the data [BLOG, Notes & Recommendations].
+    """One learned gate per channel, independent of the data [BLOG, Notes & Recommendations].
 
     Input: any tensor. Output: logits of shape `(1, ..., 1, channels)` that
     broadcast to it, float32.

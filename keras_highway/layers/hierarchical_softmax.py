@@ -10,7 +10,7 @@ from keras_highway._support.types import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.biased import add_bias
 
-_NEVER = -1e9  # the logit of a place that no class has; infinity would make the derivatives NaN
+_NEVER = -1e9  # the logit of a position that no class has; infinity would make the derivatives NaN
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -20,20 +20,21 @@ class HierarchicalSoftmax(keras.layers.Layer):
     With about `sqrt(classes)` clusters the probability of one class, all that
     training needs, costs products with `2 * sqrt(classes)` columns in place of
     `classes` [Kim et al. 2015, 3.2, after Mnih and Hinton]. They split the
-    classes at random; here class `i` is in cluster `i % clusters`, which is as
-    blind to what words mean, and no table has to be kept.
+    classes at random; here class `i` is in cluster `i % clusters`, which is
+    equally independent of the meaning of words and needs no table.
 
-    Input: `(..., features)`. Output: `(..., classes)`, float32 whatever the
-    dtype policy, log-probabilities: they sum to one after `exp`, and a softmax
+    Input: `(..., features)`. Output: `(..., classes)`, float32 under every
+        dtype policy, log-probabilities: they sum to one after `exp`, and a
+        softmax
     of them changes nothing.
 
     Args:
         classes: Int, number of classes.
         clusters: Int, number of clusters. Defaults to `ceil(sqrt(classes))`.
-        kernel_initializer: Of the clusters' kernel and, another draw, of the
-            classes'. Defaults to `"glorot_uniform"`.
-        bias_initializer: Of both biases in the same way. Defaults to
-            `"zeros"`.
+        kernel_initializer: Initializer of the clusters' kernel and, drawn
+            separately, of the classes'. Defaults to `"glorot_uniform"`.
+        bias_initializer: Initializer of both biases, in the same way. Defaults
+            to `"zeros"`.
 
     Raises:
         ValueError: If a size is not positive, or there are more clusters than
@@ -56,7 +57,7 @@ class HierarchicalSoftmax(keras.layers.Layer):
             raise ValueError(
                 f"`clusters` must not exceed `classes`. Received: clusters={self.clusters}, classes={self.classes}"
             )
-        self.places = -(-self.classes // self.clusters)
+        self.cluster_size = -(-self.classes // self.clusters)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
@@ -71,28 +72,30 @@ class HierarchicalSoftmax(keras.layers.Layer):
 
         def drawn(shape: tuple[int, ...], dtype: Any = None) -> Any:
             # As the one matrix it is: of three axes, initializers would take the first for that of a convolution.
-            flat = kernels((features, self.clusters * self.places), dtype=dtype)
-            return ops.transpose(ops.reshape(flat, (features, self.clusters, self.places)), (1, 0, 2))
+            flat = kernels((features, self.clusters * self.cluster_size), dtype=dtype)
+            return ops.transpose(ops.reshape(flat, (features, self.clusters, self.cluster_size)), (1, 0, 2))
 
         # A cluster's part is one piece of memory, which training takes out as a whole.
-        self.kernel = self.add_weight(name="kernel", shape=(self.clusters, features, self.places), initializer=drawn)
-        self.bias = self.add_weight(name="bias", shape=(self.clusters, self.places), initializer=biases)
+        self.kernel = self.add_weight(
+            name="kernel", shape=(self.clusters, features, self.cluster_size), initializer=drawn
+        )
+        self.bias = self.add_weight(name="bias", shape=(self.clusters, self.cluster_size), initializer=biases)
 
     def call(self, x: Any) -> Any:
-        places = add_bias(ops.einsum("...u,cup->...pc", x, self.kernel), ops.transpose(self.bias))
-        places = ops.cast(places, "float32") + self._absent()
-        within = places - ops.logsumexp(places, axis=-2, keepdims=True)
+        logits = add_bias(ops.einsum("...u,cup->...pc", x, self.kernel), ops.transpose(self.bias))
+        logits = ops.cast(logits, "float32") + self._absent()
+        within = logits - ops.logsumexp(logits, axis=-2, keepdims=True)
         log_p = within + self._cluster_log_p(x)[..., None, :]
-        flat = ops.reshape(log_p, (*ops.shape(log_p)[:-2], self.places * self.clusters))
+        flat = ops.reshape(log_p, (*ops.shape(log_p)[:-2], self.cluster_size * self.clusters))
         return flat[..., : self.classes]
 
     def target_log_probabilities(self, x: Any, targets: Any) -> Any:
         """Returns the log-probabilities of one class each, without those of the others.
 
         It takes a copy of the kernel of each target's cluster: `features *
-        sqrt(classes)` numbers a target. On TensorFlow the kernel's gradient is
-        sparse, one slice a target: convert it to a tensor before its norm is
-        taken, or repeated clusters count wrongly.
+        sqrt(classes)` numbers per target. On TensorFlow the kernel's gradient
+        is sparse, one slice per target: convert it to a tensor before its norm
+        is taken, or repeated clusters count wrongly.
 
         Args:
             x: Tensor `(..., features)`.
@@ -102,11 +105,11 @@ class HierarchicalSoftmax(keras.layers.Layer):
             float32 `(...)`: `call(x)` at the targets.
         """
         targets = ops.cast(targets, "int32")
-        cluster, place = targets % self.clusters, targets // self.clusters
+        cluster, position = targets % self.clusters, targets // self.clusters
         x, taken, bias = self._computed(x, ops.take(self.kernel, cluster, axis=0), ops.take(self.bias, cluster, axis=0))
-        places = ops.matmul(x[..., None, :], taken)[..., 0, :] + bias
-        places = ops.cast(places, "float32") + ops.take(ops.transpose(self._absent()), cluster, axis=0)
-        own = _at(places, place) - ops.logsumexp(places, axis=-1)
+        logits = ops.matmul(x[..., None, :], taken)[..., 0, :] + bias
+        logits = ops.cast(logits, "float32") + ops.take(ops.transpose(self._absent()), cluster, axis=0)
+        own = _at(logits, position) - ops.logsumexp(logits, axis=-1)
         return own + _at(self._cluster_log_p(x), cluster)
 
     def _computed(self, *values: Any) -> list[Any]:
@@ -119,8 +122,8 @@ class HierarchicalSoftmax(keras.layers.Layer):
         return logits - ops.logsumexp(logits, axis=-1, keepdims=True)
 
     def _absent(self) -> Any:
-        """What makes the last places improbable that no class has: `(places, clusters)`."""
-        number = ops.reshape(ops.arange(self.places * self.clusters), (self.places, self.clusters))
+        """What makes the last positions, which no class has, improbable: `(cluster_size, clusters)`."""
+        number = ops.reshape(ops.arange(self.cluster_size * self.clusters), (self.cluster_size, self.clusters))
         return ops.where(number < self.classes, 0.0, _NEVER)
 
     def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:

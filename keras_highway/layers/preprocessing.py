@@ -30,7 +30,7 @@ class Preprocessing(keras.layers.Layer):
 
     Input: `(batch, height, width, channels)`, any size, any real dtype.
     Output: float32 `(batch, *transform.size, transform.channels)`. With
-    `channels_first` both have the channels in second place.
+    `channels_first` both have the channels as their second axis.
 
     Args:
         transform: A `keras_highway.data.transforms.Transform`, or its fields as a dict.

@@ -19,12 +19,13 @@ class SharedKernels(keras.layers.Layer):
     shared is seen in the graph, so that a copy of the network or one read
     from a file shares it, too.
 
-    Input: images, of which only the number of channels matters. Output: a
-    list of kernels `(height, width, in, out)`, float32 whatever the policy.
+    Input: images, of which only the number of channels matters. Output: a list
+        of kernels `(height, width, in, out)`, float32 under every dtype
+        policy.
 
     Args:
         filters: Tuple of ints, output channels of each convolution.
-        kernel_sizes: Tuple of ints, one a convolution.
+        kernel_sizes: Tuple of ints, one per convolution.
         kernel_initializer: Defaults to `"he_normal"`.
         data_format: As in `keras.layers.Conv2D`.
 
@@ -45,7 +46,7 @@ class SharedKernels(keras.layers.Layer):
         self.kernel_sizes = tuple(checked_size(k, "kernel_sizes") for k in kernel_sizes)
         if len(self.filters) != len(self.kernel_sizes):
             raise ValueError(
-                "`filters` and `kernel_sizes` need one number a convolution each. "
+                "`filters` and `kernel_sizes` need one number per convolution. "
                 f"Received: filters={filters}, kernel_sizes={kernel_sizes}"
             )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

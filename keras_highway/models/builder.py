@@ -1,4 +1,4 @@
-"""From a spec to a Keras model: input, body, head, with the habits of keras.applications."""
+"""From a spec to a Keras model: input, body, head, with the conventions of `keras.applications`."""
 
 import keras
 
@@ -111,7 +111,7 @@ def takes_any_size(spec: NetSpec) -> bool:
 
 
 def classifier(kernel_initializer, classes, activation, dtype="float32") -> keras.layers.Layer:
-    """The last layer, `head`: float32 logits or probabilities whatever the policy, but float64 under float64."""
+    """The last layer, `head`: float32 logits or probabilities under every dtype policy, but float64 under float64."""
     return keras.layers.Dense(
         classes, activation=activation, kernel_initializer=kernel_initializer, name="head", dtype=dtype
     )

@@ -14,12 +14,13 @@ from keras_highway.specs import CharLMSpec, check, stochastic_depth_rates
 def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, dtype=None) -> keras.Model:
     """Builds the network a spec describes, with random weights.
 
-    A word's vector depends on its spelling alone. So the network takes words
-    and places apart: the spelling of some words, and which of them stands
-    where. Passing every distinct word of a batch once yields the same output as
-    passing a word for each place, for less work; see `keras_highway.data.batchify`.
+    A word's vector depends on its spelling alone. So the network has two
+    inputs: the spelling of some words, and which of them stands at each
+    position. Passing every distinct word of a batch once yields the same
+    output as passing one word per position, for less work; see
+    `keras_highway.data.batchify`.
 
-    Inputs: integers `(words, characters a word)` and `(streams, steps)`, the
+    Inputs: integers `(words, characters per word)` and `(streams, steps)`, the
     latter numbers of words, from 0. Output: `(streams, steps, classes)`. The
     state of the LSTMs is carried from batch to batch, see `reset_state`.
 
@@ -34,7 +35,7 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
     Returns:
         A functional `keras.Model`: `char_embedding`, `char_cnn`,
         `stage1_block1`, ..., `take`, `lstm1`, `lstm2`, `head`, and
-        `predictions`, float32 whatever the policy.
+        `predictions`, float32 under every dtype policy.
 
     Raises:
         ValueError: If the spec is inconsistent, or `dtype` is `"float64"`.
@@ -76,7 +77,7 @@ def word_vectors(spec: CharLMSpec, characters, dtype=None):
 
     Args:
         spec: What to build.
-        characters: Keras tensor, integers `(words, characters a word)`.
+        characters: Keras tensor, integers `(words, characters per word)`.
         dtype: Dtype policy of the layers.
 
     Returns:
@@ -115,7 +116,7 @@ def word_vectors(spec: CharLMSpec, characters, dtype=None):
 
 
 def make_token_losses(model: keras.Model) -> Callable:
-    """Returns the function that computes what the training of a language model is about.
+    """Returns the function that computes the loss of every token.
 
     Args:
         model: A network of `build_char_lm` that ends with logits; it is
@@ -147,7 +148,7 @@ def word_part(network: keras.Model) -> keras.Model:
         network: A network of `build_char_lm`.
 
     Returns:
-        A functional `keras.Model`: integers `(words, characters a word)` to
+        A functional `keras.Model`: integers `(words, characters per word)` to
         `(words, sum(filters))`.
     """
     take = next(layer for layer in network.layers if isinstance(layer, TakeRows))
@@ -162,5 +163,5 @@ def reset_state(model: keras.Model) -> None:
 
 
 def _uniform(spec):
-    """A new instance a parameter: one instance without a seed gives the same values each time."""
+    """A new instance per parameter: one instance without a seed gives the same values each time."""
     return keras.initializers.RandomUniform(-spec.init_range, spec.init_range)

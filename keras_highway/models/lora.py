@@ -1,4 +1,4 @@
-"""Fine-tuning by low-rank updates (LoRA, Hu et al. 2021): Keras's `enable_lora`, on all of a network at once."""
+"""Fine-tuning by low-rank updates (LoRA, Hu et al. 2021): Keras's `enable_lora`, on a whole network at once."""
 
 import math
 from typing import Any
@@ -14,14 +14,15 @@ _HEAD = "head"
 
 
 def enable_lora(model: keras.Model, rank: int = 4) -> int:
-    """Freezes a model and gives each of its convolutions and dense layers a low-rank update that learns.
+    """Freezes a model and gives each of its convolutions and dense layers a trainable low-rank update.
 
-    A kernel `(height, width, channels, filters)` stays as it is and learns
-    `A·B` beside it, with `A` of `(height, width, channels, rank)`, random, and
-    `B` of `(rank, filters)`, zero at first, so that the model computes what it
-    did. The classifier `head` learns whole. Batch normalization, biases,
-    gates of one number a channel, kernels that blocks share and scanned
-    stacks are frozen: Keras has no LoRA for them.
+    A kernel `(height, width, channels, filters)` stays as it is beside a
+    trainable `A·B`, with `A` of `(height, width, channels, rank)`, random, and
+    `B` of `(rank, filters)`, zero at first, so that the model still computes
+    the same. The classifier `head` is trained in full. Batch normalization,
+    biases, gates of one number per channel, kernels that blocks share and
+    scanned stacks are
+    frozen: Keras has no LoRA for them.
 
     Args:
         model: A model of `keras_highway`. It is changed; a compiled model is
@@ -29,7 +30,7 @@ def enable_lora(model: keras.Model, rank: int = 4) -> int:
         rank: Int, rank of the updates. Defaults to `4`.
 
     Returns:
-        The number of parameters that learn.
+        The number of trainable parameters.
 
     Raises:
         ValueError: If `rank` is not positive, the model has such updates
@@ -69,8 +70,8 @@ def merge_lora(model: keras.Model) -> keras.Model:
             is.
 
     Returns:
-        A new functional `keras.Model` without updates, all of it trainable.
-        It is fed as the model is and has its classes: `kh.get_transform` and
+        A new functional `keras.Model` without updates, all of it trainable. It
+        has the model's preprocessing and classes: `kh.get_transform` and
         `kh.decode_predictions` take it, too.
     """
     copy = keras.models.clone_model(model, clone_function=_without_lora)

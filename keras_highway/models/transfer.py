@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_highway._support.layer_names import place_of, stage_of
+from keras_highway._support.layer_names import position_of, stage_of
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.layers import GatedBlock, Preprocessing
 from keras_highway.models.origin import note_origin, origin_of
@@ -19,7 +19,7 @@ class FeatureInfo(NamedTuple):
     Attributes:
         stage: `"stage1"`, ...
         layer: Name of the layer whose output it is, the stage's last block.
-        stride: Input pixels a feature, in height and width.
+        stride: Input pixels per feature, in height and width.
         channels: Number of channels.
     """
 
@@ -34,7 +34,7 @@ class Features(NamedTuple):
 
     Attributes:
         model: A `keras.Model` from the input to a dict, stage name to output.
-        info: A `FeatureInfo` a stage, in order.
+        info: One `FeatureInfo` per stage, in order.
     """
 
     model: keras.Model
@@ -47,15 +47,15 @@ def features(model: keras.Model, stages: tuple[str, ...] | None = None, pool: st
     Args:
         model: A model of `keras_highway`, with or without its top.
         stages: Which stages, e.g. `("stage2", "stage4")`. Defaults to all.
-        pool: `"avg"` or `"max"` for one vector a stage, `(batch, channels)`,
-            its mean or maximum over all places. Defaults to `None`: maps.
+        pool: `"avg"` or `"max"` for one vector per stage, `(batch, channels)`,
+            its mean or maximum over all positions. Defaults to `None`: maps.
 
     Returns:
         `Features(model, info)`; the model shares all layers with the original.
 
     Raises:
-        ValueError: If the model has no stages of convolutional blocks, a
-            stage does not exist, or `pool` is another.
+        ValueError: If the model has no stages of convolutional blocks, a stage
+            does not exist, or `pool` is unknown.
 
     Example:
 
@@ -144,7 +144,7 @@ def reset_classifier(
     Args:
         model: A model of `keras_highway`, with or without its top.
         classes: Int, number of classes of the new `head`.
-        activation: Of the new head, `None` for logits. Defaults to
+        activation: Activation of the new head, `None` for logits. Defaults to
             `"softmax"`.
         pooling: `"avg"` or `"max"`, only where the body's output is of rank
             4. Defaults to `"avg"`.
@@ -172,12 +172,12 @@ def reset_classifier(
 
 
 def freeze(model: keras.Model, until: str | None = None) -> None:
-    """Freezes a model from its input up to and with a stage; what comes after is trainable.
+    """Freezes a model from its input up to and including a stage; what comes after is trainable.
 
     Frozen batch normalization uses and keeps its moving statistics (Keras's
     rule for `trainable=False`). A compiled model is compiled again with the
-    same arguments, since Keras trains frozen weights on otherwise; its
-    optimizer starts anew.
+    same arguments, since Keras would otherwise continue to train frozen
+    weights; its optimizer starts anew.
 
     Args:
         model: A model of `keras_highway`.
@@ -186,7 +186,7 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
 
     Raises:
         ValueError: If there is no such stage or layer, with suggestions; or
-            if nothing is named and the last layer is no `head`.
+            if nothing is named and the last layer is not `head`.
     """
     names = [layer.name for layer in model.layers]
     if until is None and names[-1] != "head":
@@ -202,7 +202,7 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
 
 
 def unfreeze(model: keras.Model, since: str | None = None) -> None:
-    """Makes a model trainable again, all of it or from a stage on; what comes before stays as it is.
+    """Makes a model trainable again, all of it or from a stage on; earlier layers stay as they are.
 
     Fine-tuning in two steps: `freeze(model)` and train the head, then
     `unfreeze(model, since="stage3")` and train on, at a lower rate. A
@@ -225,13 +225,13 @@ def unfreeze(model: keras.Model, since: str | None = None) -> None:
 
 
 def compile_again(model: keras.Model) -> None:
-    """What learns has changed: a compiled model learns it after it is compiled again."""
+    """Compiles a compiled model again, since what is trainable has changed."""
     if model.compiled:
         model.compile_from_config(model.get_compile_config())
 
 
 def _last_of(model: keras.Model, names: list[str], stage_or_layer: str, argument: str) -> int:
-    """The place of a layer, or of the last block of a stage."""
+    """The index of a layer, or of the last block of a stage."""
     ends = {stage: name for name in names if (stage := stage_of(name))}
     if stage_or_layer not in ends and stage_or_layer not in names:
         hint = did_you_mean(stage_or_layer, [*ends, *names])
@@ -243,7 +243,7 @@ def _last_of(model: keras.Model, names: list[str], stage_or_layer: str, argument
 
 
 def _first_of(model: keras.Model, names: list[str], stage_or_layer: str) -> int:
-    """The place of a layer, or of the first block of a stage."""
+    """The index of a layer, or of the first block of a stage."""
     last = _last_of(model, names, stage_or_layer, "since")
     return next((index for index, name in enumerate(names) if stage_of(name) == stage_or_layer), last)
 
@@ -251,7 +251,7 @@ def _first_of(model: keras.Model, names: list[str], stage_or_layer: str) -> int:
 def _stage_ends(model: keras.Model) -> dict[str, keras.layers.Layer]:
     ends: dict[str, keras.layers.Layer] = {}
     for layer in model.layers:
-        if place_of(layer.name) and isinstance(layer, GatedBlock):
+        if position_of(layer.name) and isinstance(layer, GatedBlock):
             ends[stage_of(layer.name)] = layer
     if not ends:
         raise ValueError(f"Model {model.name!r} has no gated blocks named 'stage1_block1', ...: no stages to return.")

@@ -1,4 +1,4 @@
-"""What a repository on the Hub holds: weights, their twin, config, card, results, a check, a curve."""
+"""What a repository on the Hub holds: weights, their copy in safetensors, config, card, results, a check, a curve."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ from keras_highway.publishing.publishable import RECIPE, Publishable, published_
 from keras_highway.publishing.task_weights import TaskWeights
 from keras_highway.weights.info import FILE, ROW, to_json
 
-TWIN = "model.safetensors"
+SAFETENSORS = "model.safetensors"
 
 
 def write_bundle(publishable: Publishable, repository: str, folder: Path) -> TaskWeights:
@@ -45,8 +45,8 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tas
     recipe = read_json(known, RECIPE) if known.is_file() else {}
     weights = loader.open(row, folder / FILE)
     write_check(weights, folder / CHECK)
-    names, arrays = twin_arrays(weights.network)
-    _write_twin(arrays, names, folder / TWIN)
+    names, arrays = named_arrays(weights.network)
+    _write_safetensors(arrays, names, folder / SAFETENSORS)
     with quiet_again():  # Keras imports TensorFlow for this, whatever computes
         configuration = keras.saving.serialize_keras_object(weights.with_softmax())
     _write_json(folder / "config.json", configuration)
@@ -57,8 +57,8 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tas
     return weights
 
 
-def twin_arrays(model: keras.Model) -> tuple[str, dict[str, np.ndarray]]:
-    """Returns the weights of the safetensors twin, and whose names they have.
+def named_arrays(model: keras.Model) -> tuple[str, dict[str, np.ndarray]]:
+    """Returns the weights as `model.safetensors` holds them, and whose names they have.
 
     Args:
         model: The network.
@@ -74,10 +74,10 @@ def twin_arrays(model: keras.Model) -> tuple[str, dict[str, np.ndarray]]:
         return "keras", {w.path: np.ascontiguousarray(keras.ops.convert_to_numpy(w)) for w in weights}
 
 
-def _write_twin(arrays, names, path) -> None:
+def _write_safetensors(arrays, names, path) -> None:
     from safetensors.numpy import save_file
 
-    save_file(arrays, path, metadata={"format": names})  # two entries would come in an order of chance
+    save_file(arrays, path, metadata={"format": names})  # two entries would come in random order
 
 
 def _write_json(path, value) -> None:

@@ -66,7 +66,7 @@ import keras_highway as kh
 
 {shipped}Or with Keras alone, after `import keras_highway` (which registers the layers):
 {by_keras}. {alone}
-`model.safetensors` has the same weights with {twin} names.
+`model.safetensors` has the same weights with {named_by} names.
 
 | | |
 |---|---|
@@ -95,13 +95,13 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
         repository: `org/name` on the Hub, `""` of a folder.
         recipe: The recipe that trained them, as JSON values; `{}` where
             none did.
-        torch_names: Bool, whether the safetensors twin has PyTorch's names.
+        torch_names: Bool, whether `model.safetensors` has PyTorch's names.
         shipped: Bool, whether the package has these weights. Defaults to
             whether the registry has.
     """
     shipped = row.name in registry.WEIGHTS if shipped is None else shipped
-    place = f"hf://{repository}" if repository else row.name
-    code = weights_class(row.variant).card(row, place, recipe)
+    loaded_by = f"hf://{repository}" if repository else row.name
+    code = weights_class(row.variant).card(row, loaded_by, recipe)
     header = _header(row, repository, get_spec(row.variant), code)
     texts = {field.name: in_markdown(getattr(row, field.name)) for field in dataclasses.fields(row)}
     shown = dataclasses.replace(row, **texts)
@@ -111,16 +111,16 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
 def _text(row, shown, code, repository, recipe, torch_names, shipped) -> str:
     """What readers see: `shown` has what is outside of code as Markdown, `row` and `code` have it as it is."""
     spec, metrics = get_spec(row.variant), shown.metrics
-    place = f"hf://{repository}" if repository else row.name
-    parts = weights_class(row.variant).card(shown, place, in_markdown(recipe))
+    loaded_by = f"hf://{repository}" if repository else row.name
+    parts = weights_class(row.variant).card(shown, loaded_by, in_markdown(recipe))
     return _TEXT.format(
         name=shown.name,
         kind=parts.kind,
         example=code.example,
         shipped=_SHIPPED.format(by_name=in_code_span(code.by_name)) if shipped else "",
-        by_keras=in_code_span(f"keras.saving.load_model({python_string(place)})"),
+        by_keras=in_code_span(f"keras.saving.load_model({python_string(loaded_by)})"),
         alone=parts.alone,
-        twin="PyTorch's" if torch_names else "Keras's",
+        named_by="PyTorch's" if torch_names else "Keras's",
         variant=row.variant,
         changes=_changes(shown),
         gating=shown.overrides.get("gating", spec.gating),

@@ -32,7 +32,7 @@ def compare_check(weights: TaskWeights, path: Path) -> float:
         path: The file.
 
     Raises:
-        ValueError: If it is no such file, or something differs by more than
+        ValueError: If it is not such a file, or something differs by more than
             `TOLERANCE`, relative to the largest logit where that is above 1.
     """
     try:
@@ -42,13 +42,13 @@ def compare_check(weights: TaskWeights, path: Path) -> float:
             raise ValueError(f"more than {_MOST_SAMPLES} samples, or none")
         computed = weights.computed(inputs)
     except (ValueError, KeyError, TypeError, IndexError, ArithmeticError) as error:
-        raise ValueError(f"{path} is no {CHECK}: {error!r}.") from error
+        raise ValueError(f"{path} is not a {CHECK}: {error!r}.") from error
     if recorded.keys() != computed.keys() or any(recorded[k].shape != v.shape for k, v in computed.items()):
         raise ValueError(f"{path} holds {sorted(recorded)}; the network has {sorted(computed)}, or other shapes.")
     if not all(values.dtype.kind in "fiu" and np.isfinite(values).all() for values in recorded.values()):
         raise ValueError(f"{path} holds values that are not finite numbers.")
     scale = max(1.0, float(np.abs(recorded["logits"]).max()))
     worst, where = max((float(np.abs(recorded[name] - value).max()) / scale, name) for name, value in computed.items())
-    if not worst <= TOLERANCE:  # not a number is no agreement
+    if not worst <= TOLERANCE:  # NaN is not an agreement
         raise ValueError(f"The network does not compute what {path.name} recorded: {where} differs by {worst:.2g}.")
     return worst

@@ -13,14 +13,14 @@ def draw_curve(log: Path, path: Path, title: str, metric: str) -> None:
     """Draws losses and a metric over the epochs.
 
     Args:
-        log: A `log.csv`: a line an epoch, columns such as `train_loss` and
+        log: A `log.csv`: one line per epoch, columns such as `train_loss` and
             `test_accuracy`.
         path: The picture to write.
         title: Text above it.
         metric: What the columns of the metric end in, e.g. `"accuracy"`.
 
     Raises:
-        ValueError: If the log has no epoch, or is no table of numbers.
+        ValueError: If the log has no epoch, or is not a table of numbers.
     """
     rows = read_log(log)
     if not rows or not all("epoch" in row for row in rows):

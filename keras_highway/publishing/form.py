@@ -46,7 +46,7 @@ class Form(NamedTuple):
 
 
 def form_of_model(model: keras.Model, variant: str | None = None, overrides: Mapping[str, Any] | None = None) -> Form:
-    """Returns what a model is, after comparing it layer by layer with what that describes.
+    """Returns what a model is, after comparing it layer by layer with the network so described.
 
     Args:
         model: An image classifier.
@@ -115,7 +115,7 @@ def _removed(model, spec: NetSpec, classes) -> tuple[str, ...]:
     """The blocks that are missing, so that what is left is the model.
 
     Raises:
-        ValueError: If it is another network all the same.
+        ValueError: If it is another network.
     """
     overrides = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "name"}
     overrides.pop("classes")

@@ -1,4 +1,4 @@
-"""Weights of nets that look at images, as publishing sees them."""
+"""Weights of image networks, as publishing treats them."""
 
 import sys
 from pathlib import Path
@@ -26,14 +26,14 @@ _DATA_SETS = {
     "cifar100": "uoft-cs/cifar100",
     "imagenet": "ILSVRC/imagenet-1k",
 }
-_EXAMPLE = """weights = {place}
+_EXAMPLE = """weights = {loaded_by}
 model = kh.load(weights)
 probabilities = model.predict(kh.preprocess_input(images, weights=weights))   # uint8 (n, {height}, {width}, {channels})
 print(kh.decode_predictions(probabilities, weights=weights))"""
 
 
 class ClassifierWeights(TaskWeights):
-    """Weights of a network that looks at images."""
+    """Weights of an image network."""
 
     task = IMAGES
     inputs = ("pixels",)
@@ -66,7 +66,7 @@ class ClassifierWeights(TaskWeights):
         )
 
     @classmethod
-    def card(cls, row: WeightsInfo, place: str, recipe: dict) -> CardParts:
+    def card(cls, row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
         """As of every task."""
         images, data = row.images, _DATA_SETS.get(row.data, "")
         (height, width), channels = images.size, images.channels
@@ -78,7 +78,7 @@ class ClassifierWeights(TaskWeights):
             data_name=data or row.data,
             language=None,
             kind="residual network" if gating == "residual" else "highway network",
-            example=_EXAMPLE.format(place=python_string(place), height=height, width=width, channels=channels),
+            example=_EXAMPLE.format(loaded_by=python_string(loaded_by), height=height, width=width, channels=channels),
             by_name=f"kh.load({python_string(row.name)})",
             alone=f"Input: what `preprocess_input` gives, float32 (n, {height}, {width}, {channels}); output: "
             "probabilities.",

@@ -1,4 +1,4 @@
-"""Weights of language models, as publishing sees them."""
+"""Weights of language models, as publishing treats them."""
 
 import sys
 from collections.abc import Iterator
@@ -26,15 +26,16 @@ _WORDS, _CALLS = 8, 2
 _BATCH = 500
 # The Hub's name of a corpus, its name in words, and its language.
 _CORPORA = {"ptb": ("ptb-text-only/ptb_text_only", "Penn Treebank", "en")}
-_EXAMPLE = """lm = kh.CharLM({place})
+_EXAMPLE = """lm = kh.CharLM({loaded_by})
 print(lm.score("the company said it expects growth").perplexity)
 print(lm.generate("the company", words=20, temperature=0.7))
-print(lm.neighbours("looooook"))         # of any word, also one never seen"""
+print(lm.neighbours("looooook"))         # of any word, seen or unseen"""
 _ALONE = f"""Inputs: `characters`, int32 (words, length), how each distinct word is
-spelled, and `positions`, int32 (texts, steps), which of them stands where; output: probabilities of each next word.
+spelled, and `positions`, int32 (texts, steps), the index of the word at each position; output: probabilities of each
+next word.
 `kh.Vocabulary.from_json` reads the text of `{VOCABULARY}`, and its `spell` gives `characters`. The state of the LSTMs
-is no part of the weights: it starts at zero and is carried from call to call, for as many texts at once as
-`model.input_shape` says, until `keras_highway.models.char_lm.reset_state(model)`."""
+is not part of the weights: it starts at zero and is carried from call to call, for as many texts at once as
+`model.input_shape` states, until `keras_highway.models.char_lm.reset_state(model)`."""
 _INPUT = """words, which are what whitespace separates, no case folded; each is read by its characters (a start mark, \
 the characters, an end mark, padding). A word outside the vocabulary is read by its spelling and predicted as `<unk>`, \
 an unknown character is read as that of `<unk>`, a word longer than the longest without its last characters"""
@@ -70,7 +71,7 @@ class LanguageModel(TaskWeights):
         return registry.language_row(result["weights"], result["variant"], name)
 
     @classmethod
-    def card(cls, row: WeightsInfo, place: str, recipe: dict) -> CardParts:
+    def card(cls, row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
         """As of every task. The published number is that of its own net and text alone."""
         data, data_name, language = _CORPORA.get(row.data, ("", row.data, None))
         same = row.data in _CORPORA and not any(recipe.get(f) for f in ("overrides", "train_tokens", "test_tokens"))
@@ -82,7 +83,7 @@ class LanguageModel(TaskWeights):
             data_name=data_name,
             language=language,
             kind="character-aware language model with highway layers",
-            example=_EXAMPLE.format(place=python_string(place)),
+            example=_EXAMPLE.format(loaded_by=python_string(loaded_by)),
             by_name=f"kh.CharLM({python_string(row.name)})",
             alone=_ALONE,
             knows=("words and characters", f"those of the training text, in `{VOCABULARY}`"),

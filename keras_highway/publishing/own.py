@@ -1,4 +1,4 @@
-"""Anybody's own trained models: a folder with all that is known of one, and the same on the Hub."""
+"""A user's own trained models: a folder that describes one completely, and the same on the Hub."""
 
 import dataclasses
 import os
@@ -44,12 +44,12 @@ def save(
 ) -> Path:
     """Saves a trained image classifier with all that is needed to use it: the folder that `publish` sends.
 
-    However it was trained: by `fit`, by a loop of one's own, by
-    `keras_highway.training.train`; fine-tuned, trimmed or made of a ResNet. `kh.load`,
-    `classify`, `evaluate` and `export` take the folder. It holds weights
-    (`model.weights.h5`, `model.safetensors`), Keras's `config.json`,
-    `weights.json`, a card (`README.md`) that states what is known and nothing
-    else, and `check.npz`, an input with its logits.
+    It may be trained in any way: by `fit`, by a custom loop, by
+    `keras_highway.training.train`; fine-tuned, trimmed or made of a ResNet.
+    `kh.load`, `classify`, `evaluate` and `export` take the folder. It holds
+    weights (`model.weights.h5`, `model.safetensors`), Keras's `config.json`,
+    `weights.json`, a card (`README.md`) that states only what is known, and
+    `check.npz`, an input with its logits.
 
     Args:
         model: A model of `keras_highway` with its classifier, `head`. Low-rank
@@ -58,21 +58,21 @@ def save(
             (`include_preprocessing=True`) is saved as the transform that it
             is: `kh.load(FOLDER, include_preprocessing=True)` builds it again.
         folder: Made if it is not there; what an earlier `save` left in it is
-            replaced, other files stay. Of a process that is killed, `kh.load`
-            finds the old model or the new one. (It ends what was begun; where
-            it may not write, a folder whose files are half old, half new is
-            refused.) Of several processes that save to one folder at once,
-            as the ranks of a distributed run, each does so in its turn, and
-            the last one's model stays.
+            replaced, other files stay. If the process is killed, `kh.load`
+            finds the old model or the new one. (It completes an interrupted
+            save; where it may not write, it refuses a folder with old and new
+            files.) If several processes save to one folder at once, as the
+            ranks of a distributed run, they take turns, and the last one's
+            model stays.
         class_names: Names of the classes, in order. Defaults to those of the
             weights that the model was built with, if it has their classifier,
             else to numbers.
         transform: What images go through, a `keras_highway.data.Transform` or a name for
             `kh.get_transform`. Defaults to that of the model's own layer
             `preprocessing`, else of the weights that the model was built with.
-        name: Of the weights. Defaults to the folder's name.
+        name: Name of the weights. Defaults to the folder's name.
         dataset: What it was trained on. Defaults to `""`: not stated.
-        license: Of the weights. Defaults to `""`: not stated.
+        license: Licence of the weights. Defaults to `""`: not stated.
         variant: The architecture. Defaults to what the model was built as.
         overrides: Fields of its spec that differ from the variant's. Defaults
             to those that the model was built with.
@@ -82,10 +82,10 @@ def save(
 
     Raises:
         ValueError: If no variant describes the model, the preprocessing of its
-            images is unknown or another than its own layer's, or the names are
-            not one a class; if `name`, `dataset`, `license` or a class's name
-            has characters that none may have, or is too long; if the folder
-            holds something else.
+            images is unknown or another than its own layer's, there is not one
+            name per class, or the folder holds something else; if `name`,
+            `dataset`, `license` or a class's name is too long or has
+            characters that it may not have.
 
     Example:
 
@@ -138,7 +138,7 @@ def push_to_hub(
     private: bool = False,
     **facts: Any,
 ) -> Pushed:
-    """Saves a trained image classifier to the Hugging Face Hub; `kh.load("hf://org/name")` has it anywhere.
+    """Saves a trained image classifier to the Hugging Face Hub; `kh.load("hf://org/name")` loads it anywhere.
 
     Args:
         model: See `save`.
@@ -156,16 +156,16 @@ def push_to_hub(
 
     Raises:
         HubError: If the Hub refuses or cannot be reached.
-        ValueError: As `save`.
+        ValueError: As in `save`.
 
     Example:
 
     >>> kh.push_to_hub(model, "org/pets", class_names=["bird", "cat", "dog"])
     """
-    place = parse(repository).repository
+    repository = parse(repository).repository
     with scratch_folder("push") as scratch:
-        folder = save(model, scratch / place.split("/")[1], class_names, transform, **facts)
-        return publish(str(folder), place, private)
+        folder = save(model, scratch / repository.split("/")[1], class_names, transform, **facts)
+        return publish(str(folder), repository, private)
 
 
 def _check_folder(folder: Path) -> None:
@@ -178,9 +178,10 @@ def _check_folder(folder: Path) -> None:
 def _without_preprocessing(
     model: keras.Model, transform: Transform | str | None
 ) -> tuple[keras.Model, Transform | str | None]:
-    """The network behind a layer `preprocessing`, and that layer's transform; without one, both as given.
+    """The network behind a layer `preprocessing`, and that layer's transform; without one, the arguments.
 
-    Weights are of the network alone: what prepares its images can be built around it anew, exactly.
+    Only the network's weights are saved: what prepares its images can be
+    rebuilt exactly.
     """
     layers = [layer for layer in model.layers if isinstance(layer, Preprocessing)]
     if not layers:
@@ -191,11 +192,11 @@ def _without_preprocessing(
             f"Model {model.name!r} does more to images than its layer {layer.name!r}, which would be lost: save the "
             "network without what comes before it (kh.load(FOLDER, include_preprocessing=True) adds that layer)."
         )
-    given = get_transform(transform) if isinstance(transform, str) else transform
-    if given not in (None, layer.transform):
+    requested = get_transform(transform) if isinstance(transform, str) else transform
+    if requested not in (None, layer.transform):
         raise ValueError(
-            f"Model {model.name!r} preprocesses images itself, in its layer {layer.name!r}, and not as transform=... "
-            f"says: leave that out. Received: transform={transform!r}"
+            f"Model {model.name!r} preprocesses images itself in its layer {layer.name!r}, not as transform=... "
+            f"does: leave that argument out. Received: transform={transform!r}"
         )
     network = keras.Model(layer.output, model.output, name=model.name)
     note_origin(network, origin_of(model))
@@ -225,7 +226,7 @@ def _checked_names(class_names: Sequence[str] | None, form: Form) -> tuple[str, 
     names = (class_names,) if isinstance(class_names, str) else tuple(class_names)
     if len(names) != form.classes or not all(isinstance(name, str) for name in names):
         raise ValueError(
-            f"`class_names` must be {form.classes} names, one a class, in order. Received: class_names={names[:20]!r}"
+            f"`class_names` must be {form.classes} names, one per class, in order. Received: class_names={names[:20]!r}"
         )
     check_field("classes", names, "`class_names`")
     return names

@@ -1,4 +1,4 @@
-"""Bringing repositories on the Hub up to date with the zoo, and noting their place in the table of weights."""
+"""Bringing repositories on the Hub up to date with the zoo, and noting them in the table of what is on the Hub."""
 
 from keras_highway._support.files import sha256_of
 from keras_highway._support.scratch import scratch_folder
@@ -24,7 +24,7 @@ def publish(
 ) -> Pushed:
     """Makes a repository of trained weights, or brings it up to date; what is right already stays.
 
-    Interrupted at any point, the same call once more ends in the same
+    If it is interrupted at any point, repeating the call gives the same
     repository: its files come in one commit, and then its tag.
 
     Args:
@@ -50,7 +50,7 @@ def publish(
         loaded = write_bundle(publishable, name.repository, folder)
         pushed = push(folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, loaded))
     if not dry_run and not private:
-        _note_place(publishable, pushed)
+        _note_repository(publishable, pushed)
     return pushed
 
 
@@ -96,9 +96,9 @@ def _right(remote, name: HubName, folder, weights: TaskWeights) -> set[str]:
     return right
 
 
-def _note_place(publishable: Publishable, pushed: Pushed) -> None:
+def _note_repository(publishable: Publishable, pushed: Pushed) -> None:
     """Notes repository and commit in the package's table, where it is a checkout's and has such a row."""
     known = registry.WEIGHTS.get(publishable.row.name)
     same = known is not None and known.sha256 == publishable.row.sha256  # not a run of one's own under its name
     if same and registry.in_checkout():
-        registry.note_place(publishable.row.name, {"repository": pushed.repository, "revision": pushed.commit})
+        registry.note_repository(publishable.row.name, {"repository": pushed.repository, "revision": pushed.commit})

@@ -72,8 +72,8 @@ def published_files(folder: Path, more: tuple[str, ...]) -> list[Path]:
         more: Names that weights of their task have besides.
 
     Raises:
-        ValueError: If one is a link to a place outside of the folder, or no
-            regular file: what lies there is not the run's, and may be secret.
+        ValueError: If one links outside of the folder, or is not a regular
+            file: what lies there is not the run's, and may be secret.
     """
     files = [p for p in sorted(folder.iterdir()) if p.name in (*_COPIED, *more) or p.name.startswith("log_seed")]
     for path in files:
@@ -83,7 +83,7 @@ def published_files(folder: Path, more: tuple[str, ...]) -> list[Path]:
                 "in its place if that file is meant."
             )
         if not path.is_file():
-            raise ValueError(f"{path} is no regular file, and is not published: remove it.")
+            raise ValueError(f"{path} is not a regular file and is not published: remove it.")
     return files
 
 
@@ -98,7 +98,7 @@ def _of_folder(folder, row) -> Publishable:
     needed = (*_COPIED, *more)
     missing = [name for name in needed if not (folder / name).is_file()]
     if missing:
-        raise ValueError(f"{folder} is no finished run: it has no {', '.join(missing)}.")
+        raise ValueError(f"{folder} is not a finished run: it has no {', '.join(missing)}.")
     _check_epochs(folder, row.metrics)
     return Publishable(folder, row)
 
@@ -145,6 +145,6 @@ def _of_run(folder) -> Publishable:
             "not of one run."
         )
     known, sha256 = registry.WEIGHTS.get(result["weights"]), sha256_of(folder / FILE)
-    if known is None or known.sha256 != sha256:  # trained anew, weights are somebody's own
+    if known is None or known.sha256 != sha256:  # weights that were trained anew are not the table's
         known = weights_class(result["variant"]).new_row(result, _with_overrides(folder, stamp))
     return _of_folder(folder, dataclasses.replace(known, sha256=sha256, metrics=result, gate_report={}))

@@ -102,12 +102,12 @@ class TaskWeights(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def card(cls, row: WeightsInfo, place: str, recipe: dict) -> CardParts:
+    def card(cls, row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
         """Returns the parts of a row's card.
 
         Args:
             row: The weights.
-            place: What `kh.load` takes: `hf://org/name`, or a folder.
+            loaded_by: What `kh.load` takes: `hf://org/name`, or a folder.
             recipe: What trained them, as JSON values.
         """
 
@@ -124,7 +124,7 @@ class TaskWeights(abc.ABC):
         """Returns what a `check.npz` records of an input: `"logits"`, and each block's mean gates by channel.
 
         Raises:
-            ValueError: If it is no input.
+            ValueError: If it is not an input of the network.
         """
 
     @abc.abstractmethod
@@ -137,7 +137,7 @@ class TaskWeights(abc.ABC):
             batch_size: Images at once. Defaults to `500`.
 
         Raises:
-            FileNotFoundError: If the data are nowhere.
+            FileNotFoundError: If the data are missing.
             ValueError: If they are not what the weights were trained on.
         """
 
@@ -154,7 +154,7 @@ class TaskWeights(abc.ABC):
             samples.
 
         Raises:
-            FileNotFoundError: If the data are needed and nowhere.
+            FileNotFoundError: If the data are needed and missing.
         """
 
     def traced(self, inputs) -> tuple[np.ndarray, dict[str, np.ndarray]]:

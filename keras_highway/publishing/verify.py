@@ -8,7 +8,7 @@ import numpy as np
 from keras_highway._support.scratch import scratch_folder
 from keras_highway.convert.timm import read_safetensors
 from keras_highway.hub import HubName, fetch, parse
-from keras_highway.publishing.bundle import TWIN, twin_arrays
+from keras_highway.publishing.bundle import SAFETENSORS, named_arrays
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.check import CHECK, compare_check
 from keras_highway.publishing.task_weights import TaskWeights
@@ -35,13 +35,13 @@ class Verification(NamedTuple):
 
 
 def verify(repository: str) -> Verification:
-    """Downloads a repository into an empty cache, compares hashes and twin, and computes its `check.npz` again.
+    """Downloads a repository into an empty cache, compares hashes and weights, and computes its `check.npz` again.
 
     Args:
         repository: `org/name[@revision]`.
 
     Raises:
-        HubError: If it cannot be had.
+        HubError: If it cannot be downloaded.
         ValueError: If anything in it is not right.
     """
     name = parse(repository)
@@ -59,8 +59,8 @@ def _verified(name: HubName, cache: Path) -> Verification:
         fetch(name, file, cache=cache)
     weights = loader.open(row, path)
     difference = compare_check(weights, fetch(name, CHECK, cache=cache))
-    twin = read_safetensors(fetch(name, TWIN, cache=cache))
-    arrays = twin_arrays(weights.network)[1]
-    if twin.keys() != arrays.keys() or not all(np.array_equal(twin[key], value) for key, value in arrays.items()):
-        raise ValueError(f"{TWIN} of {name} does not hold the weights of {FILE}.")
+    copied = read_safetensors(fetch(name, SAFETENSORS, cache=cache))
+    arrays = named_arrays(weights.network)[1]
+    if copied.keys() != arrays.keys() or not all(np.array_equal(copied[key], value) for key, value in arrays.items()):
+        raise ValueError(f"{SAFETENSORS} of {name} does not hold the weights of {FILE}.")
     return Verification(weights, difference)

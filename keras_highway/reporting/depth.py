@@ -60,7 +60,7 @@ def orders(inputs: ReportInput) -> Section:
     drawn = analysis.plot_reshuffle_curve(curves)
     worst = {stage: float(curve.accuracy.min()) for stage, curve in curves.items()}
     text = (
-        "The blocks of a stage change places, a pair at a time; Kendall's tau is 1 for the trained order, 0 for a "
+        "The blocks of a stage swap positions, a pair at a time; Kendall's tau is 1 for the trained order, 0 for a "
         "random one [UIE, 4]. A network whose blocks refine one representation degrades gently. Lowest accuracy by "
         f"stage: {', '.join(f'{stage} {100 * low:.1f} %' for stage, low in worst.items())}."
         + "".join(f" {stage} is left out: {reason}" for stage, reason in reasons.items())
@@ -78,7 +78,7 @@ def orders(inputs: ReportInput) -> Section:
         key,
         title,
         text,
-        (picture(drawn, "Error against Kendall's tau of the order, a point an order; dashed: the trained order"),),
+        (picture(drawn, "Error against Kendall's tau of the order, one point per order; dashed: the trained order"),),
         numbers,
     )
 
@@ -126,7 +126,7 @@ def trimming(inputs: ReportInput) -> Section:
         return absent(key, title, error)
     most = int(np.flatnonzero(curve.accuracy >= curve.accuracy[0] - BUDGET - 1e-9).max())
     text = (
-        "Blocks are taken out for good, the one that costs the least loss alone first. "
+        "Blocks are taken out permanently, the one that costs the least loss alone first. "
         f"{most} of {curve.depth[0]} blocks can go at a loss of at most 0.1 point, and with them "
         f"{curve.parameters[0] - curve.parameters[most]:,} of {curve.parameters[0]:,} parameters. Order and accuracy "
         f"are of the same {curve.samples} images here: choose with others before you trust the number."

@@ -63,7 +63,7 @@ def routing(inputs: ReportInput) -> Section:
     pictures = [
         picture(
             analysis.plot_routing_profile(routes, names),
-            "A class a row, a block a column: how far the mean gates of the class are from those of all images",
+            "One row per class, one column per block: how far the mean gates of the class are from those of all images",
         )
     ]
     table = {block: np.abs(d).reshape(len(names), -1).mean(1) for block, d in routes.difference.items()}
@@ -84,7 +84,7 @@ def routing(inputs: ReportInput) -> Section:
 
 
 def learned_gate(model) -> str:
-    """Returns the gate to look at: `"t"`, or `"c"` where only that is learned.
+    """Returns the gate to analyse: `"t"`, or `"c"` where only that is learned.
 
     Raises:
         ValueError: If no gate is learned; the message states what there is

@@ -1,4 +1,4 @@
-"""The report of one network: facts, then a section an analysis."""
+"""The report of one network: facts, then one section per analysis."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class Report(NamedTuple):
     """A network, measured.
 
     Attributes:
-        title: What was looked at.
+        title: What was measured.
         facts: Dict from what to value, e.g. `"accuracy"`.
         sections: The analyses.
     """

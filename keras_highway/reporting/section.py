@@ -1,4 +1,4 @@
-"""What a part of a report consists of, and what is looked at."""
+"""What a part of a report consists of, and what is measured."""
 
 import io
 from collections.abc import Callable
@@ -15,8 +15,7 @@ class Picture(NamedTuple):
 
     Attributes:
         png: The file's bytes.
-        caption: What is to be seen, in words: also the text for those who do
-            not see it.
+        caption: What it shows, in words: also its alternative text.
     """
 
     png: bytes
@@ -43,7 +42,7 @@ class Section(NamedTuple):
 
 
 class ReportInput(NamedTuple):
-    """A network and the images it is looked at with.
+    """A network and the images it is measured with.
 
     Attributes:
         model: The network.

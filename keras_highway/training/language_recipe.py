@@ -25,7 +25,8 @@ class LanguageRecipe:
         weights: The zoo's name of what it trains.
         data: The corpus: `"ptb"`, any folder that `load_corpus` reads, or
             `"synthetic_ptb"`, made up for tests.
-        train_tokens: Train on the first so many tokens, `None` for all.
+        train_tokens: Number of tokens to train on, the first ones; `None` for
+            all.
         test_tokens: The same for the validation and the test split.
         epochs: Passes over the training split.
         steps: Tokens of a stream in a batch, over which gradients go back.

@@ -29,8 +29,9 @@ def train(
         out: The run's folder; with several machines, on a file system that
             they share.
         strategy: A name, see `make_strategy`, or a strategy.
-        save_steps: Save the state every so many steps of an epoch, too.
-        save_seconds: And when so many seconds have passed since it was saved.
+        save_steps: Number of steps of an epoch after which the state is saved,
+            too.
+        save_seconds: Number of seconds after which it is saved, too.
         until: Do not go beyond this epoch now; a later call does.
         log_steps: Write the loss of every step to steps.csv, too; from the
             first step of a run on, or not at all.

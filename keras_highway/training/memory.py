@@ -15,7 +15,7 @@ from keras_highway.analysis import cost
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.program import Trainable
 
-# Of ResNet50 at 224 pixels on TensorFlow's CPU 101 MB an image were measured, 1.6 times what `cost` counts; on JAX,
+# Of ResNet50 at 224 pixels on TensorFlow's CPU 101 MB per image were measured, 1.6 times what `cost` counts; on JAX,
 # XLA's temporaries of 32 images are 2802 MB, 1.4 times. Other nets were not measured: hence the margin below.
 _OF_ACTIVATIONS = 1.5
 _OF_PARAMETERS = 3  # themselves, gradients and momentum
@@ -52,9 +52,9 @@ def step_bytes(program: Trainable, images: int, shape: tuple[int, int, int]) -> 
 def check_memory(program: Trainable, shards: int, accelerators: list[str], resumed: bool = False) -> None:
     """Warns on stderr where a step may not fit into the machine's memory; refuses one that is far from it.
 
-    Of nets that look at images; on a GPU, whose library reports itself what it
-    lacks, and of nets whose blocks compute their insides again (`remat`),
-    nothing is estimated. The workers of one machine share its memory.
+    Only image networks are estimated; not on a GPU, whose library itself
+    reports what it lacks, nor nets whose blocks are computed again (`remat`).
+    The workers of one machine share its memory.
 
     Args:
         program: What is to be trained.
@@ -88,7 +88,7 @@ def check_memory(program: Trainable, shards: int, accelerators: list[str], resum
     )
     if needed > _BEYOND * free and check == _REFUSE and shards == 1 and not resumed:
         raise ValueError(
-            f"{message} To try it all the same, set {CHECK_VARIABLE}={_NOTE}. "
+            f"{message} To try it nevertheless, set {CHECK_VARIABLE}={_NOTE}. "
             f"Received: batch_size={recipe.batch_size}, micro_batches={recipe.micro_batches}"
         )
     if needed > _TIGHT * free:

@@ -37,7 +37,7 @@ class Trainable:
     Attributes:
         sums: Names of what a step sums over samples; the last counts them.
         steps_per_epoch: Set by subclasses.
-        batch_units: Images or tokens of a step, for their number a second.
+        batch_units: Images or tokens of a step, for their number per second.
     """
 
     sums: tuple[str, ...]

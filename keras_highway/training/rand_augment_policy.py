@@ -28,7 +28,7 @@ def parse_policy(name: str) -> Policy:
     """Returns the policy of a name in timm's language, `"mM-mstdS-inc1"`.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is not such a name.
     """
     match = _FORM.fullmatch(name)
     if not match or float(match["magnitude"]) > LARGEST:

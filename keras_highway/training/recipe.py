@@ -63,22 +63,23 @@ class Recipe:
             sub-folders, whichever it is), `"tfds:NAME"`, or
             `"synthetic_mnist"` and so on, made up for tests.
         transform: Row of `keras_highway.data.transforms.TRANSFORMS`.
-        train_images: Train on the first so many images, `None` for all.
+        train_images: Number of images to train on, the first ones; `None` for
+            all.
         test_images: The same for the test set.
-        holdout_images: Hold out so many training images and test on them:
-            choices are made on these, never on the test set. The same ones
-            whatever the seed: of MNIST and CIFAR the last of the training
-            set; of a folder the last of a fixed shuffle of its files, the same
-            share of every class (`keras_highway.training.data.holdout.split_off`); of
-            TensorFlow Datasets the last in the order of its files, which were
-            shuffled by a fixed hash when the set was prepared. `train_images`
-            is of the rest, `test_images` of what is held out. `None` to train
-            on all and test on the test set.
+        holdout_images: Number of training images to hold out and test on:
+            choices are made on these, never on the test set. They are the same
+            for every seed: of MNIST and CIFAR the last of the training set; of
+            a folder the last of a fixed shuffle of its files, the same share
+            of every class (`keras_highway.training.data.holdout.split_off`);
+            of TensorFlow Datasets the last in the order of its files, which
+            were shuffled by a fixed hash when the set was prepared.
+            `train_images` is of the rest, `test_images` of what is held out.
+            `None` to train on all and test on the test set.
         train_size: Height and width of training images where they are decoded
             on the way (a folder, TensorFlow Datasets), `None` for the
             transform's size, which is that of test images. Where the two
             differ, the network is built for images of any size.
-        crop_padding: Training images are shifted by up to so many pixels a
+        crop_padding: Training images are shifted by up to this many pixels per
             side (a random crop of the padded image).
         crop_scale: Smallest share of its area that the random resized crop
             of an image keeps where images are decoded on the way; these are
@@ -87,7 +88,7 @@ class Recipe:
         epochs: Passes over the training set, its remainder of less than a
             batch left out, another one each epoch.
         batch_size: Global batch size.
-        micro_batches: A batch is computed in so many parts, its gradients
+        micro_batches: A batch is computed in this many parts, its gradients
             summed (gradient accumulation); batch normalization sees the parts.
         optimizer: `"sgd"` (`CaffeSGD`), `"adamw"`, `"lamb"` (`DecayedLamb`).
         learning_rate: Initial rate.
@@ -117,7 +118,7 @@ class Recipe:
         decay_multipliers: SGD: the same for their weight decay.
         clip_norm: Largest norm of the gradient over all parameters, after
             its sum over replicas, or `None`.
-        loss: `"crossentropy"`, or `"bce"` (a sigmoid a class).
+        loss: `"crossentropy"`, or `"bce"` (one sigmoid per class).
         label_smoothing: Share of the target spread over all classes.
         target_threshold: `"bce"`: targets above it count as 1, or `None`.
         ema: Decay of the moving average of weights and batch statistics, which
@@ -130,9 +131,9 @@ class Recipe:
         repeated_augmentation: Copies of an image in an epoch, which then has
             that much fewer images.
         init: Weights to start from, as in `keras_highway.load`, or `""`; the
-            head is fresh where they know another number of classes.
-        freeze: Everything up to and with this stage (`"stage3"`), block or
-            layer stays as it is, see `keras_highway.freeze`; `"body"` is
+            head is fresh where they have another number of classes.
+        freeze: Everything up to and including this stage (`"stage3"`), block
+            or layer stays as it is, see `keras_highway.freeze`; `"body"` is
             everything but the head, `""` nothing.
         seed: Of initialization, order, augmentation and dropout.
         source: Where the recipe is published and what differs from it.

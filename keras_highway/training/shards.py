@@ -216,7 +216,7 @@ def main(argv=None) -> int:
     parser.add_argument("folder", metavar="DIR", type=Path, help="train/CLASS/*, val/CLASS/*; with --check, shards")
     parser.add_argument("--out", type=Path, metavar="SHARDS", help="where to write them")
     parser.add_argument("--images", type=int, default=IMAGES, help="images of a shard (default: %(default)s)")
-    parser.add_argument("--workers", type=int, help="threads (default: one a core)")
+    parser.add_argument("--workers", type=int, help="threads (default: one per core)")
     parser.add_argument("--check", action="store_true", help="compare shards and indexes in DIR with their SHA-256")
     args = parser.parse_args(argv)
     if bool(args.out) == args.check or args.images < 1:

@@ -1,4 +1,4 @@
-"""What a person reads at the end of a run: the metric, where the weights are, what to type next."""
+"""What is printed at the end of a run: the metric, where the weights are, what to type next."""
 
 import os
 import shlex
@@ -36,7 +36,7 @@ def summary(
 
 
 def _next(recipe, out: str, data_dir: str | None) -> list[str]:
-    if recipe.data.startswith(PREFIX):  # made-up data: there is nothing to look at
+    if recipe.data.startswith(PREFIX):  # made-up data: there is nothing to classify
         return [f"train {recipe.name.removesuffix('_tiny')} --data DIR"]
     folder = shlex.quote(out)
     data = f" --data {shlex.quote(str(data_dir))}" if data_dir else ""

@@ -56,7 +56,9 @@ def main(argv=None) -> None:
     parser.add_argument("--freeze", metavar="STAGE", help="with --init: train what is after this stage; body: the head")
     parser.add_argument("--strategy", default="auto", help="auto, none, mirrored, multiworker or jax (default: auto)")
     parser.add_argument("--tiny", action="store_true", help="a small net and made-up data: seconds, to try the way")
-    parser.add_argument("--save-steps", type=positive, help="save the state every so many steps of an epoch, too")
+    parser.add_argument(
+        "--save-steps", type=positive, help="number of steps of an epoch after which the state is saved, too"
+    )
     parser.add_argument("--until", type=positive, metavar="EPOCH", help="do not go beyond this epoch now")
     parser.add_argument("--log-steps", action="store_true", help="write the loss of every step to steps.csv, too")
     parser.add_argument(

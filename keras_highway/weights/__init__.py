@@ -1,1 +1,1 @@
-"""Trained weights: which there are, what is known of them, their files, and where a `weights` argument leads."""
+"""Trained weights: their names, what is known of them, their files, and where a `weights` argument leads."""

@@ -32,7 +32,7 @@ def describe_weights(weights: Weights) -> WeightsInfo:
 
     Raises:
         ValueError: If there are none, or the description is malformed.
-        HubError: If it is on the Hub and cannot be had.
+        HubError: If it is on the Hub and cannot be downloaded.
     """
     if isinstance(weights, keras.Model):
         return _of_file(_loaded(weights))

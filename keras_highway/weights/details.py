@@ -1,4 +1,4 @@
-"""`list_weights(details=True)`: what is known of every weight, a row each, from one table.
+"""`list_weights(details=True)`: what is known of every weight file, one row each, from one table.
 
 `zoo/results.csv` is that table, written by `python -m zoo.release.metrics`; a
 wheel holds it, too. Weights that it does not name, a user's own, are described
@@ -43,13 +43,14 @@ _TABLE_COLUMNS = tuple(
 
 
 class WeightsTable(list[dict[str, Any]]):
-    """A list of dicts, one a weight, that prints as a table; `pandas.DataFrame` takes it.
+    """A list of dicts, one per weight file, that prints as a table; `pandas.DataFrame` takes it.
 
     Keys: `name`, `variant`, `data`; `top1` and `top5` in percent, or
-    `perplexity`, of the test set; `spread`, their standard deviation over `n`
-    seeds; `measured`, `"here"` or `"as published"`; `parameters` and
-    `multiply_adds` of one image; `bytes` of the file; images a second of one
-    CPU core's time and of a GPU's; `commit` and `command` of the training.
+        `perplexity`, of the test set; `spread`, their standard deviation over
+        `n` seeds; `measured`, `"here"` or `"as published"`; `parameters` and
+        `multiply_adds` of one image; `bytes` of the file; images per second of
+        one CPU core's time and of a GPU's; `commit` and `command` of the
+        training.
     What is not known is `None`.
     """
 

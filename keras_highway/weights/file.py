@@ -163,8 +163,8 @@ def read(path: str | os.PathLike, promised: Promised | None = None) -> Contents:
             sees them. Defaults to nothing.
 
     Raises:
-        WeightFileError: If it is missing, truncated, altered or no weight
-            file, or holds what weights cannot be.
+        WeightFileError: If it is missing, truncated, altered or not a weight
+            file, or holds impossible values.
     """
     path = Path(path)
     if not path.is_file():
@@ -250,7 +250,7 @@ def _one_error(path) -> Iterator[None]:
         ) from error
     except Exception as error:  # of a damaged file h5py raises nearly anything
         reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-        raise WeightFileError(f"{path} is no weight file, or is truncated or damaged: {reason}.") from error
+        raise WeightFileError(f"{path} is not a weight file, or is truncated or damaged: {reason}.") from error
 
 
 def _read_datasets(opened: h5py.File, stamp, most: float = math.inf) -> tuple[str, Counter]:
@@ -318,7 +318,7 @@ def _memory(item: h5py.Dataset) -> int:
 
 
 def _items(group: h5py.Group, visited: set[int], inside: str = "", deep: int = 0) -> Iterator[tuple[str, h5py.Dataset]]:
-    """All datasets, in the order of their names; an optimizer's are no weights of the network.
+    """All datasets, in the order of their names; an optimizer's are not weights of the network.
 
     None is there under two names: of groups that are, each level would double
     the walk.
@@ -343,7 +343,7 @@ def _items(group: h5py.Group, visited: set[int], inside: str = "", deep: int = 0
 
 
 def _values(name, item: h5py.Dataset, is_weight) -> np.ndarray:
-    """The values of a dataset, after all that it declares has been looked at."""
+    """The values of a dataset, after all that it declares has been checked."""
     bfloat16 = item.dtype == np.dtype("V2") and item.attrs.get("dtype") == "bfloat16"  # as Keras writes it
     if is_weight and item.dtype.kind != "f" and not bfloat16:
         raise WeightFileError(f"{name} is of dtype {item.dtype}, and weights are floating-point numbers")

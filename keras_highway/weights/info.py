@@ -100,7 +100,7 @@ GATE_REPORT = Fields(
 )
 _ROW = Fields(
     {
-        # A folder's, or `org/name` of other people's; never a path.
+        # A folder's, or `org/name` of third-party weights; never a path.
         "name": Text(
             pattern=r"((?!\.\.?(/|$))[^/\\:]+(/(?!\.\.?$)[^/\\:]+)?)?",
             like="a name, or org/name with one '/', without '\\' and ':', neither part '.' or '..'",
@@ -199,7 +199,7 @@ def check_field(name: str, value: Any, where: str) -> None:
 
 
 def to_json(row: WeightsInfo) -> dict[str, Any]:
-    """Returns a row as JSON values; what most rows have not is left out where it is empty."""
+    """Returns a row as JSON values; what most rows lack is left out where it is empty."""
     values = {**dataclasses.asdict(row), "classes": list(row.classes), "removed": list(row.removed)}
     return {key: value for key, value in values.items() if value or key not in ("overrides", "removed")}
 

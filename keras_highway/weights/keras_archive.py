@@ -59,7 +59,7 @@ _MODEL = Fields({"layers": Items(_LAYER, 1, 10_000), "name": Text()})
 _IMAGES = Items(Maybe(Number(1, 8192, whole=True)), 4, 4)  # a model's `batch_shape`
 _UNITS = Number(1, weights_file.MOST_CLASSES, whole=True)
 _PLAIN = 1000  # up to here a number in a configuration needs no weights that are as large
-_LOOKED_AT = ("class_name", "registered_name", "module", "name")  # by `_is_harmless`; a layer's own name is none
+_LOOKED_AT = ("class_name", "registered_name", "module", "name")  # by `_is_harmless`; a layer's own name is not one
 _NO_SIZES = ("seed", "shared_object_id")
 
 
@@ -94,7 +94,7 @@ def describe(path: Path) -> Archive:
     """Reads a file's description of its model; nothing is built.
 
     Raises:
-        WeightFileError: If it is no such file, or not one of a net of this
+        WeightFileError: If it is not such a file, or not one of a net of this
             package that ends in its classifier, or its configuration or its
             weights are malformed, or are not of each other.
     """
@@ -156,7 +156,7 @@ def load(archive: Archive, **changes: Any) -> keras.Model:
             )
         model = _built(archive.configuration)
         weights_file.set_weights(model, archive.content)
-        if has_lora(model):  # of the layers that are no blocks: Keras saves merged kernels, and blocks forget it
+        if has_lora(model):  # of the layers that are not blocks: Keras saves merged kernels, and blocks forget it
             model = merge_lora(model)
     if "classifier_activation" in changes:
         model.get_layer("head").activation = keras.activations.get(changes["classifier_activation"])
@@ -193,7 +193,7 @@ def _configuration(path: Path, whole: Any) -> dict[str, Any]:
         class_name = str(entry.get("class_name"))
         if class_name in ("Lambda", "__lambda__"):
             raise WeightFileError(
-                f"{path} holds a Lambda layer or function, which is code of whoever wrote the file: it is not loaded."
+                f"{path} holds a Lambda layer or function, which is code that came with the file: it is not loaded."
             )
         if class_name not in _TENSORS and not _is_harmless(entry):
             raise WeightFileError(
@@ -217,7 +217,7 @@ def _parts(path: Path) -> tuple[Any, bytes]:
     """The configuration in a file and the bytes of its weights, both of one reading of it."""
     if not path.is_file():
         raise WeightFileError(f"No file {path}: model.save writes one.")
-    with _one_error(f"{path} is no file of a Keras model, or is damaged"):
+    with _one_error(f"{path} is not a file of a Keras model, or is damaged"):
         try:
             content = read_regular(path, weights_file.LARGEST)
         except PermissionError as error:
@@ -227,7 +227,7 @@ def _parts(path: Path) -> tuple[Any, bytes]:
             if sum(info.file_size for info in inside.values()) > min(_DENSEST * len(content), weights_file.LARGEST):
                 raise WeightFileError(f"{path} declares far more content than it can hold.")
             if not {_CONFIG, _WEIGHTS} <= inside.keys() or inside[_CONFIG].file_size > _LARGEST_CONFIG:
-                raise WeightFileError(f"{path} is no file of a Keras model: it lacks {_CONFIG} or {_WEIGHTS}.")
+                raise WeightFileError(f"{path} is not a file of a Keras model: it lacks {_CONFIG} or {_WEIGHTS}.")
             whole = parse_json(archive.read(_CONFIG), f"{path}: {_CONFIG}")
             with _one_error(f"{path} is damaged"):
                 return whole, archive.read(_WEIGHTS)
@@ -320,7 +320,9 @@ def _shapes(path: Path, content: bytes) -> Counter:
 def _compare_sizes(path, model, units, shapes: Counter, images) -> None:
     """What can be compared before anything is built: numbers of the configuration with sides of the weights."""
     if not any(len(shape) == 2 and shape[1] == units for shape in shapes):
-        raise WeightFileError(f"{path} has weights of another network: none is of a head of {units} classes.")
+        raise WeightFileError(
+            f"{path} has weights of another network: none has the shape of a head of {units} classes."
+        )
     most = max([_PLAIN, *(side for shape in (*shapes, images) for side in shape if side)])
     with _one_error(f"{path} has a malformed {_CONFIG}"):
         for key, value in _values(model):

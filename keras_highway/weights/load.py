@@ -28,14 +28,14 @@ _MOST_TIMES = 100  # larger a network may be before blocks were left out of it
 
 
 class FreshHead(Notice):
-    """Weights were loaded for another number of classes than theirs: the body is trained, the classifier random."""
+    """Weights were loaded for another number of classes than theirs: the body is trained, the classifier is random."""
 
 
 def form_of(file: WeightsFile, variant: str) -> NetSpec:
     """Returns the spec of a file's own network: its variant's, with the overrides that it names.
 
     Raises:
-        ValueError: If these are none of the variant's, or not those of the
+        ValueError: If these are not the variant's, or not those of the
             file's arrays.
     """
     row = VARIANTS[variant]
@@ -64,9 +64,9 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     """Sets a model's weights from a file; layer by layer, from a model of the file's own form, where the two differ.
 
     Files with a row, and those that name their overrides, are of that very
-    network; an older file may be of the requested one. A classifier of another number of
-    classes stays as it is, and so does what the model has not. The first
-    convolution is brought to the channels of the model's input.
+    network; an older file may be of the requested one. A classifier of another
+    number of classes stays as it is; what the model lacks is ignored. The
+    first convolution is brought to the channels of the model's input.
 
     Args:
         model: The model that `spec` describes, with or without its head.
@@ -211,7 +211,7 @@ def _for_channels(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """A kernel of images for images of other channels: one sees the sum, several see the kernel's in turn [timm].
 
     In turn they are scaled, so that images of equal channels give what they
-    gave. What is no kernel, or differs in more, stays as it is.
+    gave. What is not a kernel, or differs in more, stays as it is.
     """
     channels = shape[-2] if value.ndim == 4 else None
     if value.shape == tuple(shape) or (*value.shape[:-2], channels, value.shape[-1]) != tuple(shape):

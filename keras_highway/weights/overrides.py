@@ -20,7 +20,7 @@ def from_json_values(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Returns overrides that were JSON values as `specs.override` takes them: `stages` of lists are stages.
 
     Raises:
-        ValueError: If a stage is none.
+        ValueError: If a stage is malformed.
     """
     values = dict(overrides)
     if isinstance(values.get("stages"), list | tuple):
@@ -48,8 +48,8 @@ def shapes_of_form(spec: NetSpec, classes: int | None) -> Counter:
     """Returns how often each shape is among the weights of a spec's network, without memory for them.
 
     Variables in a stateless scope have shapes and no values. Keras keeps a
-    list of them to give them values later; it is one a thread and ends with
-    it.
+    list of them to give them values later; there is one per thread, which ends
+    with it.
     """
     outcome: list[Any] = []
 

@@ -1,9 +1,9 @@
 """The rows of all trained weights, from the folders they lie in; names are `<variant>.<tag>`.
 
 A folder of `zoo/weights/` is a weight: its `weights.json` states what the file
-is, how to feed it and its hash. What was measured (accuracy, n, spread,
-seeds, commit, hardware) lives once, in the `result.json` beside it. Only
-weights that have no folder here, other people's, are a table of this module.
+is, how to feed it and its hash. What was measured (accuracy, n, spread, seeds,
+commit, hardware) lives once, in the `result.json` beside it. Only weights that
+have no folder here, those of third parties, are a table of this module.
 """
 
 import dataclasses
@@ -37,8 +37,8 @@ DATA_LICENCES = {
     "imagenet": "ImageNet: access under its terms, for non-commercial research",
     "ptb": "Penn Treebank, as prepared by T. Mikolov: LDC99T42, under the Linguistic Data Consortium's terms",
 }
-PLACES = _HERE / "hub.json"  # repository and commit of what is published; `publish` writes it
-_PLACES = Table(Table(Text()))
+HUB_TABLE = _HERE / "hub.json"  # repository and commit of what is published; `publish` writes it
+_HUB_TABLE = Table(Table(Text()))
 
 
 def language_row(name: str, variant: str, data: str, sha256: str = "") -> WeightsInfo:
@@ -97,7 +97,7 @@ _TIMM = (
 def _rows() -> Mapping[str, WeightsInfo]:
     """All rows under their names, read anew when a folder has come, gone or been replaced meanwhile."""
     roots = _roots()
-    return _read_rows(roots, tuple(map(_changed, (*roots, PLACES))))
+    return _read_rows(roots, tuple(map(_changed, (*roots, HUB_TABLE))))
 
 
 def _changed(path: Path) -> int:
@@ -116,7 +116,7 @@ def _read_rows(roots: tuple[Path, ...], _changes: tuple[int, ...]) -> Mapping[st
     weights="imagenet" is A1 for ResNet50.
     """
     rows: dict[str, WeightsInfo] = {}
-    places = read_json(PLACES, _PLACES)
+    on_hub = read_json(HUB_TABLE, _HUB_TABLE)
     for root in roots:
         for path in sorted(root.glob(f"[!.]*/{ROW}")):
             try:
@@ -128,8 +128,8 @@ def _read_rows(roots: tuple[Path, ...], _changes: tuple[int, ...]) -> Mapping[st
                     raise
                 warnings.warn(f"{error} Skipped: mend or remove this folder of {ZOO_VARIABLE}.", Notice, stacklevel=2)
                 continue
-            rows.setdefault(row.name, dataclasses.replace(row, **places.get(row.name, {})))
-    theirs = [dataclasses.replace(row, **places.get(row.name, {})) for row in (_timm(*row) for row in _TIMM)]
+            rows.setdefault(row.name, dataclasses.replace(row, **on_hub.get(row.name, {})))
+    theirs = [dataclasses.replace(row, **on_hub.get(row.name, {})) for row in (_timm(*row) for row in _TIMM)]
     made = [_made_of(row, spec) for spec in VARIANTS.values() for row in theirs if row.variant == _baseline(spec)]
     return rows | {row.name: row for row in (*theirs, *made)}
 
@@ -165,30 +165,30 @@ WEIGHTS: Mapping[str, WeightsInfo] = _Registry()
 
 
 def in_checkout() -> bool:
-    """Whether the package runs from a checkout, whose table of places can be written."""
-    return (PLACES.parents[2] / "pyproject.toml").is_file()
+    """Whether the package runs from a checkout, whose table of what is on the Hub can be written."""
+    return (HUB_TABLE.parents[2] / "pyproject.toml").is_file()
 
 
 def check_checkout() -> None:
     """Raises a ValueError where the package does not run from a checkout, whose table could be written."""
     if not in_checkout():
-        raise ValueError(f"{PLACES} is part of an installed package: places are noted in a checkout.")
+        raise ValueError(f"{HUB_TABLE} is part of an installed package: repositories are noted in a checkout.")
 
 
-def note_place(name: str, place: Mapping[str, str]) -> None:
+def note_repository(name: str, entry: Mapping[str, str]) -> None:
     """Writes into the checkout's table where a row's file is on the Hub.
 
     Args:
-        name: Of the row.
-        place: Its `repository`, `revision` and `sha256`, or some of them.
+        name: Name of the row.
+        entry: Its `repository`, `revision` and `sha256`, or some of them.
 
     Raises:
         ValueError: If the package does not run from a checkout.
     """
     check_checkout()
-    places = read_json(PLACES, _PLACES)
-    places[name] = {**places.get(name, {}), **place}
-    atomic_write_json(PLACES, {key: dict(sorted(value.items())) for key, value in sorted(places.items())})
+    on_hub = read_json(HUB_TABLE, _HUB_TABLE)
+    on_hub[name] = {**on_hub.get(name, {}), **entry}
+    atomic_write_json(HUB_TABLE, {key: dict(sorted(value.items())) for key, value in sorted(on_hub.items())})
     reread()
 
 

@@ -270,7 +270,7 @@ def is_path(weights: str) -> bool:
 def _path(weights) -> Path | None:
     """The file of a path; None for the words that rows go by, even where a folder has such a name."""
     with _looked_up(weights):
-        path = _found(weights)
+        path = _file_or_folder(weights)
         if path is not None and path.exists() and not path.is_file() and not path.is_dir():
             raise WeightFileError(f"{path} is a pipe or a device, not a weight file.")
     return path
@@ -278,7 +278,7 @@ def _path(weights) -> Path | None:
 
 @contextlib.contextmanager
 def _looked_up(weights) -> Iterator[None]:
-    """A path that the system refuses, one that is too long, say, is no weight file."""
+    """A path that the system refuses, such as one that is too long, is not a weight file."""
     try:
         yield
     except OSError as error:
@@ -286,7 +286,7 @@ def _looked_up(weights) -> Iterator[None]:
         raise WeightFileError(f"{name} cannot be looked up as a weight file: {error.strerror}.") from error
 
 
-def _found(weights) -> Path | None:
+def _file_or_folder(weights) -> Path | None:
     path = Path(weights)
     if weights.endswith((weights_file.SUFFIX, keras_archive.SUFFIX)):
         return path

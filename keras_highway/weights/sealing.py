@@ -12,7 +12,7 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MARK = b"\nkeras_highway sha256 "
 _LENGTH = len(_MARK) + 64 + 1
 # Where the superblock of each version states the size of addresses, and where it holds the address of the end.
-_PLACES = {0: (13, 40), 1: (13, 44), 2: (9, 28), 3: (9, 28)}
+_ADDRESSES = {0: (13, 40), 1: (13, 44), 2: (9, 28), 3: (9, 28)}
 
 
 def sealed(content: bytes) -> bytes:
@@ -27,8 +27,8 @@ def check(content: bytes) -> tuple[bool, str]:
         content: The file's bytes.
 
     Raises:
-        ValueError: If it is no HDF5 file, ends too early, or is not as it was
-            sealed.
+        ValueError: If it is not an HDF5 file, ends too early, or is not as it
+            was sealed.
     """
     end, size = _end(content[:64]), len(content)
     if size < end:
@@ -42,9 +42,9 @@ def check(content: bytes) -> tuple[bool, str]:
 
 def _end(head: bytes) -> int:
     """The address of the end of an HDF5 file, as its superblock states."""
-    if len(head) < 64 or not head.startswith(_SIGNATURE) or head[8] not in _PLACES:
+    if len(head) < 64 or not head.startswith(_SIGNATURE) or head[8] not in _ADDRESSES:
         raise ValueError("it does not begin as an HDF5 file")
-    width, address = _PLACES[head[8]]
+    width, address = _ADDRESSES[head[8]]
     if head[width] != 8:
         raise ValueError("its addresses are not of 8 bytes")
     return struct.unpack_from("<Q", head, address)[0]

@@ -15,7 +15,7 @@ from keras_highway.hub.names import HubName
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights.info import WeightsInfo, from_json, to_json
-from keras_highway.weights.registry import DATA_LICENCES, check_checkout, note_place
+from keras_highway.weights.registry import DATA_LICENCES, check_checkout, note_repository
 
 SUFFIX = ".safetensors"
 FILE = "model.safetensors"
@@ -38,7 +38,7 @@ def of_row(row: WeightsInfo) -> Path:
 
     Raises:
         ValueError: If the file is not what it should be.
-        HubError: If it cannot be had.
+        HubError: If it cannot be downloaded.
     """
     torch_file = fetch(HubName(row.repository, row.revision), row.file, row.sha256, check=read_safetensors)
     note = f"{row.repository} from the Hub, once. Weights: {row.licence}; {row.origin}. {row.data_licence}."
@@ -56,7 +56,7 @@ def of_repository(name: HubName, torch_file: Path, variant: str) -> tuple[Path, 
             are of.
 
     Raises:
-        ValueError: If the file is none of the variant.
+        ValueError: If the file is not of the variant.
         HubError: If the Hub fails.
     """
     variant = variant or _resnet_of(torch_file)
@@ -78,7 +78,7 @@ def of_file(torch_file: Path, variant: str) -> Path:
         variant: The architecture, `""` for the ResNet that its names are of.
 
     Raises:
-        ValueError: If it is none of the variant.
+        ValueError: If it is not of the variant.
     """
     variant = variant or _resnet_of(torch_file)
     return _converted(torch_file, variant, f"{torch_file.name.removesuffix(SUFFIX)}.{variant}", f"{torch_file}, once.")
@@ -90,25 +90,25 @@ def pin(row: WeightsInfo) -> dict[str, str]:
     Every later download is of that commit, and refused where the hash differs.
 
     Args:
-        row: A row of other people's weights, or of a highway net made of them.
+        row: A row of third-party weights, or of a highway net made of them.
 
     Returns:
         The commit as `revision`, and the `sha256`.
 
     Raises:
-        ValueError: If the row has no file of other people's, or the package
+        ValueError: If the row has no third-party file, or the package
             does not run from a checkout.
-        HubError: If the file cannot be had.
+        HubError: If the file cannot be downloaded.
     """
     if not row.file.endswith(SUFFIX):
         raise ValueError(
-            f"Only other people's weights are pinned: `publish` notes where ours are. Received: weights={row.name!r}"
+            f"Only third-party weights are pinned: `publish` records those of the zoo. Received: weights={row.name!r}"
         )
     check_checkout()
     path = fetch(HubName(row.repository, row.revision), row.file, row.sha256, check=read_safetensors)
     pinned = {"revision": path.parent.name, "sha256": sha256_of(path)}  # the cache names folders by their commits
     variant, _, tag = row.name.partition(".")
-    note_place(f"{getattr(VARIANTS[variant], 'baseline', '') or variant}.{tag}", pinned)
+    note_repository(f"{getattr(VARIANTS[variant], 'baseline', '') or variant}.{tag}", pinned)
     return pinned
 
 
@@ -119,7 +119,7 @@ def describe(name: HubName) -> WeightsInfo | None:
         name: The repository.
 
     Raises:
-        ValueError: If it is none of timm's, or of a network that is not ours.
+        ValueError: If it is not one of timm's, or is of a network that this package lacks.
         HubError: If the Hub fails.
     """
     path = fetch_if_there(name, _CONFIG)
@@ -127,7 +127,7 @@ def describe(name: HubName) -> WeightsInfo | None:
         return None
     config = read_config(path)
     if config.architecture not in VARIANTS:
-        raise ValueError(f"{name} has weights of {config.architecture!r}, which is no variant of keras_highway's.")
+        raise ValueError(f"{name} has weights of {config.architecture!r}, which is not a variant of keras_highway.")
     numbers = map(str, range(config.classes))
     row = WeightsInfo(
         name=name.repository,
@@ -151,7 +151,7 @@ def _resnet_of(torch_file) -> str:
     variant = resnet_of(torch_file)
     if not variant:
         raise ValueError(
-            f"{torch_file} has not the names of a ResNet50, ResNet101 or ResNet152 of timm or torchvision. "
+            f"{torch_file} does not have the names of a ResNet50, ResNet101 or ResNet152 of timm or torchvision. "
             "For another network give its variant: keras_highway.create_model(VARIANT, weights=...)."
         )
     return variant
@@ -163,7 +163,7 @@ def _converted(torch_file: Path, variant: str, name: str, note: str, **facts: st
     try:
         content = read_regular(torch_file, weights_file.LARGEST)
     except ValueError as error:
-        raise weights_file.WeightFileError(f"{torch_file} is no safetensors file: {error}.") from error
+        raise weights_file.WeightFileError(f"{torch_file} is not a safetensors file: {error}.") from error
     content_sha256 = hashlib.sha256(content).hexdigest()
     made_by = hashlib.sha256(repr((_CONVERSION, VARIANTS.get(variant))).encode()).hexdigest()
     stem = f"{name}-{content_sha256[:16]}-{made_by[:8]}"

@@ -1,7 +1,7 @@
 """Two things timed side by side: A B A B ..., and the ratio of each pair.
 
 A busy machine slows both of a pair alike, so the median of the pairs' ratios
-says what two medians taken one after the other cannot.
+tells what two medians taken one after the other cannot.
 """
 
 import json
@@ -48,7 +48,7 @@ class Comparison:
         n: Number of pairs.
         wall: By the clock on the wall.
         cpu: By the processor time of all threads: the work done, which other
-            processes disturb far less. It says nothing of a GPU.
+            processes disturb far less. It does not include a GPU's.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Comparison:
         return self.cpu if device() == "cpu" else self.wall
 
     def check_at_most(self, limit: float) -> None:
-        """Fails where the ratio is above the limit by more than its margin, or the margin says nothing."""
+        """Fails where the ratio is above the limit by more than its margin, or the margin is too wide."""
         assert self.judged.margin <= TOO_NOISY, f"the machine is too busy to tell: {self}"
         assert self.judged.ratio - self.judged.margin <= limit, f"slower than {limit}: {self}"
 

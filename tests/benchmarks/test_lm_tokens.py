@@ -1,6 +1,6 @@
 """Tokens a second of the language model: each distinct word once, table against network, ours against PyTorch's.
 
-Real text has about half as many distinct words as places: the batches come
+Real text has about half as many distinct words as positions: the batches come
 from the Penn Treebank where it is at hand, else from words as frequent.
 """
 

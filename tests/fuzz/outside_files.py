@@ -33,7 +33,7 @@ from keras_highway.weights.info import RUN_RESULT, from_json, read_row, to_json
 
 SECONDS = 3  # that no attack may take
 _ROOT = Path(kh.__file__).parents[1]
-# What values are replaced with; those of JSON that is no JSON are put in as text.
+# What values are replaced with; those that are not JSON are put in as text.
 _VALUES = [None, True, False, 0, -1, 1, 2, 10**9, 10**400, -0.5, 1e-9, 1e308, "", "a", "\x1b[2J", "a\nb", "x" * 10_000]
 _VALUES += [[], {}, [1, 2, 3], ["a"] * 12, [[[[[[[[[[1]]]]]]]]]], {"a": {"b": None}}, [0.0] * 200_000, "../../x", "NaN"]
 _TEXTS = ["NaN", "-Infinity", "1e400", "[" * 100_000, '{"a":' * 50_000, "9" * 5000, "'a'", ""]

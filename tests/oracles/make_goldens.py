@@ -52,7 +52,7 @@ def make(name):
     golden["state"] = np.array("\n".join(f"{k} {'x'.join(map(str, s))}" for k, s in sorted(shapes)))
     net.load_state_dict({k: torch.from_numpy(v) for k, v in seeded_state(shapes).items()}, strict=True)
     net.eval()
-    # 97 is no multiple of any stride: it tells PyTorch's padding from that of padding="same".
+    # 97 is not a multiple of any stride: it tells PyTorch's padding from that of padding="same".
     for batch, size in ((2, 64), (2, 97)) if imagenet else ((4, 32), (2, 39)):
         images = torch.from_numpy(seeded_images(batch, size).transpose(0, 3, 1, 2).copy())
         with torch.no_grad():

@@ -179,7 +179,7 @@ def crops(golden):
 
 
 def sampler(golden):
-    """Indices of timm's sampler without a shuffle, i.e. places in the permutation."""
+    """Indices of timm's sampler without a shuffle, i.e. positions in the permutation."""
     for images, replicas, copies in ((300, 1, 3), (300, 4, 3), (1000, 2, 3), (1000, 8, 3), (100, 2, 3), (517, 3, 2)):
         indices = [
             list(RepeatAugSampler(range(images), replicas, rank, shuffle=False, num_repeats=copies))

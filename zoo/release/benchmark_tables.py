@@ -36,7 +36,7 @@ def depth_table(path: Path = RESULTS) -> str:
 
 def int8_table(path: Path = RESULTS) -> str:
     """A LiteRT file of 8-bit whole numbers beside one of float32."""
-    lines = ["| | test accuracy | bytes | images a second of processor time |", "|---|---|---|---|"]
+    lines = ["| | test accuracy | bytes | images per second of processor time |", "|---|---|---|---|"]
     rows = _read(path)
     file = rows["mnist10_w32.tvdn, LiteRT [tensorflow, cpu]"]
     speed = rows["mnist10_w32.tvdn, LiteRT, int8 / float32, batch 100 [tensorflow, cpu]"]

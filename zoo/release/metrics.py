@@ -2,7 +2,7 @@
 
 A row a weight of the registry, also of those that are others'. Accuracy,
 perplexity, spread and n are those of `zoo/weights/*/result.json`, or as
-published; images a second those of `zoo/speed.json` (`python -m
+published; images per second those of `zoo/speed.json` (`python -m
 zoo.release.speed`). What was not measured is blank.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m zoo.release.speed`: images a second of every variant that has weights, `zoo/speed.json`.
+"""`python -m zoo.release.speed`: images per second of every variant that has weights, `zoo/speed.json`.
 
 Of one CPU core's own time, so that other programs on the machine count as
 little as possible: TensorFlow with one thread, the compiled network in
@@ -35,7 +35,7 @@ _MOST = 128
 
 
 def images_per_second(variant: str, repeats: int) -> dict[str, float]:
-    """Returns median and quartiles of images a second of processor time.
+    """Returns median and quartiles of images per second of processor time.
 
     Args:
         variant: An image network's.

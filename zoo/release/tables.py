@@ -84,7 +84,7 @@ def variants_table() -> str:
 
 
 def steps_table(folder: Path = ROOT / "zoo" / "runs" / "cpu_steps") -> str:
-    """Runs of some steps on a CPU, which show that a recipe works and are no results."""
+    """Runs of some steps on a CPU, which show that a recipe works and are not results."""
     lines = [
         "| recipe | steps | training loss, first to last epoch | images/s | images | products in |",
         "|---|---|---|---|---|---|",

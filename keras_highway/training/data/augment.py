@@ -43,7 +43,7 @@ class Augment:
         size: Height and width of the images it makes.
         policy: RandAugment's policy, e.g. `"m7-mstd0.5-inc1"`, or `""`.
             Defaults to `""`.
-        mean: Of the data set's pixels, in [0, 1], a number a channel: the
+        mean: Of the data set's pixels, in [0, 1], one number per channel: the
             colour of what RandAugment moves in. Defaults to ImageNet's.
         interpolation: Pillow's name of the filter of resizing and of
             RandAugment's geometry. Defaults to `"bicubic"`.

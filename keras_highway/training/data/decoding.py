@@ -83,7 +83,7 @@ def batches(data, decode: Callable, size: int, several: bool = False) -> Iterato
     Args:
         data: tf.data.Dataset of (encoded image, label, seed of shape (2,)).
         decode: Function (encoded image, seed) to an image.
-        size: Images a batch.
+        size: Images per batch.
         several: Whether `decode` makes several images of one, for labels and
             seeds with one more axis.
 

@@ -129,8 +129,8 @@ def class_names(folder: Path) -> list[str]:
         )
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     if not names:
-        raise ValueError(f"{folder} has no sub-folders; it needs one a class.")
-    for name in names:  # else a run would end without weights: no result may have such names
+        raise ValueError(f"{folder} has no sub-folders; it needs one per class.")
+    for name in names:  # else a run would end without weights: a result may not have such names
         CLASS_NAME.check(name, f"Rename a sub-folder of {folder}: the name of a class")
     return names
 
@@ -159,7 +159,7 @@ def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]
 
 
 def _thinned(files, count):
-    """So many of the files, spread over the classes, which follow one another."""
+    """Some of the files, spread evenly over the classes, which follow one another."""
     paths, labels = files
     if count is None or count >= len(paths):
         return files

@@ -1,8 +1,8 @@
 """Mixup and CutMix of a batch: drawn on the host, done on the device [Zhang et al. 2018; Yun et al. 2019; RSB].
 
 A batch has one of both, each with a chance of one half, and one share lambda.
-What is drawn is a function of (seed, epoch, step) and goes to the device as a
-row a sample, all alike: so it divides among replicas as samples do.
+What is drawn is a function of (seed, epoch, step) and goes to the device as
+one row per sample, all alike: so it divides among replicas as samples do.
 
 timm mixes a batch with itself in reverse order. Which samples meet would then
 depend on the number of replicas. Here they meet in pairs of near neighbours,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-_ROUND = 256  # timm's sampler: an epoch is a multiple of so many samples, where there are as many images
+_ROUND = 256  # timm's sampler: an epoch is a multiple of this many samples, where there are as many images
 
 
 def epoch_samples(images: int, copies: int) -> int:

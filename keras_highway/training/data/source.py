@@ -79,8 +79,8 @@ def open_source(recipe: Recipe, data_dir) -> Source:
     """Returns the source of a recipe's data.
 
     Raises:
-        ValueError: If the folder is no data set, or holds too few images for
-            a batch.
+        ValueError: If the folder is not a data set, or holds too few images
+            for a batch.
         FileNotFoundError: If it is missing.
         ImportError: If it needs a package that is not installed.
     """

@@ -41,7 +41,7 @@ class TfdsSource:
         self._builder = tfds_builder(recipe.data.removeprefix(PREFIX), data_dir, 'data="tfds:..."')
         info = self._builder.info
         if not {"image", "label"} <= set(info.features or {}):
-            raise ValueError(f"{recipe.data} is no set of labelled images: it has {list(info.features or {})}.")
+            raise ValueError(f"{recipe.data} is not a set of labelled images: it has {list(info.features or {})}.")
         self._test_split = labelled_split(recipe.data.removeprefix(PREFIX), info.splits) or ""
         if "train" not in info.splits or not self._test_split:
             raise ValueError(
@@ -109,7 +109,7 @@ def _without(images, recipe, in_order) -> int:
     """What is left to train on; the files' own order is a shuffle, by a hash of the examples' keys."""
     if in_order:
         raise ValueError(
-            f"{recipe.data} was prepared without a shuffle: its last images are no sample of it. "
+            f"{recipe.data} was prepared without a shuffle: its last images are not a random sample of it. "
             f"Received: holdout_images={recipe.holdout_images}"
         )
     if recipe.holdout_images >= images:

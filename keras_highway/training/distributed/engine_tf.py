@@ -1,4 +1,4 @@
-"""Training and test steps on TensorFlow: one graph a step, under any strategy."""
+"""Training and test steps on TensorFlow: one graph per step, under any strategy."""
 
 import tensorflow as tf
 

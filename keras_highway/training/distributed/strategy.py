@@ -5,7 +5,7 @@
 | none        | any        | one; on a GPU a step is compiled by XLA, | one process                              |
 |             |            | with PyTorch never                       |                                          |
 | mirrored    | TensorFlow | all GPUs of a machine                    | one process                              |
-| multiworker | TensorFlow | all GPUs of several machines             | one process a machine, with TF_CONFIG    |
+| multiworker | TensorFlow | all GPUs of several machines             | one process per machine, with TF_CONFIG  |
 | jax         | JAX        | all devices of one or several processes  | one process; or several, each with       |
 |             |            |                                          | KERAS_DISTRIBUTION_JOB_ADDRESSES and kin |
 """

@@ -6,12 +6,16 @@ One process of a run cannot come back alone: the others wait for it, or have
 died of its absence. So when one worker dies all of this machine's are ended
 and started again; they resume from the last state saved.
 
-    python -m keras_highway.training.distributed.supervise --workers 2 -- highway110 --data DIR --out RUN
-    python -m keras_highway.training.distributed.supervise --hosts a,b --rank 0 -- highway110 ...  # on a; --rank 1 on b
-    python -m keras_highway.training.distributed.supervise --workers 8 --gpu-each -- highway50 ...    # a process a GPU
+    python -m keras_highway.training.distributed.supervise --workers 2 --
+    highway110 --data DIR --out RUN python -m
+    keras_highway.training.distributed.supervise --hosts a,b --rank 0 --
+    highway110 ...  # on a; --rank 1 on b python -m
+    keras_highway.training.distributed.supervise --workers 8 --gpu-each --
+    highway50 ...    # a GPU each
 
-A process makes only so many photographs a second, since Python runs one thread
-at a time: where a GPU trains thousands, give each a process of its own.
+A process decodes a limited number of photographs per second, since Python runs
+one thread at a time: where a GPU trains thousands, give each GPU a process of
+its own.
 
 The workers find each other by TF_CONFIG or KERAS_DISTRIBUTION_JOB_ADDRESSES,
 which this program sets. Exit codes: 0 finished; 75 stopped by SIGTERM, the
@@ -50,7 +54,7 @@ def main(argv=None) -> int:
     parser.add_argument("--hosts", help="names of the machines, the same list everywhere")
     parser.add_argument("--rank", type=int, help="which of the hosts this one is, from 0")
     parser.add_argument("--port", type=int, default=12355, help="first port on every host (default: 12355)")
-    parser.add_argument("--restarts", type=int, default=10, help="give up after so many (default: 10)")
+    parser.add_argument("--restarts", type=int, default=10, help="give up after this many (default: 10)")
     parser.add_argument(
         "--pause", type=float, default=None, help="seconds before a restart (default: 0, 30 with --hosts)"
     )
@@ -145,7 +149,7 @@ def gpu_each(workers: int, visible: str | None) -> list[str]:
 
 
 def count_gpus() -> int:
-    """Returns how many GPUs `nvidia-smi` lists, 0 where there is none; this process itself takes hold of none."""
+    """Returns how many GPUs `nvidia-smi` lists, 0 where there is none; this process itself uses none."""
     try:
         listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):

@@ -38,7 +38,7 @@ def figure4_table(path: Path = NUMBERS) -> str:
 
 
 def claims_table(path: Path = NUMBERS) -> str:
-    """What [TVDN, 4] and [UIE, 4.2] say of trained nets beside what ours do, and where ours contradict it."""
+    """What [TVDN, 4] and [UIE, 4.2] claim of trained nets beside what ours do, and where ours contradict it."""
     numbers = json.loads(path.read_text("utf-8"))
     mnist, cifar = numbers[NET]["gates"], numbers[CIFAR]["cifar_gates"]
     claims = [

@@ -1,14 +1,15 @@
 """`python -m keras_highway.training.experiments.block_forms`: six forms of highway20's block at equal parameters.
 
-Coupled gates as deep as the transforms, gates that do not look at the data,
+Coupled gates as deep as the transforms, gates that do not depend on the data,
 low-rank gates, gates and transforms shared by the blocks of a stage, layer
 dropout. For each form a rate is chosen from the same three by short runs that
 are tested on held-out training images, `OUT/rates/RECIPE_RATE`; then every
 seed is trained whole and tested on the test set, `OUT/RECIPE/SEED`. The form
-`coupled` is `highway20`, so that with the OUT of `keras_highway.training.experiments.designs`
-its runs there serve here. Started again it resumes where it stopped; SIGTERM
-saves the state (exit code 75). Several processes may share OUT if each
-trains forms of its own. With `--table` nothing is trained.
+`coupled` is `highway20`, so that with the OUT of
+`keras_highway.training.experiments.designs` its runs there serve here. Started
+again it resumes where it stopped; SIGTERM saves the state (exit code 75).
+Several processes may share OUT if each trains forms of its own. With `--table`
+nothing is trained.
 """
 
 import sys

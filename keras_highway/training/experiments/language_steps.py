@@ -2,7 +2,7 @@
 
     python -m keras_highway.training.experiments.language_steps
 
-They show that each of the six gatings trains and how they start; they are no
+They show that each of the six gatings trains and how they start; they are not
 results of [UIE, Table 1a]. Made with
 
     python -m keras_highway.training.experiments.table1a --data DIR --out RUNS --log-steps \\

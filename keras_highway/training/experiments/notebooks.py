@@ -14,7 +14,7 @@ from keras_highway._support.files import atomic_write
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 # Where the links lead. The organisation is set once, when the project is published.
 REPOSITORY = "https://github.com/ORG/keras_highway"
-TIMEOUT = 1200  # seconds a cell: a notebook takes at most 180 of processor time, but cores may be shared
+TIMEOUT = 1200  # seconds per cell: a notebook takes at most 180 of processor time, but cores may be shared
 
 
 def main(argv=None) -> None:
@@ -114,7 +114,7 @@ def link(path: Path, repository: str = REPOSITORY) -> None:
         cells = cells[1:]
     install = nbformat.v4.new_code_cell(install_cell(repository), id="colab", metadata={"tags": ["colab"]})
     notebook.cells = [first, install, *cells]
-    # The cell does nothing outside of Colab: a run of the others is one of them all.
+    # The cell does nothing outside of Colab: running the others runs them all.
     for count, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), start=1):
         cell.execution_count = count
         for output in cell.outputs:

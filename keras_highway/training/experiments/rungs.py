@@ -10,7 +10,7 @@ from keras_highway._support.log import read_log
 
 
 class Rung(NamedTuple):
-    """So many runs, trained to so many epochs."""
+    """A number of runs, trained to a number of epochs."""
 
     runs: int
     epochs: int
@@ -45,7 +45,7 @@ def losses(folder: Path) -> list[float]:
 
 
 def loss_at(folder: Path, epochs: int) -> float:
-    """Returns a run's training loss after so many epochs: infinite if it did not come so far, 0 at its start."""
+    """Returns a run's training loss after some epochs: infinite if it did not reach them, 0 at its start."""
     by_epoch = losses(folder)
     if epochs == 0:
         return 0.0

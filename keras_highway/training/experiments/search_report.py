@@ -109,7 +109,7 @@ def table(result: dict) -> str:
 
 
 def draw(cells: dict, curves: Path, path: Path) -> None:
-    """Draws the best run of every cell: training loss by epoch, one panel a family of nets.
+    """Draws the best run of every cell: training loss by epoch, one panel per family of nets.
 
     Args:
         cells: As result.json has them.

@@ -30,7 +30,7 @@ class Study:
     """What is compared.
 
     Attributes:
-        nets: Names of recipes, one a network.
+        nets: Names of recipes, one per network.
         base: The one with which the others are compared.
         rates: The highest rates that each may have.
         held_out: Training images that the short runs are tested on.

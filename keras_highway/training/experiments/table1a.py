@@ -88,7 +88,7 @@ def train_all(names: list[str], args) -> int:
     return 1 if failed else EXIT_CODE if stop.made or any(codes.values()) else 0
 
 
-def _measured(path) -> str:
+def _perplexity(path) -> str:
     result = json.loads(path.read_text("utf-8"))
     return format_metric(result) + (f", after {format_epochs(result)} epochs" if "of_epochs" in result else "")
 
@@ -130,7 +130,7 @@ def table(names: list[str], out: Path) -> str:
         if (folder / "log.csv").exists():
             rows = read_log(folder / "log.csv")
         result = folder / "result.json"
-        measured = _measured(result) if result.exists() else "not finished"
+        measured = _perplexity(result) if result.exists() else "not finished"
         valid = f"{rows[-1]['valid_perplexity']:.2f}" if rows else "-"
         gating = name.split("_", 2)[2]
         lines.append(f"| {gating} | {PUBLISHED_PERPLEXITIES.get(name, '-')} | {measured} | {valid} | {len(rows)} |")

@@ -1,4 +1,4 @@
-"""All recipes by name; one module a published result."""
+"""All recipes by name; one module per published result."""
 
 from types import MappingProxyType
 

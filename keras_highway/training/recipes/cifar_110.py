@@ -1,4 +1,4 @@
-"""The 110-layer nets on CIFAR-10 and their kin [BLOG, Evidence 1, "More Comparisons", "Further Reducing Parameters"].
+"""The 110-layer nets on CIFAR-10 and others [BLOG, Evidence 1, "More Comparisons", "Further Reducing Parameters"].
 
     python -m keras_highway train highway110 --data DIR --out RUN
     python -m keras_highway train resnet110 --data DIR --out RUN

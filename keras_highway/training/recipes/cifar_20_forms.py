@@ -8,7 +8,7 @@ The others differ from it in one thing each, and in widths, so that all have its
 266,404 parameters to within 2 %:
 
 | recipe                       | what differs                                                | widths     | parameters |
-| `highway20_channel`          | a learned gate a channel that does not look at the data     | 16, 32, 63 | 266,748    |
+| `highway20_channel`          | one learned gate per channel, independent of the data       | 16, 32, 63 | 266,748    |
 | `highway20_low_rank`         | gates with 8 channels between their two convolutions        | 14, 29, 58 | 264,991    |
 | `highway20_tied`             | blocks of a stage but the first share one gate              | 12, 25, 49 | 263,719    |
 | `highway20_shared`           | blocks of a stage but the first share their transforms'     | 12, 25, 49 | 264,063    |
@@ -18,7 +18,7 @@ The others differ from it in one thing each, and in widths, so that all have its
 |                              | at the first block to 0.2 at the last                       |            |            |
 
 All start with highway20's gate bias, -6, nearly as the identity; gates that do
-not look at the data have only their biases to leave it by. All else is the
+not depend on the data have only their biases to leave it by. All else is the
 recipe of `highway20`: 15 epochs of one cycle, the highest rate chosen for each
 form from the same three on 5,000 held-out training images. No published
 numbers. No result of ours yet.

@@ -3,13 +3,13 @@
     python -m keras_highway train highway50 --data DIR --out RUN
 
 DIR holds train/CLASS/* and val/CLASS/*. 90 epochs, batch 256, SGD with
-momentum 0.9, rate 0.1 divided by 10 at epochs 30 and 60, weight decay 1e-4 (here
-on kernels alone). Crops are random resized ones of 8 to 100 % of the area, where
-He et al. resize the shorter side to 256-480 and shift colours. The test crop is
-theirs, 0.875 of the shorter side.
-Published top-5 errors with it are those of the `_uie` nets; [BLOG]'s Highway50
-and its kin were trained by the procedures of "ResNet strikes back" instead.
-No result of ours yet: none of these has been trained here.
+momentum 0.9, rate 0.1 divided by 10 at epochs 30 and 60, weight decay 1e-4
+(here on kernels alone). Crops are random resized ones of 8 to 100 % of the
+area, where He et al. resize the shorter side to 256-480 and shift colours. The
+test crop is theirs, 0.875 of the shorter side. Published top-5 errors with it
+are those of the `_uie` nets; [BLOG]'s Highway50 and similar nets were trained
+by the procedures of "ResNet strikes back" instead. No result of ours yet: none
+of these has been trained here.
 """
 
 from dataclasses import replace

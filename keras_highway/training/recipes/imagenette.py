@@ -29,7 +29,7 @@ generalizes. Without normalization a net takes smaller rates, and so the three
 that all six choose from are lower and further apart.
 
 Products are in bfloat16, for GPUs and processors with AMX. Without AMX float32 is 1.5 times as fast (`--set
-precision=float32`): a step's images a second of one core of an Intel Xeon with AVX-512, batch 64 at 128 pixels, are
+precision=float32`): a step's images per second of one core of an Intel Xeon with AVX-512, batch 64 at 128 pixels, are
 11.8 (ResNet50) and 10.0 (Highway50) in float32, 7.8 and 6.7 in bfloat16.
 
 No result of ours yet. The photographs may be stored at any size, squared or not.

@@ -102,7 +102,7 @@ def restore(path: Path, variables) -> Progress:
     """Sets variables from a checkpoint; all of them or none.
 
     Raises:
-        ValueError: If the file is no checkpoint of these variables.
+        ValueError: If the file is not a checkpoint of these variables.
     """
     header, arrays = _read(path)
     try:
@@ -110,7 +110,7 @@ def restore(path: Path, variables) -> Progress:
     except KeyError as error:
         raise ValueError(f"{path} is not a checkpoint of a run: it has no {error}.") from error
     if any(value.dtype.kind not in "fiubV" for value in values):
-        raise ValueError(f"{path} is not a checkpoint of a run: some of its variables are no numbers.")
+        raise ValueError(f"{path} is not a checkpoint of a run: some of its variables are not numbers.")
     here = [(name, tuple(variable.shape)) for name, variable in variables.items()]
     there = [(name, value.shape) for name, value in zip(header["variables"], values, strict=True)]
     if here != there:

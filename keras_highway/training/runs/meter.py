@@ -10,7 +10,7 @@ from tqdm import tqdm
 from keras_highway.training.runs.checkpoint import Progress
 
 _READ_EVERY = 50  # steps: reading makes the host wait for the device
-_SHOW_EVERY = 2.0  # seconds, where a person looks at a bar
+_SHOW_EVERY = 2.0  # seconds, where a bar is shown
 _FORMAT = "{desc}: {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt}{unit} [{remaining} left, {rate_fmt}{postfix}]"
 _LEAST = 1e-6  # seconds that pass between two readings, even where a clock stands still or was set back
 

@@ -34,7 +34,7 @@ class Run:
 
     def __init__(self, program, source, strategy, folder, save_steps=None, save_seconds=float("inf"), log_steps=False):
         self.program, self.source, self.strategy, self.folder = program, source, strategy, folder
-        self.unit = program.recipe.task.unit  # of which so many a second are trained
+        self.unit = program.recipe.task.unit  # counted per second of training
         self.engine = strategy.engine(program)
         self.progress = Progress(0, 0, np.zeros(len(self.program.sums)), 0.0, 0.0)
         self.rows: list[dict] = []
@@ -53,13 +53,13 @@ class Run:
             self.rows = self.folder.rows()[: self.progress.epoch]
             if len(self.rows) < self.progress.epoch:
                 raise ValueError(
-                    f"{self.folder.log} has {len(self.rows)} epochs, {self.folder.checkpoint} is after "
-                    f"{self.progress.epoch}: bring the log back, or remove the folder."
+                    f"{self.folder.log} has {len(self.rows)} epochs and {self.folder.checkpoint} was "
+                    f"saved after {self.progress.epoch}: restore the log, or remove the folder."
                 )
         mine = self.progress.epoch * self.program.steps_per_epoch + self.progress.step
         if self.strategy.total(mine) != mine * self.strategy.replicas:
             raise ValueError(
-                f"The processes of this run found different states in {self.folder.path}: it must be on a file "
+                f"The processes of this run read different states from {self.folder.path}: it must be on a file "
                 "system that all of them share."
             )
         if self._log_steps:
@@ -118,7 +118,7 @@ class Run:
         meter.read()
 
     def _should_stop(self, stop, step=0) -> bool:
-        """Whether to stop; several processes agree on it, at the same step, or one would wait for another for ever."""
+        """Whether to stop; several processes agree on it, at the same step, or one would wait for another forever."""
         if self.strategy.shard.count == 1:
             return stop.made
         return step % _AGREE_EVERY == 0 and self.strategy.total(int(stop.made)) > 0
@@ -126,7 +126,7 @@ class Run:
     def _is_due(self, step) -> bool:
         if self._save_steps and step % self._save_steps == 0:
             return True
-        return abs(time.perf_counter() - self._saved) > self._save_seconds  # a clock that was set back is no reason
+        return abs(time.perf_counter() - self._saved) > self._save_seconds  # a clock that was set back is not a reason
 
     def _save(self, progress) -> None:
         self.engine.sync()
@@ -187,7 +187,7 @@ class Run:
         }
 
     def line(self, row: dict) -> str:
-        """Returns what a person wants to know of an epoch, in one line."""
+        """Returns a summary of an epoch, in one line."""
         epochs = self.program.recipe.epochs
         left = row["seconds"] * (epochs - row["epoch"]) / 60
         return (

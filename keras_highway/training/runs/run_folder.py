@@ -131,19 +131,19 @@ class RunFolder:
 
     @property
     def log(self) -> Path:
-        """One line an epoch."""
+        """One line per epoch."""
         return self.path / "log.csv"
 
     def rows(self) -> list[dict]:
         """Returns the epochs logged so far.
 
         Raises:
-            ValueError: If the log is no table of numbers, or one without losses.
+            ValueError: If the log is not a table of numbers, or lacks losses.
         """
         rows = read_lines(self.log) if self.log.exists() else []
         missing = [name for name in ("epoch", "train_loss") if any(not row.get(name) for row in rows)]
         if missing:
-            raise ValueError(f"{self.log} has no {missing[0]} in some lines: bring the log back, or remove the folder.")
+            raise ValueError(f"{self.log} has no {missing[0]} in some lines: restore the log, or remove the folder.")
         return rows
 
     def write_rows(self, rows: list[dict]) -> None:
@@ -171,7 +171,7 @@ class RunFolder:
 
     @property
     def steps(self) -> Path:
-        """One line a step, where requested."""
+        """One line per step, where requested."""
         return self.path / "steps.csv"
 
     def cut_step_losses(self, last: int) -> None:
@@ -186,7 +186,7 @@ class RunFolder:
         if known < last:  # every process raises it, or the others would wait for the chief
             raise ValueError(
                 f"{self.steps} has {known} steps of the {last} that were taken: resume without --log-steps, "
-                "or bring the file back."
+                "or restore the file."
             )
         if not self._writes:
             return
