@@ -3,13 +3,18 @@ PYTHON ?= python3
 PY := .venv/bin/python
 TORCH_PY := .venv-torch/bin/python
 DOCS_PY := .venv-docs/bin/python
+DEMO_PY := .venv-demo/bin/python
 RELEASE_PY := .venv-release/bin/python
 # PyTorch's own index has wheels without CUDA, a tenth of the size; set TORCH_INDEX= to use pip's own.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 comma := ,
 PIP := -m pip install --quiet --disable-pip-version-check
-# What (2) is installed for the Python (1): by uv, in a third of pip's time; by pip where uv cannot, which does not know pip's settings.
-install = $(1) -m uv pip install --quiet --python $(1) $(2) || $(1) $(PIP) $(2)
+# uv installs in a third of pip's time and does not read pip's settings: with UV=, or where these name an index or constraints, pip does.
+UV ?= $(if $(shell $(PYTHON) -m pip config list | grep -E "\.(index-url|no-index|constraint)="),,uv)
+with_uv = ($(1) -c "import uv" 2>/dev/null || $(1) $(PIP) --retries 0 "uv==0.*") && $(1) -m uv pip install --quiet --python $(1) $(2)
+# Installs (2) for the Python (1).
+install = $(if $(UV),$(with_uv) || )$(1) $(PIP) $(2)
+GRADIO = $(shell grep ^gradio demo/requirements.txt)
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Tests that run on JAX and on PyTorch, too.
 ON_JAX := gating layers biased batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided \
@@ -30,7 +35,7 @@ STEPS ?= 100000
 LOWEST_KERAS := 3.14.1
 ON_LOWEST := gating layers batch_norm blocks trace rewire variants weights lstm_recurrence guided exporting
 
-.PHONY: demo test test-all test-torch test-lowest fuzz endurance lint docs docs-browser release benchmark tables clean
+.PHONY: demo test test-all test-torch test-lowest fuzz endurance lint docs docs-browser demo-browser release benchmark tables clean
 
 demo: .venv/.demo
 	$(PY) -m keras_highway classify samples/*
@@ -83,6 +88,12 @@ docs-browser: docs
 	$(if $(CHROMIUM),,$(DOCS_PY) -m playwright install --with-deps chromium)
 	$(DOCS_PY) tests/site/browser.py site $(CHROMIUM)
 
+# The page of demo/ in a headless browser, with the gradio that its requirements.txt names; CHROMIUM=FILE as above.
+demo-browser: .venv-demo/.demo
+	$(if $(CHROMIUM),,$(DEMO_PY) -m playwright install --with-deps chromium)
+	KERAS_BACKEND=tensorflow KERAS_HIGHWAY_BROWSER=$(or $(CHROMIUM),playwright) $(DEMO_PY) -m pytest -m "not benchmark" \
+		-p no:cacheprovider tests/test_demo.py
+
 # Wheel and sdist into dist/, checked in environments that have nothing else: the base, TensorFlow, JAX, PyTorch.
 release: .venv-release/.release
 	TORCH_INDEX=$(TORCH_INDEX) $(RELEASE_PY) -m zoo.release.distributions --log tests/logs/release.txt
@@ -93,12 +104,12 @@ benchmark: .venv/.test
 tables: .venv/.demo
 	$(PY) -m zoo.release.metrics
 	$(PY) -m zoo.release.notice
+	$(PY) -m zoo.release.results
 	$(PY) -m zoo.release.tables
 
 .venv/bin/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'keras_highway needs Python 3.11 or newer')"
 	$(PYTHON) -m venv .venv
-	-$(PY) $(PIP) "uv==0.*"
 
 .venv/.demo: pyproject.toml | .venv/bin/python
 	$(call install,$(PY),-e ".[tensorflow$(comma)plots]")
@@ -114,7 +125,6 @@ tables: .venv/.demo
 
 .venv-torch/bin/python:
 	$(PYTHON) -m venv .venv-torch
-	-$(TORCH_PY) $(PIP) "uv==0.*"
 
 .venv-torch/.test: pyproject.toml | .venv-torch/bin/python
 	$(TORCH_PY) $(PIP) torch $(TORCH_INDEX:%=--index-url %)
@@ -123,8 +133,12 @@ tables: .venv/.demo
 
 .venv-docs/.docs: pyproject.toml
 	$(PYTHON) -m venv .venv-docs
-	-$(DOCS_PY) $(PIP) "uv==0.*"
 	$(call install,$(DOCS_PY),-e ".[docs]")
+	touch $@
+
+.venv-demo/.demo: pyproject.toml demo/requirements.txt
+	$(PYTHON) -m venv .venv-demo
+	$(call install,$(DEMO_PY),-e ".[tensorflow$(comma)plots$(comma)test-tools]" "$(GRADIO)" "playwright==1.*")
 	touch $@
 
 .venv-release/.release: pyproject.toml
@@ -136,4 +150,4 @@ tables: .venv/.demo
 	$(TORCH_PY) $(PIP) --no-deps --target $(@D) keras==$(LOWEST_KERAS)
 
 clean:
-	rm -rf .venv .venv-docs .venv-release .venv-torch demo_gates.png dist site .pytest_cache .ruff_cache
+	rm -rf .venv .venv-demo .venv-docs .venv-release .venv-torch demo_gates.png dist site .pytest_cache .ruff_cache

@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
+def plus_minus(mean: str, spread: str = "") -> str:
+    """Returns numbers as text, e.g. `99.43 ± 0.03`, or the mean alone where there is no spread."""
+    return f"{mean} ± {spread}" if spread else mean
+
+
 class Metric(NamedTuple):
     """What is measured of a network, and how it is written.
 
@@ -18,17 +23,23 @@ class Metric(NamedTuple):
         scale: What a value is multiplied by to be written.
         unit: What stands behind it then.
         agreement: How far another processor's rounding may move it.
+        rounding: How far storing weights in float16 may move it.
+        bounds: The least and the largest value that it can have.
+        column: Where `list_weights(details=True)` has it.
     """
 
     name: str
     scale: float
     unit: str
     agreement: float
+    rounding: float
+    bounds: tuple[float, float]
+    column: str
 
     def format(self, value: float, std: float | None = None) -> str:
         """Returns a value as text, e.g. `99.43 ± 0.03 %`."""
-        spread = "" if std is None else f" ± {self.scale * std:.2f}"
-        return f"{self.scale * value:.2f}{spread}{self.unit}"
+        spread = "" if std is None else f"{self.scale * std:.2f}"
+        return f"{plus_minus(f'{self.scale * value:.2f}', spread)}{self.unit}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +51,6 @@ class Task:
         inputs: What a network takes, in the plural.
         unit: What is counted in training, in the plural.
         metric: What is measured on the test set.
-        commands: What to type after a run, with `{folder}` for its folder and
-            `{data}` for the options that name its data.
         files: Names of the files without which a weight file is of no use.
         divides: Whether a batch can be divided among replicas.
     """
@@ -50,7 +59,6 @@ class Task:
     inputs: str
     unit: str
     metric: Metric
-    commands: tuple[str, ...]
     files: tuple[str, ...] = ()
     divides: bool = True
 
@@ -59,16 +67,21 @@ IMAGES = Task(
     name="images",
     inputs="images",
     unit="images",
-    # 5 of 10,000 images may fall on the other side with another processor's rounding.
-    metric=Metric("accuracy", 100.0, " %", 5e-4),
-    commands=("classify IMAGE --weights {folder}", "evaluate {folder}{data}"),
+    metric=Metric(
+        "accuracy",
+        100.0,
+        " %",
+        agreement=5e-4,  # 5 of 10,000 images may fall on the other side
+        rounding=1e-4 + 1e-9,  # one image of 10,000, and the rounding of such shares
+        bounds=(0, 1),
+        column="top1",
+    ),
 )
 LANGUAGE = Task(
     name="language",
     inputs="words",
     unit="tokens",
-    metric=Metric("perplexity", 1.0, "", 0.01),
-    commands=("lm generate --weights {folder}", "lm score FILE --weights {folder}"),
+    metric=Metric("perplexity", 1.0, "", agreement=0.01, rounding=0.01, bounds=(1, 1e12), column="perplexity"),
     files=("vocabulary.json",),
     divides=False,  # the state of its LSTMs goes from step to step
 )

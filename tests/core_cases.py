@@ -13,7 +13,7 @@ CORE = {
     "test_biased.py::test_no_variant_has_a_bias_that_does_not_learn": (
         ("highway50", "resnet110", "mnist10_w16", "cifar10_19layer", "highway_fc10", "highway_fc1000")
     ),
-    "test_blocks.py::test_contract": ("same", "coupled-channel", "coupled-pointwise", "full-low_rank", "coupled-tied"),
+    "test_blocks.py::test_contract": ("coupled-same", "full-same", "residual-same", "coupled-channel", "coupled-tied"),
     "test_blocks.py::test_options": ("coupled",),
     "test_char_lm.py::test_each_word_once_has_the_same_loss_and_gradients": ("full",),
     "test_char_lm.py::test_every_gating_learns": ("coupled", "full"),
@@ -26,14 +26,16 @@ CORE = {
         ("dense_stack-changes4", "dense_stack-changes5", "conv_stack", "conv_net-changes8")
     ),
     "test_lesions.py::test_any_plans_in_one_batch": ("same",),
-    "test_oracles.py::test_*_the_oracles*": ("resnet50", "highway110"),
-    "test_oracles.py::test_state_comes_back_as_it_was_set": ("resnet50", "highway110"),
+    "test_oracles.py::test_*_the_oracles*": ("resnet50",),
+    "test_oracles.py::test_state_comes_back_as_it_was_set": ("resnet50",),
+    "test_own_models.py::test_preprocessing_inside_is_saved_as_the_transform": ("mnist10_w16.tvdn",),
     "test_recipes.py::test_tiny_forms_train_by_the_command": ("mnist10_w16", "highway_fc50_cifar100"),
+    "test_report.py::test_a_network_without_blocks_is_refused_in_a_sentence": ("samples0",),
     "test_resnet_to_highway.py::test_every_gating_and_epsilon": ("0.02-full",),
     "test_resnet_to_highway.py::test_the_same_function_at_every_depth": ("resnet50-full",),
     "test_resnet_to_highway.py::test_other_nets_of_the_zoo": ("resnet110-changes0",),
     "test_rewire.py::test_identity_and_lesion_of_every_gating": (
-        ("conv_net-coupled", "conv_net-residual", "conv_stack-full", "conv_stack-t_only", "dense_stack", "bottleneck")
+        ("conv_net-coupled", "conv_net-residual", "conv_stack-full", "conv_stack-t_only", "dense_stack")
     ),
     "test_trace.py::test_trace_recomputes_the_forward_pass_exactly": (
         ("conv_net-full", "conv_net-low_rank", "conv_stack", "dense_stack", "bottleneck")

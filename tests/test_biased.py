@@ -50,10 +50,10 @@ def bias_gradients(layer, shape, ending="bias"):
 def assert_like_float32(make, shape, policy, **options):
     """The gradients under a policy are those in float32 with the same weights."""
     exact, layer = make(dtype="float32"), make(dtype=policy)
-    gradients = bias_gradients(exact, shape, **options)
+    exact_gradients = bias_gradients(exact, shape, **options)
     layer.build(shape)
     layer.set_weights(exact.get_weights())
-    for actual, expected in zip(bias_gradients(layer, shape, **options), gradients, strict=True):
+    for actual, expected in zip(bias_gradients(layer, shape, **options), exact_gradients, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=0.03, atol=0.002 * np.abs(expected).max())
 
 

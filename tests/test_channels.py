@@ -42,7 +42,7 @@ def test_the_kernels_are_timms(trained, channels):
     """timm's `adapt_input_conv`, by hand."""
     kernel = np.asarray(numpy(trained[0].get_layer("stem").weights[0]))
     red, green, blue = (kernel[:, :, [c]] for c in range(3))
-    expected = {
+    kernels = {
         1: [red + green + blue],
         2: [red * 1.5, green * 1.5],
         4: [0.75 * k for k in (red, green, blue, red)],
@@ -50,7 +50,7 @@ def test_the_kernels_are_timms(trained, channels):
     }[channels]
     model = with_channels(trained, channels)
     np.testing.assert_allclose(
-        numpy(model.get_layer("stem").weights[0]), np.concatenate(expected, axis=2), rtol=1e-5, atol=1e-7
+        numpy(model.get_layer("stem").weights[0]), np.concatenate(kernels, axis=2), rtol=1e-5, atol=1e-7
     )
     for actual, expected in zip(model.weights[1:], trained[0].weights[1:], strict=True):
         np.testing.assert_array_equal(numpy(actual), numpy(expected))

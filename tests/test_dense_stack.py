@@ -105,6 +105,7 @@ def test_what_a_stack_cannot_do_is_an_error():
         HighwayDenseStack(0)
 
 
+@pytest.mark.more
 def test_a_thousand_layers_train():
     keras.utils.set_random_seed(1)
     model = build(override(VARIANTS["highway_fc1000"], units=4, input_shape=(4, 4, 1), gate_bias=-4.0))

@@ -12,11 +12,13 @@ import keras_highway as kh
 from keras_highway.cli import main
 from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.cli.reading import read_images
-from keras_highway.exporting import FORMATS, export, fold_batch_norm
+from keras_highway.exporting import FORMATS, export, fold_batch_norm, part_of
 from keras_highway.exporting.quantize import agreement
+from keras_highway.publishing.language_models import LanguageModel
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry
 
 NAME = "mnist10_w16.tvdn"
 BACKEND = keras.config.backend()
@@ -160,6 +162,23 @@ def test_the_part_of_a_language_model_that_makes_vectors_of_words(words, export_
     computed = FORMATS[export_format](out, words.vocabulary.spell(inputs))
     np.testing.assert_allclose(computed, words.encode(inputs), rtol=1e-4, atol=1e-5)
     assert np.ptp(computed, axis=0).max() > 0.1
+
+
+def test_the_file_of_a_language_model_is_read_once(words, tmp_path, monkeypatch):
+    """It is exported and published as what was read, with the overrides that it names."""
+    words.save(tmp_path)
+    read, paths = weights_file.read, []
+    monkeypatch.setattr(weights_file, "read", lambda path, *rest: paths.append(path) or read(path, *rest))
+    part = part_of(str(tmp_path))
+    vectors = numpy(part.model(words.vocabulary.spell(["mat", "tamtam"])))
+    np.testing.assert_allclose(vectors, words.encode("mat tamtam"), rtol=1e-5, atol=1e-6)
+    assert len(paths) == 1
+    row = registry.language_row("a.b", "charlm_small_coupled", "ptb")
+    published = LanguageModel.open(row, tmp_path / registry.FILE)
+    assert published.lm.vocabulary == words.vocabulary and published.with_softmax().count_params() == (
+        words.network.count_params()
+    )
+    assert len(paths) == 2
 
 
 def test_what_a_language_model_has_not_is_not_exported(words, tmp_path, capsys):

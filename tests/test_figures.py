@@ -91,6 +91,10 @@ def test_language_models_are_called_what_they_are():
     assert [text.get_text() for text in axis.get_legend().get_texts()] == list(language_steps.GATINGS)
 
 
+def test_blocks_that_were_trimmed_are_noted_by_their_numbers():
+    assert [depth._number(name) for name in ("stage1_block1", "stage1_block49")] == [1, 49]
+
+
 def test_pairs_of_fine_tuned_nets():
     whole = np.array([True] * 90 + [False] * 10)
     ours = np.array([False] * 5 + [True] * 87 + [False] * 8)

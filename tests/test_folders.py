@@ -10,7 +10,7 @@ from PIL import Image
 import keras_highway as kh
 from keras_highway._support.files import atomic_write
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.training import loop
+from keras_highway.training import loop, shards
 from keras_highway.training.data import source as sources
 from keras_highway.training.data.holdout import split_off
 from keras_highway.training.data.shard import Shard
@@ -136,8 +136,12 @@ def test_names_of_classes_that_no_result_may_have_are_refused_before_training(im
     for split in ("train", "val"):
         (images / split / "dog").rename(images / split / "d\ng")
     recipe = dataclasses.replace(RECIPES["highway50"], batch_size=2, transform="cifar10", overrides=SMALL)
-    with pytest.raises(ValueError, match=r"names of the classes\[1\] must be printable text"):
+    with pytest.raises(ValueError, match=r"Rename a sub-folder of .*train: the name of a class must be printable text"):
         loop.train(recipe, images, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ValueError, match="Rename a sub-folder"):
+        shards.write(images, tmp_path / "shards")
+    assert not (tmp_path / "shards").exists()
 
 
 def test_part_of_a_folder_is_spread_over_its_classes(images):

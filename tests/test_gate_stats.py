@@ -34,7 +34,7 @@ def read(folder) -> list[GateRow]:
         ]
 
 
-def expected(model, x, epoch, step) -> list[GateRow]:
+def rows_of(model, x, epoch, step) -> list[GateRow]:
     """The rows by NumPy, from a trace."""
     rows = []
     for name, entry in trace(model, x).items():
@@ -53,9 +53,9 @@ def test_records_are_those_of_the_traces(tmp_path, family):
     model = miniature(family)
     x = batch(model, 5)
     stats = GateStats(x, tmp_path)
-    before = expected(model, x, 0, 0)
+    before = rows_of(model, x, 0, 0)
     fitted(stats, model)
-    after = expected(model, x, 2, 6)
+    after = rows_of(model, x, 2, 6)
     rows = read(tmp_path)
     assert rows == stats.rows
     agree(rows[: len(before)], before)
@@ -88,7 +88,7 @@ def test_every_so_many_steps(tmp_path, every, steps):
     assert [row.step for row in stats.rows if row.block == "stage1_block1"] == steps
     assert all(row.epoch == row.step // 3 for row in stats.rows)
     if steps[-1] == 6:
-        agree(stats.rows[-len(expected(model, x, 2, 6)) :], expected(model, x, 2, 6))
+        agree(stats.rows[-len(rows_of(model, x, 2, 6)) :], rows_of(model, x, 2, 6))
 
 
 @pytest.mark.slow
@@ -193,7 +193,7 @@ def test_rows_under_two_mirrored_replicas_are_those_of_one_device(tmp_path):
     model.set_weights([after[f"arr_{i}"] for i in range(len(after.files))])
     inside, outside = read(tmp_path / "inside"), read(tmp_path / "outside")
     assert [row.step for row in inside[::2]] == [0, 3, 6] and inside[0].mean != inside[-2].mean
-    agree(inside[-2:], expected(model, batch(model, 5), 2, 6))
+    agree(inside[-2:], rows_of(model, batch(model, 5), 2, 6))
     assert [row.step for row in outside[::2]] == [6, 8, 10, 12]
     agree(outside[:2], [row._replace(epoch=0) for row in inside[-2:]])
 

@@ -13,11 +13,11 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
-    def lists(text, code=0):
+    def write_smi(text, code=0):
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ncat << END\n{text}\nEND\nexit {code}\n")
         os.chmod(tmp_path / "nvidia-smi", 0o755)
 
-    return lists
+    return write_smi
 
 
 TWO = "GPU 0: NVIDIA H100 (UUID: GPU-1)\n  MIG 1g.10gb Device 0: (UUID: MIG-1)\nGPU 1: NVIDIA H100 (UUID: GPU-2)"

@@ -104,10 +104,8 @@ def test_the_first_loss_is_that_of_the_network(tmp_path):
     assert moved == pytest.approx(1e-3, rel=1e-2)  # rate 1
 
 
-@pytest.mark.parametrize(
-    "precision",
-    ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
-)
+@pytest.mark.more
+@pytest.mark.parametrize("precision", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)])
 def test_resume_is_exact_in_the_middle_of_an_epoch(tmp_path, precision):
     """The carried state, the dropout and the text resume where they were."""
     recipe = dataclasses.replace(TINY, precision=precision)

@@ -92,7 +92,7 @@ def formula(gating, x, h, t, c):
     }[gating]
 
 
-def expected(layer, x, linear):
+def computed(layer, x, linear):
     """The output by NumPy from the layer's weights; `linear(x, kernel, bias)` is its function class."""
 
     def gate(part):
@@ -107,7 +107,7 @@ def test_dense_against_numpy(gating):
     x = array(7, 5)
     layer = HighwayDense(gating=gating, gate_bias=-0.5)
     y = layer(x)
-    np.testing.assert_allclose(to_numpy(y), expected(layer, x, lambda x, w, b: x @ w + b), atol=1e-5)
+    np.testing.assert_allclose(to_numpy(y), computed(layer, x, lambda x, w, b: x @ w + b), atol=1e-5)
 
 
 @pytest.mark.parametrize("gating", GATINGS)
@@ -115,7 +115,7 @@ def test_conv_against_numpy(gating):
     x = array(2, 6, 5, 3)
     layer = HighwayConv2D(gating=gating, gate_bias=-0.5, gate_kernel_size=1)
     y = layer(x)
-    np.testing.assert_allclose(to_numpy(y), expected(layer, x, conv), atol=1e-5)
+    np.testing.assert_allclose(to_numpy(y), computed(layer, x, conv), atol=1e-5)
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3])

@@ -43,7 +43,7 @@ def test_gradients_of_inputs_and_of_the_first_state_by_differences(which):
         "h": array(STREAMS, UNITS),
         "c": array(STREAMS, UNITS),
     }
-    layer = Variable(values[which])
+    layer = Differentiated(values[which])
 
     def loss():
         inputs = {**values, which: ops.convert_to_tensor(layer.value)}
@@ -62,7 +62,7 @@ def test_gradients_of_inputs_and_of_the_first_state_by_differences(which):
         assert gradient[index] == pytest.approx((around[0] - around[1]) / 2e-2, rel=2e-2, abs=1e-3)
 
 
-class Variable(keras.layers.Layer):
+class Differentiated(keras.layers.Layer):
     """A variable to differentiate by."""
 
     def __init__(self, value):

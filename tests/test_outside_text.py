@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import json
 import re
+import shlex
 import shutil
 import types
 from html import unescape
@@ -15,7 +16,14 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 from PIL import Image
 
-from keras_highway._support.outside_text import in_figure, in_markdown, visible, visible_json, visible_lines
+from keras_highway._support.outside_text import (
+    in_figure,
+    in_markdown,
+    python_string,
+    visible,
+    visible_json,
+    visible_lines,
+)
 from keras_highway.analysis import plot_routing_profile
 from keras_highway.cli import main
 from keras_highway.cli.tables import table
@@ -65,6 +73,14 @@ def test_markdown_shows_it_as_it_is(text):
     assert in_markdown({text: [text, 3]}) == {escaped: [escaped, 3]}
 
 
+@quick
+@given(texts)
+@example('\U000e0001\\"')
+def test_a_literal_of_python_is_the_text(text):
+    literal = python_string(text)
+    assert literal.isprintable() and ast.literal_eval(literal) == text
+
+
 def test_names_of_ours_read_well_in_markdown():
     for name in ("mnist10_w16.tvdn", "test_accuracy", "2 CPU cores, x86_64", "[TVDN] Table 1", "stage1_block1"):
         assert in_markdown(name) == name
@@ -103,7 +119,8 @@ def test_code_on_a_card_has_names_as_they_are(variant, name):
     spans = [unescape(span) for span in re.findall("<code>(.*?)</code>", text.replace("<!-- -->", ""))] + in_backticks
     calls = [span for span in spans if span.startswith(("kh.", "keras.saving.")) and span.endswith(")")]
     assert len(calls) == 2 and all(name == ast.parse(call).body[0].value.args[0].value for call in calls)
-    assert f"python -m keras_highway train {visible(name)} --data DIR" in spans
+    (command,) = [span for span in spans if " train " in span]
+    assert shlex.split(command) == ["python", "-m", "keras_highway", "train", visible(name), "--data", "DIR"]
     assert not any("&#" in span or "<!--" in span for span in [program, *in_backticks])
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -63,6 +64,19 @@ def trained():
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.momentum = 0.9
     return model
+
+
+def test_a_model_is_pushed_and_pulled_with_its_names(trained, fake_hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", fake.TOKEN)
+    kh.push_to_hub(trained, "org/pets", PETS, TRANSFORM)
+    x = np.random.default_rng(1).random((2, 32, 32, 3), "float32")
+    again = kh.load("hf://org/pets")
+    np.testing.assert_allclose(np.asarray(again(x)), np.asarray(trained(x)), atol=1e-6)
+    assert {label for _, label, _ in kh.decode_predictions(again(x), weights="hf://org/pets")[0]} == {
+        "bird",
+        "cat",
+        "dog",
+    }
 
 
 @pytest.mark.slow
@@ -233,7 +247,12 @@ def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
             {"transform": TRANSFORM, "class_names": ["cat", "dog", "\x1b[2J"]},
             r"`class_names`\[2\] must be print",
         ),
-        (trained, {"transform": TRANSFORM, "name": "../pets"}, "`name` must be a name or org/name"),
+        (trained, {"transform": TRANSFORM, "name": "../pets"}, "`name` must be a name, or org/name"),
+        (
+            trained,
+            {"transform": TRANSFORM, "folder": "my:pets"},
+            r"The folder's name, .* `name` is not passed, must be",
+        ),
         (trained, {"transform": TRANSFORM, "dataset": "pets\n"}, "`dataset` must be printable text"),
         (trained, {"transform": TRANSFORM, "license": "x" * 1001}, "`license` must be .*at most 1000 characters"),
         (body, {"transform": TRANSFORM}, "does not end in a classifier named 'head'"),
@@ -241,10 +260,15 @@ def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
         (keras.Sequential([keras.layers.Dense(2)]), {}, "takes a functional keras.Model"),
     ):
         with pytest.raises(ValueError, match=message):
-            kh.save(model, tmp_path / "none", **more)
+            kh.save(model, tmp_path / more.pop("folder", "none"), **more)
     assert not (tmp_path / "none").exists()
     with pytest.raises(ValueError, match="holds something else"):
         kh.save(trained, tmp_path / "full", transform=TRANSFORM)
+
+
+@pytest.fixture(scope="module")
+def saved(trained, tmp_path_factory):
+    return kh.save(trained, tmp_path_factory.mktemp("saved") / "pets", transform=TRANSFORM)
 
 
 @pytest.mark.parametrize(
@@ -261,8 +285,8 @@ def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
         ({"removed": ["stage9_block9"]}, "stage9_block9"),
     ],
 )
-def test_a_folder_that_lies_about_its_form_is_refused(trained, tmp_path, changes, message):
-    folder = kh.save(trained, tmp_path / "pets", transform=TRANSFORM)
+def test_a_folder_that_lies_about_its_form_is_refused(saved, tmp_path, changes, message):
+    folder = shutil.copytree(saved, tmp_path / "pets")
     row = json.loads((folder / "weights.json").read_text()) | changes
     (folder / "weights.json").write_text(json.dumps(row))
     with pytest.raises((ValueError, WeightFileError), match=message):

@@ -2,9 +2,11 @@
 
 import ast
 import importlib
+import json
 import re
 import runpy
 import shutil
+import sys
 from pathlib import Path
 
 import keras
@@ -99,6 +101,16 @@ def test_every_public_name_is_in_the_reference_once_and_no_other():
         module, _, attribute = name.rpartition(".")
         value = getattr(importlib.import_module(module), attribute)
         assert name in public or value.__doc__, name
+
+
+def test_every_module_of_a_public_name_is_checked_strictly():
+    """`make lint` runs pyright over them a second time."""
+    checked = json.loads((ROOT / "pyright.door.json").read_text("utf-8"))["include"]
+    for name in public_names():
+        door, _, attribute = name.rpartition(".")
+        value = getattr(importlib.import_module(door), attribute)
+        file = Path(sys.modules[getattr(value, "__module__", door)].__file__).relative_to(ROOT).as_posix()
+        assert any(file == path or file.startswith(f"{path}/") for path in checked), f"{name} of {file}"
 
 
 def test_readme_is_short_and_its_links_lead_to_files():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_highway.analysis.photograph_scores import Scores
+from keras_highway.analysis.photograph_scores import PhotographScores
 from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.data import load_image, photographs
@@ -125,7 +125,7 @@ def test_broken_images_in_memory_are_named(tmp_path):
 
 
 def test_equal_scores_and_nan():
-    scores = Scores()
+    scores = PhotographScores()
     scores.add(np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [np.nan, 5.0, 0.0]]), np.array([0, 1, 1]))
     assert (scores.images, scores.top1, scores.top5) == (3, 1, 2)
 

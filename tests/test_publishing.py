@@ -72,6 +72,12 @@ def writes(hub):
     return [r for r in hub.requests if r[0] in ("POST", "PUT") and "preupload" not in r[1]]
 
 
+@pytest.mark.parametrize("argument", ["dataset", "license"])
+def test_a_text_that_no_card_may_have_is_refused_by_the_arguments_name(argument):
+    with pytest.raises(ValueError, match=f"^`{argument}` must be printable text"):
+        publish("mnist10_w16.tvdn", "org/name", dry_run=True, **{argument: "x\ny"})
+
+
 def test_round_trip(hub, hub_table, tmp_path):
     pushed = publish(NAME, REPO)
     assert set(hub.files(REPO)) == FILES and set(pushed.changed) == FILES - {".gitattributes"}

@@ -141,6 +141,7 @@ def test_gradients_reach_full_gates_and_then_their_convolutions():
     assert moved(kernels, second) > 0.7
 
 
+@pytest.mark.more
 def test_trace_rewire_trim_fold():
     highway = kh.highway_from_resnet(resnet(**FLAT))
     traces = kh.analysis.trace(highway, IMAGES)
@@ -155,6 +156,7 @@ def test_trace_rewire_trim_fold():
     np.testing.assert_allclose(numpy(fold_batch_norm(highway, spec)(IMAGES)), whole, atol=1e-4)
 
 
+@pytest.mark.more
 def test_saved_and_loaded(tmp_path):
     highway = kh.highway_from_resnet(resnet(**FLAT), gate="full", name="mine")
     highway.save(tmp_path / "net.keras")

@@ -50,7 +50,14 @@ def test_costs_are_those_of_the_literature():
 def test_a_result_is_shown_with_its_spread(tmp_path):
     folder = tmp_path / "mnist10_w32.tvdn"
     folder.mkdir()
-    result = {"mean": 0.99541, "std": 0.0002, "n": 5, "seeds": [1, 2, 3, 4, 5], "epochs": 300}
+    result = {
+        "metric": "test_accuracy",
+        "mean": 0.99541,
+        "std": 0.0002,
+        "n": 5,
+        "seeds": [1, 2, 3, 4, 5],
+        "epochs": 300,
+    }
     (folder / "result.json").write_text(json.dumps({**result, "hardware": "a GPU", "commit": "0123456789abcdef"}))
     (folder / "recipe.json").write_text(json.dumps(RECIPES["mnist10_w32"].to_dict()))
     row = next(r for r in results.rows(tmp_path) if r["row"].startswith("Highway, 10 layers, width 32"))
@@ -63,7 +70,16 @@ def test_a_result_is_shown_with_its_spread(tmp_path):
 def test_top5_errors_need_a_top5(tmp_path):
     folder = tmp_path / "resnet50_uie.uie"
     folder.mkdir()
-    result = {"mean": 0.75, "std": None, "n": 1, "seeds": [1], "epochs": 90, "hardware": "a GPU", "commit": "0"}
+    result = {
+        "metric": "test_accuracy",
+        "mean": 0.75,
+        "std": None,
+        "n": 1,
+        "seeds": [1],
+        "epochs": 90,
+        "hardware": "a GPU",
+        "commit": "0",
+    }
     (folder / "result.json").write_text(json.dumps(result))
     (folder / "recipe.json").write_text(json.dumps(RECIPES["resnet50_uie"].to_dict()))
     with pytest.raises(ValueError, match="has no top5"):

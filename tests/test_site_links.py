@@ -26,6 +26,16 @@ def test_a_whole_site(site, capsys):
     assert "2 pages, 5 links inside, 0 broken; 2 links to other sites" in capsys.readouterr().out
 
 
+def test_links_from_the_root_of_the_address(site, capsys, monkeypatch):
+    monkeypatch.setenv("SITE_URL", "https://me.github.io/net/")
+    (site / "404.html").write_text('<a href="/net/use/#gates">g</a><a href="/net/">n</a>')
+    assert LINKS["main"]([str(site)]) == 0
+    (site / "404.html").write_text('<a href="/use/">u</a><a href="/net/nowhere/">n</a>')
+    assert LINKS["main"]([str(site)]) == 1
+    said = capsys.readouterr().err
+    assert "/use/: not below /net/, where the site is" in said and "/net/nowhere/: no such page" in said
+
+
 @pytest.mark.parametrize(
     ("html", "fault"),
     [

@@ -60,6 +60,7 @@ def check_against_timm(fake_hub, tag, variant, capsys, tmp_path):
     assert fake_hub.count("GET", "/content/") == 1
 
 
+@pytest.mark.more
 def test_resnet50_of_timm(fake_hub, capsys, tmp_path):
     check_against_timm(fake_hub, "a1", "resnet50", capsys, tmp_path)
 

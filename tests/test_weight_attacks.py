@@ -122,8 +122,10 @@ def test_a_file_replaced_between_its_hash_and_its_reading_is_refused(folder, mon
     other = folder.parent / "other.weights.h5"
     weights_file.save(kh.load(folder), other, "mnist10_w16", 10, transform="mnist")
     read = weights_file.read
-    monkeypatch.setattr(weights_file, "read", lambda path: (shutil.copyfile(other, path), read(path))[1])
-    assert "replaced while it was read" in refused(lambda: resolve(folder), folder)
+    monkeypatch.setattr(
+        weights_file, "read", lambda path, promised: (shutil.copyfile(other, path), read(path, promised))[1]
+    )
+    assert "damaged or altered: its sha256 is" in refused(lambda: resolve(folder), folder)
 
 
 @pytest.mark.parametrize("suffix", [".weights.h5", ".safetensors", ".keras", ""])

@@ -158,6 +158,21 @@ def test_shipped_weights_are_the_rows_file(name):
         assert float(last["valid_perplexity"]) == result["valid_perplexity"]
 
 
+@pytest.mark.parametrize("name", [name for name in SHIPPED if registry.WEIGHTS[name].classes])
+def test_a_shipped_network_has_the_arrays_of_its_file(name):
+    model, arrays = kh.load(name), []
+    with h5py.File(registry.file_of(registry.WEIGHTS[name])) as opened:
+        opened.visititems(lambda key, item: arrays.append(item[()]) if isinstance(item, h5py.Dataset) else None)
+    arrays = [array.astype("float32") for array in arrays if array.dtype.kind == "f"]
+    loaded = [np.asarray(weight) for weight in model.weights]
+    assert sorted(map(contents, loaded)) == sorted(map(contents, arrays))
+
+
+def contents(array):
+    """Shape and bytes, to be compared."""
+    return array.shape, array.tobytes()
+
+
 def test_altered_weights_are_refused(tmp_path, monkeypatch):
     row = registry.WEIGHTS["mnist10_w16.tvdn"]
     content = bytearray(registry.file_of(row).read_bytes())

@@ -25,7 +25,7 @@ from zoo.release import add as adding
 from zoo.release import tables
 from zoo.release.add_search import add_search
 from zoo.release.cards import card, described
-from zoo.release.stored import measure
+from zoo.release.stored import check_stored, measure
 
 README = tables.ROOT / "README.md"
 
@@ -193,6 +193,24 @@ def test_entries_in_the_wheel_are_bounded_together(tmp_path, monkeypatch, capsys
         adding.main([str(run)])
     assert ended.value.code == 2
     assert capsys.readouterr().err == f"error: {run} holds no finished run: there is no {run / 'result.json'}.\n"
+
+
+@pytest.mark.parametrize(
+    ("variant", "metric", "before", "kept", "lost"),
+    [
+        ("mnist10_w16", "test_accuracy", 0.99, 0.9899, 0.9898),
+        ("charlm_small_coupled", "test_perplexity", 80.0, 80.0099, 80.0101),
+    ],
+)
+def test_how_far_half_precision_may_move_a_metric(variant, metric, before, kept, lost, monkeypatch):
+    row = dataclasses.replace(registry.get("mnist10_w16.tvdn"), variant=variant)
+    result = {"metric": metric, "values": [before]}
+    monkeypatch.setattr("zoo.release.stored.measure", lambda *_: kept)
+    assert check_stored(row, registry.FILE, None, result) == kept
+    for actual in (lost, float("nan")):
+        monkeypatch.setattr("zoo.release.stored.measure", lambda *_, actual=actual: actual)
+        with pytest.raises(ValueError, match=f"in float16 its {metric} is"):
+            check_stored(row, registry.FILE, None, result)
 
 
 def test_half_precision_must_keep_what_was_measured(tmp_path, monkeypatch):

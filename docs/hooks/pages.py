@@ -49,6 +49,16 @@ def on_page_markdown(markdown, page, config, files):
     return _PICTURE.sub(r"[\1](\2)", _OUTSIDE.sub(there, markdown))
 
 
+def on_post_page(output, page, config):
+    """Leaves the repository's link without the script that asks GitHub for its stars: no request leaves the site."""
+    return output.replace(' data-md-component="source"', "")
+
+
+def on_post_template(output_content, template_name, config):
+    """The same for pages that come from no Markdown."""
+    return output_content.replace(' data-md-component="source"', "")
+
+
 def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
     """Returns a notebook as Markdown, and the pictures that it shows by their names."""
     parts, pictures = [], {}

@@ -3,7 +3,8 @@
 import contextlib
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
+from typing import Any
 
 from keras_highway._support.outside_text import visible
 
@@ -18,13 +19,13 @@ class Notice(UserWarning):
 
 
 @contextlib.contextmanager
-def as_lines() -> Iterator[None]:
+def as_lines() -> Generator[None]:
     """Shows notices as lines on stderr, without file and line of the program."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")  # of odd images: our own messages are more specific
         show_others = warnings.showwarning
 
-        def show(message, category, *args, **kwargs):
+        def show(message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any) -> None:
             if issubclass(category, Notice):
                 print(f"note: {visible(message)}", file=sys.stderr)
             else:

@@ -1,4 +1,4 @@
-"""Sums and derivatives on the backend in use: which sums lose digits in 16 bits; gradients of an input."""
+"""Numbers on the backend in use: which sums lose digits in 16 bits; ranks of labels; gradients of an input."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,7 @@ from keras import ops
 
 # By backend, dtypes in which the derivative of a broadcast adds up on CPU; nothing is known of others.
 _LOSSY = {"tensorflow": ("float16",), "jax": ("bfloat16", "float16")}
+_NEVER = 2**31 - 1  # a rank that is not below any k
 
 
 def loses_sums(dtype) -> bool:
@@ -16,6 +17,28 @@ def loses_sums(dtype) -> bool:
         dtype: A dtype or its name.
     """
     return keras.backend.standardize_dtype(dtype) in _LOSSY.get(keras.backend.backend(), ())
+
+
+def rank_of(labels, scores):
+    """Returns how many classes score higher than the labels: a label is among the k likeliest where that is below k.
+
+    Of equal scores the first class counts as the likelier, as an arg-max has
+    it. A label is not among any number of classes where a score is NaN or its
+    own is infinite: a softmax of such scores is NaN, too.
+
+    Args:
+        labels: Integers `(...)`, from 0 and below the number of classes.
+        scores: Logits or probabilities `(..., classes)`.
+
+    Returns:
+        An int32 tensor `(...)`.
+    """
+    scores, labels = ops.convert_to_tensor(scores), ops.cast(labels, "int32")[..., None]
+    own = ops.take_along_axis(scores, labels, axis=-1)
+    before = ops.arange(scores.shape[-1], dtype="int32") < labels
+    rank = ops.sum(ops.cast((scores > own) | ((scores == own) & before), "int32"), axis=-1)
+    wrong = ops.any(ops.isnan(scores), axis=-1) | ~ops.isfinite(own[..., 0])
+    return ops.where(wrong, _NEVER, rank)
 
 
 def input_gradient(function: Callable, x):

@@ -75,6 +75,16 @@ def in_markdown(value: Any) -> Any:
     return _ADDRESS.sub("<!-- -->", _EMPHASIS.sub("&#95;", text))
 
 
+def python_string(text: object) -> str:
+    """Returns a Python literal of a string, in double quotes, on one line and printable.
+
+    Args:
+        text: Anything; `str` of it.
+    """
+    quoted = (c if c.isprintable() and c not in '"\\' else '\\"' if c == '"' else _escape(c) for c in str(text))
+    return f'"{"".join(quoted)}"'
+
+
 def in_code_span(text: object) -> str:
     """Returns code that Markdown shows as it is, on one line and in one cell of a table.
 
@@ -82,7 +92,7 @@ def in_code_span(text: object) -> str:
         text: Anything; `str` of it.
     """
     text = str(text)
-    # Within backticks entities are shown as they are: what would end the span or the cell is for HTML's.
+    # Within backticks entities are shown as they are: text that would end the span or the cell becomes HTML.
     plain = text.isprintable() and text == text.strip() and text and not {"`", "|"} & set(text)
     return f"`{text}`" if plain else f"<code>{in_markdown(text)}</code>"
 

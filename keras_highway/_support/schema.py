@@ -46,7 +46,10 @@ class Text:
         if not isinstance(value, str) or len(value) > self.longest or (self.printable and not value.isprintable()):
             refuse(where, f"{expected} of at most {self.longest} characters", value)
         if self.pattern and not re.fullmatch(self.pattern, value):
-            refuse(where, self.like, value)
+            refuse(where, self.like or f"text that matches {self.pattern}", value)
+
+
+CLASS_NAME = Text(255)  # folders have such names, too
 
 
 class Number:

@@ -1,11 +1,13 @@
 """Many wirings of one network in one forward pass: what they share is computed once."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_highway._support.types import Shape
 from keras_highway.analysis.graph import blocks, check_names, holds_blocks, walk, walk_nested
 from keras_highway.analysis.rewire import Lesion, LesionedBlock, check_lesionable
 from keras_highway.layers import GatedBlock, SharedKernels
@@ -38,7 +40,7 @@ class BatchedRewiring:
             another shape than its block.
     """
 
-    def __init__(self, model, plans: Sequence[Wiring], switches: Sequence[str] = ()):
+    def __init__(self, model: keras.Model, plans: Sequence[Wiring], switches: Sequence[str] = ()):
         self._known = blocks(model)
         self._plans = list(plans)
         check_names(switches, self._known)
@@ -60,7 +62,7 @@ class BatchedRewiring:
             self._model.jit_compile = False  # XLA would compile for longer than most analyses run
         self._size = 0
 
-    def __call__(self, x) -> np.ndarray:
+    def __call__(self, x: Any) -> np.ndarray:
         """Returns the outputs of every plan for a batch.
 
         Args:
@@ -85,7 +87,7 @@ class BatchedRewiring:
         """
         self._switches[name].off.assign(True)
 
-    def _visit(self, layer, *args, **kwargs):
+    def _visit(self, layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
         if holds_blocks(layer):
             return walk_nested(layer, self._visit, args[0])
         self._check_one_path(layer, (args, kwargs))
@@ -96,7 +98,7 @@ class BatchedRewiring:
             self._tensors.append(tensor)
         return y
 
-    def _step(self, block, x, **shared):
+    def _step(self, block: GatedBlock, x: Any, **shared: Any) -> Any:
         """Calls a block, or what the plans replace it by, each for its copies of the batch."""
         wishes = [plan.get(block.name, block.name) for plan in self._plans]
         options: dict[Lesion | str | None, list[int]] = {}
@@ -124,7 +126,7 @@ class BatchedRewiring:
         self._forks += 1
         return fork(**inputs)
 
-    def _layer(self, wish, block, x, shared):
+    def _layer(self, wish: Lesion | str | None, block: GatedBlock, x: Any, shared: Mapping[str, Any]):
         if isinstance(wish, Lesion):
             target = self._known[wish.block]
             layer = self._lesions.get(wish.block) or LesionedBlock(target, dtype=target.dtype_policy)
@@ -145,7 +147,7 @@ class BatchedRewiring:
             )
         return layer
 
-    def _check_one_path(self, layer, inputs) -> None:
+    def _check_one_path(self, layer: keras.layers.Layer, inputs: Any) -> None:
         fork_counts = {
             self._made.get(id(tensor), self._forks)
             for tensor in keras.tree.flatten(inputs)
@@ -159,7 +161,7 @@ class BatchedRewiring:
             )
 
 
-def _shared_inputs(block) -> set[str]:
+def _shared_inputs(block: GatedBlock) -> set[str]:
     """Names of what a block takes beside x."""
     takes = {"gate": block.gate == "tied", "kernels": block.shared_transform}
     return {name for name, needed in takes.items() if needed}
@@ -168,19 +170,27 @@ def _shared_inputs(block) -> set[str]:
 class _Switch(keras.layers.Layer):
     """`y`, or `x` once it is off."""
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         self.off = self.add_weight((), "zeros", "bool", trainable=False, name="off")
         self.built = True  # else Keras on JAX would first run the whole network step by step
 
-    def call(self, x, y):
+    def call(self, x: Any, y: Any) -> Any:
         return ops.where(ops.convert_to_tensor(self.off), ops.cast(x, y.dtype), y)
 
 
 class _Fork(keras.layers.Layer):
     """Several layers instead of one block, each for some of the copies that a batch consists of."""
 
-    def __init__(self, block, options, copies, total, switch=None, **kwargs):
+    def __init__(
+        self,
+        block: GatedBlock,
+        options: Sequence[keras.layers.Layer | None],
+        copies: list[list[int]],
+        total: int,
+        switch: "_Switch | None" = None,
+        **kwargs: Any,
+    ):
         super().__init__(autocast=False, dtype=block.dtype_policy, **kwargs)
         self.block = block
         self.used = [layer for layer in options if layer is not None]  # a list of layers, so that Keras tracks them
@@ -189,10 +199,11 @@ class _Fork(keras.layers.Layer):
         self._total = total
         self.switch = switch
 
-    def build(self, x_shape=None, gate_shape=None, kernels_shape=None):
+    # Keras names the shape of each input.
+    def build(self, x_shape: Shape | None = None, gate_shape: Any = None, kernels_shape: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Does nothing: the blocks are built."""
 
-    def call(self, x, gate=None, kernels=None):
+    def call(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None) -> Any:
         layers, outputs = iter(self.used), []
         for taken_out, chosen in zip(self._taken_out, self._chosen, strict=True):
             rows = self._rows(x, chosen)
@@ -208,10 +219,10 @@ class _Fork(keras.layers.Layer):
             outputs.append(ops.cast(y, self.block.skip_dtype))
         return outputs[0] if len(outputs) == 1 else ops.concatenate(outputs, 0)
 
-    def compute_output_spec(self, x, gate=None, **kwargs):
+    def compute_output_spec(self, x: Any, gate: Any = None, **kwargs: Any) -> Any:
         return keras.KerasTensor(self.block.compute_output_shape(x.shape), dtype=self.block.skip_dtype)
 
-    def _rows(self, tensor, chosen):
+    def _rows(self, tensor: Any, chosen: list[int]) -> Any:
         """Those copies of the batch, one behind the other."""
         if chosen == list(range(self._total)):
             return tensor

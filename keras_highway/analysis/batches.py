@@ -1,11 +1,13 @@
 """Data for the analyses: an array, a pair or an iterable becomes checked batches."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from tqdm import tqdm
+
+from keras_highway._support.types import Shape
 
 
 class Batch(NamedTuple):
@@ -21,7 +23,14 @@ class Batch(NamedTuple):
 
 
 def batches(
-    data, model, *, labelled=False, batch_size=200, transform=None, progress=False, what="analyse"
+    data: Iterable[Any],
+    model: keras.Model,
+    *,
+    labelled: bool = False,
+    batch_size: int = 200,
+    transform: Callable[[Any], Any] | None = None,
+    progress: bool = False,
+    what: str = "analyse",
 ) -> Iterator[Batch]:
     """Yields the batches of a data set, checked against a model's input.
 
@@ -59,7 +68,7 @@ def batches(
         raise ValueError(f"The data are empty: there is nothing to {what}. Received: {_shape_of(data)}")
 
 
-def check_batch(x, inputs, what="trace") -> None:
+def check_batch(x: Any, inputs: Sequence[Any], what: str = "trace") -> None:
     """Raises a ValueError if a batch does not fit a model's inputs, or is empty.
 
     Args:
@@ -84,7 +93,7 @@ def check_batch(x, inputs, what="trace") -> None:
             raise ValueError(f"The batch is empty: there is nothing to {what}. Received: x.shape={shape}")
 
 
-def _pieces(data, batch_size) -> tuple[Iterable, int | None]:
+def _pieces(data: Any, batch_size: Any) -> tuple[Iterable[Any], int | None]:
     """The data in pieces, and their number of samples where it is known."""
     if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
         raise ValueError(f"`batch_size` must be a positive integer. Received: batch_size={batch_size!r}")
@@ -105,11 +114,11 @@ def _pieces(data, batch_size) -> tuple[Iterable, int | None]:
     )
 
 
-def _slices(array, size) -> Iterator:
+def _slices(array: Any, size: int) -> Iterator[Any]:
     return (array[start : start + size] for start in range(0, len(array), size))
 
 
-def _length(samples) -> int:
+def _length(samples: Any) -> int:
     shape = np.shape(samples)
     if not shape:
         raise ValueError(
@@ -119,7 +128,7 @@ def _length(samples) -> int:
     return shape[0]
 
 
-def _labels(labels, n) -> np.ndarray:
+def _labels(labels: Any, n: int) -> np.ndarray:
     if labels is None:
         raise ValueError("This needs labels: data=(samples, labels), or batches of such pairs. Received: samples alone")
     labels = np.asarray(labels)
@@ -131,12 +140,12 @@ def _labels(labels, n) -> np.ndarray:
     return labels.astype(np.int64)
 
 
-def _shape_of(data) -> str:
+def _shape_of(data: Any) -> str:
     if isinstance(data, (tuple, list)):
         return f"{type(data).__name__} of {len(data)}: " + ", ".join(_shape_of(part) for part in data[:3])
     shape = getattr(data, "shape", None)
     return type(data).__name__ + ("" if shape is None else f" of shape {tuple(shape)}")
 
 
-def _fits(shape, expected) -> bool:
+def _fits(shape: Shape, expected: Shape) -> bool:
     return len(shape) == len(expected) and all(w in (None, s) for s, w in zip(shape, expected, strict=True))

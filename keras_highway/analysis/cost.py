@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -50,7 +50,7 @@ class Cost(list[StageCost]):
         return StageCost("total", *(sum(column) for column in zip(*(row[1:] for row in self), strict=True)))
 
 
-def cost(model) -> Cost:
+def cost(model: keras.Model) -> Cost:
     """Counts what a model costs, by stage.
 
     Multiply-adds are those of convolutions and dense layers, the usual count
@@ -95,7 +95,7 @@ class _Counter:
         self.seen: set[int] = set()
         self.in_body = False
 
-    def visit(self, layer, *args, **kwargs):
+    def visit(self, layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
         if holds_blocks(layer):
             return walk_nested(layer, self.visit, args[0])
         if isinstance(layer, keras.layers.Layer):
@@ -109,11 +109,11 @@ class _Counter:
     def result(self) -> Cost:
         return Cost(StageCost(stage, *row) for stage, row in self.rows.items())
 
-    def _add(self, stage, *counts):
+    def _add(self, stage: str, *counts: int):
         row = self.rows.get(stage, (0,) * len(counts))
         self.rows[stage] = tuple(a + b for a, b in zip(row, counts, strict=True))
 
-    def _stage(self, layer) -> str:
+    def _stage(self, layer: keras.layers.Layer) -> str:
         self.in_body = self.in_body or isinstance(layer, (GatedBlock, HighwayDenseStack))
         if stage := stage_of(layer.name):
             return stage
@@ -121,7 +121,7 @@ class _Counter:
             return "body"
         return "head" if self.in_body else "stem"
 
-    def _parameters(self, layer) -> int:
+    def _parameters(self, layer: keras.layers.Layer) -> int:
         count = 0
         for weight in layer.weights:
             if id(weight) not in self.seen and weight.name not in ("moving_mean", "moving_variance"):
@@ -130,7 +130,7 @@ class _Counter:
         return count
 
 
-def _concrete(layer, tensor) -> tuple[int, ...]:
+def _concrete(layer: keras.layers.Layer, tensor: Any) -> tuple[int, ...]:
     """The shape of one image's input to a layer."""
     shape = getattr(tensor, "shape", ())[1:]
     if None in shape:
@@ -141,7 +141,7 @@ def _concrete(layer, tensor) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _parts(layer, shape) -> Iterator[tuple[int, int, int]]:
+def _parts(layer: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
     """Yields (multiply-adds, activations, bytes) of each part of a layer; `shape` has no batch."""
     if isinstance(layer, GatedBlock):
         for _, path in layer.paths():
@@ -166,12 +166,12 @@ def _parts(layer, shape) -> Iterator[tuple[int, int, int]]:
         )
 
 
-def _kernel(layer, out) -> tuple[int, int, int]:
+def _kernel(layer: Any, out: tuple[int, ...]) -> tuple[int, int, int]:
     """A kernel (..., in, out) is applied once at every position of the output."""
     size = math.prod(out)
     shape = layer.kernel_shape if isinstance(layer, GivenConv2D) else layer.kernel.shape
     return size // shape[-1] * math.prod(shape), size, size * _bytes(layer.compute_dtype)
 
 
-def _bytes(dtype) -> int:
+def _bytes(dtype: str) -> int:
     return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize

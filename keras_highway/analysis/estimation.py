@@ -1,7 +1,9 @@
 """Unrolled iterative estimation: how far each block's output is from its stage's last [UIE]."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -56,7 +58,13 @@ class MinimumVariance(NamedTuple):
 
 
 def estimation_error(
-    model, data, stage=None, *, batch_size=200, transform=None, progress=False
+    model: keras.Model,
+    data: Iterable[Any],
+    stage: str | None = None,
+    *,
+    batch_size: int = 200,
+    transform: Callable[[Any], Any] | None = None,
+    progress: bool = False,
 ) -> dict[str, EstimationError]:
     """Measures how far the output of each block is from the last output of its stage [UIE, 4.2 and Figure 3].
 
@@ -112,7 +120,7 @@ def estimation_error(
     }
 
 
-def minimum_variance(var_a, var_b, cov=0.0) -> MinimumVariance:
+def minimum_variance(var_a: Any, var_b: Any, cov: Any = 0.0) -> MinimumVariance:
     """Returns the linear, unbiased combination of two estimates of a value that has the least variance.
 
     With `a` and `b` both right on average, the combination is right on
@@ -156,7 +164,7 @@ def minimum_variance(var_a, var_b, cov=0.0) -> MinimumVariance:
     return MinimumVariance((var_b - cov) / spread, (var_a - cov) / spread, variance)
 
 
-def _stages(names, chosen) -> dict[str, list[str]]:
+def _stages(names: Iterable[str], chosen: str | None) -> dict[str, list[str]]:
     groups = stages(names)
     if chosen is None:
         return groups
@@ -165,7 +173,7 @@ def _stages(names, chosen) -> dict[str, list[str]]:
     return {chosen: groups[chosen]}
 
 
-def _difference(value, target, name, last) -> np.ndarray:
+def _difference(value: np.ndarray, target: np.ndarray, name: str, last: str) -> np.ndarray:
     if value.shape != target.shape:
         raise ValueError(
             "The blocks of a stage must give one shape, else there is no common representation to estimate. "
@@ -174,7 +182,7 @@ def _difference(value, target, name, last) -> np.ndarray:
     return value.astype(np.float64) - target
 
 
-def _summary(names, moments, target, samples) -> EstimationError:
+def _summary(names: Sequence[str], moments: Sequence[Moments], target: Moments, samples: int) -> EstimationError:
     unit_mean = np.stack([m.mean for m in moments])
     unit_std = np.sqrt(np.stack([m.variance for m in moments]))
     over = tuple(range(1, unit_mean.ndim))

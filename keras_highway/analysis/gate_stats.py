@@ -3,8 +3,10 @@
 import csv
 import io
 import itertools
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -13,6 +15,7 @@ from keras_highway._support.event_file import EventFile
 from keras_highway._support.files import append, atomic_write
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.gates import check_learned
+from keras_highway.analysis.graph import Blocks
 from keras_highway.analysis.trace import Tracer
 
 SHUT, OPEN = 0.01, 0.99  # beyond these a gate's sigmoid has next to no gradient: at most a 25th of its steepest
@@ -87,7 +90,17 @@ class GateStats(keras.callbacks.Callback):
         rows: List of `GateRow`, all that was recorded.
     """
 
-    def __init__(self, x, folder, *, every="epoch", gate="t", blocks=None, tensorboard=True, append=False):
+    def __init__(
+        self,
+        x: Any,
+        folder: str | os.PathLike[str],
+        *,
+        every: str | int = "epoch",
+        gate: str = "t",
+        blocks: Blocks | None = None,
+        tensorboard: bool = True,
+        append: bool = False,
+    ):
         super().__init__()
         whole = isinstance(every, int) and not isinstance(every, bool) and every > 0
         if every != "epoch" and not whole:
@@ -101,31 +114,31 @@ class GateStats(keras.callbacks.Callback):
         self._seen = self._last = 0
         self._first = True
 
-    def set_model(self, model):
+    def set_model(self, model: keras.Model) -> None:
         if self._measured is None or model is not self._model:
             self._names, self._measured = _measuring(model, self.gate, self._blocks, self.x)
         super().set_model(model)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._seen = self._last = self._steps()
         resumes = self._append and self._csv.exists()
         self._first = not resumes
         if resumes and not self.rows:
             _drop_after(self._csv, self._seen)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._epoch, self._seen = epoch, self._steps()
         if self._first:  # only here is known how many epochs there were before this `fit`
             self._first = False
             self.record(epoch, self._seen)
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         # Before a step, not after the one before it: Keras may run what comes after a step in another thread.
         if self.every == "epoch":
             return
         self._record_if_due(self._epoch, self._seen + batch)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self.every == "epoch":
             self.record(epoch + 1, self._steps())
         else:
@@ -156,7 +169,7 @@ class GateStats(keras.callbacks.Callback):
         self.rows += rows
         return rows
 
-    def _record_if_due(self, epoch, done) -> None:
+    def _record_if_due(self, epoch: int, done: int) -> None:
         if done // self.every > self._last // self.every:
             self._last = done
             self.record(epoch, done)
@@ -168,7 +181,7 @@ class GateStats(keras.callbacks.Callback):
     def _steps(self) -> int:
         return int(ops.convert_to_numpy(self.model.optimizer.iterations))
 
-    def _write(self, rows) -> None:
+    def _write(self, rows: Sequence[GateRow]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         new = not self.rows and not (self._append and self._csv.exists())
         text = io.StringIO()
@@ -184,7 +197,7 @@ class GateStats(keras.callbacks.Callback):
             self._events.write(rows[0].step, scalars)
 
 
-def _drop_after(path, step) -> None:
+def _drop_after(path: Path, step: int) -> None:
     """Drops the rows of later steps from a CSV file, and a line that was cut.
 
     If no row is left, since no step was taken yet, the file is kept under
@@ -204,18 +217,18 @@ def _drop_after(path, step) -> None:
 class _Summary(keras.layers.Layer):
     """Mean, variance, saturated and shut share of each of several gates: `(gates, 4)`."""
 
-    def call(self, gates):
+    def call(self, gates: Any) -> Any:
         return ops.stack([self._row(ops.cast(t, "float32")) for t in gates])
 
-    def compute_output_spec(self, gates):
+    def compute_output_spec(self, gates: Any) -> Any:
         return keras.KerasTensor((len(gates), 4), dtype="float32")
 
-    def _row(self, t):
+    def _row(self, t: Any) -> Any:
         shut, opened = (ops.mean(ops.cast(side, "float32")) for side in (t < SHUT, t > OPEN))
         return ops.stack([ops.mean(t), ops.var(t), shut + opened, shut])
 
 
-def _measuring(model, gate, chosen, x) -> tuple[list[str], keras.Model]:
+def _measuring(model: keras.Model, gate: str, chosen: Blocks | None, x: Any) -> tuple[list[str], keras.Model]:
     """Names of positions with a learned gate, and a model from a batch to their `_Summary`."""
     check_batch(x, model.inputs, "measure")
     tracer = Tracer(model, chosen)

@@ -1,14 +1,14 @@
 """Gates over a data set: their biases, how far they open, and for which classes."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_highway.analysis.batches import batches
-from keras_highway.analysis.graph import blocks, holds_blocks, walk, walk_nested
+from keras_highway.analysis.batches import Batch, batches
+from keras_highway.analysis.graph import Blocks, blocks, holds_blocks, walk, walk_nested
 from keras_highway.analysis.moments import Moments
 from keras_highway.analysis.trace import Tracer
 from keras_highway.gating import GATINGS, get_gating
@@ -76,7 +76,7 @@ class Routing(NamedTuple):
     difference: dict[str, np.ndarray]
 
 
-def gate_bias(model, gate="t") -> dict[str, np.ndarray]:
+def gate_bias(model: keras.Model, gate: str = "t") -> dict[str, np.ndarray]:
     """Returns the bias of every learned gate before the sigmoid [TVDN, Figure 2, column 1].
 
     It is the offset of the gate's last layer: the bias of a dense layer or
@@ -98,7 +98,7 @@ def gate_bias(model, gate="t") -> dict[str, np.ndarray]:
     check_learned(blocks(model), gate)
     biases: dict[str, np.ndarray] = {}
 
-    def visit(layer, *args, **kwargs):
+    def visit(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
         if holds_blocks(layer):
             return walk_nested(layer, visit, args[0])
         if isinstance(layer, GatedBlock) and gate in get_gating(layer.gating).learned_gates:
@@ -114,7 +114,15 @@ def gate_bias(model, gate="t") -> dict[str, np.ndarray]:
 
 
 def gate_activity(
-    model, data, *, gate="t", blocks=None, threshold=0.5, batch_size=200, transform=None, progress=False
+    model: keras.Model,
+    data: Iterable[Any],
+    *,
+    gate: str = "t",
+    blocks: Blocks | None = None,
+    threshold: float = 0.5,
+    batch_size: int = 200,
+    transform: Callable[[Any], Any] | None = None,
+    progress: bool = False,
 ) -> GateActivity:
     """Measures every gate over a data set, unit by unit, in the memory of one batch.
 
@@ -164,7 +172,15 @@ def gate_activity(
 
 
 def gate_samples(
-    model, data, *, gate="t", blocks=None, threshold=0.5, batch_size=200, transform=None, progress=False
+    model: keras.Model,
+    data: Iterable[Any],
+    *,
+    gate: str = "t",
+    blocks: Blocks | None = None,
+    threshold: float = 0.5,
+    batch_size: int = 200,
+    transform: Callable[[Any], Any] | None = None,
+    progress: bool = False,
 ) -> SampleGates:
     """Measures how open every block is for each sample: two numbers per sample and block.
 
@@ -197,7 +213,16 @@ def gate_samples(
     return SampleGates(names, np.concatenate(means), np.concatenate(shares))
 
 
-def gate_routing(model, data, *, gate="t", blocks=None, batch_size=200, transform=None, progress=False) -> Routing:
+def gate_routing(
+    model: keras.Model,
+    data: Iterable[Any],
+    *,
+    gate: str = "t",
+    blocks: Blocks | None = None,
+    batch_size: int = 200,
+    transform: Callable[[Any], Any] | None = None,
+    progress: bool = False,
+) -> Routing:
     """Measures how a class's gates differ from the mean over all samples [TVDN, Figure 3].
 
     Args:
@@ -238,7 +263,7 @@ def gate_routing(model, data, *, gate="t", blocks=None, batch_size=200, transfor
     )
 
 
-def check_learned(known, gate) -> None:
+def check_learned(known: Mapping[str, GatedBlock], gate: str) -> None:
     """Raises a ValueError, which names the constant, if no block of a model learns a gate.
 
     Args:
@@ -265,7 +290,9 @@ def check_learned(known, gate) -> None:
     )
 
 
-def _passes(model, feed, gate, chosen) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+def _passes(
+    model: keras.Model, feed: Iterable[Batch], gate: str, chosen: Blocks | None
+) -> Iterator[tuple[dict[str, np.ndarray], Any]]:
     """Yields ({position: gate (n, ...)}, labels) of every batch, from one pass each."""
     tracer = Tracer(model, chosen)
     check_learned(tracer.blocks, gate)
@@ -275,7 +302,7 @@ def _passes(model, feed, gate, chosen) -> Iterator[tuple[dict[str, np.ndarray], 
         yield {name: np.broadcast_to(t, (len(x), *t.shape[1:])) for name, t in values.items()}, labels
 
 
-def _offset(layer, name) -> np.ndarray:
+def _offset(layer: Any, name: str) -> np.ndarray:
     """What a gate layer adds last."""
     if isinstance(layer, Branch):
         last = getattr(layer, f"bn{layer.depth}" if layer.batch_norm else f"conv{layer.depth}")

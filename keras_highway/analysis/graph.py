@@ -1,6 +1,7 @@
 """A functional model seen as a graph of shared layers: its blocks, and a walk that calls every layer again."""
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import keras
 
@@ -8,8 +9,10 @@ from keras_highway._support.layer_names import stage_of
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.layers import GatedBlock, HighwayDenseStack
 
+Blocks = str | GatedBlock | Iterable[str | GatedBlock]  # by their names or by themselves
 
-def blocks(model) -> dict[str, GatedBlock]:
+
+def blocks(model: keras.Model) -> dict[str, GatedBlock]:
     """Returns the gated blocks of a model.
 
     Args:
@@ -46,7 +49,7 @@ def blocks(model) -> dict[str, GatedBlock]:
     return by_name
 
 
-def block_name(block) -> str:
+def block_name(block: Any) -> str:
     """Returns the name of a block, passed by name or as the block itself.
 
     Raises:
@@ -75,7 +78,7 @@ def stages(names: Iterable[str]) -> dict[str, list[str]]:
     return by_stage
 
 
-def check_names(names, known) -> None:
+def check_names(names: Iterable[str], known: Iterable[str]) -> None:
     """Raises a ValueError, with suggestions, for a name that is not among the known ones."""
     for name in names:
         if name not in known:
@@ -85,17 +88,17 @@ def check_names(names, known) -> None:
             )
 
 
-def holds_blocks(layer, names=None) -> bool:
+def holds_blocks(layer: Any, names: Iterable[str] | None = None) -> bool:
     """Whether a layer is a nested functional model with blocks (of some names)."""
     return is_functional(layer) and any(names is None or b.name in names for b in _blocks(_functional(layer)))
 
 
-def is_functional(model) -> bool:
+def is_functional(model: Any) -> bool:
     """Whether a layer is a graph of layers: a functional model, or a sequential one that is built."""
     return isinstance(model, keras.Function) or (isinstance(model, keras.Sequential) and model.built)
 
 
-def walk(model, visit: Callable, swap: Callable | None = None) -> keras.Model:
+def walk(model: keras.Model, visit: Callable[..., Any], swap: Callable[[Any], Any] | None = None) -> keras.Model:
     """Calls the layers of a model again, in order, as `visit(layer, *args, **kwargs)`.
 
     The result stands on the same layers and inputs; it is not compiled. Nothing about the model or its layers changes,
@@ -119,7 +122,7 @@ def walk(model, visit: Callable, swap: Callable | None = None) -> keras.Model:
     )
 
 
-def walk_nested(model, visit: Callable, inputs):
+def walk_nested(model: keras.Model, visit: Callable[..., Any], inputs: Any) -> Any:
     """Calls the layers of a nested model on the tensors that reach it, as `walk` does, and returns its output.
 
     These may come from any layer before it; a model on such tensors of its
@@ -133,7 +136,7 @@ def walk_nested(model, visit: Callable, inputs):
     return _functional(model)._run_through_graph(inputs, call_fn=visit)
 
 
-def _functional(model) -> keras.Model:
+def _functional(model: keras.Model) -> keras.Model:
     """A view of the model's graph. It is never compiled: cloning a compiled model builds a second optimizer."""
     if not is_functional(model):
         raise ValueError(
@@ -146,7 +149,7 @@ def _functional(model) -> keras.Model:
     return keras.Model(model.input, model.output, name=model.name)
 
 
-def _blocks(graph) -> Iterator[GatedBlock]:
+def _blocks(graph: keras.Model) -> Iterator[GatedBlock]:
     for layer in graph.layers:
         if isinstance(layer, GatedBlock):
             yield layer

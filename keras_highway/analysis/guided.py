@@ -1,7 +1,7 @@
 """Guided back-propagation: which pixels excite a unit [UIE, Figure 4; Springenberg et al. 2015]."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_highway._support.numerics import input_gradient, with_gradient
 from keras_highway.analysis.batches import check_batch
-from keras_highway.analysis.graph import block_name, check_names, stages
+from keras_highway.analysis.graph import Blocks, block_name, check_names, stages
 from keras_highway.analysis.graph import blocks as blocks_of
 from keras_highway.analysis.rewire import rewire
 from keras_highway.analysis.trace import Tracer
@@ -41,7 +41,14 @@ class GuidedGradients(NamedTuple):
     value: np.ndarray
 
 
-def guided_backprop(model, images, block, channel, *, transform=None) -> GuidedGradients:
+def guided_backprop(
+    model: keras.Model,
+    images: Any,
+    block: Blocks,
+    channel: int | np.integer[Any],
+    *,
+    transform: Callable[[Any], Any] | None = None,
+) -> GuidedGradients:
     """Back-propagates a unit's activation to images, letting only positive evidence through the ReLUs.
 
     At every ReLU the derivative is zero where its input was negative, as
@@ -85,7 +92,7 @@ def guided_backprop(model, images, block, channel, *, transform=None) -> GuidedG
     return GuidedGradients(tuple(names), int(channel), gradient, position, value)
 
 
-def chosen_blocks(known, block) -> list[str]:
+def chosen_blocks(known: Mapping[str, GatedBlock], block: Blocks) -> list[str]:
     """Returns the names that `block` stands for, in the order of the network.
 
     Args:
@@ -108,7 +115,7 @@ def chosen_blocks(known, block) -> list[str]:
     return [name for name in known if name in selected]
 
 
-def channel_of(y, block, channel):
+def channel_of(y: Any, block: GatedBlock, channel: int | np.integer[Any]) -> Any:
     """One channel of a block's output: `(n, ...)`.
 
     Raises:
@@ -120,7 +127,7 @@ def channel_of(y, block, channel):
     return y[:, channel] if axis == 1 else y[..., channel]
 
 
-def strongest(values) -> tuple[np.ndarray, np.ndarray]:
+def strongest(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Position `(n, rank)` and value `(n,)` of the highest of each sample's values `(n, ...)`."""
     flat = values.reshape(len(values), -1)
     best = flat.argmax(1)
@@ -129,19 +136,21 @@ def strongest(values) -> tuple[np.ndarray, np.ndarray]:
 
 
 @with_gradient
-def guided_relu(x):
+def guided_relu(x: Any) -> Any:
     """ReLU whose derivative is also zero where that of its output is negative."""
 
-    def gradient(dy):
+    def gradient(dy: Any) -> Any:
         return ops.where(ops.logical_and(x > 0, dy > 0), dy, ops.zeros_like(dy))
 
     return ops.relu(x), gradient
 
 
-def _of_block(outputs, name, block, channel, x) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _of_block(
+    outputs: keras.Model, name: str, block: GatedBlock, channel: int | np.integer[Any], x: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Gradient, position and value of one block's unit."""
 
-    def unit(x):
+    def unit(x: Any) -> Any:
         return ops.cast(channel_of(outputs(x, training=False)[name], block, channel), "float32")
 
     values = np.asarray(ops.convert_to_numpy(unit(x)))
@@ -152,12 +161,12 @@ def _of_block(outputs, name, block, channel, x) -> tuple[np.ndarray, np.ndarray,
     return np.asarray(ops.convert_to_numpy(input_gradient(lambda x: unit(x) * chosen, x))), position, value
 
 
-def _guided_copy(model) -> keras.Model:
+def _guided_copy(model: keras.Model) -> keras.Model:
     """A copy of a network with layers of its own, its ReLUs guided."""
     shared = rewire(without_updates(model), {})
     copy = keras.models.clone_model(shared, clone_function=_copy_layer)
     copy.set_weights(shared.get_weights())
-    for layer in copy._flatten_layers():
+    for layer in copy._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public one)
         if any(getattr(layer, "activation", None) is relu for relu in _RELUS):
             layer.activation = guided_relu
         if hasattr(layer, "rectify"):
@@ -165,7 +174,7 @@ def _guided_copy(model) -> keras.Model:
     return copy
 
 
-def _copy_layer(layer):
+def _copy_layer(layer: keras.layers.Layer):
     if isinstance(layer, keras.layers.ReLU) and (layer.max_value, layer.negative_slope, layer.threshold) == (
         None,
         0,

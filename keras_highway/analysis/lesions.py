@@ -1,14 +1,17 @@
 """Which blocks matter, and whether their order does: lesions, permutations and random removals over a data set."""
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 
 from keras_highway._support.suggest import did_you_mean
-from keras_highway.analysis.graph import block_name, check_names, stages
+from keras_highway.analysis.graph import Blocks, block_name, check_names, stages
 from keras_highway.analysis.graph import blocks as blocks_of
 from keras_highway.analysis.rewire import Lesion, check_lesionable
 from keras_highway.analysis.scores import score
+from keras_highway.layers import GatedBlock
 
 
 class LesionCurve(NamedTuple):
@@ -92,7 +95,9 @@ class DropCurve(NamedTuple):
     samples: int
 
 
-def lesion_curve(model, data, blocks=None, *, take_out=False, **options) -> LesionCurve:
+def lesion_curve(
+    model: keras.Model, data: Iterable[Any], blocks: Blocks | None = None, *, take_out: bool = False, **options: Any
+) -> LesionCurve:
     """Lesions each block in turn and measures what is left [TVDN, 4.2 and Figure 4].
 
     A lesioned block has `t = 0`: a highway block copies its input, a residual
@@ -134,7 +139,15 @@ def lesion_curve(model, data, blocks=None, *, take_out=False, **options) -> Lesi
     return LesionCurve(tuple(chosen), accuracy[1:], loss[1:], float(accuracy[0]), float(loss[0]), samples, transitions)
 
 
-def reshuffle_curve(model, data, stage=None, *, swaps=None, seeds=(0, 1, 2), **options) -> ReshuffleCurve:
+def reshuffle_curve(
+    model: keras.Model,
+    data: Iterable[Any],
+    stage: str | None = None,
+    *,
+    swaps: Iterable[int] | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    **options: Any,
+) -> ReshuffleCurve:
     """Permutes the blocks of a stage and measures the error against the disorder [UIE, 4.4, "Shuffling"].
 
     For each seed, random pairs of blocks swap positions, one pair after
@@ -181,7 +194,14 @@ def reshuffle_curve(model, data, stage=None, *, swaps=None, seeds=(0, 1, 2), **o
     )
 
 
-def drop_k_curve(model, data, ks=None, *, seeds=(0, 1, 2), **options) -> DropCurve:
+def drop_k_curve(
+    model: keras.Model,
+    data: Iterable[Any],
+    ks: Iterable[int] | None = None,
+    *,
+    seeds: Sequence[int] = (0, 1, 2),
+    **options: Any,
+) -> DropCurve:
     """Lesions `k` random blocks at once and measures what is left.
 
     Each seed draws one order of the blocks; `k` takes the first `k` of it.
@@ -222,7 +242,7 @@ def drop_k_curve(model, data, ks=None, *, seeds=(0, 1, 2), **options) -> DropCur
     )
 
 
-def kendall_tau(order) -> float:
+def kendall_tau(order: Sequence[int] | np.ndarray) -> float:
     """Kendall's rank correlation of a permutation of `0, 1, ...` with that order itself.
 
     Args:
@@ -233,7 +253,7 @@ def kendall_tau(order) -> float:
     return float(np.sign(order[earlier] - order[later]).mean())
 
 
-def _chosen(known, chosen) -> list[str]:
+def _chosen(known: Mapping[str, GatedBlock], chosen: Blocks | None) -> list[str]:
     """Names of the blocks to lesion, in the order of the network."""
     if chosen is None:
         names = [name for name, block in known.items() if not block.is_transition]
@@ -249,7 +269,7 @@ def _chosen(known, chosen) -> list[str]:
     return [name for name in known if name in selected]
 
 
-def _interchangeable(known, stage) -> tuple[str, list[str]]:
+def _interchangeable(known: Mapping[str, GatedBlock], stage: str | None) -> tuple[str, list[str]]:
     groups = stages(known)
     if stage is None and len(groups) == 1:
         stage = next(iter(groups))
@@ -269,7 +289,7 @@ def _interchangeable(known, stage) -> tuple[str, list[str]]:
     return stage, names
 
 
-def _paths(size, counts, seed) -> list[np.ndarray]:
+def _paths(size: int, counts: Sequence[int], seed: int) -> list[np.ndarray]:
     """The orders after some numbers of random swaps, on one path from the identity."""
     rng, order, orders = np.random.default_rng(seed), np.arange(size), {}
     for done in range(1, max(counts) + 1):
@@ -279,11 +299,11 @@ def _paths(size, counts, seed) -> list[np.ndarray]:
     return [orders[count] for count in counts]
 
 
-def _powers(top) -> list[int]:
+def _powers(top: int) -> list[int]:
     return [2**i for i in range(top.bit_length())]
 
 
-def _checked_counts(name, counts) -> list[int]:
+def _checked_counts(name: str, counts: Iterable[int]) -> list[int]:
     values = [int(count) for count in counts]
     if not values or min(values) < 1:
         raise ValueError(f"`{name}` must be one or more positive integers. Received: {name}={counts!r}")

@@ -1,5 +1,7 @@
 """Mean and variance of arrays that come a batch at a time."""
 
+from typing import Any
+
 import numpy as np
 
 
@@ -24,7 +26,7 @@ class Moments:
         """The population variance (divided by `count`), a float64 array in the shape of one sample."""
         return np.asarray(self._squares / max(self.count, 1))
 
-    def add(self, values) -> None:
+    def add(self, values: Any) -> None:
         """Adds a batch `(n, ...)`; the shape of a sample stays that of the first batch.
 
         Raises:

@@ -1,7 +1,11 @@
 """`outputs(model, "t")`: signals of the blocks as symbolic tensors, to build losses and models with."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import keras
+
+from keras_highway.analysis.graph import Blocks
 from keras_highway.analysis.trace import Tracer
 
 _SIGNALS = ("x", "h", "t", "c", "y")
@@ -14,12 +18,12 @@ class Outputs(dict[str, Any]):
         output: The model's output of the same pass, a symbolic tensor.
     """
 
-    def __init__(self, entries, output):
+    def __init__(self, entries: Mapping[str, Any], output: Any):
         super().__init__(entries)
         self.output = output
 
 
-def outputs(model, signal: str, blocks=None) -> Outputs:
+def outputs(model: keras.Model, signal: str, blocks: Blocks | None = None) -> Outputs:
     """Returns one signal of every block as symbolic tensors on a model's input.
 
     For a Keras model that gives the gates along with the predictions, or a

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 import keras
 import numpy as np
+from keras import ops
 from tqdm import tqdm
 
+from keras_highway._support.numerics import rank_of
 from keras_highway._support.outside_text import visible
 from keras_highway.analysis.scores import cross_entropy
 from keras_highway.data.photographs import PhotographSet, read_batches, real_labels_of
@@ -14,7 +16,7 @@ from keras_highway.data.transforms import Transform
 
 
 @dataclass
-class Scores:
+class PhotographScores:
     """Sums over images.
 
     Attributes:
@@ -42,18 +44,13 @@ class Scores:
             logits: `(n, classes)`.
             labels: Integers `(n,)`.
         """
-        logits = logits.astype(np.float64)
         wrong = (labels < 0) | (labels >= logits.shape[1])
         if wrong.any():
             raise ValueError(
                 f"Labels must be 0 to {logits.shape[1] - 1}: a split without labels cannot be measured. "
                 f"Received: {labels[wrong][0]}"
             )
-        own = logits[np.arange(len(labels)), labels]
-        # Of equal scores the first class counts as the likelier, as an arg-max has it; NaN is never right.
-        before = np.arange(logits.shape[1]) < labels[:, None]
-        rank = ((logits > own[:, None]) | ((logits == own[:, None]) & before)).sum(axis=1)
-        rank = np.where(np.isnan(logits).any(axis=1), max(5, logits.shape[1]), rank)
+        rank = ops.convert_to_numpy(rank_of(labels, logits))
         self.loss += float(cross_entropy(logits, labels).sum())
         self.images += len(labels)
         self.top1 += int((rank < 1).sum())
@@ -65,8 +62,9 @@ class Scores:
         Raises:
             ValueError: If an image's name is not one of these.
         """
-        right = ~np.isnan(logits).any(axis=1)
-        for best, sound, name in zip(logits.argmax(axis=1), right, names, strict=True):
+        likeliest = logits.argmax(axis=1)
+        right = ops.convert_to_numpy(rank_of(likeliest, logits)) < 1  # not where a score is NaN
+        for best, sound, name in zip(likeliest, right, names, strict=True):
             labels = real_labels_of(name, real)
             self.real_images += bool(labels)
             self.real += bool(sound) and int(best) in labels
@@ -78,7 +76,7 @@ def measure_photographs(
     test_set: PhotographSet,
     batch_size: int,
     real: list[list[int]] | None = None,
-) -> Scores:
+) -> PhotographScores:
     """Measures a network; a progress bar on a terminal, and a line on stderr for each file that cannot be read.
 
     Args:
@@ -92,7 +90,7 @@ def measure_photographs(
         ValueError: With ReaL labels, if an image is not of ImageNet's
             validation set.
     """
-    scores, size = Scores(), min(batch_size, test_set.images)
+    scores, size = PhotographScores(), min(batch_size, test_set.images)
     with tqdm(total=test_set.images, unit=" images", disable=None, leave=False) as bar:
         for batch in read_batches(test_set.photographs, transform, size):
             for error in batch.errors:
@@ -107,7 +105,7 @@ def measure_photographs(
     return scores
 
 
-def _logits(model, transform, pixels, size) -> np.ndarray:
+def _logits(model: keras.Model, transform: Transform, pixels: np.ndarray, size: int) -> np.ndarray:
     """Of a batch filled up with black images, as every other size would be compiled anew."""
     full = np.zeros((size, *pixels.shape[1:]), np.uint8)
     full[: len(pixels)] = pixels

@@ -1,13 +1,19 @@
 """Pictures of traces: arrays in, a matplotlib figure out. matplotlib is imported only when one is drawn."""
 
+import os
 import textwrap
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import numpy as np
 
 from keras_highway._support.outside_text import in_figure
 from keras_highway.analysis.graph import stages
+from keras_highway.analysis.trace import BlockTrace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Inches, of every picture: letters of 10 points are 17 px high on a page of 670 px, and 10 px on a phone of 390.
 WIDTH = 5.6
@@ -17,7 +23,16 @@ _WRAP = 4  # maps in a row
 _TITLE_CHARACTERS = 62  # in a line
 
 
-def plot_gates(traces, image=None, path=None, *, gate="t", sample=0, scale=GATE_SCALE, title=None):
+def plot_gates(
+    traces: Mapping[str, BlockTrace],
+    image: Any = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    gate: str = "t",
+    sample: int = 0,
+    scale: tuple[float, float] | None = GATE_SCALE,
+    title: str | None = None,
+) -> "Figure":
     """Draws the gate of every block for one image.
 
     Convolutional nets: one map per block, the gate's mean over the channels at
@@ -78,7 +93,7 @@ def figure_class() -> Any:
     return Figure
 
 
-def new_figure(height) -> Any:
+def new_figure(height: float) -> Any:
     """Returns an empty figure of the width that all have.
 
     Args:
@@ -90,7 +105,7 @@ def new_figure(height) -> Any:
     return figure_class()(figsize=(WIDTH, height), layout="constrained")
 
 
-def write(figure, path=None, title=None):
+def write(figure: Any, path: str | os.PathLike[str] | None = None, title: str | None = None) -> Any:
     """Puts a title above a figure, writes it to a file if one is named, and returns it."""
     if title:
         lines = [part for line in str(title).split("\n") for part in textwrap.wrap(line, _TITLE_CHARACTERS) or [""]]
@@ -105,7 +120,7 @@ def _channels() -> int:
     return 0 if keras.config.image_data_format() == "channels_first" else -1
 
 
-def _gates(traces, gate, sample) -> dict[str, np.ndarray]:
+def _gates(traces: Mapping[str, BlockTrace], gate: str, sample: int) -> dict[str, np.ndarray]:
     """The gate of one sample in every block, spread to the shape of x."""
     if gate not in ("t", "c"):
         raise ValueError(f"`gate` must be 't' or 'c'. Received: gate={gate!r}")
@@ -125,7 +140,7 @@ def _gates(traces, gate, sample) -> dict[str, np.ndarray]:
     return {name: np.broadcast_to(getattr(entry, gate), entry.x.shape)[sample] for name, entry in traces.items()}
 
 
-def _rows(names) -> list[list[str]]:
+def _rows(names: Iterable[str]) -> list[list[str]]:
     """Names by stage, a stage's rows not longer than `_WRAP` and evenly filled."""
     rows = []
     for members in stages(names).values():
@@ -135,7 +150,7 @@ def _rows(names) -> list[list[str]]:
     return rows
 
 
-def robust_limits(values, scale=None) -> tuple[float, float]:
+def robust_limits(values: np.ndarray, scale: tuple[float, float] | None = None) -> tuple[float, float]:
     """Ends of the colour scale; never closer than a thousandth, so that equal gates do not show their rounding."""
     if scale is not None:
         return scale
@@ -144,7 +159,9 @@ def robust_limits(values, scale=None) -> tuple[float, float]:
     return min(low, middle - 5e-4), max(high, middle + 5e-4)
 
 
-def draw_maps(gates, label, image=None, scale=GATE_SCALE):
+def draw_maps(
+    gates: Mapping[str, np.ndarray], label: str, image: Any = None, scale: tuple[float, float] | None = GATE_SCALE
+) -> Any:
     """Draws the mean over channels of one image-shaped array per block, stages below each other.
 
     Args:
@@ -176,7 +193,9 @@ def draw_maps(gates, label, image=None, scale=GATE_SCALE):
     return figure
 
 
-def _stripes(gates, outputs, image, gate, scale):
+def _stripes(
+    gates: Mapping[str, np.ndarray], outputs: np.ndarray, image: Any, gate: str, scale: tuple[float, float] | None
+):
     table = np.stack(list(gates.values()))
     height = min(max(2.8, 0.09 * len(table) + 1.0), 12.0)
     ratios = ([0.5] if image is not None else []) + [1, 1]
@@ -219,7 +238,7 @@ class Panel(NamedTuple):
     power: float = 1.0
 
 
-def draw_panels(figure, axes, panels) -> None:
+def draw_panels(figure: Any, axes: Any, panels: "Iterable[Panel]") -> None:
     """Draws tables, one row per block and one column per unit, each above a labelled colour bar of its own width.
 
     Args:
@@ -235,7 +254,7 @@ def draw_panels(figure, axes, panels) -> None:
         bar.ax.tick_params(labelsize=SMALL)
 
 
-def draw_table(axis, panel):
+def draw_table(axis: Any, panel: Panel) -> Any:
     """Draws a `Panel` without a colour bar; returns what a colour bar needs."""
     values = panel.values
     edges = (-0.5, values.shape[1] - 0.5, len(values) + 0.5, 0.5)  # blocks count from 1
@@ -248,7 +267,7 @@ def draw_table(axis, panel):
     return drawn
 
 
-def bar_below(figure, drawn, axes, label, extend="neither") -> None:
+def bar_below(figure: Any, drawn: Any, axes: Any, label: str, extend: str = "neither") -> None:
     """Puts one colour bar below panels, as wide as they are.
 
     Args:
@@ -264,7 +283,7 @@ def bar_below(figure, drawn, axes, label, extend="neither") -> None:
     figure.colorbar(drawn, ax=axes, location="bottom", aspect=40, shrink=0.9, label=label, extend=extend, ticks=few)
 
 
-def legend_above(axis, handles=None, columns=2) -> None:
+def legend_above(axis: Any, handles: Sequence[Any] | None = None, columns: int = 2) -> None:
     """Puts a legend above a panel that has no title.
 
     Args:
@@ -283,12 +302,12 @@ def legend_above(axis, handles=None, columns=2) -> None:
     )
 
 
-def _extend(scale) -> str:
+def _extend(scale: tuple[float, float] | None) -> str:
     """Values outside a robust scale take the colour of its end; the colour bar marks this with arrows."""
     return "both" if scale is None else "neither"
 
 
-def _show_image(axis, image) -> None:
+def _show_image(axis: Any, image: Any) -> None:
     """Draws an image of any range of values."""
     image = np.squeeze(np.asarray(image, "float32"))
     if image.ndim not in (2, 3):

@@ -1,15 +1,31 @@
 """Pictures of lesions, orders, depths and estimation errors: results in, a matplotlib figure out."""
 
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from keras_highway._support.outside_text import in_figure
+from keras_highway.analysis.estimation import EstimationError
+from keras_highway.analysis.lesions import DropCurve, LesionCurve, ReshuffleCurve
 from keras_highway.analysis.plots import SMALL, legend_above, new_figure, write
+from keras_highway.analysis.trim import Latency, TrimCurve
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _MARKERS = "osD^v<>P"
 _INTACT = "intact network"
 
 
-def plot_lesion_curve(curves, path=None, *, metric="accuracy", title=None):
+def plot_lesion_curve(
+    curves: LesionCurve | dict[str, LesionCurve],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    metric: str = "accuracy",
+    title: str | None = None,
+) -> "Figure":
     """Draws performance against the lesioned block, the intact network dashed [TVDN, Figure 4].
 
     Args:
@@ -37,7 +53,13 @@ def plot_lesion_curve(curves, path=None, *, metric="accuracy", title=None):
     return write(figure, path, title)
 
 
-def plot_reshuffle_curve(curves, path=None, *, metric="accuracy", title=None):
+def plot_reshuffle_curve(
+    curves: ReshuffleCurve | dict[str, ReshuffleCurve],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    metric: str = "accuracy",
+    title: str | None = None,
+) -> "Figure":
     """Draws performance against the order's Kendall tau, one point per order.
 
     Args:
@@ -62,7 +84,13 @@ def plot_reshuffle_curve(curves, path=None, *, metric="accuracy", title=None):
     return write(figure, path, title)
 
 
-def plot_drop_curve(curves, path=None, *, metric="accuracy", title=None):
+def plot_drop_curve(
+    curves: DropCurve | dict[str, DropCurve],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    metric: str = "accuracy",
+    title: str | None = None,
+) -> "Figure":
     """Draws performance against the number of random blocks lesioned: the mean, and the range over the seeds.
 
     Args:
@@ -94,7 +122,9 @@ def plot_drop_curve(curves, path=None, *, metric="accuracy", title=None):
     return write(figure, path, title)
 
 
-def plot_estimation_error(errors, path=None, *, title=None):
+def plot_estimation_error(
+    errors: Mapping[str, EstimationError], path: str | os.PathLike[str] | None = None, *, title: str | None = None
+) -> "Figure":
     """Draws mean and standard deviation of the estimation error, stage beside stage [UIE, Figure 3].
 
     Args:
@@ -134,7 +164,13 @@ def plot_estimation_error(errors, path=None, *, title=None):
     return write(figure, path, title)
 
 
-def plot_trim_curve(curves, latency=None, path=None, *, title=None):
+def plot_trim_curve(
+    curves: TrimCurve | dict[str, TrimCurve],
+    latency: Latency | None = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+) -> "Figure":
     """Draws error, parameters and, if it was measured, speed-up against depth.
 
     Args:
@@ -153,7 +189,7 @@ def plot_trim_curve(curves, latency=None, path=None, *, title=None):
     return write(draw_depth(curves, None if latency is None else (latency.depth, latency.speed_up)), path, title)
 
 
-def draw_depth(curves, speed_up=None):
+def draw_depth(curves: TrimCurve | dict[str, TrimCurve], speed_up: tuple[np.ndarray, np.ndarray] | None = None) -> Any:
     """Draws what `plot_trim_curve` draws.
 
     Args:
@@ -201,7 +237,7 @@ def draw_depth(curves, speed_up=None):
     return figure
 
 
-def mark_break(axis, at, text) -> None:
+def mark_break(axis: Any, at: float, text: str) -> None:
     """Marks where the scale of a vertical axis changes: two strokes across it, a dotted line, and words below that.
 
     Args:
@@ -217,7 +253,7 @@ def mark_break(axis, at, text) -> None:
     axis.annotate(text, (0.5, at), (0, -2), across, **below)
 
 
-def _labelled(curves, alone=None) -> dict:
+def _labelled(curves: Any, alone: str | None = None) -> dict[str | None, Any]:
     """Curves by their labels; a single curve without one gets `alone`."""
     by_label = curves if isinstance(curves, dict) else {alone: curves}
     if not by_label:
@@ -225,7 +261,7 @@ def _labelled(curves, alone=None) -> dict:
     return {None if label is None else in_figure(label): curve for label, curve in by_label.items()}
 
 
-def _shown(curve, metric, which=""):
+def _shown(curve: Any, metric: str, which: str = ""):
     if metric == "accuracy":
         return 100 * (1 - getattr(curve, f"{which}accuracy"))
     if metric == "loss":
@@ -233,7 +269,7 @@ def _shown(curve, metric, which=""):
     raise ValueError(f"`metric` must be 'accuracy' or 'loss'. Received: metric={metric!r}")
 
 
-def _axis_name(metric) -> str:
+def _axis_name(metric: str) -> str:
     return "error, %" if metric == "accuracy" else "loss, nats"
 
 
@@ -242,7 +278,7 @@ def _one_axis():
     return figure, figure.subplots()
 
 
-def _finish(axis, x, y, curves, dashed, *others) -> None:
+def _finish(axis: Any, x: str, y: str, curves: Any, dashed: str, *others: Any) -> None:
     """Names the axes and explains what is drawn; dashed lines have the colour of what they belong to."""
     from matplotlib.lines import Line2D
 
@@ -253,5 +289,5 @@ def _finish(axis, x, y, curves, dashed, *others) -> None:
     legend_above(axis, handles, columns=2 if others else 3)
 
 
-def _samples(curves) -> str:
+def _samples(curves: Any) -> str:
     return " or ".join(f"{n:,}" for n in sorted({curve.samples for curve in _labelled(curves).values()}))

@@ -1,8 +1,13 @@
 """Pictures of the gates over a data set: arrays in, a matplotlib figure out."""
 
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from keras_highway._support.outside_text import in_figure
+from keras_highway.analysis.gates import GateActivity, Routing
 from keras_highway.analysis.plots import (
     GATE_SCALE,
     Panel,
@@ -15,9 +20,21 @@ from keras_highway.analysis.plots import (
     robust_limits,
     write,
 )
+from keras_highway.analysis.trace import BlockTrace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def plot_gate_summary(bias, activity, traces, path=None, *, sample=0, title=None):
+def plot_gate_summary(
+    bias: Mapping[str, np.ndarray],
+    activity: GateActivity,
+    traces: Mapping[str, BlockTrace],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    sample: int = 0,
+    title: str | None = None,
+) -> "Figure":
     """Draws biases, mean gates, one sample's gates and its outputs, block by unit [TVDN, Figure 2].
 
     Gates are on a scale from 0 to 1, whose colours follow the square root: most
@@ -54,7 +71,13 @@ def plot_gate_summary(bias, activity, traces, path=None, *, sample=0, title=None
     return write(figure, path, title)
 
 
-def plot_routing(routing, classes=None, path=None, *, title=None):
+def plot_routing(
+    routing: Routing,
+    classes: Iterable[int] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+) -> "Figure":
     """Draws how the gates of some classes differ from the mean over all samples [TVDN, Figure 3].
 
     Args:
@@ -94,7 +117,13 @@ def plot_routing(routing, classes=None, path=None, *, title=None):
     return write(figure, path, title)
 
 
-def plot_gate_profile(activity, bias=None, path=None, *, title=None):
+def plot_gate_profile(
+    activity: GateActivity,
+    bias: Mapping[str, np.ndarray] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+) -> "Figure":
     """Draws, block by block, the mean gate, the share of open gates and the bias, of any net.
 
     Args:
@@ -137,7 +166,13 @@ def plot_gate_profile(activity, bias=None, path=None, *, title=None):
     return write(figure, path, title)
 
 
-def plot_routing_profile(routing, names=None, path=None, *, title=None):
+def plot_routing_profile(
+    routing: Routing,
+    names: Iterable[str] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+) -> "Figure":
     """Draws, class by block, how far a class's gates are from the mean over all samples, of any net.
 
     Args:
@@ -168,7 +203,13 @@ def plot_routing_profile(routing, names=None, path=None, *, title=None):
     return write(figure, path, title)
 
 
-def plot_gate_maps(activity, path=None, *, scale=GATE_SCALE, title=None):
+def plot_gate_maps(
+    activity: GateActivity,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    scale: tuple[float, float] | None = GATE_SCALE,
+    title: str | None = None,
+) -> "Figure":
     """Draws where in the image the gates of a convolutional net open: the mean over samples and channels.
 
     Args:
@@ -190,7 +231,7 @@ def plot_gate_maps(activity, path=None, *, scale=GATE_SCALE, title=None):
     return write(draw_maps(activity.mean, "gate, mean over samples and channels", scale=scale), path, title)
 
 
-def _table(vectors) -> np.ndarray:
+def _table(vectors: Mapping[str, np.ndarray]) -> np.ndarray:
     """Rows of blocks, columns of units."""
     shapes = {np.shape(vector) for vector in vectors.values()}
     if len(shapes) != 1 or len(next(iter(shapes))) != 1:

@@ -24,7 +24,7 @@ class Curve(NamedTuple):
     style: Mapping[str, Any] = MappingProxyType({})
 
 
-def training_axes(panels: int, size: tuple[float, float], **options):
+def training_axes(panels: int, size: tuple[float, float], **options: Any) -> tuple[Any, list[Any]]:
     """Returns a matplotlib figure and its panels, side by side.
 
     Args:
@@ -39,7 +39,9 @@ def training_axes(panels: int, size: tuple[float, float], **options):
     return figure, list(figure.subplots(1, panels, squeeze=False, **options)[0])
 
 
-def draw_training(axis, curves: Iterable[Curve], *, xlabel="epoch", scale="linear", **options) -> None:
+def draw_training(
+    axis: Any, curves: Iterable[Curve], *, xlabel: str = "epoch", scale: str = "linear", **options: Any
+) -> None:
     """Draws curves into a panel, with a grid, whole epochs, and a legend of those that have a label.
 
     Args:
@@ -63,12 +65,12 @@ def draw_training(axis, curves: Iterable[Curve], *, xlabel="epoch", scale="linea
         axis.legend(frameon=False)
 
 
-def _write_plain_numbers(axis) -> None:
+def _write_plain_numbers(axis: Any) -> None:
     """Writes 0.1 and 20 where a logarithmic axis would write powers of ten; the same ticks have numbers."""
     from matplotlib.ticker import LogFormatter
 
     class Plain(LogFormatter):
-        def __call__(self, x, pos=None):
+        def __call__(self, x: Any, pos: Any = None):
             return f"{x:g}" if super().__call__(x, pos) else ""
 
     axis.set_major_formatter(Plain())

@@ -1,13 +1,23 @@
 """Pictures of what excites a unit: arrays in, a matplotlib figure out."""
 
+import os
+from typing import TYPE_CHECKING, Any
+
 import keras
 import numpy as np
 
 from keras_highway._support.outside_text import in_figure
+from keras_highway.analysis.guided import GuidedGradients
 from keras_highway.analysis.plots import SMALL, WIDTH, bar_below, new_figure, write
+from keras_highway.analysis.top_patches import Patches
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def plot_guided(guided, images=None, path=None, *, title=None):
+def plot_guided(
+    guided: GuidedGradients, images: Any = None, path: str | os.PathLike[str] | None = None, *, title: str | None = None
+) -> "Figure":
     """Draws guided derivatives: one column per image, one row per block, the images themselves above [UIE, Figure 4].
 
     Grey images: red where a brighter pixel raises the activation, blue where
@@ -53,7 +63,7 @@ def plot_guided(guided, images=None, path=None, *, title=None):
     return write(figure, path, title or f"guided derivative of channel {guided.channel}")
 
 
-def plot_patches(patches, path=None, *, title=None):
+def plot_patches(patches: Patches, path: str | os.PathLike[str] | None = None, *, title: str | None = None) -> "Figure":
     """Draws the patches that excite a unit most, in rows of three, with its activation y.
 
     Args:
@@ -85,7 +95,7 @@ def plot_patches(patches, path=None, *, title=None):
     return write(figure, path, title or f"{patches.block}, channel {patches.channel}")
 
 
-def draw_image(axis, image):
+def draw_image(axis: Any, image: Any) -> Any:
     """Draws an image, grey or in colour, of any range of values; uint8 as it is. Returns what a colour bar needs."""
     image = _channels_last(image)
     if image.dtype != np.uint8:
@@ -96,7 +106,7 @@ def draw_image(axis, image):
     return axis.imshow(image, cmap="gray", interpolation="nearest", **scale)
 
 
-def _draw_derivative(axis, gradient):
+def _draw_derivative(axis: Any, gradient: np.ndarray):
     grey, gradient = _is_grey(gradient), _channels_last(gradient)
     limit = float(np.abs(gradient).max()) or 1.0
     if not grey:
@@ -104,12 +114,12 @@ def _draw_derivative(axis, gradient):
     return axis.imshow(gradient.mean(-1) / limit, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
 
 
-def _is_grey(image) -> bool:
+def _is_grey(image: np.ndarray) -> bool:
     """Whether an image has no colours, so that a colour bar can show what its values are."""
     return _channels_last(image).shape[-1] != 3
 
 
-def _channels_last(image) -> np.ndarray:
+def _channels_last(image: np.ndarray) -> np.ndarray:
     image = np.asarray(image)
     if image.ndim == 2:
         return image[..., None]

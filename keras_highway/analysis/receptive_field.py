@@ -1,10 +1,12 @@
 """Which pixels a unit can see: the receptive field, from kernels, strides and padding."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
+from keras_highway._support.types import Shape
 from keras_highway.analysis.graph import blocks, check_names, holds_blocks, walk, walk_nested
 from keras_highway.layers import Branch, GatedBlock, SharedKernels
 from keras_highway.layers.branch import ZeroPadProjection
@@ -33,7 +35,7 @@ class Field(NamedTuple):
         return self.last - self.first + 1
 
 
-def receptive_field(model, block) -> Field:
+def receptive_field(model: keras.Model, block: str | GatedBlock) -> Field:
     """Returns which pixels a block's units can see.
 
     Args:
@@ -52,7 +54,7 @@ def receptive_field(model, block) -> Field:
     fields: dict[int, Field | None] = {id(x): _start(x) for x in model.inputs}
     tensors, block_fields = [], []
 
-    def visit(layer, *args, **kwargs):
+    def visit(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
         if holds_blocks(layer):
             return walk_nested(layer, visit, args[0])
         inputs = [x for x in keras.tree.flatten((args, kwargs)) if keras.utils.is_keras_tensor(x)]
@@ -75,25 +77,25 @@ def receptive_field(model, block) -> Field:
     return block_fields[0]
 
 
-def _start(x) -> Field | None:
+def _start(x: Any) -> Field | None:
     return Field(np.ones(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64)) if len(x.shape) == 4 else None
 
 
-def _union(fields) -> Field | None:
+def _union(fields: Sequence[Field | None]) -> Field | None:
     known = [field for field in fields if field is not None]
     if not known or len(known) < len(fields) or any((f.stride != known[0].stride).any() for f in known):
         return None
     return Field(known[0].stride, np.min([f.first for f in known], 0), np.max([f.last for f in known], 0))
 
 
-def _window(field, kernel, stride=1, before=0) -> Field:
+def _window(field: Field, kernel: Any, stride: Any = 1, before: Any = 0) -> Field:
     """The field behind a window that slides over `field`, with `before` pixels of padding before it."""
     kernel, stride, before = (np.broadcast_to(np.asarray(v, np.int64), 2) for v in (kernel, stride, before))
     first = field.first - field.stride * before
     return Field(field.stride * stride, first, field.last + field.stride * (kernel - 1 - before))
 
 
-def _after(layer, field, shape, y) -> Field | None:
+def _after(layer: Any, field: Field | None, shape: Shape, y: Any) -> Field | None:
     """The field behind a layer that gets `shape` and gives `y`."""
     if field is None:
         return None
@@ -120,13 +122,13 @@ def _after(layer, field, shape, y) -> Field | None:
     return field if same else None
 
 
-def _image(shape, layer) -> tuple:
+def _image(shape: Shape, layer: Any) -> tuple[int | None, ...]:
     """Height and width."""
     first = getattr(layer, "data_format", None) or keras.config.image_data_format()
     return tuple(shape[2:]) if first == "channels_first" else tuple(shape[1:3])
 
 
-def _padding(layer, kernel, shape) -> np.ndarray:
+def _padding(layer: Any, kernel: Any, shape: Shape) -> np.ndarray:
     """Pixels before the first window with padding="same": half of what is missing, rounded down."""
     if layer.padding == "valid":
         return np.zeros(2, np.int64)

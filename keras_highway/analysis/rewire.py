@@ -1,10 +1,12 @@
 """`rewire(model, plan)`: another wiring of the same layers. Nothing is patched, no weight is copied."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import keras
 
+from keras_highway._support.types import Shape
 from keras_highway.analysis.graph import block_name, blocks, check_names, holds_blocks, walk
 from keras_highway.layers import GatedBlock
 
@@ -20,11 +22,11 @@ class Lesion:
     block: str
 
 
-Replacement = Lesion | str | Callable | None
+Replacement = Lesion | str | Callable[..., Any] | None
 Plan = Mapping[str, Replacement] | Iterable[Lesion] | Lesion
 
 
-def lesion(block) -> Lesion:
+def lesion(block: str | GatedBlock) -> Lesion:
     """Returns the replacement of a block by itself with `t = 0` [TVDN, 4].
 
     What remains is the skip: `y = x` where the carry gate is 1 or coupled,
@@ -47,7 +49,7 @@ def lesion(block) -> Lesion:
     return Lesion(block_name(block))
 
 
-def rewire(model, plan: Plan) -> keras.Model:
+def rewire(model: keras.Model, plan: Plan) -> keras.Model:
     """Returns the model with some blocks replaced.
 
     ```python
@@ -82,10 +84,10 @@ def rewire(model, plan: Plan) -> keras.Model:
     cache: dict[str, keras.layers.Layer] = {}
     replacements = {name: _resolve(name, what, known, cache) for name, what in entries.items()}
 
-    def swap(layer):
+    def swap(layer: keras.layers.Layer) -> Any:
         return walk(layer, visit, swap) if holds_blocks(layer, replacements) else layer
 
-    def visit(layer, *args, **kwargs):
+    def visit(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(layer, GatedBlock) or layer.name not in replacements:
             return layer(*args, **kwargs)
         return _call(replacements[layer.name], layer, *args, **kwargs)
@@ -93,7 +95,7 @@ def rewire(model, plan: Plan) -> keras.Model:
     return walk(model, visit, swap)
 
 
-def check_lesionable(block) -> None:
+def check_lesionable(block: GatedBlock) -> None:
     """Raises a ValueError, with the reason, if a block is a transition."""
     if block.is_transition:
         raise ValueError(
@@ -116,30 +118,30 @@ class LesionedBlock(keras.layers.Layer):
         ValueError: If the block is a transition.
     """
 
-    def __init__(self, block, **kwargs):
+    def __init__(self, block: GatedBlock, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         check_lesionable(block)
         self.block = block
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if not self.block.built:
             self.block.build(input_shape)
 
-    def call(self, x, gate=None, kernels=None):
+    def call(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None) -> Any:
         return self.block.lesioned(x, gate)
 
-    def compute_output_spec(self, x, gate=None, **kwargs):
+    def compute_output_spec(self, x: Any, gate: Any = None, **kwargs: Any) -> Any:
         return self.block.compute_output_spec(x, gate)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "block": keras.saving.serialize_keras_object(self.block)}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         return cls(**{**config, "block": keras.saving.deserialize_keras_object(config["block"])})
 
 
-def _entries(plan) -> dict[str, Replacement]:
+def _entries(plan: Plan) -> dict[str, Replacement]:
     if isinstance(plan, Mapping):
         return {block_name(block): what for block, what in plan.items()}
     items = [plan] if isinstance(plan, Lesion) else plan
@@ -156,7 +158,9 @@ def _entries(plan) -> dict[str, Replacement]:
     return entries
 
 
-def _resolve(name, what, known, cache) -> Callable:
+def _resolve(
+    name: str, what: Replacement, known: Mapping[str, GatedBlock], cache: dict[str, keras.layers.Layer]
+) -> Callable[..., Any]:
     """What to call instead of a block: a layer or a function."""
     if what is None:
         return lambda x: x
@@ -177,7 +181,7 @@ def _resolve(name, what, known, cache) -> Callable:
     )
 
 
-def _call(replacement, block, x, **shared):
+def _call(replacement: Any, block: GatedBlock, x: Any, **shared: Any) -> Any:
     """Calls a replacement where `block` stood; what blocks share there (`gate`, `kernels`) goes to another block."""
     expected = block.compute_output_shape(x.shape)
     try:
@@ -189,7 +193,7 @@ def _call(replacement, block, x, **shared):
     return y
 
 
-def _misfit(replacement, block, x, expected, received) -> str:
+def _misfit(replacement: Any, block: GatedBlock, x: Any, expected: Shape, received: Any) -> str:
     name = getattr(replacement, "name", replacement)
     return (
         f"{name!r} cannot replace block {block.name!r}, which takes shape {tuple(x.shape)} and gives "

@@ -1,12 +1,14 @@
 """Accuracy and loss over a data set: of a network, and of many wirings of one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from keras import ops
 
+from keras_highway._support.numerics import rank_of
 from keras_highway.analysis.batched_rewiring import BatchedRewiring, Wiring
 from keras_highway.analysis.batches import batches
 from keras_highway.analysis.graph import is_functional
@@ -43,16 +45,16 @@ class Paired(NamedTuple):
     n: int
 
     @property
-    def cost(self):
+    def cost(self) -> Any:
         """Accuracy that the second loses against the first."""
         return (self.lost - self.gained) / self.n
 
     @property
-    def standard_error(self):
+    def standard_error(self) -> Any:
         """That of `cost`: of pairs, so that what both have wrong does not count."""
         return np.sqrt(self.lost + self.gained - (self.lost - self.gained) ** 2 / self.n) / self.n
 
-    def highest_cost(self, confidence: float):
+    def highest_cost(self, confidence: float) -> Any:
         """The one-sided upper bound of `cost` on other data of the kind.
 
         Adjusted Wald interval of paired proportions (Agresti and Min, 2005):
@@ -107,7 +109,14 @@ class Comparison(NamedTuple):
         return self.paired.highest_cost(confidence)
 
 
-def measure(model: keras.Model, data, *, batch_size=500, transform=None, progress=False) -> tuple[float, float]:
+def measure(
+    model: keras.Model,
+    data: Iterable[Any],
+    *,
+    batch_size: int = 500,
+    transform: Callable[[Any], Any] | None = None,
+    progress: bool = False,
+) -> tuple[float, float]:
     """Returns accuracy and mean cross-entropy of any classifier, gated or not.
 
     Args:
@@ -130,7 +139,15 @@ def measure(model: keras.Model, data, *, batch_size=500, transform=None, progres
     return hits / count, loss / count
 
 
-def score(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=None, progress=False) -> Scores:
+def score(
+    model: keras.Model,
+    plans: Sequence[Wiring],
+    data: Iterable[Any],
+    *,
+    batch_size: int = 100,
+    transform: Callable[[Any], Any] | None = None,
+    progress: bool = False,
+) -> Scores:
     """Measures `rewire(model, plan)` for each plan, in one pass over the data.
 
     Args:
@@ -155,7 +172,15 @@ def score(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=Non
     return Scores(comparison.accuracy, comparison.loss, comparison.samples)
 
 
-def compare(model, plans: Sequence[Wiring], data, *, batch_size=100, transform=None, progress=False) -> Comparison:
+def compare(
+    model: keras.Model,
+    plans: Sequence[Wiring],
+    data: Iterable[Any],
+    *,
+    batch_size: int = 100,
+    transform: Callable[[Any], Any] | None = None,
+    progress: bool = False,
+) -> Comparison:
     """Measures `rewire(model, plan)` for each plan, and against the first, in one pass over the data.
 
     Args:
@@ -189,7 +214,7 @@ class Scorer:
         ValueError: If the plans do not fit the model.
     """
 
-    def __init__(self, model, plans: Sequence[Wiring], switches: Sequence[str] = ()):
+    def __init__(self, model: keras.Model, plans: Sequence[Wiring], switches: Sequence[str] = ()):
         self._model, self._count, self._logits = model, len(plans), gives_logits(model)
         self._rewirings = [
             BatchedRewiring(model, plans[i : i + _AT_ONCE], switches) for i in range(0, len(plans), _AT_ONCE)
@@ -200,7 +225,14 @@ class Scorer:
         for rewiring in self._rewirings:
             rewiring.switch_off(name)
 
-    def __call__(self, data, *, batch_size=100, transform=None, progress=False) -> Comparison:
+    def __call__(
+        self,
+        data: Iterable[Any],
+        *,
+        batch_size: int = 100,
+        transform: Callable[[Any], Any] | None = None,
+        progress: bool = False,
+    ) -> Comparison:
         """Compares the plans with the first, on some data."""
         lost, gained = np.zeros((2, self._count), np.int64)
         hits, loss, count, samples = np.zeros(self._count), np.zeros(self._count), 0, 0
@@ -217,7 +249,7 @@ class Scorer:
         return Comparison(hits / count, loss / count, samples, lost, gained, count)
 
 
-def gives_logits(model) -> bool:
+def gives_logits(model: keras.Model) -> bool:
     """Whether a classifier ends in logits; else it ends in a softmax.
 
     Raises:
@@ -239,7 +271,7 @@ def gives_logits(model) -> bool:
     )
 
 
-def _compare(outputs, labels, logits) -> tuple[np.ndarray, np.ndarray]:
+def _compare(outputs: np.ndarray, labels: np.ndarray, logits: bool) -> tuple[np.ndarray, np.ndarray]:
     """Of outputs `(networks, n, ..., classes)`: which are right, `(networks, labels)`, and the summed cross-entropy."""
     classes = outputs.shape[-1]
     if outputs.shape[1:-1] != labels.shape or labels.max() >= classes:
@@ -248,8 +280,8 @@ def _compare(outputs, labels, logits) -> tuple[np.ndarray, np.ndarray]:
             f"be below {classes}. Received: labels of shape {labels.shape}, up to {labels.max()}"
         )
     over = tuple(range(1, labels.ndim + 1))
-    right = (outputs.argmax(-1) == labels).reshape(len(outputs), -1)
     labels = np.broadcast_to(labels, outputs.shape[:-1])
+    right = (ops.convert_to_numpy(rank_of(labels, outputs)) < 1).reshape(len(outputs), -1)
     return right, cross_entropy(outputs, labels, logits).sum(over)
 
 

@@ -1,6 +1,7 @@
 """The patches of a data set that excite a unit most [UIE, Figure 4]."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -8,8 +9,9 @@ from keras import ops
 
 from keras_highway.analysis.batches import batches
 from keras_highway.analysis.guided import channel_of, chosen_blocks, strongest
-from keras_highway.analysis.receptive_field import receptive_field
+from keras_highway.analysis.receptive_field import Field, receptive_field
 from keras_highway.analysis.trace import Tracer
+from keras_highway.layers import GatedBlock
 from keras_highway.layers.base import checked_size
 
 
@@ -37,7 +39,16 @@ class Patches(NamedTuple):
 
 
 def top_patches(
-    model, data, block, channel, *, count=9, size=None, batch_size=100, transform=None, progress=False
+    model: keras.Model,
+    data: Iterable[Any],
+    block: str | GatedBlock,
+    channel: int | np.integer[Any],
+    *,
+    count: int = 9,
+    size: int | None = None,
+    batch_size: int = 100,
+    transform: Callable[[Any], Any] | None = None,
+    progress: bool = False,
 ) -> Patches:
     """Finds where in a data set one channel of a block's output is most active.
 
@@ -71,7 +82,7 @@ def top_patches(
     (name,) = chosen_blocks(tracer.blocks, block)
     field = receptive_field(model, name)
     outputs = tracer.only("y")
-    best: list[tuple] = []
+    best: list[tuple[Any, ...]] = []
     seen = 0
     for x, _ in batches(data, model, batch_size=batch_size, progress=progress):
         y = outputs(x if transform is None else transform(x), training=False)[name]
@@ -86,7 +97,7 @@ def top_patches(
     return Patches(name, int(channel), patch, image, corner, position, value)
 
 
-def _cut(image, position, field, size) -> tuple[np.ndarray, np.ndarray]:
+def _cut(image: np.ndarray, position: np.ndarray, field: Field, size: int | None) -> tuple[np.ndarray, np.ndarray]:
     """A patch around what a unit sees, and its first pixel."""
     image = image[..., None] if image.ndim == 2 else image
     first = keras.config.image_data_format() == "channels_first"

@@ -1,14 +1,15 @@
 """`trace(model, x)`: every block's x, h, t, c and y, from the same layers and the same arithmetic."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_highway._support.types import Shape
 from keras_highway.analysis.batches import check_batch
-from keras_highway.analysis.graph import block_name, check_names, holds_blocks, walk, walk_nested
+from keras_highway.analysis.graph import Blocks, block_name, check_names, holds_blocks, walk, walk_nested
 from keras_highway.analysis.graph import blocks as blocks_of
 from keras_highway.gating import get_gating
 from keras_highway.layers import GatedBlock
@@ -50,7 +51,7 @@ class Trace(dict[str, BlockTrace]):
             model's structure of them).
     """
 
-    def __init__(self, entries, output):
+    def __init__(self, entries: Mapping[str, BlockTrace], output: Any):
         super().__init__(entries)
         self.output = output
 
@@ -71,18 +72,18 @@ class Tracer:
         blocks: Dict from name to `GatedBlock`: the blocks that are kept.
     """
 
-    def __init__(self, model, blocks=None):
+    def __init__(self, model: keras.Model, blocks: Blocks | None = None):
         known = blocks_of(model)
         selected = set(known) if blocks is None else set(_names(blocks))
         check_names(selected, known)
         self.blocks = {name: block for name, block in known.items() if name in selected}
         self._probes = {name: _Probe(block, name=f"{name}_probe") for name, block in self.blocks.items()}
         self._positions: list[tuple[str, GatedBlock]] = []
-        self._signals: list[dict] = []
+        self._signals: list[dict[str, Any]] = []
         graph = walk(model, self._visit)
         self._model = keras.Model(graph.input, [graph.output, self._signals], name=f"{model.name}_trace")
 
-    def __call__(self, x) -> Trace:
+    def __call__(self, x: Any) -> Trace:
         """Returns the `Trace` of a batch."""
         check_batch(x, self._model.inputs)
         output, signals = self._model(x, training=False)
@@ -91,7 +92,7 @@ class Tracer:
         }
         return Trace(entries, keras.tree.map_structure(_array, output))
 
-    def only(self, signal) -> keras.Model:
+    def only(self, signal: str) -> keras.Model:
         """Returns a model of one signal at every position: input -> {position: tensor}.
 
         Nothing else is kept or converted, for analyses that run over many
@@ -103,13 +104,13 @@ class Tracer:
         """
         return keras.Model(self._model.input, self.symbols(signal)[0])
 
-    def symbols(self, signal) -> tuple[dict[str, Any], Any]:
+    def symbols(self, signal: str) -> tuple[dict[str, Any], Any]:
         """Returns one signal at every position as symbolic tensors, as `only`, and the model's output of that pass."""
         pairs = zip(self._positions, self._signals, strict=True)
         tensors = {name: signals[signal] for (name, _), signals in pairs if signal in signals}
         return tensors, self._model.output[0]
 
-    def _visit(self, layer, *args, **kwargs):
+    def _visit(self, layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
         if holds_blocks(layer):
             return walk_nested(layer, self._visit, args[0])
         probe = self._probes.get(layer.name) if isinstance(layer, GatedBlock) else None
@@ -122,7 +123,7 @@ class Tracer:
         return signals["y"]
 
 
-def trace(model, x, blocks=None) -> Trace:
+def trace(model: keras.Model, x: Any, blocks: Blocks | None = None) -> Trace:
     """Runs a model on a batch, in inference mode, and returns every block's signals.
 
     The pass is the model's own: the same layers and operations in the same
@@ -157,26 +158,26 @@ def trace(model, x, blocks=None) -> Trace:
 class _Probe(keras.layers.Layer):
     """A block that returns its signals along with its output; constant gates are left out."""
 
-    def __init__(self, block, **kwargs):
+    def __init__(self, block: GatedBlock, **kwargs: Any):
         super().__init__(autocast=False, dtype=block.dtype_policy, **kwargs)
         self.block = block
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Does nothing: the block is built."""
 
-    def call(self, x, gate=None, kernels=None):
+    def call(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None) -> Any:
         signals = self.block.signals(x, gate, kernels)
         values: dict[str, Any] = {k: v for k, v in signals._asdict().items() if ops.is_tensor(v)}
         return {**values, "y": self.block.combine(signals)}
 
 
-def _names(chosen) -> list[str]:
+def _names(chosen: Blocks) -> list[str]:
     if isinstance(chosen, (str, GatedBlock)) or not isinstance(chosen, Iterable):
         chosen = [chosen]
     return [block_name(block) for block in chosen]
 
 
-def _block_trace(block, values) -> BlockTrace:
+def _block_trace(block: GatedBlock, values: Mapping[str, Any]) -> BlockTrace:
     arrays = {name: _array(value) for name, value in values.items()}
     x = arrays["x"]
     t = arrays.get("t", np.ones((), x.dtype))
@@ -187,6 +188,6 @@ def _block_trace(block, values) -> BlockTrace:
     return BlockTrace(x, arrays["h"], t, c, arrays["y"])
 
 
-def _array(tensor) -> np.ndarray:
+def _array(tensor: Any) -> np.ndarray:
     array = np.asarray(ops.convert_to_numpy(tensor))
     return array.astype("float32") if array.dtype.itemsize == 2 else array  # NumPy itself has no bfloat16

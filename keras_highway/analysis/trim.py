@@ -1,8 +1,8 @@
 """Depth that pays: leave out the blocks a network does without."""
 
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -81,7 +81,16 @@ class Latency(NamedTuple):
         return np.percentile(self.seconds[0] / self.seconds, (25, 50, 75), axis=1).T
 
 
-def trim(model, data, budget=0.001, *, order="lesion", choose_on=None, confidence=None, **options) -> Trimmed:
+def trim(
+    model: keras.Model,
+    data: Iterable[Any],
+    budget: float = 0.001,
+    *,
+    order: str = "lesion",
+    choose_on: Iterable[Any] | None = None,
+    confidence: float | None = None,
+    **options: Any,
+) -> Trimmed:
     """Leaves out the blocks that a network does without, and returns a smaller one.
 
     Blocks go one after another, least important first, and every depth is
@@ -144,7 +153,7 @@ def trim(model, data, budget=0.001, *, order="lesion", choose_on=None, confidenc
     return Trimmed(without(model, removed), removed, curve)
 
 
-def _check_choice(budget, confidence, choose_on) -> None:
+def _check_choice(budget: float, confidence: float | None, choose_on: Iterable[Any] | None) -> None:
     if not 0 <= budget <= 1:
         raise ValueError(f"`budget` is an accuracy from 0 to 1: 0.001 is 0.1 point. Received: budget={budget!r}")
     if confidence is not None and not 0 < confidence < 1:
@@ -156,7 +165,7 @@ def _check_choice(budget, confidence, choose_on) -> None:
         )
 
 
-def _most(comparison, budget, confidence) -> int:
+def _most(comparison: Comparison, budget: float, confidence: float | None) -> int:
     """How many blocks may go."""
     if confidence is None:
         return int(np.flatnonzero(comparison.cost <= budget + 1e-12).max())
@@ -164,7 +173,7 @@ def _most(comparison, budget, confidence) -> int:
     return int(np.argmax([*beyond, True]))
 
 
-def trim_curve(model, data, *, order="lesion", **options) -> TrimCurve:
+def trim_curve(model: keras.Model, data: Iterable[Any], *, order: str = "lesion", **options: Any) -> TrimCurve:
     """Measures a network at every depth, its blocks going one after another.
 
     Args:
@@ -182,7 +191,7 @@ def trim_curve(model, data, *, order="lesion", **options) -> TrimCurve:
     return _measured(model, _order(model, data, order, options), data, options)[0]
 
 
-def without(model, blocks: Sequence[str]) -> keras.Model:
+def without(model: keras.Model, blocks: Sequence[str]) -> keras.Model:
     """Returns a copy of a network without some of its blocks.
 
     Unlike `rewire(model, {name: None})`, it has layers and weights of its
@@ -213,7 +222,15 @@ def without(model, blocks: Sequence[str]) -> keras.Model:
     return copy
 
 
-def latency_curve(model, removed, x, *, depths=None, repeats=20, clock=time.perf_counter) -> Latency:
+def latency_curve(
+    model: keras.Model,
+    removed: Sequence[str],
+    x: Any,
+    *,
+    depths: Iterable[int] | None = None,
+    repeats: int = 20,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Latency:
     """Times the forward pass of a network at several depths, in turns.
 
     Args:
@@ -254,7 +271,7 @@ def latency_curve(model, removed, x, *, depths=None, repeats=20, clock=time.perf
     return Latency(np.array(depths, np.int64), np.array(seconds).T, len(x))
 
 
-def _order(model, data, order, options) -> list[str]:
+def _order(model: keras.Model, data: Iterable[Any], order: str, options: Mapping[str, Any]) -> list[str]:
     """Names of all blocks that can go, in the order in which they do."""
     if order not in ORDERS:
         raise ValueError(f"`order` must be one of {', '.join(map(repr, ORDERS))}. Received: order={order!r}")
@@ -271,7 +288,9 @@ def _order(model, data, order, options) -> list[str]:
     return _greedily(model, data, names, options)
 
 
-def _measured(model, removed, data, options) -> tuple[TrimCurve, Comparison]:
+def _measured(
+    model: keras.Model, removed: Sequence[str], data: Iterable[Any], options: Mapping[str, Any]
+) -> tuple[TrimCurve, Comparison]:
     """Every depth on some data, and against the whole network."""
     known = blocks_of(model)
     plans = [dict.fromkeys(removed[:count]) for count in range(len(removed) + 1)]
@@ -288,13 +307,13 @@ def _measured(model, removed, data, options) -> tuple[TrimCurve, Comparison]:
     return curve, comparison
 
 
-def _time(net, x, clock) -> float:
+def _time(net: keras.Model, x: Any, clock: Callable[[], float]) -> float:
     start = clock()
     net.predict_on_batch(x)
     return clock() - start
 
 
-def _by_gates(model, data, names, options) -> list[str]:
+def _by_gates(model: keras.Model, data: Iterable[Any], names: Sequence[str], options: Mapping[str, Any]) -> list[str]:
     """The blocks by how far their gates open on average; one with a constant gate, 1, goes last."""
     learned = [
         name
@@ -305,7 +324,7 @@ def _by_gates(model, data, names, options) -> list[str]:
     return sorted(names, key=lambda name: float(mean[name].mean()) if name in mean else 1.0)
 
 
-def _greedily(model, data, names, options) -> list[str]:
+def _greedily(model: keras.Model, data: Iterable[Any], names: Sequence[str], options: Mapping[str, Any]) -> list[str]:
     scorer = Scorer(model, [{name: None} for name in names], switches=names)
     removed: list[str] = []
     while len(removed) < len(names):

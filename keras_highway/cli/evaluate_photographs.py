@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from keras_highway._support.outside_text import visible
-from keras_highway.analysis.photograph_scores import Scores, measure_photographs
+from keras_highway.analysis.photograph_scores import PhotographScores, measure_photographs
 from keras_highway.cli.errors import OK, USAGE, UsageError, usage_errors
 from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.cli.tables import percent
@@ -49,7 +49,7 @@ def run(arguments) -> int:
     return USAGE if scores.broken else OK
 
 
-def _figures(scores: Scores) -> dict:
+def _figures(scores: PhotographScores) -> dict:
     n = scores.images
     return {
         "images": n,

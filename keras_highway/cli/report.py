@@ -9,6 +9,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_highway._support.outside_text import visible
+from keras_highway.analysis import blocks
 from keras_highway.cli.errors import OK, USAGE, UsageError, check_out, usage_errors
 from keras_highway.cli.image_classifier import ImageClassifier, find_classifier, find_classifier_and_data
 from keras_highway.data.photographs import PhotographSet, folder_test_set, holds_photographs, read_batches, some_of
@@ -58,9 +59,10 @@ def run(arguments) -> int:
 
 
 def _samples(model: keras.Model, arguments) -> int:
-    with usage_errors():  # a model that has no blocks is refused, too
-        default = default_samples(model)
-    return arguments.samples or default
+    """How many images are drawn; a model without blocks is refused before any is read."""
+    with usage_errors():
+        blocks(model)
+    return arguments.samples or default_samples(model)
 
 
 def _photographs(

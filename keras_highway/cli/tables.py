@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from keras_highway._support.tables import table as table
+from keras_highway.tasks import IMAGES
 
 
 def percent(share: float) -> str:
-    """Returns a share in hundredths, e.g. `99.43 %`."""
-    return f"{100 * share:.2f} %"
+    """Returns a share in hundredths, as accuracies are written, e.g. `99.43 %`."""
+    return IMAGES.metric.format(share)
 
 
 def size(shape: Sequence[int]) -> str:

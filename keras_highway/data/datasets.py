@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_highway._support.npz import read_npz
-from keras_highway._support.schema import Items, Text
+from keras_highway._support.schema import CLASS_NAME, Items
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data.downloads import download
 from keras_highway.data.transforms import CLASSES
@@ -108,7 +108,7 @@ def _labels(y: np.ndarray) -> np.ndarray:
 
 def _names(classes: np.ndarray) -> tuple[str, ...]:
     names = tuple(map(str, classes.reshape(-1)[: _MOST_CLASSES + 1]))
-    Items(Text(120), 1, _MOST_CLASSES).check(names, "classes")
+    Items(CLASS_NAME, 1, _MOST_CLASSES).check(names, "classes")
     return names
 
 

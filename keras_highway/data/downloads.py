@@ -4,7 +4,7 @@ import contextlib
 import importlib
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 
@@ -34,14 +34,14 @@ def download(name: str) -> tuple[Split, Split]:
 
 
 @contextlib.contextmanager
-def _on_stderr() -> Iterator[None]:
+def _on_stderr() -> Generator[None]:
     """Keras tells of a download on stdout, where results go."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
 
 @contextlib.contextmanager
-def _patience() -> Iterator[None]:
+def _patience() -> Generator[None]:
     """Ends a download that has stopped, which Keras would wait for."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_PATIENCE)

@@ -16,8 +16,10 @@ MOST_PIXELS = 2**26  # 8192 x 8192
 LONGEST_SIDE = 2**16
 _FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 # What Pillow's decoders raise on damaged files; 20,000 files damaged at random raised nothing else.
-_BROKEN = (OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError)
-_BROKEN += (NotImplementedError, struct.error, zlib.error)
+_BROKEN = (
+    *(OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError),
+    *(NotImplementedError, struct.error, zlib.error),
+)
 _BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)  # of Pillow, which looks first
 
 
@@ -25,7 +27,7 @@ class ImageError(ValueError):
     """A file that is not an image, or is broken; the message names it."""
 
 
-def load_image(path: str | os.PathLike | io.BytesIO, transform: Transform) -> np.ndarray:
+def load_image(path: str | os.PathLike[str] | io.BytesIO, transform: Transform) -> np.ndarray:
     """Reads an image file and brings it to a transform's size and channels.
 
     The image is turned upright by its EXIF orientation and converted from any
@@ -82,19 +84,19 @@ def load_image(path: str | os.PathLike | io.BytesIO, transform: Transform) -> np
         raise ImageError(f"{path}: broken image file ({error})") from error
 
 
-def _check_kind(path) -> None:
+def _check_kind(path: str | os.PathLike[str]) -> None:
     """A pipe would be waited for; a device may have no end."""
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise ImageError(f"{path}: a pipe or a device, not an image file")
 
 
-def _check_size(path, width, height) -> None:
+def _check_size(path: str | os.PathLike[str] | io.BytesIO, width: int, height: int) -> None:
     if width * height > MOST_PIXELS or max(width, height) > LONGEST_SIDE:
         raise ImageError(f"{_too_large(path)}; it has {width:,} x {height:,}")
 
 
-def _too_large(path) -> str:
+def _too_large(path: str | os.PathLike[str] | io.BytesIO) -> str:
     return f"{path}: too large: images of at most {MOST_PIXELS:,} pixels and {LONGEST_SIDE:,} per side are read"
 
 

@@ -37,7 +37,7 @@ class Library:
     values: Callable[[Any], np.ndarray]
 
 
-def library_of(x) -> Library | None:
+def library_of(x: Any) -> Library | None:
     """Returns the library of a tensor; None for what NumPy makes an array of.
 
     Args:
@@ -47,7 +47,7 @@ def library_of(x) -> Library | None:
     return row() if row and hasattr(x, "shape") and hasattr(x, "dtype") else None
 
 
-def known_shape(x) -> tuple[int | None, ...] | None:
+def known_shape(x: Any) -> tuple[int | None, ...] | None:
     """Returns the shape of a tensor, `None` where a size is open, or for the whole where not even the rank is known."""
     shape = x.shape
     if getattr(shape, "rank", 0) is None:
@@ -55,7 +55,7 @@ def known_shape(x) -> tuple[int | None, ...] | None:
     return tuple(shape)
 
 
-def values_of(x, library: Library | None) -> np.ndarray | None:
+def values_of(x: Any, library: Library | None) -> np.ndarray | None:
     """Returns the values of a tensor; None where it has none yet, as inside of a graph or of a compiled function.
 
     Args:
@@ -106,7 +106,7 @@ def _torch() -> Library:
 def _keras() -> Library:
     keras: Any = sys.modules["keras"]
 
-    def values(x):
+    def values(x: Any) -> np.ndarray:
         if keras.utils.is_keras_tensor(x):
             raise TypeError("A symbolic tensor has no values.")
         return keras.ops.convert_to_numpy(x)

@@ -6,7 +6,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ class PhotographSet(NamedTuple):
     photographs: Iterable[Photograph]
 
 
-def holds_photographs(folder: str | os.PathLike | None) -> bool:
+def holds_photographs(folder: str | os.PathLike[str] | None) -> bool:
     """Whether a folder holds sub-folders, one per class or `val`, and no arrays."""
     path = Path(folder or "")
     if not folder or not path.is_dir() or any(path.glob("*.npz")):
@@ -72,7 +72,7 @@ def holds_photographs(folder: str | os.PathLike | None) -> bool:
 
 
 def folder_test_set(
-    folder: str | os.PathLike, classes: int, numbered: bool = False, class_names: Sequence[str] = ()
+    folder: str | os.PathLike[str], classes: int, numbered: bool = False, class_names: Sequence[str] = ()
 ) -> PhotographSet:
     """Finds the photographs of `DIR/val/CLASS/*`, or where there is no `val` of `DIR/CLASS/*`.
 
@@ -108,7 +108,7 @@ def folder_test_set(
     return PhotographSet(str(root), len(photographs), photographs)
 
 
-def _labels(root, names, classes, numbered, class_names) -> dict[str, int]:
+def _labels(root: Path, names: list[str], classes: int, numbered: bool, class_names: Sequence[str]) -> dict[str, int]:
     """Names of class folders and their classes."""
     if numbered:
         wrong = [name for name in names if not (name.isdecimal() and int(name) < classes)]
@@ -146,7 +146,7 @@ def some_of(test_set: PhotographSet, samples: int, seed: int = 0) -> PhotographS
     return PhotographSet(test_set.name, len(chosen), [photographs[i] for i in chosen])
 
 
-def labelled_split(name: str, splits) -> str | None:
+def labelled_split(name: str, splits: Iterable[str]) -> str | None:
     """Returns the split of a set of TensorFlow Datasets to test on; None if it has none.
 
     Args:
@@ -184,7 +184,7 @@ def tfds_builder(name: str, data_dir: str | None, option: str) -> Any:
     return builder
 
 
-def _tfds(option) -> Any:
+def _tfds(option: str) -> Any:
     try:
         return importlib.import_module("tensorflow_datasets")  # an extra
     except ImportError as error:
@@ -217,7 +217,7 @@ def tfds_test_set(name: str, data_dir: str | None, classes: int) -> PhotographSe
         raise ValueError(f"The weights have {classes} classes, {name} has {info.features['label'].num_classes}.")
     rows = builder.as_dataset(split, shuffle_files=False, decoders={"image": _tfds("--tfds").decode.SkipDecoding()})
 
-    def photographs():
+    def photographs() -> Iterator[Photograph]:
         for i, row in enumerate(rows.as_numpy_iterator()):
             file = row["file_name"].decode() if "file_name" in row else f"{name} {split} {i}"
             yield Photograph(EncodedImage(row["image"], file), int(row["label"]))
@@ -254,7 +254,7 @@ def read_batches(
         workers: Threads. Defaults to the number of cores.
     """
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
-        waiting: deque = deque()
+        waiting: deque[tuple[Photograph, Future[np.ndarray | str]]] = deque()
         ahead = 2 * size
         images = iter(photographs)
         done = False
@@ -269,7 +269,7 @@ def read_batches(
                 yield _batch([(photograph, future.result()) for photograph, future in batch])
 
 
-def _pixels(photograph, transform) -> np.ndarray | str:
+def _pixels(photograph: Photograph, transform: Transform) -> np.ndarray | str:
     """A photograph's pixels, or the error message."""
     try:
         return load_image(photograph.file, transform)
@@ -277,7 +277,7 @@ def _pixels(photograph, transform) -> np.ndarray | str:
         return str(error)
 
 
-def _batch(decoded) -> Batch:
+def _batch(decoded: list[tuple[Photograph, np.ndarray | str]]) -> Batch:
     good = [(photograph, pixels) for photograph, pixels in decoded if not isinstance(pixels, str)]
     pixels = np.stack([pixels for _, pixels in good]) if good else np.empty((0,), np.uint8)
     labels = np.array([photograph.label for photograph, _ in good], np.int64)
@@ -286,7 +286,7 @@ def _batch(decoded) -> Batch:
     )
 
 
-def read_real_labels(path: str | os.PathLike) -> list[list[int]]:
+def read_real_labels(path: str | os.PathLike[str]) -> list[list[int]]:
     """Reads ImageNet's reassessed labels [Beyer et al. 2020], `real.json`.
 
     Returns:
@@ -303,7 +303,7 @@ def read_real_labels(path: str | os.PathLike) -> list[list[int]]:
     return labels
 
 
-def _are_classes(labels) -> bool:
+def _are_classes(labels: Any) -> bool:
     return isinstance(labels, list) and all(isinstance(label, int) and 0 <= label < 1000 for label in labels)
 
 

@@ -1,6 +1,7 @@
 """What pixels can be: values that cannot be pixels are refused, and a range that is not theirs is warned of."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ class PixelRange(Notice):
     """Values that may be pixels, and are more likely something else: scaled or normalized before, or of 16 bits."""
 
 
-def check_pixels(x, library: Library | None) -> None:
+def check_pixels(x: Any, library: Library | None) -> None:
     """Refuses what cannot be pixels; warns of values outside of [0, 255], and of floats that are all in [0, 1].
 
     Values are checked where there are any: inside of `tf.data.Dataset.map`
@@ -41,12 +42,12 @@ def check_pixels(x, library: Library | None) -> None:
         warnings.warn(f"Pixels are in [0, 255]. {suspicion} Received: values from {low:g} to {high:g}", PixelRange, 3)
 
 
-def _dtype_name(x) -> str:
+def _dtype_name(x: Any) -> str:
     """`float32` of NumPy's, TensorFlow's `<dtype: 'float32'>` and PyTorch's `torch.float32` alike."""
     return str(getattr(x.dtype, "name", x.dtype)).removeprefix("torch.")
 
 
-def _suspicion(low, high, floating) -> str:
+def _suspicion(low: float, high: float, floating: bool) -> str:
     if low < 0:
         return "Negative ones look normalized before: leave one of the two normalizations out."
     if high > 255:

@@ -30,7 +30,7 @@ class Corpus(NamedTuple):
     test: np.ndarray
 
 
-def load_corpus(folder: str | os.PathLike | None = None) -> Corpus:
+def load_corpus(folder: str | os.PathLike[str] | None = None) -> Corpus:
     """Reads a corpus: `train.txt`, `valid.txt` and `test.txt`, one sentence per line.
 
     The Penn Treebank as prepared by Mikolov has 10,000 words with `<unk>` and
@@ -97,7 +97,7 @@ def decoded(content: bytes, path: str) -> str:
     return text
 
 
-def _path(root, split) -> Path:
+def _path(root: Path, split: str) -> Path:
     for name in (f"{split}.txt", f"ptb.{split}.txt"):
         if (root / name).is_file():
             return root / name

@@ -53,7 +53,7 @@ class Transform:
     contrast: bool = False
     mean_image: str = ""
 
-    def resized(self, height, width, larger: Callable[..., Any] = max) -> tuple[Any, Any]:
+    def resized(self, height: Any, width: Any, larger: Callable[..., Any] = max) -> tuple[Any, Any]:
         """The size to which an image is resized before the central crop, with its proportions.
 
         Rounded as in torchvision and timm: the crop's size over `crop` is
@@ -73,7 +73,7 @@ class Transform:
         return larger(high, wide * height // width), larger(wide, high * width // height)
 
     @staticmethod
-    def window(height, width, smaller: Callable[..., Any] = min) -> tuple[Any, Any]:
+    def window(height: Any, width: Any, smaller: Callable[..., Any] = min) -> tuple[Any, Any]:
         """The part at the centre of an image, at most 16 times as long as wide, that is resized at all.
 
         Args:
@@ -88,7 +88,7 @@ class Transform:
         return smaller(height, most), smaller(width, most)
 
     @staticmethod
-    def margin(side, kept):
+    def margin(side: Any, kept: Any) -> Any:
         """The pixels before a central crop: half of what is cut away, a half rounded to even.
 
         Args:
@@ -108,7 +108,7 @@ class Transform:
                 f"Received: mean_image={self.mean_image!r}, contrast={self.contrast!r}"
             )
 
-    def apply(self, pixels, data_format: str = "channels_last") -> Any:
+    def apply(self, pixels: Any, data_format: str = "channels_last") -> Any:
         """Scales and normalizes; the argument is not changed.
 
         Args:
@@ -139,14 +139,14 @@ class Transform:
             x = x / constant(_by_channel(self.std, first), x)
         return x
 
-    def _check_channels(self, shape, first) -> None:
+    def _check_channels(self, shape: tuple[int | None, ...] | None, first: bool) -> None:
         axis, needed = (-3, f"{self.channels}, height, width") if first else (-1, f"height, width, {self.channels}")
         if shape is not None and (len(shape) < 3 or shape[axis] not in (None, self.channels)):
             raise ValueError(
                 f"Expected images of {self.channels} channel(s), shape (..., {needed}). Received: shape {shape}"
             )
 
-    def _normalize_contrast(self, x, pixels, library: Library | None, first):
+    def _normalize_contrast(self, x: Any, pixels: Any, library: Library | None, first: bool) -> Any:
         """By each image's own statistics: in NumPy summed in float64, in other libraries in float32."""
         if library is None:
             mean, std = (v[..., None, None, None] for v in self.contrast_statistics(pixels))
@@ -161,7 +161,7 @@ class Transform:
         return x - (image if library is None else library.constant(image, x))
 
     @staticmethod
-    def contrast_statistics(pixels) -> tuple[np.ndarray, np.ndarray]:
+    def contrast_statistics(pixels: Any) -> tuple[np.ndarray, np.ndarray]:
         """Returns mean and standard deviation over each image's pixels and channels.
 
         Args:
@@ -179,7 +179,7 @@ class Transform:
         return np.asarray(mean, np.float32), np.asarray(std, np.float32)
 
 
-def _by_channel(numbers, first) -> np.ndarray:
+def _by_channel(numbers: tuple[float, ...], first: bool) -> np.ndarray:
     """One number per channel, in a shape that broadcasts to images."""
     array = np.asarray(numbers, np.float32)
     return array.reshape(-1, 1, 1) if first else array

@@ -63,7 +63,7 @@ def part_of(weights: str, logits: bool = False, any_size: bool = False) -> Part:
             )
         if any_size:
             raise ValueError(f"A language model takes words, not images: leave any_size out. Received: {weights!r}")
-        lm = CharLM(file.path)
+        lm = CharLM(file)
         samples = _samples(lm.vocabulary)
         return Part(word_part(lm.network), spec, samples, "words of its vocabulary and words never seen")
     if spec is not None:

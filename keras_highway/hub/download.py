@@ -26,6 +26,7 @@ def fetch(
     sha256: str = "",
     check: Callable[[Path], object] | None = None,
     cache: Path | None = None,
+    read: Callable[[Path, str], object] | None = None,
 ) -> Path:
     """Returns a file of a repository: from the cache, else downloaded, with its progress on stderr.
 
@@ -41,6 +42,9 @@ def fetch(
         check: Called with the path; raises `ValueError` if it is not what it
             should be.
         cache: Folder of the cache. Defaults to huggingface_hub's.
+        read: Called with the path and the sha256 that the content must have,
+            `""` where none is known; raises `ValueError` if it has another or
+            is not what it should be. The file is not read but for it.
 
     Raises:
         HubError: If it cannot be downloaded.
@@ -54,7 +58,12 @@ def fetch(
                 check_reachable(f"download {filename} of {name}")
             path = Path(client().hf_hub_download(name.repository, filename, revision=name.revision, cache_dir=cache))
         try:
-            _check_content(path, sha256, name)
+            if read is not None and (sha256 or not _GIT_SHA1.fullmatch(_promised(path))):
+                read(path, sha256 or _promised(path))
+            else:
+                _check_content(path, sha256, name)
+                if read is not None:
+                    read(path, "")
             if check is not None:
                 check(path)
         except ValueError as error:
@@ -101,8 +110,13 @@ def locked(cache: Path, repository: str) -> Iterator[None]:
         yield
 
 
+def _promised(path: Path) -> str:
+    """What the content of a file of the cache should hash to: the cache names contents by their ETag."""
+    return Path(os.readlink(path)).name if path.is_symlink() else ""
+
+
 def _check_content(path, sha256, name) -> None:
-    promised = Path(os.readlink(path)).name if path.is_symlink() else ""  # the cache names contents by their ETag
+    promised = _promised(path)
     if sha256 or _SHA256.fullmatch(promised):
         expected, actual = sha256 or promised, sha256_of(path)
     elif _GIT_SHA1.fullmatch(promised):

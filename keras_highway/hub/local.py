@@ -12,8 +12,10 @@ import hashlib
 import json
 import re
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 __all__ = ["TOKEN", "LocalHub"]
@@ -131,14 +133,14 @@ class Handler(BaseHTTPRequestHandler):
     hub: LocalHub
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, *args):
+    def log_message(self, format: str, *args: Any) -> None:
         """Logs nothing."""
 
-    def handle(self):
+    def handle(self) -> None:
         with contextlib.suppress(ConnectionError, TimeoutError):  # a client that was killed or gave up on a slow body
             super().handle()
 
-    def do_GET(self):
+    def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or self._chunks()
         self.hub.requests.append((self.command, path, self.headers.get("Authorization", "")))
@@ -146,7 +148,7 @@ class Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815, the base class's names
 
-    def route(self, path, body):
+    def route(self, path: str, body: bytes) -> None:
         """Answers a request by the first route that fits its path."""
         for method, pattern, route in _ROUTES:
             match = re.fullmatch(pattern, path)
@@ -154,7 +156,7 @@ class Handler(BaseHTTPRequestHandler):
                 return route(self, *match.groups(), body)
         return self.send(404, b"no such route")
 
-    def start(self, status, length, headers=None):
+    def start(self, status: int, length: int, headers: Mapping[str, str] | None = None) -> None:
         """Sends status and headers."""
         self.send_response(status)
         for key, value in (headers or {}).items():
@@ -162,7 +164,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(length))
         self.end_headers()
 
-    def send(self, status, body=b"", headers=None):
+    def send(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
         """Sends an answer."""
         self.start(status, len(body), headers)
         if self.command != "HEAD":
@@ -179,17 +181,17 @@ class Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return body
 
-    def _json(self, value, status=200, headers=None):
+    def _json(self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         self.send(status, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
 
-    def _may(self, write=False, private=False) -> bool:
+    def _may(self, write: bool = False, private: bool = False) -> bool:
         """Whether the token allows it; answers as the Hub does if it does not."""
         if self.headers.get("Authorization") == f"Bearer {TOKEN}" or not (write or private):
             return True
         self.send(401, b"", {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
         return False
 
-    def _repository(self, name) -> "Repository | None":
+    def _repository(self, name: str) -> "Repository | None":
         repository = self.hub.repositories.get(name)
         if repository is None:
             self.send(404, b"", {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
@@ -197,14 +199,14 @@ class Handler(BaseHTTPRequestHandler):
             return None
         return repository
 
-    def _commit_of(self, name, revision):
+    def _commit_of(self, name: str, revision: str):
         repository = self._repository(name)
         resolved = repository and repository.resolve(revision)
         if repository and resolved is None:
             self.send(404, b"", {"X-Error-Code": "RevisionNotFound", "X-Error-Message": "Invalid rev id"})
         return resolved
 
-    def create(self, body):
+    def create(self, body: bytes) -> None:
         if not self._may(write=True):
             return None
         request = json.loads(body)
@@ -215,26 +217,26 @@ class Handler(BaseHTTPRequestHandler):
         self.hub.add(name, {".gitattributes": b"*.h5 filter=lfs\n"}, request.get("visibility") == "private")
         return self._json(url)
 
-    def info(self, name, revision, _):
+    def info(self, name: str, revision: str | None, _: bytes) -> None:
         commit = self._commit_of(name, revision or "main")
         if commit:
             siblings = [{"rfilename": path} for path in commit[1]]
             private = self.hub.repositories[name].private
             self._json({"id": name, "modelId": name, "sha": commit[0], "siblings": siblings, "private": private})
 
-    def tree(self, name, revision, _):
+    def tree(self, name: str, revision: str, _: bytes) -> None:
         commit = self._commit_of(name, revision)
         if commit:
             self._json([_entry(path, content) for path, content in commit[1].items()])
 
-    def refs(self, name, _):
+    def refs(self, name: str, _: bytes) -> None:
         repository = self._repository(name)
         if repository:
             tags = [{"name": t, "ref": f"refs/tags/{t}", "targetCommit": c} for t, c in repository.tags.items()]
             main = {"name": "main", "ref": "refs/heads/main", "targetCommit": repository.head}
             self._json({"branches": [main], "converts": [], "tags": tags})
 
-    def tag(self, name, revision, body):
+    def tag(self, name: str, revision: str, body: bytes) -> None:
         if not self._may(write=True):
             return None
         commit, tag = self._commit_of(name, revision), json.loads(body)["tag"]
@@ -244,7 +246,7 @@ class Handler(BaseHTTPRequestHandler):
         tags[tag] = commit[0]
         return self._json({})
 
-    def preupload(self, name, revision, body):
+    def preupload(self, name: str, revision: str, body: bytes) -> None:
         if self._may(write=True) and self._commit_of(name, revision):
             files = json.loads(body)["files"]
             modes = [
@@ -257,12 +259,12 @@ class Handler(BaseHTTPRequestHandler):
             ]
             self._json({"files": modes})
 
-    def validate_card(self, body):
+    def validate_card(self, body: bytes) -> None:
         header = json.loads(body)["content"].split("---\n")[1]
         good = "library_name:" in header  # of a missing licence the Hub only warns
         self._json({"errors": [] if good else [{"message": "incomplete header"}], "warnings": []})
 
-    def lfs_batch(self, name, body):
+    def lfs_batch(self, name: str, body: bytes) -> None:
         if self._may(write=True) and self._repository(name):
             objects = [dict(entry) for entry in json.loads(body)["objects"]]
             for entry in objects:
@@ -270,13 +272,13 @@ class Handler(BaseHTTPRequestHandler):
                     entry["actions"] = {"upload": {"href": f"{self.hub.url}/lfs/{entry['oid']}"}}
             self._json({"transfer": "basic", "objects": objects})
 
-    def lfs_put(self, oid, body):
+    def lfs_put(self, oid: str, body: bytes) -> None:
         if sha256(body) != oid:
             return self.send(400, b"content does not match its name")
         self.hub.contents[oid] = body
         return self.send(200)
 
-    def commit(self, name, revision, body):
+    def commit(self, name: str, revision: str, body: bytes) -> None:
         if not self._may(write=True):
             return None
         commit, files = self._commit_of(name, revision), {}
@@ -293,7 +295,7 @@ class Handler(BaseHTTPRequestHandler):
         oid = self.hub.repositories[name].commit(files)
         return self._json({"success": True, "commitOid": oid, "commitUrl": f"{self.hub.url}/{name}/commit/{oid}"})
 
-    def resolve(self, name, revision, path, _):
+    def resolve(self, name: str, revision: str, path: str, _: bytes) -> None:
         commit = self._commit_of(name, revision)
         if not commit:
             return None
@@ -307,7 +309,7 @@ class Handler(BaseHTTPRequestHandler):
         linked = {"X-Linked-ETag": f'"{sha256(content)}"', "X-Linked-Size": str(len(content))}
         return self.send(302, b"", {**known, **linked, "Location": f"{self.hub.content_url}/content/{sha256(content)}"})
 
-    def content(self, oid, _):
+    def content(self, oid: str, _: bytes) -> None:
         body = self.hub.contents[oid]
         byte_range = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         if not byte_range:
@@ -320,7 +322,7 @@ class Handler(BaseHTTPRequestHandler):
 LocalHub.handler = Handler
 
 
-def _entry(path, content):
+def _entry(path: str, content: bytes):
     entry = {"type": "file", "path": path, "size": len(content), "oid": git_sha1(content)}
     if path.endswith(BINARY):
         entry["lfs"] = {"oid": sha256(content), "size": len(content), "pointerSize": 130}

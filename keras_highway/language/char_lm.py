@@ -78,7 +78,7 @@ class CharLM:
     Args:
         weights: A data set or tag (`"ptb"`) of `variant`, a weights name, a
             folder that `save` wrote, or `None` for random weights. Defaults
-            to `"ptb"`.
+            to `"ptb"`. Or a file that `resolve` has read.
         variant: One of `list_models("charlm_*")`. Defaults to that of the
             weights, else to `"charlm_large_coupled"`.
         vocabulary: A `Vocabulary`, e.g. that of `load_corpus`. Defaults to
@@ -102,13 +102,14 @@ class CharLM:
 
     def __init__(
         self,
-        weights: str | os.PathLike[str] | None = "ptb",
+        weights: str | os.PathLike[str] | WeightsFile | None = "ptb",
         variant: str | None = None,
         vocabulary: Vocabulary | None = None,
         dtype: str | keras.DTypePolicy | None = None,
         **spec_overrides: Any,
     ):
-        file = None if weights is None else resolve(weights, variant or _variant_of_words(weights))
+        read = weights is None or isinstance(weights, WeightsFile)
+        file = weights if read else resolve(weights, variant or _variant_of_words(weights))
         self.variant = variant or (file and file.variant) or DEFAULT
         if get_spec(self.variant).task is not LANGUAGE:
             raise ValueError(

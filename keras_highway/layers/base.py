@@ -1,10 +1,12 @@
 """What every gated block shares: gates, the mix in the skip dtype, stochastic depth."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_highway._support.types import Shape
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating
 from keras_highway.layers.rematerialize import rematerialized, runs
@@ -53,14 +55,14 @@ class GatedBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        gating="coupled",
-        gate_bias=-2.0,
-        gate="same",
-        gate_rank=None,
-        skip_dtype="float32",
-        stochastic_depth=0.0,
-        remat=False,
-        **kwargs,
+        gating: str = "coupled",
+        gate_bias: float = -2.0,
+        gate: str = "same",
+        gate_rank: int | None = None,
+        skip_dtype: Any = "float32",
+        stochastic_depth: float = 0.0,
+        remat: bool = False,
+        **kwargs: Any,
     ):
         # Without autocasting, x reaches us in its own precision; sublayers cast to theirs.
         super().__init__(autocast=False, **kwargs)
@@ -96,7 +98,7 @@ class GatedBlock(keras.layers.Layer):
         if "c" in learned:
             self.carry_gate = self.make_gate(carry_gate_bias(self.gate_bias), "carry_gate")
 
-    def build_paths(self, input_shape) -> None:
+    def build_paths(self, input_shape: Shape) -> None:
         """Builds every sublayer, and the drop path, for an input shape."""
         for layer in (self.transform, self.transform_gate, self.carry_gate, self.projection):
             if layer is not None and not layer.built:
@@ -108,7 +110,7 @@ class GatedBlock(keras.layers.Layer):
             )
             self.drop_path.build(input_shape)
 
-    def signals(self, x, gate=None, kernels=None) -> Signals:
+    def signals(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None) -> Signals:
         """Computes what the block mixes.
 
         Args:
@@ -126,27 +128,27 @@ class GatedBlock(keras.layers.Layer):
         t = self._gate_value(self.transform_gate, "t", x, gate) if get_gating(self.gating).t == "learned" else 1.0
         return Signals(self._skip_input(x), self.transformed(x, kernels), t, self._carry_value(x, gate))
 
-    def transformed(self, x, kernels=None):
+    def transformed(self, x: Any, kernels: Sequence[Any] | None = None) -> Any:
         """Computes h. Blocks whose transform may be shared use the kernels."""
         return self.transform(x)
 
-    def combine(self, signals: Signals):
+    def combine(self, signals: Signals) -> Any:
         """Everything after the signals: the mix, stochastic depth, the post-activation."""
         y = mix(*signals, dtype=self.skip_dtype)
         if self.drop_path is not None:
             y = signals.x + self.drop_path(y - signals.x)
         return self.finish(y)
 
-    def finish(self, y):
+    def finish(self, y: Any) -> Any:
         """What comes after the mix: nothing, unless a block has a post-activation."""
         return y
 
-    def call(self, x, gate=None, kernels=None, training=None):
+    def call(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None, training: bool | None = None) -> Any:
         if self.remat and training and not runs(self):
             return rematerialized(self, x, gate, kernels)
         return self.combine(self.signals(x, gate, kernels))
 
-    def skip(self, signals: Signals):
+    def skip(self, signals: Signals) -> Any:
         """The output with the transform gate shut, `t = 0`: what a lesion leaves of the block.
 
         `x` where the carry gate is 1 or coupled, `x·c` where it is learned. A
@@ -155,7 +157,7 @@ class GatedBlock(keras.layers.Layer):
         c = 1.0 if signals.c is None or not get_gating(self.gating).has_skip else signals.c
         return self.finish(mix(signals.x, signals.h, 0.0, c, dtype=self.skip_dtype))
 
-    def lesioned(self, x, gate=None, kernels=None):
+    def lesioned(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None) -> Any:
         """`skip(signals(x, gate))`, without computing the transform and its gate."""
         skip = self._skip_input(x)
         return self.skip(Signals(skip, skip, 0.0, self._carry_value(x, gate)))  # at t = 0, h only lends its shape
@@ -167,10 +169,10 @@ class GatedBlock(keras.layers.Layer):
             if layer is not None:
                 yield name, layer
 
-    def compute_output_spec(self, x, gate=None, **kwargs):
+    def compute_output_spec(self, x: Any, gate: Any = None, **kwargs: Any) -> Any:
         return keras.KerasTensor(self.compute_output_shape(x.shape), dtype=self.skip_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "gating": self.gating,
@@ -182,21 +184,21 @@ class GatedBlock(keras.layers.Layer):
             "remat": self.remat,
         }
 
-    def _skip_input(self, x):
+    def _skip_input(self, x: Any) -> Any:
         return ops.cast(x if self.projection is None else self.projection(x), self.skip_dtype)
 
-    def _carry_value(self, x, gate):
+    def _carry_value(self, x: Any, gate: Any) -> Any:
         """c: a tensor where it is learned, else 0.0, 1.0 or (coupled) `None`."""
         gating = get_gating(self.gating)
         if "c" not in gating.learned_gates:
             return gating.constant_carry
         return self._gate_value(self.carry_gate, "c", x, gate)
 
-    def _gate_value(self, layer, which, x, gate):
+    def _gate_value(self, layer: Any, which: str, x: Any, gate: Any) -> Any:
         logits = self._tied_logits(gate)[which] if self.gate == "tied" else layer(x)
         return ops.sigmoid(ops.cast(logits, self.skip_dtype))
 
-    def _tied_logits(self, gate) -> dict:
+    def _tied_logits(self, gate: Any) -> dict[str, Any]:
         """Logits of the shared gates, under `"t"` and `"c"`."""
         learned = get_gating(self.gating).learned_gates
         logits = list(gate) if isinstance(gate, (list, tuple)) else [] if gate is None else [gate]
@@ -213,7 +215,7 @@ class GatedBlock(keras.layers.Layer):
             )
         return dict(zip(learned, logits, strict=True))
 
-    def _checked_gate(self, gate):
+    def _checked_gate(self, gate: str):
         if gate not in self.gates:
             raise ValueError(
                 f"Unknown gate for {type(self).__name__}. Expected one of {', '.join(map(repr, self.gates))}. "
@@ -226,7 +228,7 @@ class GatedBlock(keras.layers.Layer):
             )
         return gate
 
-    def _checked_rank(self, rank):
+    def _checked_rank(self, rank: int | None):
         if (self.gate == "low_rank") != (rank is not None):
             raise ValueError(
                 "`gate_rank` is needed with gate='low_rank' and only there. "
@@ -234,7 +236,7 @@ class GatedBlock(keras.layers.Layer):
             )
         return None if rank is None else checked_size(rank, "gate_rank")
 
-    def _checked_rate(self, rate):
+    def _checked_rate(self, rate: float):
         if not 0.0 <= rate < 1.0:
             raise ValueError(f"`stochastic_depth` must be in [0, 1). Received: stochastic_depth={rate!r}")
         if rate and not get_gating(self.gating).has_skip:
@@ -245,7 +247,7 @@ class GatedBlock(keras.layers.Layer):
         return float(rate)
 
 
-def skip_dtype_of(dtype, compute_dtype: str = "") -> str:
+def skip_dtype_of(dtype: Any, compute_dtype: str = "") -> str:
     """Returns the name of a skip stream's dtype, float64 in layers that compute in it.
 
     Raises:
@@ -257,7 +259,7 @@ def skip_dtype_of(dtype, compute_dtype: str = "") -> str:
     return "float64" if compute_dtype == "float64" else name
 
 
-def checked_size(value, name: str) -> int:
+def checked_size(value: Any, name: str) -> int:
     """Returns a positive int.
 
     Raises:
@@ -272,7 +274,7 @@ def checked_size(value, name: str) -> int:
     return int(value)
 
 
-def fresh(initializer, index: int = 0) -> keras.initializers.Initializer:
+def fresh(initializer: Any, index: int = 0) -> keras.initializers.Initializer:
     """Returns a copy of an initializer that gives other values: several kernels of a layer must not start equal.
 
     An unseeded initializer draws its seed when it is made, so that one
@@ -288,7 +290,9 @@ def fresh(initializer, index: int = 0) -> keras.initializers.Initializer:
     return initializer.__class__.from_config(config)
 
 
-def check_same_width(layer, argument: str, output_width, input_shape, axis: int = -1) -> int:
+def check_same_width(
+    layer: keras.layers.Layer, argument: str, output_width: int | None, input_shape: Shape, axis: int = -1
+) -> int:
     """Returns the width of a layer whose skip needs input and output of equal width.
 
     Args:

@@ -6,6 +6,8 @@ TensorFlow's operation goes over them in their own dtype, with statistics in
 float32.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -23,7 +25,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
     it is Keras's own.
     """
 
-    def call(self, inputs, training=None, mask=None):
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         learns = training and self.trainable
         if mask is None and self.fuses(inputs):
             if fills_lanes(inputs, self.axis):
@@ -33,11 +35,11 @@ class BatchNormalization(keras.layers.BatchNormalization):
                 return narrow(self.normalize(widen(inputs, in_lanes(channels)), learns), channels)
         return super().call(inputs, training=training, mask=mask)
 
-    def fuses(self, x) -> bool:
+    def fuses(self, x: Any) -> bool:
         """Whether TensorFlow's operation computes what this layer does with a tensor."""
         return not self.renorm and fuses_batch_norm(x, self.axis, self.synchronized)
 
-    def normalize(self, x, learns):
+    def normalize(self, x: Any, learns: bool | None) -> Any:
         """What `call` does where it `fuses`; in training, `x` may have channels of zeros after the layer's own."""
         moving = None if learns else (self.moving_mean, self.moving_variance)
         y, mean, variance = batch_norm(x, self.gamma, self.beta, self.axis, self.epsilon, moving)
@@ -47,6 +49,6 @@ class BatchNormalization(keras.layers.BatchNormalization):
         return ops.cast(y, self.compute_dtype)
 
 
-def _move(average, value, momentum) -> None:
+def _move(average: keras.Variable, value: Any, momentum: float) -> None:
     value = value[: average.shape[0]]
     average.assign(ops.cast(average, "float32") * momentum + value * (1.0 - momentum))

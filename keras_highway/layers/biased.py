@@ -13,6 +13,8 @@ With these layers the sum is exact. In float32, in float16 on TensorFlow, whose
 `BiasAddGrad` is exact there, and on other backends they are Keras's own.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -23,7 +25,7 @@ from keras_highway.layers.subsampled import subsampled
 _LOSSY = {"tensorflow": ("bfloat16",), "jax": ("bfloat16", "float16")}
 
 
-def add_bias(x, bias):
+def add_bias(x: Any, bias: Any) -> Any:
     """Returns `x + bias`, with a gradient of the bias that is right to the precision of `x`.
 
     For the `call` of layers, where tensors are not symbolic.
@@ -46,7 +48,7 @@ def add_bias(x, bias):
 class Dense(keras.layers.Dense):
     """`keras.layers.Dense`, whose bias's gradient is right where it computes in 16 bits."""
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         if not _loses_bias(self):
             return super().call(inputs, training=training)
         return _activated(self, ops.matmul(inputs, self.kernel), self.bias)
@@ -56,7 +58,7 @@ class Dense(keras.layers.Dense):
 class Conv1D(keras.layers.Conv1D):
     """`keras.layers.Conv1D`, whose bias's gradient is right where it computes in 16 bits."""
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         if not _loses_bias(self):
             return super().call(inputs)
         padding = self.padding
@@ -74,26 +76,26 @@ class Conv2D(keras.layers.Conv2D):
     see `keras_highway.layers.subsampled`.
     """
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         if not _loses_bias(self):
             return super().call(inputs)
         return _activated(self, self.convolution_op(inputs, self.kernel), _at_channels(self))
 
-    def convolution_op(self, inputs, kernel):
+    def convolution_op(self, inputs: Any, kernel: Any) -> Any:
         """As in Keras 3.15."""
         inputs, strides = subsampled(inputs, self.kernel_size, self.strides, self.data_format)
         return ops.conv(inputs, kernel, list(strides), self.padding, self.data_format, self.dilation_rate)
 
 
-def _loses_bias(layer) -> bool:
+def _loses_bias(layer: Any) -> bool:
     return layer.use_bias and layer.compute_dtype in _LOSSY.get(keras.backend.backend(), ())
 
 
-def _at_channels(layer):
+def _at_channels(layer: Any) -> Any:
     """The bias of a convolution, in a shape that broadcasts to its output."""
     return layer.bias if layer.data_format == "channels_last" else ops.reshape(layer.bias, (-1,) + (1,) * layer.rank)
 
 
-def _activated(layer, y, bias):
+def _activated(layer: Any, y: Any, bias: Any) -> Any:
     y = add_bias(y, bias)
     return y if layer.activation is None else layer.activation(y)

@@ -1,10 +1,13 @@
 """Residual-style blocks under all six gatings: two 3x3 convolutions, or a bottleneck."""
 
 import inspect
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import keras
 from keras import ops
 
+from keras_highway._support.types import Initializer, Shape
 from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh
 from keras_highway.layers.branch import Branch, ZeroPadProjection, channel_axis
 from keras_highway.layers.gates import ChannelGate
@@ -53,7 +56,10 @@ Raises:
         rank 4."""
 
 
-def _document(cls):
+_Block = TypeVar("_Block", bound="ConvBlock")
+
+
+def _document(cls: type[_Block]) -> type[_Block]:
     cls.__doc__ = inspect.cleandoc(cls.__doc__).replace("    {arguments}", _ARGUMENTS)
     return cls
 
@@ -65,22 +71,22 @@ class ConvBlock(GatedBlock):
 
     def __init__(
         self,
-        stride=1,
-        gating="coupled",
-        gate_bias=-2.0,
-        gate="same",
-        gate_rank=None,
-        post_activation=False,
-        final_relu=False,
-        zero_init=False,
-        batch_norm=True,
-        projection="B",
-        kernel_initializer="he_normal",
-        skip_dtype="float32",
-        stochastic_depth=0.0,
-        data_format=None,
-        shared_transform=False,
-        **kwargs,
+        stride: int = 1,
+        gating: str = "coupled",
+        gate_bias: float = -2.0,
+        gate: str = "same",
+        gate_rank: int | None = None,
+        post_activation: bool = False,
+        final_relu: bool = False,
+        zero_init: bool = False,
+        batch_norm: bool = True,
+        projection: str = "B",
+        kernel_initializer: Initializer = "he_normal",
+        skip_dtype: Any = "float32",
+        stochastic_depth: float = 0.0,
+        data_format: str | None = None,
+        shared_transform: bool = False,
+        **kwargs: Any,
     ):
         super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
         if projection not in PROJECTIONS:
@@ -109,7 +115,7 @@ class ConvBlock(GatedBlock):
         """Channels of the output."""
         return self.shape_of_branch()[0][-1]
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if len(input_shape) != 4:
             raise ValueError(
                 f"{type(self).__name__} {self.name!r} needs an input of rank 4: (batch, height, width, channels). "
@@ -138,7 +144,7 @@ class ConvBlock(GatedBlock):
             self.projection = self._make_projection()
         self.build_paths(input_shape)
 
-    def make_gate(self, bias, name):
+    def make_gate(self, bias: float, name: str) -> keras.layers.Layer:
         filters, kernels, strides = self.shape_of_branch()
         if self.gate == "channel":
             return ChannelGate(filters[-1], bias, channel_axis(self.data_format), name=name, dtype=self.dtype_policy)
@@ -148,13 +154,13 @@ class ConvBlock(GatedBlock):
             filters = (*[self.gate_rank] * (len(filters) - 1), filters[-1])
         return self._branch(name, filters, kernels, strides, final_bias=bias)
 
-    def transformed(self, x, kernels=None):
+    def transformed(self, x: Any, kernels: Sequence[Any] | None = None) -> Any:
         return self.transform(x, kernels=kernels) if self.shared_transform else self.transform(x)
 
-    def finish(self, y):
+    def finish(self, y: Any) -> Any:
         return self.rectify(y) if self.post_activation else y
 
-    def compute_output_shape(self, input_shape, gate_shape=None):
+    def compute_output_shape(self, input_shape: Shape, gate_shape: Any = None) -> tuple[int | None, ...]:
         shape = list(input_shape)
         axis = channel_axis(self.data_format)
         for spatial in (2, 3) if axis == 1 else (1, 2):
@@ -163,7 +169,7 @@ class ConvBlock(GatedBlock):
         shape[axis] = self.output_filters
         return tuple(shape)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "stride": self.stride,
@@ -188,7 +194,9 @@ class ConvBlock(GatedBlock):
             )
         return self._branch("projection", (self.output_filters,), (1,), (self.stride,))
 
-    def _branch(self, name, filters, kernels, strides, **kwargs):
+    def _branch(
+        self, name: str, filters: tuple[int, ...], kernels: tuple[int, ...], strides: tuple[int, ...], **kwargs: Any
+    ):
         kwargs.setdefault("batch_norm", self.batch_norm)
         return Branch(
             filters,
@@ -215,14 +223,14 @@ class BasicBlock(ConvBlock):
         {arguments}
     """
 
-    def __init__(self, filters, **kwargs):
+    def __init__(self, filters: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.filters = checked_size(filters, "filters")
 
-    def shape_of_branch(self):
+    def shape_of_branch(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         return (self.filters, self.filters), (3, 3), (self.stride, 1)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "filters": self.filters}
 
 
@@ -243,13 +251,13 @@ class BottleneckBlock(ConvBlock):
         {arguments}
     """
 
-    def __init__(self, width, expansion=4, **kwargs):
+    def __init__(self, width: int, expansion: int = 4, **kwargs: Any):
         super().__init__(**kwargs)
         self.width = checked_size(width, "width")
         self.expansion = checked_size(expansion, "expansion")
 
-    def shape_of_branch(self):
+    def shape_of_branch(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         return (self.width, self.width, self.expansion * self.width), (1, 3, 1), (1, self.stride, 1)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "width": self.width, "expansion": self.expansion}

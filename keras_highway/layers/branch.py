@@ -1,9 +1,13 @@
 """A branch of convolutions: the function class of transforms, gates and projections."""
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_highway._support.fused_batch_norm import LANES, in_lanes, narrow, on_gpu
+from keras_highway._support.types import Activation, Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.layers.biased import Conv2D
@@ -57,17 +61,17 @@ class Branch(keras.layers.Layer):
 
     def __init__(
         self,
-        filters,
-        kernel_sizes,
-        strides=None,
-        batch_norm=True,
-        activation=None,
-        final_bias=0.0,
-        zero_init=False,
-        kernel_initializer="he_normal",
-        data_format=None,
-        own_kernels=True,
-        **kwargs,
+        filters: Sequence[int],
+        kernel_sizes: Sequence[int | tuple[int, int]],
+        strides: Sequence[int] | None = None,
+        batch_norm: bool = True,
+        activation: Activation = None,
+        final_bias: float = 0.0,
+        zero_init: bool = False,
+        kernel_initializer: Initializer = "he_normal",
+        data_format: str | None = None,
+        own_kernels: bool = True,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.filters = tuple(checked_size(f, "filters") for f in filters)
@@ -95,7 +99,7 @@ class Branch(keras.layers.Layer):
         """Number of convolutions."""
         return len(self.filters)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         shape = tuple(input_shape)
         for i in range(self.depth):
             conv = getattr(self, f"conv{i + 1}")
@@ -104,7 +108,7 @@ class Branch(keras.layers.Layer):
             if self.batch_norm:
                 getattr(self, f"bn{i + 1}").build(shape)
 
-    def call(self, x, training=None, kernels=None):
+    def call(self, x: Any, training: bool | None = None, kernels: Sequence[Any] | None = None) -> Any:
         wide = training and self._is_quicker_wide(x)
         for i in range(self.depth):
             if self._pads(i):
@@ -114,7 +118,7 @@ class Branch(keras.layers.Layer):
             x = self.rectify(x) if i < self.depth - 1 else self.activation(x)
         return narrow(x, self.filters[-1]) if wide else x
 
-    def _shared_kernel(self, i, kernels):
+    def _shared_kernel(self, i: int, kernels: Sequence[Any] | None):
         """The kernel of a convolution among those that several branches share."""
         shapes = [tuple(getattr(self, f"conv{j + 1}").kernel_shape) for j in range(self.depth)]
         received = None if kernels is None else [tuple(kernel.shape) for kernel in kernels]
@@ -125,12 +129,12 @@ class Branch(keras.layers.Layer):
             )
         return kernels[i]
 
-    def _normalized(self, i, x, training, kernel):
+    def _normalized(self, i: int, x: Any, training: bool | None, kernel: Any):
         conv = getattr(self, f"conv{i + 1}")
         x = conv(x) if kernel is None else conv(x, kernel)
         return getattr(self, f"bn{i + 1}")(x, training=training) if self.batch_norm else x
 
-    def _is_quicker_wide(self, x):
+    def _is_quicker_wide(self, x: Any):
         """Whether training with channels of zeros after each convolution's own is the same, and quicker.
 
         It goes past the sublayers' `call`, so they must be those made here, with nothing that `call` adds.
@@ -142,7 +146,7 @@ class Branch(keras.layers.Layer):
         own = plain and all(type(norm) is BatchNormalization and norm.activity_regularizer is None for norm in norms)
         return own and all(norm.trainable and norm.fuses(x) for norm in norms) and not on_gpu(x)
 
-    def _wide(self, i, x, kernel):
+    def _wide(self, i: int, x: Any, kernel: Any):
         """`_normalized` in training, whose input and output may have channels of zeros."""
         conv, norm = getattr(self, f"conv{i + 1}"), getattr(self, f"bn{i + 1}")
         # Not by `ops.pad`: a graph in which images and kernel are padded ends TensorFlow's process (docs/upstream.md).
@@ -150,20 +154,20 @@ class Branch(keras.layers.Layer):
         kernel = _lengthened(kernel, -1, in_lanes(kernel.shape[-1]))
         return norm.normalize(conv.convolution_op(x, kernel), learns=True)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         shape = tuple(input_shape)
         for i in range(self.depth):
             shape = self._shape_after(i, shape)
         return shape
 
-    def convolutions(self, input_shape):
+    def convolutions(self, input_shape: Shape) -> Iterator[tuple[keras.layers.Layer, tuple[int | None, ...]]]:
         """Yields (convolution, output shape) in order, for counting multiply-adds and activations."""
         shape = tuple(input_shape)
         for i in range(self.depth):
             shape = self._shape_after(i, shape)
             yield getattr(self, f"conv{i + 1}"), shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "filters": self.filters,
@@ -178,10 +182,10 @@ class Branch(keras.layers.Layer):
             "own_kernels": self.own_kernels,
         }
 
-    def _is_last(self, i):
+    def _is_last(self, i: int):
         return i == len(self.filters) - 1
 
-    def _conv(self, i):
+    def _conv(self, i: int):
         padding = "same" if self.strides[i] == 1 else "valid"
         if not self.own_kernels:
             return GivenConv2D(
@@ -210,7 +214,7 @@ class Branch(keras.layers.Layer):
             **kwargs,
         )
 
-    def _bn(self, i):
+    def _bn(self, i: int):
         kwargs = {}
         if self._is_last(i):
             kwargs["beta_initializer"] = keras.initializers.Constant(self.final_bias)
@@ -225,25 +229,25 @@ class Branch(keras.layers.Layer):
             **kwargs,
         )
 
-    def _pads(self, i):
+    def _pads(self, i: int):
         return self.strides[i] > 1 and self.kernel_sizes[i] != 1
 
-    def _padded_shape(self, i, shape):
+    def _padded_shape(self, i: int, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """What the convolution sees; it refuses images smaller than its kernel."""
         if not self._pads(i):
             return shape
         pads = [sum(p) for p in self._padding(self.kernel_sizes[i])]
         return tuple(None if size is None else size + pad for size, pad in zip(shape, pads, strict=True))
 
-    def _padding(self, kernel_size):
+    def _padding(self, kernel_size: int) -> list[list[int]]:
         around = [(kernel_size - 1) // 2, kernel_size // 2]
         image = [around, around]
         if self.data_format == "channels_first":
             return [[0, 0], [0, 0], *image]
         return [[0, 0], *image, [0, 0]]
 
-    def _shape_after(self, i, shape):
-        shape = list(shape)
+    def _shape_after(self, i: int, input_shape: Shape) -> tuple[int | None, ...]:
+        shape = list(input_shape)
         axis = channel_axis(self.data_format)
         for spatial in (2, 3) if axis == 1 else (1, 2):
             if shape[spatial] is not None:
@@ -252,7 +256,7 @@ class Branch(keras.layers.Layer):
         return tuple(shape)
 
 
-def _lengthened(kernel, axis, size):
+def _lengthened(kernel: Any, axis: int, size: int) -> Any:
     """A kernel with zeros at the end of an axis, so that it has a size."""
     shape = list(kernel.shape)
     shape[axis] = size - shape[axis]
@@ -275,13 +279,13 @@ class ZeroPadProjection(keras.layers.Layer):
         ValueError: If the input has more channels than `filters`.
     """
 
-    def __init__(self, filters, stride=1, data_format=None, **kwargs):
+    def __init__(self, filters: int, stride: int = 1, data_format: str | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.filters = checked_size(filters, "filters")
         self.stride = checked_size(stride, "stride")
         self.data_format = data_format or keras.config.image_data_format()
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         channels = input_shape[channel_axis(self.data_format)]
         if channels > self.filters:
             raise ValueError(
@@ -291,14 +295,14 @@ class ZeroPadProjection(keras.layers.Layer):
         self._before = (self.filters - channels) // 2
         self._after = self.filters - channels - self._before
 
-    def call(self, x):
+    def call(self, x: Any) -> Any:
         s, pad = self.stride, [self._before, self._after]
         none = [0, 0]
         if self.data_format == "channels_first":
             return ops.pad(x[:, :, ::s, ::s], [none, pad, none, none])
         return ops.pad(x[:, ::s, ::s, :], [none, none, none, pad])
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         shape = list(input_shape)
         axis = channel_axis(self.data_format)
         for spatial in (2, 3) if axis == 1 else (1, 2):
@@ -307,7 +311,7 @@ class ZeroPadProjection(keras.layers.Layer):
         shape[axis] = self.filters
         return tuple(shape)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "filters": self.filters,

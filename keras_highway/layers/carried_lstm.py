@@ -1,8 +1,11 @@
 """An LSTM whose state is carried from one batch to the next, on every backend."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_highway._support.types import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.biased import add_bias
 from keras_highway.layers.lstm_recurrence import recur
@@ -38,13 +41,20 @@ class CarriedLSTM(keras.layers.Layer):
             rows.
     """
 
-    def __init__(self, units, streams, kernel_initializer="glorot_uniform", bias_initializer="zeros", **kwargs):
+    def __init__(
+        self,
+        units: int,
+        streams: int,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.units, self.streams = checked_size(units, "units"), checked_size(streams, "streams")
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self._check_streams(input_shape)
         wide = 4 * self.units
         self.kernel = self.add_weight(
@@ -61,11 +71,11 @@ class CarriedLSTM(keras.layers.Layer):
             for name in ("carried_h", "carried_c")
         ]
 
-    def project(self, x):
+    def project(self, x: Any) -> Any:
         """Returns what the input adds to the gates, of all steps: `(..., 4 * units)`."""
         return add_bias(ops.matmul(x, self.kernel), self.bias)
 
-    def recur(self, projected, h, c):
+    def recur(self, projected: Any, h: Any, c: Any) -> tuple[Any, Any, Any]:
         """Runs the recurrence.
 
         Args:
@@ -82,7 +92,7 @@ class CarriedLSTM(keras.layers.Layer):
         y, h, c = recur(projected, kernel, h, c)
         return ops.cast(y, self.compute_dtype), h, c
 
-    def call(self, x):
+    def call(self, x: Any) -> Any:
         self._check_streams(x.shape)
         y, *state = self.recur(self.project(x), *(ops.convert_to_tensor(v) for v in self.carried))
         for variable, value in zip(self.carried, state, strict=True):
@@ -95,16 +105,16 @@ class CarriedLSTM(keras.layers.Layer):
             variable.assign(ops.zeros(variable.shape, variable.dtype))
 
     @property
-    def weights(self):
+    def weights(self) -> list[keras.Variable]:
         """Kernel, recurrent kernel and bias; not the state, which belongs to a batch."""
         return [] if not self.built else [self.kernel, self.recurrent_kernel, self.bias]
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         """Saves the weights, without the state."""
         for i, variable in enumerate(self.weights):
             store[str(i)] = variable
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         """Loads the weights; the state stays as it is."""
         if len(store.keys()) != len(self.weights):
             raise ValueError(
@@ -113,13 +123,13 @@ class CarriedLSTM(keras.layers.Layer):
         for i, variable in enumerate(self.weights):
             variable.assign(store[str(i)])
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         return (*input_shape[:-1], self.units)
 
-    def compute_output_spec(self, x, **kwargs):
+    def compute_output_spec(self, x: Any, **kwargs: Any) -> Any:
         return keras.KerasTensor(self.compute_output_shape(x.shape), dtype=self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "units": self.units,
@@ -128,7 +138,7 @@ class CarriedLSTM(keras.layers.Layer):
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
 
-    def _check_streams(self, shape):
+    def _check_streams(self, shape: Shape):
         if len(shape) != 3 or shape[0] not in (None, self.streams):
             raise ValueError(
                 f"CarriedLSTM {self.name!r} carries the state of {self.streams} streams and needs an input of shape "

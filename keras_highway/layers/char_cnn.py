@@ -1,8 +1,12 @@
 """From the characters of a word to its vector: embedding, convolutions of several widths, maximum over time."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_highway._support.types import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.biased import Conv1D
 
@@ -23,33 +27,33 @@ class CharEmbedding(keras.layers.Layer):
         ValueError: If a size is not positive.
     """
 
-    def __init__(self, characters, units, embeddings_initializer="uniform", **kwargs):
+    def __init__(self, characters: int, units: int, embeddings_initializer: Initializer = "uniform", **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         self.characters, self.units = checked_size(characters, "characters"), checked_size(units, "units")
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         draw = fresh(self.embeddings_initializer)
 
-        def initial(shape, dtype=None):
+        def initial(shape: tuple[int, ...], dtype: Any = None) -> Any:
             values = draw(shape, dtype=dtype)
             return ops.where(ops.arange(shape[0])[:, None] == 0, ops.zeros_like(values), values)
 
         self.embeddings = self.add_weight(name="embeddings", shape=(self.characters, self.units), initializer=initial)
 
-    def call(self, x):
+    def call(self, x: Any) -> Any:
         x = ops.cast(x, "int32")
         vectors = ops.cast(ops.take(self.embeddings, x, axis=0), self.compute_dtype)
         # Zero times its gradient is zero: the row of the padding never moves.
         return vectors * ops.cast(x != 0, self.compute_dtype)[..., None]
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         return (*input_shape, self.units)
 
-    def compute_output_spec(self, x, **kwargs):
+    def compute_output_spec(self, x: Any, **kwargs: Any) -> Any:
         return keras.KerasTensor(self.compute_output_shape(x.shape), dtype=self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "characters": self.characters,
@@ -78,7 +82,14 @@ class CharCNN(keras.layers.Layer):
             shorter than a kernel.
     """
 
-    def __init__(self, kernels, filters, kernel_initializer="glorot_uniform", bias_initializer="zeros", **kwargs):
+    def __init__(
+        self,
+        kernels: Sequence[int],
+        filters: Sequence[int],
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.kernels = tuple(checked_size(k, "kernels") for k in kernels)
         self.filters = tuple(checked_size(f, "filters") for f in filters)
@@ -90,7 +101,7 @@ class CharCNN(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if input_shape[1] is None or input_shape[1] < max(self.kernels):
             raise ValueError(
                 f"CharCNN {self.name!r} has a kernel of {max(self.kernels)} characters and needs words of a known "
@@ -110,15 +121,15 @@ class CharCNN(keras.layers.Layer):
         for convolution in self.convolutions:
             convolution.build(input_shape)
 
-    def call(self, x):
+    def call(self, x: Any) -> Any:
         # tanh grows with its argument: the tanh of the maximum is the maximum of the tanh, for a twentieth of the work.
         best = [ops.max(convolution(x), axis=1) for convolution in self.convolutions]
         return ops.tanh(ops.concatenate(best, axis=-1))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         return (input_shape[0], sum(self.filters))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "kernels": list(self.kernels),
@@ -136,17 +147,18 @@ class TakeRows(keras.layers.Layer):
     `(streams, steps, units)`.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
 
-    def build(self, vectors_shape, positions_shape):
+    # Keras names the shape of each input.
+    def build(self, vectors_shape: Shape, positions_shape: Shape) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Has no weights."""
 
-    def call(self, vectors, positions):
+    def call(self, vectors: Any, positions: Any) -> Any:
         return ops.take(vectors, ops.cast(positions, "int32"), axis=0)
 
-    def compute_output_shape(self, vectors_shape, positions_shape):
+    def compute_output_shape(self, vectors_shape: Shape, positions_shape: Shape) -> tuple[int | None, ...]:
         return (*positions_shape, vectors_shape[-1])
 
-    def compute_output_spec(self, vectors, positions, **kwargs):
+    def compute_output_spec(self, vectors: Any, positions: Any, **kwargs: Any) -> Any:
         return keras.KerasTensor(self.compute_output_shape(vectors.shape, positions.shape), dtype=vectors.dtype)

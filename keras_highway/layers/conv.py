@@ -1,7 +1,10 @@
 """The convolutional highway layer."""
 
+from typing import Any
+
 import keras
 
+from keras_highway._support.types import Activation, Initializer, Shape
 from keras_highway.layers.base import PATHS, GatedBlock, check_same_width, checked_size, fresh
 from keras_highway.layers.biased import Conv2D
 from keras_highway.layers.branch import Branch, channel_axis
@@ -52,19 +55,19 @@ class HighwayConv2D(GatedBlock):
 
     def __init__(
         self,
-        filters=None,
-        kernel_size=3,
-        gating="coupled",
-        activation="relu",
-        gate_bias=-2.0,
-        gate="same",
-        gate_rank=None,
-        gate_kernel_size=None,
-        kernel_initializer="glorot_uniform",
-        skip_dtype="float32",
-        stochastic_depth=0.0,
-        data_format=None,
-        **kwargs,
+        filters: int | None = None,
+        kernel_size: int | tuple[int, int] = 3,
+        gating: str = "coupled",
+        activation: Activation = "relu",
+        gate_bias: float = -2.0,
+        gate: str = "same",
+        gate_rank: int | None = None,
+        gate_kernel_size: int | tuple[int, int] | None = None,
+        kernel_initializer: Initializer = "glorot_uniform",
+        skip_dtype: Any = "float32",
+        stochastic_depth: float = 0.0,
+        data_format: str | None = None,
+        **kwargs: Any,
     ):
         super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
         self.filters = None if filters is None else checked_size(filters, "filters")
@@ -75,7 +78,7 @@ class HighwayConv2D(GatedBlock):
         self.data_format = data_format or keras.config.image_data_format()
         self.transform = None
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if len(input_shape) != 4:
             raise ValueError(
                 f"HighwayConv2D {self.name!r} needs an input of rank 4: (batch, height, width, channels). "
@@ -88,7 +91,7 @@ class HighwayConv2D(GatedBlock):
         self.add_gates()
         self.build_paths(input_shape)
 
-    def make_gate(self, bias, name):
+    def make_gate(self, bias: float, name: str) -> keras.layers.Layer:
         if self.gate == "channel":
             return ChannelGate(self._width, bias, channel_axis(self.data_format), name=name, dtype=self.dtype_policy)
         kernel_size = self.kernel_size if self.gate_kernel_size is None else self.gate_kernel_size
@@ -106,11 +109,11 @@ class HighwayConv2D(GatedBlock):
             )
         return self._conv(name, kernel_size, bias_initializer=keras.initializers.Constant(bias))
 
-    def compute_output_shape(self, input_shape, gate_shape=None):
+    def compute_output_shape(self, input_shape: Shape, gate_shape: Any = None) -> tuple[int | None, ...]:
         check_same_width(self, "filters", self.filters, input_shape, channel_axis(self.data_format))
         return tuple(input_shape)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "filters": self.filters,
@@ -121,7 +124,7 @@ class HighwayConv2D(GatedBlock):
             "data_format": self.data_format,
         }
 
-    def _conv(self, name, kernel_size, **kwargs):
+    def _conv(self, name: str, kernel_size: int | tuple[int, int], **kwargs: Any):
         return Conv2D(
             self._width,
             kernel_size,
@@ -133,10 +136,10 @@ class HighwayConv2D(GatedBlock):
             **kwargs,
         )
 
-    def _initializer(self, name):
+    def _initializer(self, name: str):
         return fresh(self.kernel_initializer, PATHS.index(name))
 
 
-def _int_or_pair(kernel_size):
+def _int_or_pair(kernel_size: int | tuple[int, int]):
     """JSON knows no tuples: a pair comes back from a saved config as a list."""
     return tuple(kernel_size) if isinstance(kernel_size, (list, tuple)) else kernel_size

@@ -1,7 +1,10 @@
 """The fully connected highway layer."""
 
+from typing import Any
+
 import keras
 
+from keras_highway._support.types import Activation, Initializer, Shape
 from keras_highway.layers.base import PATHS, GatedBlock, check_same_width, checked_size, fresh
 from keras_highway.layers.biased import Dense
 from keras_highway.layers.gates import ChannelGate, LowRankDense
@@ -45,17 +48,17 @@ class HighwayDense(GatedBlock):
 
     def __init__(
         self,
-        units=None,
-        gating="coupled",
-        activation="relu",
-        gate_bias=-2.0,
-        gate="same",
-        gate_rank=None,
-        kernel_initializer="glorot_uniform",
-        skip_dtype="float32",
-        stochastic_depth=0.0,
-        bias_initializer="zeros",
-        **kwargs,
+        units: int | None = None,
+        gating: str = "coupled",
+        activation: Activation = "relu",
+        gate_bias: float = -2.0,
+        gate: str = "same",
+        gate_rank: int | None = None,
+        kernel_initializer: Initializer = "glorot_uniform",
+        skip_dtype: Any = "float32",
+        stochastic_depth: float = 0.0,
+        bias_initializer: Initializer = "zeros",
+        **kwargs: Any,
     ):
         super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
         self.supports_masking = True
@@ -65,7 +68,7 @@ class HighwayDense(GatedBlock):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.transform = None
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if len(input_shape) < 2:
             raise ValueError(
                 f"HighwayDense {self.name!r} needs an input of rank 2 or more: (batch, ..., units). "
@@ -77,7 +80,7 @@ class HighwayDense(GatedBlock):
         self.add_gates()
         self.build_paths(input_shape)
 
-    def make_gate(self, bias, name):
+    def make_gate(self, bias: float, name: str) -> keras.layers.Layer:
         if self.gate == "channel":
             return ChannelGate(self._width, bias, name=name, dtype=self.dtype_policy)
         if self.gate == "low_rank":
@@ -86,11 +89,11 @@ class HighwayDense(GatedBlock):
             )
         return self._dense(name, bias)
 
-    def compute_output_shape(self, input_shape, gate_shape=None):
+    def compute_output_shape(self, input_shape: Shape, gate_shape: Any = None) -> tuple[int | None, ...]:
         check_same_width(self, "units", self.units, input_shape)
         return tuple(input_shape)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "units": self.units,
@@ -99,7 +102,7 @@ class HighwayDense(GatedBlock):
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
 
-    def _dense(self, name, bias=0.0, **kwargs):
+    def _dense(self, name: str, bias: float = 0.0, **kwargs: Any):
         spread = fresh(self.bias_initializer, PATHS.index(name))
         return Dense(
             self._width,
@@ -110,5 +113,5 @@ class HighwayDense(GatedBlock):
             **kwargs,
         )
 
-    def _initializer(self, name):
+    def _initializer(self, name: str):
         return fresh(self.kernel_initializer, PATHS.index(name))

@@ -1,10 +1,12 @@
 """Many fully connected highway layers as one layer, run by a scan."""
 
 import functools
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_highway._support.types import Activation, Initializer, Shape
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating
 from keras_highway.layers.base import PATHS, check_same_width, checked_size, fresh, skip_dtype_of
@@ -54,15 +56,15 @@ class HighwayDenseStack(keras.layers.Layer):
 
     def __init__(
         self,
-        depth,
-        units=None,
-        gating="coupled",
-        activation="relu",
-        gate_bias=-2.0,
-        kernel_initializer="glorot_uniform",
-        skip_dtype="float32",
-        gate="same",
-        **kwargs,
+        depth: int,
+        units: int | None = None,
+        gating: str = "coupled",
+        activation: Activation = "relu",
+        gate_bias: float = -2.0,
+        kernel_initializer: Initializer = "glorot_uniform",
+        skip_dtype: Any = "float32",
+        gate: str = "same",
+        **kwargs: Any,
     ):
         super().__init__(autocast=False, **kwargs)
         self.depth = checked_size(depth, "depth")
@@ -78,7 +80,7 @@ class HighwayDenseStack(keras.layers.Layer):
             raise ValueError(f"`gate` must be one of {', '.join(map(repr, self.gates))}. Received: gate={gate!r}")
         self.gate = gate
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self._width = check_same_width(self, "units", self.units, input_shape)
         self.input_spec = keras.InputSpec(min_ndim=2, axes={-1: self._width})
         biases = {"transform": 0.0, "transform_gate": self.gate_bias, "carry_gate": carry_gate_bias(self.gate_bias)}
@@ -99,8 +101,8 @@ class HighwayDenseStack(keras.layers.Layer):
             setattr(self, f"{name}_kernel", kernel)
             setattr(self, f"{name}_bias", bias)
 
-    def call(self, x):
-        def step(y, weights):
+    def call(self, x: Any) -> Any:
+        def step(y: Any, weights: list[Any]) -> tuple[Any, Any]:
             for i in range(weights[0].shape[0]):
                 y = mix(*self._signals(y, [w[i] for w in weights], tied), dtype=self.skip_dtype)
             return y, None
@@ -112,7 +114,7 @@ class HighwayDenseStack(keras.layers.Layer):
             y, _ = ops.scan(step, y, grouped)  # pyright: ignore[reportGeneralTypeIssues]
         return step(y, [w[steps * _UNROLL :] for w in weights])[0] if rest else y
 
-    def signals(self, x) -> Signals:
+    def signals(self, x: Any) -> Signals:
         """Returns what every layer mixes, as `GatedBlock.signals` does, along a new first axis of size `depth`.
 
         All tensors are in the skip dtype, since one scan carries them all.
@@ -121,7 +123,7 @@ class HighwayDenseStack(keras.layers.Layer):
             x: Tensor, the stack's input.
         """
 
-        def step(carry, weights):
+        def step(carry: Any, weights: list[Any]) -> tuple[Any, Any]:
             signals = self._signals(carry[0], weights, tied)
             kept = {k: ops.cast(v, self.skip_dtype) for k, v in signals._asdict().items() if ops.is_tensor(v)}
             y = mix(*signals, dtype=self.skip_dtype)
@@ -134,7 +136,7 @@ class HighwayDenseStack(keras.layers.Layer):
         _, traced = ops.scan(step, (x, *[ops.zeros_like(x)] * len(names)), stacked)  # pyright: ignore[reportGeneralTypeIssues]
         return first._replace(**dict(zip(names, traced[1:], strict=True)))
 
-    def block(self, index) -> HighwayDense:
+    def block(self, index: int) -> HighwayDense:
         """Returns a copy of one layer, from 0 to `depth - 1`, as a `HighwayDense`, with gates of its own.
 
         Args:
@@ -163,14 +165,14 @@ class HighwayDenseStack(keras.layers.Layer):
             path.set_weights([ops.convert_to_numpy(w) if self._is_tied(name) else w[index] for w in weights])
         return block
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         check_same_width(self, "units", self.units, input_shape)
         return tuple(input_shape)
 
-    def compute_output_spec(self, x, **kwargs):
+    def compute_output_spec(self, x: Any, **kwargs: Any) -> Any:
         return keras.KerasTensor(self.compute_output_shape(x.shape), dtype=self.skip_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "depth": self.depth,
@@ -183,26 +185,26 @@ class HighwayDenseStack(keras.layers.Layer):
             "gate": self.gate,
         }
 
-    def _is_tied(self, name) -> bool:
+    def _is_tied(self, name: str) -> bool:
         return self.gate == "tied" and name != "transform"
 
-    def _initial_kernels(self, first, shape, dtype=None):
+    def _initial_kernels(self, first: int, shape: tuple[int, ...], dtype: Any = None) -> Any:
         """Each layer's kernel from a fresh copy of the initializer, whose fans are those of one layer."""
         if len(shape) == 2:
             return fresh(self.kernel_initializer, first)(shape, dtype=dtype)
         kernels = (fresh(self.kernel_initializer, first + i) for i in range(shape[0]))
         return ops.stack([kernel(shape[1:], dtype=dtype) for kernel in kernels])
 
-    def _split_weights(self) -> tuple[list, list]:
+    def _split_weights(self) -> tuple[list[Any], list[Any]]:
         """Kernel, bias, kernel, bias, ... in the compute dtype: those of each layer, stacked, and those of all."""
-        weights: tuple[list, list] = ([], [])
+        weights: tuple[list[Any], list[Any]] = ([], [])
         for name in self._names:  # the transform, which is never tied, comes first
             for part in ("kernel", "bias"):
                 weight = ops.convert_to_tensor(getattr(self, f"{name}_{part}"))
                 weights[self._is_tied(name)].append(ops.cast(weight, self.compute_dtype))
         return weights
 
-    def _signals(self, x, weights, tied) -> Signals:
+    def _signals(self, x: Any, weights: list[Any], tied: list[Any]) -> Signals:
         """One layer's signals, from its own kernels and biases and the tied ones."""
         weights = [*weights, *tied]
         outputs = {  # a cast each, so that under a mixed policy the gradients of x add up in its own precision

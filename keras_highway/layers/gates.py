@@ -1,8 +1,11 @@
 """Gate layers that are not a copy of the transform: data-independent and low-rank."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_highway._support.types import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.biased import Dense
 
@@ -20,13 +23,13 @@ class ChannelGate(keras.layers.Layer):
         axis: Int, the channel axis, `-1` or `1`. Defaults to `-1`.
     """
 
-    def __init__(self, channels, bias=-2.0, axis=-1, **kwargs):
+    def __init__(self, channels: int, bias: float = -2.0, axis: int = -1, **kwargs: Any):
         super().__init__(**kwargs)
         self.channels = checked_size(channels, "channels")
         self.bias = float(bias)
         self.axis = axis
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.logit = self.add_weight(
             name="logit",
             shape=(self.channels,),
@@ -35,17 +38,17 @@ class ChannelGate(keras.layers.Layer):
         )
         self.rank = len(input_shape)
 
-    def call(self, x):
+    def call(self, x: Any) -> Any:
         shape = [1] * self.rank
         shape[self.axis] = self.channels
         return ops.reshape(self.logit, shape)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         shape = [1] * len(input_shape)
         shape[self.axis] = self.channels
         return tuple(shape)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "channels": self.channels, "bias": self.bias, "axis": self.axis}
 
 
@@ -60,24 +63,31 @@ class LowRankDense(keras.layers.Layer):
         kernel_initializer: For both kernels. Defaults to `"glorot_uniform"`.
     """
 
-    def __init__(self, units, rank, bias=0.0, kernel_initializer="glorot_uniform", **kwargs):
+    def __init__(
+        self,
+        units: int,
+        rank: int,
+        bias: float = 0.0,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.units, self.rank, self.bias = checked_size(units, "units"), checked_size(rank, "rank"), float(bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.down = self._dense(self.rank, "down", use_bias=False)
         self.up = self._dense(self.units, "up", bias_initializer=keras.initializers.Constant(self.bias))
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.down.build(input_shape)
         self.up.build((*input_shape[:-1], self.rank))
 
-    def call(self, x):
+    def call(self, x: Any) -> Any:
         return self.up(self.down(x))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         return (*input_shape[:-1], self.units)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "units": self.units,
@@ -86,6 +96,6 @@ class LowRankDense(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
 
-    def _dense(self, units, name, **kwargs):
+    def _dense(self, units: int, name: str, **kwargs: Any):
         initializer = fresh(self.kernel_initializer, ("down", "up").index(name))
         return Dense(units, kernel_initializer=initializer, name=name, dtype=self.dtype_policy, **kwargs)

@@ -1,10 +1,12 @@
 """A softmax in two steps, for vocabularies that one step would be too slow for."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_highway._support.types import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.biased import add_bias
 
@@ -39,7 +41,14 @@ class HierarchicalSoftmax(keras.layers.Layer):
             classes.
     """
 
-    def __init__(self, classes, clusters=None, kernel_initializer="glorot_uniform", bias_initializer="zeros", **kwargs):
+    def __init__(
+        self,
+        classes: int,
+        clusters: int | None = None,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.classes = checked_size(classes, "classes")
         # isqrt(n - 1) + 1 is the square root rounded up, in whole numbers.
@@ -52,7 +61,7 @@ class HierarchicalSoftmax(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         features = input_shape[-1]
         kernel, bias = (fresh(i) for i in (self.kernel_initializer, self.bias_initializer))
         kernels, biases = (fresh(i, 1) for i in (self.kernel_initializer, self.bias_initializer))
@@ -61,7 +70,7 @@ class HierarchicalSoftmax(keras.layers.Layer):
         )
         self.cluster_bias = self.add_weight(name="cluster_bias", shape=(self.clusters,), initializer=bias)
 
-        def drawn(shape, dtype=None):
+        def drawn(shape: tuple[int, ...], dtype: Any = None) -> Any:
             # As the one matrix it is: of three axes, initializers would take the first for that of a convolution.
             flat = kernels((features, self.clusters * self.cluster_size), dtype=dtype)
             return ops.transpose(ops.reshape(flat, (features, self.clusters, self.cluster_size)), (1, 0, 2))
@@ -72,7 +81,7 @@ class HierarchicalSoftmax(keras.layers.Layer):
         )
         self.bias = self.add_weight(name="bias", shape=(self.clusters, self.cluster_size), initializer=biases)
 
-    def call(self, x):
+    def call(self, x: Any) -> Any:
         logits = add_bias(ops.einsum("...u,cup->...pc", x, self.kernel), ops.transpose(self.bias))
         logits = ops.cast(logits, "float32") + self._absent()
         within = logits - ops.logsumexp(logits, axis=-2, keepdims=True)
@@ -80,7 +89,7 @@ class HierarchicalSoftmax(keras.layers.Layer):
         flat = ops.reshape(log_p, (*ops.shape(log_p)[:-2], self.cluster_size * self.clusters))
         return flat[..., : self.classes]
 
-    def target_log_probabilities(self, x, targets):
+    def target_log_probabilities(self, x: Any, targets: Any) -> Any:
         """Returns the log-probabilities of one class each, without those of the others.
 
         It takes a copy of the kernel of each target's cluster: `features *
@@ -103,27 +112,27 @@ class HierarchicalSoftmax(keras.layers.Layer):
         own = _at(logits, position) - ops.logsumexp(logits, axis=-1)
         return own + _at(self._cluster_log_p(x), cluster)
 
-    def _computed(self, *values):
+    def _computed(self, *values: Any) -> list[Any]:
         # Keras casts weights by itself in `call` alone.
         return [ops.cast(value, self.compute_dtype) for value in values]
 
-    def _cluster_log_p(self, x):
+    def _cluster_log_p(self, x: Any) -> Any:
         kernel, bias = self._computed(self.cluster_kernel, self.cluster_bias)
         logits = ops.cast(add_bias(ops.matmul(x, kernel), bias), "float32")
         return logits - ops.logsumexp(logits, axis=-1, keepdims=True)
 
-    def _absent(self):
+    def _absent(self) -> Any:
         """What makes the last positions, which no class has, improbable: `(cluster_size, clusters)`."""
         number = ops.reshape(ops.arange(self.cluster_size * self.clusters), (self.cluster_size, self.clusters))
         return ops.where(number < self.classes, 0.0, _NEVER)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         return (*input_shape[:-1], self.classes)
 
-    def compute_output_spec(self, x, **kwargs):
+    def compute_output_spec(self, x: Any, **kwargs: Any) -> Any:
         return keras.KerasTensor(self.compute_output_shape(x.shape), dtype="float32")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "classes": self.classes,
@@ -133,5 +142,5 @@ class HierarchicalSoftmax(keras.layers.Layer):
         }
 
 
-def _at(values, index):
+def _at(values: Any, index: Any) -> Any:
     return ops.take_along_axis(values, index[..., None], axis=-1)[..., 0]

@@ -1,11 +1,13 @@
 """The recurrence of an LSTM and its derivative, with every product that can wait taken out of the loop."""
 
+from typing import Any
+
 from keras import ops
 
 from keras_highway._support.numerics import with_gradient
 
 
-def recur(projected, kernel, h, c):
+def recur(projected: Any, kernel: Any, h: Any, c: Any) -> tuple[Any, Any, Any]:
     """Runs an LSTM over projected inputs.
 
     Differentiating a loop step by step would add a product for the recurrent
@@ -31,10 +33,10 @@ def recur(projected, kernel, h, c):
 
 
 @with_gradient
-def _recurrence(projected, kernel, h, c):
+def _recurrence(projected: Any, kernel: Any, h: Any, c: Any) -> tuple[Any, Any]:
     first_h, first_c = ops.cast(h, "float32"), ops.cast(c, "float32")
 
-    def step(state, z):
+    def step(state: Any, z: Any) -> tuple[Any, Any]:
         recurrent = ops.matmul(ops.cast(state[0], kernel.dtype), kernel)
         state = _cell(ops.cast(z, "float32") + ops.cast(recurrent, "float32"), state[1])
         return state, state  # TensorFlow's scan wants outputs of the carry's form: the gates travel in it, too
@@ -43,11 +45,11 @@ def _recurrence(projected, kernel, h, c):
     start = (first_h, first_c, ops.zeros_like(ops.cast(by_step[0], "float32")))
     (last_h, last_c, _), (outputs, cells, gates) = ops.scan(step, start, by_step)  # pyright: ignore[reportGeneralTypeIssues]
 
-    def gradient(dy, last_dh, last_dc):
+    def gradient(dy: Any, last_dh: Any, last_dc: Any) -> tuple[Any, Any, Any, Any]:
         cells_before = ops.concatenate([first_c[None], cells[:-1]])
         transposed = ops.transpose(kernel)
 
-        def back(state, saved):
+        def back(state: Any, saved: Any) -> tuple[Any, Any]:
             dh, dc, _ = state
             dy, gates, c, c_before = saved
             dz, dc = _cell_gradient(dh + dy, dc, gates, c, c_before)
@@ -66,7 +68,7 @@ def _recurrence(projected, kernel, h, c):
     return (ops.swapaxes(outputs, 0, 1), last_h, last_c), gradient
 
 
-def _cell(z, c):
+def _cell(z: Any, c: Any) -> tuple[Any, Any, Any]:
     """One step: gates from `z`, `(streams, 4 * units)`, and the cell before; returns output, cell and gates."""
     i, f, g, o = ops.split(z, 4, axis=-1)  # pyright: ignore[reportGeneralTypeIssues]
     i, f, g, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(g), ops.sigmoid(o)
@@ -74,7 +76,7 @@ def _cell(z, c):
     return o * ops.tanh(c), c, ops.concatenate([i, f, g, o], axis=-1)
 
 
-def _cell_gradient(dh, dc, gates, c, c_before):
+def _cell_gradient(dh: Any, dc: Any, gates: Any, c: Any, c_before: Any) -> tuple[Any, Any]:
     """The derivatives of a step's `z` and of the cell before it, from those of its output and cell."""
     i, f, g, o = ops.split(gates, 4, axis=-1)  # pyright: ignore[reportGeneralTypeIssues]
     t = ops.tanh(c)

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_highway._support.types import Shape
 from keras_highway.data.transforms import Transform
 
 _GREY = 1
@@ -40,13 +41,13 @@ class Preprocessing(keras.layers.Layer):
         ValueError: If the images have other channels than the transform.
     """
 
-    def __init__(self, transform: Transform | Mapping[str, Any], data_format=None, **kwargs):
+    def __init__(self, transform: Transform | Mapping[str, Any], data_format: str | None = None, **kwargs: Any):
         kwargs.setdefault("dtype", "float32")
         super().__init__(autocast=False, trainable=False, **{k: v for k, v in kwargs.items() if k != "trainable"})
         self.transform = transform if isinstance(transform, Transform) else _from_fields(transform)
         self.data_format = keras.config.image_data_format() if data_format is None else data_format
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Checks the channels; there are no weights."""
         channels = input_shape[1 if self._first else -1]
         if channels not in (_GREY, self.transform.channels):
@@ -55,19 +56,19 @@ class Preprocessing(keras.layers.Layer):
                 f"preprocessed here. Received: input shape {tuple(input_shape)}"
             )
 
-    def call(self, images):
+    def call(self, images: Any) -> Any:
         """Resizes, crops and normalizes a batch."""
         x = self._resized(ops.cast(images, "float32"))
         if x.shape[1 if self._first else -1] != self.transform.channels:
             x = ops.repeat(x, self.transform.channels, axis=1 if self._first else -1)
         return self.transform.apply(x, self.data_format)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         """The transform's size and channels."""
         size, channels = self.transform.size, self.transform.channels
         return (input_shape[0], channels, *size) if self._first else (input_shape[0], *size, channels)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The transform's fields."""
         return {
             **super().get_config(),
@@ -79,7 +80,7 @@ class Preprocessing(keras.layers.Layer):
     def _first(self) -> bool:
         return self.data_format == "channels_first"
 
-    def _resized(self, x):
+    def _resized(self, x: Any) -> Any:
         axes = (2, 3) if self._first else (1, 2)
         shape = ops.shape(x)
         height, width = (x.shape[axis] or shape[axis] for axis in axes)
@@ -107,7 +108,7 @@ def _matrices(transform: Transform, height: int, width: int) -> list[np.ndarray]
     ]
 
 
-def _open_matrices(transform: Transform, height, width) -> tuple:
+def _open_matrices(transform: Transform, height: Any, width: Any) -> tuple[Any, Any, Any]:
     """The same of images whose size is known when they come; and 0.0 for images of the very size, else 1.0."""
     size = transform.size
     same = ops.logical_and(ops.equal(height, size[0]), ops.equal(width, size[1]))
@@ -120,7 +121,7 @@ def _open_matrices(transform: Transform, height, width) -> tuple:
     return rows, columns, 1.0 - ops.cast(same, "float32")
 
 
-def _resampling(xp, interpolation, length, part, target, kept):
+def _resampling(xp: Any, interpolation: str, length: Any, part: Any, target: Any, kept: int) -> Any:
     """The matrix `(kept, length)` that resizes the `part` at the centre of a line to `target`, and keeps its centre.
 
     Distances are whole numbers until the last division, so that a float32 of
@@ -145,7 +146,7 @@ def _resampling(xp, interpolation, length, part, target, kept):
     return weights / xp.sum(weights, axis=1, keepdims=True)
 
 
-def _parts(matrix) -> tuple:
+def _parts(matrix: Any) -> tuple[Any, Any]:
     """A matrix as 256ths and what is left: GPUs may round the operands of a product to 11 bits, as pixels have.
 
     The sums of the first part are exact everywhere, and the second's are small.
@@ -154,25 +155,25 @@ def _parts(matrix) -> tuple:
     return coarse, matrix - coarse
 
 
-def _cast(xp, x, dtype):
+def _cast(xp: Any, x: Any, dtype: Any) -> Any:
     return np.asarray(x, dtype) if xp is np else ops.cast(x, dtype)
 
 
-def _bicubic(xp, d):
+def _bicubic(xp: Any, d: Any) -> Any:
     """Keys's cubic convolution with a = -0.5, Pillow's."""
     near = (1.5 * d - 2.5) * d * d + 1.0
     far = ((-0.5 * d + 2.5) * d - 4.0) * d + 2.0
     return xp.where(d < 1.0, near, xp.where(d < 2.0, far, xp.zeros_like(d)))
 
 
-def _bilinear(xp, d):
+def _bilinear(xp: Any, d: Any) -> Any:
     return xp.maximum(1.0 - d, xp.zeros_like(d))
 
 
 _FILTERS = {"bicubic": _bicubic, "bilinear": _bilinear}
 
 
-def _whole(x, resampled):
+def _whole(x: Any, resampled: Any) -> Any:
     """Whole pixels in [0, 255], halves upward as Pillow rounds, where images were resampled at all."""
     whole = ops.clip(ops.floor(x + 0.5), 0.0, 255.0)
     return x + ops.stop_gradient(whole - x) * resampled

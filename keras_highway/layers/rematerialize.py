@@ -10,6 +10,7 @@ result, and is assigned once.
 """
 
 import contextvars
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -23,7 +24,7 @@ def runs(layer: keras.layers.Layer) -> bool:
     return id(layer) in _RUNNING.get()
 
 
-def rematerialized(layer: keras.layers.Layer, *inputs):
+def rematerialized(layer: keras.layers.Layer, *inputs: Any) -> Any:
     """Calls a built layer in training, with gradients that keep its inputs and compute the rest again.
 
     Args:
@@ -41,9 +42,9 @@ def rematerialized(layer: keras.layers.Layer, *inputs):
     # On JAX what leaves the function is a result of it. Elsewhere it is put aside in the first of the two runs: a
     # result would go into the gradient, and seeds have none.
     returned = keras.backend.backend() == "jax"
-    aside: list = []
+    aside: list[Any] = []
 
-    def function(*tensors):
+    def function(*tensors: Any) -> Any:
         mapping = [*zip(learned, tensors[len(kept) :], strict=True), *zip(others, state, strict=True)]
         with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
             y = _straight(layer, _packed(inputs, tensors))
@@ -64,13 +65,13 @@ def rematerialized(layer: keras.layers.Layer, *inputs):
     return y
 
 
-def _packed(inputs, tensors) -> Any:
+def _packed(inputs: Sequence[Any], tensors: Sequence[Any]) -> Any:
     """The inputs, with their tensors replaced."""
     rest = iter(tensors)
     return keras.tree.map_structure(lambda x: None if x is None else next(rest), list(inputs), none_is_leaf=True)
 
 
-def _straight(layer, inputs):
+def _straight(layer: Any, inputs: Sequence[Any]) -> Any:
     token = _RUNNING.set((*_RUNNING.get(), id(layer)))
     # The call around this one regularizes the output, and the second run, outside of any, would clear its losses.
     regularizer, losses = layer.activity_regularizer, layer._losses[:]
@@ -83,7 +84,7 @@ def _straight(layer, inputs):
         _RUNNING.reset(token)
 
 
-def _disown(layer, losses) -> None:
+def _disown(layer: Any, losses: Sequence[Any]) -> None:
     """Has the layers inside forget losses that are results now: Keras knows them by id, which others may get later."""
     ids = {id(loss) for loss in losses}
     for inner in layer._flatten_layers():

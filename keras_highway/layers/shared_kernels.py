@@ -1,8 +1,12 @@
 """Kernels that the transforms of several blocks share, and the convolution that takes one."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_highway._support.types import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.subsampled import subsampled
 
@@ -29,7 +33,14 @@ class SharedKernels(keras.layers.Layer):
         ValueError: If the lists differ in length or a size is not positive.
     """
 
-    def __init__(self, filters, kernel_sizes, kernel_initializer="he_normal", data_format=None, **kwargs):
+    def __init__(
+        self,
+        filters: Sequence[int],
+        kernel_sizes: Sequence[int],
+        kernel_initializer: Initializer = "he_normal",
+        data_format: str | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(autocast=False, **kwargs)
         self.filters = tuple(checked_size(f, "filters") for f in filters)
         self.kernel_sizes = tuple(checked_size(k, "kernel_sizes") for k in kernel_sizes)
@@ -41,21 +52,21 @@ class SharedKernels(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.data_format = data_format or keras.config.image_data_format()
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         channels = input_shape[1 if self.data_format == "channels_first" else -1]
         self.kernels = [
             self.add_weight(name=f"kernel{i + 1}", shape=shape, initializer=fresh(self.kernel_initializer, i))
             for i, shape in enumerate(self._shapes(channels))
         ]
 
-    def call(self, x):
+    def call(self, x: Any) -> Any:
         return [ops.convert_to_tensor(kernel) for kernel in self.kernels]
 
-    def compute_output_spec(self, x, **kwargs):
+    def compute_output_spec(self, x: Any, **kwargs: Any) -> Any:
         channels = x.shape[1 if self.data_format == "channels_first" else -1]
         return [keras.KerasTensor(shape, dtype=self.variable_dtype) for shape in self._shapes(channels)]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "filters": self.filters,
@@ -64,7 +75,7 @@ class SharedKernels(keras.layers.Layer):
             "data_format": self.data_format,
         }
 
-    def _shapes(self, channels) -> list[tuple[int, ...]]:
+    def _shapes(self, channels: int) -> list[tuple[int, ...]]:
         inputs = (channels, *self.filters[:-1])
         return [(k, k, a, b) for k, a, b in zip(self.kernel_sizes, inputs, self.filters, strict=True)]
 
@@ -80,21 +91,29 @@ class GivenConv2D(keras.layers.Layer):
         data_format: As in `keras.layers.Conv2D`.
     """
 
-    def __init__(self, filters, kernel_size, strides, padding, data_format, **kwargs):
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: int | tuple[int, int],
+        strides: int,
+        padding: str,
+        data_format: str,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.filters = filters
         self.kernel_size = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
         self.strides, self.padding, self.data_format = (strides, strides), padding, data_format
         self.kernel_shape: tuple[int, ...] = ()
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         channels = input_shape[1 if self.data_format == "channels_first" else -1]
         self.kernel_shape = (*self.kernel_size, channels, self.filters)
 
-    def call(self, x, kernel):
+    def call(self, x: Any, kernel: Any) -> Any:
         return self.convolution_op(x, kernel)
 
-    def convolution_op(self, x, kernel):
+    def convolution_op(self, x: Any, kernel: Any) -> Any:
         """As that of `keras.layers.Conv2D`."""
         x, strides = subsampled(x, self.kernel_size, self.strides, self.data_format)
         return ops.conv(x, ops.cast(kernel, x.dtype), strides, self.padding, self.data_format)

@@ -5,12 +5,17 @@ alike, oneDNN's gradient of such a kernel writes beyond its memory, and the
 process dies sooner or later (TensorFlow 2.21 on a CPU, docs/upstream.md, 8).
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 
 _SAFE = 16  # channels from which on the gradient is right
 
 
-def subsampled(x, kernel_size, strides, data_format) -> tuple:
+def subsampled(
+    x: Any, kernel_size: Sequence[int], strides: Sequence[int], data_format: str
+) -> tuple[Any, tuple[int, ...]]:
     """Returns the images that a convolution goes over and the strides it takes, the same convolution and safe.
 
     Args:

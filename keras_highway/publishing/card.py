@@ -1,8 +1,9 @@
 """The model card: the README.md of a repository, its header for machines and its text for readers."""
 
 import dataclasses
+import shlex
 
-from keras_highway._support.outside_text import in_code_span, in_markdown, visible_json
+from keras_highway._support.outside_text import in_code_span, in_markdown, python_string
 from keras_highway.applications import get_spec
 from keras_highway.hub import Measured, ModelFacts, card_header
 from keras_highway.publishing.by_task import weights_class
@@ -117,7 +118,7 @@ def _text(row, shown, code, repository, recipe, torch_names, shipped) -> str:
         kind=parts.kind,
         example=code.example,
         shipped=_SHIPPED.format(by_name=in_code_span(code.by_name)) if shipped else "",
-        by_keras=in_code_span(f"keras.saving.load_model({visible_json(loaded_by)})"),
+        by_keras=in_code_span(f"keras.saving.load_model({python_string(loaded_by)})"),
         alone=parts.alone,
         named_by="PyTorch's" if torch_names else "Keras's",
         variant=row.variant,
@@ -180,7 +181,7 @@ def _changes(row) -> str:
 def _recipe(row, recipe, shipped) -> str:
     """The command; for weights that are not the zoo's also what was set, which `--set` may have changed."""
     name = recipe.get("name", row.recipe)
-    command = in_code_span(f"python -m keras_highway train {name} --data DIR")
+    command = in_code_span(f"python -m keras_highway train {shlex.quote(name)} --data DIR")
     command += f" ({in_markdown(recipe.get('source', name))})"
     if shipped:
         return f"{command}; as it was set then: `recipe.json`"

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_highway._support.outside_text import visible_json
+from keras_highway._support.outside_text import python_string
 from keras_highway.analysis.scores import measure
 from keras_highway.applications import build_with, create_model
 from keras_highway.data import load_dataset
@@ -78,8 +78,8 @@ class ClassifierWeights(TaskWeights):
             data_name=data or row.data,
             language=None,
             kind="residual network" if gating == "residual" else "highway network",
-            example=_EXAMPLE.format(loaded_by=visible_json(loaded_by), height=height, width=width, channels=channels),
-            by_name=f"kh.load({visible_json(row.name)})",
+            example=_EXAMPLE.format(loaded_by=python_string(loaded_by), height=height, width=width, channels=channels),
+            by_name=f"kh.load({python_string(row.name)})",
             alone=f"Input: what `preprocess_input` gives, float32 (n, {height}, {width}, {channels}); output: "
             "probabilities.",
             knows=(

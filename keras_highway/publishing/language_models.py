@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_highway._support.outside_text import visible_json
+from keras_highway._support.outside_text import python_string
 from keras_highway.applications import create_model
 from keras_highway.data.ptb import load_corpus
 from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY
@@ -18,9 +18,9 @@ from keras_highway.publishing.gate_report import gate_moments
 from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights
 from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import LM_VARIANTS
-from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo
+from keras_highway.weights.resolve import resolve
 
 _WORDS, _CALLS = 8, 2
 _BATCH = 500
@@ -59,7 +59,8 @@ class LanguageModel(TaskWeights):
 
     @classmethod
     def open(cls, row: WeightsInfo, path: Path) -> "LanguageModel":
-        return cls(row, CharLM(path, row.variant), weights_file.read(path).stamp.get("overrides", {}))
+        file = resolve(path, row.variant)
+        return cls(row, CharLM(file), dict(file.stamp.get("overrides", {})))
 
     @classmethod
     def new_row(cls, result, stamp) -> WeightsInfo:
@@ -82,8 +83,8 @@ class LanguageModel(TaskWeights):
             data_name=data_name,
             language=language,
             kind="character-aware language model with highway layers",
-            example=_EXAMPLE.format(loaded_by=visible_json(loaded_by)),
-            by_name=f"kh.CharLM({visible_json(row.name)})",
+            example=_EXAMPLE.format(loaded_by=python_string(loaded_by)),
+            by_name=f"kh.CharLM({python_string(row.name)})",
             alone=_ALONE,
             knows=("words and characters", f"those of the training text, in `{VOCABULARY}`"),
             input=_INPUT,

@@ -83,7 +83,9 @@ def save(
     Raises:
         ValueError: If no variant describes the model, the preprocessing of its
             images is unknown or another than its own layer's, there is not one
-            name per class, or the folder holds something else.
+            name per class, or the folder holds something else; if `name`,
+            `dataset`, `license` or a class's name is too long or has
+            characters that it may not have.
 
     Example:
 
@@ -91,9 +93,10 @@ def save(
     >>> kh.load("pets")
     """
     folder = Path(folder)
-    name = name or folder.resolve().name
     _check_folder(folder)
-    check_field("name", name, "`name`")
+    where = "The folder's name, which is the weights' name where `name` is not passed," if name is None else "`name`"
+    name = folder.resolve().name if name is None else name
+    check_field("name", name, where)
     check_field("data", dataset, "`dataset`")
     check_field("licence", license, "`license`")
     if isinstance(model, keras.Model):

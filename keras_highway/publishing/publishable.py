@@ -11,7 +11,7 @@ from keras_highway._support.schema import Anything, Fields, Items, Text
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.info import FILE, ROW, RUN_RESULT, WeightsInfo, read_row
+from keras_highway.weights.info import FILE, ROW, RUN_RESULT, WeightsInfo, check_field, read_row
 from keras_highway.weights.saved_folder import settle
 
 RESULT = "result.json"
@@ -47,6 +47,9 @@ def find_publishable(weights: str, dataset: str | None = None, license: str | No
         ValueError: If there is none, if it is not finished, or if its weights
             are not those of its row.
     """
+    for argument, field, value in (("dataset", "data", dataset), ("license", "licence", license)):
+        if value is not None:
+            check_field(field, value, f"`{argument}`")
     publishable = _of_weights(weights)
     fields = {"data": dataset, "licence": license}
     row = dataclasses.replace(publishable.row, **{key: value for key, value in fields.items() if value is not None})
@@ -57,7 +60,7 @@ def _of_weights(weights: str) -> Publishable:
     if weights not in registry.WEIGHTS and Path(weights).is_dir():
         return _of_run(Path(weights)) if (Path(weights) / RESULT).is_file() else _of_saved(Path(weights))
     row = registry.get(weights)
-    registry.file_of(row)  # its hash is right
+    registry.file_of(row)  # raises where there is none
     return _of_folder(next(f for f in registry.folders(weights) if (f / FILE).is_file()), registry.described(row))
 
 

@@ -16,6 +16,7 @@ from keras_highway._support.bounded_json import read_bounded
 from keras_highway._support.files import atomic_write, atomic_write_json
 from keras_highway.reporting.report import Report
 from keras_highway.reporting.section import Picture, Section
+from keras_highway.tasks import IMAGES
 
 _ALWAYS = {"title", "network", "gates", "lesions"}  # keys by which a report's numbers are known
 _MOST = 256 * 2**20  # bytes of them
@@ -127,7 +128,7 @@ def _label(key) -> str:
 
 def _value(key, value) -> str:
     if key == "accuracy":
-        return f"{100 * value:.2f} %"
+        return IMAGES.metric.format(value)
     if isinstance(value, float):
         return f"{value:.4f}"
     return f"{value:,}" if isinstance(value, int) else html.escape(str(value))

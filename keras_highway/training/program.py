@@ -6,6 +6,7 @@ import warnings
 import keras
 from keras import ops
 
+from keras_highway._support.numerics import rank_of
 from keras_highway._support.quiet import quiet_again
 from keras_highway.applications import create_model
 from keras_highway.data.transforms import TRANSFORMS
@@ -18,7 +19,6 @@ from keras_highway.training.data.shard import Source
 from keras_highway.training.losses import make_loss, test_loss
 from keras_highway.training.optimizers import make_optimizer, make_schedule
 from keras_highway.training.recipe import Recipe
-from keras_highway.weights.info import CLASS_NAMES
 from keras_highway.weights.load import FreshHead
 
 BODY = "body"  # what `freeze` leaves the head alone to train
@@ -110,7 +110,6 @@ class Program(Trainable):
 
     def __init__(self, recipe: Recipe, source: Source, data: DeviceImages | None):
         self.classes, self.class_names = source.classes, tuple(getattr(source, "class_names", ()))
-        CLASS_NAMES.check(self.class_names, "The names of the classes")  # else no weights would be saved in the end
         set_seed(recipe.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FreshHead)  # the head for these classes is about to be trained
@@ -186,10 +185,6 @@ def is_seed(variable: keras.Variable) -> bool:
 
 
 def _sums(losses, labels, weight, logits):
-    # A rank, not an arg-max: NaN logits must not count as correct.
-    own = ops.take_along_axis(logits, labels[:, None], axis=1)
-    before = ops.arange(logits.shape[-1], dtype="int32")[None, :] < labels[:, None]
-    rank = ops.sum(ops.cast((logits > own) | ((logits == own) & before), "int32"), axis=1)
-    rank = ops.where(ops.isfinite(own[:, 0]), rank, logits.shape[-1])
+    rank = rank_of(labels, logits)
     hits = [ops.sum(weight * ops.cast(rank < k, "float32")) for k in (1, 5)]
     return ops.stack([ops.sum(losses), *hits, ops.sum(weight)])

@@ -15,12 +15,15 @@ class TaskTraining(NamedTuple):
         program: Class, what a step computes.
         run: Class, what an epoch is.
         finish: Function that writes weights and result.json.
+        commands: What to type after a run, with `{folder}` for its folder and
+            `{data}` for the options that name its data.
     """
 
     open_source: Callable[..., Any]
     program: Callable[..., Any]
     run: Callable[..., Run]
     finish: Callable[..., dict]
+    commands: tuple[str, ...]
 
 
 def training_of(task: Task) -> TaskTraining:
@@ -28,9 +31,11 @@ def training_of(task: Task) -> TaskTraining:
     if task is LANGUAGE:
         from keras_highway.training.language import program, results, run, source
 
-        return TaskTraining(source.open_source, program.LanguageProgram, run.LanguageRun, results.finish)
+        commands = ("lm generate --weights {folder}", "lm score FILE --weights {folder}")
+        return TaskTraining(source.open_source, program.LanguageProgram, run.LanguageRun, results.finish, commands)
     from keras_highway.training import program
     from keras_highway.training.data import source as sources
     from keras_highway.training.runs import results
 
-    return TaskTraining(sources.open_source, program.Program, Run, results.finish)
+    commands = ("classify IMAGE --weights {folder}", "evaluate {folder}{data}")
+    return TaskTraining(sources.open_source, program.Program, Run, results.finish, commands)

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from keras_highway._support.tables import table
-from keras_highway.tasks import LANGUAGE
-from keras_highway.variants import task_of_variant
+from keras_highway.tasks import task_of
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo
 
@@ -108,14 +107,13 @@ def of_row(row: WeightsInfo) -> dict[str, Any]:
     values = {**dict.fromkeys(COLUMNS), "name": row.name, "variant": row.variant, "data": row.data}
     if not metrics:
         return values
-    task = task_of_variant(row.variant)
-    scale = task.metric.scale
+    metric = task_of(metrics).metric
     top5, std = metrics.get("top5"), metrics.get("std")
     return {
         **values,
-        "perplexity" if task is LANGUAGE else "top1": round(scale * metrics["mean"], 2),
+        metric.column: round(metric.scale * metrics["mean"], 2),
         "top5": None if top5 is None else round(100.0 * top5, 2),
-        "spread": None if std is None else round(scale * std, 2),
+        "spread": None if std is None else round(metric.scale * std, 2),
         "n": metrics["n"],
         "measured": "as published" if metrics["metric"].endswith("as_published") else "here",
         "commit": metrics.get("commit"),

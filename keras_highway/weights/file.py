@@ -140,11 +140,27 @@ def _halved(whole: io.BytesIO) -> io.BytesIO:
     return content
 
 
-def read(path: str | os.PathLike) -> Contents:
-    """Reads a weight file: its stamp, the shapes of its weights, and whether they are as they were saved.
+class Promised(NamedTuple):
+    """What the bytes of a file must hash to.
+
+    Attributes:
+        sha256: In hexadecimal digits; `""` where nothing is promised.
+        of: Where it is stated, in words.
+        remedy: A sentence for the message. Defaults to none.
+    """
+
+    sha256: str
+    of: str
+    remedy: str = ""
+
+
+def read(path: str | os.PathLike, promised: Promised | None = None) -> Contents:
+    """Reads a weight file, once: its stamp, the shapes of its weights, and whether they are as they were saved.
 
     Args:
         path: A `.weights.h5` file.
+        promised: What its bytes must hash to, which is compared before HDF5
+            sees them. Defaults to nothing.
 
     Raises:
         WeightFileError: If it is missing, truncated, altered or not a weight
@@ -159,6 +175,13 @@ def read(path: str | os.PathLike) -> Contents:
         raise WeightFileError(f"A weight file's name ends in {SUFFIX}. Received: {path}")
     with _one_error(path):
         content = read_regular(path, LARGEST)
+    if promised and promised.sha256:
+        actual = hashlib.sha256(content).hexdigest()
+        if actual != promised.sha256:
+            raise WeightFileError(
+                f"{path} is damaged or altered: its sha256 is {actual}, that {promised.of} is {promised.sha256}. "
+                f"{promised.remedy}".rstrip()
+            )
     return read_content(content, path)
 
 
@@ -243,7 +266,9 @@ def _read_datasets(opened: h5py.File, stamp, most: float = math.inf) -> tuple[st
             raise WeightFileError(f"{name} holds its values elsewhere, or none")
         declared += _memory(item)
         if declared > most:
-            raise WeightFileError(f"its arrays are more than {_MOST_TIMES} times as large: save them uncompressed")
+            raise WeightFileError(
+                f"its arrays are more than {_MOST_TIMES} times as large as the file: save them uncompressed"
+            )
         values = _values(name, item, is_weight)
         _add(digest, name, values.dtype.str, str(item.shape), values.tobytes())
         if is_weight:

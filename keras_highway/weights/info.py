@@ -7,8 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from keras_highway._support.bounded_json import read_json
-from keras_highway._support.schema import BOOL, Anything, Fields, Items, Maybe, Number, OneOf, OrEmpty, Table, Text
+from keras_highway._support.schema import (
+    BOOL,
+    CLASS_NAME,
+    Anything,
+    Fields,
+    Items,
+    Maybe,
+    Number,
+    OneOf,
+    OrEmpty,
+    Table,
+    Text,
+)
 from keras_highway.data.transforms import MEAN_IMAGES, Transform
+from keras_highway.tasks import IMAGES, LANGUAGE, task_of
 
 FILE = "model.weights.h5"
 ROW = "weights.json"  # beside it
@@ -20,11 +33,10 @@ class WeightFileError(ValueError):
 
 OVERRIDES = Table(Anything(4), 50)  # `specs.override` knows more of them
 REMOVED = Items(Text(120), most=2000)
-CLASS_NAMES = Items(Text(255))
 _LARGEST = 2048  # pixels of a side to which an image is resized
 # Of a folder, beside others: it leads nowhere else.
 NAME = Text(pattern=r"[^./\\:][^/\\:]*", like="a name without '/', '\\' and ':' that does not begin with '.'")
-_ACCURACY, _PERPLEXITY = Number(0, 1), Number(1)
+_ACCURACY, _PERPLEXITY = (Number(*task.metric.bounds) for task in (IMAGES, LANGUAGE))
 _SHA256 = Text(pattern="([0-9a-f]{64})?", like="64 hexadecimal digits, or empty")
 _COUNT = Number(0, 1e12, whole=True)
 _TRANSFORM = Fields(
@@ -50,7 +62,7 @@ class _Result(Fields):
     def check(self, value: Any, where: str) -> None:
         """Raises `ValueError` where the value does not match."""
         super().check(value, where)
-        bounds = _PERPLEXITY if value["metric"].endswith("perplexity") else _ACCURACY
+        bounds = Number(*task_of(value).metric.bounds)
         bounds.check(value["mean"], f"{where}: mean")
         Items(bounds).check(value.get("values", ()), f"{where}: values")
 
@@ -62,7 +74,7 @@ RESULT = _Result(
         "weights": NAME,
         "variant": Text(),
         "data": Text(1000),
-        "class_names": CLASS_NAMES,
+        "class_names": Items(CLASS_NAME),
         "seeds": Items(Number(whole=True)),
         "values": Items(Number()),
         "epochs": _COUNT,
@@ -91,12 +103,12 @@ _ROW = Fields(
         # A folder's, or `org/name` of third-party weights; never a path.
         "name": Text(
             pattern=r"((?!\.\.?(/|$))[^/\\:]+(/(?!\.\.?$)[^/\\:]+)?)?",
-            like="a name or org/name, of other characters than '\\' and ':'",
+            like="a name, or org/name with one '/', without '\\' and ':', neither part '.' or '..'",
         ),
         "variant": Text(),
         "data": Text(1000),
         "recipe": Text(),
-        "classes": CLASS_NAMES,
+        "classes": Items(CLASS_NAME),
         "transform": Maybe(_TRANSFORM),
         "sha256": _SHA256,
     },
@@ -180,8 +192,8 @@ def check_field(name: str, value: Any, where: str) -> None:
 
     Args:
         name: Of a field of `WeightsInfo`.
-        value: JSON values.
-        where: What holds it, for the message.
+        value: The field's value, as JSON has it.
+        where: What it is called in the message, e.g. the argument.
     """
     (_ROW.required | _ROW.optional)[name].check(value, where)
 
@@ -240,7 +252,7 @@ def transform_from_json(values: Any, where: str) -> Transform:
     return _transform(values)
 
 
-def _transform(values) -> Transform:
+def _transform(values: Mapping[str, Any]) -> Transform:
     """A transform, after its numbers have been compared with each other."""
     lists = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     transform = Transform(**_known(Transform, lists))
@@ -253,7 +265,7 @@ def _transform(values) -> Transform:
     return transform
 
 
-def _known(cls, values) -> dict[str, Any]:
+def _known(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     names = {f.name for f in dataclasses.fields(cls)}
     return {key: value for key, value in values.items() if key in names}
 
@@ -270,6 +282,6 @@ def read_row(path: Path) -> WeightsInfo:
     return from_json(read_json(path), str(path))
 
 
-def format_epochs(result: dict) -> str:
+def format_epochs(result: Mapping[str, Any]) -> str:
     """Returns how many epochs a result is after, e.g. `"25"`, or `"18 of 25"` of a run that was ended early."""
     return f"{result['epochs']} of {result['of_epochs']}" if "of_epochs" in result else str(result["epochs"])

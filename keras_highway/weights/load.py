@@ -4,6 +4,8 @@ import dataclasses
 import math
 import warnings
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -17,9 +19,11 @@ from keras_highway.weights.overrides import shapes_of_form, trimmed
 from keras_highway.weights.resolve import WeightsFile
 
 # Fields that change no trained function: how parameters start, what happens in training alone, precision.
-_HARMLESS = {"gate_bias", "stochastic_depth", "dropout_scale", "head_dropout", "zero_init", "skip_dtype"}
-_HARMLESS |= {"input_shape", "classes", "remat"}
-_HARMLESS |= {"characters", "dropout", "streams", "init_range"}  # of language models, whose shapes determine sizes
+_HARMLESS = {
+    *("gate_bias", "stochastic_depth", "dropout_scale", "head_dropout", "zero_init", "skip_dtype"),
+    *("input_shape", "classes", "remat"),
+    *("characters", "dropout", "streams", "init_range"),  # of language models, whose shapes determine sizes
+}
 _MOST_TIMES = 100  # larger a network may be before blocks were left out of it
 
 
@@ -115,7 +119,7 @@ def load_exactly(model: keras.Model, file: WeightsFile) -> None:
     _set(model, file)
 
 
-def _set(model, file) -> None:
+def _set(model: keras.Model, file: WeightsFile) -> None:
     before = model.get_weights()
     try:
         with warnings.catch_warnings():
@@ -140,12 +144,12 @@ def check_language_model(file: WeightsFile, spec: NetSpec) -> None:
         _check_function(file, spec, override(LM_VARIANTS[spec.name], **file.stamp.get("overrides", {})))
 
 
-def _states_its_form(file) -> bool:
+def _states_its_form(file: WeightsFile) -> bool:
     """Whether a row or the file itself states all of its network; older files of runs do not name their overrides."""
     return file.published or file.row is not None or "overrides" in file.stamp
 
 
-def _check_function(file, spec, row) -> None:
+def _check_function(file: WeightsFile, spec: NetSpec, row: NetSpec) -> None:
     """Refuses overrides under which the trained numbers would mean something else."""
     changed = [
         f.name
@@ -160,7 +164,7 @@ def _check_function(file, spec, row) -> None:
         )
 
 
-def _copy(donor, model, file) -> None:
+def _copy(donor: keras.Model, model: keras.Model, file: WeightsFile) -> None:
     """Sets every layer but a fresh head; nothing is set unless everything fits."""
     pairs = []
     for layer in donor.layers:
@@ -195,15 +199,15 @@ def _copy(donor, model, file) -> None:
         variable.assign(value)
 
 
-def _format_overrides(overrides) -> str:
+def _format_overrides(overrides: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in overrides.items())
 
 
-def _size(shapes: Counter) -> int:
+def _size(shapes: Counter[tuple[int, ...]]) -> int:
     return sum(n * math.prod(shape) for shape, n in shapes.items())
 
 
-def _for_channels(value: np.ndarray, shape) -> np.ndarray:
+def _for_channels(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """A kernel of images for images of other channels: one sees the sum, several see the kernel's in turn [timm].
 
     In turn they are scaled, so that images of equal channels give what they
@@ -218,11 +222,11 @@ def _for_channels(value: np.ndarray, shape) -> np.ndarray:
     return value[..., np.arange(channels) % known, :] * np.float32(known / channels)
 
 
-def _shapes_of(model) -> Counter:
+def _shapes_of(model: keras.Model) -> Counter[tuple[int, ...]]:
     return Counter(tuple(w.shape) for w in model.weights)
 
 
-def _listed(shapes: Counter) -> str:
+def _listed(shapes: Counter[tuple[int, ...]]) -> str:
     if not shapes:
         return "none"
     first = ", ".join(f"{n} of {shape}" for shape, n in list(shapes.items())[:4])

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from keras_highway._support.bounded_json import read_json
-from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway._support.files import atomic_write_json
 from keras_highway._support.notices import Notice
 from keras_highway._support.schema import Table, Text
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data import transforms
 from keras_highway.variants import ALL_VARIANTS, VARIANTS
-from keras_highway.weights.info import FILE, GATE_REPORT, RESULT, ROW, WeightFileError, WeightsInfo, read_row
+from keras_highway.weights.file import Promised
+from keras_highway.weights.info import FILE, GATE_REPORT, RESULT, ROW, WeightsInfo, read_row
 
 ZOO_VARIABLE = "KERAS_HIGHWAY_ZOO"
 GATES = "gates.json"
@@ -275,29 +276,20 @@ def _users_root() -> Path | None:
 
 
 def local_file(row: WeightsInfo) -> Path | None:
-    """Returns the weight file of a row in one of its folders, its hash checked; None if it is in none.
+    """Returns the weight file of a row in one of its folders, unread; None if it is in none."""
+    return next((folder / FILE for folder in folders(row.name) if (folder / FILE).is_file()), None)
 
-    Raises:
-        ValueError: If there is a file and it is not the one the row describes.
-    """
-    for folder in folders(row.name):
-        path = folder / FILE
-        if path.is_file():
-            actual = sha256_of(path)
-            if row.sha256 and actual != row.sha256:
-                raise WeightFileError(
-                    f"{path} is damaged or altered: its sha256 is {actual}, that of {row.name!r} is {row.sha256}. "
-                    "Remove it or reinstall keras_highway."
-                )
-            return path
-    return None
+
+def promised(row: WeightsInfo) -> Promised:
+    """Returns what the bytes of a row's file must hash to."""
+    return Promised(row.sha256, f"of {row.name!r}", "Remove it or reinstall keras_highway.")
 
 
 def file_of(row: WeightsInfo) -> Path:
     """As `local_file`, for rows whose file must be there.
 
     Raises:
-        ValueError: If it is nowhere, or is not the file the row describes.
+        ValueError: If it is nowhere.
     """
     path = local_file(row)
     if path is None:

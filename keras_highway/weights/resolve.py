@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from keras_highway._support.bounded_json import read_json
-from keras_highway._support.files import sha256_of
 from keras_highway.convert.timm import read_safetensors
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.hub.client import HubError, is_absent
@@ -24,7 +23,7 @@ from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import ALL_VARIANTS, task_of_variant
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import keras_archive, registry, torch_files
-from keras_highway.weights.file import Contents, WeightFileError
+from keras_highway.weights.file import Contents, Promised, WeightFileError
 from keras_highway.weights.info import FILE, RESULT, ROW, WeightsInfo, read_row
 from keras_highway.weights.keras_archive import Archive
 from keras_highway.weights.overrides import from_json_values
@@ -115,8 +114,7 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
         contents = weights_file.read(path)
     elif path is not None:
         row = _row_beside(path)
-        contents = weights_file.read(path)
-        _check_hash(path, contents, row)
+        contents = weights_file.read(path, _promised_beside(path, row))
     else:
         row, published = registry.find(weights, variant) if variant else registry.get(weights), True
         path, contents = _of_row(row)
@@ -228,20 +226,17 @@ def _run_beside(path: Path, classes: int | None) -> tuple[tuple[str, ...], str]:
 
 
 def _row_beside(path: Path) -> WeightsInfo | None:
-    """What the `weights.json` beside a file states about it, its hash compared; None if there is none."""
+    """What the `weights.json` beside a file states about it; None if there is none."""
     beside = path.with_name(ROW)
     if path.name != FILE or not beside.is_file():
         return None
     settle(path.parent)
-    if not path.is_file():
-        return None
-    row, actual = read_row(beside), sha256_of(path)
-    if row.sha256 and actual != row.sha256:
-        raise WeightFileError(
-            f"{path} is damaged or altered: its sha256 is {actual}, that in {beside} is {row.sha256}. Get it anew, or "
-            f"remove {ROW} if the file was replaced on purpose."
-        )
-    return row
+    return read_row(beside) if path.is_file() else None
+
+
+def _promised_beside(path: Path, row: WeightsInfo | None) -> Promised | None:
+    remedy = f"Get it anew, or remove {ROW} if the file was replaced on purpose."
+    return row and Promised(row.sha256, f"in {path.with_name(ROW)}", remedy)
 
 
 def row_of(weights: str) -> WeightsInfo:
@@ -318,7 +313,6 @@ def _of_hub(name: HubName, variant: str) -> tuple[Path, Contents, WeightsInfo | 
             raise
         path, row = torch_files.of_repository(name, torch_file, variant)
         return path, weights_file.read(path), row
-    _check_hash(path, contents, row)
     if beside is not None:
         _check_same_commit(name, path, beside)
     return path, contents, row
@@ -327,7 +321,11 @@ def _of_hub(name: HubName, variant: str) -> tuple[Path, Contents, WeightsInfo | 
 def _fetched(name: HubName, sha256: str) -> tuple[Path, Contents]:
     """The weight file of a repository; with that of a language model its words, from the same commit."""
     contents = []
-    path = fetch(name, FILE, sha256, check=lambda path: contents.append(weights_file.read(path)))
+
+    def read(path: Path, expected: str) -> None:
+        contents.append(weights_file.read(path, Promised(expected, f"of {name}")))
+
+    path = fetch(name, FILE, sha256, read=read)
     for needed in task_of_variant(contents[0].stamp.get("variant")).files:
         _check_same_commit(name, path, fetch(name, needed))
     return path, contents[0]
@@ -341,23 +339,10 @@ def _check_same_commit(name, path, other) -> None:
 def _of_row(row: WeightsInfo) -> tuple[Path, Contents]:
     path, name = registry.local_file(row), HubName(row.repository, row.revision)
     if path is None and row.repository and row.file == FILE:
-        path, contents = _fetched(name, row.sha256)
-        _check_hash(path, contents, row)
-        return path, contents
+        return _fetched(name, row.sha256)
     if path is None and row.repository:
         path = torch_files.of_row(row)
         return path, weights_file.read(path)
     if path is None:
         path = registry.file_of(row)  # raises, and lists where it looked
-    contents = weights_file.read(path)
-    _check_hash(path, contents, row)
-    return path, contents
-
-
-def _check_hash(path: Path, contents: Contents, row: WeightsInfo | None) -> None:
-    """The bytes that are loaded are those of the row, also of a file replaced after its own hash was compared."""
-    if row is not None and row.sha256 and row.sha256 != contents.sha256:
-        raise WeightFileError(
-            f"{path} is damaged or altered, or was replaced while it was read: its sha256 is {contents.sha256}, that "
-            f"of {row.name!r} is {row.sha256}. Load it again, or get it anew."
-        )
+    return path, weights_file.read(path, registry.promised(row))

@@ -1,8 +1,9 @@
 """`python tests/site/browser.py SITE [CHROMIUM]`: a built site in a headless browser, wide and as on a phone.
 
 Each page is opened at two widths: no error on the console, no file that does
-not load, no picture that is not drawn, nothing wider than the screen (tables
-and code scroll in frames of their own), and no text below a legible size.
+not load or is another site's, no picture that is not drawn, nothing wider than
+the screen (tables and code scroll in frames of their own), and no text below a
+legible size.
 Needs playwright; CHROMIUM is a browser's file where playwright has none of its own.
 """
 
@@ -49,24 +50,30 @@ def served(site: Path):
         server.shutdown()
 
 
-def faults_of(page, address: str) -> list[str]:
-    """Opens an address; returns what is wrong with what is shown."""
+def faults_of(page, address: str, origin: str) -> list[str]:
+    """Opens an address of the site at `origin`; returns what is wrong with what is shown."""
     wrong = []
 
     def noted(message):
         if message.type in ("error", "warning"):
             wrong.append(f"console: {message.text}")
 
+    def requested(request):
+        if not request.url.startswith((origin, "data:", "blob:")):
+            wrong.append(f"asks another site: {request.url}")
+
     def answered(response):
         if response.status >= 400:
             wrong.append(f"{response.status}: {response.url}")
 
     page.on("console", noted)
+    page.on("request", requested)
     page.on("response", answered)
     page.goto(address, wait_until="networkidle")
     page.evaluate("() => document.querySelectorAll('img').forEach(i => i.loading = 'eager')")
     measured = page.evaluate(_MEASURE, _SMALLEST)
     page.remove_listener("console", noted)
+    page.remove_listener("request", requested)
     page.remove_listener("response", answered)
     if measured["over"] > 0:
         wrong.append(f"{measured['over']} pixels wider than the screen")
@@ -89,7 +96,7 @@ def main(argv=None) -> int:
         for name, (width, height) in WIDTHS.items():
             page = browser.new_page(viewport={"width": width, "height": height})
             for path in paths:
-                for fault in faults_of(page, address + ("" if path == "." else path + "/")):
+                for fault in faults_of(page, address + ("" if path == "." else path + "/"), address):
                     print(f"{name}, {path}: {fault}", file=sys.stderr)
                     count += 1
                 if args.pictures:

@@ -1,9 +1,11 @@
 """`python tests/site/links.py SITE`: every link of a built site leads somewhere, and nothing is fetched from elsewhere.
 
 Pages, files and anchors of the site itself are looked up; links to other
-sites are counted, not followed. Needs nothing but Python.
+sites are counted, not followed. Links from the root, which `404.html` has, are
+those of the address SITE_URL, as in mkdocs.yml. Needs nothing but Python.
 """
 
+import os
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -36,8 +38,8 @@ class Page(HTMLParser):
                 self.links.append((values[name], (tag, name) in _FETCHED and not known))
 
 
-def faults(site: Path) -> tuple[list[str], int, int]:
-    """Returns what is wrong, and the numbers of links inside the site and out of it."""
+def faults(site: Path, root: str = "/") -> tuple[list[str], int, int]:
+    """Returns what is wrong, and the numbers of links inside the site and out of it; `root` is the site's path."""
     pages = {path: Page(path.read_text("utf-8")) for path in sorted(site.rglob("*.html"))}
     wrong, inside, outside = [], 0, 0
     for path, page in pages.items():
@@ -51,16 +53,19 @@ def faults(site: Path) -> tuple[list[str], int, int]:
                     wrong.append(f"{path.relative_to(site)}: fetched from elsewhere: {link}")
                 continue
             inside += 1
-            reason = _broken(site, pages, path, place)
+            reason = _broken(site, pages, path, place, root)
             if reason:
                 wrong.append(f"{path.relative_to(site)}: {link}: {reason}")
     return wrong, inside, outside
 
 
-def _broken(site, pages, path, place) -> str:
+def _broken(site, pages, path, place, root) -> str:
     """Why a link leads nowhere; empty where it does not."""
-    start = site if place.path.startswith("/") else path.parent
-    target = (start / unquote(place.path).lstrip("/")).resolve() if place.path else path
+    absolute = place.path.startswith("/")
+    if absolute and not place.path.startswith(root):
+        return f"not below {root}, where the site is"
+    start, rest = (site, place.path.removeprefix(root)) if absolute else (path.parent, place.path)
+    target = (start / unquote(rest)).resolve() if place.path else path
     target = target / "index.html" if target.is_dir() else target
     if not target.is_file():
         return "no such page or file"
@@ -72,7 +77,7 @@ def _broken(site, pages, path, place) -> str:
 def main(argv) -> int:
     """Prints what is wrong; returns 1 where something is."""
     site = Path(argv[0]).resolve()
-    wrong, inside, outside = faults(site)
+    wrong, inside, outside = faults(site, urlsplit(os.environ.get("SITE_URL", "")).path.rstrip("/") + "/")
     for line in wrong:
         print(line, file=sys.stderr)
     pages = len(list(site.rglob("*.html")))

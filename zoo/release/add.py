@@ -25,7 +25,9 @@ from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write_json, sha256_of
 from keras_highway._support.folders import bring_back, put_in_place
 from keras_highway.publishing import weights_class
+from keras_highway.tasks import LANGUAGE
 from keras_highway.training.recipes import RECIPES
+from keras_highway.variants import task_of_variant
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import RUN_RESULT, WeightsInfo, row_in_folder
@@ -134,7 +136,7 @@ def _size(folder) -> int:
 
 
 def _store(run, row, folder, float16) -> None:
-    if row.transform is None:
+    if task_of_variant(row.variant) is LANGUAGE:
         kh.CharLM(weights=run, variant=row.variant).save(folder, float16)
         return
     model = kh.create_model(row.variant, classifier_activation=None)

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from keras_highway.tasks import IMAGES
+
 RESULTS = Path(__file__).resolve().parents[2] / "tests" / "benchmarks" / "results.json"
 
 
@@ -40,7 +42,8 @@ def int8_table(path: Path = RESULTS) -> str:
     speed = rows["mnist10_w32.tvdn, LiteRT, int8 / float32, batch 100 [tensorflow, cpu]"]
     for kind, side in (("float32", "reference"), ("int8", "subject")):
         rate = 100 / _judged(speed)[f"{side}_seconds"]
-        lines.append(f"| {kind} | {100 * file['accuracy'][kind]:.2f} % | {file['bytes'][kind]:,} | {rate:,.0f} |")
+        accuracy = IMAGES.metric.format(file["accuracy"][kind])
+        lines.append(f"| {kind} | {accuracy} | {file['bytes'][kind]:,} | {rate:,.0f} |")
     return "\n".join([*lines, "", f"Medians of {speed['n']} pairs, one thread, {_hardware([file, speed])}."])
 
 

@@ -17,7 +17,7 @@ import keras
 from keras_highway._support.log import read_log
 from keras_highway.analysis import cost
 from keras_highway.models.builder import build
-from keras_highway.tasks import LANGUAGE, task_of
+from keras_highway.tasks import LANGUAGE, plus_minus, task_of
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
 from zoo.release.commands import command_of
@@ -185,7 +185,7 @@ def _line(row) -> str:
     where = f"{row['hardware']}, `{row['commit']}`" if row["ours"] else row["would_take"]
     if row["rival"]:
         where = f"reported by {row['rival']}"
-    ours = row["ours"] + (f" ± {row['std']}" if row["std"] else "")
+    ours = plus_minus(row["ours"], row["std"])
     return (
         f"| {row['row']} | {row['published']} | {ours} | {row['n']} | {row['epochs']} | {row['precision']} | {where} |"
     )

@@ -3,10 +3,8 @@
 from pathlib import Path
 
 from keras_highway.publishing import weights_class
+from keras_highway.variants import task_of_variant
 from keras_highway.weights.info import FILE, WeightsInfo
-
-# How far the metric may move: a hundredth of perplexity; one image of 10,000, and the rounding of such shares.
-TOLERANCES = {"test_perplexity": 0.01, "test_accuracy": 0.0001 + 1e-9}
 
 
 def measure(row: WeightsInfo, folder: Path, data_dir) -> float:
@@ -28,7 +26,7 @@ def check_stored(row: WeightsInfo, folder: Path, data_dir, result: dict) -> floa
         ValueError: If it is not that of the run.
     """
     actual, expected = measure(row, folder, data_dir), result["values"][0]
-    if not abs(actual - expected) <= TOLERANCES[result["metric"]]:
+    if not abs(actual - expected) <= task_of_variant(row.variant).metric.rounding:
         raise ValueError(
             f"{row.name}: stored in float16 its {result['metric']} is {actual:.5f}, in float32 {expected:.5f}. "
             "Store it in float32."

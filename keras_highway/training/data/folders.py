@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_highway._support.schema import CLASS_NAME
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.training.data.augment import augment_of
 from keras_highway.training.data.decoding import CentralCrop, batches, tensorflow
@@ -120,7 +121,7 @@ def class_names(folder: Path) -> list[str]:
 
     Raises:
         FileNotFoundError: If there is no such folder.
-        ValueError: If it has none.
+        ValueError: If it has none, or one whose name cannot be that of a class.
     """
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -129,6 +130,8 @@ def class_names(folder: Path) -> list[str]:
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     if not names:
         raise ValueError(f"{folder} has no sub-folders; it needs one per class.")
+    for name in names:  # else a run would end without weights: a result may not have such names
+        CLASS_NAME.check(name, f"Rename a sub-folder of {folder}: the name of a class")
     return names
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway._support.bounded_json import parse_json, read_bounded, read_json
-from keras_highway._support.schema import Fields, Items, Maybe, Number, OneOf, Text
+from keras_highway._support.schema import CLASS_NAME, Fields, Items, Maybe, Number, OneOf, Text
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.decoding import tensorflow
 from keras_highway.training.data.folders import FolderSource
@@ -42,7 +42,7 @@ _SPLIT = Fields({"shards": Items(_SHARD)}, {"broken": _FILE_NAMES})
 _MANIFEST = Fields(
     {
         "format": OneOf((FORMAT,)),
-        "classes": Items(Text(1000, printable=False), 1),
+        "classes": Items(CLASS_NAME, 1),
         "splits": Fields({"train": _SPLIT, "val": _SPLIT}),
     }
 )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from keras_highway._support.schema import CLASS_NAME, Items
 from keras_highway.data.photographs import labelled_split, tfds_builder
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.augment import augment_of
@@ -54,6 +55,7 @@ class TfdsSource:
         self.images, self.test_images = _limited(images, recipe.train_images), _limited(test_images, recipe.test_images)
         self.classes = info.features["label"].num_classes
         self.class_names = tuple(getattr(info.features["label"], "names", None) or ())
+        Items(CLASS_NAME).check(self.class_names, f"{recipe.data}: the names of its classes")
 
     def on_device(self) -> None:
         """Batches carry their own images."""

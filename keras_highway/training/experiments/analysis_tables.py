@@ -8,6 +8,7 @@ import statistics
 from pathlib import Path
 
 from keras_highway.analysis import Paired
+from keras_highway.tasks import plus_minus
 
 NUMBERS = Path(__file__).resolve().parents[3] / "docs" / "analysis" / "numbers.json"
 NET, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
@@ -184,7 +185,7 @@ def _tuned(seed, depth) -> tuple[float, float]:
 def _mean(costs) -> str:
     """Points: the mean cost, and the mean standard error, since the seeds share the images."""
     cost, error = (100 * statistics.mean(part) for part in zip(*costs, strict=True))
-    return f"{round(cost, 2) + 0.0:.2f} ± {error:.2f}"  # + 0.0: no negative zero
+    return plus_minus(f"{round(cost, 2) + 0.0:.2f}", f"{error:.2f}")  # + 0.0: no negative zero
 
 
 def _range(values, form) -> str:

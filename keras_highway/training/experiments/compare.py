@@ -10,6 +10,7 @@ from pathlib import Path
 
 from keras_highway._support.log import read_log
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
+from keras_highway.tasks import IMAGES
 
 LINES = {"train": ":", "test": "-"}
 METRICS = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
@@ -52,7 +53,7 @@ def compare(folders: list[Path], path: Path) -> str:
         last = rows[-1]
         cells = [name, f"{last['epoch']:.0f}"]
         for split in ("train", "test"):
-            cells += [f"{last[f'{split}_loss']:.4f}", f"{100 * last[f'{split}_accuracy']:.2f} %"]
+            cells += [f"{last[f'{split}_loss']:.4f}", IMAGES.metric.format(last[f"{split}_accuracy"])]
         lines.append(f"| {' | '.join([*cells, format(last.get('images_per_second', 0), '.0f')])} |")
     return "\n".join(lines)
 

@@ -13,6 +13,8 @@ import numpy as np
 
 import keras_highway as kh
 from keras_highway import analysis
+from keras_highway._support.layer_names import place_of
+from keras_highway._support.numerics import rank_of
 from keras_highway.analysis.plots import SMALL, write
 from keras_highway.analysis.plots_curves import draw_depth
 from keras_highway.weights import registry
@@ -41,7 +43,7 @@ def trimming(data, net: str = NET) -> dict:
         rows.append(
             {
                 "seed": seed,
-                "order": [int(name.removeprefix("stage1_block")) for name in gone],
+                "order": [_number(name) for name in gone],
                 "removed": _cost(on_test, len(small.removed)),
                 "removed_without_confidence": _cost(on_test, as_measured),
                 "parameters": small.curve.parameters.tolist(),
@@ -104,6 +106,13 @@ def _draw_images(data, seed):
     return [(data.x_train[part], data.y_train[part]) for part in parts]
 
 
+def _number(name) -> int:
+    """Of a block in its stage; `NET` has one."""
+    place = place_of(name)
+    assert place is not None
+    return place[1]
+
+
 def _plans(gone):
     return [dict.fromkeys(gone[:k]) for k in range(len(gone) + 1)]
 
@@ -120,7 +129,8 @@ def _tuned(gone, train, test, seed) -> np.ndarray:
     rate = keras.optimizers.schedules.CosineDecay(RATE, EPOCHS * (len(train[0]) // BATCH))
     net.compile(keras.optimizers.SGD(rate, 0.9), "sparse_categorical_crossentropy")
     net.fit(*train, batch_size=BATCH, epochs=EPOCHS, verbose=0)
-    return net.predict(test[0], batch_size=500, verbose=0).argmax(-1) == test[1]
+    scores = net.predict(test[0], batch_size=500, verbose=0)
+    return keras.ops.convert_to_numpy(rank_of(test[1], scores)) < 1
 
 
 def _pair(depth, right) -> dict:

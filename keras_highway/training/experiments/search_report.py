@@ -10,6 +10,7 @@ from keras_highway._support.files import atomic_write, atomic_write_json
 from keras_highway._support.log import read_log
 from keras_highway.analysis.plots import WIDTH
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
+from keras_highway.tasks import IMAGES
 from keras_highway.training.experiments.rungs import Rung, Search, loss_at, losses
 
 TOP = 3
@@ -102,7 +103,7 @@ def table(result: dict) -> str:
             continue
         lines.append(
             f"| `{cell}` | {row['n']} | {row['diverged']} | {row['at_chance']} | {row['best_loss']:.2g} "
-            f"| {row['best_epochs']} | {100 * row['best_test_accuracy']:.2f} % | {row['top_mean_loss']:.2g} |"
+            f"| {row['best_epochs']} | {IMAGES.metric.format(row['best_test_accuracy'])} | {row['top_mean_loss']:.2g} |"
         )
     return "\n".join(lines)
 

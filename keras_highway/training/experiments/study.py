@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keras_highway._support.log import read_log
+from keras_highway.tasks import plus_minus
 from keras_highway.training.recipe import Recipe, changed, with_settings
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import defaults_of, same_recipe
@@ -235,5 +236,5 @@ def spread(values: list[float], digits: int) -> str:
     """Returns `mean ± standard deviation` of several values, the value of one, `-` of none."""
     if not values:
         return "-"
-    more = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{more}"
+    more = f"{statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return plus_minus(f"{statistics.mean(values):.{digits}f}", more)

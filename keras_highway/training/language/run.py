@@ -3,6 +3,7 @@
 import math
 import sys
 
+from keras_highway.tasks import LANGUAGE
 from keras_highway.training.language.program import LanguageProgram
 from keras_highway.training.language_recipe import rate_after
 from keras_highway.training.runs.run import Run
@@ -29,7 +30,9 @@ class LanguageRun(Run):
         }
 
     def _format_metrics(self, metrics: dict[str, float]) -> dict[str, str]:
-        return {"loss": f"{metrics['loss']:.4f}", "perplexity": f"{math.exp(min(metrics['loss'], 700.0)):.2f}"}
+        perplexity = LANGUAGE.metric.format(math.exp(min(metrics["loss"], 700.0)))
+        return {"loss": f"{metrics['loss']:.4f}", "perplexity": perplexity}
 
     def _measures_line(self, row) -> str:
-        return f"perplexity train {row['train_perplexity']:.2f} valid {row['valid_perplexity']:.2f}"
+        train, valid = (LANGUAGE.metric.format(row[f"{split}_perplexity"]) for split in ("train", "valid"))
+        return f"perplexity train {train} valid {valid}"

@@ -7,6 +7,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_highway._support.event_file import EventFile
+from keras_highway.tasks import IMAGES
 from keras_highway.training.distributed.stopping import Stopped
 from keras_highway.training.optimizers import plateau_rate
 from keras_highway.training.runs import checkpoint
@@ -197,8 +198,8 @@ class Run:
 
     def _format_metrics(self, metrics: dict[str, float]) -> dict[str, str]:
         """The means so far, as the progress bar of an epoch shows them."""
-        return {"loss": f"{metrics['loss']:.4f}", "accuracy": f"{100 * metrics['accuracy']:.2f} %"}
+        return {"loss": f"{metrics['loss']:.4f}", "accuracy": IMAGES.metric.format(metrics["accuracy"])}
 
     def _measures_line(self, row) -> str:
-        train, test = 100 * row["train_accuracy"], 100 * row["test_accuracy"]
-        return f"train {train:.2f} %  test {row['test_loss']:.4f} {test:.2f} %"
+        train, test = (IMAGES.metric.format(row[f"{split}_accuracy"]) for split in ("train", "test"))
+        return f"train {train}  test {row['test_loss']:.4f} {test}"
