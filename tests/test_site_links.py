@@ -32,8 +32,8 @@ def test_links_from_the_root_of_the_address(site, capsys, monkeypatch):
     assert LINKS["main"]([str(site)]) == 0
     (site / "404.html").write_text('<a href="/use/">u</a><a href="/net/nowhere/">n</a>')
     assert LINKS["main"]([str(site)]) == 1
-    said = capsys.readouterr().err
-    assert "/use/: not below /net/, where the site is" in said and "/net/nowhere/: no such page" in said
+    errors = capsys.readouterr().err
+    assert "/use/: not below /net/, where the site is" in errors and "/net/nowhere/: no such page" in errors
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def plot_lesion_curve(
     """
     figure, axis = _one_axis()
     for i, (label, curve) in enumerate(_labelled(curves, "one block lesioned").items()):
-        places = np.arange(1, len(curve.blocks) + 1)
-        line = axis.plot(places, _shown(curve, metric), marker=_MARKERS[i % 8], markersize=3, lw=1, label=label)
+        numbers = np.arange(1, len(curve.blocks) + 1)
+        line = axis.plot(numbers, _shown(curve, metric), marker=_MARKERS[i % 8], markersize=3, lw=1, label=label)
         axis.axhline(_shown(curve, metric, "intact_"), color=line[0].get_color(), ls="--", lw=1)
     _finish(axis, "lesioned block", _axis_name(metric), curves, _INTACT)
     axis.xaxis.get_major_locator().set_params(integer=True)
@@ -148,8 +148,8 @@ def plot_estimation_error(
     for axis in axes.ravel()[len(errors) :]:
         axis.axis("off")
     for axis, (stage, error) in zip(axes.ravel(), errors.items(), strict=False):
-        places = np.arange(1, len(error.blocks) + 1)
-        axis.errorbar(places, error.mean, error.std, marker="o", markersize=3, lw=1, capsize=2)
+        numbers = np.arange(1, len(error.blocks) + 1)
+        axis.errorbar(numbers, error.mean, error.std, marker="o", markersize=3, lw=1, capsize=2)
         axis.axhline(0, color="0.5", lw=0.8)
         axis.set_title(f"{in_figure(stage)}: σ(A) = {error.scale:.2g}", fontsize=10)
         axis.set_xlabel("block")

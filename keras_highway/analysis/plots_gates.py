@@ -141,7 +141,7 @@ def plot_gate_profile(
     rows = 1 + (bias is not None)
     figure = new_figure(2.7 * rows)
     axes = figure.subplots(rows, 1, squeeze=False, sharex=True)[:, 0]
-    places = np.arange(1, len(activity.mean) + 1)
+    numbers = np.arange(1, len(activity.mean) + 1)
     above = f"share above {activity.threshold:g}"
     lines = (
         ("mean gate", "o", [mean.mean() for mean in activity.mean.values()]),
@@ -149,14 +149,14 @@ def plot_gate_profile(
         (f"{above}, any sample", "D", [(top > activity.threshold).mean() for top in activity.highest.values()]),
     )
     for label, marker, values in lines:
-        axes[0].plot(places, values, marker=marker, markersize=3, lw=1, label=label)
+        axes[0].plot(numbers, values, marker=marker, markersize=3, lw=1, label=label)
     axes[0].set(ylabel=f"gates, {activity.samples:,} samples", ylim=(0, None))
     legend_above(axes[0])
     if bias is not None:
         values = [bias[name.split(":")[0]] for name in activity.mean]
         low, high = [v.min() for v in values], [v.max() for v in values]
-        axes[1].plot(places, [v.mean() for v in values], marker="o", markersize=3, lw=1, label="mean of the block")
-        axes[1].fill_between(places, low, high, alpha=0.2, lw=0, label="its lowest to its highest")
+        axes[1].plot(numbers, [v.mean() for v in values], marker="o", markersize=3, lw=1, label="mean of the block")
+        axes[1].fill_between(numbers, low, high, alpha=0.2, lw=0, label="its lowest to its highest")
         axes[1].set(ylabel="gate bias")
         legend_above(axes[1])
     for axis in axes:
