@@ -13,7 +13,7 @@ import numpy as np
 
 import keras_highway as kh
 from keras_highway import analysis
-from keras_highway._support.layer_names import place_of
+from keras_highway._support.layer_names import position_of
 from keras_highway._support.numerics import rank_of
 from keras_highway.analysis.plots import SMALL, write
 from keras_highway.analysis.plots_curves import draw_depth
@@ -108,9 +108,9 @@ def _draw_images(data, seed):
 
 def _number(name) -> int:
     """Of a block in its stage; `NET` has one."""
-    place = place_of(name)
-    assert place is not None
-    return place[1]
+    position = position_of(name)
+    assert position is not None
+    return position[1]
 
 
 def _plans(gone):
