@@ -287,7 +287,7 @@ def test_cards_are_what_publish_sends(name):
 
 def test_adding_refuses_unfinished_and_mixed_runs(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="not a finished run"):
+    with pytest.raises(ValueError, match="no finished run"):
         adding.add([tmp_path / "empty"])
     a, b = _run(tmp_path / "a", 1, 0.99), _run(tmp_path / "b", 2, 0.98)
     recipe = json.loads((b / "recipe.json").read_text())
