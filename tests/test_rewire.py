@@ -169,7 +169,7 @@ def conv_net():
         ({"stage1_blok2": None}, "Did you mean 'stage1_block2'"),
         (lesion("stage9_block1"), "Received: block='stage9_block1'"),
         ({"stage1_block2": "stage1_blck3"}, "Did you mean 'stage1_block3'"),
-        ({"stage1_block2": "stage2_block2"}, r"'stage2_block2' cannot stand.*'stage1_block2'.*\(None, 32, 32, 4\)"),
+        ({"stage1_block2": "stage2_block2"}, r"'stage2_block2' cannot replace.*'stage1_block2'.*\(None, 32, 32, 4\)"),
         ({"stage1_block2": keras.layers.Flatten(name="flat")}, r"gives shape \(None, 32, 32, 4\).*\(None, 4096\)"),
         ({"stage2_block1": None}, r"gives shape \(None, 16, 16, 6\).*\(None, 32, 32, 4\)"),
         ({"stage1_block2": 3}, "Received: 'stage1_block2': 3"),

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from keras_highway._support.types import Shape
+from keras_highway._support.type_aliases import Shape
 
 
 class Batch(NamedTuple):

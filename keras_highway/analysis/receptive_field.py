@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_highway._support.types import Shape
+from keras_highway._support.type_aliases import Shape
 from keras_highway.analysis.graph import blocks, check_names, holds_blocks, walk, walk_nested
 from keras_highway.layers import Branch, GatedBlock, SharedKernels
 from keras_highway.layers.branch import ZeroPadProjection

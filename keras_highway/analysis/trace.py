@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway._support.types import Shape
+from keras_highway._support.type_aliases import Shape
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.graph import Blocks, block_name, check_names, holds_blocks, walk, walk_nested
 from keras_highway.analysis.graph import blocks as blocks_of

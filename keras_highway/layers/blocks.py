@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import keras
 from keras import ops
 
-from keras_highway._support.types import Initializer, Shape
+from keras_highway._support.type_aliases import Initializer, Shape
 from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh
 from keras_highway.layers.branch import Branch, ZeroPadProjection, channel_axis
 from keras_highway.layers.gates import ChannelGate

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_highway._support.fused_batch_norm import LANES, in_lanes, narrow, on_gpu
-from keras_highway._support.types import Activation, Initializer, Shape
+from keras_highway._support.type_aliases import Activation, Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.layers.biased import Conv2D

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_highway._support.types import Initializer, Shape
+from keras_highway._support.type_aliases import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.biased import add_bias
 from keras_highway.layers.lstm_recurrence import recur

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_highway._support.types import Activation, Initializer, Shape
+from keras_highway._support.type_aliases import Activation, Initializer, Shape
 from keras_highway.layers.base import PATHS, GatedBlock, check_same_width, checked_size, fresh
 from keras_highway.layers.biased import Conv2D
 from keras_highway.layers.branch import Branch, channel_axis

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway._support.types import Shape
+from keras_highway._support.type_aliases import Shape
 from keras_highway.data.transforms import Transform
 
 _GREY = 1

@@ -10,7 +10,6 @@ from keras_highway.tasks import format_metric
 from keras_highway.training.data.synthetic import PREFIX
 from keras_highway.training.language_recipe import LanguageRecipe
 from keras_highway.training.recipe import Recipe
-from keras_highway.training.tasks import training_of
 from keras_highway.weights.info import FILE, format_epochs
 
 _PROGRAM = "python -m keras_highway"
@@ -42,5 +41,7 @@ def _next(recipe, out: str, data_dir: str | None) -> list[str]:
     data = f" --data {shlex.quote(str(data_dir))}" if data_dir else ""
     if recipe.data.startswith("tfds:"):
         data = f" --tfds {shlex.quote(recipe.data.removeprefix('tfds:'))}{data}"
+    from keras_highway.training.tasks import training_of  # which imports Keras; `--help` imports this
+
     commands = (*training_of(recipe.task).commands, "publish {folder} --repo ORG/NAME")
     return [command.format(folder=folder, data=data) for command in commands]

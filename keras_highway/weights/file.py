@@ -27,6 +27,7 @@ from keras_highway._support.files import atomic_write, read_regular
 from keras_highway._support.notices import Notice
 from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Table, Text
 from keras_highway.weights import sealing
+from keras_highway.weights.info import Promised
 from keras_highway.weights.info import WeightFileError as WeightFileError
 
 SUFFIX = ".weights.h5"
@@ -138,20 +139,6 @@ def _halved(whole: io.BytesIO) -> io.BytesIO:
 
         full.visititems(copy)
     return content
-
-
-class Promised(NamedTuple):
-    """What the bytes of a file must hash to.
-
-    Attributes:
-        sha256: In hexadecimal digits; `""` where nothing is promised.
-        of: Where it is stated, in words.
-        remedy: A sentence for the message. Defaults to none.
-    """
-
-    sha256: str
-    of: str
-    remedy: str = ""
 
 
 def read(path: str | os.PathLike, promised: Promised | None = None) -> Contents:

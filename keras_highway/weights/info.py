@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.schema import (
@@ -29,6 +29,20 @@ ROW = "weights.json"  # beside it
 
 class WeightFileError(ValueError):
     """A file that holds no weights, is damaged, or does not match its own description; the message names it."""
+
+
+class Promised(NamedTuple):
+    """What the bytes of a file must hash to.
+
+    Attributes:
+        sha256: In hexadecimal digits; `""` where nothing is promised.
+        of: Where it is stated, in words.
+        remedy: A sentence for the message. Defaults to none.
+    """
+
+    sha256: str
+    of: str
+    remedy: str = ""
 
 
 OVERRIDES = Table(Anything(4), 50)  # `specs.override` knows more of them

@@ -22,8 +22,7 @@ from keras_highway._support.schema import Table, Text
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data import transforms
 from keras_highway.variants import ALL_VARIANTS, VARIANTS
-from keras_highway.weights.file import Promised
-from keras_highway.weights.info import FILE, GATE_REPORT, RESULT, ROW, WeightsInfo, read_row
+from keras_highway.weights.info import FILE, GATE_REPORT, RESULT, ROW, Promised, WeightsInfo, read_row
 
 ZOO_VARIABLE = "KERAS_HIGHWAY_ZOO"
 GATES = "gates.json"

@@ -23,8 +23,8 @@ from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import ALL_VARIANTS, task_of_variant
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import keras_archive, registry, torch_files
-from keras_highway.weights.file import Contents, Promised, WeightFileError
-from keras_highway.weights.info import FILE, RESULT, ROW, WeightsInfo, read_row
+from keras_highway.weights.file import Contents, WeightFileError
+from keras_highway.weights.info import FILE, RESULT, ROW, Promised, WeightsInfo, read_row
 from keras_highway.weights.keras_archive import Archive
 from keras_highway.weights.overrides import from_json_values
 from keras_highway.weights.saved_folder import settle
