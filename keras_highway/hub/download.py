@@ -58,8 +58,9 @@ def fetch(
                 check_reachable(f"download {filename} of {name}")
             path = Path(client().hf_hub_download(name.repository, filename, revision=name.revision, cache_dir=cache))
         try:
-            if read is not None and (sha256 or not _GIT_SHA1.fullmatch(_promised(path))):
-                read(path, sha256 or _promised(path))
+            expected = sha256 or _promised(path)
+            if read is not None and not _GIT_SHA1.fullmatch(expected):
+                read(path, expected)
             else:
                 _check_content(path, sha256, name)
                 if read is not None:

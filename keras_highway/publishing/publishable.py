@@ -60,8 +60,7 @@ def _of_weights(weights: str) -> Publishable:
     if weights not in registry.WEIGHTS and Path(weights).is_dir():
         return _of_run(Path(weights)) if (Path(weights) / RESULT).is_file() else _of_saved(Path(weights))
     row = registry.get(weights)
-    registry.file_of(row)  # raises where there is none
-    return _of_folder(next(f for f in registry.folders(weights) if (f / FILE).is_file()), registry.described(row))
+    return _of_folder(registry.file_of(row).parent, registry.described(row))
 
 
 def published_files(folder: Path, more: tuple[str, ...]) -> list[Path]:
