@@ -43,7 +43,7 @@ demo: .venv/.demo
 
 test: .venv/.test
 	KERAS_BACKEND=tensorflow $(PY) -m pytest -n 2 --dist loadfile
-	KERAS_BACKEND=jax $(PY) -m pytest -n 2 --dist loadfile $(CORE_ON_JAX:%=tests/test_%.py)
+	KERAS_BACKEND=jax $(PY) -m pytest -n 2 --dist worksteal $(CORE_ON_JAX:%=tests/test_%.py)
 
 # What `make test` leaves out: runs of several devices, processes or jobs, every recipe, notebooks, rare paths.
 test-all: .venv/.test

@@ -84,6 +84,7 @@ def any_of(export_format):
 @pytest.mark.parametrize(
     "export_format", ["onnx", *(pytest.param(f, marks=pytest.mark.slow) for f in ("litert", "tf_saved_model"))]
 )
+@pytest.mark.more
 def test_any_image_size_and_a_network_of_mixed_precision(export_format, tmp_path):
     """One file takes images of two sizes; what computed in bfloat16 is exported with the same weights in float32."""
     path = tmp_path / any_of(export_format)

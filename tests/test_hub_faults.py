@@ -76,7 +76,9 @@ def _shortened_or_lengthened(rng):
     return (lambda body: body[: int(cut * len(body))]) if rng.random() < 0.5 else (lambda body: body + bytes(extra))
 
 
-@pytest.mark.parametrize("downloads", [36, pytest.param(216, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "downloads", [pytest.param(36, marks=pytest.mark.more), pytest.param(216, marks=pytest.mark.slow)]
+)
 def test_faulty_downloads_end_in_right_weights_or_a_clear_error(
     downloads, fake_hub, contents, monkeypatch, tmp_path, capsys
 ):

@@ -66,6 +66,7 @@ def trained():
     return model
 
 
+@pytest.mark.more
 def test_a_model_is_pushed_and_pulled_with_its_names(trained, fake_hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", fake.TOKEN)
     kh.push_to_hub(trained, "org/pets", PETS, TRANSFORM)
@@ -122,6 +123,7 @@ def test_a_folder_is_loaded_and_classified_with_its_names(trained, tmp_path, cap
     assert body.output_shape == (None, None, None, 32)
 
 
+@pytest.mark.more
 def test_photographs_are_evaluated_by_a_saved_folder(trained, tmp_path, capsys):
     folder = kh.save(trained, tmp_path / "pets", class_names=PETS, transform=TRANSFORM)
     for kind in PETS:
@@ -148,6 +150,7 @@ def test_folders_are_the_classes_of_their_names_whatever_the_order(trained, tmp_
     assert json.loads(capsys.readouterr().out)["top1"] == 1.0
 
 
+@pytest.mark.more
 def test_a_card_claims_nothing_that_is_not_known(trained, tmp_path):
     kh.save(trained, tmp_path / "pets", class_names=PETS, transform=TRANSFORM)
     card = (tmp_path / "pets" / "README.md").read_text()
@@ -202,6 +205,7 @@ def test_a_stack_with_stages_of_its_own_is_saved(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["mnist10_w16.tvdn", "resnet50"])
+@pytest.mark.more
 def test_preprocessing_inside_is_saved_as_the_transform(name, tmp_path):
     if name in kh.list_weights():
         model = kh.load(name, include_preprocessing=True)
@@ -293,6 +297,7 @@ def test_a_folder_that_lies_about_its_form_is_refused(saved, tmp_path, changes, 
         kh.load(folder)
 
 
+@pytest.mark.more
 def test_a_dry_run_needs_no_network_and_errors_speak_of_publishing(trained, fake_hub, monkeypatch, tmp_path, capsys):
     folder = str(kh.save(trained, tmp_path / "pets", class_names=PETS, transform=TRANSFORM))
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # no server listens there
@@ -307,6 +312,7 @@ def test_a_dry_run_needs_no_network_and_errors_speak_of_publishing(trained, fake
     assert fake_hub.requests == [] and time.perf_counter() - began < 20
 
 
+@pytest.mark.more
 def test_a_trimmed_folder_is_exported_with_folded_normalization(trained, tmp_path):
     folder = kh.save(without(trained, ["stage1_block2"]), tmp_path / "shorter", transform=TRANSFORM)
     part = part_of(str(folder))

@@ -76,6 +76,7 @@ def test_top_1_top_5_and_loss_of_a_folder(capsys, tmp_path, ten):
     assert "is another table; it should begin with weights,data,images" in capsys.readouterr().err
 
 
+@pytest.mark.more
 def test_imagenets_classes_by_identifier_version_2_and_reassessed_labels(capsys, tmp_path):
     path, _ = constant(tmp_path / "net.weights.h5", 1000, (217, 0))
     some = folder(tmp_path / "imagenette", [WNIDS[0], WNIDS[217], WNIDS[482]])  # three of Imagenette's ten

@@ -123,6 +123,7 @@ def test_only_what_differs_is_uploaded_and_released(hub):
     assert hub.files(REPO)["NOTES.md"] == b"a user's\n"
 
 
+@pytest.mark.more
 def test_a_check_that_another_processor_computed_stays_and_a_wrong_one_does_not(hub, tmp_path):
     publish(NAME, REPO)
     for shift, changed in ((1e-6, ()), (1.0, ("check.npz",))):
@@ -153,6 +154,7 @@ def test_a_run_is_published_with_its_own_result(hub, tmp_path):
     assert verify("org/mine").row == row
 
 
+@pytest.mark.more
 def test_the_card_of_a_run_lists_what_was_set(hub, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(find_publishable(NAME).folder, run)
@@ -188,6 +190,7 @@ def test_card(hub):
     assert f"`{registry.get(NAME).sha256}`" in text and "CC BY-SA 3.0" in text and "{" not in text.split("```bibtex")[0]
 
 
+@pytest.mark.more
 def test_publish_all_brings_every_folder_up_to_date(hub, monkeypatch, capsys):
     rows = {name: registry.WEIGHTS[name] for name in (NAME, "resnet50.a1")}  # the second has no folder here
     monkeypatch.setattr(registry, "WEIGHTS", rows)

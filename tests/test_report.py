@@ -211,6 +211,7 @@ def test_wrong_requests(trained, capsys, change, message):
 
 
 @pytest.mark.parametrize("samples", [(), ("--samples", "3")])
+@pytest.mark.more
 def test_a_network_without_blocks_is_refused_in_a_sentence(trained, capsys, samples):
     deep = create_model("highway_fc1000", input_shape=(28, 28, 1), units=2)
     path = trained / "deep.weights.h5"

@@ -71,6 +71,7 @@ def test_the_same_function_at_full_width(variant, gate):
         ("resnet50_uie_nobn", FLAT),
     ],
 )
+@pytest.mark.more
 def test_other_nets_of_the_zoo(variant, changes):
     batch_norm = changes.get("batch_norm", not variant.endswith("nobn"))
     net = resnet(variant, batch_norm=batch_norm, **changes)
@@ -85,6 +86,7 @@ def test_other_nets_of_the_zoo(variant, changes):
 
 @pytest.mark.parametrize("gating", ["coupled", "full", "t_only", "c_only"])
 @pytest.mark.parametrize("epsilon", [0.02, 0.5])
+@pytest.mark.more
 def test_every_gating_and_epsilon(gating, epsilon):
     net = resnet(**FLAT)
     highway = kh.highway_from_resnet(net, gating=gating, epsilon=epsilon, gate="full")

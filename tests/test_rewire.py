@@ -39,6 +39,7 @@ def test_identity_and_lesion_of_every_gating(family, gating):
 
 
 @pytest.mark.parametrize("gating", ["coupled", "c_only"])
+@pytest.mark.more
 def test_lesion_with_a_tied_gate(gating):
     model = miniature("conv_net", gate="tied", gating=gating)
     x = batch(model)

@@ -116,6 +116,7 @@ def test_a_block_without_kernels_there_is_refused():
         rewire(model, {"stage2_block1": "stage1_block2"})
 
 
+@pytest.mark.more
 def test_lesions_and_trimming():
     model = small(gate="tied")
     x = batch(model, 6)

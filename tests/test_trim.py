@@ -53,6 +53,7 @@ def test_the_curve_is_that_of_the_shorter_networks(order):
         assert curve.parameters[i] == short.count_params() and len(blocks(short)) == curve.depth[i]
 
 
+@pytest.mark.more
 def test_the_three_orders():
     model = miniature("dense_stack", depth=5)
     data = labelled(model)

@@ -215,6 +215,7 @@ def test_the_memory_check_knows_of_a_resumed_run(monkeypatch, tmp_path):
     assert received == [False, True]
 
 
+@pytest.mark.more
 def test_parts_of_a_batch_and_small_training_images_need_less(monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 2**29)
     with pytest.raises(ValueError, match="micro_batches=1"):
