@@ -15,7 +15,6 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import hypothesis
-import keras
 import pytest
 from core_cases import is_more
 
@@ -32,6 +31,8 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def _seed():
+    import keras  # here, for the process that only gives tests to workers needs no backend
+
     keras.utils.set_random_seed(1)
 
 
