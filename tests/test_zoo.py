@@ -105,7 +105,11 @@ def _run(folder, seed, accuracy):
 
 def test_adding_runs_pools_their_seeds(tmp_path, monkeypatch):
     monkeypatch.setattr(adding, "ZOO", tmp_path)
-    folder = adding.add([_run(tmp_path / "a", 1, 0.99), _run(tmp_path / "b", 2, 0.98)])
+    run = _run(tmp_path / "a", 1, 0.99)
+    recipe = json.loads((run / "recipe.json").read_text())
+    (run / "recipe.json").write_text(json.dumps({**recipe, "source": "an older text"}))
+    folder = adding.add([run, _run(tmp_path / "b", 2, 0.98)])
+    assert json.loads((folder / "recipe.json").read_text()) == {**recipe, "seed": 1}
     result = json.loads((folder / "result.json").read_text())
     assert (result["n"], result["seeds"], result["values"]) == (2, [1, 2], [0.99, 0.98])
     assert result["mean"] == pytest.approx(0.985) and result["std"] == pytest.approx(0.0070711, rel=1e-4)
@@ -304,10 +308,10 @@ def test_adding_refuses_unfinished_and_mixed_runs(tmp_path):
 
 def test_runs_of_an_older_version_lack_fields_that_came_later(tmp_path):
     recipe = RECIPES["mnist10_w16"].to_dict()
-    adding._check_published({key: value for key, value in recipe.items() if key not in ("crop_padding", "ema")})
+    adding._as_published({key: value for key, value in recipe.items() if key not in ("crop_padding", "ema")})
     cropped = RECIPES["cifar10_19layer"].to_dict()
     with pytest.raises(ValueError, match="crop_padding differ"):
-        adding._check_published({key: value for key, value in cropped.items() if key != "crop_padding"})
+        adding._as_published({key: value for key, value in cropped.items() if key != "crop_padding"})
 
 
 def test_cards_say_how_pixels_become_input():

@@ -27,6 +27,7 @@ from keras_highway._support.folders import bring_back, put_in_place
 from keras_highway.publishing import weights_class
 from keras_highway.tasks import LANGUAGE
 from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs.run_folder import defaults_of, differences
 from keras_highway.variants import task_of_variant
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
@@ -37,6 +38,7 @@ from zoo.release.stored import check_stored
 ROOT = Path(__file__).resolve().parents[2]
 ZOO = ROOT / "zoo" / "weights"
 _PARTIAL = ".partial-"
+_NOT_SET = {"seed": None, "source": None}  # what runs of one recipe may differ in
 _LICENCE = "Apache-2.0"  # of weights that this project trains
 _LARGEST_IN_WHEEL = 40 * 2**20  # bytes of an entry
 _ALL_IN_WHEEL = 90 * 2**20  # of all entries: a wheel on PyPI has at most 100 MB
@@ -61,11 +63,11 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
     """
     results = [_result(run) for run in runs]
     recipes = [json.loads((run / "recipe.json").read_text("utf-8")) for run in runs]
-    if any({**recipe, "seed": None} != {**recipes[0], "seed": None} for recipe in recipes):
+    if any(recipe | _NOT_SET != recipes[0] | _NOT_SET for recipe in recipes):
         raise ValueError(f"Runs of different recipes cannot be one entry: {', '.join(map(str, runs))}")
     if len({result["epochs"] for result in results}) > 1:
         raise ValueError(f"Runs of different numbers of epochs cannot be one entry: {', '.join(map(str, runs))}")
-    _check_published(recipes[0])
+    recipe = _as_published(recipes[0])
     row, pool = _row(runs[0], results[0]), pooled(results)
     folder = ZOO / row.name
     with _alone(), _partial(folder) as new:
@@ -74,8 +76,8 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
         if float16:
             actual = check_stored(row, new, data_dir, results[0])
             pool = {**pool, "stored": {"dtype": "float16", pool["metric"]: actual}}
-        for name in ("log.csv", "recipe.json"):
-            shutil.copy(runs[0] / name, new / name)
+        shutil.copy(runs[0] / "log.csv", new / "log.csv")
+        atomic_write_json(new / "recipe.json", recipe)
         for run, result in zip(runs[1:], results[1:], strict=True):
             shutil.copy(run / "log.csv", new / f"log_seed{result['seeds'][0]}.csv")
         atomic_write_json(new / "result.json", pool)
@@ -144,19 +146,16 @@ def _store(run, row, folder, float16) -> None:
     weights_file.save(model, folder / registry.FILE, row.variant, len(row.classes), float16)
 
 
-def _check_published(recipe) -> None:
-    """A number in the zoo is that of the recipe in the repository, which anyone can train again."""
+def _as_published(recipe: dict) -> dict:
+    """A number in the zoo is that of a recipe of the repository, which anyone can train again; returns it as there."""
     published = RECIPES.get(recipe["name"])
-    fields = dataclasses.fields(type(published)) if published else ()
-    defaults = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-    known = json.loads(json.dumps({**defaults, **published.to_dict()})) if published else {}
-    recipe = json.loads(json.dumps({**defaults, **recipe}))  # of an older version, without fields that came later
-    differ = sorted(key for key in known.keys() | recipe.keys() if key != "seed" and known.get(key) != recipe.get(key))
-    if differ:
+    differ = differences(recipe, published.to_dict(), defaults_of(published)) if published else recipe
+    if differ := sorted(differ.keys() - _NOT_SET.keys()):
         raise ValueError(
             f"The run's recipe {recipe['name']!r} is not the one of that name in keras_highway/training/recipes: "
             f"{', '.join(differ)} differ. Give it a row of its own there."
         )
+    return {**recipe, "source": published.source}
 
 
 def pooled(results: list[dict]) -> dict:
