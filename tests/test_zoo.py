@@ -306,6 +306,17 @@ def test_adding_refuses_unfinished_and_mixed_runs(tmp_path):
         adding.add([a, c])
 
 
+def test_an_entry_names_the_recipe_of_its_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(adding, "ZOO", tmp_path)
+    short = dataclasses.replace(RECIPES["mnist10_w16"], name="mnist10_w16_short")
+    monkeypatch.setattr(adding, "RECIPES", {**RECIPES, short.name: short})
+    run = _run(tmp_path / "a", 1, 0.99)
+    (run / "recipe.json").write_text(json.dumps({**short.to_dict(), "seed": 1}))
+    folder = adding.add([run])
+    assert json.loads((folder / "weights.json").read_text())["recipe"] == "mnist10_w16_short"
+    assert "python -m keras_highway train mnist10_w16_short" in (folder / "card.md").read_text()
+
+
 def test_runs_of_an_older_version_lack_fields_that_came_later(tmp_path):
     recipe = RECIPES["mnist10_w16"].to_dict()
     adding._as_published({key: value for key, value in recipe.items() if key not in ("crop_padding", "ema")})

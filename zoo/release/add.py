@@ -68,7 +68,8 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
     if len({result["epochs"] for result in results}) > 1:
         raise ValueError(f"Runs of different numbers of epochs cannot be one entry: {', '.join(map(str, runs))}")
     recipe = _as_published(recipes[0])
-    row, pool = _row(runs[0], results[0]), pooled(results)
+    row = dataclasses.replace(_row(runs[0], results[0]), recipe=recipe["name"])
+    pool = pooled(results)
     folder = ZOO / row.name
     with _alone(), _partial(folder) as new:
         bring_back(folder)
