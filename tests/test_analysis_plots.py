@@ -1,5 +1,7 @@
 """Pictures of the analyses: what is drawn is what was measured."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.image import imread
@@ -9,6 +11,7 @@ from keras_highway import analysis
 from keras_highway.analysis.plots import WIDTH, new_figure
 from keras_highway.analysis.plots_curves import mark_break
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
+from keras_highway.variants import VARIANTS
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +81,28 @@ def test_gate_maps_are_means_over_channels():
     assert [title.split("\n")[0] for title in drawn] == list(activity.mean)
     for array, mean in zip(drawn.values(), activity.mean.values(), strict=True):
         np.testing.assert_allclose(array, mean.mean(-1))
-    with pytest.raises(ValueError, match=r"fully connected and of one width.*\(24, 24, 4\)"):
-        analysis.plot_gate_summary(activity.mean, activity, analysis.trace(model, batch(model)))
+
+
+def test_of_maps_a_column_is_a_channel_and_what_a_narrower_block_lacks_is_empty():
+    stage = VARIANTS["mnist10_w16"].stages[0]
+    stages = [replace(stage, filters=filters, highways=(3, 3)) for filters in (4, 6)]
+    model = miniature("conv_stack", stages=stages)
+    x = batch(model, 8)
+    activity, traces = analysis.gate_activity(model, x), analysis.trace(model, x)
+    figure = analysis.plot_gate_summary(analysis.gate_bias(model), activity, traces, sample=2)
+    bias, mean, gates, outputs = (np.ma.filled(array, np.nan) for array in tables(figure).values())
+    assert len(activity.mean) == len(mean) and {array.shape[1] for array in (bias, mean, gates, outputs)} == {6}
+    for i, block in enumerate(activity.mean):
+        width = activity.mean[block].shape[-1]
+        np.testing.assert_array_equal(bias[i, :width], analysis.gate_bias(model)[block])
+        np.testing.assert_allclose(mean[i, :width], activity.mean[block].mean((0, 1)), rtol=1e-5)
+        np.testing.assert_allclose(outputs[i, :width], traces[block].y[2].mean((0, 1)), rtol=1e-5, atol=1e-6)
+        assert np.isnan(np.stack([array[i, width:] for array in (bias, mean, gates, outputs)])).all()
+    assert {axis.get_xlabel() for axis in figure.axes if axis.get_title()} == {"channel"}
+    routing = analysis.gate_routing(model, (x, np.arange(8) % 2))
+    drawn = tables(analysis.plot_routing(routing))
+    first = next(iter(routing.difference.values()))
+    np.testing.assert_allclose(drawn["class 1"][0, : first.shape[-1]], first[1].mean((0, 1)), rtol=1e-4, atol=1e-7)
 
 
 def test_maps_are_not_of_dense_nets(dense):

@@ -154,7 +154,7 @@ def robust_limits(values: np.ndarray, scale: tuple[float, float] | None = None) 
     """Ends of the colour scale; never closer than a thousandth, so that equal gates do not show their rounding."""
     if scale is not None:
         return scale
-    low, high = (float(v) for v in np.percentile(values, (1, 99)))
+    low, high = (float(v) for v in np.nanpercentile(values, (1, 99)))
     middle = (low + high) / 2
     return min(low, middle - 5e-4), max(high, middle + 5e-4)
 
@@ -217,7 +217,7 @@ class Panel(NamedTuple):
 
     Attributes:
         title: Text above it.
-        values: Array `(blocks, units)`.
+        values: Array `(blocks, units)`; NaN is drawn grey.
         low: Lower end of the colour scale.
         high: Upper end of the colour scale.
         label: What the colours mean.
@@ -226,6 +226,7 @@ class Panel(NamedTuple):
             values beyond: `"neither"`, `"both"`, `"min"` or `"max"`.
         power: Colours follow this power of the value: below 1, small values
             differ more.
+        column: What a column is, `"unit"` or `"channel"`.
     """
 
     title: str
@@ -236,6 +237,7 @@ class Panel(NamedTuple):
     cmap: str = "viridis"
     extend: str = "neither"
     power: float = 1.0
+    column: str = "unit"
 
 
 def draw_panels(figure: Any, axes: Any, panels: "Iterable[Panel]") -> None:
@@ -263,7 +265,8 @@ def draw_table(axis: Any, panel: Panel) -> Any:
     norm = PowerNorm(panel.power, panel.low, panel.high)
     drawn = axis.imshow(values, norm=norm, cmap=panel.cmap, aspect="auto", interpolation="nearest", extent=edges)
     axis.set_title(panel.title, fontsize=10)
-    axis.set_xlabel("unit")
+    axis.set_xlabel(panel.column)
+    axis.set_facecolor("0.85")
     return drawn
 
 

@@ -38,7 +38,9 @@ def plot_gate_summary(
     """Draws biases, mean gates, one sample's gates and its outputs, block by unit [TVDN, Figure 2].
 
     Gates are on a scale from 0 to 1, whose colours follow the square root: most
-    gates are nearly shut, and differ.
+    gates are nearly shut, and differ. Of convolutional nets a column is a
+    channel: the mean over positions, grey where a block has fewer channels
+    than the widest.
 
     Args:
         bias: What `gate_bias(model)` returned: dict from block to `(units,)`.
@@ -53,18 +55,19 @@ def plot_gate_summary(
 
     Raises:
         ImportError: If matplotlib is not installed.
-        ValueError: If the blocks are not fully connected, all of one width.
     """
     outputs = {name: entry.y[sample] for name, entry in traces.items()}
     gates = {name: entry.t[sample] for name, entry in traces.items()}
     tables = [_table(part) for part in (bias, activity.mean, gates, outputs)]
-    limit = float(np.percentile(np.abs(tables[3]), 99)) or 1.0
+    limit = float(np.nanpercentile(np.abs(tables[3]), 99)) or 1.0
+    column = _column(outputs)
     gates_alike = {"low": GATE_SCALE[0], "high": GATE_SCALE[1], "label": "t (0 shut, 1 open)", "power": 0.5}
+    gates_alike["column"] = column
     panels = (
-        Panel("gate bias", tables[0], *robust_limits(tables[0]), "bias", extend="both"),
+        Panel("gate bias", tables[0], *robust_limits(tables[0]), "bias", extend="both", column=column),
         Panel(f"mean gate t, {activity.samples:,} samples", tables[1], **gates_alike),
         Panel("gate t, one sample", tables[2], **gates_alike),
-        Panel("block output y, one sample", tables[3], -limit, limit, "y", "RdBu_r", "both"),
+        Panel("block output y, one sample", tables[3], -limit, limit, "y", "RdBu_r", "both", column=column),
     )
     figure = new_figure(7.0)
     draw_panels(figure, figure.subplots(2, 2).ravel(), panels)
@@ -80,9 +83,10 @@ def plot_routing(
 ) -> "Figure":
     """Draws how the gates of some classes differ from the mean over all samples [TVDN, Figure 3].
 
+    Of convolutional nets as in `plot_gate_summary`.
+
     Args:
-        routing: What `gate_routing(model, data)` returned, of a fully
-            connected net.
+        routing: What `gate_routing(model, data)` returned.
         classes: Which classes. Defaults to the first two.
         path: Optional file to write.
         title: Text above the picture.
@@ -92,8 +96,7 @@ def plot_routing(
 
     Raises:
         ImportError: If matplotlib is not installed.
-        ValueError: If a class is not in the data, or the blocks are not fully
-            connected, all of one width.
+        ValueError: If a class is not in the data.
     """
     known = routing.classes.tolist()
     chosen = known[:2] if classes is None else list(classes)
@@ -101,7 +104,8 @@ def plot_routing(
     if unknown or not chosen:
         raise ValueError(f"The data have the classes {known}. Received: classes={chosen}")
     tables = {k: _table({name: d[known.index(k)] for name, d in routing.difference.items()}) for k in chosen}
-    limit = float(np.percentile(np.abs(np.stack(list(tables.values()))), 99.5)) or 1.0
+    limit = float(np.nanpercentile(np.abs(np.stack(list(tables.values()))), 99.5)) or 1.0
+    column = _column({name: difference[0] for name, difference in routing.difference.items()})
     columns = min(2, len(chosen))
     rows = -(-len(chosen) // columns)
     figure = new_figure(3.1 * rows + 0.6)
@@ -110,7 +114,7 @@ def plot_routing(
     for axis in axes.ravel()[len(chosen) :]:
         axis.axis("off")
     for axis, (k, table) in zip(axes.ravel(), tables.items(), strict=False):
-        drawn = draw_table(axis, Panel(f"class {k}", table, -limit, limit, "", "RdBu_r"))
+        drawn = draw_table(axis, Panel(f"class {k}", table, -limit, limit, "", "RdBu_r", column=column))
     for axis in axes[:, 0]:
         axis.set_ylabel("block")
     bar_below(figure, drawn, axes, "gate: mean of the class − mean of all samples", "both")
@@ -232,11 +236,14 @@ def plot_gate_maps(
 
 
 def _table(vectors: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Rows of blocks, columns of units."""
-    shapes = {np.shape(vector) for vector in vectors.values()}
-    if len(shapes) != 1 or len(next(iter(shapes))) != 1:
-        raise ValueError(
-            "This picture has one row per block and one column per unit, so all blocks must be fully connected and of "
-            f"one width (plot_gate_maps is for images). Received: shapes {sorted(shapes)}"
-        )
-    return np.stack(list(vectors.values()))
+    """Rows of blocks, columns of units; of maps, channels: means over positions. NaN where a block has fewer."""
+    rows = [np.asarray(v).reshape(-1, np.shape(v)[-1]).mean(0) for v in vectors.values()]
+    table = np.full((len(rows), max(map(len, rows))), np.nan)
+    for line, values in zip(table, rows, strict=True):
+        line[: len(values)] = values
+    return table
+
+
+def _column(vectors: Mapping[str, np.ndarray]) -> str:
+    """What a column of a table is."""
+    return "channel" if any(np.ndim(v) > 1 for v in vectors.values()) else "unit"
