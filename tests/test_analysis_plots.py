@@ -100,7 +100,9 @@ def test_of_maps_a_column_is_a_channel_and_what_a_narrower_block_lacks_is_empty(
         assert np.isnan(np.stack([array[i, width:] for array in (bias, mean, gates, outputs)])).all()
     assert {axis.get_xlabel() for axis in figure.axes if axis.get_title()} == {"channel"}
     routing = analysis.gate_routing(model, (x, np.arange(8) % 2))
-    drawn = tables(analysis.plot_routing(routing))
+    figure = analysis.plot_routing(routing)
+    assert all(float(tick).is_integer() for tick in figure.axes[0].get_yticks())
+    drawn = tables(figure)
     first = next(iter(routing.difference.values()))
     np.testing.assert_allclose(drawn["class 1"][0, : first.shape[-1]], first[1].mean((0, 1)), rtol=1e-4, atol=1e-7)
 

@@ -117,6 +117,7 @@ def plot_routing(
         drawn = draw_table(axis, Panel(f"class {k}", table, -limit, limit, "", "RdBu_r", column=column))
     for axis in axes[:, 0]:
         axis.set_ylabel("block")
+        axis.yaxis.get_major_locator().set_params(integer=True)
     bar_below(figure, drawn, axes, "gate: mean of the class − mean of all samples", "both")
     return write(figure, path, title)
 

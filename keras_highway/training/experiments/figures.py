@@ -22,8 +22,9 @@ from keras_highway import analysis
 from keras_highway._support.files import atomic_write_json
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
-from keras_highway.models.gate_bias import initial_gate_bias
-from keras_highway.training.experiments import depth, figure4
+from keras_highway.training.experiments import conv_figures, depth, figure4
+from keras_highway.training.experiments.analysis_tables import CONV
+from keras_highway.training.experiments.gate_claims import gate_numbers
 from keras_highway.training.runs.run_folder import environment
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
@@ -50,7 +51,7 @@ def main(argv=None) -> None:
     arguments = parser.parse_args(argv)
     arguments.out.mkdir(parents=True, exist_ok=True)
     data = functools.cache(lambda name: load_dataset(name, arguments.data))
-    for name in arguments.only or PARTS:
+    for name in arguments.only or [name for name, (weights, _) in PARTS.items() if weights in registry.WEIGHTS]:
         if arguments.draw_only:
             redraw(name, data, arguments.out)
         else:
@@ -119,9 +120,9 @@ def _test(data, name) -> tuple:
     return dataset.x_test, dataset.y_test
 
 
-def dense_gates(name, suffix, test, out) -> dict:
+def dense_gates(name, suffix, test, out, classes) -> dict:
     """Figures 2 and 3 of TVDN; returns what the paper claims of them, in numbers."""
-    model, transform, early = load(name), registry.get(name).images.apply, EARLY[name]
+    model, transform = load(name), registry.get(name).images.apply
     bias = analysis.gate_bias(model)
     activity = analysis.gate_activity(model, test[0], transform=transform, threshold=0.5)
     traces = analysis.trace(model, transform(test[0][:100]))
@@ -130,30 +131,8 @@ def dense_gates(name, suffix, test, out) -> dict:
     )
     routing = analysis.gate_routing(model, test, transform=transform)
     title = f"{name}, as [TVDN, Figure 3]"
-    analysis.plot_routing(routing, (0, 7), out / f"tvdn_figure3{suffix}.png", title=title)
-    biases = np.stack(list(bias.values()))
-    change = np.array([np.abs(entry.y - entry.x).mean() for entry in traces.values()])
-    start = initial_gate_bias(VARIANTS[registry.get(name).variant])
-    spread = np.stack([np.abs(d).mean((0, 1)) for d in routing.difference.values()])
-    means = np.stack([activity.mean[block] for block in bias])
-    return {
-        "samples": activity.samples,
-        "bias_start": start,
-        "bias_mean": biases.mean(),
-        "bias_share_that_fell": (biases < start).mean(),
-        "bias_with_depth": _pearson(biases.mean(1), np.arange(len(biases))),
-        "bias_with_activity": _pearson(biases.mean(1), means.mean(1)),
-        "mean_gate": means.mean(),
-        "open_on_average": (means > 0.5).mean(),
-        "open_for_one_sample": np.mean([share.mean() for share in activity.open_share.values()]),
-        "open_for_some_sample": np.mean([(top > 0.5).mean() for top in activity.highest.values()]),
-        f"change_in_first_{early}_blocks": float(change[:early].sum() / change.sum()),
-        f"class_difference_in_first_{early}_blocks": spread[:early].sum() / spread.sum(),
-    }
-
-
-def _pearson(a, b) -> float:
-    return float(np.corrcoef(a, b)[0, 1])
+    analysis.plot_routing(routing, classes, out / f"tvdn_figure3{suffix}.png", title=title)
+    return gate_numbers(VARIANTS[registry.get(name).variant], bias, activity, traces, routing, EARLY[name])
 
 
 def lesions(test, out) -> dict:
@@ -231,10 +210,17 @@ def timed(data, out, known) -> dict:
     return times
 
 
+def _conv_net(name, weights):
+    return lambda data, out, runs, known: conv_figures.conv_net(weights, f"_{name}", _test(data, weights), out)
+
+
 # What can be made: a function of (data, out, runs, the numbers that there are), and whose numbers it gives.
 PARTS = {
-    "gates": (DENSE, lambda data, out, runs, known: dense_gates(DENSE, "", _test(data, DENSE), out)),
-    "cifar_gates": (CIFAR, lambda data, out, runs, known: dense_gates(CIFAR, "_cifar100", _test(data, CIFAR), out)),
+    "gates": (DENSE, lambda data, out, runs, known: dense_gates(DENSE, "", _test(data, DENSE), out, (0, 7))),
+    "cifar_gates": (
+        CIFAR,
+        lambda data, out, runs, known: dense_gates(CIFAR, "_cifar100", _test(data, CIFAR), out, (0, 1)),
+    ),
     "lesions": (DENSE, lambda data, out, runs, known: lesions(_test(data, DENSE), out)),
     "baselines": (DENSE, lambda data, out, runs, known: figure4.baselines(data, out, runs, known.get("baselines"))),
     "trim": (DENSE, lambda data, out, runs, known: depth.trimming(data("mnist"))),
@@ -243,6 +229,7 @@ PARTS = {
     "latency": (DENSE, lambda data, out, runs, known: timed(data, out, known)),
     "images": (IMAGES, lambda data, out, runs, known: image_gates(_test(data, IMAGES), out)),
     "unit": (IMAGES, lambda data, out, runs, known: unit(_test(data, IMAGES), out)),
+    **{name: (weights, _conv_net(name, weights)) for name, weights in CONV.items()},
 }
 
 _NOT_DRAWN = ("trim", "cifar_trim", "tune")  # numbers alone

@@ -1,0 +1,111 @@
+"""The papers' analyses of convolutional nets: [TVDN, Figures 2 to 4], [UIE, Figures 3 and 4], lesions by stages."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_highway import analysis
+from keras_highway.applications import load
+from keras_highway.training.experiments.gate_claims import gate_numbers
+from keras_highway.variants import VARIANTS
+from keras_highway.weights import registry
+
+FEWER = 2_000  # test images of what takes a pass for each order, removal or unit
+BLOCK = "stage2_block3"  # whose strongest unit is shown: it sees parts of objects, not yet the whole image
+
+
+def conv_net(name: str, suffix: str, test: tuple[Any, Any], out: Path) -> dict[str, Any]:
+    """Draws and measures one net.
+
+    Args:
+        name: Its weights.
+        suffix: Of the files of the figures.
+        test: Test images and labels.
+        out: Folder of the figures.
+
+    Returns:
+        What the papers claim of such nets, in numbers.
+    """
+    model, transform = load(name), registry.get(name).images.apply
+    fewer = test[0][:FEWER], test[1][:FEWER]
+    return {
+        "gates": _gates(model, name, transform, test, out, suffix),
+        "lesions": _lesions(model, name, transform, test, out, suffix),
+        **_rearranged(model, name, transform, fewer, out, suffix),
+        "estimation": _estimation(model, name, transform, fewer[0], out, suffix),
+        "unit": _unit(model, name, transform, fewer[0], out, suffix),
+    }
+
+
+def _gates(model, name, transform, test, out, suffix) -> dict[str, Any]:
+    bias = analysis.gate_bias(model)
+    activity = analysis.gate_activity(model, test[0], transform=transform, threshold=0.5)
+    traces = analysis.trace(model, transform(test[0][:100]))
+    routing = analysis.gate_routing(model, test, transform=transform)
+    title = f"{name}, as [TVDN, Figure 2]: channels, means over positions"
+    analysis.plot_gate_summary(bias, activity, traces, out / f"tvdn_figure2{suffix}.png", title=title)
+    title = f"{name}, as [TVDN, Figure 3]: channels, means over positions"
+    analysis.plot_routing(routing, (0, 1), out / f"tvdn_figure3{suffix}.png", title=title)
+    analysis.plot_gate_maps(activity, out / f"gate_maps{suffix}.png", title=f"{name}, {activity.samples:,} test images")
+    return gate_numbers(VARIANTS[registry.get(name).variant], bias, activity, traces, routing, len(bias) // 2)
+
+
+def _lesions(model, name, transform, test, out, suffix) -> dict[str, Any]:
+    curve = analysis.lesion_curve(model, test, transform=transform)
+    title = f"{name}, as [TVDN, Figure 4] (test set)"
+    analysis.plot_lesion_curve(curve, out / f"tvdn_figure4{suffix}.png", title=title)
+    return {
+        "samples": curve.samples,
+        "intact_accuracy": curve.intact_accuracy,
+        "accuracy": dict(zip(curve.blocks, curve.accuracy.tolist(), strict=True)),
+    }
+
+
+def _rearranged(model, name, transform, test, out, suffix) -> dict[str, Any]:
+    """Blocks of a stage in other orders, and several lesioned at once."""
+    stages = dict.fromkeys(block.partition("_")[0] for block in analysis.gate_bias(model))
+    shuffled = {stage: analysis.reshuffle_curve(model, test, stage, transform=transform) for stage in stages}
+    title = f"{name}: blocks of a stage in another order"
+    analysis.plot_reshuffle_curve(shuffled, out / f"reshuffle{suffix}.png", title=title)
+    dropped = analysis.drop_k_curve(model, test, transform=transform)
+    analysis.plot_drop_curve(dropped, out / f"drop{suffix}.png", title=f"{name}: random blocks lesioned")
+    one_swap = {stage: curve.accuracy[curve.swaps == 1].mean() for stage, curve in shuffled.items()}
+    return {
+        "reshuffle": {"samples": len(test[0]), "intact_accuracy": dropped.intact_accuracy, "one_swap": one_swap},
+        "drop": {"k": dropped.k.tolist(), "accuracy": dropped.accuracy.mean(1).tolist()},
+    }
+
+
+def _estimation(model, name, transform, images, out, suffix) -> dict[str, Any]:
+    errors = analysis.estimation_error(model, images, transform=transform)
+    title = f"{name}, as [UIE, Figure 3]"
+    analysis.plot_estimation_error(errors, out / f"estimation{suffix}.png", title=title)
+    return {
+        stage: {
+            "samples": error.samples,
+            "scale": error.scale,
+            "mean": error.mean.tolist(),
+            "std": error.std.tolist(),
+        }
+        for stage, error in errors.items()
+    }
+
+
+def _unit(model, name, transform, images, out, suffix) -> dict[str, Any]:
+    """The channel whose nine strongest images are farthest above its mean."""
+    outputs = analysis.trace(model, transform(images[:200]), [BLOCK])[BLOCK].y
+    strongest = np.sort(outputs.max((1, 2)), 0)[-9:].mean(0)
+    channel = int((strongest - outputs.mean((0, 1, 2))).argmax())
+    best = analysis.top_patches(model, images, BLOCK, channel, transform=transform)
+    analysis.plot_patches(best, out / f"patches{suffix}.png", title=f"{name}, {BLOCK}, channel {channel}")
+    guided = analysis.guided_backprop(model, images[best.image], BLOCK.split("_")[0], channel, transform=transform)
+    title = f"{name}, as [UIE, Figure 4]: channel {channel}, its activation and guided derivative"
+    analysis.plot_guided(guided, images[best.image], out / f"guided{suffix}.png", title=title)
+    return {
+        "samples": len(images),
+        "block": BLOCK,
+        "channel": channel,
+        "images": best.image.tolist(),
+        "activation": best.value.tolist(),
+    }
