@@ -22,6 +22,7 @@ from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
 from zoo.release.commands import command_of
 from zoo.release.generated import bring_up_to_date
+from zoo.release.studies import sections
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "zoo" / "published.json"
@@ -160,6 +161,7 @@ def as_markdown(numbers: list[dict[str, str]]) -> str:
         columns = f"published, {table['metric']} | ours | n | epochs | products in"
         lines += [f"| net | {columns} | hardware, commit, or what it takes |", "|---|---|---|---|---|---|---|"]
         lines += [_line(row) for row in part]
+    lines += sections()
     lines += ["", "## First epochs beside the authors' logs", "", *_first_epochs()]
     return "\n".join(lines) + "\n"
 

@@ -1,0 +1,82 @@
+"""docs/results.md's comparisons: table, claims and picture of made-up runs, counted by hand."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_highway.training.experiments.designs import STUDY
+from keras_highway.training.recipes import RECIPES
+from zoo.release import studies
+
+
+def write(folder, accuracies):
+    folder.mkdir(parents=True)
+    where = {"backend": "jax", "precision": "float32", "hardware": "a core", "commit": "0123456789abcdef"}
+    (folder / "result.json").write_text(json.dumps({"mean": accuracies[-1], **where}))
+    rows = [f"{epoch},{2 / epoch},{accuracy}" for epoch, accuracy in enumerate(accuracies, start=1)]
+    (folder / "log.csv").write_text("\n".join(["epoch,train_loss,test_accuracy", *rows, ""]))
+
+
+@pytest.fixture
+def runs(tmp_path):
+    for net, last in (("resnet20", (0.9, 0.91, 0.92)), ("highway20", (0.91, 0.92, 0.935)), ("preact20", (0.92, 0.90))):
+        for seed, accuracy in enumerate(last, start=1):
+            write(tmp_path / "designs" / net / str(seed), (0.5, accuracy))
+    for seed, accuracy in enumerate((0.89, 0.905, 0.91), start=1):
+        write(tmp_path / "designs" / "postact20_zerobn" / str(seed), (0.4, accuracy))
+    (tmp_path / "designs" / "postact20" / "2").mkdir(parents=True)
+    (tmp_path / "designs" / "postact20" / "2" / "diverged.json").write_text("{}")
+    return tmp_path
+
+
+def test_claims_hold_beyond_the_spread_of_the_pairs(runs):
+    lines = studies.sections(runs)
+    highway, exclusive, preact, zerobn, unstable = (line for line in lines if line.startswith("- "))
+    assert highway.endswith("**holds**; `highway20` minus `resnet20` is 1.17 ± 0.29 points, n = 3.")
+    assert exclusive.endswith("cannot be told yet from 0 pairs of runs.") and zerobn.endswith("from 0 pairs of runs.")
+    assert "**cannot be told**; `resnet20` minus `preact20` is -0.50 ± 2.12 points, n = 2." in preact
+    assert unstable.endswith("**holds**; seeds that diverged: 1 of `postact20`, 0 of `postact20_zerobn`.")
+    assert "| highway20 | - | 3 | 0 | 1.0000 ± 0.0000 | 92.17 ± 1.26 | 1.17 ± 0.29 |" in "\n".join(lines)
+    assert lines[-1].endswith("jax, float32, a core, `0123456789ab`. Logs: `zoo/runs/designs`.")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "or_equal", "word"),
+    [
+        ([1.0, 1.2], False, "holds"),
+        ([-1.0, -1.2], True, "does not hold"),
+        ([-0.1, 0.3], False, "cannot be told"),
+        ([-0.3, 0.1], True, "holds (no difference)"),
+    ],
+)
+def test_words(pairs, or_equal, word):
+    assert studies._word(pairs, or_equal) == word
+
+
+def test_the_picture_shows_means_of_the_seeds(runs, tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(studies, "write", lambda figure, path, title: figures.append(figure))
+    assert studies.draw(runs, tmp_path / "pictures") == [tmp_path / "pictures" / "designs.png"]
+    loss, accuracy = figures[0].axes
+    assert [line.get_label() for line in loss.lines] == [
+        "resnet20, 3 seeds",
+        "highway20, 3 seeds",
+        "preact20, 2 seeds",
+        "postact20_zerobn, 3 seeds",
+    ]
+    np.testing.assert_allclose(loss.lines[0].get_ydata(), [2.0, 1.0])
+    np.testing.assert_allclose(accuracy.lines[1].get_ydata(), [50.0, 100 * (0.91 + 0.92 + 0.935) / 3])
+    band = accuracy.collections[0].get_paths()[0].vertices
+    assert (band[:, 1].min(), band[:, 1].max()) == (50.0, 92.0)
+
+
+def test_without_runs_there_is_no_section(tmp_path):
+    assert studies.sections(tmp_path) == [] and studies.draw(tmp_path, tmp_path / "pictures") == []
+
+
+def test_claims_name_networks_of_their_study():
+    for comparison in studies.COMPARISONS:
+        names = {net for claim in comparison.claims for net in (claim.better, claim.worse)}
+        assert names <= set(comparison.study.nets) and all(name in RECIPES for name in names)
+    assert studies.COMPARISONS[0].study is STUDY
