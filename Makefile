@@ -106,6 +106,7 @@ benchmark: .venv/.test
 tables: .venv/.demo
 	$(PY) -m zoo.release.metrics
 	$(PY) -m zoo.release.notice
+	$(PY) -m zoo.release.studies
 	$(PY) -m zoo.release.results
 	$(PY) -m zoo.release.tables
 

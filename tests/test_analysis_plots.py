@@ -8,6 +8,7 @@ from matplotlib.image import imread
 from miniatures import batch, miniature
 
 from keras_highway import analysis
+from keras_highway.analysis import plots_gates
 from keras_highway.analysis.plots import WIDTH, new_figure
 from keras_highway.analysis.plots_curves import mark_break
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
@@ -200,3 +201,22 @@ def test_nothing_to_draw_and_unknown_metrics(dense):
         analysis.plot_lesion_curve({})
     with pytest.raises(ValueError, match="metric='f1'"):
         analysis.plot_lesion_curve(analysis.lesion_curve(*dense), metric="f1")
+
+
+@pytest.mark.parametrize(("family", "gate"), [("conv_stack", "channel"), ("dense_stack", "tied")])
+def test_a_gate_shared_by_units_or_samples_is_that_of_each(family, gate):
+    model = miniature(family, gate=gate)
+    x = batch(model, 4)
+    activity, traces = analysis.gate_activity(model, x), analysis.trace(model, x)
+    figure = analysis.plot_gate_summary(analysis.gate_bias(model), activity, traces, sample=2)
+    _, _, gates, outputs = tables(figure).values()
+    assert gates.shape == outputs.shape and not np.ma.getmaskarray(gates).any()
+    expected = [np.broadcast_to(e.t if len(e.t) == 4 else e.t[:1], e.x.shape)[2] for e in traces.values()]
+    expected = [values.reshape(-1, values.shape[-1]).mean(0) for values in expected]
+    np.testing.assert_allclose(gates, expected, rtol=1e-5)
+
+
+def test_channels_may_come_first(monkeypatch):
+    values = np.arange(24.0).reshape(4, 3, 2)
+    monkeypatch.setattr("keras.config.image_data_format", lambda: "channels_first")
+    np.testing.assert_array_equal(plots_gates._table({"a": values})[0], values.mean((1, 2)))

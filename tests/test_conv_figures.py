@@ -11,7 +11,6 @@ from miniatures import batch, miniature
 from keras_highway import analysis
 from keras_highway.training.experiments import analysis_tables, conv_figures, figures
 from keras_highway.variants import VARIANTS
-from keras_highway.weights import registry
 
 NAME = "cifar10_19layer.fast"
 PICTURES = [
@@ -30,11 +29,10 @@ def test_pictures_and_numbers(tmp_path, monkeypatch):
     stages = [dataclasses.replace(stage, filters=filters, highways=(3, 3, 3)) for filters in (4, 6)]
     model = miniature("conv_stack", stages=stages, input_shape=(24, 24, 3))
     images, labels = batch(model, 12), np.arange(12) % 3
-    row = SimpleNamespace(variant="mnist10_w16", images=SimpleNamespace(apply=np.asarray))
+    row = SimpleNamespace(variant="mnist10_w16", images=SimpleNamespace(apply=lambda x: np.asarray(x, "float32") / 255))
     monkeypatch.setattr(conv_figures, "load", lambda name: model)
     monkeypatch.setattr(conv_figures.registry, "get", lambda name: row)
     pixels = np.uint8(255 * (images - images.min()) / np.ptp(images))
-    row.images.apply = lambda x: np.asarray(x, "float32") / 255
     numbers = conv_figures.conv_net(NAME, "_net", (pixels, labels), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{name}_net.png" for name in PICTURES)
     json.dumps(numbers, default=float)
@@ -47,18 +45,26 @@ def test_pictures_and_numbers(tmp_path, monkeypatch):
     assert gates["change_in_first_3_blocks"] == pytest.approx(sum(change[:3]) / sum(change), rel=1e-5)
     assert gates["mean_gate"] == pytest.approx(np.mean([entry.t.mean() for entry in traces.values()]), rel=1e-5)
     assert list(numbers["lesions"]["accuracy"]) == list(bias) and numbers["lesions"]["samples"] == 12
+    intact = (model.predict(x, verbose=0).argmax(1) == labels).mean()
+    assert numbers["lesions"]["intact_accuracy"] == pytest.approx(intact)
+    without = (
+        analysis.rewire(model, {"stage2_block2": analysis.lesion("stage2_block2")}).predict(x, verbose=0).argmax(1)
+    )
+    assert numbers["lesions"]["accuracy"]["stage2_block2"] == pytest.approx((without == labels).mean())
     assert list(numbers["reshuffle"]["one_swap"]) == ["stage1", "stage2"] == list(numbers["estimation"])
     outputs = traces[conv_figures.BLOCK].y
     strongest = np.sort(outputs.max((1, 2)), 0)[3:].mean(0)  # of the nine strongest of 12 images
     assert numbers["unit"]["channel"] == (strongest - outputs.mean((0, 1, 2))).argmax()
 
 
-def test_without_weights_a_part_is_left_out(tmp_path, monkeypatch):
+@pytest.mark.parametrize("there", [False, True])
+def test_a_part_is_made_if_its_weights_are_there(there, tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(figures, "make", lambda name, *arguments: made.append(name))
-    monkeypatch.delitem(registry.WEIGHTS, NAME, raising=False)
+    known = {figures.DENSE} | ({NAME} if there else set())
+    monkeypatch.setattr(figures, "registry", SimpleNamespace(WEIGHTS=known))
     figures.main(["--out", str(tmp_path)])
-    assert "gates" in made and "cifar10_conv" not in made
+    assert "gates" in made and ("cifar10_conv" in made) == there
 
 
 def test_claims(tmp_path):
@@ -73,7 +79,8 @@ def test_claims(tmp_path):
         "open_on_average": 0.1,
         "open_for_one_sample": 0.125,
         "open_for_some_sample": 0.5,
-        "change_in_first_7_blocks": 0.625,
+        "early_blocks": 7,
+        "change_in_early_blocks": 0.625,
     }
     lesions = {"samples": 1000, "intact_accuracy": 0.9, "accuracy": {"stage1_block1": 0.5, "a": 0.9, "b": 0.899}}
     swaps = {"samples": 500, "intact_accuracy": 0.9, "one_swap": {"stage1": 0.8, "stage2": 0.89}}
@@ -84,10 +91,18 @@ def test_claims(tmp_path):
     lines = analysis_tables.conv_claims_table(path).splitlines()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[:10]]
     head, _, fell, slope, active, _, change, lesioned, swapped, estimated = rows
-    assert head == ["claim", f"`{NAME}`"]
+    assert head == ["claim of another net", f"`{NAME}`"]
     assert fell[1] == "75 % end below the -2 they started from; their mean is -2.50"
     assert slope[1].startswith("**not here**") and active[1].startswith("**not here**: the mean gate is 0.200")
-    assert change[1].startswith("62 % of it in the first 7 blocks")
-    assert lesioned[1] == ("2 of 3 cost at most 0.1 point of 1,000 test images, the median 0.10, stage1_block1 40.00")
-    assert swapped[1].startswith("two blocks swapped cost 10.00 (stage1) and 1.00 (stage2) points")
+    assert change[1].startswith("62 % of the change is in the first 7 blocks")
+    assert lesioned[1] == (
+        "2 of 3 cost at most 0.1 point of accuracy on 1,000 test images, the median 0.10, stage1_block1 40.00"
+    )
+    assert swapped[1].startswith("that costs 10.00 (stage1) and 1.00 (stage2) points")
     assert estimated[1].startswith("in its stages it is up to 0.04 and 0.08 of")
+
+
+def test_one_stage_and_no_net(tmp_path):
+    assert analysis_tables._listed(["1"]) == "1" and analysis_tables._listed(["1", "2", "3"]) == "1, 2 and 3"
+    (tmp_path / "numbers.json").write_text("{}")
+    assert analysis_tables.conv_claims_table(tmp_path / "numbers.json") == ""

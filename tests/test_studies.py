@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from keras_highway.training.experiments.designs import STUDY
 from keras_highway.training.recipes import RECIPES
 from zoo.release import studies
 
@@ -30,28 +29,43 @@ def runs(tmp_path):
     return tmp_path
 
 
-def test_claims_hold_beyond_the_spread_of_the_pairs(runs):
+def test_claims_are_decided_once_all_runs_are_over(runs):
     lines = studies.sections(runs)
     highway, exclusive, preact, zerobn, unstable = (line for line in lines if line.startswith("- "))
-    assert highway.endswith("**holds**; `highway20` minus `resnet20` is 1.17 ± 0.29 points, n = 3.")
-    assert exclusive.endswith("cannot be told yet from 0 pairs of runs.") and zerobn.endswith("from 0 pairs of runs.")
-    assert "**cannot be told**; `resnet20` minus `preact20` is -0.50 ± 2.12 points, n = 2." in preact
-    assert unstable.endswith("**holds**; seeds that diverged: 1 of `postact20`, 0 of `postact20_zerobn`.")
+    # 1, 1 and 1.5 points: mean 1.17, deviation 0.289; half of the interval is 4.303 * 0.289 / sqrt(3) = 0.717
+    measured = "`highway20` minus `resnet20` is 1.17 ± 0.29 points (0.45 to 1.88), n = 3"
+    assert highway.endswith(f"**holds**; {measured}; diverged: 0 of 3 of `highway20`, 0 of 3 of `resnet20`.")
+    assert "**not all runs are over**; `resnet20` minus `exclusive20`: 0 of 3 pairs of seeds" in exclusive
+    assert "**not all runs are over**; `resnet20` minus `preact20` is -0.50 ± 2.12 points" in preact
+    # -1, -0.5 and -1 points: -0.83 - 0.72 is below the margin, -0.83 + 0.72 below 0
+    assert "**does not hold**; `postact20_zerobn` minus `resnet20` is -0.83 ± 0.29 points (-1.55 to -0.12)" in zerobn
+    assert "**not all runs are over**" in unstable and "1 of 3 of `postact20`." in unstable
     assert "| highway20 | - | 3 | 0 | 1.0000 ± 0.0000 | 92.17 ± 1.26 | 1.17 ± 0.29 |" in "\n".join(lines)
     assert lines[-1].endswith("jax, float32, a core, `0123456789ab`. Logs: `zoo/runs/designs`.")
 
 
 @pytest.mark.parametrize(
-    ("pairs", "or_equal", "word"),
+    ("kind", "pairs", "gone", "word"),
     [
-        ([1.0, 1.2], False, "holds"),
-        ([-1.0, -1.2], True, "does not hold"),
-        ([-0.1, 0.3], False, "cannot be told"),
-        ([-0.3, 0.1], True, "holds (no difference)"),
+        ("ahead", [1.0, 1.2, 1.1], (0, 0), "holds"),
+        ("ahead", [-1.0, -1.2, -1.1], (0, 0), "does not hold"),
+        ("ahead", [0.1, 1.2, 0.3], (0, 0), "cannot be told"),
+        ("ahead", [1.0], (0, 0), "cannot be told"),
+        ("matches", [-0.1, 0.1, 0.0], (0, 0), "holds"),
+        ("matches", [-3.0, 2.5, 0.2], (0, 0), "cannot be told"),  # noise is no proof
+        ("matches", [1.0, 1.2], (1, 0), "does not hold"),  # ahead where it lives, but a seed diverged
+        ("diverges", [0.1, 0.2, 0.1], (0, 1), "holds"),
+        ("diverges", [0.1, 0.2, 0.1], (0, 0), "does not hold"),
     ],
 )
-def test_words(pairs, or_equal, word):
-    assert studies._word(pairs, or_equal) == word
+def test_words(kind, pairs, gone, word):
+    assert studies._word(kind, pairs, *gone) == word
+
+
+def test_runs_of_other_lengths_are_not_averaged(runs, tmp_path):
+    write(tmp_path / "designs" / "preact20" / "3", (0.5, 0.6, 0.7))
+    with pytest.raises(ValueError, match="designs/preact20 have different numbers of epochs"):
+        studies.draw(runs, tmp_path / "pictures")
 
 
 def test_the_picture_shows_means_of_the_seeds(runs, tmp_path, monkeypatch):
@@ -77,6 +91,5 @@ def test_without_runs_there_is_no_section(tmp_path):
 
 def test_claims_name_networks_of_their_study():
     for comparison in studies.COMPARISONS:
-        names = {net for claim in comparison.claims for net in (claim.better, claim.worse)}
+        names = {net for claim in comparison.claims for net in (claim.first, claim.second)}
         assert names <= set(comparison.study.nets) and all(name in RECIPES for name in names)
-    assert studies.COMPARISONS[0].study is STUDY

@@ -64,7 +64,7 @@ def plot_gates(
             sample.
     """
     figure_class()
-    gates = _gates(traces, gate, sample)
+    gates = spread_gates(traces, gate, sample)
     ranks = {values.ndim for values in gates.values()}
     if ranks == {3}:
         figure = draw_maps(gates, f"gate {gate}, mean over channels", image, scale)
@@ -115,12 +115,12 @@ def write(figure: Any, path: str | os.PathLike[str] | None = None, title: str | 
     return figure
 
 
-def _channels() -> int:
+def channel_axis() -> int:
     """The channel axis of one image."""
     return 0 if keras.config.image_data_format() == "channels_first" else -1
 
 
-def _gates(traces: Mapping[str, BlockTrace], gate: str, sample: int) -> dict[str, np.ndarray]:
+def spread_gates(traces: Mapping[str, BlockTrace], gate: str, sample: int) -> dict[str, np.ndarray]:
     """The gate of one sample in every block, spread to the shape of x."""
     if gate not in ("t", "c"):
         raise ValueError(f"`gate` must be 't' or 'c'. Received: gate={gate!r}")
@@ -154,7 +154,7 @@ def robust_limits(values: np.ndarray, scale: tuple[float, float] | None = None) 
     """Ends of the colour scale; never closer than a thousandth, so that equal gates do not show their rounding."""
     if scale is not None:
         return scale
-    low, high = (float(v) for v in np.nanpercentile(values, (1, 99)))
+    low, high = (float(v) for v in np.percentile(values, (1, 99)))
     middle = (low + high) / 2
     return min(low, middle - 5e-4), max(high, middle + 5e-4)
 
@@ -173,7 +173,7 @@ def draw_maps(
     Returns:
         A `matplotlib.figure.Figure`.
     """
-    maps = {name: values.mean(_channels()) for name, values in gates.items()}
+    maps = {name: values.mean(channel_axis()) for name, values in gates.items()}
     rows = _rows(maps)
     columns = max(map(len, rows)) + (image is not None)
     width = WIDTH / max(columns, 4)  # a few maps do not fill the page
@@ -217,7 +217,7 @@ class Panel(NamedTuple):
 
     Attributes:
         title: Text above it.
-        values: Array `(blocks, units)`; NaN is drawn grey.
+        values: Array `(blocks, units)`; what is masked is drawn grey.
         low: Lower end of the colour scale.
         high: Upper end of the colour scale.
         label: What the colours mean.

@@ -12,12 +12,14 @@ from keras_highway.analysis.plots import (
     GATE_SCALE,
     Panel,
     bar_below,
+    channel_axis,
     draw_maps,
     draw_panels,
     draw_table,
     legend_above,
     new_figure,
     robust_limits,
+    spread_gates,
     write,
 )
 from keras_highway.analysis.trace import BlockTrace
@@ -43,7 +45,8 @@ def plot_gate_summary(
     than the widest.
 
     Args:
-        bias: What `gate_bias(model)` returned: dict from block to `(units,)`.
+        bias: What `gate_bias(model)` returned: dict from block to `(units,)`
+            or `(channels,)`.
         activity: What `gate_activity(model, data)` returned.
         traces: What `trace(model, x)` returned.
         path: Optional file to write.
@@ -55,16 +58,19 @@ def plot_gate_summary(
 
     Raises:
         ImportError: If matplotlib is not installed.
+        ValueError: If there are no blocks or no learned `t`, or the traces
+            have fewer samples.
     """
+    gates = spread_gates(traces, "t", sample)
     outputs = {name: entry.y[sample] for name, entry in traces.items()}
-    gates = {name: entry.t[sample] for name, entry in traces.items()}
-    tables = [_table(part) for part in (bias, activity.mean, gates, outputs)]
-    limit = float(np.nanpercentile(np.abs(tables[3]), 99)) or 1.0
+    widths = {name.split(":")[0]: y.shape[channel_axis() if y.ndim == 3 else -1] for name, y in outputs.items()}
+    tables = [_table(part, widths) for part in (bias, activity.mean, gates, outputs)]
+    limit = float(np.percentile(np.abs(tables[3].compressed()), 99)) or 1.0
     column = _column(outputs)
     gates_alike = {"low": GATE_SCALE[0], "high": GATE_SCALE[1], "label": "t (0 shut, 1 open)", "power": 0.5}
     gates_alike["column"] = column
     panels = (
-        Panel("gate bias", tables[0], *robust_limits(tables[0]), "bias", extend="both", column=column),
+        Panel("gate bias", tables[0], *robust_limits(tables[0].compressed()), "bias", extend="both", column=column),
         Panel(f"mean gate t, {activity.samples:,} samples", tables[1], **gates_alike),
         Panel("gate t, one sample", tables[2], **gates_alike),
         Panel("block output y, one sample", tables[3], -limit, limit, "y", "RdBu_r", "both", column=column),
@@ -104,7 +110,8 @@ def plot_routing(
     if unknown or not chosen:
         raise ValueError(f"The data have the classes {known}. Received: classes={chosen}")
     tables = {k: _table({name: d[known.index(k)] for name, d in routing.difference.items()}) for k in chosen}
-    limit = float(np.nanpercentile(np.abs(np.stack(list(tables.values()))), 99.5)) or 1.0
+    values = np.concatenate([table.compressed() for table in tables.values()])
+    limit = float(np.percentile(np.abs(values), 99.5)) or 1.0
     column = _column({name: difference[0] for name, difference in routing.difference.items()})
     columns = min(2, len(chosen))
     rows = -(-len(chosen) // columns)
@@ -236,12 +243,20 @@ def plot_gate_maps(
     return write(draw_maps(activity.mean, "gate, mean over samples and channels", scale=scale), path, title)
 
 
-def _table(vectors: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Rows of blocks, columns of units; of maps, channels: means over positions. NaN where a block has fewer."""
-    rows = [np.asarray(v).reshape(-1, np.shape(v)[-1]).mean(0) for v in vectors.values()]
-    table = np.full((len(rows), max(map(len, rows))), np.nan)
-    for line, values in zip(table, rows, strict=True):
-        line[: len(values)] = values
+def _table(vectors: Mapping[str, np.ndarray], widths: Mapping[str, int] | None = None) -> np.ma.MaskedArray:
+    """Rows of blocks, columns of units; of maps, channels: means over positions. Masked where a block has fewer.
+
+    A gate of one value per sample or position is that of all of a block's units, if `widths` has these.
+    """
+    rows = []
+    for name, values in vectors.items():
+        last = np.moveaxis(values, channel_axis(), -1) if np.ndim(values) == 3 else np.asarray(values)
+        row = last.reshape(-1, last.shape[-1]).mean(0)
+        width = (widths or {}).get(name.split(":")[0], len(row))
+        rows.append(np.broadcast_to(row, width) if len(row) == 1 else row)
+    table = np.ma.masked_all((len(rows), max(map(len, rows))))
+    for i, row in enumerate(rows):
+        table[i, : len(row)] = row
     return table
 
 

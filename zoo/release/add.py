@@ -38,7 +38,7 @@ from zoo.release.stored import check_stored
 ROOT = Path(__file__).resolve().parents[2]
 ZOO = ROOT / "zoo" / "weights"
 _PARTIAL = ".partial-"
-_NOT_SET = {"seed": None, "source": None}  # what runs of one recipe may differ in
+_MAY_DIFFER = {"seed": None, "source": None}  # between runs of one recipe
 _LICENCE = "Apache-2.0"  # of weights that this project trains
 _LARGEST_IN_WHEEL = 40 * 2**20  # bytes of an entry
 _ALL_IN_WHEEL = 90 * 2**20  # of all entries: a wheel on PyPI has at most 100 MB
@@ -63,7 +63,7 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
     """
     results = [_result(run) for run in runs]
     recipes = [json.loads((run / "recipe.json").read_text("utf-8")) for run in runs]
-    if any(recipe | _NOT_SET != recipes[0] | _NOT_SET for recipe in recipes):
+    if any(recipe | _MAY_DIFFER != recipes[0] | _MAY_DIFFER for recipe in recipes):
         raise ValueError(f"Runs of different recipes cannot be one entry: {', '.join(map(str, runs))}")
     if len({result["epochs"] for result in results}) > 1:
         raise ValueError(f"Runs of different numbers of epochs cannot be one entry: {', '.join(map(str, runs))}")
@@ -148,10 +148,10 @@ def _store(run, row, folder, float16) -> None:
 
 
 def _as_published(recipe: dict) -> dict:
-    """A number in the zoo is that of a recipe of the repository, which anyone can train again; returns it as there."""
+    """A number in the zoo is that of a recipe of the repository, which anyone can train again; with its source."""
     published = RECIPES.get(recipe["name"])
     differ = differences(recipe, published.to_dict(), defaults_of(published)) if published else recipe
-    if differ := sorted(differ.keys() - _NOT_SET.keys()):
+    if differ := sorted(differ.keys() - _MAY_DIFFER.keys()):
         raise ValueError(
             f"The run's recipe {recipe['name']!r} is not the one of that name in keras_highway/training/recipes: "
             f"{', '.join(differ)} differ. Give it a row of its own there."

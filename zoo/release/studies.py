@@ -1,14 +1,17 @@
 """`python -m zoo.release.studies`: draws the curves of the comparisons whose runs are in zoo/runs, into docs/results.
 
 `sections` are their parts of docs/results.md: the table, the paper's claims
-beside what was measured seed by seed, and the picture.
+beside what was measured seed by seed, and the picture. A difference is that of
+runs of the same seed; what holds is decided by the 95 % interval of its mean
+(Student's t, as many degrees of freedom as seeds but one).
 """
 
+import argparse
 import json
 import statistics
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -17,27 +20,35 @@ from keras_highway.analysis.plots import write
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 from keras_highway.training.experiments import designs
 from keras_highway.training.experiments.study import SEEDS, Study, spread
+from keras_highway.training.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "zoo" / "runs"
 PICTURES = ROOT / "docs" / "results"
 
 
+MARGIN = 0.5  # points by which a network may be behind another that it matches
+_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # 97.5 % quantile of Student's t by degrees of freedom
+_COLUMNS = {"train_loss": 1, "test_accuracy": 100}  # what is drawn, and what it is multiplied by
+
+
 @dataclass(frozen=True)
 class Claim:
-    """That one network is better than another.
+    """What is said of two networks.
 
     Attributes:
-        text: What the paper says.
-        better: Name of the recipe.
-        worse: Name of the other.
-        or_equal: Whether it holds of equal ones, too.
+        text: The claim.
+        first: Name of a recipe.
+        second: Name of the other.
+        kind: `"ahead"`: the first is better; `"matches"`: it is at most
+            `MARGIN` behind; `"diverges"`: runs of the second diverge, those of
+            the first do not.
     """
 
     text: str
-    better: str
-    worse: str
-    or_equal: bool = False
+    first: str
+    second: str
+    kind: Literal["ahead", "matches", "diverges"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +58,7 @@ class Comparison:
     Attributes:
         name: Of its folder in `zoo/runs` and of its picture.
         title: Of its section.
-        intro: What was done, one sentence.
+        intro: What was done.
         study: What is compared.
         claims: Of the paper.
     """
@@ -59,19 +70,22 @@ class Comparison:
     claims: tuple[Claim, ...]
 
 
+_RECIPE = RECIPES[designs.STUDY.base]
 _DESIGNS = Comparison(
     name="designs",
     title="[BLOG] Evidence 1 and More Comparisons in small: six designs at 20 layers, CIFAR-10",
-    intro="Parameters matched as in the blog, 15 epochs of one cycle; per design a rate chosen from the same three "
-    "on 5,000 held-out training images; test accuracy of the last epoch. Differences are between runs of the same seed "
+    intro="`highway20` and `resnet20` have about as many parameters, as the blog matches its own. "
+    f"{_RECIPE.epochs} epochs of one cycle; per design a rate chosen from the same {len(designs.STUDY.rates)} on "
+    f"{designs.STUDY.held_out:,} held-out training images; test accuracy of the last epoch. Differences are between "
+    "runs of the same seed, with the 95 % interval of their mean "
     "(`python -m keras_highway.training.experiments.designs --data DIR`).",
     study=designs.STUDY,
     claims=(
-        Claim("highway nets match or beat ResNets", "highway20", "resnet20", or_equal=True),
-        Claim("exclusive gating, one 1x1 convolution and post-activation, trains badly", "resnet20", "exclusive20"),
-        Claim("so does pre-activation with a 1x1 gate", "resnet20", "preact20"),
-        Claim("post-activation with two 3x3 convolutions a gate and zeroBN is good", "postact20_zerobn", "exclusive20"),
-        Claim("without zeroBN it is unstable", "postact20_zerobn", "postact20"),
+        Claim("highway nets match ResNets or beat them", "highway20", "resnet20", "matches"),
+        Claim("exclusive gating (a 1x1 gate, post-activation) is behind ResNets", "resnet20", "exclusive20", "ahead"),
+        Claim("pre-activation with a 1x1 gate is behind, too", "resnet20", "preact20", "ahead"),
+        Claim("post-activation with gates of two 3x3 and zeroBN is not", "postact20_zerobn", "resnet20", "matches"),
+        Claim("without zeroBN it is unstable", "postact20_zerobn", "postact20", "diverges"),
     ),
 )
 COMPARISONS = (_DESIGNS,)
@@ -85,7 +99,7 @@ def sections(runs: Path = RUNS) -> list[str]:
             lines += ["", f"## {comparison.title}", "", comparison.intro, ""]
             lines += [comparison.study.table(comparison.study.nets, SEEDS, runs / comparison.name), ""]
             lines += [f"- {_verdict(claim, comparison, runs, done)}" for claim in comparison.claims]
-            picture = f"![{_described(comparison)}](results/{comparison.name}.png)"
+            picture = f"![{_described(done)}](results/{comparison.name}.png)"
             lines += ["", picture, "", _made(comparison, done, runs)]
     return lines
 
@@ -97,20 +111,21 @@ def draw(runs: Path = RUNS, out: Path = PICTURES) -> list[Path]:
         if done := _finished(comparison, runs):
             figure, axes = training_axes(2, (9.6, 4.2))
             for axis, column, what in zip(axes, _COLUMNS, ("training loss", "test accuracy, %"), strict=True):
-                draw_training(axis, _curves(done, column, axis), ylabel=what)
+                draw_training(axis, _curves(comparison.name, done, column, axis), ylabel=what)
             files.append(out / f"{comparison.name}.png")
             out.mkdir(parents=True, exist_ok=True)
             write(figure, files[-1], None)
     return files
 
 
-_COLUMNS = {"train_loss": 1, "test_accuracy": 100}  # and what they are multiplied by
-
-
-def _curves(done, column, axis) -> list[Curve]:
+def _curves(name, done, column, axis) -> list[Curve]:
     """Means over the seeds; shaded, from the lowest to the highest."""
     curves = []
     for i, (net, seeds) in enumerate(done.items()):
+        if len({len(log) for log in seeds.values()}) > 1:
+            raise ValueError(
+                f"Runs of zoo/runs/{name}/{net} have different numbers of epochs: draw those of one recipe."
+            )
         values = _COLUMNS[column] * np.array([[row[column] for row in log] for log in seeds.values()])
         epochs, color = np.arange(1, values.shape[1] + 1), f"C{i}"
         axis.fill_between(epochs, values.min(0), values.max(0), color=color, alpha=0.15, lw=0)
@@ -128,44 +143,76 @@ def _finished(comparison, runs) -> dict[str, dict[int, list[dict[str, float]]]]:
 
 
 def _verdict(claim: Claim, comparison: Comparison, runs: Path, done) -> str:
-    """A claim, and whether it holds: by the runs that diverged, else by the mean of the seeds' differences."""
-    gone, other = (_diverged(net, comparison, runs) for net in (claim.worse, claim.better))
-    if gone > other:
-        return f"{claim.text}: **holds**; seeds that diverged: {gone} of `{claim.worse}`, {other} of `{claim.better}`."
-    better, worse = (done.get(net, {}) for net in (claim.better, claim.worse))
-    pairs = [100 * (better[s][-1]["test_accuracy"] - worse[s][-1]["test_accuracy"]) for s in better if s in worse]
+    """A claim, whether it holds, and what was measured."""
+    folders = {
+        net: [comparison.study.folder(net, seed, runs / comparison.name) for seed in SEEDS]
+        for net in (claim.first, claim.second)
+    }
+    gone = {net: sum((f / "diverged.json").exists() for f in folders[net]) for net in folders}
+    over = all(len(done.get(net, {})) + gone[net] == len(SEEDS) for net in folders)
+    first, second = (done.get(net, {}) for net in folders)
+    pairs = [100 * (first[s][-1]["test_accuracy"] - second[s][-1]["test_accuracy"]) for s in first if s in second]
+    word = _word(claim.kind, pairs, gone[claim.first], gone[claim.second]) if over else "not all runs are over"
+    return f"{claim.text}: **{word}**; {_measured(claim, pairs)}; diverged: {_listed_counts(gone)}."
+
+
+def _word(kind: str, pairs: list[float], first_gone: int, second_gone: int) -> str:
+    if kind == "diverges":
+        return "holds" if second_gone and not first_gone else "does not hold"
+    if first_gone != second_gone:
+        return "holds" if second_gone > first_gone else "does not hold"
     if len(pairs) < 2:
-        return f"{claim.text}: cannot be told yet from {len(pairs)} pairs of runs."
-    difference = f"`{claim.better}` minus `{claim.worse}` is {spread(pairs, 2)} points, n = {len(pairs)}"
-    return f"{claim.text}: **{_word(pairs, claim.or_equal)}**; {difference}."
+        return "cannot be told"
+    low, high = _interval(pairs)
+    if low > (-MARGIN if kind == "matches" else 0):
+        return "holds"
+    return "does not hold" if high < 0 else "cannot be told"
 
 
-def _word(pairs: list[float], or_equal: bool) -> str:
-    """Differences whose mean is within their standard deviation are none."""
-    mean, deviation = statistics.mean(pairs), statistics.stdev(pairs)
-    if abs(mean) <= deviation:
-        return "holds (no difference)" if or_equal else "cannot be told"
-    return "holds" if mean > 0 else "does not hold"
+def _interval(pairs: list[float]) -> tuple[float, float]:
+    """The 95 % interval of the mean."""
+    half = _T[len(pairs) - 1] * statistics.stdev(pairs) / len(pairs) ** 0.5
+    return statistics.mean(pairs) - half, statistics.mean(pairs) + half
 
 
-def _diverged(net: str, comparison: Comparison, runs: Path) -> int:
-    folders = [comparison.study.folder(net, seed, runs / comparison.name) for seed in SEEDS]
-    return sum((folder / "diverged.json").exists() for folder in folders)
+def _measured(claim: Claim, pairs: list[float]) -> str:
+    between = f"`{claim.first}` minus `{claim.second}`"
+    if len(pairs) < 2:
+        return f"{between}: {len(pairs)} of {len(SEEDS)} pairs of seeds"
+    low, high = _interval(pairs)
+    return f"{between} is {spread(pairs, 2)} points ({low:.2f} to {high:.2f}), n = {len(pairs)}"
 
 
-def _described(comparison) -> str:
-    return f"Training loss and test accuracy, epoch by epoch: {', '.join(comparison.study.nets)}"
+def _listed_counts(gone: dict[str, int]) -> str:
+    return ", ".join(f"{count} of {len(SEEDS)} of `{net}`" for net, count in gone.items())
+
+
+def _described(done) -> str:
+    return f"Training loss and test accuracy, epoch by epoch: {', '.join(done)}"
 
 
 def _made(comparison, done, runs) -> str:
     """Where the runs were made."""
     folders = [comparison.study.folder(net, seed, runs / comparison.name) for net in done for seed in done[net]]
     results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in folders]
-    where = sorted({f"{r['backend']}, {r['precision']}, {r['hardware']}, `{r['commit'][:12]}`" for r in results})
+    where = sorted(
+        {f"{r['backend']}, {r.get('precision', 'float32')}, {r['hardware']}, `{r['commit'][:12]}`" for r in results}
+    )
     shades = "Lines: means of the seeds, shaded from the lowest to the highest"
     return f"{shades}. {'; '.join(where)}. Logs: `zoo/runs/{comparison.name}`."
 
 
+def _precision(result) -> str:
+    return result.get("precision", "float32").removeprefix("mixed_")
+
+
+def main(argv=None) -> None:
+    """Parses the command line and draws."""
+    parser = argparse.ArgumentParser(prog="python -m zoo.release.studies", description=__doc__)
+    parser.parse_args(argv)
+    for path in draw():
+        print(f"wrote {path}")
+
+
 if __name__ == "__main__":
-    print(*draw(), sep="\n")
-    sys.exit(0)
+    main()

@@ -73,30 +73,40 @@ def claims_table(path: Path = NUMBERS) -> str:
 
 
 def conv_claims_table(path: Path = NUMBERS) -> str:
-    """What the papers claim of trained nets beside what the convolutional nets for CIFAR do."""
+    """What the papers claim of trained nets beside what the convolutional nets for CIFAR do; without these, nothing."""
     numbers = json.loads(path.read_text("utf-8"))
     nets = {weights: numbers[weights][part] for part, weights in CONV.items() if weights in numbers}
+    if not nets:
+        return ""
     claims: list[tuple[str, Callable[[dict], str]]] = [
         ("[TVDN, 4] most gate biases fall during training", lambda net: _fallen(net["gates"])),
-        ("biases rise with depth and go against the gates' mean activity", lambda net: _slope(net["gates"])),
-        ("most gates are active on average", lambda net: _active(net["gates"])),
-        ("a sample opens few gates, other samples others", lambda net: _opened(net["gates"])),
-        ("most change happens in the early layers", _changed),
-        ("many layers lesioned alone have close to no effect", _one_lesioned),
-        ("[UIE, 4.4] blocks of a stage can change places at little cost", _one_swap),
-        ("[UIE, 4.2] the mean estimation error of blocks is close to zero", lambda net: _estimated(net["estimation"])),
+        ("[TVDN, 4] biases rise with depth and go against the gates' mean activity", lambda net: _slope(net["gates"])),
+        ("[TVDN, 4] most gates are active on average", lambda net: _active(net["gates"])),
+        ("[TVDN, 4] a sample opens few gates, other samples others", lambda net: _opened(net["gates"])),
+        ("[TVDN, 4] the early layers change most", _changed),
+        (
+            "[TVDN, 4] one lesion: close to no effect of MNIST's layers 15 to 45, one of CIFAR-100's first 40",
+            _one_lesioned,
+        ),
+        ("[UIE, 4.4] two blocks of a stage change places", _one_swap),
+        ("[UIE, 4.2] the mean estimation error of blocks is close to zero (first three stages of a ResNet50)", _errors),
     ]
-    lines = [f"| claim | {' | '.join(f'`{name}`' for name in nets)} |", "|---" * (1 + len(nets)) + "|"]
+    lines = [f"| claim of another net | {' | '.join(f'`{name}`' for name in nets)} |", "|---" * (1 + len(nets)) + "|"]
     lines += [f"| {claim} | {' | '.join(map(shown, nets.values()))} |" for claim, shown in claims]
-    return "\n".join([*lines, "", "Gates on the test images; lesions, too. n = 1 net each, seed 1."])
+    note = (
+        "[TVDN]'s claims are of fully connected nets of 50 layers, these have 14 gated blocks in three stages: "
+        "correlations are over 14 values. n = 1 net each."
+    )
+    return "\n".join([*lines, "", note])
+
+
+def _errors(net) -> str:
+    return _estimated(net["estimation"])
 
 
 def _changed(net) -> str:
-    (key,) = (key for key in net["gates"] if key.startswith("change_in_first_"))
-    share, early = net["gates"][key], int(key.split("_")[3])
-    return (
-        f"{_holds(share > 0.5)}{100 * share:.0f} % of it in the first {early} blocks (mean absolute y - x, 100 images)"
-    )
+    share, early = net["gates"]["change_in_early_blocks"], net["gates"]["early_blocks"]
+    return f"{100 * share:.0f} % of the change is in the first {early} blocks (mean absolute y - x, 100 images)"
 
 
 def _one_lesioned(net) -> str:
@@ -105,8 +115,8 @@ def _one_lesioned(net) -> str:
     free = sum(points <= 0.1 + 1e-9 for points in cost.values())
     worst = max(cost, key=lambda block: cost[block])
     return (
-        f"{_holds(free > len(cost) / 2)}{free} of {len(cost)} cost at most 0.1 point of {curve['samples']:,} test "
-        f"images, the median {statistics.median(cost.values()):.2f}, {worst} {cost[worst]:.2f}"
+        f"{free} of {len(cost)} cost at most 0.1 point of accuracy on {curve['samples']:,} test images, the median "
+        f"{statistics.median(cost.values()):.2f}, {worst} {cost[worst]:.2f}"
     )
 
 
@@ -114,7 +124,7 @@ def _one_swap(net) -> str:
     curve = net["reshuffle"]
     cost = {stage: 100 * (curve["intact_accuracy"] - accuracy) for stage, accuracy in curve["one_swap"].items()}
     words = _listed([f"{points:.2f} ({stage})" for stage, points in cost.items()])
-    return f"two blocks swapped cost {words} points on average, of {curve['samples']:,} test images"
+    return f"that costs {words} points, the mean of three random pairs, {curve['samples']:,} test images"
 
 
 def _fallen(gates) -> str:
@@ -171,6 +181,8 @@ def _holds(claim: bool) -> str:
 
 
 def _listed(words) -> str:
+    if len(words) == 1:
+        return words[0]
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 

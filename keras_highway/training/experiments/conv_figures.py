@@ -6,13 +6,15 @@ from typing import Any
 import numpy as np
 
 from keras_highway import analysis
+from keras_highway.analysis.graph import stages as stages_of
 from keras_highway.applications import load
 from keras_highway.training.experiments.gate_claims import gate_numbers
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
 
 FEWER = 2_000  # test images of what takes a pass for each order, removal or unit
-BLOCK = "stage2_block3"  # whose strongest unit is shown: it sees parts of objects, not yet the whole image
+BLOCK = "stage2_block1"  # whose strongest unit is shown: it sees 20 x 20 pixels of 32 x 32
+FIRST = 200  # of the test images, among which that unit is looked for
 
 
 def conv_net(name: str, suffix: str, test: tuple[Any, Any], out: Path) -> dict[str, Any]:
@@ -48,7 +50,9 @@ def _gates(model, name, transform, test, out, suffix) -> dict[str, Any]:
     title = f"{name}, as [TVDN, Figure 3]: channels, means over positions"
     analysis.plot_routing(routing, (0, 1), out / f"tvdn_figure3{suffix}.png", title=title)
     analysis.plot_gate_maps(activity, out / f"gate_maps{suffix}.png", title=f"{name}, {activity.samples:,} test images")
-    return gate_numbers(VARIANTS[registry.get(name).variant], bias, activity, traces, routing, len(bias) // 2)
+    early = len(bias) // 2
+    numbers = gate_numbers(VARIANTS[registry.get(name).variant], bias, activity, traces, routing, early)
+    return {**numbers, "early_blocks": early, "change_in_early_blocks": numbers[f"change_in_first_{early}_blocks"]}
 
 
 def _lesions(model, name, transform, test, out, suffix) -> dict[str, Any]:
@@ -64,7 +68,7 @@ def _lesions(model, name, transform, test, out, suffix) -> dict[str, Any]:
 
 def _rearranged(model, name, transform, test, out, suffix) -> dict[str, Any]:
     """Blocks of a stage in other orders, and several lesioned at once."""
-    stages = dict.fromkeys(block.partition("_")[0] for block in analysis.gate_bias(model))
+    stages = stages_of(analysis.gate_bias(model))
     shuffled = {stage: analysis.reshuffle_curve(model, test, stage, transform=transform) for stage in stages}
     title = f"{name}: blocks of a stage in another order"
     analysis.plot_reshuffle_curve(shuffled, out / f"reshuffle{suffix}.png", title=title)
@@ -93,8 +97,11 @@ def _estimation(model, name, transform, images, out, suffix) -> dict[str, Any]:
 
 
 def _unit(model, name, transform, images, out, suffix) -> dict[str, Any]:
-    """The channel whose nine strongest images are farthest above its mean."""
-    outputs = analysis.trace(model, transform(images[:200]), [BLOCK])[BLOCK].y
+    """Of the first images, the channel whose nine strongest are farthest above its mean: one that is strong, if rarely.
+
+    In standard deviations it would be one that is hardly ever open, at a border.
+    """
+    outputs = analysis.trace(model, transform(images[:FIRST]), [BLOCK])[BLOCK].y
     strongest = np.sort(outputs.max((1, 2)), 0)[-9:].mean(0)
     channel = int((strongest - outputs.mean((0, 1, 2))).argmax())
     best = analysis.top_patches(model, images, BLOCK, channel, transform=transform)

@@ -8,10 +8,11 @@ import numpy as np
 from keras_highway.analysis.gates import GateActivity, Routing
 from keras_highway.analysis.trace import BlockTrace
 from keras_highway.models.gate_bias import initial_gate_bias
+from keras_highway.specs import NetSpec
 
 
 def gate_numbers(
-    spec,
+    spec: NetSpec,
     bias: Mapping[str, np.ndarray],
     activity: GateActivity,
     traces: Mapping[str, BlockTrace],
@@ -27,6 +28,9 @@ def gate_numbers(
         traces: What `trace(model, x)` returned.
         routing: What `gate_routing(model, data)` returned.
         early: How many of the blocks are early ones.
+
+    Returns:
+        A dict of numbers, as `docs/analysis/numbers.json` has them.
     """
     start = initial_gate_bias(spec)
     biases = np.array([values.mean() for values in bias.values()])

@@ -61,8 +61,8 @@ def differences(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> dict[
 
 
 def same_recipe(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> bool:
-    """Whether a recipe.json is that of a recipe; arguments as in `differences`."""
-    return not differences(known, recipe, defaults)
+    """Whether a recipe.json sets what a recipe sets; its `source` is a text. Arguments as in `differences`."""
+    return not differences(known, recipe, defaults).keys() - {"source"}
 
 
 class RunFolder:
