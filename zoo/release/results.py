@@ -22,7 +22,7 @@ from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
 from zoo.release.commands import command_of
 from zoo.release.generated import bring_up_to_date
-from zoo.release.studies import sections
+from zoo.release.studies import precision_of, sections
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "zoo" / "published.json"
@@ -97,7 +97,7 @@ def _ours(row, table, zoo) -> dict:
         "epochs": f"{result['epochs']} of {result['of_epochs']}" if "of_epochs" in result else result["epochs"],
         "seeds": " ".join(map(str, result["seeds"])),
         "top5": f"{100 * result['top5']:.2f}" if "top5" in result else "",
-        "precision": result.get("precision", "float32").removeprefix("mixed_"),
+        "precision": precision_of(result),
         "hardware": result["hardware"],
         "commit": result["commit"][:12],
         "command": command,

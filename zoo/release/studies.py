@@ -25,8 +25,6 @@ from keras_highway.training.recipes import RECIPES
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "zoo" / "runs"
 PICTURES = ROOT / "docs" / "results"
-
-
 MARGIN = 0.5  # points by which a network may be behind another that it matches
 _T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # 97.5 % quantile of Student's t by degrees of freedom
 _COLUMNS = {"train_loss": 1, "test_accuracy": 100}  # what is drawn, and what it is multiplied by
@@ -195,14 +193,13 @@ def _made(comparison, done, runs) -> str:
     """Where the runs were made."""
     folders = [comparison.study.folder(net, seed, runs / comparison.name) for net in done for seed in done[net]]
     results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in folders]
-    where = sorted(
-        {f"{r['backend']}, {r.get('precision', 'float32')}, {r['hardware']}, `{r['commit'][:12]}`" for r in results}
-    )
+    where = sorted({f"{r['backend']}, {precision_of(r)}, {r['hardware']}, `{r['commit'][:12]}`" for r in results})
     shades = "Lines: means of the seeds, shaded from the lowest to the highest"
     return f"{shades}. {'; '.join(where)}. Logs: `zoo/runs/{comparison.name}`."
 
 
-def _precision(result) -> str:
+def precision_of(result) -> str:
+    """Returns the precision of a result's products; older results do not name it."""
     return result.get("precision", "float32").removeprefix("mixed_")
 
 

@@ -1,5 +1,6 @@
 """The papers' analyses of convolutional nets: [TVDN, Figures 2 to 4], [UIE, Figures 3 and 4], lesions by stages."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,7 @@ def _lesions(model, name, transform, test, out, suffix) -> dict[str, Any]:
     curve = analysis.lesion_curve(model, test, transform=transform)
     title = f"{name}, as [TVDN, Figure 4] (test set)"
     analysis.plot_lesion_curve(curve, out / f"tvdn_figure4{suffix}.png", title=title)
-    return {
-        "samples": curve.samples,
-        "intact_accuracy": curve.intact_accuracy,
-        "accuracy": dict(zip(curve.blocks, curve.accuracy.tolist(), strict=True)),
-    }
+    return lesion_numbers(curve)
 
 
 def _rearranged(model, name, transform, test, out, suffix) -> dict[str, Any]:
@@ -85,6 +82,31 @@ def _estimation(model, name, transform, images, out, suffix) -> dict[str, Any]:
     errors = analysis.estimation_error(model, images, transform=transform)
     title = f"{name}, as [UIE, Figure 3]"
     analysis.plot_estimation_error(errors, out / f"estimation{suffix}.png", title=title)
+    return estimation_numbers(errors)
+
+
+def _unit(model, name, transform, images, out, suffix) -> dict[str, Any]:
+    """Of the first images, the channel whose nine strongest are farthest above its mean: one that is strong, if rarely.
+
+    In standard deviations it would be one that is hardly ever open, at a border.
+    """
+    outputs = analysis.trace(model, transform(images[:FIRST]), [BLOCK])[BLOCK].y
+    strongest = np.sort(outputs.max((1, 2)), 0)[-9:].mean(0)
+    channel = int((strongest - outputs.mean((0, 1, 2))).argmax())
+    return draw_unit(model, name, transform, images, (BLOCK, channel), out, suffix)
+
+
+def lesion_numbers(curve: analysis.LesionCurve) -> dict[str, Any]:
+    """Returns what is kept of a lesion curve."""
+    return {
+        "samples": curve.samples,
+        "intact_accuracy": curve.intact_accuracy,
+        "accuracy": dict(zip(curve.blocks, curve.accuracy.tolist(), strict=True)),
+    }
+
+
+def estimation_numbers(errors: Mapping[str, analysis.EstimationError]) -> dict[str, Any]:
+    """Returns what is kept of estimation errors, by stage."""
     return {
         stage: {
             "samples": error.samples,
@@ -96,22 +118,27 @@ def _estimation(model, name, transform, images, out, suffix) -> dict[str, Any]:
     }
 
 
-def _unit(model, name, transform, images, out, suffix) -> dict[str, Any]:
-    """Of the first images, the channel whose nine strongest are farthest above its mean: one that is strong, if rarely.
+def draw_unit(model, name, transform, images, unit: tuple[str, int], out: Path, suffix: str = "") -> dict[str, Any]:
+    """Draws what excites one unit, over the blocks of its stage [UIE, Figure 4]; returns where it is most active.
 
-    In standard deviations it would be one that is hardly ever open, at a border.
+    Args:
+        model: The network.
+        name: Its weights.
+        transform: What images go through.
+        images: Test images.
+        unit: A block's name and a channel.
+        out: Folder of the figures.
+        suffix: Of their files. Defaults to `""`.
     """
-    outputs = analysis.trace(model, transform(images[:FIRST]), [BLOCK])[BLOCK].y
-    strongest = np.sort(outputs.max((1, 2)), 0)[-9:].mean(0)
-    channel = int((strongest - outputs.mean((0, 1, 2))).argmax())
-    best = analysis.top_patches(model, images, BLOCK, channel, transform=transform)
-    analysis.plot_patches(best, out / f"patches{suffix}.png", title=f"{name}, {BLOCK}, channel {channel}")
-    guided = analysis.guided_backprop(model, images[best.image], BLOCK.split("_")[0], channel, transform=transform)
+    block, channel = unit
+    best = analysis.top_patches(model, images, block, channel, transform=transform)
+    analysis.plot_patches(best, out / f"patches{suffix}.png", title=f"{block}, channel {channel}: strongest patches")
+    guided = analysis.guided_backprop(model, images[best.image], block.split("_")[0], channel, transform=transform)
     title = f"{name}, as [UIE, Figure 4]: channel {channel}, its activation and guided derivative"
     analysis.plot_guided(guided, images[best.image], out / f"guided{suffix}.png", title=title)
     return {
         "samples": len(images),
-        "block": BLOCK,
+        "block": block,
         "channel": channel,
         "images": best.image.tolist(),
         "activation": best.value.tolist(),

@@ -168,39 +168,12 @@ def image_gates(test, out) -> dict:
     analysis.plot_estimation_error(errors, out / "estimation_images.png", title=f"{IMAGES}, as [UIE, Figure 3]")
     curve = analysis.lesion_curve(model, (fewer, test[1][:1000]), batch_size=50, transform=transform)
     analysis.plot_lesion_curve(curve, out / "lesions_images.png", title=f"{IMAGES}, one block lesioned (test set)")
-    lesioned = {
-        "samples": curve.samples,
-        "intact_accuracy": curve.intact_accuracy,
-        "accuracy": dict(zip(curve.blocks, curve.accuracy.tolist(), strict=True)),
-    }
-    estimation = {
-        stage: {
-            "samples": error.samples,
-            "scale": error.scale,
-            "mean": error.mean.tolist(),
-            "std": error.std.tolist(),
-        }
-        for stage, error in errors.items()
-    }
-    return {"estimation": estimation, "lesions": lesioned}
+    return {"estimation": conv_figures.estimation_numbers(errors), "lesions": conv_figures.lesion_numbers(curve)}
 
 
 def unit(test, out) -> dict:
     """Figure 4 of UIE: what excites one unit of the convolutional net, over the blocks of its first stage."""
-    model, transform = load(IMAGES), registry.get(IMAGES).transform.apply
-    images, (block, channel) = test[0][:2000], UNIT
-    best = analysis.top_patches(model, images, block, channel, transform=transform)
-    analysis.plot_patches(best, out / "patches.png", title=f"{block}, channel {channel}: strongest patches")
-    guided = analysis.guided_backprop(model, images[best.image], block.split("_")[0], channel, transform=transform)
-    title = f"{IMAGES}, as [UIE, Figure 4]: channel {channel}, its activation and guided derivative"
-    analysis.plot_guided(guided, images[best.image], out / "guided.png", title=title)
-    return {
-        "samples": len(images),
-        "block": block,
-        "channel": channel,
-        "images": best.image.tolist(),
-        "activation": best.value.tolist(),
-    }
+    return conv_figures.draw_unit(load(IMAGES), IMAGES, registry.get(IMAGES).images.apply, test[0][:2000], UNIT, out)
 
 
 def timed(data, out, known) -> dict:
