@@ -117,9 +117,10 @@ def test_claims_that_do_not_hold_are_marked(tmp_path):
         "open_on_average": 0.8,
         "open_for_one_sample": 0.125,
         "open_for_some_sample": 0.5,
-        "change_in_first_15_blocks": 0.5,
-        "change_in_first_40_blocks": 0.9,
+        "change_in_early_blocks": 0.5,
+        "early_blocks": 15,
     }
+    early = {"change_in_early_blocks": 0.9, "early_blocks": 40}
     curve = {"samples": 500, "intact_accuracy": 1.0, "accuracy": [0.98] * 12 + [0.99] * 28 + [1.0] * 9, "blocks": 49}
     curve["blocks_that_cost_at_most_0.1_point"] = 9
     baseline = {"training": curve, "test": curve}
@@ -129,7 +130,9 @@ def test_claims_that_do_not_hold_are_marked(tmp_path):
             "gates": gates,
             "baselines": {"highway_fc50_tanh": baseline, "highway_fc50_cifar100": baseline},
         },
-        figures.CIFAR: {"cifar_gates": {**gates, "bias_with_depth": -0.85, "open_on_average": 0.0, "mean_gate": 0.02}},
+        figures.CIFAR: {
+            "cifar_gates": {**gates, "bias_with_depth": -0.85, "open_on_average": 0.0, "mean_gate": 0.02, **early}
+        },
         figures.IMAGES: {"images": {"estimation": stages}},
     }
     path = tmp_path / "numbers.json"
@@ -142,7 +145,8 @@ def test_claims_that_do_not_hold_are_marked(tmp_path):
     assert slope[2].startswith("**not here**") and "-0.85" in slope[2]
     assert active[1].startswith("the mean gate is 0.600")
     assert active[2].startswith("**not here**: the mean gate is 0.020")
-    assert change[1].startswith("50 %") and change[2].startswith("90 %")
+    assert change[1].startswith("50 % of the change is in the first 15 blocks")
+    assert change[2].startswith("90 % of the change is in the first 40 blocks")
     assert "cost at most 1.000 points each, the first 2.00" in lesioned[1]
     assert "blocks 1 to 12 cost 2.00 points on average, 13 to 40 1.00, the last 9 0.00" in lesioned[2]
     assert estimated[1].startswith("**not here**") and "up to 0.04 and 0.80 of" in estimated[1]

@@ -54,9 +54,8 @@ def claims_table(path: Path = NUMBERS) -> str:
         ("a sample opens few gates, other samples others", _opened(mnist), _opened(cifar)),
         (
             "most change happens in the early layers: 15 for MNIST, 40 for CIFAR-100",
-            f"{100 * mnist['change_in_first_15_blocks']:.0f} % of it in the first 15 blocks (mean absolute y - x, "
-            "100 images)",
-            f"{100 * cifar['change_in_first_40_blocks']:.0f} % in the first 40",
+            _changed(mnist),
+            _changed(cifar),
         ),
         (
             "lesioned alone, MNIST's layers 15 to 45 have close to no effect, CIFAR-100's first 40 have one",
@@ -83,7 +82,7 @@ def conv_claims_table(path: Path = NUMBERS) -> str:
         ("[TVDN, 4] biases rise with depth and go against the gates' mean activity", lambda net: _slope(net["gates"])),
         ("[TVDN, 4] most gates are active on average", lambda net: _active(net["gates"])),
         ("[TVDN, 4] a sample opens few gates, other samples others", lambda net: _opened(net["gates"])),
-        ("[TVDN, 4] the early layers change most", _changed),
+        ("[TVDN, 4] the early layers change most", lambda net: _changed(net["gates"])),
         (
             "[TVDN, 4] one lesion: close to no effect of MNIST's layers 15 to 45, one of CIFAR-100's first 40",
             _one_lesioned,
@@ -104,8 +103,8 @@ def _errors(net) -> str:
     return _estimated(net["estimation"])
 
 
-def _changed(net) -> str:
-    share, early = net["gates"]["change_in_early_blocks"], net["gates"]["early_blocks"]
+def _changed(gates) -> str:
+    share, early = gates["change_in_early_blocks"], gates["early_blocks"]
     return f"{100 * share:.0f} % of the change is in the first {early} blocks (mean absolute y - x, 100 images)"
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from keras_highway import analysis
 from keras_highway.analysis.graph import stages as stages_of
 from keras_highway.applications import load
-from keras_highway.training.experiments.gate_claims import gate_numbers
-from keras_highway.variants import VARIANTS
+from keras_highway.training.experiments.gate_figures import draw_gates
 from keras_highway.weights import registry
 
 FEWER = 2_000  # test images of what takes a pass for each order, removal or unit
@@ -33,7 +32,7 @@ def conv_net(name: str, suffix: str, test: tuple[Any, Any], out: Path) -> dict[s
     model, transform = load(name), registry.get(name).images.apply
     fewer = test[0][:FEWER], test[1][:FEWER]
     return {
-        "gates": _gates(model, name, transform, test, out, suffix),
+        "gates": _gates(model, name, test, out, suffix),
         "lesions": _lesions(model, name, transform, test, out, suffix),
         **_rearranged(model, name, transform, fewer, out, suffix),
         "estimation": _estimation(model, name, transform, fewer[0], out, suffix),
@@ -41,19 +40,11 @@ def conv_net(name: str, suffix: str, test: tuple[Any, Any], out: Path) -> dict[s
     }
 
 
-def _gates(model, name, transform, test, out, suffix) -> dict[str, Any]:
-    bias = analysis.gate_bias(model)
-    activity = analysis.gate_activity(model, test[0], transform=transform, threshold=0.5)
-    traces = analysis.trace(model, transform(test[0][:100]))
-    routing = analysis.gate_routing(model, test, transform=transform)
-    title = f"{name}, as [TVDN, Figure 2]: channels, means over positions"
-    analysis.plot_gate_summary(bias, activity, traces, out / f"tvdn_figure2{suffix}.png", title=title)
-    title = f"{name}, as [TVDN, Figure 3]: channels, means over positions"
-    analysis.plot_routing(routing, (0, 1), out / f"tvdn_figure3{suffix}.png", title=title)
+def _gates(model, name, test, out, suffix) -> dict[str, Any]:
+    of = ": channels, means over positions"
+    numbers, activity = draw_gates(model, name, test, out, suffix, classes=(0, 1), of=of)
     analysis.plot_gate_maps(activity, out / f"gate_maps{suffix}.png", title=f"{name}, {activity.samples:,} test images")
-    early = len(bias) // 2
-    numbers = gate_numbers(VARIANTS[registry.get(name).variant], bias, activity, traces, routing, early)
-    return {**numbers, "early_blocks": early, "change_in_early_blocks": numbers[f"change_in_first_{early}_blocks"]}
+    return numbers
 
 
 def _lesions(model, name, transform, test, out, suffix) -> dict[str, Any]:

@@ -24,9 +24,8 @@ from keras_highway.applications import load
 from keras_highway.data import load_dataset
 from keras_highway.training.experiments import conv_figures, depth, figure4
 from keras_highway.training.experiments.analysis_tables import CONV
-from keras_highway.training.experiments.gate_claims import gate_numbers
+from keras_highway.training.experiments.gate_figures import draw_gates
 from keras_highway.training.runs.run_folder import environment
-from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
 
 OUT = Path(__file__).parents[3] / "docs" / "analysis"
@@ -122,17 +121,7 @@ def _test(data, name) -> tuple:
 
 def dense_gates(name, suffix, test, out, classes) -> dict:
     """Figures 2 and 3 of TVDN; returns what the paper claims of them, in numbers."""
-    model, transform = load(name), registry.get(name).images.apply
-    bias = analysis.gate_bias(model)
-    activity = analysis.gate_activity(model, test[0], transform=transform, threshold=0.5)
-    traces = analysis.trace(model, transform(test[0][:100]))
-    analysis.plot_gate_summary(
-        bias, activity, traces, out / f"tvdn_figure2{suffix}.png", title=f"{name}, as [TVDN, Figure 2]"
-    )
-    routing = analysis.gate_routing(model, test, transform=transform)
-    title = f"{name}, as [TVDN, Figure 3]"
-    analysis.plot_routing(routing, classes, out / f"tvdn_figure3{suffix}.png", title=title)
-    return gate_numbers(VARIANTS[registry.get(name).variant], bias, activity, traces, routing, EARLY[name])
+    return draw_gates(load(name), name, test, out, suffix, classes=classes, early=EARLY[name])[0]
 
 
 def lesions(test, out) -> dict:

@@ -48,8 +48,9 @@ def gate_numbers(
         "open_on_average": _mean(activity.mean[block] > 0.5 for block in bias),
         "open_for_one_sample": _mean(activity.open_share.values()),
         "open_for_some_sample": _mean(top > 0.5 for top in activity.highest.values()),
-        f"change_in_first_{early}_blocks": float(change[:early].sum() / change.sum()),
-        f"class_difference_in_first_{early}_blocks": float(spread[:early].sum() / spread.sum()),
+        "early_blocks": early,
+        "change_in_early_blocks": float(change[:early].sum() / change.sum()),
+        "class_difference_in_early_blocks": float(spread[:early].sum() / spread.sum()),
     }
 
 
