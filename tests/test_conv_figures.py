@@ -11,6 +11,7 @@ from miniatures import batch, miniature
 from keras_highway import analysis
 from keras_highway.training.experiments import analysis_tables, conv_figures, figures
 from keras_highway.variants import VARIANTS
+from zoo.release import conv_nets
 
 NAME = "cifar10_19layer.fast"
 PICTURES = [
@@ -35,6 +36,7 @@ def test_pictures_and_numbers(tmp_path, monkeypatch):
     pixels = np.uint8(255 * (images - images.min()) / np.ptp(images))
     numbers = conv_figures.conv_net(NAME, "_net", (pixels, labels), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{name}_net.png" for name in PICTURES)
+    assert sorted(PICTURES) == sorted(conv_nets.PICTURES)
     json.dumps(numbers, default=float)
     bias, x = analysis.gate_bias(model), row.images.apply(pixels)
     gates = numbers["gates"]
@@ -100,9 +102,15 @@ def test_claims(tmp_path):
     )
     assert swapped[1].startswith("that costs 10.00 (stage1) and 1.00 (stage2) points")
     assert estimated[1].startswith("in its stages it is up to 0.04 and 0.08 of")
+    made = {"commit": "0123456789abcdef", "hardware": "one processor"}
+    path.write_text(json.dumps({NAME: {"cifar10_conv": net, "made": {"cifar10_conv": made}}}))
+    *_, pictures, _, command = conv_nets.section(path)
+    assert pictures.startswith(f"- `{NAME}`: [TVDN, Figure 2](analysis/tvdn_figure2_cifar10_conv.png), ")
+    assert pictures.endswith("Made on one processor, `0123456789ab`.") and "cifar10_conv" in command
 
 
 def test_one_stage_and_no_net(tmp_path):
     assert analysis_tables._listed(["1"]) == "1" and analysis_tables._listed(["1", "2", "3"]) == "1, 2 and 3"
     (tmp_path / "numbers.json").write_text("{}")
     assert analysis_tables.conv_claims_table(tmp_path / "numbers.json") == ""
+    assert conv_nets.section(tmp_path / "numbers.json") == []

@@ -20,6 +20,7 @@ from keras_highway.models.builder import build
 from keras_highway.tasks import LANGUAGE, plus_minus, task_of
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
+from zoo.release import conv_nets
 from zoo.release.commands import command_of
 from zoo.release.generated import bring_up_to_date
 from zoo.release.studies import precision_of, sections
@@ -161,7 +162,7 @@ def as_markdown(numbers: list[dict[str, str]]) -> str:
         columns = f"published, {table['metric']} | ours | n | epochs | products in"
         lines += [f"| net | {columns} | hardware, commit, or what it takes |", "|---|---|---|---|---|---|---|"]
         lines += [_line(row) for row in part]
-    lines += sections()
+    lines += [*sections(), *conv_nets.section()]
     lines += ["", "## First epochs beside the authors' logs", "", *_first_epochs()]
     return "\n".join(lines) + "\n"
 
