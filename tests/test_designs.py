@@ -62,7 +62,7 @@ def test_runs_of_other_settings_are_not_taken_for_these(tmp_path):
     for rate, folder in folders.items():
         write(folder, 0.5, STUDY.rate_recipe("highway20", rate))
     with pytest.raises(ValueError, match=r"highway20_0\.1 holds a finished run of another recipe"):
-        STUDY.chosen_rate("highway20", None, tmp_path, settings=["precision=mixed_bfloat16"])
+        STUDY.chosen_rate("highway20", None, tmp_path, settings=["precision=float32"])
     for folder in folders.values():
         (folder / "result.json").rename(folder / "diverged.json")
     with pytest.raises(ValueError, match="highway20 diverged at every rate"):
