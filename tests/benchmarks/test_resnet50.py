@@ -16,7 +16,6 @@ import keras_highway as kh
 from keras_highway.analysis.cost import cost
 
 SHAPE = (160, 160, 3)
-TRAIN_SHAPE = (224, 224, 3)
 BATCH = 4
 NOISE = 1.03  # what is left of a model's ratio to itself on a busy machine
 
@@ -70,9 +69,9 @@ def predict(model):
     return lambda: model.predict_on_batch(x)
 
 
-def train(model):
+def train(model, batch=BATCH):
     rng = np.random.default_rng(0)
-    x, y = rng.random((BATCH, *model.input_shape[1:]), "float32"), rng.integers(0, 1000, BATCH)
+    x, y = rng.random((batch, *model.input_shape[1:]), "float32"), rng.integers(0, 1000, batch)
     return lambda: model.train_on_batch(x, y)
 
 
@@ -102,12 +101,15 @@ def test_predict_against_keras(benchmark, make, goal):
         ("highway50", "mixed_bfloat16", 0.75),
     ],
 )
-def test_training_step_against_keras(benchmark, name, policy, goal):
+@pytest.mark.parametrize(("batch", "size"), [(4, 224), (32, 128)])
+def test_training_step_against_keras(benchmark, name, policy, goal, batch, size):
+    """With four images what does not depend on the batch weighs most: the update, the kernels' casts."""
+    shape = (size, size, 3)
     ours, theirs = (
-        train(compiled(make(weights=None, input_shape=TRAIN_SHAPE)))
+        train(compiled(make(weights=None, input_shape=shape)), batch)
         for make in in_policy(policy, {"resnet50": kh.ResNet50, "highway50": kh.Highway50}[name])
     )
-    title = f"{name} / keras.applications.ResNet50, train, {TRAIN_SHAPE[0]} px, {policy}"
+    title = f"{name} / keras.applications.ResNet50, train, {batch} of {size} px, {policy}"
     result = compare(benchmark, title, ours, theirs, rounds=11)
     result.check_at_most(1.0)
     result.check_goal(goal)
