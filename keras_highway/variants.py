@@ -192,14 +192,20 @@ _CIFAR110 = (
 
 
 def _of_20_layers(row: ConvNetSpec) -> ConvNetSpec:
-    """A 110-layer row with three blocks per stage; gated rows of the reduced width have the parameters of resnet20."""
-    narrow = row.widths == _HIGHWAY110.widths
+    """A 110-layer row with three blocks per stage; gated rows of the reduced width have the parameters of resnet20.
+
+    Gates start at -2, which [TVDN, 2.2] names for 20 layers: -6 is of 110.
+    """
+    narrow, gated = row.widths == _HIGHWAY110.widths, row.gating != "residual"
     return replace(
         row,
         name=row.name.replace("110", "20"),
         blocks=(3, 3, 3),
         widths=(11, 22, 45) if narrow else row.widths,
-        source=f"{row.source}; 20 layers here" + (", multiplier 0.71 to match resnet20's parameters" if narrow else ""),
+        gate_bias=-2.0 if gated else row.gate_bias,
+        source=f"{row.source}; 20 layers here"
+        + (", gate bias -2 [TVDN, 2.2]" if gated else "")
+        + (", multiplier 0.71 to match resnet20's parameters" if narrow else ""),
         published_parameters=None,
         printed_parameters="",
     )

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from keras_highway.gating import gate_bias_for_depth
 from keras_highway.training.experiments import designs
 from keras_highway.training.experiments.designs import STUDY
 from keras_highway.training.recipes import RECIPES
@@ -21,12 +22,14 @@ def test_highway20_has_the_parameters_of_resnet20():
     assert not any(VARIANTS[variant_of(design)].printed_parameters for design in DESIGNS)
 
 
-def test_designs_differ_from_those_of_110_layers_in_depth_and_width_alone():
+def test_designs_differ_from_those_of_110_layers_in_depth_width_and_gate_bias_alone():
     for design in DESIGNS:
         small, large = VARIANTS[variant_of(design)], VARIANTS[variant_of(design).replace("20", "110")]
-        fields = ("gating", "gate", "gate_bias", "post_activation", "final_relu", "zero_init", "projection", "stem")
+        fields = ("gating", "gate", "post_activation", "final_relu", "zero_init", "projection", "stem")
         assert [getattr(small, f) for f in fields] == [getattr(large, f) for f in fields]
         assert small.blocks == (3, 3, 3)
+        expected = gate_bias_for_depth(20) if small.gating == "coupled" else large.gate_bias
+        assert small.gate_bias == expected
 
 
 def test_recipes_are_one_but_for_name_and_net():

@@ -17,11 +17,10 @@ The others differ from it in one thing each, and in widths, so that all have its
 | `highway20_stochastic_depth` | a sample skips a block with a probability that grows from 0 | 11, 22, 45 | 266,404    |
 |                              | at the first block to 0.2 at the last                       |            |            |
 
-All start with highway20's gate bias, -6, nearly as the identity; gates that do
-not depend on the data have only their biases to leave it by. All else is the
-recipe of `highway20`: 15 epochs of one cycle, the highest rate chosen for each
-form from the same three on 5,000 held-out training images. No published
-numbers. No result of ours yet.
+All start with highway20's gate bias, -2. All else is the recipe of `highway20`:
+15 epochs of one cycle, the highest rate chosen for each form from the same
+three on 5,000 held-out training images. No published numbers. No result of ours
+yet.
 """
 
 from dataclasses import replace
