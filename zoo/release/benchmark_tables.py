@@ -23,6 +23,23 @@ def speed_table(path: Path = RESULTS) -> str:
     return "\n".join([*lines, "", "Each pair ran side by side in one process; on a CPU, processor seconds."])
 
 
+def steps_against_keras_table(path: Path = RESULTS) -> str:
+    """Training steps beside keras.applications' ResNet50, in both precisions: the short form of the first table."""
+    extent, precisions = "32 of 128 px", ("float32", "mixed_bfloat16")
+    lines = ["| time of a training step / keras.applications' ResNet50 | float32 | bfloat16 |", "|---|---|---|"]
+    rows, made = _read(path), []
+    for variant in ("resnet50", "highway50"):
+        cells = [
+            rows[f"{variant} / keras.applications.ResNet50, train, {extent}, {precision} [tensorflow, cpu]"]
+            for precision in precisions
+        ]
+        made += cells
+        float32, bfloat16 = (_judged(row)["ratio"] for row in cells)
+        lines.append(f"| `{variant}` | {float32:.2f} | {bfloat16:.2f} |")
+    note = f"Medians of {_one({row['n'] for row in made})} pairs of steps, {extent}. {_hardware(made)}."
+    return "\n".join([*lines, "", note])
+
+
 def depth_table(path: Path = RESULTS) -> str:
     """Processor seconds of the scanned fully connected net, by depth."""
     lines = ["| layers | backend | build and compile, s | first step, s | step, s |", "|---|---|---|---|---|"]

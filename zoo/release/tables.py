@@ -120,6 +120,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "language": language_table,
     "variants": variants_table,
     "speed": benchmark_tables.speed_table,
+    "steps_against_keras": benchmark_tables.steps_against_keras_table,
     "depth": benchmark_tables.depth_table,
     "int8": benchmark_tables.int8_table,
     "remat": benchmark_tables.remat_table,
