@@ -155,7 +155,7 @@ _EXCLUSIVE = replace(
     gate="pointwise",
     gate_bias=-6.0,
     projection="B",
-    source="BLOG, after He et al. 2016: ResNet110's widths, gate bias -6; shortcut B, where He et al. use A",
+    source="BLOG, after He et al. 2016: ResNet110's widths; shortcut B, where He et al. use A",
     published_parameters=None,
     printed_parameters="",
 )
@@ -192,20 +192,14 @@ _CIFAR110 = (
 
 
 def _of_20_layers(row: ConvNetSpec) -> ConvNetSpec:
-    """A 110-layer row with three blocks per stage; gated rows of the reduced width have the parameters of resnet20.
-
-    Gates start at -2, which [TVDN, 2.2] names for 20 layers: -6 is of 110.
-    """
-    narrow, gated = row.widths == _HIGHWAY110.widths, row.gating != "residual"
+    """A 110-layer row with three blocks per stage; gated rows of the reduced width have the parameters of resnet20."""
     return replace(
         row,
         name=row.name.replace("110", "20"),
         blocks=(3, 3, 3),
-        widths=(11, 22, 45) if narrow else row.widths,
-        gate_bias=-2.0 if gated else row.gate_bias,
-        source=f"{row.source}; 20 layers here"
-        + (", gate bias -2 [TVDN, 2.2]" if gated else "")
-        + (", multiplier 0.71 to match resnet20's parameters" if narrow else ""),
+        widths={(14, 28, 56): (11, 22, 45)}.get(row.widths, row.widths),  # multiplier 0.71
+        gate_bias="by_depth",  # -6 is the authors' for 110 layers
+        source=f"{row.source}; here 20 layers" + ("" if row.widths == (16, 32, 64) else ", resnet20's parameters"),
         published_parameters=None,
         printed_parameters="",
     )

@@ -81,6 +81,7 @@ def test_claims(tmp_path):
         "open_on_average": 0.1,
         "open_for_one_sample": 0.125,
         "open_for_some_sample": 0.5,
+        "blocks": 14,
         "early_blocks": 7,
         "change_in_early_blocks": 0.625,
     }
@@ -92,21 +93,26 @@ def test_claims(tmp_path):
     path.write_text(json.dumps({NAME: {"cifar10_conv": net}}))
     lines = analysis_tables.conv_claims_table(path).splitlines()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[:10]]
-    head, _, fell, slope, active, _, change, lesioned, swapped, estimated = rows
+    head, _, fell, slope, active, opened, change, lesioned, swapped, estimated = rows
     assert head == ["claim of another net", f"`{NAME}`"]
     assert fell[1] == "75 % end below the -2 they started from; their mean is -2.50"
     assert slope[1].startswith("**not here**") and active[1].startswith("**not here**: the mean gate is 0.200")
-    assert change[1].startswith("62 % of the change is in the first 7 blocks")
+    assert opened[1].startswith("**not here**: 12 % of the gates are above 0.5 for one sample, 50.0 % for")
+    assert change[1].startswith("62 % of the change is in the first 7 of 14 blocks")
     assert lesioned[1] == (
-        "2 of 3 cost at most 0.1 point of accuracy on 1,000 test images, the median 0.10, stage1_block1 40.00"
+        "2 of 3 cost at most 0.1 point of accuracy on 1,000 test images, the median 0.10 points, the most, "
+        "stage1_block1, 40.00"
     )
-    assert swapped[1].startswith("that costs 10.00 (stage1) and 1.00 (stage2) points")
+    assert swapped[1].startswith("two blocks in each other's place cost 10.00 (stage1) and 1.00 (stage2) points")
     assert estimated[1].startswith("in its stages it is up to 0.04 and 0.08 of")
-    made = {"commit": "0123456789abcdef", "hardware": "one processor"}
+    few = {**gates, "open_for_one_sample": 0.1, "change_in_early_blocks": 0.5}
+    assert analysis_tables._opened(few).startswith("10 % of the gates")
+    assert analysis_tables._changed(few).startswith("**not here**: 50 % of")
+    made = {"commit": "0123456789abcdef-dirty", "hardware": "one processor"}
     path.write_text(json.dumps({NAME: {"cifar10_conv": net, "made": {"cifar10_conv": made}}}))
     *_, pictures, _, command = conv_nets.section(path)
     assert pictures.startswith(f"- `{NAME}`: [TVDN, Figure 2](analysis/tvdn_figure2_cifar10_conv.png), ")
-    assert pictures.endswith("Made on one processor, `0123456789ab`.") and "cifar10_conv" in command
+    assert pictures.endswith("Made on one processor, `0123456789ab-dirty`.") and "cifar10_conv" in command
 
 
 def test_one_stage_and_no_net(tmp_path):

@@ -118,6 +118,7 @@ def test_claims_that_do_not_hold_are_marked(tmp_path):
         "open_for_one_sample": 0.125,
         "open_for_some_sample": 0.5,
         "change_in_early_blocks": 0.5,
+        "blocks": 49,
         "early_blocks": 15,
     }
     early = {"change_in_early_blocks": 0.9, "early_blocks": 40}
@@ -145,8 +146,8 @@ def test_claims_that_do_not_hold_are_marked(tmp_path):
     assert slope[2].startswith("**not here**") and "-0.85" in slope[2]
     assert active[1].startswith("the mean gate is 0.600")
     assert active[2].startswith("**not here**: the mean gate is 0.020")
-    assert change[1].startswith("50 % of the change is in the first 15 blocks")
-    assert change[2].startswith("90 % of the change is in the first 40 blocks")
+    assert change[1].startswith("50 % of the change is in the first 15 of 49 blocks")
+    assert change[2].startswith("90 % of the change is in the first 40 of 49 blocks")
     assert "cost at most 1.000 points each, the first 2.00" in lesioned[1]
     assert "blocks 1 to 12 cost 2.00 points on average, 13 to 40 1.00, the last 9 0.00" in lesioned[2]
     assert estimated[1].startswith("**not here**") and "up to 0.04 and 0.80 of" in estimated[1]

@@ -69,7 +69,7 @@ class Comparison:
     def check_goal(self, limit: float) -> None:
         """Says where a goal is missed, as a failure that is expected: unlike a limit, it has not been met before."""
         if self.judged.ratio > limit:
-            pytest.xfail(f"the goal of {limit} is missed: {self.judged.ratio:.3f}, {_processor()}")
+            pytest.xfail(f"the goal of {limit} is missed: {self.judged.ratio:.3f}, {processor()}")
 
 
 def compare(benchmark, name, subject, reference, rounds=25, reference_clock=time.process_time) -> Comparison:
@@ -131,7 +131,7 @@ def record(name, **figures) -> None:
     results[key] = {
         **_rounded({**figures, "name": name}),
         "backend": keras.backend.backend(),
-        "hardware": f"{_processor()}, {os.cpu_count()} cores, {device()}",
+        "hardware": f"{processor()}, {os.cpu_count()} cores, {device()}",
         "load": round(os.getloadavg()[0], 1),
         "keras": keras.__version__,
         "python": platform.python_version(),
@@ -155,7 +155,7 @@ def device() -> str:
     return keras.distribution.list_devices()[0].split(":")[0]
 
 
-def _processor() -> str:
+def processor() -> str:
     """Its name and, of an x86 processor, whether it has the matrix unit that makes bfloat16 fast."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []

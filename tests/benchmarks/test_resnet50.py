@@ -103,7 +103,6 @@ def test_predict_against_keras(benchmark, make, goal):
 )
 @pytest.mark.parametrize(("batch", "size"), [(4, 224), (32, 128)])
 def test_training_step_against_keras(benchmark, name, policy, goal, batch, size):
-    """With four images what does not depend on the batch weighs most: the update, the kernels' casts."""
     shape = (size, size, 3)
     ours, theirs = (
         train(compiled(make(weights=None, input_shape=shape)), batch)

@@ -4,15 +4,16 @@ import json
 from pathlib import Path
 
 from keras_highway.training.experiments.analysis_tables import CONV, NUMBERS, conv_claims_table
+from zoo.release.commits import short
 
 # The beginnings of the names of a net's pictures; the part's name is the end.
 PICTURES = {
     "tvdn_figure2": "TVDN, Figure 2",
-    "tvdn_figure3": "Figure 3",
-    "tvdn_figure4": "Figure 4",
+    "tvdn_figure3": "TVDN, Figure 3",
+    "tvdn_figure4": "TVDN, Figure 4",
     "estimation": "UIE, Figure 3",
-    "guided": "Figure 4",
-    "patches": "patches",
+    "guided": "UIE, Figure 4",
+    "patches": "UIE, Figure 4, patches",
     "gate_maps": "where gates open",
     "reshuffle": "blocks in another order",
     "drop": "several blocks lesioned",
@@ -34,6 +35,6 @@ def section(numbers: Path = NUMBERS) -> list[str]:
         if weights in known:
             links = ", ".join(f"[{title}](analysis/{name}_{part}.png)" for name, title in PICTURES.items())
             made = known[weights]["made"][part]
-            lines.append(f"- `{weights}`: {links}. Made on {made['hardware']}, `{made['commit'][:12]}`.")
+            lines.append(f"- `{weights}`: {links}. Made on {made['hardware']}, `{short(made['commit'])}`.")
     command = "python -m keras_highway.training.experiments.figures --data DIR --only"
     return [*lines, "", f"`{command} {' '.join(CONV)}` makes them anew."]

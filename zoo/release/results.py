@@ -22,6 +22,7 @@ from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
 from zoo.release import conv_nets
 from zoo.release.commands import command_of
+from zoo.release.commits import short
 from zoo.release.generated import bring_up_to_date
 from zoo.release.studies import precision_of, sections
 
@@ -100,7 +101,7 @@ def _ours(row, table, zoo) -> dict:
         "top5": f"{100 * result['top5']:.2f}" if "top5" in result else "",
         "precision": precision_of(result),
         "hardware": result["hardware"],
-        "commit": result["commit"][:12],
+        "commit": short(result["commit"]),
         "command": command,
     }
 
@@ -180,7 +181,7 @@ def _first_epochs(runs: Path = RUNS) -> list[str]:
         theirs = log["epochs"][: len(ours)]
         lines.append(f"| `{recipe}`, the authors | {', '.join(f'{a:.1f}' for a in theirs)} | | {log['source']} |")
         accuracies = ", ".join(f"{a:.1f}" for a in ours)
-        lines.append(f"| `{recipe}`, here | {accuracies} | {seed} | {where['hardware']}, `{where['commit'][:12]}` |")
+        lines.append(f"| `{recipe}`, here | {accuracies} | {seed} | {where['hardware']}, `{short(where['commit'])}` |")
     return lines
 
 

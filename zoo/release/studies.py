@@ -21,6 +21,7 @@ from keras_highway.analysis.plots_training import Curve, draw_training, training
 from keras_highway.training.experiments import designs
 from keras_highway.training.experiments.study import SEEDS, Study, spread
 from keras_highway.training.recipes import RECIPES
+from zoo.release.commits import short
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "zoo" / "runs"
@@ -193,7 +194,7 @@ def _made(comparison, done, runs) -> str:
     """Where the runs were made."""
     folders = [comparison.study.folder(net, seed, runs / comparison.name) for net in done for seed in done[net]]
     results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in folders]
-    where = sorted({f"{r['backend']}, {precision_of(r)}, {r['hardware']}, `{r['commit'][:12]}`" for r in results})
+    where = sorted({f"{r['backend']}, {precision_of(r)}, {r['hardware']}, `{short(r['commit'])}`" for r in results})
     shades = "Lines: means of the seeds, shaded from the lowest to the highest"
     return f"{shades}. {'; '.join(where)}. Logs: `zoo/runs/{comparison.name}`."
 

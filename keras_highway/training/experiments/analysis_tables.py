@@ -13,6 +13,7 @@ from keras_highway.tasks import plus_minus
 
 NUMBERS = Path(__file__).resolve().parents[3] / "docs" / "analysis" / "numbers.json"
 NET, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
+_FEW = 10  # percent of the gates
 CONV = {"cifar10_conv": "cifar10_19layer.fast", "cifar100_conv": "cifar100_19layer.fast"}  # by the name of their part
 
 
@@ -84,17 +85,18 @@ def conv_claims_table(path: Path = NUMBERS) -> str:
         ("[TVDN, 4] a sample opens few gates, other samples others", lambda net: _opened(net["gates"])),
         ("[TVDN, 4] the early layers change most", lambda net: _changed(net["gates"])),
         (
-            "[TVDN, 4] one lesion: close to no effect of MNIST's layers 15 to 45, one of CIFAR-100's first 40",
+            "[TVDN, 4] lesioned alone, MNIST's layers 15 to 45 have close to no effect, CIFAR-100's first 40 have one",
             _one_lesioned,
         ),
-        ("[UIE, 4.4] two blocks of a stage change places", _one_swap),
+        ("[UIE, 4.4] shuffling the layers of a stage is often of moderate effect", _one_swap),
         ("[UIE, 4.2] the mean estimation error of blocks is close to zero (first three stages of a ResNet50)", _errors),
     ]
     lines = [f"| claim of another net | {' | '.join(f'`{name}`' for name in nets)} |", "|---" * (1 + len(nets)) + "|"]
     lines += [f"| {claim} | {' | '.join(map(shown, nets.values()))} |" for claim, shown in claims]
     note = (
         "[TVDN]'s claims are of fully connected nets of 50 layers, these have 14 gated blocks in three stages: "
-        "correlations are over 14 values. n = 1 net each."
+        "correlations are over 14 values. A gate counts at each position and channel; few are at most a tenth of them. "
+        "n = 1 net each."
     )
     return "\n".join([*lines, "", note])
 
@@ -105,7 +107,10 @@ def _errors(net) -> str:
 
 def _changed(gates) -> str:
     share, early = gates["change_in_early_blocks"], gates["early_blocks"]
-    return f"{100 * share:.0f} % of the change is in the first {early} blocks (mean absolute y - x, 100 images)"
+    return (
+        f"{_holds(share > early / gates['blocks'])}{100 * share:.0f} % of the change is in the first {early} of "
+        f"{gates['blocks']} blocks (mean absolute y - x, 100 images)"
+    )
 
 
 def _one_lesioned(net) -> str:
@@ -115,7 +120,7 @@ def _one_lesioned(net) -> str:
     worst = max(cost, key=lambda block: cost[block])
     return (
         f"{free} of {len(cost)} cost at most 0.1 point of accuracy on {curve['samples']:,} test images, the median "
-        f"{statistics.median(cost.values()):.2f}, {worst} {cost[worst]:.2f}"
+        f"{statistics.median(cost.values()):.2f} points, the most, {worst}, {cost[worst]:.2f}"
     )
 
 
@@ -123,7 +128,7 @@ def _one_swap(net) -> str:
     curve = net["reshuffle"]
     cost = {stage: 100 * (curve["intact_accuracy"] - accuracy) for stage, accuracy in curve["one_swap"].items()}
     words = _listed([f"{points:.2f} ({stage})" for stage, points in cost.items()])
-    return f"that costs {words} points, the mean of three random pairs, {curve['samples']:,} test images"
+    return f"two blocks in each other's place cost {words} points; means of three pairs, {curve['samples']:,} images"
 
 
 def _fallen(gates) -> str:
@@ -146,8 +151,10 @@ def _active(gates) -> str:
 
 def _opened(gates) -> str:
     one, some = (100 * gates[f"open_for_{which}_sample"] for which in ("one", "some"))
-    samples = gates["samples"]
-    return f"{one:.2g} % of the gates are above 0.5 for one sample, {some:.1f} % for at least one of the {samples:,}"
+    return (
+        f"{_holds(one <= _FEW)}{one:.2g} % of the gates are above 0.5 for one sample, {some:.1f} % for at least one of "
+        f"the {gates['samples']:,}"
+    )
 
 
 def _lesioned(baselines) -> tuple[str, str]:

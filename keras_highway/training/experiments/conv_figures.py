@@ -123,7 +123,8 @@ def draw_unit(model, name, transform, images, unit: tuple[str, int], out: Path, 
     """
     block, channel = unit
     best = analysis.top_patches(model, images, block, channel, transform=transform)
-    analysis.plot_patches(best, out / f"patches{suffix}.png", title=f"{block}, channel {channel}: strongest patches")
+    title = f"{name}, {block}, channel {channel}: strongest patches"
+    analysis.plot_patches(best, out / f"patches{suffix}.png", title=title)
     guided = analysis.guided_backprop(model, images[best.image], block.split("_")[0], channel, transform=transform)
     title = f"{name}, as [UIE, Figure 4]: channel {channel}, its activation and guided derivative"
     analysis.plot_guided(guided, images[best.image], out / f"guided{suffix}.png", title=title)

@@ -62,7 +62,7 @@ def make(name, data, out, runs=None) -> None:
     """Makes one part, and puts its numbers among the others'."""
     path = out / "numbers.json"
     weights, part = PARTS[name]
-    here = _here()  # before anything is written that git would call a change
+    here = _here()
     measured = part(data, out, runs, _read(path).get(weights, {}))
     numbers = _read(path)  # another part may have been made meanwhile
     sha256 = registry.get(weights).sha256
@@ -104,6 +104,7 @@ def _alike(a, b) -> bool:
     return a == b
 
 
+@functools.cache  # asked before the first part is written, which git would call a change
 def _here() -> dict:
     """What and where it was made."""
     provenance = environment(SimpleNamespace(name="none", replicas=1))

@@ -48,10 +48,15 @@ def gate_numbers(
         "open_on_average": _mean(activity.mean[block] > 0.5 for block in bias),
         "open_for_one_sample": _mean(activity.open_share.values()),
         "open_for_some_sample": _mean(top > 0.5 for top in activity.highest.values()),
+        "blocks": len(biases),
         "early_blocks": early,
-        "change_in_early_blocks": float(change[:early].sum() / change.sum()),
-        "class_difference_in_early_blocks": float(spread[:early].sum() / spread.sum()),
+        "change_in_early_blocks": _share(change, early),
+        "class_difference_in_early_blocks": _share(spread, early),
     }
+
+
+def _share(values: np.ndarray, early: int) -> float:
+    return float(values[:early].sum() / values.sum())
 
 
 def _mean(blocks) -> float:
