@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import keras
-from keras import ops
 
+from keras_highway._support.numerics import cross_entropy
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HierarchicalSoftmax, HighwayDense, TakeRows
 from keras_highway.layers.biased import Dense
 from keras_highway.models.gate_bias import initial_gate_bias
@@ -131,8 +131,7 @@ def make_token_losses(model: keras.Model) -> Callable:
     if not isinstance(head, HierarchicalSoftmax):
 
         def losses(spelled, positions, targets):
-            logits = ops.cast(model([spelled, positions], training=True), "float32")
-            return keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True)
+            return cross_entropy(model([spelled, positions], training=True), targets)
 
         return losses
     body = keras.Model(model.inputs, head.input)

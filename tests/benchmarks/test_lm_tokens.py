@@ -5,6 +5,7 @@ from the Penn Treebank where it is at hand, else from words as frequent.
 """
 
 import dataclasses
+import functools
 import os
 import subprocess
 from pathlib import Path
@@ -13,8 +14,10 @@ import keras
 import numpy as np
 import pytest
 from comparison import compare, record
+from keras import ops
 
 import keras_highway as kh
+from keras_highway._support.numerics import cross_entropy, input_gradient
 from keras_highway.data.batchify import batchify, deduplicate, every
 from keras_highway.data.ptb import Corpus, load_corpus
 from keras_highway.data.vocabulary import Vocabulary
@@ -90,6 +93,35 @@ def test_softmax_in_two_steps(benchmark, text):
 
     name = "charlm_small: softmax in two steps / in one, train"
     compare(benchmark, name, step(hierarchical=True), step(), rounds=15).check_at_most(1.0)
+
+
+def test_cross_entropy_of_ten_thousand_words(benchmark):
+    """Values and derivative, as in a step of the large model."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0.0, 2.0, (STREAMS, STEPS, 10_000)).astype(np.float32)
+    targets = rng.integers(0, 10_000, (STREAMS, STEPS)).astype(np.int32)
+
+    def keras_loss(x):
+        return keras.losses.sparse_categorical_crossentropy(targets, x, from_logits=True)
+
+    result = compare(
+        benchmark,
+        "cross-entropy of 10,000 classes / Keras's, with derivative",
+        *(compiled_gradient(loss, logits) for loss in (lambda x: cross_entropy(x, targets), keras_loss)),
+        rounds=25,
+    )
+    result.check_at_most(1.0)
+
+
+def compiled_gradient(loss, logits):
+    logits = ops.convert_to_tensor(logits)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        gradient = tf.function(lambda x: input_gradient(loss, x))
+    else:
+        gradient = functools.partial(input_gradient, loss)
+    return lambda: ops.convert_to_numpy(gradient(logits))
 
 
 class TorchWorker:
