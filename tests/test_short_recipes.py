@@ -1,0 +1,42 @@
+"""Recipes that train a published net for a tenth of its epochs: alike but for what names the net."""
+
+import pytest
+
+from keras_highway.training.experiments import fitnets
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.recipes.cifar_fitnets import NETS, RATES, fast
+
+OWN = {"name", "variant", "weights"}
+
+
+def differ(first, second):
+    first, second = RECIPES[first].to_dict(), RECIPES[second].to_dict()
+    return {key for key in first if first[key] != second[key]}
+
+
+def test_nets_of_table_2():
+    assert differ("highway_a_fast", "highway_b_fast") == differ("highway_a_fast", "highway_c_fast") == OWN
+    assert differ("highway_b_fast", "cifar10_19layer_fast") == OWN | {"precision", "source"}
+    study = fitnets.STUDY
+    assert (study.nets, study.rates, study.held_out) == (tuple(map(fast, NETS)), RATES, 5000)
+    recipe = study.rate_recipe("highway_a_fast", 0.002)
+    assert (recipe.holdout_images, recipe.epochs, recipe.learning_rate) == (5000, 5, 0.002)
+
+
+def test_nets_of_110_layers():
+    assert differ("highway110_fast", "resnet110_fast") == OWN
+    schedule = {"epochs", "schedule", "warmup_epochs", "precision", "source"}
+    assert differ("highway110_fast", "highway110") == schedule | {"name", "weights"}
+
+
+def test_the_table_of_nothing_trained(tmp_path, capsys):
+    assert fitnets.main(["--table", "--nets", "highway_a", "--out", str(tmp_path)]) == 0
+    assert "| highway_a_fast | - | 0 |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_whole_way_in_small(tmp_path, capsys):
+    arguments = ["--tiny", "--nets", "highway_a", "--seeds", "1", "--out", str(tmp_path)]
+    assert fitnets.main(arguments) == 0
+    assert "| highway_a_fast | 0.00" in capsys.readouterr().out
+    assert len(list(tmp_path.glob("tiny/rates/*/result.json"))) == len(RATES)
