@@ -129,8 +129,12 @@ def _curves(name, done, column, axis) -> list[Curve]:
         values = _COLUMNS[column] * np.array([[row[column] for row in log] for log in seeds.values()])
         epochs, color = np.arange(1, values.shape[1] + 1), f"C{i}"
         axis.fill_between(epochs, values.min(0), values.max(0), color=color, alpha=0.15, lw=0)
-        curves.append(Curve(epochs, values.mean(0), f"{net}, {len(values)} seeds", {"color": color, "lw": 1.2}))
+        curves.append(Curve(epochs, values.mean(0), f"{net}, {_seeds(len(values))}", {"color": color, "lw": 1.2}))
     return curves
+
+
+def _seeds(count: int) -> str:
+    return "1 seed" if count == 1 else f"{count} seeds"
 
 
 def _finished(comparison, runs) -> dict[str, dict[int, list[dict[str, float]]]]:
