@@ -18,6 +18,7 @@ import numpy as np
 from keras_highway._support.log import read_log
 from keras_highway.analysis.plots import write
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
+from keras_highway.cli.listing import parameters
 from keras_highway.training.experiments import designs
 from keras_highway.training.experiments.study import SEEDS, Study, spread
 from keras_highway.training.recipes import RECIPES
@@ -73,8 +74,8 @@ _RECIPE = RECIPES[designs.STUDY.base]
 _DESIGNS = Comparison(
     name="designs",
     title="[BLOG] Evidence 1 and More Comparisons in small: six designs at 20 layers, CIFAR-10",
-    intro="`highway20` and `resnet20` have about as many parameters, as the blog matches its own; gates start at -2, "
-    "the bias of this depth [TVDN, 2.2]. "
+    intro="`highway20` and `resnet20` have about as many parameters, as the blog matches its own; "
+    "`exclusive20` and `preact20` have ResNet's widths and 1x1 gates. Gates start at -2, the bias of this depth [TVDN, 2.2]. "
     f"{_RECIPE.epochs} epochs of one cycle; per design a rate chosen from the same {len(designs.STUDY.rates)} on "
     f"{designs.STUDY.held_out:,} held-out training images; test accuracy of the last epoch. Differences are between "
     "runs of the same seed, with the 95 % interval of their mean "
@@ -98,10 +99,18 @@ def sections(runs: Path = RUNS) -> list[str]:
         if done := _finished(comparison, runs):
             lines += ["", f"## {comparison.title}", "", comparison.intro, ""]
             lines += [comparison.study.table(comparison.study.nets, SEEDS, runs / comparison.name), ""]
+            lines += [_sizes(comparison.study), ""]
             lines += [f"- {_verdict(claim, comparison, runs, done)}" for claim in comparison.claims]
             picture = f"![{_described(done)}](results/{comparison.name}.png)"
             lines += ["", picture, "", _made(comparison, done, runs)]
     return lines
+
+
+def _sizes(study: Study) -> str:
+    """How many parameters each network has, and how many times the base's."""
+    counts = {net: parameters()[RECIPES[net].variant] for net in study.nets}
+    listed = (f"`{net}` {count:,} ({count / counts[study.base]:.2f} times)" for net, count in counts.items())
+    return f"Trainable parameters, beside those of `{study.base}`: {', '.join(listed)}."
 
 
 def draw(runs: Path = RUNS, out: Path = PICTURES) -> list[Path]:
