@@ -42,7 +42,7 @@ def test_claims_are_decided_once_all_runs_are_over(runs):
     assert "**not all runs are over**" in unstable and "1 of 3 of `postact20`." in unstable
     assert "| highway20 | - | 3 | 0 | 1.0000 ± 0.0000 | 92.17 ± 1.26 | 1.17 ± 0.29 |" in "\n".join(lines)
     sizes = next(line for line in lines if line.startswith("Trainable parameters"))
-    assert "`resnet20` 269,722 (1.00 times)" in sizes and "`preact20` 286,378 (1.06 times)" in sizes  # Keras's own count
+    assert "`resnet20` 269,722 (1.00 times)" in sizes and "`preact20` 286,378 (1.06 times)" in sizes  # as Keras counts
     assert lines[-1].endswith("jax, float32, a core, `0123456789ab`. Logs: `zoo/runs/designs`.")
 
 

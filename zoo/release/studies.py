@@ -75,7 +75,8 @@ _DESIGNS = Comparison(
     name="designs",
     title="[BLOG] Evidence 1 and More Comparisons in small: six designs at 20 layers, CIFAR-10",
     intro="`highway20` and `resnet20` have about as many parameters, as the blog matches its own; "
-    "`exclusive20` and `preact20` have ResNet's widths and 1x1 gates. Gates start at -2, the bias of this depth [TVDN, 2.2]. "
+    "`exclusive20` and `preact20` have ResNet's widths and 1x1 gates. Gates start at -2, the bias of this depth "
+    "[TVDN, 2.2]. "
     f"{_RECIPE.epochs} epochs of one cycle; per design a rate chosen from the same {len(designs.STUDY.rates)} on "
     f"{designs.STUDY.held_out:,} held-out training images; test accuracy of the last epoch. Differences are between "
     "runs of the same seed, with the 95 % interval of their mean "
