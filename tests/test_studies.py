@@ -46,6 +46,14 @@ def test_claims_are_decided_once_all_runs_are_over(runs):
     assert lines[-1].endswith("jax, float32, a core, `0123456789ab`. Logs: `zoo/runs/designs`.")
 
 
+def test_designs_in_short(runs):
+    rows = studies.designs_table(runs).splitlines()
+    assert rows[2] == "| `resnet20` | 269,722 | 3 | 91.00 ± 1.00 |  |"
+    assert rows[3] == "| `highway20` | 266,404 | 3 | 92.17 ± 1.26 | 1.17 ± 0.29 (0.45 to 1.88) |"
+    assert rows[4] == "| `preact20` | 286,378 | 2 | 91.00 ± 1.41 | 0.50 ± 2.12 (-18.56 to 19.56) |"
+    assert rows[-1] == "jax, float32, a core, `0123456789ab`."
+
+
 @pytest.mark.parametrize(
     ("kind", "pairs", "gone", "word"),
     [

@@ -107,6 +107,23 @@ def sections(runs: Path = RUNS) -> list[str]:
     return lines
 
 
+def designs_table(runs: Path = RUNS) -> str:
+    """The six designs in short: parameters, test accuracy, difference to the base's."""
+    study = _DESIGNS.study
+    done = _finished(_DESIGNS, runs)
+    lines = [
+        f"| {_RECIPE.epochs} epochs of CIFAR-10 | parameters | seeds | test accuracy, % "
+        f"| minus `{study.base}`, points (95 % interval of the mean) |",
+        "|---|---|---|---|---|",
+    ]
+    for net, seeds in done.items():
+        accuracy = spread([100 * log[-1]["test_accuracy"] for log in seeds.values()], 2)
+        pairs = [] if net == study.base else _pairs(seeds, done.get(study.base, {}))
+        difference = "{} ({:.2f} to {:.2f})".format(spread(pairs, 2), *_interval(pairs)) if len(pairs) > 1 else ""
+        lines.append(f"| `{net}` | {parameters()[RECIPES[net].variant]:,} | {len(seeds)} | {accuracy} | {difference} |")
+    return "\n".join([*lines, "", f"{_hardware(_DESIGNS, done, runs)}."])
+
+
 def _sizes(study: Study) -> str:
     """How many parameters each network has, and how many times the base's."""
     counts = {net: parameters()[RECIPES[net].variant] for net in study.nets}
@@ -165,9 +182,14 @@ def _verdict(claim: Claim, comparison: Comparison, runs: Path, done) -> str:
     gone = {net: sum((f / "diverged.json").exists() for f in folders[net]) for net in folders}
     over = all(len(done.get(net, {})) + gone[net] == len(SEEDS) for net in folders)
     first, second = (done.get(net, {}) for net in folders)
-    pairs = [100 * (first[s][-1]["test_accuracy"] - second[s][-1]["test_accuracy"]) for s in first if s in second]
+    pairs = _pairs(first, second)
     word = _word(claim.kind, pairs, gone[claim.first], gone[claim.second]) if over else "not all runs are over"
     return f"{claim.text}: **{word}**; {_measured(claim, pairs)}; diverged: {_listed_counts(gone)}."
+
+
+def _pairs(first, second) -> list[float]:
+    """Differences of the last epochs' test accuracies, in points, of the seeds that both networks have."""
+    return [100 * (first[s][-1]["test_accuracy"] - second[s][-1]["test_accuracy"]) for s in first if s in second]
 
 
 def _word(kind: str, pairs: list[float], first_gone: int, second_gone: int) -> str:
@@ -207,11 +229,16 @@ def _described(done) -> str:
 
 def _made(comparison, done, runs) -> str:
     """Where the runs were made."""
+    shades = "Lines: means of the seeds, shaded from the lowest to the highest"
+    return f"{shades}. {_hardware(comparison, done, runs)}. Logs: `zoo/runs/{comparison.name}`."
+
+
+def _hardware(comparison, done, runs) -> str:
+    """Backend, precision, hardware and commit of the runs, each once."""
     folders = [comparison.study.folder(net, seed, runs / comparison.name) for net in done for seed in done[net]]
     results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in folders]
-    where = sorted({f"{r['backend']}, {precision_of(r)}, {r['hardware']}, `{short(r['commit'])}`" for r in results})
-    shades = "Lines: means of the seeds, shaded from the lowest to the highest"
-    return f"{shades}. {'; '.join(where)}. Logs: `zoo/runs/{comparison.name}`."
+    where = {f"{r['backend']}, {precision_of(r)}, {r['hardware']}, `{short(r['commit'])}`" for r in results}
+    return "; ".join(sorted(where))
 
 
 def precision_of(result) -> str:

@@ -20,7 +20,7 @@ from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import format_epochs
 from keras_highway.weights.registry import WEIGHTS
-from zoo.release import benchmark_tables
+from zoo.release import benchmark_tables, studies
 from zoo.release.generated import bring_up_to_date
 from zoo.release.results import published
 
@@ -119,6 +119,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "weights": weights_table,
     "language": language_table,
     "variants": variants_table,
+    "designs": studies.designs_table,
     "speed": benchmark_tables.speed_table,
     "steps_against_keras": benchmark_tables.steps_against_keras_table,
     "depth": benchmark_tables.depth_table,
