@@ -1,6 +1,5 @@
-"""Numbers on the backend in use: which sums lose digits in 16 bits; ranks of labels; losses; gradients of an input."""
+"""Numbers on the backend in use: which sums lose digits in 16 bits; ranks of labels; gradients of an input."""
 
-import functools
 from collections.abc import Callable
 
 import keras
@@ -40,46 +39,6 @@ def rank_of(labels, scores):
     rank = ops.sum(ops.cast((scores > own) | ((scores == own) & before), "int32"), axis=-1)
     wrong = ops.any(ops.isnan(scores), axis=-1) | ~ops.isfinite(own[..., 0])
     return ops.where(wrong, _NEVER, rank)
-
-
-def cross_entropy(logits, targets):
-    """Returns the negative log-probability of each target under the softmax of its logits.
-
-    The values and derivative are those of Keras's
-    `sparse_categorical_crossentropy(targets, logits, from_logits=True)`,
-    which takes longer for many classes on TensorFlow's CPU (docs/speed.md).
-
-    Args:
-        logits: Floating point `(..., classes)`; computed with in float32.
-        targets: Integers `(...)`, from 0 and below the number of classes.
-
-    Returns:
-        float32 `(...)`.
-    """
-    return _cross_entropy()(logits, ops.cast(targets, "int32"))
-
-
-@functools.cache
-def _cross_entropy():
-    return with_gradient(_cross_entropy_and_gradient)
-
-
-def _cross_entropy_and_gradient(logits, targets):
-    flat, chosen = ops.reshape(ops.cast(logits, "float32"), (-1, logits.shape[-1])), ops.reshape(targets, (-1, 1))
-    largest = ops.max(flat, axis=-1, keepdims=True)
-    exponentials = ops.exp(flat - largest)
-    total = ops.sum(exponentials, axis=-1, keepdims=True)
-    losses = ops.log(total) + largest - ops.take_along_axis(flat, chosen, axis=-1)
-
-    def gradient(upstream):
-        upstream = ops.reshape(upstream, (-1, 1))
-        d_flat = exponentials * (upstream / total)
-        of_targets = ops.take_along_axis(d_flat, chosen, axis=-1) - upstream
-        rows = ops.arange(ops.shape(d_flat)[0], dtype="int32")[:, None]
-        d_flat = ops.scatter_update(d_flat, ops.concatenate([rows, chosen], axis=1), of_targets[:, 0])
-        return ops.reshape(ops.cast(d_flat, logits.dtype), ops.shape(logits)), None
-
-    return ops.reshape(losses, ops.shape(targets)), gradient
 
 
 def input_gradient(function: Callable, x):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import keras
 
-from keras_highway._support.numerics import cross_entropy
+from keras_highway._support.cross_entropy import cross_entropy
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HierarchicalSoftmax, HighwayDense, TakeRows
 from keras_highway.layers.biased import Dense
 from keras_highway.models.gate_bias import initial_gate_bias

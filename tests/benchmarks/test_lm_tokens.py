@@ -17,7 +17,8 @@ from comparison import compare, record
 from keras import ops
 
 import keras_highway as kh
-from keras_highway._support.numerics import cross_entropy, input_gradient
+from keras_highway._support.cross_entropy import cross_entropy
+from keras_highway._support.numerics import input_gradient
 from keras_highway.data.batchify import batchify, deduplicate, every
 from keras_highway.data.ptb import Corpus, load_corpus
 from keras_highway.data.vocabulary import Vocabulary
@@ -119,6 +120,10 @@ def compiled_gradient(loss, logits):
         import tensorflow as tf
 
         gradient = tf.function(lambda x: input_gradient(loss, x))
+    elif keras.backend.backend() == "jax":
+        import jax
+
+        gradient = jax.jit(jax.grad(lambda x: ops.sum(loss(x))))
     else:
         gradient = functools.partial(input_gradient, loss)
     return lambda: ops.convert_to_numpy(gradient(logits))
