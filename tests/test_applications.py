@@ -127,7 +127,8 @@ def test_list_models():
     assert {"highway50", "resnet152", "mnist10_w16"} <= set(kh.list_models())
     assert all(name.startswith("highway1") for name in kh.list_models("highway1*"))
     zoo = {json.loads(row.read_text("utf-8"))["variant"] for row in ZOO.glob("[!.]*/weights.json")}
-    assert {"mnist10_w16", "cifar10_19layer", "charlm_large_coupled"} <= zoo
+    published = {"mnist10_w16", "mnist10_w32", "cifar10_19layer", "cifar100_19layer", "charlm_large_coupled"}
+    assert published | {"resnet20", "highway20", "exclusive20", "preact20", "postact20"} <= zoo
     assert set(kh.list_models(weights=True)) == zoo | {
         f"{kind}{depth}" for kind in ("resnet", "highway_resnet") for depth in (50, 101, 152)
     }

@@ -1,4 +1,4 @@
-"""Recipes that train a published net for a tenth of its epochs: alike but for what names the net."""
+"""Recipes that train a published net for a tenth of its epochs or less: alike but for what names the net."""
 
 import pytest
 

@@ -10,8 +10,9 @@ from keras_highway.variants import LM_VARIANTS
 PUBLISHED_PERPLEXITIES = {
     name: spec.published_perplexity for name, spec in LM_VARIANTS.items() if spec.published_perplexity
 }
-# As `charlm_large_coupled`, the first that was trained, so that the table compares gatings alone. On a processor
-# without AMX, products in bfloat16 take 1.7 times as long as in float32.
+# The large ones as `charlm_large_coupled`, the first that was trained, so that their table compares gatings alone. Of
+# the small ones only that which was trained so: compare them with one `--set precision` for all. Without AMX a
+# processor is faster in float32.
 _IN_BFLOAT16 = (*(name for name in LM_VARIANTS if "_large_" in name), "charlm_small_coupled")
 
 

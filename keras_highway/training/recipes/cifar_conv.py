@@ -13,11 +13,11 @@ beside the authors' log: docs/results.md. Not trained for 400 epochs here.
     python -m keras_highway train cifar10_19layer_fast --data DIR --out RUN
     python -m keras_highway train cifar100_19layer_fast --data DIR --out RUN
 
-Ours: docs/results.md. The `_fast` recipes take 30 epochs at the same architecture, with AdamW and half of
-its dropout, in float32: without matrix units for bfloat16 a CPU takes 1.7 times as
-long in it. Tried on CIFAR-10, 15,000 training images, 4 epochs (600 steps) of a
-cosine in float32, seed 1, accuracy on 2,500 of 5,000 held-out training images after
-epochs 1, 2, 3, 4:
+Ours: docs/results.md. The `_fast` recipes take 30 epochs at the same architecture,
+with AdamW and half of its dropout, in float32: without matrix units for bfloat16 a
+CPU is slower in it. Tried on CIFAR-10, 15,000 training images, 4 epochs (600 steps)
+of a cosine in float32, seed 1, accuracy on 2,500 of 5,000 held-out training images
+after epochs 1, 2, 3, 4:
 
     SGD, rate 0.025     26.9  37.5  (stopped)
     SGD, rate 0.05      27.4  38.4  46.6  48.6

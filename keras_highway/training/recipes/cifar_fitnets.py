@@ -7,13 +7,14 @@ Published: A (11 layers) 89.18 %, B (19) 92.46 (92.28 +- 0.16) %, C (32)
 hyperparameters; those here are Table 3's, without crops and mirroring. Not
 trained for 400 epochs here.
 
-    python -m keras_highway.training.experiments.fitnets --data DIR --out RUNS  # the `_fast` three: rates, a seed each
+    python -m keras_highway.training.experiments.fitnets --data DIR --out RUNS  # the `_fast` three: rates, three seeds
     python -m keras_highway train highway_b_fast --data DIR --out RUN           # one run
 
 The `_fast` recipes are that of `cifar10_19layer_fast`, 30 epochs of AdamW with
 translations by up to 4 pixels and mirroring, with products in bfloat16; the
-highest rate is chosen for each net from the same three on 5,000 held-out
-training images. No result of ours yet.
+study chooses the highest rate of each net from the same three on 5,000 held-out
+training images; until it has, theirs is that of `cifar10_19layer_fast`. No result
+of ours yet.
 """
 
 from dataclasses import replace
@@ -49,7 +50,7 @@ _FAST = tuple(
         variant=name,
         weights=f"{name}.fast",
         precision="mixed_bfloat16",
-        source="TVDN, Table 2's net; the recipe is ours, its rate chosen from three",
+        source="TVDN, Table 2's net; the recipe is ours",
     )
     for name in NETS
 )
