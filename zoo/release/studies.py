@@ -77,9 +77,9 @@ _DESIGNS = Comparison(
     intro="`highway20` and `resnet20` have about as many parameters, as the blog matches its own; "
     "`exclusive20` and `preact20` have ResNet's widths and 1x1 gates. Gates start at -2, the bias of this depth "
     "[TVDN, 2.2], after -6, that of 110, had held `highway20` back on held-out images. "
-    f"{_RECIPE.epochs} epochs of one cycle; per design a rate chosen from {', '.join(map(str, designs.STUDY.rates))} on "
-    f"{designs.STUDY.held_out:,} held-out training images: where it is {max(designs.STUDY.rates)}, a higher one might be "
-    "better still. Epochs are equal, not hours: a step of a gated net takes longer. Test accuracy of the last epoch, "
+    f"{_RECIPE.epochs} epochs of one cycle; per design a rate chosen from {', '.join(map(str, designs.STUDY.rates))} "
+    f"on {designs.STUDY.held_out:,} held-out training images: where it is {max(designs.STUDY.rates)}, a higher one might "
+    "be better still. Epochs are equal, not hours: a step of a gated net takes longer. Test accuracy of the last epoch, "
     "mean ± standard deviation over seeds; differences are between runs of the same seed, with the 95 % interval of "
     f"their mean. To match is to be at most {MARGIN} points behind "
     "(`python -m keras_highway.training.experiments.designs --data DIR`).",
@@ -87,12 +87,12 @@ _DESIGNS = Comparison(
     claims=(
         Claim("highway nets match ResNets or beat them, in test accuracy", "highway20", "resnet20", "matches"),
         Claim(
-            'exclusive gating (a 1x1 gate, post-activation) is behind ResNets (the blog: "trains poorly")',
+            "exclusive gating (a 1x1 gate, post-activation) is behind ResNets",
             "resnet20",
             "exclusive20",
             "ahead",
         ),
-        Claim("pre-activation with a 1x1 gate is behind, too", "resnet20", "preact20", "ahead"),
+        Claim('pre-activation with a 1x1 gate is behind, too ("trains very poorly")', "resnet20", "preact20", "ahead"),
         Claim(
             "post-activation with gates of two 3x3 and zeroBN matches them", "postact20_zerobn", "resnet20", "matches"
         ),
