@@ -78,10 +78,10 @@ _DESIGNS = Comparison(
     "`exclusive20` and `preact20` have ResNet's widths and 1x1 gates. Gates start at -2, the bias of this depth "
     "[TVDN, 2.2], after -6, that of 110, had held `highway20` back on held-out images. "
     f"{_RECIPE.epochs} epochs of one cycle; per design a rate chosen from {', '.join(map(str, designs.STUDY.rates))} "
-    f"on {designs.STUDY.held_out:,} held-out training images: where it is {max(designs.STUDY.rates)}, a higher one might "
-    "be better still. Epochs are equal, not hours: a step of a gated net takes longer. Test accuracy of the last epoch, "
-    "mean ± standard deviation over seeds; differences are between runs of the same seed, with the 95 % interval of "
-    f"their mean. To match is to be at most {MARGIN} points behind "
+    f"on {designs.STUDY.held_out:,} held-out training images: where it is {max(designs.STUDY.rates)}, a higher one "
+    "might be better still. Epochs are equal, not hours: a step of a gated net takes longer. Test accuracy of the "
+    "last epoch, mean ± standard deviation over seeds; differences are between runs of the same seed, with the 95 % "
+    f"interval of their mean. To match is to be at most {MARGIN} points behind "
     "(`python -m keras_highway.training.experiments.designs --data DIR`).",
     study=designs.STUDY,
     claims=(
