@@ -54,9 +54,15 @@ def test_check_fails_on_an_altered_table(tmp_path, capsys):
     assert altered.read_text("utf-8") == text
 
 
-def test_tables_without_an_end_are_refused():
-    with pytest.raises(ValueError, match="no end"):
-        tables.render("<!-- table:weights -->\n")
+@pytest.mark.parametrize(
+    "lone", ["<!-- table:weights -->\n", "<!-- table:int8 -->\n<!-- end:int8 -->\n<!-- end:int8 -->\n"]
+)
+def test_tables_without_a_start_or_an_end_are_refused(lone):
+    with pytest.raises(ValueError, match="a start or an end alone"):
+        tables.render(lone)
+
+
+def test_unknown_tables_are_refused():
     with pytest.raises(ValueError, match="Unknown table 'x'"):
         tables.render("<!-- table:x -->\n<!-- end:x -->")
 

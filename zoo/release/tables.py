@@ -138,7 +138,7 @@ def render(text: str) -> str:
     """Returns a text with every marked table made anew.
 
     Raises:
-        ValueError: If a marked table is unknown, or its end is missing.
+        ValueError: If a marked table is unknown, or has a start or an end alone.
     """
 
     def table(match):
@@ -148,8 +148,8 @@ def render(text: str) -> str:
         return f"<!-- table:{name} -->\n{TABLES[name]()}\n<!-- end:{name} -->"
 
     new, count = re.subn(r"<!-- table:(\w+) -->\n.*?<!-- end:\1 -->", table, text, flags=re.S)
-    if count != text.count("<!-- table:"):
-        raise ValueError("A table has a start but no end: <!-- table:NAME --> ... <!-- end:NAME -->.")
+    if {text.count("<!-- table:"), text.count("<!-- end:")} != {count}:
+        raise ValueError("A table has a start or an end alone: <!-- table:NAME --> ... <!-- end:NAME -->.")
     return new
 
 
