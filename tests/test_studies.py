@@ -51,7 +51,7 @@ def test_designs_in_short(runs):
     assert rows[2] == "| `resnet20` | 269,722 | 3 | 91.00 ± 1.00 |  |"
     assert rows[3] == "| `highway20` | 266,404 | 3 | 92.17 ± 1.26 | 1.17 ± 0.29 (0.45 to 1.88) |"
     assert rows[4] == "| `preact20` | 286,378 | 2 | 91.00 ± 1.41 | 0.50 ± 2.12 (-18.56 to 19.56) |"
-    assert rows[-1] == "jax, float32, a core, `0123456789ab`."
+    assert rows[-1] == "±: standard deviation over seeds. jax, float32, a core, `0123456789ab`."
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def designs_table(runs: Path = RUNS) -> str:
         pairs = [] if net == study.base else _pairs(seeds, done.get(study.base, {}))
         difference = "{} ({:.2f} to {:.2f})".format(spread(pairs, 2), *_interval(pairs)) if len(pairs) > 1 else ""
         lines.append(f"| `{net}` | {parameters()[RECIPES[net].variant]:,} | {len(seeds)} | {accuracy} | {difference} |")
-    return "\n".join([*lines, "", f"{_hardware(_DESIGNS, done, runs)}."])
+    return "\n".join([*lines, "", f"±: standard deviation over seeds. {_hardware(_DESIGNS, done, runs)}."])
 
 
 def _sizes(study: Study) -> str:
