@@ -36,7 +36,7 @@ def conv_net(name: str, suffix: str, test: tuple[Any, Any], out: Path) -> dict[s
         "lesions": _lesions(model, name, transform, test, out, suffix),
         **_rearranged(model, name, transform, fewer, out, suffix),
         "estimation": _estimation(model, name, transform, fewer[0], out, suffix),
-        "unit": _unit(model, name, transform, fewer[0], out, suffix),
+        "unit": strongest_unit(model, name, transform, fewer[0], out, suffix),
     }
 
 
@@ -76,15 +76,27 @@ def _estimation(model, name, transform, images, out, suffix) -> dict[str, Any]:
     return estimation_numbers(errors)
 
 
-def _unit(model, name, transform, images, out, suffix) -> dict[str, Any]:
-    """Of the first images, the channel whose nine strongest are farthest above its mean: one that is strong, if rarely.
+def strongest_unit(
+    model, name: str, transform, images, out: Path, suffix: str = "", block: str = BLOCK
+) -> dict[str, Any]:
+    """Draws what excites one unit of a block, as `draw_unit`.
 
+    Of the first images, the channel whose nine strongest are farthest above its mean: one that is strong, if rarely.
     In standard deviations it would be one that is hardly ever open, at a border.
+
+    Args:
+        model: The network.
+        name: Its weights.
+        transform: What images go through.
+        images: Test images, in no order.
+        out: Folder of the figures.
+        suffix: Of their files. Defaults to `""`.
+        block: The block's name. Defaults to `BLOCK`.
     """
-    outputs = analysis.trace(model, transform(images[:FIRST]), [BLOCK])[BLOCK].y
+    outputs = analysis.trace(model, transform(images[:FIRST]), [block])[block].y
     strongest = np.sort(outputs.max((1, 2)), 0)[-9:].mean(0)
     channel = int((strongest - outputs.mean((0, 1, 2))).argmax())
-    return draw_unit(model, name, transform, images, (BLOCK, channel), out, suffix)
+    return draw_unit(model, name, transform, images, (block, channel), out, suffix)
 
 
 def lesion_numbers(curve: analysis.LesionCurve) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from keras_highway import analysis
 from keras_highway._support.files import atomic_write_json
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
-from keras_highway.training.experiments import conv_figures, depth, figure4
+from keras_highway.training.experiments import conv_figures, depth, figure4, photograph_figures
 from keras_highway.training.experiments.analysis_tables import CONV
 from keras_highway.training.experiments.gate_figures import draw_gates
 from keras_highway.training.runs.run_folder import environment
@@ -30,6 +30,7 @@ from keras_highway.weights import registry
 
 OUT = Path(__file__).parents[3] / "docs" / "analysis"
 DENSE, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
+PHOTOGRAPHS = photograph_figures.NETS["highway50"]
 UNIT = "stage1_block2", 11  # finds the end of a stroke at the lower right
 # Where most change happens according to [TVDN, 4]: "the early layers (about 15 for MNIST and 40 for CIFAR-100)".
 EARLY = {DENSE: 15, CIFAR: 40}
@@ -49,13 +50,19 @@ def main(argv=None) -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")
     arguments = parser.parse_args(argv)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    data = functools.cache(lambda name: load_dataset(name, arguments.data))
+    data = functools.cache(lambda name: _read_data(name, arguments.data))
     for name in arguments.only or [name for name, (weights, _) in PARTS.items() if weights in registry.WEIGHTS]:
         if arguments.draw_only:
             redraw(name, data, arguments.out)
         else:
             make(name, data, arguments.out, arguments.runs)
     print(f"wrote the figures and their numbers to {arguments.out}")
+
+
+def _read_data(name, folder):
+    if name == "imagenette":
+        return photograph_figures.read(folder, registry.get(PHOTOGRAPHS).images)
+    return load_dataset(name, folder)
 
 
 def make(name, data, out, runs=None) -> None:
@@ -192,6 +199,10 @@ PARTS = {
     "latency": (DENSE, lambda data, out, runs, known: timed(data, out, known)),
     "images": (IMAGES, lambda data, out, runs, known: image_gates(_test(data, IMAGES), out)),
     "unit": (IMAGES, lambda data, out, runs, known: unit(_test(data, IMAGES), out)),
+    "imagenette": (
+        PHOTOGRAPHS,
+        lambda data, out, runs, known: photograph_figures.both_nets(data("imagenette"), out),
+    ),
     **{name: (weights, _conv_net(name, weights)) for name, weights in CONV.items()},
 }
 

@@ -1,0 +1,120 @@
+"""The analyses of Highway50 beside ResNet50, both trained on Imagenette's photographs: [UIE, Figures 3 and 4], where
+gates open, lesions, and how many blocks each does without.
+
+No test image chooses anything: the order in which blocks go comes from training images.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_highway import analysis
+from keras_highway.applications import load
+from keras_highway.data.datasets import DATA_VARIABLE, Dataset
+from keras_highway.data.photographs import folder_test_set, read_batches, some_of
+from keras_highway.data.transforms import Transform
+from keras_highway.gating import get_gating
+from keras_highway.training.experiments import conv_figures
+from keras_highway.weights import registry
+
+NETS = {"highway50": "highway50.imagenette", "resnet50": "resnet50.imagenette"}
+BLOCK = "stage2_block2"  # whose strongest unit is shown: it sees 59 x 59 of 128 x 128 pixels
+FEWER = 2_000  # test photographs of estimation errors, gate maps and units
+ORDER_BY = 1_000  # training photographs
+_BATCH = 50
+
+
+def read(folder: str | Path | None, transform: Transform) -> Dataset:
+    """Reads the photographs of Imagenette.
+
+    Args:
+        folder: Of the data sets, which holds `imagenette/train/CLASS/*` and
+            `imagenette/val/CLASS/*`. `None`: KERAS_HIGHWAY_DATA.
+        transform: What brings them to the nets' size.
+
+    Returns:
+        A `Dataset` of 1,000 training photographs, drawn at random, and all
+        test photographs, both in an order drawn at random.
+
+    Raises:
+        FileNotFoundError: If they are not there.
+        ValueError: If a photograph cannot be read.
+    """
+    root = Path(folder or os.environ.get(DATA_VARIABLE, "")) / "imagenette"
+    train, test = (_pixels(root / split, transform, count) for split, count in (("train", ORDER_BY), ("val", None)))
+    return Dataset(*train, *test, registry.get(NETS["highway50"]).classes)
+
+
+def _pixels(folder: Path, transform: Transform, count: int | None) -> tuple[np.ndarray, np.ndarray]:
+    classes = sum(entry.is_dir() for entry in folder.iterdir()) if folder.is_dir() else 0
+    known = folder_test_set(folder, classes)
+    chosen = known if count is None else some_of(known, count)
+    batches = list(read_batches(chosen.photographs, transform, _BATCH))
+    if errors := [message for batch in batches for message in batch.errors]:
+        raise ValueError(f"{len(errors)} photographs of {folder} cannot be read, the first: {errors[0]}")
+    drawn = np.random.default_rng(0).permutation(chosen.images)
+    pixels, labels = (np.concatenate([batch[i] for batch in batches]) for i in (0, 1))
+    return pixels[drawn], labels[drawn]
+
+
+def both_nets(data: Dataset, out: Path) -> dict[str, Any]:
+    """Draws and measures both nets.
+
+    Args:
+        data: What `read` returned.
+        out: Folder of the figures.
+
+    Returns:
+        What is kept of each net, in numbers.
+    """
+    numbers, lesions, depths = {}, {}, {}
+    for net, name in NETS.items():
+        numbers[net], lesions[net], depths[net] = _net(net, name, data, out)
+    title = "Imagenette, one block lesioned (test set)"
+    analysis.plot_lesion_curve(lesions, out / "lesions_imagenette.png", title=title)
+    title = "Imagenette, blocks taken out (test set)"
+    analysis.plot_trim_curve(depths, path=out / "trim_imagenette.png", title=title)
+    return numbers
+
+
+def _net(net, name, data, out) -> tuple[dict[str, Any], analysis.LesionCurve, analysis.TrimCurve]:
+    model, transform, suffix = load(name), registry.get(name).images.apply, f"_imagenette_{net}"
+    test, fewer = (data.x_test, data.y_test), data.x_test[:FEWER]
+    errors = analysis.estimation_error(model, fewer, batch_size=_BATCH, transform=transform)
+    analysis.plot_estimation_error(errors, out / f"estimation{suffix}.png", title=f"{name}, as [UIE, Figure 3]")
+    curve = analysis.lesion_curve(model, test, batch_size=_BATCH, transform=transform)
+    depths = _trimmed(model, (data.x_train, data.y_train), test, transform)
+    numbers = {
+        "sha256": registry.get(name).sha256,
+        "estimation": conv_figures.estimation_numbers(errors),
+        "unit": conv_figures.strongest_unit(model, name, transform, fewer, out, suffix, BLOCK),
+        "lesions": conv_figures.lesion_numbers(curve),
+        "trim": {
+            "ordered_by": len(data.x_train),
+            "samples": depths.samples,
+            "removed": list(depths.removed),
+            "accuracy": depths.accuracy.tolist(),
+            "parameters": depths.parameters.tolist(),
+        },
+    }
+    if any(get_gating(block.gating).learned_gates for block in analysis.blocks(model).values()):
+        numbers["gates"] = _gates(model, name, transform, fewer, out, suffix)
+    return numbers, curve, depths
+
+
+def _trimmed(model, training, test, transform) -> analysis.TrimCurve:
+    """Every depth on the test photographs, in the order that training photographs give."""
+    order = analysis.trim_curve(model, training, batch_size=_BATCH, transform=transform)
+    plans = [dict.fromkeys(order.removed[:count]) for count in range(len(order.removed) + 1)]
+    on_test = analysis.compare(model, plans, test, batch_size=_BATCH, transform=transform)
+    return order._replace(accuracy=on_test.accuracy, loss=on_test.loss, samples=on_test.samples)
+
+
+def _gates(model, name, transform, images, out, suffix) -> dict[str, Any]:
+    """Where gates open; returns the mean gate of every block."""
+    activity = analysis.gate_activity(model, images, batch_size=_BATCH, transform=transform)
+    title = f"{name}, mean of {activity.samples:,} test photographs"
+    analysis.plot_gate_maps(activity, out / f"gate_maps{suffix}.png", title=title)
+    return {"samples": activity.samples, "mean": {block: float(mean.mean()) for block, mean in activity.mean.items()}}
