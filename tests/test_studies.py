@@ -9,11 +9,11 @@ from keras_highway.training.recipes import RECIPES
 from zoo.release import studies
 
 
-def write(folder, accuracies):
+def write(folder, accuracies, loss=2.0):
     folder.mkdir(parents=True)
     where = {"backend": "jax", "precision": "float32", "hardware": "a core", "commit": "0123456789abcdef"}
     (folder / "result.json").write_text(json.dumps({"mean": accuracies[-1], **where}))
-    rows = [f"{epoch},{2 / epoch},{accuracy}" for epoch, accuracy in enumerate(accuracies, start=1)]
+    rows = [f"{epoch},{loss / epoch},{accuracy}" for epoch, accuracy in enumerate(accuracies, start=1)]
     (folder / "log.csv").write_text("\n".join(["epoch,train_loss,test_accuracy", *rows, ""]))
 
 
@@ -54,6 +54,31 @@ def test_designs_in_short(runs):
     assert rows[-1] == "±: standard deviation over seeds. jax, float32, a core, `0123456789ab`."
 
 
+def test_training_losses_of_nets_with_and_without_normalization(tmp_path):
+    """The lower loss fits better; runs of one folder belong to several studies."""
+    for seed in (1, 2, 3):
+        for net, loss, accuracy in (("resnet50_uie_64", 1.0, 0.7), ("highway50_uie_64", 1.5 + seed / 50, 0.701)):
+            write(tmp_path / "imagenette" / net / str(seed), (0.5, accuracy), loss)
+        write(tmp_path / "imagenette" / "resnet50_imagenette_5" / str(seed), (0.6, 0.8))
+    lines = studies.sections(tmp_path)
+    assert [line for line in lines if line.startswith("## ")] == [
+        "## The same, 5 epochs",
+        "## [UIE] Table 1b in small: with and without batch normalization",
+    ]
+    fits, matches, *_ = (line for line in lines if line.startswith("- with it"))
+    # (1.52, 1.54, 1.56 - 1) / 2: mean 0.27, deviation 0.01; half of the interval is 4.303 * 0.01 / sqrt(3) = 0.025
+    measured = "training loss of `highway50_uie_64` minus that of `resnet50_uie_64` is 0.27 ± 0.01 nats (0.25 to 0.29)"
+    assert fits.startswith(f"- with it ResNet fits the training set better: **holds**; {measured}, n = 3; diverged: 0")
+    assert "**holds**; `highway50_uie_64` minus `resnet50_uie_64` is 0.10 ± 0.00 points" in matches
+    without = [line for line in lines if line.startswith("- without it")]
+    assert len(without) == 2 and all("**not all runs are over**" in line for line in without)
+    (pair,) = (line for line in lines if line.startswith("- Highway50"))
+    assert "**not all runs are over**; `highway50_imagenette` minus `resnet50_imagenette`: 0 of 3 pairs" in pair
+    assert "| resnet50_imagenette_5 | - | 3 | 0 | 1.0000 ± 0.0000 | 80.00 ± 0.00 |  |" in "\n".join(lines)
+    assert sum("Logs: `zoo/runs/imagenette`." in line for line in lines) == 2
+    assert any("5 epochs; per net a rate chosen from 0.0015, 0.003, 0.006 by 5 epochs" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     ("kind", "pairs", "gone", "word"),
     [
@@ -61,6 +86,8 @@ def test_designs_in_short(runs):
         ("ahead", [-1.0, -1.2, -1.1], (0, 0), "does not hold"),
         ("ahead", [0.1, 1.2, 0.3], (0, 0), "cannot be told"),
         ("ahead", [1.0], (0, 0), "cannot be told"),
+        ("fits", [0.01, 0.012, 0.011], (0, 0), "holds"),
+        ("fits", [0.01, -0.01, 0.0], (0, 0), "cannot be told"),
         ("matches", [-0.1, 0.1, 0.0], (0, 0), "holds"),
         ("matches", [-3.0, 2.5, 0.2], (0, 0), "cannot be told"),  # noise is no proof
         ("matches", [1.0, 1.2], (1, 0), "does not hold"),  # ahead where it lives, but a seed diverged

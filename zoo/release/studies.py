@@ -9,9 +9,7 @@ runs of the same seed; what holds is decided by the 95 % interval of its mean
 import argparse
 import json
 import statistics
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -19,87 +17,16 @@ from keras_highway._support.log import read_log
 from keras_highway.analysis.plots import write
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 from keras_highway.cli.listing import parameters
-from keras_highway.training.experiments import designs
 from keras_highway.training.experiments.study import SEEDS, Study, spread
 from keras_highway.training.recipes import RECIPES
 from zoo.release.commits import short
+from zoo.release.comparisons import COMPARISONS, DESIGNS, MARGIN, Claim, Comparison
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "zoo" / "runs"
 PICTURES = ROOT / "docs" / "results"
-MARGIN = 0.5  # points by which a network may be behind another that it matches
 _T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # 97.5 % quantile of Student's t by degrees of freedom
 _COLUMNS = {"train_loss": 1, "test_accuracy": 100}  # what is drawn, and what it is multiplied by
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What is said of two networks.
-
-    Attributes:
-        text: The claim.
-        first: Name of a recipe.
-        second: Name of the other.
-        kind: `"ahead"`: the first is better; `"matches"`: it is at most
-            `MARGIN` behind; `"diverges"`: runs of the second diverge, those of
-            the first do not.
-    """
-
-    text: str
-    first: str
-    second: str
-    kind: Literal["ahead", "matches", "diverges"]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A study whose runs are kept.
-
-    Attributes:
-        name: Of its folder in `zoo/runs` and of its picture.
-        title: Of its section.
-        intro: What was done.
-        study: What is compared.
-        claims: Of the paper.
-    """
-
-    name: str
-    title: str
-    intro: str
-    study: Study
-    claims: tuple[Claim, ...]
-
-
-_RECIPE = RECIPES[designs.STUDY.base]
-_DESIGNS = Comparison(
-    name="designs",
-    title="[BLOG] Evidence 1 and More Comparisons in small: six designs at 20 layers, CIFAR-10",
-    intro="`highway20` and `resnet20` have about as many parameters, as the blog matches its own; "
-    "`exclusive20` and `preact20` have ResNet's widths and 1x1 gates. Gates start at -2, the bias of this depth "
-    "[TVDN, 2.2], after -6, that of 110, had held `highway20` back on held-out images. "
-    f"{_RECIPE.epochs} epochs of one cycle; per design a rate chosen from {', '.join(map(str, designs.STUDY.rates))} "
-    f"on {designs.STUDY.held_out:,} held-out training images: where it is {max(designs.STUDY.rates)}, a higher one "
-    "might be better still. Epochs are equal, not hours: a step of a gated net takes longer. Test accuracy of the "
-    "last epoch, mean ± standard deviation over seeds; differences are between runs of the same seed, with the 95 % "
-    f"interval of their mean. To match is to be at most {MARGIN} points behind "
-    "(`python -m keras_highway.training.experiments.designs --data DIR`).",
-    study=designs.STUDY,
-    claims=(
-        Claim("highway nets match ResNets or beat them, in test accuracy", "highway20", "resnet20", "matches"),
-        Claim(
-            "exclusive gating (a 1x1 gate, post-activation) is behind ResNets",
-            "resnet20",
-            "exclusive20",
-            "ahead",
-        ),
-        Claim('pre-activation with a 1x1 gate is behind, too ("trains very poorly")', "resnet20", "preact20", "ahead"),
-        Claim(
-            "post-activation with gates of two 3x3 and zeroBN matches them", "postact20_zerobn", "resnet20", "matches"
-        ),
-        Claim("without zeroBN it is unstable: some run diverges", "postact20_zerobn", "postact20", "diverges"),
-    ),
-)
-COMPARISONS = (_DESIGNS,)
 
 
 def sections(runs: Path = RUNS) -> list[str]:
@@ -108,7 +35,7 @@ def sections(runs: Path = RUNS) -> list[str]:
     for comparison in COMPARISONS:
         if done := _finished(comparison, runs):
             lines += ["", f"## {comparison.title}", "", comparison.intro, ""]
-            lines += [comparison.study.table(comparison.study.nets, SEEDS, runs / comparison.name), ""]
+            lines += [comparison.study.table(comparison.study.nets, SEEDS, runs / comparison.folder), ""]
             lines += [_sizes(comparison.study), ""]
             lines += [f"- {_verdict(claim, comparison, runs, done)}" for claim in comparison.claims]
             picture = f"![{_described(done)}](results/{comparison.name}.png)"
@@ -118,10 +45,10 @@ def sections(runs: Path = RUNS) -> list[str]:
 
 def designs_table(runs: Path = RUNS) -> str:
     """The six designs in short: parameters, test accuracy, difference to the base's."""
-    study = _DESIGNS.study
-    done = _finished(_DESIGNS, runs)
+    study = DESIGNS.study
+    done = _finished(DESIGNS, runs)
     lines = [
-        f"| {_RECIPE.epochs} epochs of CIFAR-10 | parameters | seeds | test accuracy, % "
+        f"| {RECIPES[study.base].epochs} epochs of CIFAR-10 | parameters | seeds | test accuracy, % "
         f"| minus `{study.base}`, points (95 % interval of the mean) |",
         "|---|---|---|---|---|",
     ]
@@ -130,7 +57,7 @@ def designs_table(runs: Path = RUNS) -> str:
         pairs = [] if net == study.base else _pairs(seeds, done.get(study.base, {}))
         difference = "{} ({:.2f} to {:.2f})".format(spread(pairs, 2), *_interval(pairs)) if len(pairs) > 1 else ""
         lines.append(f"| `{net}` | {parameters()[RECIPES[net].variant]:,} | {len(seeds)} | {accuracy} | {difference} |")
-    return "\n".join([*lines, "", f"±: standard deviation over seeds. {_hardware(_DESIGNS, done, runs)}."])
+    return "\n".join([*lines, "", f"±: standard deviation over seeds. {_hardware(DESIGNS, done, runs)}."])
 
 
 def _sizes(study: Study) -> str:
@@ -147,20 +74,21 @@ def draw(runs: Path = RUNS, out: Path = PICTURES) -> list[Path]:
         if done := _finished(comparison, runs):
             figure, axes = training_axes(2, (9.6, 4.2))
             for axis, column, what in zip(axes, _COLUMNS, ("training loss", "test accuracy, %"), strict=True):
-                draw_training(axis, _curves(comparison.name, done, column, axis), ylabel=what)
+                draw_training(axis, _curves(comparison, done, column, axis), ylabel=what)
             files.append(out / f"{comparison.name}.png")
             out.mkdir(parents=True, exist_ok=True)
             write(figure, files[-1], None)
     return files
 
 
-def _curves(name, done, column, axis) -> list[Curve]:
+def _curves(comparison, done, column, axis) -> list[Curve]:
     """Means over the seeds; shaded, from the lowest to the highest."""
     curves = []
     for i, (net, seeds) in enumerate(done.items()):
         if len({len(log) for log in seeds.values()}) > 1:
             raise ValueError(
-                f"Runs of zoo/runs/{name}/{net} have different numbers of epochs: draw those of one recipe."
+                f"Runs of zoo/runs/{comparison.folder}/{net} have different numbers of epochs: draw those of one "
+                "recipe."
             )
         values = _COLUMNS[column] * np.array([[row[column] for row in log] for log in seeds.values()])
         epochs, color = np.arange(1, values.shape[1] + 1), f"C{i}"
@@ -177,7 +105,7 @@ def _finished(comparison, runs) -> dict[str, dict[int, list[dict[str, float]]]]:
     """Logs of the finished runs, by net and seed."""
     logs = {}
     for net in comparison.study.nets:
-        folders = {seed: comparison.study.folder(net, seed, runs / comparison.name) for seed in SEEDS}
+        folders = {seed: comparison.study.folder(net, seed, runs / comparison.folder) for seed in SEEDS}
         logs[net] = {seed: read_log(f / "log.csv") for seed, f in folders.items() if (f / "result.json").exists()}
     return {net: seeds for net, seeds in logs.items() if seeds}
 
@@ -185,20 +113,24 @@ def _finished(comparison, runs) -> dict[str, dict[int, list[dict[str, float]]]]:
 def _verdict(claim: Claim, comparison: Comparison, runs: Path, done) -> str:
     """A claim, whether it holds, and what was measured."""
     folders = {
-        net: [comparison.study.folder(net, seed, runs / comparison.name) for seed in SEEDS]
+        net: [comparison.study.folder(net, seed, runs / comparison.folder) for seed in SEEDS]
         for net in (claim.first, claim.second)
     }
     gone = {net: sum((f / "diverged.json").exists() for f in folders[net]) for net in folders}
     over = all(len(done.get(net, {})) + gone[net] == len(SEEDS) for net in folders)
     first, second = (done.get(net, {}) for net in folders)
-    pairs = _pairs(first, second)
+    pairs = _pairs(first, second, claim.kind)
     word = _word(claim.kind, pairs, gone[claim.first], gone[claim.second]) if over else "not all runs are over"
     return f"{claim.text}: **{word}**; {_measured(claim, pairs)}; diverged: {_listed_counts(gone)}."
 
 
-def _pairs(first, second) -> list[float]:
-    """Differences of the last epochs' test accuracies, in points, of the seeds that both networks have."""
-    return [100 * (first[s][-1]["test_accuracy"] - second[s][-1]["test_accuracy"]) for s in first if s in second]
+def _pairs(first, second, kind: str = "ahead") -> list[float]:
+    """By how much the first is better after the last epoch, in test accuracy, points, or by its training loss, nats.
+
+    Of the seeds that both networks have.
+    """
+    column, scale = ("train_loss", -1) if kind == "fits" else ("test_accuracy", 100)
+    return [scale * (first[s][-1][column] - second[s][-1][column]) for s in first if s in second]
 
 
 def _word(kind: str, pairs: list[float], first_gone: int, second_gone: int) -> str:
@@ -222,11 +154,13 @@ def _interval(pairs: list[float]) -> tuple[float, float]:
 
 
 def _measured(claim: Claim, pairs: list[float]) -> str:
-    between = f"`{claim.first}` minus `{claim.second}`"
+    between, unit = f"`{claim.first}` minus `{claim.second}`", "points"
+    if claim.kind == "fits":
+        between, unit = f"training loss of `{claim.second}` minus that of `{claim.first}`", "nats"
     if len(pairs) < 2:
         return f"{between}: {len(pairs)} of {len(SEEDS)} pairs of seeds"
     low, high = _interval(pairs)
-    return f"{between} is {spread(pairs, 2)} points ({low:.2f} to {high:.2f}), n = {len(pairs)}"
+    return f"{between} is {spread(pairs, 2)} {unit} ({low:.2f} to {high:.2f}), n = {len(pairs)}"
 
 
 def _listed_counts(gone: dict[str, int]) -> str:
@@ -240,12 +174,12 @@ def _described(done) -> str:
 def _made(comparison, done, runs) -> str:
     """Where the runs were made."""
     shades = "Lines: means of the seeds, shaded from the lowest to the highest"
-    return f"{shades}. {_hardware(comparison, done, runs)}. Logs: `zoo/runs/{comparison.name}`."
+    return f"{shades}. {_hardware(comparison, done, runs)}. Logs: `zoo/runs/{comparison.folder}`."
 
 
 def _hardware(comparison, done, runs) -> str:
     """Backend, precision, hardware and commit of the runs, each once."""
-    folders = [comparison.study.folder(net, seed, runs / comparison.name) for net in done for seed in done[net]]
+    folders = [comparison.study.folder(net, seed, runs / comparison.folder) for net in done for seed in done[net]]
     results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in folders]
     where = {f"{r['backend']}, {precision_of(r)}, {r['hardware']}, `{short(r['commit'])}`" for r in results}
     return "; ".join(sorted(where))

@@ -1,0 +1,140 @@
+"""The comparisons whose runs are kept in zoo/runs: what was done, and what the papers claim of it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from keras_highway.training.experiments import designs, imagenette
+from keras_highway.training.experiments.study import RATE_EPOCHS, Study
+from keras_highway.training.recipes import RECIPES
+
+MARGIN = 0.5  # points by which a network may be behind another that it matches
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is said of two networks.
+
+    Attributes:
+        text: The claim.
+        first: Name of a recipe.
+        second: Name of the other.
+        kind: `"ahead"`: the first is better; `"matches"`: it is at most
+            `MARGIN` behind; `"fits"`: its training loss is lower;
+            `"diverges"`: runs of the second diverge, those of the first do
+            not.
+    """
+
+    text: str
+    first: str
+    second: str
+    kind: Literal["ahead", "matches", "fits", "diverges"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A study whose runs are kept.
+
+    Attributes:
+        name: Of its picture.
+        folder: Of its runs, in `zoo/runs`.
+        title: Of its section.
+        intro: What was done.
+        study: What is compared.
+        claims: Of the paper.
+    """
+
+    name: str
+    folder: str
+    title: str
+    intro: str
+    study: Study
+    claims: tuple[Claim, ...]
+
+
+_RECIPE = RECIPES[designs.STUDY.base]
+DESIGNS = Comparison(
+    name="designs",
+    folder="designs",
+    title="[BLOG] Evidence 1 and More Comparisons in small: six designs at 20 layers, CIFAR-10",
+    intro="`highway20` and `resnet20` have about as many parameters, as the blog matches its own; "
+    "`exclusive20` and `preact20` have ResNet's widths and 1x1 gates. Gates start at -2, the bias of this depth "
+    "[TVDN, 2.2], after -6, that of 110, had held `highway20` back on held-out images. "
+    f"{_RECIPE.epochs} epochs of one cycle; per design a rate chosen from {', '.join(map(str, designs.STUDY.rates))} "
+    f"on {designs.STUDY.held_out:,} held-out training images: where it is {max(designs.STUDY.rates)}, a higher one "
+    "might be better still. Epochs are equal, not hours: a step of a gated net takes longer. Test accuracy of the "
+    "last epoch, mean ± standard deviation over seeds; differences are between runs of the same seed, with the 95 % "
+    f"interval of their mean. To match is to be at most {MARGIN} points behind "
+    "(`python -m keras_highway.training.experiments.designs --data DIR`).",
+    study=designs.STUDY,
+    claims=(
+        Claim("highway nets match ResNets or beat them, in test accuracy", "highway20", "resnet20", "matches"),
+        Claim(
+            "exclusive gating (a 1x1 gate, post-activation) is behind ResNets",
+            "resnet20",
+            "exclusive20",
+            "ahead",
+        ),
+        Claim('pre-activation with a 1x1 gate is behind, too ("trains very poorly")', "resnet20", "preact20", "ahead"),
+        Claim(
+            "post-activation with gates of two 3x3 and zeroBN matches them", "postact20_zerobn", "resnet20", "matches"
+        ),
+        Claim("without zeroBN it is unstable: some run diverges", "postact20_zerobn", "postact20", "diverges"),
+    ),
+)
+
+
+def _photographs(name: str, title: str, what: str, *claims: Claim) -> Comparison:
+    """A study of `keras_highway.training.experiments.imagenette`."""
+    study = imagenette.STUDIES[name]
+    recipe = RECIPES[study.base + study.suffix]
+    intro = (
+        "Imagenette, ten classes, photographs of 224 x 224 (squared; its authors' board has them in their own "
+        f"proportions). {what} {recipe.epochs} epochs; per net a rate chosen from {', '.join(map(str, study.rates))} "
+        f"by {RATE_EPOCHS} epochs tested on {study.held_out:,} held-out training photographs. Test accuracy of the "
+        "last epoch on 3,925 photographs, mean ± standard deviation over seeds; differences are between runs of the "
+        f"same seed, with the 95 % interval of their mean. To match is to be at most {MARGIN} points behind. "
+        "Parameters are those with a head for 1,000 classes "
+        f"(`python -m keras_highway.training.experiments.imagenette {name} --data DIR`)."
+    )
+    return Comparison(
+        name=f"imagenette_{name}", folder="imagenette", title=title, intro=intro, study=study, claims=claims
+    )
+
+
+_OF_THE_BLOG = "Highway50 matches ResNet50 or beats it, in test accuracy"
+_PAIR = Claim(_OF_THE_BLOG, "highway50_imagenette", "resnet50_imagenette", "matches")
+_BOARD = (
+    "128 pixels, one recipe for both. That board had 85.77 % after 5 epochs at first (87.43 % on its newest) and "
+    "91.57 % after 20, each the mean of 5 runs, by a ResNet with Mish, self-attention and blurred pooling."
+)
+
+
+def _of_uie(text: str, first: str, second: str, kind: Literal["ahead", "matches", "fits"]) -> Claim:
+    return Claim(text, f"{first}_64", f"{second}_64", kind)
+
+
+COMPARISONS = (
+    DESIGNS,
+    _photographs("pair", "[BLOG] Evidence 3 in small: Highway50 and ResNet50 on photographs, 20 epochs", _BOARD, _PAIR),
+    _photographs("pair_5", "The same, 5 epochs", _BOARD, _PAIR),
+    _photographs(
+        "a3",
+        '[BLOG] Evidence 3 in small: procedure A3 of "ResNet strikes back" on photographs',
+        "Trained at 96 pixels and tested at 128, batch 128: LAMB, RandAugment, Mixup, CutMix.",
+        Claim(_OF_THE_BLOG, "highway50_imagenette_a3", "resnet50_imagenette_a3", "matches"),
+    ),
+    _photographs(
+        "uie",
+        "[UIE] Table 1b in small: with and without batch normalization",
+        "64 pixels, the same recipe for all six nets.",
+        _of_uie("with it ResNet fits the training set better", "resnet50_uie", "highway50_uie", "fits"),
+        _of_uie("with it Highway matches ResNet", "highway50_uie", "resnet50_uie", "matches"),
+        _of_uie("with it Highway-Full matches ResNet", "highway_full50_uie", "resnet50_uie", "matches"),
+        _of_uie("without it Highway fits better than ResNet", "highway50_uie_nobn", "resnet50_uie_nobn", "fits"),
+        _of_uie("without it ResNet generalizes better", "resnet50_uie_nobn", "highway50_uie_nobn", "ahead"),
+        _of_uie("Highway fits better without it than with it", "highway50_uie_nobn", "highway50_uie", "fits"),
+        _of_uie("ResNet does, too", "resnet50_uie_nobn", "resnet50_uie", "fits"),
+        _of_uie("Highway generalizes better with it", "highway50_uie", "highway50_uie_nobn", "ahead"),
+        _of_uie("ResNet does, too", "resnet50_uie", "resnet50_uie_nobn", "ahead"),
+    ),
+)
