@@ -10,7 +10,7 @@ import keras
 
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data.transforms import TRANSFORMS, Transform
-from keras_highway.models.builder import build, preprocessed
+from keras_highway.models.builder import build, in_format, preprocessed, takes_any_size
 from keras_highway.models.char_lm import build_char_lm
 from keras_highway.models.origin import Origin, note_file, note_origin
 from keras_highway.specs import ConvNetSpec, NetSpec, override
@@ -73,7 +73,8 @@ def create_model(
             `None`.
         include_top: Bool, whether to end with the classifier. Defaults to `True`.
         input_tensor: Optional Keras tensor to build upon.
-        input_shape: Optional tuple (height, width, channels). Defaults to the
+        input_shape: Optional tuple (height, width, channels). Defaults to
+            that of the images the weights were tested on, else to the
             variant's. Trained convolutional nets take any number of channels,
             as in timm: for one channel the first kernel is summed over its
             channels, so that a grey image gives what three equal channels
@@ -160,6 +161,8 @@ def build_with(
     if include_preprocessing:
         transform = _transform_of(spec, file) if include_preprocessing is True else include_preprocessing
         input_tensor, input_shape = preprocessed(transform, input_tensor, input_shape), None
+    elif include_top and input_tensor is None and input_shape is None and file is not None:
+        input_shape = _tested_shape(spec, file)
     model = build(
         spec, include_top, input_tensor, input_shape, pooling, classes, classifier_activation, name or variant, dtype
     )
@@ -222,6 +225,14 @@ def model_of(file: WeightsFile, **kwargs: Any) -> keras.Model:
     return build_with(file.variant, file, **kwargs)
 
 
+def _tested_shape(spec: NetSpec, file: WeightsFile) -> tuple[int, ...] | None:
+    """The shape of the images that weights were tested on, where it is not the variant's and any size will do."""
+    transform, channels = file.transform, spec.input_shape[2]
+    if transform is None or transform.channels != channels or not takes_any_size(spec):
+        return None
+    return in_format((*transform.size, channels))
+
+
 def _transform_of(spec: NetSpec, file: WeightsFile | None) -> Transform:
     """The transform of weights; where it is unknown, that of the data set the variant was published for."""
     if file is not None and file.transform is not None:
@@ -261,10 +272,11 @@ _DOC = """Builds {title} [{source}].
             `"imagenet"`.
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels). Defaults to
-            `(224, 224, 3)`; for trained weights and other numbers of channels
-            see `create_model`.
+            that of the images the weights were tested on, `(224, 224, 3)` for
+            ImageNet's; for other numbers of channels see `create_model`.
         pooling: Without the top: `None`, `"avg"` or `"max"`.
-        classes: Int. Defaults to `1000`.
+        classes: Int, as in `create_model`. Defaults to that of the weights,
+            `1000` for ImageNet's and without weights.
         classifier_activation: `"softmax"` or `None` for logits.
         name: Name of the model. Defaults to `"{name}"`.
         **spec_overrides: `dtype`, `include_preprocessing=True` (images of any
@@ -293,6 +305,13 @@ _ABOUT_BASELINE = """    The highway net of {baseline}'s widths that computes wh
 """
 
 
+class _Default(int):
+    """A number that can be told from the same one given by a caller."""
+
+
+_CLASSES = _Default(1000)  # keras.applications' default; weights of other classes keep theirs
+
+
 class Application(Protocol):
     """A builder of an ImageNet network with the signature of `keras.applications.ResNet50`."""
 
@@ -303,7 +322,7 @@ class Application(Protocol):
         input_tensor: Any = None,  # a keras.KerasTensor; a checker takes what keras.Input returns for a list, too
         input_shape: tuple[int | None, ...] | None = None,
         pooling: str | None = None,
-        classes: int = 1000,
+        classes: int | None = 1000,
         classifier_activation: str | Callable[..., Any] | None = "softmax",
         name: str = ...,
         **spec_overrides: Any,
@@ -323,13 +342,14 @@ def _application(variant: str, title: str) -> Application:
         input_tensor: Any = None,
         input_shape: tuple[int | None, ...] | None = None,
         pooling: str | None = None,
-        classes: int = 1000,
+        classes: int | None = _CLASSES,
         classifier_activation: str | Callable[..., Any] | None = "softmax",
         name: str = variant,
         **spec_overrides: Any,
     ) -> keras.Model:
         file = None if weights is None else resolve(weights, variant)
-        _check_default_classes(file, include_top, classes)
+        if classes is _CLASSES:
+            classes = None if file else int(_CLASSES)
         return build_with(
             variant,
             file,
@@ -363,14 +383,6 @@ def _parameters(spec: ConvNetSpec) -> int:
         return _parameters(VARIANTS[spec.baseline]) + gates
     assert spec.published_parameters is not None
     return spec.published_parameters
-
-
-def _check_default_classes(file: WeightsFile | None, include_top: bool, classes: int) -> None:
-    """The default of 1000 classes is keras.applications'; with a file of fewer, it would mean a random head."""
-    if file is not None and include_top and classes == 1000 and file.classes not in (None, classes):
-        raise ValueError(
-            f"{file.path} has {file.classes} classes: pass classes={file.classes}. Received: classes={classes}"
-        )
 
 
 Highway50: Application = _application("highway50", "Highway50")

@@ -126,14 +126,16 @@ def test_revisions_are_what_is_loaded(fake_hub, published, trained):
         kh.load(f"hf://{NAME}@v9")
 
 
-def test_a_builder_asks_for_the_classes_of_the_file(fake_hub, trained, tmp_path):
+def test_a_builder_takes_the_classes_of_the_file(fake_hub, trained, tmp_path):
     path = tmp_path / FILE
-    small = {"input_shape": (32, 32, 3), "blocks": (1, 1, 1, 1), "widths": (2, 2, 2, 2)}
-    weights_file.save(kh.Highway50(weights=None, classes=3, **small), path, "highway50", 3)
+    small = {"blocks": [1, 1, 1, 1], "widths": [2, 2, 2, 2]}
+    net = kh.Highway50(weights=None, classes=3, **small)
+    weights_file.save(net, path, "highway50", 3, overrides=small)
     fake_hub.add("org/three", {FILE: path.read_bytes()})
-    with pytest.raises(ValueError, match="pass classes=3"):
-        kh.Highway50(weights="hf://org/three", **small)
-    assert kh.Highway50(weights="hf://org/three", classes=3, **small).output_shape == (None, 3)
+    for given in ({}, {"classes": None}, {"classes": 3}):
+        assert kh.Highway50(weights="hf://org/three", **given).output_shape == (None, 3)
+    with pytest.warns(kh.FreshHead):  # the default, but given
+        assert kh.Highway50(weights="hf://org/three", classes=1000).output_shape == (None, 1000)
 
 
 def test_a_row_is_downloaded_once_and_then_needs_no_hub(fake_hub, as_row, trained):

@@ -9,6 +9,7 @@ from miniatures import miniature
 from PIL import Image
 
 from keras_highway import analysis
+from keras_highway.data.images import ImageError
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.experiments import figures, photograph_figures
 
@@ -57,7 +58,7 @@ def test_photographs_are_read_whole_and_in_no_order(photographs, nets, monkeypat
     for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)):
         np.testing.assert_allclose(x.mean((1, 2, 3)), 24.5 + 40 * y, atol=1.5)  # images stay with their labels
     (photographs / "imagenette" / "val" / CLASSES[0] / "0.png").write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"1 photographs of .*val cannot be read, the first: .*0\.png"):
+    with pytest.raises(ImageError, match=r"val: .*0\.png: not an image file"):
         photograph_figures.read(photographs, TRANSFORM)
     monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(photographs / "elsewhere"))
     with pytest.raises(FileNotFoundError, match=r"elsewhere.imagenette.train"):

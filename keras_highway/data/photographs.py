@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_highway._support.bounded_json import read_json
+from keras_highway.data.datasets import DATA_VARIABLE
 from keras_highway.data.images import ImageError, load_image
 from keras_highway.data.transforms import Transform, imagenet_classes
 
@@ -106,6 +107,32 @@ def folder_test_set(
     if not photographs:
         raise ValueError(f"{root} holds no images: {', '.join(_SUFFIXES)} in one sub-folder per class.")
     return PhotographSet(str(root), len(photographs), photographs)
+
+
+def data_test_set(
+    data: str, data_dir: str | os.PathLike[str] | None, classes: int, class_names: Sequence[str] = ()
+) -> PhotographSet:
+    """Finds the test photographs of a data set by its name.
+
+    Args:
+        data: One of `FOLDERS`, e.g. `"imagenette"`.
+        data_dir: Folder of the data sets, which holds one of that name, or its
+            own folder. Defaults to the value of `KERAS_HIGHWAY_DATA`.
+        classes: As in `folder_test_set`.
+        class_names: As in `folder_test_set`.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If its sub-folders are not the classes.
+    """
+    folder = data_dir or os.environ.get(DATA_VARIABLE)
+    if not folder:
+        raise FileNotFoundError(
+            f"The photographs of {data} are not there: name the folder that holds {data}/val/CLASS/*, or set "
+            f"{DATA_VARIABLE} to it."
+        )
+    inner = Path(folder) / data
+    return folder_test_set(inner if inner.is_dir() else folder, classes, class_names=class_names)
 
 
 def _labels(root: Path, names: list[str], classes: int, numbered: bool, class_names: Sequence[str]) -> dict[str, int]:
@@ -267,6 +294,23 @@ def read_batches(
             batch = [waiting.popleft() for _ in range(min(size, len(waiting)))]
             if batch:
                 yield _batch([(photograph, future.result()) for photograph, future in batch])
+
+
+def read_all(test_set: PhotographSet, transform: Transform, size: int) -> Iterator[Batch]:
+    """Yields the photographs in batches, as `read_batches`.
+
+    Args:
+        test_set: The photographs.
+        transform: What they go through; `transform.apply` is left to do.
+        size: Images per batch.
+
+    Raises:
+        ImageError: If one cannot be read.
+    """
+    for batch in read_batches(test_set.photographs, transform, size):
+        if batch.errors:
+            raise ImageError(f"{test_set.name}: {batch.errors[0]}")
+        yield batch
 
 
 def _pixels(photograph: Photograph, transform: Transform) -> np.ndarray | str:

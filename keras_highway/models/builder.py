@@ -52,7 +52,7 @@ def build(
         raise ValueError(f"`pooling` must be one of {POOLING}. Received: pooling={pooling!r}")
     classes = _checked_classes(spec.classes if classes is None else classes)
     if input_shape is None and not include_top and isinstance(spec, ConvNetSpec):
-        input_shape = _in_format((None, None, spec.input_shape[2]))  # as in keras.applications
+        input_shape = in_format((None, None, spec.input_shape[2]))  # as in keras.applications
     shape = _input_shape(spec, input_tensor, input_shape)
     double = keras.dtype_policies.get(dtype).compute_dtype == "float64"
     if double:
@@ -96,10 +96,10 @@ def preprocessed(transform: Transform, input_tensor=None, input_shape=None):
         ValueError: If they have other channels than the transform.
     """
     if input_tensor is None and input_shape is None:
-        input_shape = _in_format((None, None, transform.channels))
+        input_shape = in_format((None, None, transform.channels))
     if input_tensor is None and len(input_shape) != 3:
         raise ValueError(
-            f"`input_shape` must have three numbers, {_in_format(('height', 'width', 'channels'))}. "
+            f"`input_shape` must have three numbers, {in_format(('height', 'width', 'channels'))}. "
             f"Received: input_shape={input_shape}"
         )
     return Preprocessing(transform, name="preprocessing")(_input_layer(input_tensor, input_shape, None))
@@ -157,11 +157,11 @@ def _input_shape(spec, input_tensor, input_shape) -> tuple:
     """Checks the shape of the input; the spec's is the default."""
     if input_tensor is not None and hasattr(input_tensor, "shape"):
         input_shape = tuple(input_tensor.shape)[1:]
-    shape = _in_format(spec.input_shape) if input_shape is None else tuple(input_shape)
+    shape = in_format(spec.input_shape) if input_shape is None else tuple(input_shape)
     if len(shape) != 3:
         raise ValueError(
             f"Variant {spec.name!r} takes images: `input_shape` must have three numbers, "
-            f"{_in_format(('height', 'width', 'channels'))}. Received: input_shape={shape}"
+            f"{in_format(('height', 'width', 'channels'))}. Received: input_shape={shape}"
         )
     channels_first = keras.config.image_data_format() == "channels_first"
     size = shape[1:] if channels_first else shape[:2]
@@ -180,5 +180,6 @@ def _input_shape(spec, input_tensor, input_shape) -> tuple:
     return shape
 
 
-def _in_format(shape):
+def in_format(shape):
+    """Returns (height, width, channels) in the order of the backend's data format."""
     return (shape[2], shape[0], shape[1]) if keras.config.image_data_format() == "channels_first" else tuple(shape)

@@ -8,11 +8,14 @@ import keras
 import numpy as np
 
 from keras_highway._support.outside_text import python_string
+from keras_highway.analysis.photograph_scores import measure_photographs
 from keras_highway.analysis.scores import measure
 from keras_highway.applications import build_with, create_model
-from keras_highway.data import load_dataset
+from keras_highway.data.datasets import FOLDERS, load_dataset
+from keras_highway.data.images import ImageError
+from keras_highway.data.photographs import PhotographSet, data_test_set, read_all
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
-from keras_highway.publishing.gate_report import gate_report
+from keras_highway.publishing.gate_report import gate_moments, gate_report
 from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights
 from keras_highway.tasks import IMAGES
 from keras_highway.variants import VARIANTS
@@ -26,6 +29,7 @@ _DATA_SETS = {
     "cifar100": "uoft-cs/cifar100",
     "imagenet": "ILSVRC/imagenet-1k",
 }
+_PHOTOGRAPHS = 50  # at once
 _EXAMPLE = """weights = {loaded_by}
 model = kh.load(weights)
 probabilities = model.predict(kh.preprocess_input(images, weights=weights))   # uint8 (n, {height}, {width}, {channels})
@@ -111,6 +115,8 @@ class ClassifierWeights(TaskWeights):
         return {"logits": logits, **gates}
 
     def measure(self, data_dir=None, batch_size: int = 500) -> Measured:
+        if self.row.data in FOLDERS:
+            return self._measure_photographs(data_dir, min(batch_size, _PHOTOGRAPHS))
         data = load_dataset(self.row.data, data_dir)
         accuracy, _ = measure(
             self.network,
@@ -122,7 +128,22 @@ class ClassifierWeights(TaskWeights):
         return Measured(accuracy, f"on the {len(data.x_test)} test images of {self.row.data}")
 
     def gate_report(self, data_dir=None) -> dict[str, Any]:
-        return gate_report(self.network, self.row.images, load_dataset(self.row.data, data_dir).x_test)
+        transform = self.row.images
+        if self.row.data not in FOLDERS:
+            return gate_report(self.network, transform, load_dataset(self.row.data, data_dir).x_test)
+        photographs = self._photographs(data_dir)
+        batches = (transform.apply(batch.pixels) for batch in read_all(photographs, transform, _PHOTOGRAPHS))
+        return {"samples": photographs.images, "blocks": gate_moments(self.network, batches)}
+
+    def _photographs(self, data_dir) -> PhotographSet:
+        return data_test_set(self.row.data, data_dir, len(self.row.classes), self.row.classes)
+
+    def _measure_photographs(self, data_dir, batch_size) -> Measured:
+        photographs = self._photographs(data_dir)
+        scores = measure_photographs(self.network, self.row.images, photographs, batch_size)
+        if scores.broken:
+            raise ImageError(f"{photographs.name}: {scores.broken} photographs cannot be read.")
+        return Measured(scores.top1 / scores.images, f"on the {scores.images} test photographs of {self.row.data}")
 
 
 def described(transform: Transform) -> str:

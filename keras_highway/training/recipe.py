@@ -8,6 +8,7 @@ from typing import ClassVar
 from keras_highway._support.fields import coerced
 from keras_highway._support.settings import parse_setting
 from keras_highway._support.suggest import did_you_mean
+from keras_highway.data.datasets import FOLDERS
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.specs import override
 from keras_highway.tasks import IMAGES, Task
@@ -21,7 +22,6 @@ CHOICES = {
     "loss": ("crossentropy", "bce"),
     "precision": ("float32", "mixed_bfloat16"),
 }
-FOLDERS = ("imagenet", "imagenette", "imagewoof")  # data in a folder of class sub-folders, or shards of one
 DECODED = (*FOLDERS, "tfds")  # data whose images are decoded on the way
 _POSITIVE = (
     "epochs",

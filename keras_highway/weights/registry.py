@@ -29,11 +29,14 @@ GATES = "gates.json"
 _HERE = Path(__file__).resolve().parent
 _PACKAGE = _HERE.parent
 _CIFAR = "CIFAR: A. Krizhevsky, V. Nair, G. Hinton; no licence is stated"
+_IMAGENET = "ImageNet: access under its terms, for non-commercial research"
 DATA_LICENCES = {
     "mnist": "MNIST: Y. LeCun, C. Cortes; CC BY-SA 3.0 as commonly stated",
     "cifar10": _CIFAR,
     "cifar100": _CIFAR,
-    "imagenet": "ImageNet: access under its terms, for non-commercial research",
+    "imagenet": _IMAGENET,
+    "imagenette": f"Imagenette, by fast.ai: photographs of {_IMAGENET}",
+    "imagewoof": f"Imagewoof, by fast.ai: photographs of {_IMAGENET}",
     "ptb": "Penn Treebank, as prepared by T. Mikolov: LDC99T42, under the Linguistic Data Consortium's terms",
 }
 HUB_TABLE = _HERE / "hub.json"  # repository and commit of what is published; `publish` writes it

@@ -33,7 +33,7 @@ from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import RUN_RESULT, WeightsInfo, row_in_folder
 from zoo.release.cards import write_card
-from zoo.release.stored import check_stored
+from zoo.release.stored import check_stored, measure
 
 ROOT = Path(__file__).resolve().parents[2]
 ZOO = ROOT / "zoo" / "weights"
@@ -73,9 +73,11 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
     folder = ZOO / row.name
     with _alone(), _partial(folder) as new:
         bring_back(folder)
-        _store(runs[0], row, new, float16)
+        _store(runs[0], row, new)
         if float16:
-            actual = check_stored(row, new, data_dir, results[0])
+            before = _in_float32(row, new, data_dir, results[0])
+            _store(runs[0], row, new, float16=True)
+            actual = check_stored(row, new, data_dir, before)
             pool = {**pool, "stored": {"dtype": "float16", pool["metric"]: actual}}
         shutil.copy(runs[0] / "log.csv", new / "log.csv")
         atomic_write_json(new / "recipe.json", recipe)
@@ -138,13 +140,21 @@ def _size(folder) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-def _store(run, row, folder, float16) -> None:
+def _store(run, row, folder, float16=False) -> None:
     if task_of_variant(row.variant) is LANGUAGE:
         kh.CharLM(weights=run, variant=row.variant).save(folder, float16)
         return
-    model = kh.create_model(row.variant, classifier_activation=None)
-    model.load_weights(run / registry.FILE)
-    weights_file.save(model, folder / registry.FILE, row.variant, len(row.classes), float16)
+    classes, stamp = len(row.classes), weights_file.read(run / registry.FILE).stamp
+    model = kh.create_model(row.variant, str(run / registry.FILE), classes=classes, classifier_activation=None)
+    form = {key: stamp[key] for key in ("transform", "overrides", "removed") if key in stamp}
+    weights_file.save(model, folder / registry.FILE, row.variant, classes, float16, **form)
+
+
+def _in_float32(row, folder, data_dir, result) -> float:
+    """The metric of weights stored in float32: the run's own, unless its products were in 16 bits."""
+    if result.get("precision", "float32") == "float32":
+        return result["values"][0]
+    return measure(row, folder, data_dir)
 
 
 def _as_published(recipe: dict) -> dict:

@@ -19,16 +19,22 @@ def measure(row: WeightsInfo, folder: Path, data_dir) -> float:
     return weights_class(row.variant).open(row, folder / FILE).measure(data_dir).value
 
 
-def check_stored(row: WeightsInfo, folder: Path, data_dir, result: dict) -> float:
+def check_stored(row: WeightsInfo, folder: Path, data_dir, expected: float) -> float:
     """Returns the metric of the stored weights.
 
+    Args:
+        row: The weights.
+        folder: As in `measure`.
+        data_dir: As in `measure`.
+        expected: The metric of the same weights in float32.
+
     Raises:
-        ValueError: If it is not that of the run.
+        ValueError: If it is another one.
     """
-    actual, expected = measure(row, folder, data_dir), result["values"][0]
-    if not abs(actual - expected) <= task_of_variant(row.variant).metric.rounding:
+    actual, metric = measure(row, folder, data_dir), task_of_variant(row.variant).metric
+    if not abs(actual - expected) <= metric.rounding:
         raise ValueError(
-            f"{row.name}: stored in float16 its {result['metric']} is {actual:.5f}, in float32 {expected:.5f}. "
+            f"{row.name}: stored in float16 its test {metric.name} is {actual:.5f}, in float32 {expected:.5f}. "
             "Store it in float32."
         )
     return actual

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_highway.data import load_dataset
+from keras_highway.data.datasets import FOLDERS, load_dataset
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.device_images import COLUMNS, DeviceImages
 from keras_highway.training.data.mixing import MixedSource, mixes
 from keras_highway.training.data.repeated import epoch_samples, repeated
 from keras_highway.training.data.shard import Shard, Source
 from keras_highway.training.data.synthetic import PREFIX, synthetic_dataset
-from keras_highway.training.recipe import FOLDERS, Recipe
+from keras_highway.training.recipe import Recipe
 
 
 class ArraySource:

@@ -13,7 +13,7 @@ import numpy as np
 from keras_highway import analysis
 from keras_highway.applications import load
 from keras_highway.data.datasets import DATA_VARIABLE, Dataset
-from keras_highway.data.photographs import folder_test_set, read_batches, some_of
+from keras_highway.data.photographs import folder_test_set, read_all, some_of
 from keras_highway.data.transforms import Transform
 from keras_highway.gating import get_gating
 from keras_highway.training.experiments import conv_figures
@@ -40,7 +40,7 @@ def read(folder: str | Path | None, transform: Transform) -> Dataset:
 
     Raises:
         FileNotFoundError: If they are not there.
-        ValueError: If a photograph cannot be read.
+        ImageError: If a photograph cannot be read.
     """
     root = Path(folder or os.environ.get(DATA_VARIABLE, "")) / "imagenette"
     train, test = (_pixels(root / split, transform, count) for split, count in (("train", ORDER_BY), ("val", None)))
@@ -51,9 +51,7 @@ def _pixels(folder: Path, transform: Transform, count: int | None) -> tuple[np.n
     classes = sum(entry.is_dir() for entry in folder.iterdir()) if folder.is_dir() else 0
     known = folder_test_set(folder, classes)
     chosen = known if count is None else some_of(known, count)
-    batches = list(read_batches(chosen.photographs, transform, _BATCH))
-    if errors := [message for batch in batches for message in batch.errors]:
-        raise ValueError(f"{len(errors)} photographs of {folder} cannot be read, the first: {errors[0]}")
+    batches = list(read_all(chosen, transform, _BATCH))
     drawn = np.random.default_rng(0).permutation(chosen.images)
     pixels, labels = (np.concatenate([batch[i] for batch in batches]) for i in (0, 1))
     return pixels[drawn], labels[drawn]

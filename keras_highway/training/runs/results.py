@@ -3,12 +3,12 @@
 from typing import Any
 
 from keras_highway._support.files import atomic_write_json
+from keras_highway.data.datasets import FOLDERS
 from keras_highway.data.transforms import imagenet_classes
 from keras_highway.models.origin import origin_of
 from keras_highway.specs import override
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.program import Program
-from keras_highway.training.recipe import FOLDERS
 from keras_highway.training.runs.run_folder import RunFolder
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import file as weights_file

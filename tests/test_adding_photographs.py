@@ -1,0 +1,127 @@
+"""A net of photographs in the zoo: another size and other classes than its variant's, in half precision; its gates."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_highway as kh
+from keras_highway.data.images import ImageError
+from keras_highway.data.photographs import data_test_set
+from keras_highway.publishing import find_publishable, weights_class, write_bundle
+from keras_highway.training.loop import train
+from keras_highway.training.recipes import RECIPES
+from keras_highway.weights import registry
+from keras_highway.weights.info import read_row
+from zoo.release import add as adding
+
+NAMES = {"n01440764": "tench", "n02102040": "English_springer"}
+SMALL = (("blocks", (2, 1)), ("widths", (4, 8)), ("stem_width", 8), ("input_shape", (64, 64, 3)))
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    """A folder of data sets with an Imagenette of two classes."""
+    root, draw = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    for split, count in (("train", 16), ("val", 10)):
+        for k, name in enumerate(NAMES):
+            folder = root / "imagenette" / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = draw.integers(0, 120, (70 + i, 80, 3)).astype(np.uint8)
+                pixels[..., k] += 100
+                Image.fromarray(pixels).save(folder / f"{i}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    return dataclasses.replace(
+        RECIPES["highway50_imagenette"],
+        overrides=SMALL,
+        transform="imagenet_64",
+        batch_size=8,
+        epochs=2,
+        warmup_epochs=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(photographs, recipe, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train(recipe, photographs / "imagenette", folder)
+    return folder
+
+
+@pytest.mark.parametrize("float16", [False, True])
+def test_a_run_becomes_an_entry_that_gives_the_same_logits(run, photographs, recipe, float16, tmp_path, monkeypatch):
+    monkeypatch.setattr(adding, "ZOO", tmp_path)
+    monkeypatch.setattr(adding, "RECIPES", {**RECIPES, recipe.name: recipe})
+    folder = adding.add([run], float16=float16, data_dir=photographs)
+    row = read_row(folder / registry.ROW)
+    assert row.classes == tuple(NAMES.values()) and row.images.size == (64, 64) and row.variant == "highway50"
+    assert (row.data, row.licence) == ("imagenette", "Apache-2.0") and "ImageNet" in row.data_licence
+    file = folder / registry.FILE
+    stored = weights_class(row.variant).open(row, file)
+    x = np.random.default_rng(1).random((2, 64, 64, 3), "float32")
+    expected = kh.load(run, classifier_activation=None).predict(x, verbose=0)
+    assert np.abs(expected).max() > 1e-3
+    np.testing.assert_allclose(stored.network.predict(x, verbose=0), expected, rtol=2e-2, atol=1e-3)
+    assert kh.load(file).output_shape == (None, 2)  # the file itself states its form
+    result = json.loads((folder / "result.json").read_text())
+    measured = stored.measure(photographs)
+    assert measured.where == "on the 20 test photographs of imagenette"
+    if float16:
+        assert result["stored"] == {"dtype": "float16", "test_accuracy": measured.value}
+    report = stored.gate_report(photographs)
+    assert report["samples"] == 20 and len(report["blocks"]) == 3
+    assert all(0 < block["mean"] < 1 for block in report["blocks"].values())
+
+
+def test_a_net_takes_images_of_the_size_that_its_weights_were_tested_on(run):
+    """224 pixels are the variant's own size; photographs brought to the weights' size must fit without a word."""
+    assert kh.load(run).input_shape == (None, 64, 64, 3)
+    with pytest.warns(kh.FreshHead):
+        assert kh.load(run, classes=3).input_shape == (None, 64, 64, 3)
+    assert kh.load(run, input_shape=(96, 80, 3)).input_shape == (None, 96, 80, 3)
+    assert kh.load(run, input_tensor=keras.Input((32, 32, 3))).input_shape == (None, 32, 32, 3)
+    assert kh.load(run, include_top=False).input_shape == (None, None, None, 3)
+    assert kh.load(run, include_preprocessing=True).input_shape == (None, None, None, 3)
+    assert kh.load(run, input_shape=(64, 64, 1)).input_shape == (None, 64, 64, 1)
+
+
+def test_a_run_at_another_size_than_the_variants_can_be_published(run, tmp_path):
+    write_bundle(find_publishable(run), "org/photographs", tmp_path)
+    check = np.load(tmp_path / "check.npz")
+    assert check["pixels"].shape == (2, 64, 64, 3)
+    net = kh.load(tmp_path, classifier_activation=None)
+    logits = net.predict(kh.preprocess_input(check["pixels"], weights=str(tmp_path)), verbose=0)
+    np.testing.assert_allclose(logits, check["logits"], rtol=1e-3, atol=1e-5)
+
+
+def test_what_is_measured_is_measured_whole(run, photographs, tmp_path):
+    classes = tuple(NAMES.values())
+    assert data_test_set("imagenette", photographs, 2, classes) == data_test_set(
+        "imagenette", photographs / "imagenette", 2, classes
+    )
+    folder = tmp_path / "imagenette" / "val"
+    for name in NAMES:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "0.png").write_bytes(b"no image")
+    results = json.loads((run / "result.json").read_text())
+    stamp = {"classes": 2, "transform": "imagenet_64"}
+    row = weights_class("highway50").new_row(results, stamp)
+    weights = weights_class("highway50").open(row, run / registry.FILE)
+    with pytest.raises(ImageError, match="val: 2 photographs cannot be read"):
+        weights.measure(tmp_path)
+    with pytest.raises(ImageError, match=r"val: .*0\.png: not an image file"):
+        weights.gate_report(tmp_path)
+
+
+def test_without_a_folder_the_message_names_what_is_missing(monkeypatch):
+    monkeypatch.delenv("KERAS_HIGHWAY_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match="name the folder that holds imagenette/val/CLASS"):
+        data_test_set("imagenette", None, 10)
