@@ -239,7 +239,12 @@ def test_rows_folders_and_the_wheel_name_the_same_weights(monkeypatch, tmp_path)
     folders = {path.name for path in (root / "zoo" / "weights").iterdir()}
     assert set(SHIPPED) == folders and all(len(registry.get(name).sha256) == 64 for name in SHIPPED)
     files = wheel_files(root)
-    assert {f"keras_highway/zoo/weights/{name}/model.weights.h5" for name in SHIPPED} <= set(files.values())
+    zoo = root / "zoo" / "weights"
+    whole = {name for name in SHIPPED if json.loads((zoo / name / "weights.json").read_text("utf-8"))["wheel"]}
+    assert {"mnist10_w16.tvdn", "highway20.blog", "charlm_large_coupled.ptb", "charlm_small_coupled.ptb"} <= whole
+    held = {target for target in files.values() if target.endswith("/model.weights.h5")}
+    assert held == {f"keras_highway/zoo/weights/{name}/model.weights.h5" for name in whole}
+    assert {f"keras_highway/zoo/weights/{name}/weights.json" for name in SHIPPED} <= set(files.values())
     assert {f"keras_highway/samples/digit_{k}.png" for k in range(10)} <= set(files.values())
     assert files[str(root / "zoo" / "results.csv")] == "keras_highway/zoo/results.csv"
     assert all(Path(source).is_file() and target.endswith(Path(source).name) for source, target in files.items())

@@ -296,7 +296,10 @@ def file_of(row: WeightsInfo) -> Path:
     path = local_file(row)
     if path is None:
         looked = ", ".join(map(str, folders(row.name)))
-        raise ValueError(f"No file of weights {row.name!r}. Looked in {looked}, and they are not on the Hub.")
+        raise ValueError(
+            f"No file of weights {row.name!r}. Looked in {looked}, and they are not on the Hub. A wheel leaves large files "
+            f"out: set {ZOO_VARIABLE} to the folder zoo/weights of a checkout."
+        )
     return path
 
 
