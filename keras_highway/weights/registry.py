@@ -296,9 +296,10 @@ def file_of(row: WeightsInfo) -> Path:
     path = local_file(row)
     if path is None:
         looked = ", ".join(map(str, folders(row.name)))
+        out = f" A wheel leaves large files out: set {ZOO_VARIABLE} to the folder zoo/weights of a checkout."
+        what_to_do = "" if row.repository else out
         raise ValueError(
-            f"No file of weights {row.name!r}. Looked in {looked}, and they are not on the Hub. A wheel leaves large files "
-            f"out: set {ZOO_VARIABLE} to the folder zoo/weights of a checkout."
+            f"No file of weights {row.name!r}. Looked in {looked}, and they are not on the Hub.{what_to_do}"
         )
     return path
 
