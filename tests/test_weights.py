@@ -186,7 +186,7 @@ def test_altered_weights_are_refused(tmp_path, monkeypatch):
 
 def test_weights_that_are_nowhere(monkeypatch, tmp_path):
     monkeypatch.setattr(registry, "folders", lambda name: [tmp_path / name])
-    with pytest.raises(ValueError, match="No file of weights.* set KERAS_HIGHWAY_ZOO to the folder zoo/weights"):
+    with pytest.raises(ValueError, match=r"No file of weights.* set KERAS_HIGHWAY_ZOO to the folder zoo/weights"):
         kh.load("mnist10_w16.tvdn")
 
 
