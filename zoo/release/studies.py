@@ -154,13 +154,13 @@ def _interval(pairs: list[float]) -> tuple[float, float]:
 
 
 def _measured(claim: Claim, pairs: list[float]) -> str:
-    between, unit = f"`{claim.first}` minus `{claim.second}`", "points"
+    between, unit, digits = f"`{claim.first}` minus `{claim.second}`", "points", 2
     if claim.kind == "fits":
-        between, unit = f"training loss of `{claim.second}` minus that of `{claim.first}`", "nats"
+        between, unit, digits = f"training loss of `{claim.second}` minus that of `{claim.first}`", "nats", 4
     if len(pairs) < 2:
         return f"{between}: {len(pairs)} of {len(SEEDS)} pairs of seeds"
     low, high = _interval(pairs)
-    return f"{between} is {spread(pairs, 2)} {unit} ({low:.2f} to {high:.2f}), n = {len(pairs)}"
+    return f"{between} is {spread(pairs, digits)} {unit} ({low:.{digits}f} to {high:.{digits}f}), n = {len(pairs)}"
 
 
 def _listed_counts(gone: dict[str, int]) -> str:
