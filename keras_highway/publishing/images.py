@@ -2,18 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from keras_highway._support.outside_text import python_string
-from keras_highway.analysis.photograph_scores import measure_photographs
 from keras_highway.analysis.scores import measure
 from keras_highway.applications import build_with, create_model
 from keras_highway.data.datasets import FOLDERS, load_dataset
-from keras_highway.data.images import ImageError
-from keras_highway.data.photographs import PhotographSet, data_test_set, read_all
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.publishing.gate_report import gate_moments, gate_report
 from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights
@@ -21,6 +18,9 @@ from keras_highway.tasks import IMAGES
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import WeightsInfo
 from keras_highway.weights.overrides import from_json_values
+
+if TYPE_CHECKING:
+    from keras_highway.data.photographs import PhotographSet
 
 # The Hub's names of the data sets.
 _DATA_SETS = {
@@ -131,14 +131,21 @@ class ClassifierWeights(TaskWeights):
         transform = self.row.images
         if self.row.data not in FOLDERS:
             return gate_report(self.network, transform, load_dataset(self.row.data, data_dir).x_test)
+        from keras_highway.data.photographs import read_all  # Pillow: importing the package does without
+
         photographs = self._photographs(data_dir)
         batches = (transform.apply(batch.pixels) for batch in read_all(photographs, transform, _PHOTOGRAPHS))
         return {"samples": photographs.images, "blocks": gate_moments(self.network, batches)}
 
-    def _photographs(self, data_dir) -> PhotographSet:
+    def _photographs(self, data_dir) -> "PhotographSet":
+        from keras_highway.data.photographs import data_test_set
+
         return data_test_set(self.row.data, data_dir, len(self.row.classes), self.row.classes)
 
     def _measure_photographs(self, data_dir, batch_size) -> Measured:
+        from keras_highway.analysis.photograph_scores import measure_photographs
+        from keras_highway.data.images import ImageError
+
         photographs = self._photographs(data_dir)
         scores = measure_photographs(self.network, self.row.images, photographs, batch_size)
         if scores.broken:
