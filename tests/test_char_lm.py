@@ -312,7 +312,7 @@ def test_create_model_builds_language_models(tmp_path):
         kh.create_model("charlm_large_coupled", pooling="avg")
     with pytest.raises(ValueError, match="Did you mean 'charlm_large_coupled'"):
         kh.create_model("charlm_large_coupeld")
-    with pytest.raises(ValueError, match="No weights of 'charlm_large_residual' are published yet"):
-        kh.create_model("charlm_large_residual", weights="ptb", **shrunk)
+    with pytest.raises(ValueError, match="No weights of 'charlm_small_full' are published yet"):
+        kh.create_model("charlm_small_full", weights="ptb", **shrunk)
     with pytest.raises(ValueError, match="does not hold weights"):
         kh.create_model("charlm_large_coupled", weights=str(path), **{**shrunk, "units": 4})

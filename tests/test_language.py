@@ -164,7 +164,7 @@ def test_what_does_not_belong_together_is_refused(folder, tmp_path):
     with pytest.raises(ValueError, match="is for language models"):
         kh.CharLM(weights=None, vocabulary=WORDS, variant="highway110")
     with pytest.raises(ValueError, match="published yet"):
-        kh.CharLM(variant="charlm_large_full", vocabulary=WORDS)
+        kh.CharLM(variant="charlm_small_full", vocabulary=WORDS)
 
 
 # --- The command line ---------------------------------------------------------
