@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ from contracts import to_numpy
 import keras_highway as kh
 from keras_highway.cli import main
 from keras_highway.data.batchify import every
+from keras_highway.data.ptb import load_split
 from keras_highway.data.vocabulary import words_of
 from keras_highway.models.char_lm import reset_state
 
@@ -248,6 +250,69 @@ def test_commands_for_images_refuse_language_models(capsys, folder):
     for arguments in (["summary", "charlm_small_full"], ["classify", "a.png", "--weights", str(folder)]):
         assert main(arguments) == 2
         assert "images" in capsys.readouterr().err
+
+
+def evaluated(capsys, *arguments) -> tuple[int, str, str]:
+    code = main(["evaluate", *map(str, arguments)])
+    return (code, *capsys.readouterr())
+
+
+def test_evaluate_measures_a_corpus_as_training_does(capsys, model, folder, tmp_path):
+    """The perplexity by definition over the numbers of the words, the target of the last being the first."""
+    (tmp_path / "test.txt").write_text("the cat sat\nthe zebra\n")
+    words = ["the", "cat", "sat", "<eos>", "the", "<unk>", "<eos>"]
+    targets = WORDS.ids([*words[1:], words[0]])
+    expected = np.exp(-direct(model, words)[np.arange(7), targets].mean())
+    code, out, err = evaluated(capsys, folder, "--data", tmp_path, "--json")
+    report = json.loads(out)
+    assert (code, report["tokens"], report["unseen"], report["recorded"]) == (0, 7, 1, None)
+    assert report["perplexity"] == pytest.approx(expected, rel=1e-5)
+    (tmp_path / "ptb").mkdir()
+    (tmp_path / "test.txt").rename(tmp_path / "ptb" / "test.txt")
+    code, out, err = evaluated(capsys, folder, "--data", tmp_path)
+    assert code == 0 and out == f"{folder} on the 7 test tokens: perplexity {expected:.2f}\n"
+    assert "1 of them are no words of its vocabulary" in err
+
+
+def test_evaluate_shows_what_was_recorded_of_the_same_corpus(capsys, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "run")
+    (tmp_path / "test.txt").write_text("the cat sat\n")
+    recorded = {"metric": "test_perplexity", "mean": 5.0, "std": None, "n": 1, "test_tokens": 4}
+    (tmp_path / "run" / "result.json").write_text(json.dumps(recorded))
+    code, out, _ = evaluated(capsys, tmp_path / "run", "--data", tmp_path)
+    line, beside = out.splitlines()
+    assert code == 0
+    assert beside == f"recorded: 5.00 (n = 1); here {float(line.split()[-1]) - 5:+.2f}"
+    (tmp_path / "test.txt").write_text("the cat\n")  # of another length: not what was recorded
+    assert "recorded" not in evaluated(capsys, tmp_path / "run", "--data", tmp_path)[1]
+
+
+def test_evaluate_of_a_language_model_refuses_what_is_for_images(capsys, folder, tmp_path):
+    (tmp_path / "test.txt").write_text("the cat\n")
+    for arguments, message in (
+        ((folder, "--data", tmp_path, "--batch-size", 4), "--batch-size is for images"),
+        ((folder, "--data", tmp_path, "--data-set", "mnist"), "--data-set is for images"),
+        (("charlm_small_coupled.ptb", "--data", tmp_path, "--data-set", "mnist"), "--data-set is for images"),
+        ((folder, "--data", tmp_path / "nowhere"), "test.txt"),
+    ):
+        code, out, err = evaluated(capsys, *arguments)
+        assert (code, out) == (2, "") and message in err and "Traceback" not in err
+
+
+def test_one_split_of_a_corpus_needs_no_other(tmp_path):
+    (tmp_path / "ptb.valid.txt").write_text("a b\n\nc\n")
+    assert load_split("valid", tmp_path) == ["a", "b", "<eos>", "<eos>", "c", "<eos>"]
+    with pytest.raises(ValueError, match=r"`split` must be one of train, valid, test\. Received: split='dev'"):
+        load_split("dev", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["charlm_small_coupled.ptb", "charlm_large_full.ptb"])
+def test_evaluate_reproduces_the_recorded_perplexity(capsys, data_dir, name):
+    code, out, _ = evaluated(capsys, name, "--data", data_dir, "--json")
+    report = json.loads(out)
+    assert (code, report["tokens"], report["unseen"]) == (0, 82_430, 0)
+    assert report["perplexity"] == pytest.approx(report["recorded"]["mean"], abs=0.01)
 
 
 def test_overrides_under_which_trained_numbers_would_mean_something_else(tmp_path):

@@ -16,6 +16,16 @@ class UsageError(Exception):
     """The command cannot be executed as it was entered; becomes one line on stderr and exit code 2."""
 
 
+class LanguageModelError(UsageError):
+    """The weights are of a language model, and the command is for images; `evaluate` knows what to do with them."""
+
+    def __init__(self, weights: object):
+        super().__init__(
+            f"{str(weights)!r} is a language model: it reads words, not images. Use `python -m keras_highway lm --help` or "
+            "keras_highway.CharLM."
+        )
+
+
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
     """Turns what the package raises about a name, a file or a number that the user passed into a `UsageError`.

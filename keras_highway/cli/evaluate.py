@@ -1,12 +1,12 @@
-"""`evaluate`: accuracy and loss on a test set, beside what was recorded."""
+"""`evaluate`: accuracy and loss, or perplexity, on a test set, beside what was recorded."""
 
 import json
 import sys
 
 from keras_highway._support.outside_text import visible
 from keras_highway.analysis.scores import measure
-from keras_highway.cli import evaluate_photographs
-from keras_highway.cli.errors import OK, UsageError
+from keras_highway.cli import evaluate_language, evaluate_photographs
+from keras_highway.cli.errors import OK, LanguageModelError, UsageError
 from keras_highway.cli.image_classifier import find_classifier_and_data
 from keras_highway.cli.tables import percent
 from keras_highway.data.photographs import holds_photographs
@@ -17,6 +17,13 @@ _BATCH = 500
 
 def run(arguments) -> int:
     """Prints a line, or JSON; a progress bar on a terminal."""
+    try:
+        return _of_images(arguments)
+    except LanguageModelError:  # known once the weights were looked up, before any data were read
+        return evaluate_language.run(arguments)
+
+
+def _of_images(arguments) -> int:
     if arguments.tfds or holds_photographs(arguments.data):
         return evaluate_photographs.run(arguments)
     for_photographs = [name for name in ("v2", "real", "csv") if getattr(arguments, name)]

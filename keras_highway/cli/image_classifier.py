@@ -9,7 +9,7 @@ import numpy as np
 from keras_highway._support.notices import Notice
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.applications import get_spec, model_of
-from keras_highway.cli.errors import UsageError, usage_errors
+from keras_highway.cli.errors import LanguageModelError, UsageError, usage_errors
 from keras_highway.cli.tables import size
 from keras_highway.data import Dataset, load_dataset
 from keras_highway.data.transforms import TRANSFORMS, Transform
@@ -82,12 +82,15 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
 
     Raises:
         UsageError: If there are no such weights or no such data set.
+        LanguageModelError: If they are of a language model.
     """
     with usage_errors():
         if is_hub_name(weights) or weights in registry.WEIGHTS or not is_path(weights):
             row = describe_weights(weights)
+            if row.transform is None:
+                raise LanguageModelError(weights)
             data, classes, result = row.data, row.classes, dict(row.metrics)
-            transform = row.images if data_set is None else _transform(data_set)
+            transform = row.transform if data_set is None else _transform(data_set)
             return ImageClassifier(weights, data_set or data, transform, _numbered(classes), result)
         file = resolve(weights)
         if file.archive is not None:
@@ -96,7 +99,7 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
             raise UsageError(f"{file.path} does not name its variant: keras_highway.weights.file.save records it.")
         spec = get_spec(file.variant)
         if spec.task is not IMAGES:
-            raise UsageError(f"{file.path} is a language model, which takes no images: see `lm --help`.")
+            raise LanguageModelError(file.path)
         data = data_set or file.data or ("" if file.class_names else published_for(spec))
         if data is None:
             raise UsageError(f"The data set of variant {spec.name!r} is unknown: pass --data-set.")

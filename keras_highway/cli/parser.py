@@ -111,13 +111,14 @@ def _classify(commands) -> None:
 
 
 def _evaluate(commands) -> None:
-    parser = _command(commands, "evaluate", "evaluate", "measure accuracy and loss on a test set")
+    parser = _command(commands, "evaluate", "evaluate", "measure accuracy and loss, or perplexity, on a test set")
     parser.add_argument("weights", metavar="WEIGHTS", help=_WEIGHTS_HELP.split(" (default")[0])
     parser.add_argument("--data-set", help=_DATA_SET_HELP)
     parser.add_argument(
         "--data",
         metavar="DIR",
-        help=f"{_DATA_HELP}; or photographs: DIR/val/CLASS/*, or DIR/CLASS/*; with --tfds its folder",
+        help=f"{_DATA_HELP}; or photographs: DIR/val/CLASS/*, or DIR/CLASS/*; with --tfds its folder; "
+        "for a language model DIR/ptb/test.txt or DIR/test.txt",
     )
     parser.add_argument("--tfds", metavar="NAME", help="a set of photographs that TensorFlow Datasets has prepared")
     parser.add_argument("--v2", action="store_true", help="the folders in DIR are numbers of classes, as ImageNet-V2's")

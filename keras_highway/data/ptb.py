@@ -9,7 +9,7 @@ import numpy as np
 from keras_highway.data.datasets import DATA_VARIABLE
 from keras_highway.data.vocabulary import Vocabulary, words_of
 
-__all__ = ["Corpus", "load_corpus"]
+__all__ = ["Corpus", "load_corpus", "load_split"]
 
 SPLITS = ("train", "valid", "test")
 
@@ -51,17 +51,46 @@ def load_corpus(folder: str | os.PathLike[str] | None = None) -> Corpus:
         FileNotFoundError: If a file is missing, or no folder is known.
         ValueError: If a file is empty or not UTF-8.
     """
+    root = _root(folder)
+    paths = [_path(root, split) for split in SPLITS]  # all, before minutes go into the first
+    train, valid, test = (_words(path) for path in paths)
+    vocabulary = Vocabulary.of(train)
+    return Corpus(vocabulary, *(vocabulary.ids(words) for words in (train, valid, test)))
+
+
+def load_split(split: str, folder: str | os.PathLike[str] | None = None) -> list[str]:
+    """Reads one split of a corpus, for a model that has its vocabulary already.
+
+    Args:
+        split: `"train"`, `"valid"` or `"test"`.
+        folder: As in `load_corpus`; the other splits need not be there.
+
+    Returns:
+        The words, one `<eos>` for each end of a line among them;
+        `Vocabulary.ids` numbers them.
+
+    Raises:
+        FileNotFoundError: If the file is missing, or no folder is known.
+        ValueError: If there is no such split, or the file is empty or not
+            UTF-8.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"`split` must be one of {', '.join(SPLITS)}. Received: split={split!r}")
+    return _words(_path(_root(folder), split))
+
+
+def _root(folder: str | os.PathLike[str] | None) -> Path:
     folder = folder or os.environ.get(DATA_VARIABLE)
     if not folder:
         raise FileNotFoundError(
             f"No folder of a corpus: pass the one that holds {', '.join(f'{s}.txt' for s in SPLITS)}, or set "
             f"{DATA_VARIABLE}."
         )
-    root = Path(folder) / "ptb" if (Path(folder) / "ptb").is_dir() else Path(folder)
-    paths = [_path(root, split) for split in SPLITS]  # all, before minutes go into the first
-    train, valid, test = ([w for line in words_of(read_text(path)) for w in line] for path in paths)
-    vocabulary = Vocabulary.of(train)
-    return Corpus(vocabulary, *(vocabulary.ids(words) for words in (train, valid, test)))
+    return Path(folder) / "ptb" if (Path(folder) / "ptb").is_dir() else Path(folder)
+
+
+def _words(path: Path) -> list[str]:
+    return [word for line in words_of(read_text(path)) for word in line]
 
 
 def read_text(path: Path) -> str:
