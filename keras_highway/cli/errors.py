@@ -21,8 +21,8 @@ class LanguageModelError(UsageError):
 
     def __init__(self, weights: object):
         super().__init__(
-            f"{str(weights)!r} is a language model: it reads words, not images. Use `python -m keras_highway lm --help` or "
-            "keras_highway.CharLM."
+            f"{str(weights)!r} is a language model: it reads words, not images. Use `python -m keras_highway lm "
+            "--help` or keras_highway.CharLM."
         )
 
 
