@@ -75,10 +75,11 @@ def create_model(
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels). Defaults to
             that of the images the weights were tested on, else to the
-            variant's. Trained convolutional nets take any number of channels,
-            as in timm: for one channel the first kernel is summed over its
-            channels, so that a grey image gives what three equal channels
-            gave; for several its channels are repeated and scaled.
+            variant's; without the classifier any height and width. Trained
+            convolutional nets take any number of channels, as in timm: for
+            one channel the first kernel is summed over its channels, so that a
+            grey image gives what three equal channels gave; for several its
+            channels are repeated and scaled.
         pooling: Without the top: `None`, `"avg"` or `"max"`.
         classes: Int. With trained weights and another number of classes than
             theirs, the body is trained and the head fresh, which a warning
@@ -226,7 +227,7 @@ def model_of(file: WeightsFile, **kwargs: Any) -> keras.Model:
 
 
 def _tested_shape(spec: NetSpec, file: WeightsFile) -> tuple[int, ...] | None:
-    """The shape of the images that weights were tested on, where it is not the variant's and any size will do."""
+    """The shape of the images that weights were tested on, where any size will do."""
     transform, channels = file.transform, spec.input_shape[2]
     if transform is None or transform.channels != channels or not takes_any_size(spec):
         return None
@@ -273,7 +274,8 @@ _DOC = """Builds {title} [{source}].
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels). Defaults to
             that of the images the weights were tested on, `(224, 224, 3)` for
-            ImageNet's; for other numbers of channels see `create_model`.
+            ImageNet's; without the classifier any height and width. For other
+            numbers of channels see `create_model`.
         pooling: Without the top: `None`, `"avg"` or `"max"`.
         classes: Int, as in `create_model`. Defaults to that of the weights,
             `1000` for ImageNet's and without weights.
@@ -348,8 +350,8 @@ def _application(variant: str, title: str) -> Application:
         **spec_overrides: Any,
     ) -> keras.Model:
         file = None if weights is None else resolve(weights, variant)
-        if classes is _CLASSES:
-            classes = None if file else int(_CLASSES)
+        if isinstance(classes, _Default):  # also where a caller passes on what inspect.signature or a pickle gave
+            classes = None if file else int(classes)
         return build_with(
             variant,
             file,

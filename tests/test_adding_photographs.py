@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -69,16 +70,55 @@ def test_a_run_becomes_an_entry_that_gives_the_same_logits(run, photographs, rec
     x = np.random.default_rng(1).random((2, 64, 64, 3), "float32")
     expected = kh.load(run, classifier_activation=None).predict(x, verbose=0)
     assert np.abs(expected).max() > 1e-3
-    np.testing.assert_allclose(stored.network.predict(x, verbose=0), expected, rtol=2e-2, atol=1e-3)
+    close = {"rtol": 5e-3, "atol": 1e-3} if float16 else {"rtol": 1e-6, "atol": 1e-7}
+    np.testing.assert_allclose(stored.network.predict(x, verbose=0), expected, **close)
+    assert _dtypes(file) == {"float16" if float16 else "float32"}
     assert kh.load(file).output_shape == (None, 2)  # the file itself states its form
     result = json.loads((folder / "result.json").read_text())
     measured = stored.measure(photographs)
+    assert measured.value == pytest.approx(result["mean"], abs=0.1)  # of 20, read by Pillow, not by TensorFlow
     assert measured.where == "on the 20 test photographs of imagenette"
     if float16:
         assert result["stored"] == {"dtype": "float16", "test_accuracy": measured.value}
     report = stored.gate_report(photographs)
     assert report["samples"] == 20 and len(report["blocks"]) == 3
     assert all(0 < block["mean"] < 1 for block in report["blocks"].values())
+
+
+def _dtypes(file) -> set[str]:
+    """Of the arrays of more than one number in a weight file."""
+    found = set()
+    with h5py.File(file) as content:
+        content.visititems(
+            lambda _, item: found.add(str(item.dtype)) if isinstance(item, h5py.Dataset) and item.ndim else None
+        )
+    return found
+
+
+def test_a_run_of_other_classes_does_not_become_the_entry_of_that_name(run, recipe, tmp_path, monkeypatch):
+    """Its head would be drawn at random, under the number that the run measured."""
+    monkeypatch.setattr(adding, "ZOO", tmp_path)
+    monkeypatch.setattr(adding, "RECIPES", {**RECIPES, recipe.name: recipe})
+    name = json.loads((run / "result.json").read_text())["weights"]
+    known = dataclasses.replace(read_row(adding.add([run]) / registry.ROW), classes=("a", "b", "c"))
+    monkeypatch.setattr(registry, "WEIGHTS", {name: known})
+    monkeypatch.setattr(registry, "get", lambda _: known)
+    with pytest.raises(ValueError, match=r"has another number of classes than .*: 3, not 2"):
+        adding.add([run])
+
+
+def test_folders_of_other_imagenet_classes_are_refused(tmp_path):
+    """As many dogs as the weights have classes, under WordNet's identifiers, are not these classes."""
+    for identifier in ("n02086240", "n02087394"):  # Shih-Tzu, Rhodesian_ridgeback
+        (tmp_path / "imagenette" / "val" / identifier).mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"classes are tench, English_springer; .* holds others: .*Shih-Tzu"):
+        data_test_set("imagenette", tmp_path, 2, tuple(NAMES.values()))
+
+
+def test_wordnet_folders_are_the_classes_of_that_name_in_any_order(photographs):
+    backwards = data_test_set("imagenette", photographs, 2, tuple(NAMES.values())[::-1])
+    labels = {photograph.file.parent.name: photograph.label for photograph in backwards.photographs}
+    assert labels == {"n01440764": 1, "n02102040": 0}
 
 
 def test_a_net_takes_images_of_the_size_that_its_weights_were_tested_on(run):
@@ -121,7 +161,9 @@ def test_what_is_measured_is_measured_whole(run, photographs, tmp_path):
         weights.gate_report(tmp_path)
 
 
-def test_without_a_folder_the_message_names_what_is_missing(monkeypatch):
+def test_without_a_folder_the_message_names_what_is_missing(monkeypatch, tmp_path):
     monkeypatch.delenv("KERAS_HIGHWAY_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match="name the folder that holds imagenette/val/CLASS"):
+    with pytest.raises(FileNotFoundError, match="Name the folder that holds imagenette/val/CLASS"):
         data_test_set("imagenette", None, 10)
+    with pytest.raises(FileNotFoundError, match=r"no folder .*imagenette.val nor .*val\. Name the folder that holds"):
+        data_test_set("imagenette", tmp_path, 10)

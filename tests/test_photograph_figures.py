@@ -61,7 +61,7 @@ def test_photographs_are_read_whole_and_in_no_order(photographs, nets, monkeypat
     with pytest.raises(ImageError, match=r"val: .*0\.png: not an image file"):
         photograph_figures.read(photographs, TRANSFORM)
     monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(photographs / "elsewhere"))
-    with pytest.raises(FileNotFoundError, match=r"elsewhere.imagenette.train"):
+    with pytest.raises(FileNotFoundError, match=r"elsewhere.imagenette.val nor .*elsewhere.val\. Name the folder"):
         photograph_figures.read(None, TRANSFORM)
 
 

@@ -125,14 +125,25 @@ def data_test_set(
         FileNotFoundError: If there is no such folder.
         ValueError: If its sub-folders are not the classes.
     """
+    return folder_test_set(data_folder(data, data_dir), classes, class_names=class_names)
+
+
+def data_folder(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
+    """Returns the folder of a data set of photographs, which holds `val`; arguments as in `data_test_set`.
+
+    Raises:
+        FileNotFoundError: If there is none.
+    """
     folder = data_dir or os.environ.get(DATA_VARIABLE)
-    if not folder:
+    places = [Path(folder) / data, Path(folder)] if folder else []
+    found = next((place for place in places if (place / "val").is_dir()), None)
+    if found is None:
+        looked = f" There is no folder {' nor '.join(str(place / 'val') for place in places)}." if places else ""
         raise FileNotFoundError(
-            f"The photographs of {data} are not there: name the folder that holds {data}/val/CLASS/*, or set "
+            f"The photographs of {data} are not there.{looked} Name the folder that holds {data}/val/CLASS/*, or set "
             f"{DATA_VARIABLE} to it."
         )
-    inner = Path(folder) / data
-    return folder_test_set(inner if inner.is_dir() else folder, classes, class_names=class_names)
+    return found
 
 
 def _labels(root: Path, names: list[str], classes: int, numbered: bool, class_names: Sequence[str]) -> dict[str, int]:
@@ -151,10 +162,32 @@ def _labels(root: Path, names: list[str], classes: int, numbered: bool, class_na
         return {name: known[name] for name in names}
     if len(names) != classes:
         raise ValueError(f"The weights have {classes} classes, {root} holds {len(names)} folders, one per class.")
+    if set(names) <= set(known) and (labels := _imagenet_labels(root, names, class_names)):
+        return labels
     # Weights without names number their classes, which does not identify folders whose names are numbers.
     unknown = tuple(class_names) == tuple(map(str, range(classes)))
     in_order = class_names if not unknown and sorted(class_names) == names else names
     return {name: i for i, name in enumerate(in_order)}
+
+
+def _imagenet_labels(root: Path, names: list[str], class_names: Sequence[str]) -> dict[str, int]:
+    """Labels of folders that WordNet's identifiers name, of weights whose classes are ImageNet's, too; else none."""
+    identified = dict(imagenet_classes())
+    if not class_names or not set(class_names) <= set(identified.values()):
+        return {}
+    if sorted(class_names) != sorted(identified[name] for name in names):
+        strange = sorted({identified[name] for name in names} - set(class_names)) or names
+        raise ValueError(
+            f"The weights' classes are {', '.join(class_names)}; {root} holds others: {', '.join(strange)}. Name the "
+            "folder of the data set they were trained on."
+        )
+    free = list(enumerate(class_names))  # two of ImageNet's names stand for two classes each
+    labels = {}
+    for name in names:
+        place = next(pair for pair in free if pair[1] == identified[name])
+        free.remove(place)
+        labels[name] = place[0]
+    return labels
 
 
 def some_of(test_set: PhotographSet, samples: int, seed: int = 0) -> PhotographSet:

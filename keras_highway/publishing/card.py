@@ -37,7 +37,7 @@ _PAPERS = {
   year = {2016}
 }""",
 }
-_SHIPPED = "The package keras_highway has these weights, too: {by_name}.\n"
+_SHIPPED = "A checkout of keras_highway has these weights, too: {by_name}.\n"
 _SETTINGS = (
     *("epochs", "batch_size", "steps", "learning_rate", "precision"),
     *("init", "freeze", "train_images", "test_images", "train_tokens", "test_tokens"),

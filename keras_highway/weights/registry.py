@@ -296,11 +296,13 @@ def file_of(row: WeightsInfo) -> Path:
     path = local_file(row)
     if path is None:
         looked = ", ".join(map(str, folders(row.name)))
-        out = f" A wheel leaves large files out: set {ZOO_VARIABLE} to the folder zoo/weights of a checkout."
-        what_to_do = "" if row.repository else out
-        raise ValueError(
-            f"No file of weights {row.name!r}. Looked in {looked}, and they are not on the Hub.{what_to_do}"
+        elsewhere = (
+            f"They are on the Hub: `python -m keras_highway fetch {row.name}` downloads them."
+            if row.repository
+            else "They are not on the Hub. Put the file back; a wheel leaves large ones out: there, set "
+            f"{ZOO_VARIABLE} to the folder zoo/weights of a checkout."
         )
+        raise ValueError(f"No file of weights {row.name!r}. Looked in {looked}. {elsewhere}")
     return path
 
 

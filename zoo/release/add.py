@@ -75,7 +75,7 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
         bring_back(folder)
         _store(runs[0], row, new)
         if float16:
-            before = _in_float32(row, new, data_dir, results[0])
+            before = measure(row, new, data_dir)  # by the same code; the run may have read or computed otherwise
             _store(runs[0], row, new, float16=True)
             actual = check_stored(row, new, data_dir, before)
             pool = {**pool, "stored": {"dtype": "float16", pool["metric"]: actual}}
@@ -117,11 +117,25 @@ def _partial(folder) -> Iterator[Path]:
 
 
 def _row(run, result) -> WeightsInfo:
-    """The row of the entry that is there, else that of new weights."""
+    """The row of the entry that is there, else that of new weights.
+
+    Raises:
+        ValueError: If the entry is of other classes or images than the run.
+    """
     name = result["weights"]
-    if name in registry.WEIGHTS:
-        return dataclasses.replace(registry.get(name), metrics={}, gate_report={})
     row = weights_class(result["variant"]).new_row(result, weights_file.read(run / registry.FILE).stamp)
+    if name in registry.WEIGHTS:
+        known = registry.get(name)
+        for what, of_run, of_entry in (
+            ("number of classes", len(row.classes), len(known.classes)),
+            ("transform", row.transform, known.transform),
+        ):
+            if of_run != of_entry:
+                raise ValueError(
+                    f"The entry {name} has another {what} than {run}: {of_entry}, not {of_run}. Remove the entry first "
+                    "if the run is to replace it."
+                )
+        return dataclasses.replace(known, metrics={}, gate_report={})
     return dataclasses.replace(row, licence=_LICENCE, data_licence=registry.DATA_LICENCES.get(row.data, ""))
 
 
@@ -148,13 +162,6 @@ def _store(run, row, folder, float16=False) -> None:
     model = kh.create_model(row.variant, str(run / registry.FILE), classes=classes, classifier_activation=None)
     form = {key: stamp[key] for key in ("transform", "overrides", "removed") if key in stamp}
     weights_file.save(model, folder / registry.FILE, row.variant, classes, float16, **form)
-
-
-def _in_float32(row, folder, data_dir, result) -> float:
-    """The metric of weights stored in float32: the run's own, unless its products were in 16 bits."""
-    if result.get("precision", "float32") == "float32":
-        return result["values"][0]
-    return measure(row, folder, data_dir)
 
 
 def _as_published(recipe: dict) -> dict:

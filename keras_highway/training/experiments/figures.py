@@ -51,12 +51,17 @@ def main(argv=None) -> None:
     arguments = parser.parse_args(argv)
     arguments.out.mkdir(parents=True, exist_ok=True)
     data = functools.cache(lambda name: _read_data(name, arguments.data))
-    for name in arguments.only or [name for name, (weights, _) in PARTS.items() if weights in registry.WEIGHTS]:
+    for name in arguments.only or [name for name in PARTS if all(w in registry.WEIGHTS for w in needed(name))]:
         if arguments.draw_only:
             redraw(name, data, arguments.out)
         else:
             make(name, data, arguments.out, arguments.runs)
     print(f"wrote the figures and their numbers to {arguments.out}")
+
+
+def needed(name) -> tuple[str, ...]:
+    """Returns the weights without which a part cannot be made."""
+    return tuple(photograph_figures.NETS.values()) if name == "imagenette" else (PARTS[name][0],)
 
 
 def _read_data(name, folder):

@@ -4,7 +4,6 @@ gates open, lesions, and how many blocks each does without.
 No test image chooses anything: the order in which blocks go comes from training images.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import numpy as np
 
 from keras_highway import analysis
 from keras_highway.applications import load
-from keras_highway.data.datasets import DATA_VARIABLE, Dataset
-from keras_highway.data.photographs import folder_test_set, read_all, some_of
+from keras_highway.data.datasets import Dataset
+from keras_highway.data.photographs import data_folder, folder_test_set, read_all, some_of
 from keras_highway.data.transforms import Transform
 from keras_highway.gating import get_gating
 from keras_highway.training.experiments import conv_figures
@@ -40,16 +39,19 @@ def read(folder: str | Path | None, transform: Transform) -> Dataset:
 
     Raises:
         FileNotFoundError: If they are not there.
+        ValueError: If their folders are not the classes of the weights.
         ImageError: If a photograph cannot be read.
     """
-    root = Path(folder or os.environ.get(DATA_VARIABLE, "")) / "imagenette"
-    train, test = (_pixels(root / split, transform, count) for split, count in (("train", ORDER_BY), ("val", None)))
-    return Dataset(*train, *test, registry.get(NETS["highway50"]).classes)
+    root, classes = data_folder("imagenette", folder), registry.get(NETS["highway50"]).classes
+    splits = (("train", ORDER_BY), ("val", None))
+    train, test = (_pixels(root / split, transform, count, classes) for split, count in splits)
+    return Dataset(*train, *test, classes)
 
 
-def _pixels(folder: Path, transform: Transform, count: int | None) -> tuple[np.ndarray, np.ndarray]:
-    classes = sum(entry.is_dir() for entry in folder.iterdir()) if folder.is_dir() else 0
-    known = folder_test_set(folder, classes)
+def _pixels(
+    folder: Path, transform: Transform, count: int | None, classes: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    known = folder_test_set(folder, len(classes), class_names=classes)
     chosen = known if count is None else some_of(known, count)
     batches = list(read_all(chosen, transform, _BATCH))
     drawn = np.random.default_rng(0).permutation(chosen.images)
@@ -66,7 +68,12 @@ def both_nets(data: Dataset, out: Path) -> dict[str, Any]:
 
     Returns:
         What is kept of each net, in numbers.
+
+    Raises:
+        ValueError: If the two nets see photographs differently.
     """
+    if len({registry.get(name).images for name in NETS.values()}) > 1:
+        raise ValueError(f"Photographs go through one transform, and {' and '.join(NETS.values())} have two.")
     numbers, lesions, depths = {}, {}, {}
     for net, name in NETS.items():
         numbers[net], lesions[net], depths[net] = _net(net, name, data, out)
