@@ -82,7 +82,7 @@ def test_a_run_becomes_an_entry_that_gives_the_same_logits(run, photographs, rec
         assert result["stored"] == {"dtype": "float16", "test_accuracy": measured.value}
     report = stored.gate_report(photographs)
     assert report["samples"] == 20 and len(report["blocks"]) == 3
-    assert all(0 < block["mean"] < 1 for block in report["blocks"].values())
+    assert all(0 < block["t"]["mean"] < 1 for block in report["blocks"].values())
 
 
 def _dtypes(file) -> set[str]:

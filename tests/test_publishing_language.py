@@ -278,8 +278,8 @@ def test_gates_are_reported_over_the_vocabulary(bundle):
     report = bundle[1].gate_report()
     t = bundle[1].traced([WORDS.table, np.zeros((2, 1), np.int32)])[1]["gate/stage1_block1"]
     assert (report["samples"], report["of"]) == (len(WORDS.words), "words of the vocabulary")
-    assert report["blocks"]["stage1_block1"]["mean"] == pytest.approx(float(t.mean()), abs=1e-5)
-    assert math.isfinite(report["blocks"]["stage1_block1"]["variance"])
+    assert report["blocks"]["stage1_block1"]["t"]["mean"] == pytest.approx(float(t.mean()), abs=1e-5)
+    assert math.isfinite(report["blocks"]["stage1_block1"]["t"]["variance"])
 
 
 def test_a_run_that_went_on_after_its_result_is_refused(run, tmp_path):

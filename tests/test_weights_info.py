@@ -8,7 +8,9 @@ import pytest
 from miniatures import batch, miniature
 
 import keras_highway as kh
+from keras_highway.gating import get_gating
 from keras_highway.publishing import gate_report
+from keras_highway.publishing.card import _gates
 from keras_highway.weights import registry
 from keras_highway.weights.description import describe_weights
 from keras_highway.weights.info import from_json, to_json
@@ -77,9 +79,29 @@ def test_gate_report_is_the_moments_of_the_traces():
     assert report["samples"] == 5 and set(report["blocks"]) == set(traces)
     for name, entry in traces.items():
         expected = (entry.t.mean(), entry.t.var())
-        np.testing.assert_allclose([report["blocks"][name][k] for k in ("mean", "variance")], expected, atol=2e-6)
+        np.testing.assert_allclose([report["blocks"][name]["t"][k] for k in ("mean", "variance")], expected, atol=2e-6)
     with pytest.raises(ValueError, match="needs images"):
         gate_report(model, transform, pixels[:0])
+
+
+@pytest.mark.parametrize("gating", ["t_only", "c_only", "full"])
+def test_gate_report_is_of_the_learned_gates(gating):
+    model = miniature("conv_stack", gating=gating)
+    pixels = (255 * batch(model, 5)).astype("uint8")
+    transform = dataclasses.replace(kh.get_transform("mnist"), scale=1 / 255)
+    report = gate_report(model, transform, pixels)
+    for name, entry in kh.analysis.trace(model, transform.apply(pixels)).items():
+        assert tuple(report["blocks"][name]) == get_gating(gating).learned_gates
+        for gate, moments in report["blocks"][name].items():
+            assert moments["mean"] == pytest.approx(getattr(entry, gate).mean(), abs=2e-6) != 1
+    card = _gates(report)
+    assert [gate for gate in ("t", "c") if f"mean of {gate.upper()}" in card] == list(get_gating(gating).learned_gates)
+
+
+def test_gate_report_of_a_network_without_gates_is_refused():
+    model = miniature("conv_stack", gating="residual")
+    with pytest.raises(ValueError, match="needs blocks that learn a gate"):
+        gate_report(model, kh.get_transform("mnist"), np.zeros((1, 28, 28, 1), "uint8"))
 
 
 def test_shipped_gate_reports_are_of_the_shipped_weights():
@@ -88,7 +110,8 @@ def test_shipped_gate_reports_are_of_the_shipped_weights():
     assert known
     for name, report in known.items():
         assert report["sha256"] == registry.get(name).sha256 and report["samples"] == 10_000
-        assert all(0 < gate["mean"] < 1 and 0 <= gate["variance"] < 0.25 for gate in report["blocks"].values())
+        gates = [gate for block in report["blocks"].values() for gate in block.values()]
+        assert all(0 < gate["mean"] < 1 and 0 <= gate["variance"] < 0.25 for gate in gates)
 
 
 def test_a_report_of_replaced_weights_is_not_shown(monkeypatch, tmp_path):

@@ -217,6 +217,11 @@ def _gates(report) -> str:
     """A table of how far every block's gates open."""
     if not report:
         return ""
-    lines = [f"| {name} | {g['mean']:.3f} | {g['variance']:.4f} |" for name, g in report["blocks"].items()]
-    head = f"\nTransform gates over {report['samples']} {report.get('of', 'test samples')}:\n\n"
-    return head + "| block | mean of T | variance of T |\n|---|---|---|\n" + "\n".join(lines) + "\n"
+    present = [g for g in ("t", "c") if any(g in block for block in report["blocks"].values())]
+    titles = [f"{measure} of {gate.upper()}" for gate in present for measure in ("mean", "variance")]
+    lines = [f"| {' | '.join(['block', *titles])} |", "|---" * (len(titles) + 1) + "|"]
+    for name, block in report["blocks"].items():
+        cells = [f"{block[g]['mean']:.3f} | {block[g]['variance']:.4f}" if g in block else " | " for g in present]
+        lines.append(f"| {' | '.join([name, *cells])} |")
+    kinds = " and ".join({"t": "transform", "c": "carry"}[g] for g in present).capitalize()
+    return f"\n{kinds} gates over {report['samples']} {report.get('of', 'test samples')}:\n\n" + "\n".join(lines) + "\n"

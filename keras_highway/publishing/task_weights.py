@@ -150,11 +150,12 @@ class TaskWeights(abc.ABC):
 
         Returns:
             `{"samples": n, "of": what they are, "blocks": {block name:
-            {"mean": ..., "variance": ...}}}`; without `"of"` they are test
-            samples.
+            {"t" or "c": {"mean": ..., "variance": ...}}}}`, the gates that
+            are learned; without `"of"` they are test samples.
 
         Raises:
             FileNotFoundError: If the data are needed and missing.
+            ValueError: If no block learns a gate.
         """
 
     def traced(self, inputs) -> tuple[np.ndarray, dict[str, np.ndarray]]:

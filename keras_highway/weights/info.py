@@ -108,8 +108,9 @@ RESULT = _Result(
 RUN_RESULT = _Result(
     {**RESULT.required, **{name: RESULT.optional[name] for name in ("weights", "variant", "data")}}, RESULT.optional
 )
+_MOMENTS = Fields({"mean": Number(), "variance": Number()})
 GATE_REPORT = Fields(
-    {"samples": _COUNT, "blocks": Table(Fields({"mean": Number(), "variance": Number()}))},
+    {"samples": _COUNT, "blocks": Table(Fields({}, {"t": _MOMENTS, "c": _MOMENTS}))},
     {"sha256": Text(), "of": Text()},
 )
 _ROW = Fields(
@@ -162,7 +163,7 @@ class WeightsInfo:
         file: Its file there. A `.safetensors` file has PyTorch's names and is
             converted.
         metrics: What was measured: metric, mean, std, n, seeds, ...
-        gate_report: Mean and variance of the transform gate of every block.
+        gate_report: Mean and variance of each learned gate of every block.
         overrides: Fields of the spec that differ from the variant's, as JSON
             values.
         removed: Names of blocks that were left out, as `analysis.trim` does.
