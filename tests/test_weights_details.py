@@ -1,11 +1,13 @@
 """`zoo/results.csv` and `kh.list_weights(details=True)`: every metric of every weight, from one table."""
 
 import csv
+import dataclasses
 import json
 
 import pytest
 
 import keras_highway as kh
+from keras_highway.analysis import StageCost
 from keras_highway.weights import details, registry
 from zoo.release import metrics
 
@@ -14,7 +16,7 @@ def test_the_table_is_that_of_the_results(capsys, monkeypatch):
     """Multiply-adds of the large nets, which take seconds to count, are compared in a slow test."""
     with metrics.TABLE.open(newline="") as file:
         written = {row["variant"]: row["multiply_adds"] for row in csv.DictReader(file)}
-    monkeypatch.setattr(metrics, "multiply_adds", lambda variant: int(written[variant]))
+    monkeypatch.setattr(metrics, "cost_of", lambda variant: StageCost("total", 0, int(written[variant]), 0, 0))
     assert metrics.main(["--check"]) == 0, capsys.readouterr().err
 
 
@@ -49,6 +51,18 @@ def test_counts_are_those_of_the_literature():
     assert row["parameters"] == 25_557_032
     assert row["multiply_adds"] == pytest.approx(4.09e9, rel=0.01)
     assert (row["top1"], row["measured"]) == (80.4, "as published")
+
+
+def test_weights_of_another_form_count_as_they_are():
+    """Imagenette's ten classes at 64 pixels, on a variant of 1,000 at 224."""
+    row = registry.get("resnet50.a1")
+    small = dataclasses.replace(
+        row, name="resnet50.small", classes=tuple("0123456789"), transform=kh.get_transform("imagenet_64")
+    )
+    whole, counted = kh.list_weights("resnet50.a1", details=True)[0], metrics._row(small, {"resnet50": {"median": 9.0}})
+    assert whole["parameters"] - counted["parameters"] == 990 * (2048 + 1)
+    assert counted["multiply_adds"] == pytest.approx((whole["multiply_adds"] - 1000 * 2048) * (64 / 224) ** 2, rel=0.01)
+    assert counted["cpu_images_per_second"] is None  # that is of 224 pixels
 
 
 def test_speed_is_what_was_measured_in_one_run():

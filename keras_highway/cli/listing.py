@@ -11,13 +11,14 @@ from keras_highway.cli.tables import size, table
 from keras_highway.tasks import format_metric
 from keras_highway.variants import ALL_VARIANTS
 from keras_highway.weights import registry
+from keras_highway.weights.details import list_weights
 
 
 def run(arguments) -> int:
     """Prints two tables, or JSON."""
     known = ALL_VARIANTS
     variants = [_variant(known[name]) for name in fnmatch.filter(known, arguments.pattern)]
-    weights = [_weights(registry.WEIGHTS[name]) for name in registry.list_weights(arguments.pattern)]
+    weights = [_weights(known) for known in list_weights(arguments.pattern, details=True)]
     if not variants and not weights:
         hint = did_you_mean(arguments.pattern, [*known, *registry.WEIGHTS])
         raise UsageError(f"No variant and no weights have such a name.{hint} Received: {arguments.pattern!r}")
@@ -49,14 +50,14 @@ def _variant(spec) -> dict:
     }
 
 
-def _weights(row) -> dict:
-    result = registry.result(row.name)
+def _weights(known) -> dict:
+    row, result = registry.WEIGHTS[known["name"]], registry.result(known["name"])
     return {
         "name": row.name,
         "variant": row.variant,
         "data": row.data,
         "result": {key: result[key] for key in ("metric", "mean", "std", "n")} if result else None,
-        "parameters": parameters()[row.variant],
+        "parameters": known["parameters"] or parameters()[row.variant],  # of their own classes, or of the variant's
         "licence": row.licence,
         "data_licence": row.data_licence,
     }

@@ -16,13 +16,13 @@ from typing import Any
 
 from keras_highway.cli.listing import parameters
 from keras_highway.tasks import IMAGES
-from keras_highway.variants import task_of_variant
+from keras_highway.variants import VARIANTS, task_of_variant
 from keras_highway.weights import registry
 from keras_highway.weights.details import COLUMNS, RESULTS, of_row
 from keras_highway.weights.info import WeightsInfo
 from zoo.release.commands import command_of
 from zoo.release.generated import bring_up_to_date
-from zoo.release.results import multiply_adds
+from zoo.release.results import cost_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "zoo" / RESULTS
@@ -40,14 +40,27 @@ def rows() -> list[dict[str, Any]]:
 def _row(row: WeightsInfo, speed) -> dict[str, Any]:
     file = WEIGHTS / row.name / row.file
     ours = (WEIGHTS / row.name).is_dir()
+    form = _form(row) if task_of_variant(row.variant) is IMAGES else {}
+    cost = cost_of(row.variant, **form) if task_of_variant(row.variant) is IMAGES else None
     return {
         **of_row(row),
-        "parameters": parameters()[row.variant],
-        "multiply_adds": multiply_adds(row.variant) if task_of_variant(row.variant) is IMAGES else None,
+        "parameters": cost.parameters if cost and form else parameters()[row.variant],
+        "multiply_adds": cost.multiply_adds if cost else None,
         "bytes": file.stat().st_size if file.is_file() else None,
-        "cpu_images_per_second": speed.get(row.variant, {}).get("median"),
+        "cpu_images_per_second": None if "size" in form else speed.get(row.variant, {}).get("median"),
         "command": command_of(WEIGHTS / row.name) if ours else None,
     }
+
+
+def _form(row: WeightsInfo) -> dict[str, int]:
+    """In what weights of images are not of their variant's form: their size, their classes."""
+    spec = VARIANTS[row.variant]
+    form = {}
+    if row.images.size != spec.input_shape[:2]:
+        form["size"] = row.images.size[0]
+    if row.classes and len(row.classes) != spec.classes:
+        form["classes"] = len(row.classes)
+    return form
 
 
 def as_csv(table: list[dict[str, Any]]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import keras
 
 from keras_highway._support.log import read_log
-from keras_highway.analysis import cost
+from keras_highway.analysis import StageCost, cost
 from keras_highway.models.builder import build
 from keras_highway.tasks import LANGUAGE, plus_minus, task_of
 from keras_highway.training.recipes import RECIPES
@@ -107,17 +107,18 @@ def _ours(row, table, zoo) -> dict:
 
 
 @functools.cache
-def multiply_adds(variant: str, size: int | None = None) -> int:
-    """Returns multiply-adds of a variant for one image.
+def cost_of(variant: str, size: int | None = None, classes: int | None = None) -> StageCost:
+    """Returns what a variant costs in total for one image.
 
     Args:
         variant: An image network's.
         size: Height and width, by default the variant's.
+        classes: Of the classifier, by default the variant's.
     """
     spec = VARIANTS[variant]
     shape = spec.input_shape if size is None else (size, size, spec.input_shape[2])
     with keras.StatelessScope(initialize_variables=False):  # shapes, no values
-        return cost(build(spec, input_shape=shape)).total.multiply_adds
+        return cost(build(spec, input_shape=shape, classes=classes)).total
 
 
 def would_take(name: str) -> str:
@@ -131,7 +132,7 @@ def would_take(name: str) -> str:
     if recipe.task is LANGUAGE:
         return f"{recipe.epochs} epochs of {TRAINING_TOKENS:,} tokens"
     images = (recipe.train_images or TRAINING_IMAGES[recipe.data]) * recipe.epochs
-    operations = 6 * multiply_adds(recipe.variant, getattr(recipe, "train_size", None)) * images
+    operations = 6 * cost_of(recipe.variant, getattr(recipe, "train_size", None)).multiply_adds * images
     hours = operations / SUSTAINED / 3600
     return f"{recipe.epochs} epochs: {operations:.1e} operations, {hours:.3g} GPU hours at 100 TFLOP/s"
 
