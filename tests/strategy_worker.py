@@ -3,7 +3,7 @@
 `bn`: batch normalization, crops, mirroring, L2 on all parameters, clipping,
 moving average, a test set that does not divide. `rsb`: the procedure of "ResNet
 strikes back" in float32, that is LAMB, RandAugment, Mixup and CutMix in
-micro-batches, and repeated augmentation. Prints nothing that a test reads: the runs'
+micro-batches, repeated augmentation and stochastic depth. Prints nothing that a test reads: the runs'
 folders are the result.
 """
 
@@ -28,12 +28,13 @@ BN = replace(
 )
 RSB = replace(
     tiny(RECIPES["highway50_a2"]),
-    overrides=(("input_shape", (64, 64, 3)), ("blocks", (1,)), ("widths", (4,)), ("stem_width", 4)),
+    overrides=(("input_shape", (64, 64, 3)), ("blocks", (2,)), ("widths", (4,)), ("stem_width", 4),
+               ("stochastic_depth", 0.5)),
     precision="float32",
     batch_size=16,
     train_images=36,
     test_images=13,
-)
+)  # fmt: skip
 
 
 def main(out: str, strategy: str, devices: str = "1") -> None:

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image, ImageFilter
 
 from keras_highway.data import load_image
+from keras_highway.data.photographs import Photograph, read_batches
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.decoding import CentralCrop, tensorflow
 from keras_highway.training.recipes import RECIPES
@@ -44,6 +45,19 @@ def test_both_paths_give_the_same_input(name, kind, tmp_path):
         training = crop(tensorflow().constant(data), None).numpy()
         assert training.shape == user.shape == (224, 224, 3)
         assert np.abs(training - user).mean() < 0.01, size  # of the network's input, whose deviation is about 1
+
+
+def test_test_sets_take_images_as_they_are_stored(tmp_path):
+    """As timm and torchvision: published accuracies are of images that no EXIF orientation has turned."""
+    transform, path = TRANSFORMS["imagenet_64"], tmp_path / "image.jpeg"
+    image = Image.open(io.BytesIO(encoded((120, 90), "jpeg")))
+    exif = image.getexif()
+    exif[0x0112] = 6  # orientation
+    image.save(path, exif=exif, quality=95)
+    training = CentralCrop(transform)(tensorflow().constant(path.read_bytes()), None).numpy()
+    (batch,) = read_batches([Photograph(path, 0)], transform, 1)
+    assert np.abs(training - transform.apply(batch.pixels[0])).mean() < 0.02
+    assert np.abs(training - transform.apply(load_image(path, transform))).mean() > 0.1  # a user's is turned upright
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.data import load_image, photographs
 from keras_highway.data.photographs import EncodedImage, folder_test_set, read_batches
+from keras_highway.data.tfds_sets import _labels
 from keras_highway.data.transforms import IMAGENET_64, TRANSFORMS, imagenet_classes
 from keras_highway.weights import file as weights_file
 
@@ -141,6 +142,9 @@ def test_equal_scores_and_nan():
         (["--data", "{root}/ten", "--real", "{root}/wrong.json"], "must be a list of 50000 lists"),
         (["--data", "{root}", "--tfds", "no_such_set"], "TensorFlow Datasets knows no set|needs TensorFlow Datasets"),
         (["--data", "{root}/npz", "--csv", "a.csv"], "--csv is for photographs"),
+        (["--data", "{root}/ten", "--csv", "{root}/none/a.csv"], "There is no folder .*none to write to"),
+        (["--data", "{root}/ten", "--csv", "{root}/two"], "--csv names a folder"),
+        (["--tfds", "some/set", "--v2"], "--v2 is for a folder"),
     ],
 )
 def test_what_is_refused(capsys, tmp_path, arguments, message, ten):
@@ -152,6 +156,20 @@ def test_what_is_refused(capsys, tmp_path, arguments, message, ten):
     (tmp_path / "wrong.json").write_text("[[1], [2]]")
     assert main(["evaluate", path, *(text.format(root=tmp_path) for text in arguments)]) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_labels_of_a_set_are_the_classes_of_the_weights_by_name():
+    def labels(names, classes, class_names=()):
+        return _labels("some/set", types.SimpleNamespace(num_classes=len(names), names=names), classes, class_names)
+
+    assert labels(["dog", "cat", "cow"], 3, ("cat", "cow", "dog")) == [2, 0, 1, -1]
+    assert labels(["dog", "cat"], 2, ("0", "1")) == labels(["0", "1"], 2, ("dog", "cat")) == [0, 1, -1]
+    assert labels(["n01440764", "n02102040"], 2, ("English_springer", "tench")) == [1, 0, -1]
+    assert labels(["n02102040", "n01440764"], 1000) == [217, 0, -1]  # Imagenette, of weights of ImageNet's thousand
+    with pytest.raises(ValueError, match=r"classes are tench, English_springer; some/set holds others: Border_terrier"):
+        labels(["n02086240", "n02093754"], 2, ("tench", "English_springer"))
+    with pytest.raises(ValueError, match=r"The weights have 3 classes, some/set holds 2"):
+        labels(["dog", "cat"], 3, ("cat", "cow", "dog"))
 
 
 def test_a_prepared_set_of_tensorflow_datasets(capsys, tmp_path, monkeypatch, ten):

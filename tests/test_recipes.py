@@ -25,6 +25,15 @@ def test_rows_are_sound_and_written_as_json(name):
     assert json.loads(json.dumps(recipe.to_dict()))["name"] == name
 
 
+@pytest.mark.parametrize("name", [name for name, row in RECIPES.items() if row.task.divides])
+def test_tiny_forms_divide_among_the_devices_of_a_machine(name):
+    """docs/imagenet.md begins with one on all GPUs."""
+    strategy, recipe = Strategy(), tiny(RECIPES[name])
+    for strategy.replicas in (1, 2, 4, 8):
+        strategy.check(recipe)
+    assert recipe.train_images // recipe.batch_size >= 3
+
+
 def test_every_variant_has_its_recipe():
     for spec in (*VARIANTS.values(), *LM_VARIANTS.values()):
         assert RECIPES[spec.recipe].variant == spec.name

@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 from PIL import Image
 
@@ -17,6 +18,7 @@ from keras_highway.training.data.crops import random_crop
 from keras_highway.training.data.mixing import cut_box, mixed, partner_distance, partners
 from keras_highway.training.data.rand_augment import OPERATIONS, Context, argument
 from keras_highway.training.data.repeated import epoch_samples, repeated, runs
+from keras_highway.training.distributed.clipping import clipped
 from keras_highway.training.lamb import DecayedLamb
 from keras_highway.training.losses import make_loss
 from keras_highway.training.optimizers import make_schedule
@@ -44,14 +46,16 @@ def operated(name, image, magnitude, negative, resample=Image.Resampling.BICUBIC
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_are_timms_within_one_level(golden, name):
-    image = golden["image"]
-    actual = [
-        operated(name, image, magnitude, i % 2 == 1)
-        for i, magnitude in enumerate(golden["magnitudes"][: len(golden[f"op_{name}"])])
-    ]
-    assert len(actual) == (1 if name in ("AutoContrast", "Equalize", "Invert") else 10)
-    assert np.abs(actual - golden[f"op_{name}"].astype(int)).max() <= 1
-    assert np.abs(actual[-1] - image.astype(int)).max() > 10  # and it does something
+    image, timms = golden["image"], golden[f"op_{name}"].astype(int)
+    magnitudes = np.minimum(golden["magnitudes"][: timms.shape[1]], 9.9 if name == "Posterize" else 10.0)
+    actual = np.array([[operated(name, image, m, negative) for m in magnitudes] for negative in (False, True)])
+    assert timms.shape[:2] == (2, 1 if name in ("AutoContrast", "Equalize", "Invert") else 10)
+    assert np.abs(actual - timms).max() <= 1
+    assert np.abs(actual[:, -1] - image.astype(int)).max() > 10  # and it does something
+
+
+def test_the_operations_are_those_of_timms_policy(golden):
+    assert {f"op_{name}" for name in OPERATIONS} == {key for key in golden if key.startswith("op_")}
 
 
 @pytest.mark.parametrize("name", ["Rotate", "ShearX", "TranslateYRel"])
@@ -70,11 +74,20 @@ def test_lamb_is_timms_over_ten_steps(golden):
         gradients = [golden[f"lamb_gradients_{name}"][step] for name in names]
         norms.append(np.sqrt(sum((g**2).sum() for g in gradients)))
         optimizer.learning_rate = rate
-        optimizer.apply([tensor(g / max(norms[-1], 1.0)) for g in gradients])
+        optimizer.apply(clipped([tensor(g) for g in gradients], BASE.clip_norm))
         for name, variable in zip(names, variables, strict=True):
             for oracle in (golden[f"lamb32_{name}"], golden[f"lamb64_{name}"]):
-                np.testing.assert_allclose(numpy(variable), oracle[step], rtol=1e-6, atol=1e-6, err_msg=name)
-    assert min(norms) < 1 < max(norms)  # some were clipped
+                np.testing.assert_allclose(numpy(variable), oracle[step], rtol=0, atol=1e-6, err_msg=name)
+    assert min(norms) < BASE.clip_norm == 1 < max(norms)  # some were clipped
+
+
+def test_tensorflows_clipping_is_that_of_the_other_backends(golden):
+    """Its engine has TensorFlow's own, which the test above does not reach."""
+    for step in range(10):
+        gradients = [tensor(golden[f"lamb_gradients_{name}"][step]) for name in ("kernel", "zeros", "bias")]
+        theirs, _ = tf.clip_by_global_norm([numpy(g) for g in gradients], 1.0)
+        for own, other in zip(clipped(gradients, 1.0), theirs, strict=True):
+            np.testing.assert_allclose(numpy(own), other.numpy(), rtol=1e-6)
 
 
 def test_cut_boxes_and_their_shares_are_timms(golden):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -33,7 +34,8 @@ def photographs(tmp_path):
 
 def batches(recipe, data_dir):
     source = open_source(recipe, data_dir)
-    result = [*source.batches(1, 0, Shard()), *source.batches(0, 1, Shard(1, 2)), *source.test_batches(4, Shard())]
+    epochs = [batch for epoch in range(1, 7) for batch in source.batches(epoch, 0, Shard())]
+    result = [*epochs, *source.batches(0, 1, Shard(1, 2)), *source.test_batches(4, Shard())]
     return [array for batch in result for array in batch]
 
 
@@ -45,6 +47,38 @@ def test_shards_give_the_batches_of_their_folder(photographs, tmp_path, changes)
     assert len(folder) == len(sharded) > 6
     for a, b in zip(folder, sharded, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_an_image_that_cannot_be_read_is_named(photographs, tmp_path, copies):
+    """TensorFlow's error does not say which it is."""
+    recipe = dataclasses.replace(RECIPE, repeated_augmentation=copies)
+    manifest = shards.write(photographs, tmp_path / "shards", images=4)
+    for split, name in (("train", "dog/3.JPEG"), ("val", "cat/2.JPEG")):
+        path, (shard, *_) = photographs / split / name, manifest["splits"][split]["shards"]
+        content = path.read_bytes()
+        path.write_bytes(content[:-400])
+        with pytest.raises(ValueError, match=f"{path} cannot be read: .*(JPEG|jpeg).* names all that are broken"):
+            _ = batches(recipe, photographs)
+        path.write_bytes(content)
+        assert batches(recipe, photographs)
+        file = tmp_path / "shards" / shard["file"]
+        file.write_bytes(bytes(shard["bytes"]))
+        with pytest.raises(ValueError, match=rf"{file}, the image at byte \d+, cannot be read: .*Copy it anew"):
+            _ = batches(recipe, tmp_path / "shards")
+        shutil.rmtree(tmp_path / "shards")
+        shards.write(photographs, tmp_path / "shards", images=4)
+
+
+def test_a_fault_that_has_passed_is_not_laid_to_an_image(photographs, monkeypatch):
+    source = open_source(RECIPE, photographs)
+    path = photographs / "train" / "dog" / "3.JPEG"
+    content = path.read_bytes()
+    path.write_bytes(b"")
+    check = source._check
+    monkeypatch.setattr(source, "_check", lambda image: (path.write_bytes(content), check(image)))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        _ = [list(source.batches(epoch, 0, Shard())) for epoch in range(6)]  # each has a third of the images
 
 
 def test_other_programs_can_read_the_records(photographs, tmp_path):

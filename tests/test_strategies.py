@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from keras_highway.specs import override, stochastic_depth_rates
 from keras_highway.training.distributed import strategy as strategies
 from keras_highway.training.distributed.strategy import Strategy, make_strategy
 from keras_highway.training.distributed.supervise import _free_ports, worker_environment
@@ -115,4 +116,5 @@ def test_highway_nets_are_among_the_nets_compared():
 
     assert VARIANTS[BN.variant].batch_norm and VARIANTS[RSB.variant].gating == "coupled"
     assert RSB.mixup and RSB.cutmix and RSB.rand_augment and RSB.repeated_augmentation == 3 and RSB.micro_batches == 2
+    assert stochastic_depth_rates(override(VARIANTS[RSB.variant], **dict(RSB.overrides)), 2) == [0.0, 0.5]
     assert BN.test_images % 2 and BN.train_images % BN.batch_size  # what does not divide is part of the test

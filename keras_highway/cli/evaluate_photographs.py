@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from pathlib import Path
 
 from keras_highway._support.outside_text import visible
@@ -9,7 +10,8 @@ from keras_highway.analysis.photograph_scores import PhotographScores, measure_p
 from keras_highway.cli.errors import OK, USAGE, UsageError, usage_errors
 from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.cli.tables import percent
-from keras_highway.data.photographs import folder_test_set, read_real_labels, tfds_test_set
+from keras_highway.data.photographs import folder_test_set, read_real_labels
+from keras_highway.data.tfds_sets import tfds_test_set
 from keras_highway.tasks import format_metric
 
 _BATCH = 100
@@ -24,8 +26,12 @@ def run(arguments) -> int:
     with usage_errors():
         if arguments.csv:
             _check_table(Path(arguments.csv))
+        if arguments.tfds and arguments.v2:
+            raise UsageError(
+                "--v2 is for a folder; TensorFlow Datasets numbers classes itself. Leave one of --v2, --tfds out."
+            )
         if arguments.tfds:
-            test_set = tfds_test_set(arguments.tfds, arguments.data, classes)
+            test_set = tfds_test_set(arguments.tfds, arguments.data, classes, names)
         else:
             test_set = folder_test_set(arguments.data, classes, arguments.v2, names)
         real = read_real_labels(arguments.real) if arguments.real else None
@@ -39,10 +45,10 @@ def run(arguments) -> int:
     if not scores.images:
         raise UsageError(f"None of the {scores.broken} files in {test_set.name} can be read.")
     report = {"weights": classifier.weights, "data": test_set.name, **_figures(scores)}
+    print(json.dumps(report, indent=2) if arguments.json else visible(_line(report)))
     if arguments.csv:
         with usage_errors():
             _add_line(Path(arguments.csv), report)
-    print(json.dumps(report, indent=2) if arguments.json else visible(_line(report)))
     if classifier.result and not arguments.json:
         where = classifier.result.get("data", classifier.data) or "its own test images"
         print(visible(f"recorded on {where}: {format_metric(classifier.result)}"))
@@ -74,7 +80,13 @@ def _line(report: dict) -> str:
 
 
 def _check_table(path: Path) -> None:
-    """Raises a ValueError if a file is there that is another table, before anything is measured."""
+    """Raises if the file cannot be written or is another table, before anything is measured."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {path.parent} to write to: make it first. Received: --csv {path}")
+    if path.is_dir():
+        raise IsADirectoryError(f"--csv names a folder, not a file. Received: --csv {path}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"{path} may not be written: permission denied. Received: --csv {path}")
     header = ",".join(_COLUMNS)
     known = path.read_text("utf-8").splitlines()[:1] if path.exists() else [header]
     if known != [header]:

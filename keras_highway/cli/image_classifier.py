@@ -12,7 +12,7 @@ from keras_highway.applications import get_spec, model_of
 from keras_highway.cli.errors import LanguageModelError, UsageError, usage_errors
 from keras_highway.cli.tables import size
 from keras_highway.data import Dataset, load_dataset
-from keras_highway.data.transforms import TRANSFORMS, Transform
+from keras_highway.data.transforms import TRANSFORMS, Transform, imagenet_classes
 from keras_highway.hub import is_hub_name
 from keras_highway.models.builder import takes_any_size
 from keras_highway.predictions import Prediction, best_classes
@@ -104,8 +104,9 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
         if data is None:
             raise UsageError(f"The data set of variant {spec.name!r} is unknown: pass --data-set.")
         transform = _transform(data) if data_set or file.transform is None else file.transform
-        # A requested data set has its own names; ImageNet has WordNet's identifiers, too.
-        named = file.class_names and not data_set and data != "imagenet"
+        # A requested data set has its own names; ImageNet's thousand have WordNet's identifiers, too.
+        whole = data == "imagenet" and len(file.class_names) == len(imagenet_classes())
+        named = file.class_names and not data_set and not whole
         classes = _numbered(file.class_names) if named else identified(data, class_names(data, file.classes))
         return ImageClassifier(weights, data, transform, classes, result_beside(file.path), file)
 

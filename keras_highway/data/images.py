@@ -1,4 +1,4 @@
-"""Image files to arrays: any common file, any colour mode, turned upright."""
+"""Image files to arrays: any common file, any colour mode."""
 
 import io
 import os
@@ -27,7 +27,7 @@ class ImageError(ValueError):
     """A file that is not an image, or is broken; the message names it."""
 
 
-def load_image(path: str | os.PathLike[str] | io.BytesIO, transform: Transform) -> np.ndarray:
+def load_image(path: str | os.PathLike[str] | io.BytesIO, transform: Transform, *, upright: bool = True) -> np.ndarray:
     """Reads an image file and brings it to a transform's size and channels.
 
     The image is turned upright by its EXIF orientation and converted from any
@@ -42,6 +42,9 @@ def load_image(path: str | os.PathLike[str] | io.BytesIO, transform: Transform) 
             or its content. At most `MOST_PIXELS` pixels, 67 million, and
             65,536 per side.
         transform: The transform of the weights that it is for, a `Transform`.
+        upright: Bool, whether to turn the image by its EXIF orientation.
+            Training, and the published numbers of test sets, take images as
+            they are stored. Defaults to `True`.
 
     Returns:
         uint8 array `(height, width, channels)`; `transform.apply` scales it.
@@ -62,7 +65,7 @@ def load_image(path: str | os.PathLike[str] | io.BytesIO, transform: Transform) 
         with Image.open(path) as file:
             _check_size(path, *file.size)
             file.load()
-            image = ImageOps.exif_transpose(file)
+            image = ImageOps.exif_transpose(file) if upright else file
             image = _flat(image).convert("L" if transform.channels == 1 else "RGB")
         pixels = np.asarray(_resized(image, transform), np.uint8)
         return pixels.reshape(*pixels.shape[:2], transform.channels)

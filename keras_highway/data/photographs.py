@@ -1,6 +1,5 @@
-"""Test sets of photographs: folders of classes, ImageNet-V2, TensorFlow Datasets; ImageNet's ReaL labels."""
+"""Test sets of photographs: folders of classes, ImageNet-V2; ImageNet's ReaL labels."""
 
-import importlib
 import io
 import os
 import re
@@ -13,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_highway._support.bounded_json import read_json
+from keras_highway.data.class_labels import class_labels
 from keras_highway.data.datasets import DATA_VARIABLE
 from keras_highway.data.images import ImageError, load_image
-from keras_highway.data.transforms import Transform, imagenet_classes
+from keras_highway.data.transforms import Transform
 
 _SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})")
@@ -100,7 +100,7 @@ def folder_test_set(
     names = sorted(path.name for path in root.iterdir() if path.is_dir())
     photographs = [
         Photograph(path, label)
-        for name, label in _labels(root, names, classes, numbered, class_names).items()
+        for name, label in class_labels(str(root), names, classes, numbered, class_names).items()
         for path in sorted((root / name).iterdir())
         if path.suffix.lower() in _SUFFIXES
     ]
@@ -146,50 +146,6 @@ def data_folder(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
     return found
 
 
-def _labels(root: Path, names: list[str], classes: int, numbered: bool, class_names: Sequence[str]) -> dict[str, int]:
-    """Names of class folders and their classes."""
-    if numbered:
-        wrong = [name for name in names if not (name.isdecimal() and int(name) < classes)]
-        if wrong or not names:
-            raise ValueError(
-                f"{root} must hold folders named 0 to {classes - 1}. Received: {wrong[0] if wrong else 'none'}"
-            )
-        return {name: int(name) for name in names}
-    if classes == 1000 and names and all(name.isdecimal() and int(name) < classes for name in names):
-        raise ValueError(f"{root} has folders of numbers, as ImageNet-V2: pass --v2 to take them for class numbers.")
-    known = {identifier: i for i, (identifier, _) in enumerate(imagenet_classes())}
-    if classes == len(known) and names and set(names) <= set(known):
-        return {name: known[name] for name in names}
-    if len(names) != classes:
-        raise ValueError(f"The weights have {classes} classes, {root} holds {len(names)} folders, one per class.")
-    if set(names) <= set(known) and (labels := _imagenet_labels(root, names, class_names)):
-        return labels
-    # Weights without names number their classes, which does not identify folders whose names are numbers.
-    unknown = tuple(class_names) == tuple(map(str, range(classes)))
-    in_order = class_names if not unknown and sorted(class_names) == names else names
-    return {name: i for i, name in enumerate(in_order)}
-
-
-def _imagenet_labels(root: Path, names: list[str], class_names: Sequence[str]) -> dict[str, int]:
-    """Labels of folders that WordNet's identifiers name, of weights whose classes are ImageNet's, too; else none."""
-    identified = dict(imagenet_classes())
-    if not class_names or not set(class_names) <= set(identified.values()):
-        return {}
-    if sorted(class_names) != sorted(identified[name] for name in names):
-        strange = sorted({identified[name] for name in names} - set(class_names)) or names
-        raise ValueError(
-            f"The weights' classes are {', '.join(class_names)}; {root} holds others: {', '.join(strange)}. Name the "
-            "folder of the data set they were trained on."
-        )
-    free = list(enumerate(class_names))  # two of ImageNet's names stand for two classes each
-    labels = {}
-    for name in names:
-        place = next(pair for pair in free if pair[1] == identified[name])
-        free.remove(place)
-        labels[name] = place[0]
-    return labels
-
-
 def some_of(test_set: PhotographSet, samples: int, seed: int = 0) -> PhotographSet:
     """Draws photographs at random; none is read.
 
@@ -204,85 +160,6 @@ def some_of(test_set: PhotographSet, samples: int, seed: int = 0) -> PhotographS
     chosen = np.sort(np.random.default_rng(seed).permutation(test_set.images)[:samples])
     photographs = list(test_set.photographs)
     return PhotographSet(test_set.name, len(chosen), [photographs[i] for i in chosen])
-
-
-def labelled_split(name: str, splits: Iterable[str]) -> str | None:
-    """Returns the split of a set of TensorFlow Datasets to test on; None if it has none.
-
-    Args:
-        name: Of the set.
-        splits: The names of its splits.
-    """
-    order = ("validation",) if name.split("/")[0].split(":")[0] == "imagenet2012" else ("test", "validation")
-    return next((split for split in order if split in splits), None)
-
-
-def tfds_builder(name: str, data_dir: str | None, option: str) -> Any:
-    """Returns the builder of a set that TensorFlow Datasets has prepared; nothing is downloaded.
-
-    Args:
-        name: Of the set.
-        data_dir: See `tfds_test_set`.
-        option: The option or argument that names the set, for the error
-            where the library is missing.
-
-    Raises:
-        ImportError: If tensorflow-datasets is not installed.
-        FileNotFoundError: If the set is not prepared.
-        ValueError: If it is unknown.
-    """
-    tfds = _tfds(option)
-    try:
-        builder = tfds.builder(name, data_dir=data_dir)
-    except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
-        raise ValueError(f"TensorFlow Datasets knows no set of that name: {error} Received: {name!r}") from error
-    if not builder.is_prepared():
-        raise FileNotFoundError(
-            f"TensorFlow Datasets has not prepared {name} in {builder.data_path}; nothing is downloaded here. "
-            f"To prepare it: python -c \"import tensorflow_datasets as t; t.load('{name}')\""
-        )
-    return builder
-
-
-def _tfds(option: str) -> Any:
-    try:
-        return importlib.import_module("tensorflow_datasets")  # an extra
-    except ImportError as error:
-        raise ImportError(f'{option} needs TensorFlow Datasets: pip install "keras-highway[tfds]".') from error
-
-
-def tfds_test_set(name: str, data_dir: str | None, classes: int) -> PhotographSet:
-    """Opens the split `test`, or else `validation`, of a set that TensorFlow Datasets has prepared.
-
-    Of `imagenet2012` it is `validation`: its `test` has no labels.
-
-    Args:
-        name: Of the set, e.g. `"imagenette/160px-v2"`.
-        data_dir: Where TensorFlow Datasets keeps its data, `None` for its
-            default.
-        classes: Number of classes that the weights have.
-
-    Raises:
-        ImportError: If tensorflow-datasets is not installed.
-        FileNotFoundError: If the set is not prepared.
-        ValueError: If it is unknown, or does not consist of images of that
-            many classes.
-    """
-    builder = tfds_builder(name, data_dir, "--tfds")
-    info = builder.info
-    split = labelled_split(name, info.splits)
-    if split is None or not {"image", "label"} <= set(info.features or {}):
-        raise ValueError(f"{name} has no labelled images to test on: {list(info.splits)}, {list(info.features or {})}.")
-    if info.features["label"].num_classes != classes:
-        raise ValueError(f"The weights have {classes} classes, {name} has {info.features['label'].num_classes}.")
-    rows = builder.as_dataset(split, shuffle_files=False, decoders={"image": _tfds("--tfds").decode.SkipDecoding()})
-
-    def photographs() -> Iterator[Photograph]:
-        for i, row in enumerate(rows.as_numpy_iterator()):
-            file = row["file_name"].decode() if "file_name" in row else f"{name} {split} {i}"
-            yield Photograph(EncodedImage(row["image"], file), int(row["label"]))
-
-    return PhotographSet(f"{name} {split}", info.splits[split].num_examples, photographs())
 
 
 class Batch(NamedTuple):
@@ -347,9 +224,9 @@ def read_all(test_set: PhotographSet, transform: Transform, size: int) -> Iterat
 
 
 def _pixels(photograph: Photograph, transform: Transform) -> np.ndarray | str:
-    """A photograph's pixels, or the error message."""
+    """A photograph's pixels, or the error message. As training, timm and torchvision it takes the image as stored."""
     try:
-        return load_image(photograph.file, transform)
+        return load_image(photograph.file, transform, upright=False)
     except ImageError as error:
         return str(error)
 

@@ -16,8 +16,9 @@ RecipeT = TypeVar("RecipeT", Recipe, LanguageRecipe)
 def tiny(recipe: RecipeT) -> RecipeT:
     """Returns a recipe's tiny form: a small net of the same kind on a synthetic data set.
 
-    Two epochs of six steps, batch 8; of a language model 30 steps of 4
-    streams. What the recipe does (augmentation, schedule, optimizer, loss)
+    Two epochs of six steps, batch 8; where a batch is computed in parts or its
+    samples are mixed, of three steps, in a batch that eight devices divide; of
+    a language model 30 steps of 4 streams. What the recipe does (augmentation, schedule, optimizer, loss)
     stays; what needs a large net or batch shrinks.
     """
     return replace(
@@ -40,18 +41,27 @@ def _short(recipe: Recipe) -> dict:
     """Fields of a recipe's tiny form that its class alone has, and its data."""
     data = recipe.data.split(":")[0]
     normalized = getattr(_spec(recipe), "batch_norm", True)
+    micro_batches = min(recipe.micro_batches, 2)
+    batch = _batch_of_eight(replace(recipe, micro_batches=micro_batches))
     return {
         # Without normalization a batch of 8 and two epochs bear no rate that is made for 256 and ninety.
         "learning_rate": recipe.learning_rate * (1 if normalized else 0.01),
         "data": PREFIX + ("imagenet" if data in DECODED else data),
         "train_size": None,  # its images are in memory
         "crop_scale": Recipe.crop_scale,
-        "train_images": 52,
+        "train_images": (6 if batch == 8 else 3) * batch + 4,
         "test_images": 20,
-        "batch_size": 8,
-        "micro_batches": min(recipe.micro_batches, 2),
+        "batch_size": batch,
+        "micro_batches": micro_batches,
         "warmup_epochs": min(recipe.warmup_epochs, 1),
     }
+
+
+def _batch_of_eight(recipe: Recipe) -> int:
+    """The smallest batch that eight devices divide, as `Strategy.check` has it."""
+    from keras_highway.training.data.mixing import mixes, partner_distance  # with Keras: --help need not wait
+
+    return 8 * recipe.micro_batches * (2 * partner_distance(recipe) if mixes(recipe) else 1)
 
 
 @_short.register

@@ -4,8 +4,8 @@ In the environment of `make_goldens.py`, from the root of the repository:
 
     .torchenv/bin/python tests/oracles/make_rsb_goldens.py
 
-Keys: `image`, `op_*` (RandAugment's operations at the magnitudes `magnitudes`,
-signs alternating), `lamb_*` (ten steps), `boxes` and `mix_*` (Mixup, CutMix and
+Keys: `image`, `op_*` (RandAugment's operations, `(sign, magnitude, ...)` of
+`magnitudes`, positive first), `lamb_*` (ten steps), `boxes` and `mix_*` (Mixup, CutMix and
 the loss on their targets), `rates_*` (schedules), `crop_*` (quantiles of crops,
 and resized crops), `sampler_*` (repeated augmentation).
 """
@@ -34,8 +34,8 @@ from torchvision.transforms import InterpolationMode, RandomResizedCrop  # noqa:
 from torchvision.transforms import functional as vision  # noqa: E402
 
 FILL = (124, 116, 104)
-# Not 10: timm then asks for Posterize with 0 bits, which Pillow 13 refuses.
-MAGNITUDES = np.array([0.0, 1.0, 2.2, 3.3, 4.5, 5.7, 6.5, 7.4, 8.8, 9.9])
+MAGNITUDES = np.array([0.0, 1.0, 2.2, 3.3, 4.5, 5.7, 6.5, 7.4, 8.8, 10.0])
+MOST_OF_POSTERIZE = 9.9  # at 10 timm asks for 0 bits, which Pillow 13 refuses
 PLAIN = ("AutoContrast", "Equalize", "Invert")  # without a magnitude
 
 
@@ -51,13 +51,14 @@ def photo(height, width, seed):
 
 
 def rand_augment(golden):
-    """Every operation at ten magnitudes, bicubic, and the geometric ones bilinear at one."""
-    image = golden["image"] = photo(24, 32, 0)
+    """Every operation at ten magnitudes, with either sign, bicubic, and the geometric ones bilinear at one."""
+    image = golden["image"] = photo(16, 24, 0)
     golden["magnitudes"] = MAGNITUDES
     for name in auto_augment._RAND_INCREASING_TRANSFORMS:
         short = name.replace("Increasing", "")
         magnitudes = MAGNITUDES[:1] if name in PLAIN else MAGNITUDES
-        results = [operated(name, image, m, i % 2 == 1, "bicubic") for i, m in enumerate(magnitudes)]
+        most = MOST_OF_POSTERIZE if short == "Posterize" else MAGNITUDES[-1]
+        results = [[operated(name, image, min(m, most), sign, "bicubic") for m in magnitudes] for sign in (False, True)]
         golden[f"op_{short}"] = np.stack(results)
     for name in ("Rotate", "ShearX", "TranslateYRel"):
         golden[f"bilinear_{name}"] = operated(name, image, 6.5, False, "bilinear")

@@ -57,7 +57,7 @@ class _Decode:
 
 
 class CentralCrop(_Decode):
-    """The transform's resizing and central crop, as `keras_highway.data.load_image` does it; the seed is not used."""
+    """The transform's resizing and central crop, as `load_image(..., upright=False)`; the seed is not used."""
 
     def __call__(self, encoded, seed):
         """Returns a float32 image of the transform's size."""

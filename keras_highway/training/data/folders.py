@@ -1,5 +1,6 @@
 """A folder of class sub-folders with images, e.g. ImageNet: decoded in parallel, never all in memory."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,8 +24,13 @@ class FolderSource:
     Training images are cropped, mirrored and augmented by `Augment`, test
     images get the transform's central crop. What is random about a sample is a
     function of (seed, epoch, position). What a recipe holds out is
-    `holdout.split_off`'s.
+    `holdout.split_off`'s. An image that cannot be read is a ValueError.
     """
+
+    _REMEDY = (
+        "Put a sound image in its place. `python -m keras_highway.training.shards DIR --out SHARDS` names all that are "
+        "broken, and leaves them out."
+    )
 
     def __init__(self, recipe: Recipe, data_dir):
         root = Path(data_dir or "")
@@ -71,15 +77,16 @@ class FolderSource:
         if not positions:
             return
         positions = np.concatenate(positions)
-        augment = augment_of(self._recipe, self._transform)
+        augment, samples, own = augment_of(self._recipe, self._transform), order[positions], size // shard.count
         if self._recipe.repeated_augmentation > 1:
-            data = self._copies(order[positions], seeds[positions])
-            yield from batches(data, augment.copies, size // shard.count, several=True)
-            return
-        rows = paths[order][positions], labels[order][positions], seeds[positions]
-        data = tf.data.Dataset.from_tensor_slices(rows)
-        data = data.map(lambda path, label, seed: (self._read(path), label, seed), num_parallel_calls=tf.data.AUTOTUNE)
-        yield from batches(data, augment, size // shard.count)
+            made = batches(self._copies(samples, seeds[positions]), augment.copies, own, several=True)
+        else:
+            data = tf.data.Dataset.from_tensor_slices((paths[samples], labels[samples], seeds[positions]))
+            data = data.map(
+                lambda path, label, seed: (self._read(path), label, seed), num_parallel_calls=tf.data.AUTOTUNE
+            )
+            made = batches(data, augment, own)
+        yield from self._explained("train", samples.reshape(-1, own), made)
 
     def _copies(self, samples, seeds):
         """Encoded images, each once for all of its copies that follow one another, with a label and a seed for each."""
@@ -107,9 +114,36 @@ class FolderSource:
             lambda path, label: (self._read(path), label, tf.zeros([2], tf.int64)),
             num_parallel_calls=tf.data.AUTOTUNE,
         )
-        decoded = batches(data, CentralCrop(self._transform), size // shard.count)
-        for (images, truth, _), weight in zip(decoded, weights.reshape(-1, size // shard.count), strict=True):
+        own = size // shard.count
+        decoded = batches(data, CentralCrop(self._transform), own)
+        decoded = self._explained("val", positions.reshape(-1, own), decoded)
+        for (images, truth, _), weight in zip(decoded, weights.reshape(-1, own), strict=True):
             yield images, truth, weight
+
+    def _explained(self, split: str, samples: np.ndarray, made: Iterator[tuple]) -> Iterator[tuple]:
+        """The batches that are made, of a row of samples each; where one cannot be, an error that names the file."""
+        done = 0
+        try:
+            for batch in made:
+                yield batch
+                done += 1
+        except tensorflow().errors.OpError:
+            for sample in samples[done]:
+                self._check(self._files[split][0][sample])
+            raise  # all can be read: the fault has passed, or is another
+
+    def _check(self, path) -> None:
+        """Raises a ValueError for an image that cannot be read."""
+        tf = tensorflow()
+        try:
+            tf.io.decode_image(self._read(path), self._transform.channels, expand_animations=False)
+        except (tf.errors.OpError, OSError) as error:
+            reason = re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error).splitlines()[0]).strip()
+            raise ValueError(f"{self._place(path)} cannot be read: {reason} {self._REMEDY}") from error
+
+    def _place(self, path) -> str:
+        """What messages call an image."""
+        return str(path)
 
     def _read(self, path):
         """Returns an encoded image, a scalar tf.string."""

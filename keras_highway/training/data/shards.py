@@ -117,6 +117,12 @@ class ShardSource(FolderSource):
             raise ValueError(f"{folder / MANIFEST}: its shards have no images, or two of the same position.")
         return table[:, 1:4], table[:, 4]
 
+    _REMEDY = "Copy it anew: `python -m keras_highway.training.shards SHARDS --check` names all that are damaged."
+
+    def _place(self, path) -> str:
+        number, offset, _ = map(int, path)
+        return f"{self._shards[number][0]}, the image at byte {offset},"
+
     def _read(self, path):
         """Returns an encoded image by its shard, offset and length."""
         tf = tensorflow()

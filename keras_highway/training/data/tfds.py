@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_highway._support.schema import CLASS_NAME, Items
-from keras_highway.data.photographs import labelled_split, tfds_builder
+from keras_highway.data.tfds_sets import labelled_split, tfds_builder
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.augment import augment_of
 from keras_highway.training.data.decoding import CentralCrop, batches, tensorflow

@@ -130,13 +130,23 @@ class _TensorFlow(Strategy):
         return self._strategy.scope()
 
     def prepare(self, program: Trainable) -> None:
-        """Batch statistics over the global batch, and other dropout masks on every replica."""
+        """Batch statistics over the global batch, and of dropout masks for it every replica its own part."""
         for layer in program.net._flatten_layers():
             if isinstance(layer, keras.layers.BatchNormalization):
                 layer.synchronized = True
+            if type(layer) is keras.layers.Dropout:
+                layer.call = functools.partial(_dropout_of_replica, layer, self.replicas)
+                continue
             for value in list(vars(layer).values()):
                 if isinstance(value, keras.random.SeedGenerator):
                     value.next = functools.partial(_replica_seed, value.next)
+
+    def finish(self, net):
+        for layer in net._flatten_layers():
+            vars(layer).pop("call", None)
+            for value in list(vars(layer).values()):
+                if isinstance(value, keras.random.SeedGenerator):
+                    vars(value).pop("next", None)
 
     def put(self, batch):
         import tensorflow as tf
@@ -298,6 +308,22 @@ def _tf_cluster() -> dict | None:
     config = json.loads(os.environ.get("TF_CONFIG") or "{}")
     workers = config.get("cluster", {}).get("worker")
     return {"index": int(config["task"]["index"]), "count": len(workers)} if workers else None
+
+
+def _dropout_of_replica(layer, replicas, inputs, training=False):
+    """Dropout whose mask is this replica's part of the one that a single device would draw for the global batch."""
+    import tensorflow as tf
+
+    if not training or not layer.rate:
+        return inputs
+    size = keras.ops.shape(inputs)[0]
+    noise = layer.noise_shape or (None,) * len(inputs.shape)
+    whole = [size * replicas if i == 0 else keras.ops.shape(inputs)[i] if n is None else n for i, n in enumerate(noise)]
+    ones = keras.ops.ones(whole, inputs.dtype)
+    kept = keras.random.dropout(ones, layer.rate, seed=layer.seed_generator)
+    context = tf.distribute.get_replica_context()
+    first = (context.replica_id_in_sync_group if context else 0) * size
+    return inputs * kept[first : first + size]
 
 
 def _replica_seed(draw, ordered=True):

@@ -6,12 +6,16 @@ One process of a run cannot come back alone: the others wait for it, or have
 died of its absence. So when one worker dies all of this machine's are ended
 and started again; they resume from the last state saved.
 
-    python -m keras_highway.training.distributed.supervise --workers 2 --
-    highway110 --data DIR --out RUN python -m
-    keras_highway.training.distributed.supervise --hosts a,b --rank 0 --
-    highway110 ...  # on a; --rank 1 on b python -m
-    keras_highway.training.distributed.supervise --workers 8 --gpu-each --
-    highway50 ...    # a GPU each
+    python -m keras_highway.training.distributed.supervise \\
+        --workers 2 -- highway110 --data DIR --out RUN
+
+    # on the machine a; on b with --rank 1
+    python -m keras_highway.training.distributed.supervise \\
+        --hosts a,b --rank 0 -- highway110 --data DIR --out RUN
+
+    # a GPU for each process
+    python -m keras_highway.training.distributed.supervise \\
+        --workers 8 --gpu-each -- highway50 --data DIR --out RUN
 
 A process decodes a limited number of photographs per second, since Python runs
 one thread at a time: where a GPU trains thousands, give each GPU a process of

@@ -15,7 +15,7 @@ from keras_highway.training.runs.checkpoint import Progress
 from keras_highway.training.runs.meter import Meter, means
 
 TEST_BATCH = 500
-_TEST_BATCH_OF_PHOTOGRAPHS = 100  # 500 at 224 pixels take more memory than many a training step
+_TEST_BATCH_OF_PHOTOGRAPHS = 100  # a replica's; 500 at 224 pixels take more memory than many a training step
 _AGREE_EVERY = 20  # steps
 
 
@@ -141,7 +141,7 @@ class Run:
 
     def _test(self) -> dict[str, float]:
         replicas = self.strategy.replicas
-        most = TEST_BATCH if self.program.data else _TEST_BATCH_OF_PHOTOGRAPHS
+        most = TEST_BATCH if self.program.data else _TEST_BATCH_OF_PHOTOGRAPHS * replicas
         size = -(-min(most, self.source.test_images) // replicas) * replicas
         with self.program.averages_in_place(self.strategy.to_numpy):
             batches = self.source.test_batches(size, self.strategy.shard)

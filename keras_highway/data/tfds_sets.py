@@ -1,0 +1,100 @@
+"""Test sets of photographs that TensorFlow Datasets has prepared; nothing is downloaded."""
+
+import importlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from keras_highway.data.class_labels import class_labels
+from keras_highway.data.photographs import EncodedImage, Photograph, PhotographSet
+
+
+def labelled_split(name: str, splits: Iterable[str]) -> str | None:
+    """Returns the split of a set of TensorFlow Datasets to test on; None if it has none.
+
+    Args:
+        name: Of the set.
+        splits: The names of its splits.
+    """
+    order = ("validation",) if name.split("/")[0].split(":")[0] == "imagenet2012" else ("test", "validation")
+    return next((split for split in order if split in splits), None)
+
+
+def tfds_builder(name: str, data_dir: str | None, option: str) -> Any:
+    """Returns the builder of a set that TensorFlow Datasets has prepared; nothing is downloaded.
+
+    Args:
+        name: Of the set.
+        data_dir: See `tfds_test_set`.
+        option: The option or argument that names the set, for the error
+            where the library is missing.
+
+    Raises:
+        ImportError: If tensorflow-datasets is not installed.
+        FileNotFoundError: If the set is not prepared.
+        ValueError: If it is unknown.
+    """
+    tfds = _tfds(option)
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
+        raise ValueError(f"TensorFlow Datasets knows no set of that name: {error} Received: {name!r}") from error
+    if not builder.is_prepared():
+        raise FileNotFoundError(
+            f"TensorFlow Datasets has not prepared {name} in {builder.data_path}; nothing is downloaded here. "
+            f"To prepare it: python -c \"import tensorflow_datasets as t; t.load('{name}')\""
+        )
+    return builder
+
+
+def _tfds(option: str) -> Any:
+    try:
+        return importlib.import_module("tensorflow_datasets")  # an extra
+    except ImportError as error:
+        raise ImportError(f'{option} needs TensorFlow Datasets: pip install "keras-highway[tfds]".') from error
+
+
+def tfds_test_set(name: str, data_dir: str | None, classes: int, class_names: Sequence[str] = ()) -> PhotographSet:
+    """Opens the split `test`, or else `validation`, of a set that TensorFlow Datasets has prepared.
+
+    Of `imagenet2012` it is `validation`: its `test` has no labels.
+
+    Args:
+        name: Of the set, e.g. `"imagenette/160px-v2"`.
+        data_dir: Where TensorFlow Datasets keeps its data, `None` for its
+            default.
+        classes: Number of classes that the weights have.
+        class_names: Names of the weights' classes, in order, if they are
+            known: classes of the same names are these, as in
+            `photographs.folder_test_set`.
+
+    Raises:
+        ImportError: If tensorflow-datasets is not installed.
+        FileNotFoundError: If the set is not prepared.
+        ValueError: If it is unknown, or does not consist of images of the
+            weights' classes.
+    """
+    builder = tfds_builder(name, data_dir, "--tfds")
+    info = builder.info
+    split = labelled_split(name, info.splits)
+    if split is None or not {"image", "label"} <= set(info.features or {}):
+        raise ValueError(f"{name} has no labelled images to test on: {list(info.splits)}, {list(info.features or {})}.")
+    labels = _labels(name, info.features["label"], classes, class_names)
+    rows = builder.as_dataset(split, shuffle_files=False, decoders={"image": _tfds("--tfds").decode.SkipDecoding()})
+
+    def photographs() -> Iterator[Photograph]:
+        for i, row in enumerate(rows.as_numpy_iterator()):
+            file = row["file_name"].decode() if "file_name" in row else f"{name} {split} {i}"
+            yield Photograph(EncodedImage(row["image"], file), labels[int(row["label"])])
+
+    return PhotographSet(f"{name} {split}", info.splits[split].num_examples, photographs())
+
+
+def _labels(name: str, feature: Any, classes: int, class_names: Sequence[str]) -> Sequence[int]:
+    """The class of the weights that each label stands for; -1, which no split with labels has, for none."""
+    names = list(getattr(feature, "names", None) or ())
+    if names and names != [str(i) for i in range(len(names))]:
+        known = class_labels(name, names, classes, class_names=class_names)
+        return [*(known[one] for one in names), -1]
+    if feature.num_classes != classes:
+        raise ValueError(f"The weights have {classes} classes, {name} has {feature.num_classes}.")
+    return [*range(classes), -1]
