@@ -83,6 +83,17 @@ def test_repeated_images_take_turns_over_the_epochs(prepared):
     assert len(set(np.concatenate(seen))) >= 11
 
 
+def test_no_image_is_left_out_of_all_epochs(prepared, monkeypatch):
+    """Of ImageNet an epoch with copies has 1,281,024 samples, 143 fewer than there are images."""
+    source = open_source(dataclasses.replace(RECIPE, repeated_augmentation=3), prepared)
+    encoded, read = source._encoded, []
+    monkeypatch.setattr(source, "_encoded", lambda *part: (read.append(part), encoded(*part))[1])
+    for epoch in range(14):
+        next(source.batches(epoch, 0, Shard()))
+    images = np.concatenate([np.arange(count) + (first[0] if first else 0) for _, count, *first in read])
+    np.testing.assert_array_equal(np.bincount(images), [5] * 14)
+
+
 def test_parts_and_resumption(prepared):
     source = open_source(RECIPE, prepared)
     whole = [x for x, _, _ in source.batches(2, 0, Shard())]

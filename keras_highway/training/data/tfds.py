@@ -68,9 +68,12 @@ class TfdsSource:
         draw = np.random.default_rng((seed, epoch)).integers(2**31)
         samples = epoch_samples(self.images, copies)
         count = -(-samples // copies)
-        # With several copies an epoch sees a part of the images: the epochs take turns through the files.
-        first = min(epoch % copies * count, self.images - count)
-        data = self._encoded("train", count, first)
+        # With several copies an epoch sees a part of the images: the epochs take turns through the files, round and round.
+        first = epoch * count % self.images
+        last = min(first + count, self.images)
+        data = self._encoded("train", last - first, first)
+        if first + count > last:
+            data = data.concatenate(self._encoded("train", first + count - last))
         data = data.shuffle(_SHUFFLE, seed=int(draw), reshuffle_each_iteration=False)
         data = data.flat_map(lambda *pair: tf.data.Dataset.from_tensors(pair).repeat(copies)).take(samples)
         data = data.enumerate(epoch * self.images).map(lambda i, pair: (*pair, [np.int64(seed), i]))
