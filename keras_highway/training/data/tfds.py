@@ -68,7 +68,7 @@ class TfdsSource:
         draw = np.random.default_rng((seed, epoch)).integers(2**31)
         samples = epoch_samples(self.images, copies)
         count = -(-samples // copies)
-        # With several copies an epoch sees a part of the images: the epochs take turns through the files, round and round.
+        # With several copies an epoch sees a part of the images: the epochs go round through the files.
         first = epoch * count % self.images
         last = min(first + count, self.images)
         data = self._encoded("train", last - first, first)
