@@ -15,7 +15,7 @@ from PIL import Image
 
 from keras_highway.training.data.augment import Augment
 from keras_highway.training.data.crops import random_crop
-from keras_highway.training.data.mixing import cut_box, mixed, partner_distance, partners
+from keras_highway.training.data.mixing import cut_box, mixed, partners
 from keras_highway.training.data.rand_augment import OPERATIONS, Context, argument
 from keras_highway.training.data.repeated import epoch_samples, repeated, runs
 from keras_highway.training.distributed.clipping import clipped
@@ -200,7 +200,7 @@ def test_runs_by_hand():
 def test_partners_are_never_copies_and_never_parted(copies, parts, distance):
     """Each replica computes a contiguous part of a batch, in it every so-many-th sample at a time."""
     recipe = dataclasses.replace(BASE, repeated_augmentation=copies, micro_batches=parts)
-    assert partner_distance(recipe) == distance
+    assert recipe.partner_distance == distance
     batch = np.arange(64)
     whole = {}
     for replicas in (1, 2, 4):

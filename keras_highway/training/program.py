@@ -12,7 +12,7 @@ from keras_highway.applications import create_model
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.models.transfer import freeze
 from keras_highway.training.data.device_images import WEIGHT, DeviceImages
-from keras_highway.training.data.mixing import SHARE, mixed, partner_distance, partners
+from keras_highway.training.data.mixing import SHARE, mixed, partners
 from keras_highway.training.data.pixels import normalized
 from keras_highway.training.data.repeated import epoch_samples
 from keras_highway.training.data.shard import Source
@@ -148,7 +148,7 @@ class Program(Trainable):
         mix = None
         images, labels, weight, *rows = self._samples(batch)
         if rows:
-            distance = partner_distance(self.recipe)
+            distance = self.recipe.partner_distance
             images, mix = mixed(images, rows[0], distance), (partners(labels, distance), rows[0][:, SHARE])
         logits = self._logits(images, training=True)
         losses = self._loss(labels, logits, mix) * weight

@@ -306,6 +306,25 @@ class Recipe:
             return None
         return (*transform.size, transform.channels)
 
+    @property
+    def mixes(self) -> bool:
+        """Whether samples are mixed, by Mixup or CutMix."""
+        return bool(self.mixup or self.cutmix)
+
+    @property
+    def partner_distance(self) -> int:
+        """How far apart the two samples of a pair that is mixed are, in a micro-batch.
+
+        A micro-batch is every so-many-th sample of a batch. With repeated
+        augmentation the copies of an image follow one another, and the distance is
+        large enough that none meets its copy: the smallest power of two that
+        leads past them.
+        """
+        distance = 1
+        while distance * self.micro_batches < self.repeated_augmentation:
+            distance *= 2
+        return distance
+
 
 def changed(recipe: Recipe, **changes) -> Recipe:
     """Returns the recipe with some fields changed, checked.

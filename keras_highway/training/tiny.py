@@ -59,9 +59,7 @@ def _short(recipe: Recipe) -> dict:
 
 def _batch_of_eight(recipe: Recipe) -> int:
     """The smallest batch that eight devices divide, as `Strategy.check` has it."""
-    from keras_highway.training.data.mixing import mixes, partner_distance  # with Keras: --help need not wait
-
-    return 8 * recipe.micro_batches * (2 * partner_distance(recipe) if mixes(recipe) else 1)
+    return 8 * recipe.micro_batches * (2 * recipe.partner_distance if recipe.mixes else 1)
 
 
 @_short.register

@@ -24,25 +24,6 @@ from keras_highway.training.recipe import Recipe
 SHARE, BLEND, TOP, BOTTOM, LEFT, RIGHT = range(6)
 
 
-def mixes(recipe: Recipe) -> bool:
-    """Whether a recipe mixes samples."""
-    return bool(recipe.mixup or recipe.cutmix)
-
-
-def partner_distance(recipe: Recipe) -> int:
-    """Returns how far apart the two samples of a pair are, in a micro-batch.
-
-    A micro-batch is every so-many-th sample of a batch. With repeated
-    augmentation the copies of an image follow one another, and the distance is
-    large enough that none meets its copy: the smallest power of two that
-    leads past them.
-    """
-    distance = 1
-    while distance * recipe.micro_batches < recipe.repeated_augmentation:
-        distance *= 2
-    return distance
-
-
 def draw_row(recipe: Recipe, epoch: int, step: int, height: int, width: int) -> np.ndarray:
     """Draws how a batch is mixed.
 
@@ -94,7 +75,7 @@ def mixed(images, rows, distance: int):
         images: float32 `(batch, height, width, channels)`; the batch is a
             multiple of `2 * distance`.
         rows: float32 `(batch, 6)`, of `draw_row`.
-        distance: Of the samples of a pair, see `partner_distance`.
+        distance: Of the samples of a pair, see `Recipe.partner_distance`.
     """
     _, height, width, _ = images.shape
     others = partners(images, distance)

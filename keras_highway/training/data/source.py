@@ -8,7 +8,7 @@ import numpy as np
 from keras_highway.data.datasets import FOLDERS, load_dataset
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.device_images import COLUMNS, DeviceImages
-from keras_highway.training.data.mixing import MixedSource, mixes
+from keras_highway.training.data.mixing import MixedSource
 from keras_highway.training.data.repeated import epoch_samples, repeated
 from keras_highway.training.data.shard import Shard, Source
 from keras_highway.training.data.synthetic import PREFIX, synthetic_dataset
@@ -109,6 +109,6 @@ def open_source(recipe: Recipe, data_dir) -> Source:
             f"{recipe.data} has {source.images} training images, less than a batch. "
             f"Received: batch_size={recipe.batch_size}"
         )
-    if mixes(recipe):
+    if recipe.mixes:
         return MixedSource(source, recipe)
     return source

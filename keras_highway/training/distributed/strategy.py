@@ -19,7 +19,6 @@ import keras
 import numpy as np
 
 from keras_highway._support.suggest import did_you_mean
-from keras_highway.training.data.mixing import mixes, partner_distance
 from keras_highway.training.data.shard import Shard
 from keras_highway.training.program import Trainable
 
@@ -69,9 +68,9 @@ class Strategy:
                     f"step to step. Use --strategy none. Received: strategy={self.name!r}, {self.replicas} replicas"
                 )
             return
-        pairs = 2 * partner_distance(recipe) if mixes(recipe) else 1
+        pairs = 2 * recipe.partner_distance if recipe.mixes else 1
         if recipe.batch_size % (self.replicas * recipe.micro_batches * pairs):
-            blocks = f" of blocks of {pairs} samples that are mixed" if mixes(recipe) else ""
+            blocks = f" of blocks of {pairs} samples that are mixed" if recipe.mixes else ""
             raise ValueError(
                 f"The batch must divide evenly: {self.replicas} replicas of {recipe.micro_batches} micro-batches"
                 f"{blocks}. Received: batch_size={recipe.batch_size}"
