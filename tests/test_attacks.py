@@ -75,6 +75,8 @@ ROW_ATTACKS = [
     {"metrics": {"metric": "a", "mean": 1, "std": None, "n": 0}},
     {"gate_report": {"samples": 1}},
     {"gate_report": {"samples": 1, "blocks": {"a": {"t": {"mean": "x", "variance": 0}}}}},
+    {"gate_report": {"samples": 1, "blocks": {"a": {"mean": 0.5, "variance": 0}}}},
+    {"gate_report": {"samples": 1, "blocks": {"a": {}}}},
     {"new": {"a": [[[[[[[[[[1]]]]]]]]]]}},
     {"origin": "\x1b]0;x\x07"},
     {"licence": "a" * 100_000},

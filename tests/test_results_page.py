@@ -40,7 +40,7 @@ def test_every_weight_with_a_published_number_is_on_the_page():
 
 def test_costs_are_those_of_the_literature():
     """ResNet50 at 224: 4.09 G multiply-adds (timm, fvcore); A2 is 300 epochs of 1,281,167 images."""
-    assert results.cost_of("resnet50").multiply_adds == pytest.approx(4.09e9, rel=0.01)
+    assert results.cost_of(VARIANTS["resnet50"]).multiply_adds == pytest.approx(4.09e9, rel=0.01)
     operations = 6 * 4.09e9 * 300 * 1_281_167
     assert f"{operations:.1e} operations" in results.would_take("resnet50_a2")
     assert results.would_take("charlm_large_full") == "25 epochs of 929,589 tokens"

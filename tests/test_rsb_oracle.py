@@ -5,6 +5,7 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -19,6 +20,8 @@ from keras_highway.training.data.mixing import cut_box, mixed, partners
 from keras_highway.training.data.rand_augment import OPERATIONS, Context, argument
 from keras_highway.training.data.repeated import epoch_samples, repeated, runs
 from keras_highway.training.distributed.clipping import clipped
+from keras_highway.training.distributed.engine_tf import TensorFlowEngine
+from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.lamb import DecayedLamb
 from keras_highway.training.losses import make_loss
 from keras_highway.training.optimizers import make_schedule
@@ -83,9 +86,11 @@ def test_lamb_is_timms_over_ten_steps(golden):
 
 def test_tensorflows_clipping_is_that_of_the_other_backends(golden):
     """Its engine has TensorFlow's own, which the test above does not reach."""
+    program = SimpleNamespace(recipe=dataclasses.replace(BASE, clip_norm=1.0))
+    engine = TensorFlowEngine(program, Strategy())
     for step in range(10):
         gradients = [tensor(golden[f"lamb_gradients_{name}"][step]) for name in ("kernel", "zeros", "bias")]
-        theirs, _ = tf.clip_by_global_norm([numpy(g) for g in gradients], 1.0)
+        theirs = engine._clipped([tf.constant(numpy(g)) for g in gradients])
         for own, other in zip(clipped(gradients, 1.0), theirs, strict=True):
             np.testing.assert_allclose(numpy(own), other.numpy(), rtol=1e-6)
 

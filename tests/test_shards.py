@@ -1,8 +1,11 @@
 """Shards of a folder: the same batches, what is left out, what is made again."""
 
 import dataclasses
+import errno
 import json
+import os
 import shutil
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -68,6 +71,25 @@ def test_an_image_that_cannot_be_read_is_named(photographs, tmp_path, copies):
             _ = batches(recipe, tmp_path / "shards")
         shutil.rmtree(tmp_path / "shards")
         shards.write(photographs, tmp_path / "shards", images=4)
+
+
+def test_a_failing_file_system_is_not_laid_to_an_image(photographs, tmp_path, monkeypatch):
+    """The run ends as of any fault, not as of one of its user: `supervise` begins it again."""
+    shards.write(photographs, tmp_path / "shards", images=4)
+    stale = OSError(errno.ESTALE, "Stale file handle")
+    monkeypatch.setattr(os, "pread", Mock(side_effect=stale))
+    with pytest.raises(tf.errors.OpError, match="Stale file handle"):
+        _ = batches(RECIPE, tmp_path / "shards")
+
+
+def test_a_missing_image_is_named(photographs):
+    source = open_source(RECIPE, photographs)
+    path = photographs / "val" / "cat" / "2.JPEG"
+    content = path.read_bytes()
+    path.unlink()
+    with pytest.raises(ValueError, match=rf"{path} cannot be read: .*No such file"):
+        _ = list(source.test_batches(4, Shard()))
+    path.write_bytes(content)
 
 
 def test_a_fault_that_has_passed_is_not_laid_to_an_image(photographs, monkeypatch):

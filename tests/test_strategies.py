@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 
 from keras_highway.specs import override, stochastic_depth_rates
+from keras_highway.training.data.shard import Shard
 from keras_highway.training.distributed import strategy as strategies
 from keras_highway.training.distributed.strategy import Strategy, make_strategy
 from keras_highway.training.distributed.supervise import _free_ports, worker_environment
@@ -100,6 +103,35 @@ def test_batches_that_do_not_divide_are_refused():
     strategy.replicas = 3
     with pytest.raises(ValueError, match=r"divide evenly: 3 replicas of 1 micro-batches. Received: batch_size=100"):
         strategy.check(RECIPES["mnist10_w16"])
+
+
+@pytest.mark.parametrize("noise_shape", [None, (None, 1, 1), (1, None, None), (1, 5, 1)], ids=str)
+def test_replicas_drop_out_what_one_device_would(monkeypatch, noise_shape):
+    inputs = np.random.default_rng(1).normal(size=(6, 5, 4)).astype("float32")
+    inputs[:, :, 0] = np.inf
+    whole, replica = (keras.layers.Dropout(0.4, noise_shape=noise_shape, seed=3) for _ in range(2))
+    expected = keras.ops.convert_to_numpy(whole(inputs, training=True))
+    assert 0 in expected and not np.isnan(expected).any()
+    state = keras.ops.convert_to_numpy(replica.seed_generator.state)
+    parts = []
+    for i in range(2):
+        replica.seed_generator.state.assign(state)  # each replica has its own copy
+        context = SimpleNamespace(replica_id_in_sync_group=i)
+        monkeypatch.setattr("tensorflow.distribute.get_replica_context", lambda context=context: context)
+        part = strategies._dropout_of_replica(replica, 2, keras.ops.convert_to_tensor(inputs[3 * i : 3 * i + 3]), True)
+        parts.append(keras.ops.convert_to_numpy(part))
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
+
+
+def test_what_training_changes_is_taken_back():
+    net = keras.Sequential([keras.Input((4,)), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)])
+    own = keras.layers.BatchNormalization(synchronized=True)
+    strategy = strategies._TensorFlow(SimpleNamespace(num_replicas_in_sync=2), Shard())
+    net.add(own)
+    strategy.prepare(SimpleNamespace(net=net))
+    assert net.layers[0].synchronized and "call" in vars(net.layers[1]) and "next" not in vars(net.layers[1])
+    strategy.finish(net)
+    assert not net.layers[0].synchronized and own.synchronized and "call" not in vars(net.layers[1])
 
 
 def test_automatic_strategy_follows_the_environment(monkeypatch):

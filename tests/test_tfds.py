@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_highway.training.data.shard import Shard
 from keras_highway.training.data.source import open_source
@@ -128,6 +129,18 @@ def test_nothing_is_held_out_of_files_without_a_shuffle(prepared, monkeypatch):
     monkeypatch.setattr(tfds.core.DatasetInfo, "disable_shuffling", property(lambda self: True))
     with pytest.raises(ValueError, match=r"tfds:striped was prepared without a shuffle.*holdout_images=4"):
         open_source(dataclasses.replace(RECIPE, holdout_images=4), prepared)
+
+
+def test_a_broken_image_ends_in_an_error_of_its_set(prepared, monkeypatch):
+    source = open_source(RECIPE, prepared)
+    encoded = source._encoded
+
+    def cut(*part):
+        return encoded(*part).map(lambda image, label: (tf.strings.substr(image, 0, 40), label))
+
+    monkeypatch.setattr(source, "_encoded", cut)
+    with pytest.raises(ValueError, match=r"An image of tfds:striped, split test, cannot be read: "):
+        _ = list(source.test_batches(4, Shard()))
 
 
 def test_training_images_of_another_size(prepared):

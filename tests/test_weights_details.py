@@ -8,15 +8,18 @@ import pytest
 
 import keras_highway as kh
 from keras_highway.analysis import StageCost
+from keras_highway.cli import listing
+from keras_highway.variants import VARIANTS
 from keras_highway.weights import details, registry
-from zoo.release import metrics
+from zoo.release import gates, metrics
 
 
 def test_the_table_is_that_of_the_results(capsys, monkeypatch):
-    """Multiply-adds of the large nets, which take seconds to count, are compared in a slow test."""
+    """Parameters and multiply-adds, which take seconds to count, are compared in a slow test."""
     with metrics.TABLE.open(newline="") as file:
-        written = {row["variant"]: row["multiply_adds"] for row in csv.DictReader(file)}
-    monkeypatch.setattr(metrics, "cost_of", lambda variant: StageCost("total", 0, int(written[variant]), 0, 0))
+        written = {row["name"]: row for row in csv.DictReader(file)}
+    counted = {name: (row["parameters"], row["multiply_adds"]) for name, row in written.items()}
+    monkeypatch.setattr(metrics, "_cost", lambda row: StageCost("total", *map(int, counted[row.name]), 0, 0))
     assert metrics.main(["--check"]) == 0, capsys.readouterr().err
 
 
@@ -65,12 +68,47 @@ def test_weights_of_another_form_count_as_they_are():
     assert counted["cpu_images_per_second"] is None  # that is of 224 pixels
 
 
+def test_weights_of_another_net_count_as_it_is():
+    """Overrides of the variant and blocks left out, as of `residual_fc50_tanh` and of `trim`."""
+    row, speed = registry.get("highway_fc50_tanh.tvdn"), {"highway_fc50_tanh": {"median": 9.0}}
+    whole = metrics._row(row, speed)
+    assert whole["parameters"] == kh.load(row.name).count_params() and whole["cpu_images_per_second"] == 9.0
+    residual = metrics._row(dataclasses.replace(row, overrides={"gating": "residual"}), speed)
+    (block, *_) = kh.analysis.blocks(kh.load(row.name))
+    shorter = metrics._row(dataclasses.replace(row, removed=(block,)), speed)
+    for counted in (residual, shorter):
+        assert counted["parameters"] < whole["parameters"] and counted["cpu_images_per_second"] is None
+    net = kh.create_model("highway_fc50_tanh", gating="residual")
+    assert residual["parameters"] == net.count_params()
+    assert whole["parameters"] - shorter["parameters"] == 2 * (50 * 50 + 50)
+
+
+def test_the_list_leaves_parameters_of_another_net_open(monkeypatch):
+    row = registry.get("highway_fc50_tanh.tvdn")
+    for changes in ({"overrides": {"gating": "residual"}}, {"removed": ("2",)}, {"classes": ("a", "b")}, {}):
+        changed = dataclasses.replace(row, **changes)
+        monkeypatch.setattr(registry, "WEIGHTS", {row.name: changed})
+        shown = listing._weights({"name": row.name, "parameters": None})
+        assert shown["parameters"] == (None if changes else listing.parameters()[row.variant])
+        line = listing._weights_table([shown]).splitlines()[-1]
+        assert f"{listing.parameters()[row.variant]:,}" not in line if changes else "Apache" in line
+
+
+def test_weights_whose_gating_was_replaced_have_no_gates_to_measure(monkeypatch, capsys):
+    row = dataclasses.replace(registry.get("highway_fc50_tanh.tvdn"), overrides={"gating": "residual"})
+    monkeypatch.setattr(registry, "get", lambda name: row)
+    gates.main([row.name])
+    assert capsys.readouterr().out == f"{row.name}: no gates to measure, they are constant\n"
+
+
 def test_speed_is_what_was_measured_in_one_run():
     measured = json.loads(metrics.SPEED.read_text())
     assert {"hardware", "date", "threads", "versions", "repeats"} <= measured.keys()
     for row in kh.list_weights(details=True):
         speed = measured["images_per_second"].get(row["variant"])
-        assert row["cpu_images_per_second"] == (speed["median"] if speed else None)
+        size = registry.get(row["name"]).images.size if row["perplexity"] is None else None
+        as_measured = speed and size == VARIANTS[row["variant"]].input_shape[:2]
+        assert row["cpu_images_per_second"] == (speed["median"] if as_measured else None)
 
 
 def test_it_prints_as_a_table():

@@ -42,14 +42,14 @@ def usage_errors() -> Iterator[None]:
         raise UsageError(" ".join(str(error).split())) from error
 
 
-def check_out(path: str, suffix: str) -> None:
+def check_out(path: str, suffix: str, option: str = "--out") -> None:
     """Raises a `UsageError` if a file cannot be written, before anything is computed for it."""
     folder = Path(path).parent
     if not path.endswith(suffix):
-        raise UsageError(f"--out must name a {suffix} file. Received: --out {path}")
+        raise UsageError(f"{option} must name a {suffix} file. Received: {option} {path}")
     if Path(path).is_dir():
-        raise UsageError(f"--out names a folder, not a file. Received: --out {path}")
+        raise UsageError(f"{option} names a folder, not a file. Received: {option} {path}")
     if not folder.is_dir():
-        raise UsageError(f"There is no folder {folder} to write into: make it first. Received: --out {path}")
+        raise UsageError(f"There is no folder {folder} to write into: make it first. Received: {option} {path}")
     if not os.access(folder, os.W_OK):
-        raise UsageError(f"The folder {folder} may not be written to. Received: --out {path}")
+        raise UsageError(f"The folder {folder} may not be written to. Received: {option} {path}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keras_highway._support.outside_text import visible
 from keras_highway.analysis.photograph_scores import PhotographScores, measure_photographs
-from keras_highway.cli.errors import OK, USAGE, UsageError, usage_errors
+from keras_highway.cli.errors import OK, USAGE, UsageError, check_out, usage_errors
 from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.cli.tables import percent
 from keras_highway.data.photographs import folder_test_set, read_real_labels
@@ -22,7 +22,7 @@ def run(arguments) -> int:
     """Prints a line, or JSON, and adds one to a CSV file; code 2 where files could not be read."""
     classifier = find_classifier(arguments.weights, arguments.data_set)
     transform, classes = classifier.transform, len(classifier.classes)
-    names = [name for _, name in classifier.classes]
+    names = classifier.class_names()
     with usage_errors():
         if arguments.csv:
             _check_table(Path(arguments.csv))
@@ -81,11 +81,8 @@ def _line(report: dict) -> str:
 
 def _check_table(path: Path) -> None:
     """Raises if the file cannot be written or is another table, before anything is measured."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent} to write to: make it first. Received: --csv {path}")
-    if path.is_dir():
-        raise IsADirectoryError(f"--csv names a folder, not a file. Received: --csv {path}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    check_out(str(path), "", "--csv")
+    if path.exists() and not os.access(path, os.W_OK):
         raise UsageError(f"{path} may not be written: permission denied. Received: --csv {path}")
     header = ",".join(_COLUMNS)
     known = path.read_text("utf-8").splitlines()[:1] if path.exists() else [header]

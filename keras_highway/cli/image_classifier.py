@@ -33,6 +33,8 @@ class ImageClassifier(NamedTuple):
         classes: Identifier and name of each class.
         result: What was measured of them, `{}` if nothing is recorded.
         file: Their file, where it has been read.
+        named: Whether the classes are those that the weights or the user
+            name, not a guess by their number and their variant.
     """
 
     weights: str
@@ -41,6 +43,11 @@ class ImageClassifier(NamedTuple):
     classes: tuple[tuple[str, str], ...]
     result: dict
     file: WeightsFile | None = None
+    named: bool = True
+
+    def class_names(self) -> list[str]:
+        """Returns the names of the classes, in order; none where they are a guess."""
+        return [name for _, name in self.classes] if self.named else []
 
     def model(self, **kwargs) -> keras.Model:
         """Returns the network; arguments as in `keras_highway.load`.
@@ -106,9 +113,12 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
         transform = _transform(data) if data_set or file.transform is None else file.transform
         # A requested data set has its own names; ImageNet's thousand have WordNet's identifiers, too.
         whole = data == "imagenet" and len(file.class_names) == len(imagenet_classes())
-        named = file.class_names and not data_set and not whole
-        classes = _numbered(file.class_names) if named else identified(data, class_names(data, file.classes))
-        return ImageClassifier(weights, data, transform, classes, result_beside(file.path), file)
+        named = bool(file.class_names)
+        own = named and not data_set and not whole
+        classes = _numbered(file.class_names) if own else identified(data, class_names(data, file.classes))
+        return ImageClassifier(
+            weights, data, transform, classes, result_beside(file.path), file, bool(named or data_set)
+        )
 
 
 def _sized(spec: NetSpec, actual: tuple[int, ...], kwargs: dict) -> dict:
@@ -135,7 +145,8 @@ def _of_model(weights: str, file: WeightsFile, data_set: str | None) -> ImageCla
             stacklevel=2,
         )
     transform = _transform(data) if file.transform is None else file.transform
-    return ImageClassifier(weights, data, transform, identified(data, class_names(data, file.classes)), {}, file)
+    classes = identified(data, class_names(data, file.classes))
+    return ImageClassifier(weights, data, transform, classes, {}, file, bool(data_set))
 
 
 def find_classifier_and_data(weights: str, data_set: str | None, folder: str | None) -> tuple[ImageClassifier, Dataset]:

@@ -57,10 +57,16 @@ def _weights(known) -> dict:
         "variant": row.variant,
         "data": row.data,
         "result": {key: result[key] for key in ("metric", "mean", "std", "n")} if result else None,
-        "parameters": known["parameters"] or parameters()[row.variant],  # of their own classes, or of the variant's
+        "parameters": known["parameters"] or _parameters(row),
         "licence": row.licence,
         "data_licence": row.data_licence,
     }
+
+
+def _parameters(row) -> int | None:
+    """Of weights without a measured cost: the variant's, or `None` where they changed it."""
+    changed = row.overrides or row.removed or len(row.classes) not in (0, ALL_VARIANTS[row.variant].classes)
+    return None if changed else parameters()[row.variant]
 
 
 def _variant_table(variants) -> str:
@@ -79,7 +85,11 @@ def _weights_table(weights) -> str:
     if not weights:
         return ""
     rows = [
-        (w["name"], w["data"], format_metric(w["result"], named=True), f"{w['parameters']:,}", w["licence"])
+        (w["name"], w["data"], format_metric(w["result"], named=True), _number(w["parameters"]), w["licence"])
         for w in weights
     ]
     return table(("weights", "data", "measured on the test set", "parameters", "licence"), rows, right=("parameters",))
+
+
+def _number(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"

@@ -30,9 +30,8 @@ def run(arguments) -> int:
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     if holds_photographs(arguments.data):
         classifier = find_classifier(arguments.weights, arguments.data_set)
-        names = [name for _, name in classifier.classes]
         with usage_errors():
-            test_set = folder_test_set(arguments.data, len(names), class_names=names)
+            test_set = folder_test_set(arguments.data, len(classifier.classes), class_names=classifier.class_names())
         model, where = classifier.model(), test_set.name
         samples = _samples(model, arguments)
         images, labels, broken = _photographs(classifier, test_set, samples)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from keras_highway.data.transforms import imagenet_classes
 
+_SHOWN = 5  # names in a message
+
 
 def class_labels(
     where: str, names: Sequence[str], classes: int, numbered: bool = False, class_names: Sequence[str] = ()
@@ -21,25 +23,52 @@ def class_labels(
         ValueError: If they are not the weights' classes.
     """
     if numbered:
-        wrong = [name for name in names if not (name.isdecimal() and int(name) < classes)]
-        if wrong or not names:
-            raise ValueError(
-                f"{where} must hold folders named 0 to {classes - 1}. Received: {wrong[0] if wrong else 'none'}"
-            )
-        return {name: int(name) for name in names}
-    if classes == 1000 and names and all(name.isdecimal() and int(name) < classes for name in names):
+        return _numbers(where, names, classes)
+    numeric = bool(names) and all(name.isdecimal() and int(name) < classes for name in names)
+    if classes == 1000 and numeric and sorted(names) != sorted(class_names):
         raise ValueError(f"{where} has folders of numbers, as ImageNet-V2: pass --v2 to take them for class numbers.")
     known = {identifier: i for i, (identifier, _) in enumerate(imagenet_classes())}
     if classes == len(known) and names and set(names) <= set(known):
         return {name: known[name] for name in names}
     if len(names) != classes:
-        raise ValueError(f"The weights have {classes} classes, {where} holds {len(names)} folders, one per class.")
+        raise ValueError(f"The weights have {classes} classes, {where} holds {len(names)}.")
     if set(names) <= set(known) and (labels := _imagenet_labels(where, names, class_names)):
         return labels
+    numbers = [str(i) for i in range(classes)]
     # Weights without names number their classes, which does not identify folders whose names are numbers.
-    unknown = tuple(class_names) == tuple(map(str, range(classes)))
-    in_order = class_names if not unknown and sorted(class_names) == sorted(names) else names
-    return {name: i for i, name in enumerate(in_order)}
+    if not class_names or list(class_names) == numbers:
+        return {name: i for i, name in enumerate(names)}
+    if sorted(names) == sorted(numbers) != sorted(class_names):
+        return _numbers(where, names, classes)
+    _check_same(where, names, class_names)
+    return {name: i for i, name in enumerate(class_names)}
+
+
+def _numbers(where: str, names: Sequence[str], classes: int) -> dict[str, int]:
+    """Labels of classes whose names are their numbers."""
+    wrong = [name for name in names if not (name.isdecimal() and int(name) < classes)]
+    if wrong or not names:
+        raise ValueError(
+            f"{where} must hold folders named 0 to {classes - 1}. Received: {wrong[0] if wrong else 'none'}"
+        )
+    return {name: int(name) for name in names}
+
+
+def _check_same(where: str, names: Sequence[str], class_names: Sequence[str]) -> None:
+    """Raises a ValueError where a test set has other classes than the weights."""
+    if sorted(names) == sorted(class_names):
+        return
+    strange, missing = (
+        sorted(set(own) - set(others)) or sorted(own) for own, others in ((names, class_names), (class_names, names))
+    )
+    raise ValueError(
+        f"The weights' classes are not those of {where}: it has {_some(strange)}, they have {_some(missing)}. Test on "
+        "the classes that they were trained on, under the same names."
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} others" if len(names) > _SHOWN else "")
 
 
 def _imagenet_labels(where: str, names: Sequence[str], class_names: Sequence[str]) -> dict[str, int]:
@@ -47,15 +76,10 @@ def _imagenet_labels(where: str, names: Sequence[str], class_names: Sequence[str
     identified = dict(imagenet_classes())
     if not class_names or not set(class_names) <= set(identified.values()):
         return {}
-    if sorted(class_names) != sorted(identified[name] for name in names):
-        strange = sorted({identified[name] for name in names} - set(class_names)) or names
-        raise ValueError(
-            f"The weights' classes are {', '.join(class_names)}; {where} holds others: {', '.join(strange)}. Name the "
-            "folder of the data set they were trained on."
-        )
+    _check_same(where, [identified[name] for name in names], class_names)
     free = list(enumerate(class_names))  # two of ImageNet's names stand for two classes each
     labels = {}
-    for name in names:
+    for name in sorted(names):  # those two in the order of their identifiers, as ImageNet has them
         place = next(pair for pair in free if pair[1] == identified[name])
         free.remove(place)
         labels[name] = place[0]

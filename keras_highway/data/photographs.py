@@ -87,7 +87,8 @@ def folder_test_set(
             identifiers.
         class_names: Names of the weights' classes, in order, if they are
             known. Folders of the same names are these classes, whatever their
-            order. Plain numbers count as unknown names.
+            order; of other names, they are refused. Plain numbers count as
+            unknown names.
 
     Raises:
         FileNotFoundError: If there is no such folder.

@@ -92,8 +92,10 @@ def tfds_test_set(name: str, data_dir: str | None, classes: int, class_names: Se
 def _labels(name: str, feature: Any, classes: int, class_names: Sequence[str]) -> Sequence[int]:
     """The class of the weights that each label stands for; -1, which no split with labels has, for none."""
     names = list(getattr(feature, "names", None) or ())
-    if names and names != [str(i) for i in range(len(names))]:
-        known = class_labels(name, names, classes, class_names=class_names)
+    numbers = [str(i) for i in range(len(names))]
+    if names != numbers:
+        numbered = sorted(names) == sorted(numbers) != sorted(class_names)
+        known = class_labels(name, names, classes, numbered, class_names)
         return [*(known[one] for one in names), -1]
     if feature.num_classes != classes:
         raise ValueError(f"The weights have {classes} classes, {name} has {feature.num_classes}.")

@@ -123,7 +123,7 @@ def _text(row, shown, code, repository, recipe, torch_names, shipped) -> str:
         named_by="PyTorch's" if torch_names else "Keras's",
         variant=row.variant,
         changes=_changes(shown),
-        gating=shown.overrides.get("gating", spec.gating),
+        gating=gating_of(shown),
         source=spec.source,
         trained=f", trained on {shown.data}" if row.data else "",
         data=f"| data | {shown.data}; {shown.data_licence or _OWN_TERMS} |\n" if row.data else "",
@@ -144,9 +144,13 @@ def _text(row, shown, code, repository, recipe, torch_names, shipped) -> str:
     )
 
 
+def gating_of(row: WeightsInfo) -> str:
+    """Returns the gating of weights: the variant's, or the one that replaced it."""
+    return row.overrides.get("gating", get_spec(row.variant).gating)
+
+
 def _header(row, repository, spec, parts) -> str:
-    gating = row.overrides.get("gating", spec.gating)
-    kind = "residual" if gating == "residual" else "highway"
+    kind = "residual" if gating_of(row) == "residual" else "highway"
     facts = ModelFacts(
         name=row.name,
         licence=row.licence.lower(),

@@ -325,6 +325,11 @@ class Recipe:
             distance *= 2
         return distance
 
+    @property
+    def mixed_samples(self) -> int:
+        """How many samples that follow one another in a micro-batch are mixed among themselves: 1 without mixing."""
+        return 2 * self.partner_distance if self.mixes else 1
+
 
 def changed(recipe: Recipe, **changes) -> Recipe:
     """Returns the recipe with some fields changed, checked.

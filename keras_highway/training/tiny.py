@@ -59,7 +59,7 @@ def _short(recipe: Recipe) -> dict:
 
 def _batch_of_eight(recipe: Recipe) -> int:
     """The smallest batch that eight devices divide, as `Strategy.check` has it."""
-    return 8 * recipe.micro_batches * (2 * recipe.partner_distance if recipe.mixes else 1)
+    return 8 * recipe.micro_batches * recipe.mixed_samples
 
 
 @_short.register

@@ -19,6 +19,7 @@ from keras_highway._support.schema import (
     OrEmpty,
     Table,
     Text,
+    refuse,
 )
 from keras_highway.data.transforms import MEAN_IMAGES, Transform
 from keras_highway.tasks import IMAGES, LANGUAGE, task_of
@@ -109,8 +110,19 @@ RUN_RESULT = _Result(
     {**RESULT.required, **{name: RESULT.optional[name] for name in ("weights", "variant", "data")}}, RESULT.optional
 )
 _MOMENTS = Fields({"mean": Number(), "variance": Number()})
+
+
+class _Gates(Fields):
+    """Of one block: one of its learned gates at least."""
+
+    def check(self, value: Any, where: str) -> None:
+        super().check(value, where)
+        if not value.keys() & self.optional.keys():
+            refuse(where, "moments of t, of c or of both", value)
+
+
 GATE_REPORT = Fields(
-    {"samples": _COUNT, "blocks": Table(Fields({}, {"t": _MOMENTS, "c": _MOMENTS}))},
+    {"samples": _COUNT, "blocks": Table(_Gates({}, {"t": _MOMENTS, "c": _MOMENTS}))},
     {"sha256": Text(), "of": Text()},
 )
 _ROW = Fields(

@@ -5,7 +5,7 @@ import argparse
 from keras_highway._support.files import atomic_write_json
 from keras_highway.gating import get_gating
 from keras_highway.publishing import weights_class
-from keras_highway.variants import ALL_VARIANTS
+from keras_highway.publishing.card import gating_of
 from keras_highway.weights import registry
 from zoo.release.add import ZOO
 from zoo.release.cards import write_card
@@ -19,7 +19,7 @@ def main(argv=None) -> None:
     arguments = parser.parse_args(argv)
     for name in arguments.names or sorted(path.parent.name for path in ZOO.glob("[!.]*/result.json")):
         row = registry.get(name)
-        if not get_gating(ALL_VARIANTS[row.variant].gating).learned_gates:
+        if not get_gating(gating_of(row)).learned_gates:
             print(f"{name}: no gates to measure, they are constant")
             continue
         report = weights_class(row.variant).open(row, registry.file_of(row)).gate_report(arguments.data)

@@ -14,12 +14,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from keras_highway.analysis import StageCost
 from keras_highway.cli.listing import parameters
+from keras_highway.specs import override
 from keras_highway.tasks import IMAGES
 from keras_highway.variants import VARIANTS, task_of_variant
 from keras_highway.weights import registry
 from keras_highway.weights.details import COLUMNS, RESULTS, of_row
 from keras_highway.weights.info import WeightsInfo
+from keras_highway.weights.overrides import from_json_values
 from zoo.release.commands import command_of
 from zoo.release.generated import bring_up_to_date
 from zoo.release.results import cost_of
@@ -40,27 +43,29 @@ def rows() -> list[dict[str, Any]]:
 def _row(row: WeightsInfo, speed) -> dict[str, Any]:
     file = WEIGHTS / row.name / row.file
     ours = (WEIGHTS / row.name).is_dir()
-    form = _form(row) if task_of_variant(row.variant) is IMAGES else {}
-    cost = cost_of(row.variant, **form) if task_of_variant(row.variant) is IMAGES else None
+    cost = _cost(row) if task_of_variant(row.variant) is IMAGES else None
+    # Speed is of the variants as they are; other classes change it by next to nothing.
+    timed = not row.overrides and not row.removed and not _size(row)
     return {
         **of_row(row),
-        "parameters": cost.parameters if cost and form else parameters()[row.variant],
+        "parameters": cost.parameters if cost else parameters()[row.variant],
         "multiply_adds": cost.multiply_adds if cost else None,
         "bytes": file.stat().st_size if file.is_file() else None,
-        "cpu_images_per_second": None if "size" in form else speed.get(row.variant, {}).get("median"),
+        "cpu_images_per_second": speed.get(row.variant, {}).get("median") if timed else None,
         "command": command_of(WEIGHTS / row.name) if ours else None,
     }
 
 
-def _form(row: WeightsInfo) -> dict[str, int]:
-    """In what weights of images are not of their variant's form: their size, their classes."""
-    spec = VARIANTS[row.variant]
-    form = {}
-    if row.images.size != spec.input_shape[:2]:
-        form["size"] = row.images.size[0]
-    if row.classes and len(row.classes) != spec.classes:
-        form["classes"] = len(row.classes)
-    return form
+def _cost(row: WeightsInfo) -> StageCost:
+    """What weights cost as they are: their size and classes, overrides of their variant, blocks left out."""
+    spec = override(VARIANTS[row.variant], **from_json_values(row.overrides))
+    return cost_of(spec, _size(row), len(row.classes) or None, row.removed)
+
+
+def _size(row: WeightsInfo) -> int | None:
+    """Height and width of the images of weights; None where they are their variant's."""
+    own = task_of_variant(row.variant) is IMAGES and row.images.size != VARIANTS[row.variant].input_shape[:2]
+    return row.images.size[0] if own else None
 
 
 def as_csv(table: list[dict[str, Any]]) -> str:

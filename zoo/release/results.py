@@ -17,9 +17,11 @@ import keras
 from keras_highway._support.log import read_log
 from keras_highway.analysis import StageCost, cost
 from keras_highway.models.builder import build
+from keras_highway.specs import NetSpec, override
 from keras_highway.tasks import LANGUAGE, plus_minus, task_of
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
+from keras_highway.weights.overrides import trimmed
 from zoo.release import conv_nets
 from zoo.release.commands import command_of
 from zoo.release.commits import short
@@ -107,18 +109,20 @@ def _ours(row, table, zoo) -> dict:
 
 
 @functools.cache
-def cost_of(variant: str, size: int | None = None, classes: int | None = None) -> StageCost:
-    """Returns what a variant costs in total for one image.
+def cost_of(
+    spec: NetSpec, size: int | None = None, classes: int | None = None, removed: tuple[str, ...] = ()
+) -> StageCost:
+    """Returns what a network costs in total for one image.
 
     Args:
-        variant: An image network's.
-        size: Height and width, by default the variant's.
-        classes: Of the classifier, by default the variant's.
+        spec: Of the network, e.g. `VARIANTS["resnet50"]`.
+        size: Height and width, by default the spec's.
+        classes: Of the classifier, by default the spec's.
+        removed: Names of blocks that are left out.
     """
-    spec = VARIANTS[variant]
     shape = spec.input_shape if size is None else (size, size, spec.input_shape[2])
     with keras.StatelessScope(initialize_variables=False):  # shapes, no values
-        return cost(build(spec, input_shape=shape, classes=classes)).total
+        return cost(trimmed(build(spec, input_shape=shape, classes=classes), removed)).total
 
 
 def would_take(name: str) -> str:
@@ -132,7 +136,8 @@ def would_take(name: str) -> str:
     if recipe.task is LANGUAGE:
         return f"{recipe.epochs} epochs of {TRAINING_TOKENS:,} tokens"
     images = (recipe.train_images or TRAINING_IMAGES[recipe.data]) * recipe.epochs
-    operations = 6 * cost_of(recipe.variant, getattr(recipe, "train_size", None)).multiply_adds * images
+    spec = override(VARIANTS[recipe.variant], **dict(recipe.overrides))
+    operations = 6 * cost_of(spec, getattr(recipe, "train_size", None)).multiply_adds * images
     hours = operations / SUSTAINED / 3600
     return f"{recipe.epochs} epochs: {operations:.1e} operations, {hours:.3g} GPU hours at 100 TFLOP/s"
 

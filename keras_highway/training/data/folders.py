@@ -122,24 +122,33 @@ class FolderSource:
 
     def _explained(self, split: str, samples: np.ndarray, made: Iterator[tuple]) -> Iterator[tuple]:
         """The batches that are made, of a row of samples each; where one cannot be, an error that names the file."""
-        done = 0
+        done, errors = 0, tensorflow().errors
         try:
             for batch in made:
                 yield batch
                 done += 1
-        except tensorflow().errors.OpError:
+        except errors.OpError:
             for sample in samples[done]:
                 self._check(self._files[split][0][sample])
-            raise  # all can be read: the fault has passed, or is another
+            raise  # all are sound: the fault has passed, or is another
 
     def _check(self, path) -> None:
-        """Raises a ValueError for an image that cannot be read."""
+        """Raises a ValueError for an image that is missing, cut short or broken.
+
+        Not for a file system that fails, which may work again: a run that ends
+        so is begun again.
+        """
         tf = tensorflow()
         try:
-            tf.io.decode_image(self._read(path), self._transform.channels, expand_animations=False)
-        except (tf.errors.OpError, OSError) as error:
-            reason = re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error).splitlines()[0]).strip()
-            raise ValueError(f"{self._place(path)} cannot be read: {reason} {self._REMEDY}") from error
+            encoded = self._read(path)
+        except (tf.errors.NotFoundError, EOFError) as error:
+            raise ValueError(f"{self._place(path)} cannot be read: {reason_of(error)}. {self._REMEDY}") from error
+        except (tf.errors.OpError, OSError):
+            return
+        try:
+            tf.io.decode_image(encoded, self._transform.channels, expand_animations=False)
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(f"{self._place(path)} cannot be read: {reason_of(error)}. {self._REMEDY}") from error
 
     def _place(self, path) -> str:
         """What messages call an image."""
@@ -148,6 +157,11 @@ class FolderSource:
     def _read(self, path):
         """Returns an encoded image, a scalar tf.string."""
         return tensorflow().io.read_file(path)
+
+
+def reason_of(error: Exception) -> str:
+    """What TensorFlow says of an image, without the names of its operations and a full stop."""
+    return re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error).splitlines()[0]).strip(" .")
 
 
 def class_names(folder: Path) -> list[str]:

@@ -133,7 +133,7 @@ class ShardSource(FolderSource):
         path, file = self._shards[number]
         content = os.pread(file, length, offset)
         if len(content) != length:
-            raise OSError(f"{path} ends at byte {offset + len(content)}; an image there ends at {offset + length}.")
+            raise EOFError(f"{path} ends at byte {offset + len(content)}; an image there ends at {offset + length}.")
         return content
 
 

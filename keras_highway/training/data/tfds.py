@@ -9,6 +9,7 @@ from keras_highway.data.tfds_sets import labelled_split, tfds_builder
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.augment import augment_of
 from keras_highway.training.data.decoding import CentralCrop, batches, tensorflow
+from keras_highway.training.data.folders import reason_of
 from keras_highway.training.data.repeated import epoch_samples
 from keras_highway.training.data.shard import Shard
 from keras_highway.training.recipe import Recipe
@@ -79,7 +80,7 @@ class TfdsSource:
         data = data.enumerate(epoch * self.images).map(lambda i, pair: (*pair, [np.int64(seed), i]))
         data = _part(data.batch(size, drop_remainder=True).skip(start), size, shard)
         augment = augment_of(self._recipe, self._transform)
-        yield from batches(data, augment, size // shard.count)
+        yield from self._explained("train", batches(data, augment, size // shard.count))
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields central crops; the first images again, with weight 0, fill up the last batch."""
@@ -89,8 +90,20 @@ class TfdsSource:
         data = data.map(lambda encoded, label: (encoded, label, np.zeros(2, np.int64)))
         weights = (np.arange(total) < self.test_images).astype(np.float32).reshape(-1, size)
         decoded = batches(_part(data.batch(size), size, shard), CentralCrop(self._transform), size // shard.count)
+        decoded = self._explained(split, decoded)
         for (images, labels, _), weight in zip(decoded, weights, strict=True):
             yield images, labels, shard.of(weight)
+
+    def _explained(self, split: str, made: Iterator[tuple]) -> Iterator[tuple]:
+        """The batches that are made; of a broken image an error, which names the set."""
+        broken = tensorflow().errors.InvalidArgumentError
+        try:
+            yield from made
+        except broken as error:
+            raise ValueError(
+                f"An image of {self._recipe.data}, split {split}, cannot be read: {reason_of(error)}. Prepare the set "
+                "anew, or train on a folder or shards of its images, where broken ones are named."
+            ) from error
 
     def _encoded(self, split, count, first=0):
         import tensorflow_datasets as tfds  # pyright: ignore[reportMissingImports] (an extra)

@@ -68,9 +68,9 @@ class Strategy:
                     f"step to step. Use --strategy none. Received: strategy={self.name!r}, {self.replicas} replicas"
                 )
             return
-        pairs = 2 * recipe.partner_distance if recipe.mixes else 1
-        if recipe.batch_size % (self.replicas * recipe.micro_batches * pairs):
-            blocks = f" of blocks of {pairs} samples that are mixed" if recipe.mixes else ""
+        block = recipe.mixed_samples
+        if recipe.batch_size % (self.replicas * recipe.micro_batches * block):
+            blocks = f" of blocks of {block} samples that are mixed" if recipe.mixes else ""
             raise ValueError(
                 f"The batch must divide evenly: {self.replicas} replicas of {recipe.micro_batches} micro-batches"
                 f"{blocks}. Received: batch_size={recipe.batch_size}"
@@ -120,6 +120,7 @@ class _TensorFlow(Strategy):
     def __init__(self, strategy, shard: Shard):
         super().__init__()
         self._strategy, self.shard = strategy, shard
+        self._synchronized = []  # layers of batch normalization that were not before
         self.replicas = strategy.num_replicas_in_sync
         self._local = self.replicas // shard.count
         # Keras and TensorFlow cannot compile a step that reaches variables of several devices, nor collectives.
@@ -131,8 +132,9 @@ class _TensorFlow(Strategy):
     def prepare(self, program: Trainable) -> None:
         """Batch statistics over the global batch, and of dropout masks for it every replica its own part."""
         for layer in program.net._flatten_layers():
-            if isinstance(layer, keras.layers.BatchNormalization):
+            if isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized:
                 layer.synchronized = True
+                self._synchronized.append(layer)
             if type(layer) is keras.layers.Dropout:
                 layer.call = functools.partial(_dropout_of_replica, layer, self.replicas)
                 continue
@@ -141,8 +143,11 @@ class _TensorFlow(Strategy):
                     value.next = functools.partial(_replica_seed, value.next)
 
     def finish(self, net):
+        """Takes back what `prepare` changed."""
         for layer in net._flatten_layers():
             vars(layer).pop("call", None)
+            if layer in self._synchronized:
+                layer.synchronized = False
             for value in list(vars(layer).values()):
                 if isinstance(value, keras.random.SeedGenerator):
                     vars(value).pop("next", None)
@@ -317,12 +322,15 @@ def _dropout_of_replica(layer, replicas, inputs, training=False):
         return inputs
     size = keras.ops.shape(inputs)[0]
     noise = layer.noise_shape or (None,) * len(inputs.shape)
-    whole = [size * replicas if i == 0 else keras.ops.shape(inputs)[i] if n is None else n for i, n in enumerate(noise)]
-    ones = keras.ops.ones(whole, inputs.dtype)
+    mask = [keras.ops.shape(inputs)[i] if n is None else n for i, n in enumerate(noise)]
+    own = noise[0] is None  # else one mask serves all samples, those of other replicas too
+    ones = keras.ops.ones([size * replicas, *mask[1:]] if own else mask, inputs.dtype)
     kept = keras.random.dropout(ones, layer.rate, seed=layer.seed_generator)
-    context = tf.distribute.get_replica_context()
-    first = (context.replica_id_in_sync_group if context else 0) * size
-    return inputs * kept[first : first + size]
+    if own:
+        context = tf.distribute.get_replica_context()
+        first = (context.replica_id_in_sync_group if context else 0) * size
+        kept = kept[first : first + size]
+    return keras.ops.where(kept != 0, inputs * kept, 0)  # as Keras's: what is left out is 0, were it infinite
 
 
 def _replica_seed(draw, ordered=True):
