@@ -155,7 +155,13 @@ def test_outputs_are_those_of_kerass_layers(kind, options, shape, policy):
     theirs.build(shape)
     ours.set_weights([w + 0.1 for w in ours.get_weights()])
     theirs.set_weights(ours.get_weights())
-    y, expected = (ops.cast(layer(x), "float32") for layer in (ours, theirs))
+    try:
+        expected = ops.cast(theirs(x), "float32")
+    except Exception as error:  # TensorFlow's own class, which other backends lack
+        if "only supports the NHWC tensor format on the CPU" not in str(error):
+            raise
+        pytest.skip(f"this processor has no channels-first convolution in {theirs.compute_dtype} for Keras's layer")
+    y = ops.cast(ours(x), "float32")
     steps = {"float32": 0.0, "mixed_bfloat16": 2**-8, "mixed_float16": 2**-11}[policy]  # of rounding
     np.testing.assert_allclose(to_numpy(y), to_numpy(expected), rtol=2 * steps, atol=2 * steps)
     check_config(ours)
