@@ -113,7 +113,8 @@ def test_receptive_fields_are_what_changes_the_unit(family):
     middle = y.shape[1] // 2
     rows = np.repeat(x, x.shape[1], 0)
     rows[np.arange(len(rows)), np.arange(len(rows))] += 3.0  # image i has row i changed
-    moved = np.abs(trace(model, rows)[name].y[:, middle, middle] - y[0, middle, middle]).max(-1) > 1e-7
+    # Batches of other sizes are rounded apart by up to 4e-7; the least of the changes seen is 3e-4.
+    moved = np.abs(trace(model, rows)[name].y[:, middle, middle] - y[0, middle, middle]).max(-1) > 1e-5
     low, high = (stride[0] * middle + end[0] for end in (first, last))
     seen = np.arange(max(low, 0), min(high, len(rows) - 1) + 1)
     assert not moved[np.setdiff1d(np.arange(len(rows)), seen)].any()
