@@ -188,7 +188,7 @@ def test_a_break_of_the_scale_is_marked():
 
 
 def test_epochs_are_whole():
-    _, (axis,) = training_axes(1, (3, 3))
+    _, (axis,) = training_axes(1, 3)
     draw_training(axis, [Curve([1, 2, 3], [0.3, 0.2, 0.1], "a")])
     assert has_whole_ticks(axis) and 2 in axis.get_xticks()
     draw_training(axis, [Curve([1, 2], [0.02, 30])], scale="log")

@@ -1,5 +1,6 @@
 """Builders: the habits of keras.applications.ResNet50, and what goes beyond them."""
 
+import dataclasses
 import inspect
 import json
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import keras_highway as kh
 from keras_highway.models.builder import build
 from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry
 from keras_highway.weights.load import FreshHead
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo" / "weights"
@@ -113,13 +115,24 @@ def test_unknown_variant_names_the_near_ones():
         kh.create_model("higway50")
 
 
-def test_imagenet_weights_are_not_published_yet():
+@pytest.mark.parametrize("known", [(), ("highway50.imagenette",)])
+def test_imagenet_weights_are_not_published_yet(known, monkeypatch):
+    """What there is instead comes first: of other data, of another net."""
+    others = {name: row for name, row in registry.WEIGHTS.items() if row.variant != "highway50"}
+    row = registry.get("resnet50.a1")
+    rows = {name: dataclasses.replace(row, name=name, variant="highway50", data="imagenette") for name in known}
+    monkeypatch.setattr(registry, "WEIGHTS", {**others, **rows})
     with pytest.raises(ValueError) as error:
         kh.Highway50()
     message = str(error.value)
     first, *remedies, _ = message.split("\n")
-    assert "No weights of 'highway50' are published yet" in first
-    assert remedies[0].startswith("  - keras_highway.HighwayResNet50(weights='imagenet')")
+    assert first.endswith(
+        f"{'Weights of' if known else 'No weights of'} 'highway50'"
+        f"{': highway50.imagenette.' if known else ' are published yet.'} What there is instead:"
+    )
+    loads = [f"  - keras_highway.load({name!r})" for name in known]
+    assert remedies[: len(known)] == loads
+    assert remedies[len(known)].startswith("  - keras_highway.HighwayResNet50(weights='imagenet')")
     assert "python -m keras_highway train highway50 --data DIR" in message
 
 

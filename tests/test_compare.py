@@ -32,7 +32,7 @@ def test_compare_draws_and_reports_the_last_epochs(tmp_path):
     last = read_run(runs[0])[1][-1]
     assert f"| mnist10_w16 | {last['epoch']:.0f} | {last['train_loss']:.4f} " in text and "mnist10_w32" in text
     with Image.open(tmp_path / "curves.png") as image:
-        assert image.size == (1080, 432)
+        assert image.size == (840, 960)  # the width of all pictures
     same = compare([runs[0], runs[0]], tmp_path / "same.png")
     assert same.count("mnist10_w16 (mnist10_w16.tvdn)") == 2
 

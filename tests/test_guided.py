@@ -173,6 +173,8 @@ def test_pictures(tmp_path):
     assert figure.axes[-1].get_xlabel().startswith("value of a pixel") and figure.axes[0].get_title().startswith("y ")
     colours = patches._replace(patches=np.repeat(patches.patches, 3, -1))
     assert all(axis.get_xlabel() == "" for axis in analysis.plot_patches(colours).axes)  # colours need no bar
+    figure = analysis.plot_guided(guided._replace(gradient=np.repeat(guided.gradient, 3, -1)))
+    assert len(figure.axes) == 6 and "grey is 0" in figure.get_supxlabel()  # of colours words tell what they are
     with pytest.raises(ValueError, match=r"of 3 images\. Received: 2 images"):
         analysis.plot_guided(guided, x[:2])
 

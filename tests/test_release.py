@@ -124,6 +124,17 @@ def test_an_sdist_may_hold_what_the_wheel_is_made_of(monkeypatch, tmp_path):
 
 def test_the_notice_names_every_weight_of_the_checkout_and_its_data():
     assert notice_of_the_zoo(["--check"]) == 0
+
+
+def test_the_notice_names_the_data_that_pictures_show():
+    known = {"": "MNIST's", "cifar10_conv": "CIFAR's", "cifar100_conv": "CIFAR's"}
+    known |= {f"imagenette_{net}": "Imagenette's" for net in ("highway50", "resnet50")}
+    root = Path(__file__).parents[1]
+    paragraph = (root / "NOTICE").read_text("utf-8").partition("docs/analysis/")[2].partition("vocabulary.json")[0]
+    folder = root / "docs" / "analysis"
+    pictures = [path.stem for kind in ("guided", "patches") for path in folder.glob(f"{kind}*.png")]
+    assert len(pictures) >= 6
+    assert all(known[name.partition("_")[2]] in paragraph for name in pictures)
     notice = (distributions.ROOT / "NOTICE").read_text("utf-8")
     for path in distributions._rows(distributions.ROOT):
         row = json.loads(path.read_text("utf-8"))

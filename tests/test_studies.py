@@ -62,7 +62,7 @@ def test_training_losses_of_nets_with_and_without_normalization(tmp_path):
         write(tmp_path / "imagenette" / "resnet50_imagenette_5" / str(seed), (0.6, 0.8))
     lines = studies.sections(tmp_path)
     assert [line for line in lines if line.startswith("## ")] == [
-        "## The same, 5 epochs",
+        "## [BLOG] Evidence 3 in small: Highway50 and ResNet50 on photographs, 5 epochs",
         "## [UIE] Table 1b in small: with and without batch normalization",
     ]
     fits, matches, *_ = (line for line in lines if line.startswith("- with it"))
@@ -72,12 +72,53 @@ def test_training_losses_of_nets_with_and_without_normalization(tmp_path):
     assert "(0.2452 to 0.2948), n = 3; diverged: 0" in fits
     assert "**holds**; `highway50_uie_64` minus `resnet50_uie_64` is 0.10 ± 0.00 points" in matches
     without = [line for line in lines if line.startswith("- without it")]
-    assert len(without) == 2 and all("**not all runs are over**" in line for line in without)
+    assert len(without) == 5 and all("**not all runs are over**" in line for line in without)
     (pair,) = (line for line in lines if line.startswith("- Highway50"))
     assert "**not all runs are over**; `highway50_imagenette` minus `resnet50_imagenette`: 0 of 3 pairs" in pair
     assert "| resnet50_imagenette_5 | - | 3 | 0 | 1.0000 ± 0.0000 | 80.00 ± 0.00 |  |" in "\n".join(lines)
     assert sum("Logs: `zoo/runs/imagenette`." in line for line in lines) == 2
+    (goal,) = (line for line in lines if line.startswith("- goal"))
+    assert goal == "- goal 85.8 %, `resnet50_imagenette_5`: **missed** by 5.80 points."
     assert any("5 epochs; per net a rate chosen from 0.0015, 0.003, 0.006 by 5 epochs" in line for line in lines)
+
+
+def test_one_seed_of_twenty_epochs_and_what_another_procedure_does_beside(tmp_path):
+    for net, accuracy in (("resnet50_imagenette", 0.9), ("highway50_imagenette", 0.92)):
+        write(tmp_path / "imagenette" / net / "1", (0.5, accuracy))
+        write(tmp_path / "imagenette" / net / "2", (0.5, 0.1))  # of a seed that the study does not have
+    logged = "epoch,train_loss,test_loss,test_accuracy\n" + "".join(f"{e},{9 / e},{8 / e},0.8\n" for e in range(1, 21))
+    write(tmp_path / "imagenette" / "highway50_imagenette_a3" / "1", (0.5, 0.8))
+    (tmp_path / "imagenette" / "highway50_imagenette_a3" / "1" / "log.csv").write_text(logged)
+    lines = studies.sections(tmp_path)
+    claim, other = (line for line in lines if line.startswith("- Highway50 matches"))
+    assert "**cannot be told**; `highway50_imagenette` minus `resnet50_imagenette`: 1 of 1 pairs of seeds" in claim
+    assert "**not all runs are over**" in other
+    assert [line for line in lines if line.startswith("- goal")] == [
+        "- goal 91.6 %, `highway50_imagenette`: **reached**.",
+        "- goal 91.6 %, `resnet50_imagenette`: **missed** by 1.60 points.",
+    ]
+    beside = "- `highway50_imagenette_a3` 80.00 %, by the plain recipe, `highway50_imagenette`, 20 epochs: 92.00 %."
+    assert [line for line in lines if "plain recipe" in line] == [beside]
+    rows = [line for line in lines if line.startswith("| `highway50_imagenette_a3`")]
+    assert rows == [
+        f"| `highway50_imagenette_a3` | {epoch} | {9 / epoch:.4f} | {8 / epoch:.4f} | 80.00 |" for epoch in (1, 5, 10)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "diverged", "word"),
+    [((0.5, 0.6, 0.7), 0, "holds"), ((0.5, 0.6, 0.1), 0, "does not hold"), ((0.5, 0.6), 1, "does not hold")],
+)
+def test_whether_a_net_trains_without_normalization(accuracies, diverged, word, tmp_path):
+    net = tmp_path / "imagenette" / "resnet50_uie_nobn_64"
+    for seed, accuracy in enumerate(accuracies, start=1):
+        write(net / str(seed), (0.1, accuracy))
+    if diverged:
+        (net / "3").mkdir()
+        (net / "3" / "diverged.json").write_text("{}")
+    (line,) = (line for line in studies.sections(tmp_path) if line.startswith("- without it ResNet trains"))
+    assert f"**{word}**; test accuracy " in line
+    assert line.endswith(f"diverged: {diverged} of 3 of `resnet50_uie_nobn_64`.")
 
 
 @pytest.mark.parametrize(
@@ -111,6 +152,7 @@ def test_the_picture_shows_means_of_the_seeds(runs, tmp_path, monkeypatch):
     monkeypatch.setattr(studies, "write", lambda figure, path, title: figures.append(figure))
     assert studies.draw(runs, tmp_path / "pictures") == [tmp_path / "pictures" / "designs.png"]
     loss, accuracy = figures[0].axes
+    assert loss.get_legend() is not None and accuracy.get_legend() is None  # one for both
     assert [line.get_label() for line in loss.lines] == [
         "resnet20, 3 seeds",
         "highway20, 3 seeds",

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from keras_highway._support.outside_text import in_figure
-from keras_highway.analysis.plots import figure_class
+from keras_highway.analysis.plots import new_figure
 
 
 class Curve(NamedTuple):
@@ -24,19 +24,22 @@ class Curve(NamedTuple):
     style: Mapping[str, Any] = MappingProxyType({})
 
 
-def training_axes(panels: int, size: tuple[float, float], **options: Any) -> tuple[Any, list[Any]]:
-    """Returns a matplotlib figure and its panels, side by side.
+def training_axes(panels: int, height: float, *, stacked: bool = True, **options: Any) -> tuple[Any, list[Any]]:
+    """Returns a matplotlib figure of the width that all have, and its panels.
 
     Args:
         panels: Int, how many.
-        size: Width and height in inches.
+        height: Of the figure in inches.
+        stacked: Whether the panels are below each other, not side by side.
+            Defaults to `True`.
         **options: As in `matplotlib.figure.Figure.subplots`.
 
     Raises:
         ImportError: If matplotlib is not installed.
     """
-    figure = figure_class()(figsize=size, layout="constrained")
-    return figure, list(figure.subplots(1, panels, squeeze=False, **options)[0])
+    figure = new_figure(height)
+    rows, columns = (panels, 1) if stacked else (1, panels)
+    return figure, list(figure.subplots(rows, columns, squeeze=False, **options).ravel())
 
 
 def draw_training(

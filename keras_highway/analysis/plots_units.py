@@ -57,9 +57,15 @@ def plot_guided(
             axis.set_title(f"y {guided.value[row, column]:.3g}", fontsize=SMALL)
             if column == 0:
                 axis.set_ylabel("\n".join(map(in_figure, name.split("_"))), fontsize=SMALL)
+    note = "y: the unit's activation where it is strongest in the image"
     if _is_grey(guided.gradient[0, 0]):
         bar_below(figure, drawn, axes, "guided derivative of y, relative to the largest of its panel")
-    figure.supxlabel("y: the unit's activation where it is strongest in the image", fontsize=9)
+    else:
+        note += (
+            "\ncolours: guided derivative of y by red, green and blue, relative to the largest of\n"
+            "its panel: grey is 0, a bright colour is what raises y, a dark one what lowers it"
+        )
+    figure.supxlabel(note, fontsize=9)
     return write(figure, path, title or f"guided derivative of channel {guided.channel}")
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from keras_highway._support.log import read_log
-from keras_highway._support.outside_text import in_figure
+from keras_highway.analysis.plots import write
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 
 CURVE = "curve.png"
@@ -25,12 +25,11 @@ def draw_curve(log: Path, path: Path, title: str, metric: str) -> None:
     rows = read_log(log)
     if not rows or not all("epoch" in row for row in rows):
         raise ValueError(f"{log} has no epoch, or lines without one.")
-    figure, axes = training_axes(2, (9, 3.2))
+    figure, axes = training_axes(2, 5.6)
     for axis, what, scale in zip(axes, ("loss", metric), ("log", "linear"), strict=True):
         columns = [name for name in rows[0] if name.endswith(what)]
         draw_training(axis, [_curve(rows, column) for column in columns], ylabel=what, scale=scale)
-    figure.suptitle(in_figure(title))
-    figure.savefig(path, dpi=110, metadata={"Software": None})  # the same log gives the same file
+    write(figure, path, title)
 
 
 def _curve(rows, column) -> Curve:

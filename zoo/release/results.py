@@ -22,7 +22,7 @@ from keras_highway.tasks import LANGUAGE, plus_minus, task_of
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.overrides import trimmed
-from zoo.release import conv_nets
+from zoo.release import conv_nets, photograph_nets
 from zoo.release.commands import command_of
 from zoo.release.commits import short
 from zoo.release.generated import bring_up_to_date
@@ -169,7 +169,7 @@ def as_markdown(numbers: list[dict[str, str]]) -> str:
         columns = f"published, {table['metric']} | ours | n | epochs | products in"
         lines += [f"| net | {columns} | hardware, commit, or what it takes |", "|---|---|---|---|---|---|---|"]
         lines += [_line(row) for row in part]
-    lines += [*sections(), *conv_nets.section()]
+    lines += [*sections(), *photograph_nets.section(), *conv_nets.section()]
     lines += ["", "## First epochs beside the authors' logs", "", *_first_epochs()]
     return "\n".join(lines) + "\n"
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway._support.log import read_log
-from keras_highway.analysis.plots import write
+from keras_highway.analysis.plots import legend_above, write
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 from keras_highway.cli.listing import parameters
-from keras_highway.training.experiments.study import SEEDS, Study, spread
+from keras_highway.training.experiments.study import Study, spread
 from keras_highway.training.recipes import RECIPES
 from zoo.release.commits import short
-from zoo.release.comparisons import COMPARISONS, DESIGNS, MARGIN, Claim, Comparison
+from zoo.release.comparisons import COMPARISONS, DESIGNS, MARGIN, TRAINS, Claim, Comparison
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "zoo" / "runs"
@@ -35,9 +35,12 @@ def sections(runs: Path = RUNS) -> list[str]:
     for comparison in COMPARISONS:
         if done := _finished(comparison, runs):
             lines += ["", f"## {comparison.title}", "", comparison.intro, ""]
-            lines += [comparison.study.table(comparison.study.nets, SEEDS, runs / comparison.folder), ""]
-            lines += [_sizes(comparison.study), ""]
+            study = comparison.study
+            lines += [study.table(study.nets, study.seeds, runs / comparison.folder), ""]
+            lines += [_sizes(study), ""]
             lines += [f"- {_verdict(claim, comparison, runs, done)}" for claim in comparison.claims]
+            lines += [f"- {line}" for line in (*_goal(comparison, done), *_beside(comparison, done, runs))]
+            lines += _losses(comparison, done)
             picture = f"![{_described(done)}](results/{comparison.name}.png)"
             lines += ["", picture, "", _made(comparison, done, runs)]
     return lines
@@ -72,9 +75,11 @@ def draw(runs: Path = RUNS, out: Path = PICTURES) -> list[Path]:
     files = []
     for comparison in COMPARISONS:
         if done := _finished(comparison, runs):
-            figure, axes = training_axes(2, (9.6, 4.2))
+            figure, axes = training_axes(2, 6.8)
             for axis, column, what in zip(axes, _COLUMNS, ("training loss", "test accuracy, %"), strict=True):
                 draw_training(axis, _curves(comparison, done, column, axis), ylabel=what)
+            legend_above(axes[0])
+            axes[1].get_legend().remove()  # the same
             files.append(out / f"{comparison.name}.png")
             out.mkdir(parents=True, exist_ok=True)
             write(figure, files[-1], None)
@@ -105,7 +110,8 @@ def _finished(comparison, runs) -> dict[str, dict[int, list[dict[str, float]]]]:
     """Logs of the finished runs, by net and seed."""
     logs = {}
     for net in comparison.study.nets:
-        folders = {seed: comparison.study.folder(net, seed, runs / comparison.folder) for seed in SEEDS}
+        seeds = comparison.study.seeds
+        folders = {seed: comparison.study.folder(net, seed, runs / comparison.folder) for seed in seeds}
         logs[net] = {seed: read_log(f / "log.csv") for seed, f in folders.items() if (f / "result.json").exists()}
     return {net: seeds for net, seeds in logs.items() if seeds}
 
@@ -113,15 +119,69 @@ def _finished(comparison, runs) -> dict[str, dict[int, list[dict[str, float]]]]:
 def _verdict(claim: Claim, comparison: Comparison, runs: Path, done) -> str:
     """A claim, whether it holds, and what was measured."""
     folders = {
-        net: [comparison.study.folder(net, seed, runs / comparison.folder) for seed in SEEDS]
+        net: [comparison.study.folder(net, seed, runs / comparison.folder) for seed in comparison.study.seeds]
         for net in (claim.first, claim.second)
     }
+    seeds = len(comparison.study.seeds)
     gone = {net: sum((f / "diverged.json").exists() for f in folders[net]) for net in folders}
-    over = all(len(done.get(net, {})) + gone[net] == len(SEEDS) for net in folders)
-    first, second = (done.get(net, {}) for net in folders)
-    pairs = _pairs(first, second, claim.kind)
-    word = _word(claim.kind, pairs, gone[claim.first], gone[claim.second]) if over else "not all runs are over"
-    return f"{claim.text}: **{word}**; {_measured(claim, pairs)}; diverged: {_listed_counts(gone)}."
+    over = all(len(done.get(net, {})) + gone[net] == seeds for net in folders)
+    diverged = ", ".join(f"{count} of {seeds} of `{net}`" for net, count in gone.items())
+    if claim.kind == "trains":
+        accuracies = _last_accuracies(done.get(claim.first, {}))
+        word, measured = _word_of_training(accuracies, gone[claim.first]), f"test accuracy {spread(accuracies, 2)} %"
+    else:
+        pairs = _pairs(done.get(claim.first, {}), done.get(claim.second, {}), claim.kind)
+        word, measured = _word(claim.kind, pairs, gone[claim.first], gone[claim.second]), _measured(claim, pairs, seeds)
+    return f"{claim.text}: **{word if over else 'not all runs are over'}**; {measured}; diverged: {diverged}."
+
+
+def _last_accuracies(logs) -> list[float]:
+    """Test accuracies after the last epoch, %, of a network's finished runs."""
+    return [100 * log[-1]["test_accuracy"] for log in logs.values()]
+
+
+def _word_of_training(accuracies: list[float], gone: int) -> str:
+    return "does not hold" if gone or min(accuracies, default=0.0) <= TRAINS else "holds"
+
+
+def _goal(comparison: Comparison, done) -> list[str]:
+    """Whether each network reached what was to be reached, in the mean of its seeds."""
+    lines = []
+    for net, logs in done.items():
+        if comparison.goal is not None and len(logs) == len(comparison.study.seeds):
+            short_of = comparison.goal - statistics.mean(_last_accuracies(logs))
+            word = "**reached**" if short_of <= 0 else f"**missed** by {short_of:.2f} points"
+            lines.append(f"goal {comparison.goal} %, `{net}{comparison.study.suffix}`: {word}.")
+    return lines
+
+
+def _beside(comparison: Comparison, done, runs: Path) -> list[str]:
+    """The accuracy of the same networks by another recipe."""
+    if not comparison.beside:
+        return []
+    (other,) = (one for one in COMPARISONS if one.name == comparison.beside)
+    known, lines = _finished(other, runs), []
+    for net, plain in zip(comparison.study.nets, other.study.nets, strict=True):
+        if net in done and plain in known:
+            ours, theirs = (spread(_last_accuracies(logs), 2) for logs in (done[net], known[plain]))
+            epochs = RECIPES[plain + other.study.suffix].epochs
+            lines.append(f"`{net}` {ours} %, by the plain recipe, `{plain}`, {epochs} epochs: {theirs} %.")
+    return lines
+
+
+def _losses(comparison: Comparison, done) -> list[str]:
+    """A table of losses and accuracies after some epochs, means over the seeds."""
+    if not comparison.epochs:
+        return []
+    lines = ["", "| recipe | epoch | training loss | test loss | test accuracy, % |", "|---|---|---|---|---|"]
+    for net, logs in done.items():
+        for epoch in comparison.epochs:
+            rows = [log[epoch - 1] for log in logs.values()]
+            train, test, accuracy = (
+                statistics.mean(row[key] for row in rows) for key in ("train_loss", "test_loss", "test_accuracy")
+            )
+            lines.append(f"| `{net}` | {epoch} | {train:.4f} | {test:.4f} | {100 * accuracy:.2f} |")
+    return lines
 
 
 def _pairs(first, second, kind: str = "ahead") -> list[float]:
@@ -153,18 +213,14 @@ def _interval(pairs: list[float]) -> tuple[float, float]:
     return statistics.mean(pairs) - half, statistics.mean(pairs) + half
 
 
-def _measured(claim: Claim, pairs: list[float]) -> str:
+def _measured(claim: Claim, pairs: list[float], seeds: int) -> str:
     between, unit, digits = f"`{claim.first}` minus `{claim.second}`", "points", 2
     if claim.kind == "fits":
         between, unit, digits = f"training loss of `{claim.second}` minus that of `{claim.first}`", "nats", 4
     if len(pairs) < 2:
-        return f"{between}: {len(pairs)} of {len(SEEDS)} pairs of seeds"
+        return f"{between}: {len(pairs)} of {seeds} pairs of seeds"
     low, high = _interval(pairs)
     return f"{between} is {spread(pairs, digits)} {unit} ({low:.{digits}f} to {high:.{digits}f}), n = {len(pairs)}"
-
-
-def _listed_counts(gone: dict[str, int]) -> str:
-    return ", ".join(f"{count} of {len(SEEDS)} of `{net}`" for net, count in gone.items())
 
 
 def _described(done) -> str:

@@ -3,6 +3,7 @@
 They come from `docs/analysis/numbers.json`, which `keras_highway.training.experiments.figures` makes.
 """
 
+import itertools
 import json
 import statistics
 from collections.abc import Callable
@@ -13,7 +14,9 @@ from keras_highway.tasks import plus_minus
 
 NUMBERS = Path(__file__).resolve().parents[3] / "docs" / "analysis" / "numbers.json"
 NET, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
+PHOTOGRAPHS = "highway50.imagenette"
 _FEW = 10  # percent of the gates
+_CHEAP = 0.5  # points of accuracy
 CONV = {"cifar10_conv": "cifar10_19layer.fast", "cifar100_conv": "cifar100_19layer.fast"}  # by the name of their part
 
 
@@ -99,6 +102,57 @@ def conv_claims_table(path: Path = NUMBERS) -> str:
         "n = 1 net each."
     )
     return "\n".join([*lines, "", note])
+
+
+def photographs_table(path: Path = NUMBERS) -> str:
+    """What Highway50 and ResNet50 do on Imagenette's test photographs; before they were measured, nothing."""
+    nets = json.loads(path.read_text("utf-8")).get(PHOTOGRAPHS, {}).get("imagenette", {})
+    if not nets:
+        return ""
+    rows: list[tuple[str, Callable[[dict], str]]] = [
+        (
+            "[UIE, 4.2] the mean estimation error of blocks is close to zero (first three stages of a ResNet50)",
+            _errors_of_three,
+        ),
+        ("one block lesioned", _one_lesioned),
+        ("blocks taken out, one after the other", _taken_out),
+        ("mean transform gate, stage by stage", _open_by_stage),
+    ]
+    lines = [f"| | {' | '.join(f'`{net}.imagenette`' for net in nets)} |", "|---" * (1 + len(nets)) + "|"]
+    lines += [f"| {what} | {' | '.join(map(shown, nets.values()))} |" for what, shown in rows]
+    (ordered_by,) = {net["trim"]["ordered_by"] for net in nets.values()}
+    note = (
+        f"The order in which blocks go comes from {ordered_by:,} training photographs, their cost is that on all test "
+        "photographs. n = 1 net each."
+    )
+    return "\n".join([*lines, "", note])
+
+
+def _errors_of_three(net) -> str:
+    stages = sorted(net["estimation"])[:3]
+    return _estimated({stage: net["estimation"][stage] for stage in stages}, "these")
+
+
+def _taken_out(net) -> str:
+    whole, *fewer = (100 * accuracy for accuracy in net["trim"]["accuracy"])
+    gone = len(list(itertools.takewhile(lambda accuracy: whole - accuracy <= _CHEAP, fewer)))
+    sizes, cost = net["trim"]["parameters"], f"that can go cost at most {_CHEAP} points of {whole:.2f} %"
+    if gone == len(fewer):
+        return f"all {gone} {cost}"
+    return (
+        f"{gone} of the {len(fewer)} {cost}: {sizes[0]:,} parameters become {sizes[gone]:,}; without the next, "
+        f"{fewer[gone]:.2f} %"
+    )
+
+
+def _open_by_stage(net) -> str:
+    if "gates" not in net:
+        return "-"
+    by_stage: dict[str, list[float]] = {}
+    for block, mean in net["gates"]["mean"].items():
+        by_stage.setdefault(block.split("_")[0], []).append(mean)
+    means = [f"{statistics.mean(values):.2f} ({stage})" for stage, values in by_stage.items()]
+    return f"{_listed(means)}; {net['gates']['samples']:,} test photographs"
 
 
 def _errors(net) -> str:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from keras_highway._support.log import read_log
+from keras_highway.analysis.plots import write
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 from keras_highway.tasks import IMAGES
 
@@ -72,10 +73,10 @@ def _draw(names, logs, path) -> None:
             wrong = [100 * (1 - row[f"{split}_accuracy"]) for row in rows]
             errors.append(Curve(epochs, wrong, name if split == "test" else None, style))
     losses += [Curve([], [], split, {"color": "0.3", "linestyle": line}) for split, line in LINES.items()]
-    figure, axes = training_axes(2, (9, 3.6))
+    figure, axes = training_axes(2, 6.4)
     for axis, curves, what in zip(axes, (losses, errors), ("loss", "error, %"), strict=True):
         draw_training(axis, curves, scale="log", ylabel=what)
-    figure.savefig(path, dpi=120)
+    write(figure, path)
 
 
 def main(argv=None) -> None:

@@ -7,7 +7,8 @@ epochs, with the rates of `pair`; `a3`: both by procedure A3 of "ResNet strikes
 back" in small, 20 epochs; `uie`: the six nets of [UIE], Table 1b, at 64
 pixels, 20 epochs. For each net a rate is chosen from the study's three by runs of
 5 epochs tested on 1,000 held-out training images, `OUT/rates/RECIPE_RATE`;
-then every seed is trained whole and tested on the test set, `OUT/RECIPE/SEED`.
+then every seed is trained whole and tested on the test set, `OUT/RECIPE/SEED`:
+one seed of `pair` and `a3`, three of the others.
 Started again it resumes where it stopped; SIGTERM saves the state (exit code
 75). Several processes may share OUT if each trains nets of its own. With
 `--table` nothing is trained.
@@ -21,7 +22,11 @@ from keras_highway.training.recipes.imagenette import A3_RATES, PAIR, RATES, UIE
 
 _HELD_OUT = 1_000  # of 9,469
 _PAIR = Study(
-    nets=tuple(f"{net}_imagenette" for net in PAIR), base="resnet50_imagenette", rates=RATES, held_out=_HELD_OUT
+    nets=tuple(f"{net}_imagenette" for net in PAIR),
+    base="resnet50_imagenette",
+    rates=RATES,
+    held_out=_HELD_OUT,
+    seeds=(1,),
 )
 STUDIES = {
     "pair": _PAIR,
@@ -31,6 +36,7 @@ STUDIES = {
         base="resnet50_imagenette_a3",
         rates=A3_RATES,
         held_out=_HELD_OUT,
+        seeds=(1,),
     ),
     "uie": Study(
         nets=tuple(f"{net}_64" for net in UIE_NETS), base="resnet50_uie_64", rates=UIE_RATES, held_out=_HELD_OUT

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_highway._support.log import read_log
-from keras_highway.analysis.plots import WIDTH, legend_above
+from keras_highway.analysis.plots import legend_above
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 from keras_highway.training.experiments.table1a import GATINGS
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
@@ -93,7 +93,7 @@ def draw(path: Path = PICTURE, folder: Path = RUNS) -> None:
 
 def picture(runs: list[Steps]):
     """Returns a matplotlib figure of the losses of runs."""
-    figure, (axis,) = training_axes(1, (WIDTH, 4.0))
+    figure, (axis,) = training_axes(1, 4.0)
     curves, highest = [], 0.0
     for i, run in enumerate(runs):
         steps, smooth, color = np.arange(1, len(run.losses) + 1), smoothed(run.losses), {"color": f"C{i}"}

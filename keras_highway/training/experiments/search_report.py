@@ -8,7 +8,6 @@ from pathlib import Path
 
 from keras_highway._support.files import atomic_write, atomic_write_json
 from keras_highway._support.log import read_log
-from keras_highway.analysis.plots import WIDTH
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 from keras_highway.tasks import IMAGES
 from keras_highway.training.experiments.rungs import Rung, Search, loss_at, losses
@@ -117,7 +116,7 @@ def draw(cells: dict, curves: Path, path: Path) -> None:
         path: The picture to write.
     """
     families = sorted({cell.split("_")[0] for cell in cells}, reverse=True)
-    figure, axes = training_axes(len(families), (WIDTH, 3.2), sharey=True)
+    figure, axes = training_axes(len(families), 3.2, stacked=False, sharey=True)
     from matplotlib import colormaps
 
     run_losses = _read_curves(curves)

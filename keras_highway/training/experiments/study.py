@@ -36,6 +36,7 @@ class Study:
         held_out: Training images that the short runs are tested on.
         suffix: Of the names of the whole runs' recipes, where these are not
             the `nets` themselves, e.g. `"_5"`. Defaults to `""`.
+        seeds: Of the whole runs. Defaults to 1, 2 and 3.
     """
 
     nets: tuple[str, ...]
@@ -43,6 +44,7 @@ class Study:
     rates: tuple[float, ...]
     held_out: int
     suffix: str = ""
+    seeds: tuple[int, ...] = SEEDS
 
     def run(self, nets, seeds, data_dir, out: Path, small: bool = False, settings=()) -> None:
         """Trains what is missing.
@@ -132,7 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser, out: str) -> None:
         out: The default folder.
     """
     parser.add_argument("--out", type=Path, default=Path(out), help=f"default: {out}")
-    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS, help="default: 1 2 3")
+    parser.add_argument("--seeds", nargs="+", type=int, help="of the whole runs (default: those that the study keeps)")
     parser.add_argument(
         "--set",
         action="append",
@@ -182,10 +184,10 @@ def run_and_print(study: Study, nets, args) -> None:
         field = setting.partition("=")[0].strip()
         if field in _OWN:
             raise ValueError(f"`{field}` is what a study sets itself: see --seeds. Received: --set {setting}")
-    out = args.out / "tiny" if args.tiny else args.out
+    out, seeds = args.out / "tiny" if args.tiny else args.out, args.seeds or study.seeds
     if not args.table:
-        study.run(nets, () if args.rates_only else args.seeds, args.data, out, args.tiny, args.set)
-    print(study.table(nets, args.seeds, out))
+        study.run(nets, () if args.rates_only else seeds, args.data, out, args.tiny, args.set)
+    print(study.table(nets, seeds, out))
 
 
 def _recipe(name, rate, seed, small) -> Recipe:

@@ -11,8 +11,8 @@ PUBLISHED_PERPLEXITIES = {
     name: spec.published_perplexity for name, spec in LM_VARIANTS.items() if spec.published_perplexity
 }
 # The large ones as `charlm_large_coupled`, the first that was trained, so that their table compares gatings alone. Of
-# the small ones only that which was trained so: compare them with one `--set precision` for all. Without AMX a
-# processor is faster in float32.
+# the small ones only that which was trained so: compare them with one `--set precision` for all. A
+# processor with neither AMX nor AVX-512's bfloat16 is faster in float32.
 _IN_BFLOAT16 = (*(name for name in LM_VARIANTS if "_large_" in name), "charlm_small_coupled")
 
 
