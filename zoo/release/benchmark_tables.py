@@ -1,6 +1,7 @@
 """Tables of docs/ that are made of what the benchmarks measured, `tests/benchmarks/results.json`."""
 
 import json
+import math
 from pathlib import Path
 
 from keras_highway.tasks import IMAGES
@@ -50,6 +51,22 @@ def depth_table(path: Path = RESULTS) -> str:
                 seconds = " | ".join(f"{row[depth][part][1]:.2f}" for part in ("build", "first_step", "step"))
                 lines.append(f"| {depth} | {row['backend']} | {seconds} |")
     return "\n".join(lines)
+
+
+def host_pipeline_table(path: Path = RESULTS) -> str:
+    """Images a second of one core that the host makes for ImageNet, beside timm's loader."""
+    cases = {"plain": "crop and mirroring", "RandAugment": "with RandAugment m7"}
+    cases["RandAugment, 3 copies"] = "with RandAugment, three copies of an image (A2)"
+    lines = ["| | images/s a core | timm | ratio | cores for 3,000 images/s |", "|---|---|---|---|---|"]
+    rows = _read(path)
+    made = {case: rows[f"host pipeline, 224 px, {case}, images/s of a core [tensorflow, cpu]"] for case in cases}
+    for case, row in made.items():
+        ours, timm = max(row["ours"]), max(row["timm"])
+        lines.append(f"| {cases[case]} | {ours:.0f} | {timm:.0f} | {ours / timm:.2f} | {math.ceil(3000 / ours)} |")
+    (images,), (size,) = ({row[key] for row in made.values()} for key in ("images", "mean_bytes"))
+    rounds = _one({len(row["ours"]) for row in made.values()})
+    note = f"Best of {rounds} rounds in turn on one core; {images} JPEGs of {size / 1e3:.0f} kB on average"
+    return "\n".join([*lines, "", f"{note}. {_hardware(list(made.values()))}."])
 
 
 def int8_table(path: Path = RESULTS) -> str:

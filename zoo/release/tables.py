@@ -123,6 +123,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": benchmark_tables.speed_table,
     "steps_against_keras": benchmark_tables.steps_against_keras_table,
     "depth": benchmark_tables.depth_table,
+    "host_pipeline": benchmark_tables.host_pipeline_table,
     "int8": benchmark_tables.int8_table,
     "remat": benchmark_tables.remat_table,
     "figure1": figure1_table,
