@@ -136,6 +136,27 @@ def test_broken_files_are_named_left_out_and_counted(photographs, tmp_path, caps
     assert open_source(RECIPE, tmp_path).images == 12
 
 
+@pytest.mark.slow
+def test_one_broken_file_in_a_thousand(photographs, tmp_path, capsys):
+    """As real collections have them: named each, and all the others are read in an epoch."""
+    sound = [(photographs / "train" / name / "0.JPEG").read_bytes() for name in ("cat", "dog")]
+    for i in range(7, 1000):
+        for name, content in zip(("cat", "dog"), sound, strict=True):
+            cut = i == 500  # one of each thousand
+            (photographs / "train" / name / f"{i}.JPEG").write_bytes(content[: len(content) // 3] if cut else content)
+    assert shards.main([str(photographs), "--out", str(tmp_path), "--images", "256"]) == 0
+    out, err = capsys.readouterr()
+    assert "train: 1998 images in 8 shards, 2 broken ones left out" in out
+    assert json.loads((tmp_path / "manifest.json").read_text())["splits"]["train"]["broken"] == [
+        "cat/500.JPEG",
+        "dog/500.JPEG",
+    ]
+    assert all(f"{photographs}/train/{name}/500.JPEG" in err for name in ("cat", "dog"))
+    recipe = dataclasses.replace(RECIPE, batch_size=54, repeated_augmentation=1)
+    source = open_source(recipe, tmp_path)
+    assert source.images == 1998 == sum(len(labels) for _, labels, _ in source.batches(1, 0, Shard()))
+
+
 def test_what_is_missing_is_made_again_and_nothing_else(photographs, tmp_path, monkeypatch, capsys):
     first = shards.write(photographs, tmp_path, images=4)
     stamps = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.tfrecord")}
