@@ -60,6 +60,21 @@ def test_adamw_decays_kernels_alone():
     assert moved == pytest.approx({"kernel": 1.9, "bias": 2.0, "gamma": 2.0, "beta": 2.0})
 
 
+def test_adamw_forgets_squared_gradients_as_the_recipe_states():
+    """Two steps by hand: gradients 1 and 0, so that the second moves by the first's momentum alone."""
+    recipe = dataclasses.replace(BASE, optimizer="adamw", bias_multiplier=1.0, beta_2=0.9, weight_decay=0.0)
+    optimizer, kernel = make_optimizer(recipe, 0.1), keras.Variable([2.0], name="kernel")
+    optimizer.build([kernel])
+    for gradient in (1.0, 0.0):
+        optimizer.apply([tensor([gradient])])
+    mean, square = 0.09 / (1 - 0.9**2), 0.09 / (1 - 0.9**2)
+    assert float(np.asarray(kernel)[0]) == pytest.approx(2.0 - 0.1 - 0.1 * mean / square**0.5, rel=1e-5)
+    with pytest.raises(ValueError, match="`beta_2` is AdamW's. Received: beta_2=0.9, optimizer='sgd'"):
+        dataclasses.replace(recipe, optimizer="sgd").check()
+    with pytest.raises(ValueError, match="beta_2=1.0"):
+        dataclasses.replace(recipe, beta_2=1.0).check()
+
+
 def rates(recipe, steps_per_epoch, at):
     schedule = make_schedule(recipe, steps_per_epoch)
     return [float(schedule(step)) for step in at]

@@ -150,7 +150,7 @@ def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
         )
     if recipe.optimizer == "lamb":
         return DecayedLamb(rate, decay=recipe.weight_decay, decay_vectors=recipe.decay_vectors)
-    optimizer = keras.optimizers.AdamW(rate, weight_decay=recipe.weight_decay)
+    optimizer = keras.optimizers.AdamW(rate, weight_decay=recipe.weight_decay, beta_2=recipe.beta_2)
     if not recipe.decay_vectors:
         optimizer.exclude_from_weight_decay(var_names=["bias", "beta", "gamma"])
     return optimizer

@@ -46,7 +46,7 @@ _NOT_NEGATIVE = (
     "seed",
 )
 _WARMING_UP = ("cosine", "epoch_cosine", "one_cycle")
-_SHARES = ("momentum", "label_smoothing", "target_threshold", "ema")
+_SHARES = ("momentum", "beta_2", "label_smoothing", "target_threshold", "ema")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +109,7 @@ class Recipe:
         warmup_rate: See there.
         momentum: Momentum of SGD.
         nesterov: Whether it is Nesterov's.
+        beta_2: AdamW: decay of the mean of the squared gradients.
         weight_decay: For SGD an L2 penalty `weight_decay / 2 * |w|^2`, for
             AdamW decoupled, for LAMB inside the trust ratio; on kernels.
         decay_vectors: Weight decay on biases and normalization, too.
@@ -166,6 +167,7 @@ class Recipe:
     warmup_rate: float = 0.0
     momentum: float = 0.9
     nesterov: bool = True
+    beta_2: float = 0.999
     weight_decay: float = 0.0
     decay_vectors: bool = False
     bias_multiplier: float = 1.0
@@ -243,6 +245,8 @@ class Recipe:
                 "Multipliers of rate and decay are for SGD: an adaptive optimizer divides them out again. "
                 f"Received: optimizer={self.optimizer!r}"
             )
+        if self.optimizer != "adamw" and self.beta_2 != Recipe.beta_2:
+            raise ValueError(f"`beta_2` is AdamW's. Received: beta_2={self.beta_2}, optimizer={self.optimizer!r}")
         spec = override(VARIANTS[self.variant], **dict(self.overrides))
         self._check_train_size(spec.min_size)
         self._check_input_shape()
