@@ -7,7 +7,7 @@ import pytest
 
 from keras_highway.gating import gate_bias_for_depth
 from keras_highway.models.gate_bias import initial_gate_bias
-from keras_highway.training.experiments import designs
+from keras_highway.training.experiments import designs, study
 from keras_highway.training.experiments.designs import STUDY
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.cifar_20 import DESIGNS, RATES, variant_of
@@ -70,6 +70,20 @@ def test_runs_of_other_settings_are_not_taken_for_these(tmp_path):
         (folder / "result.json").rename(folder / "diverged.json")
     with pytest.raises(ValueError, match="highway20 diverged at every rate"):
         STUDY.chosen_rate("highway20", None, tmp_path)
+
+
+def test_a_network_that_diverges_at_every_rate_does_not_keep_the_others_from_training(tmp_path, monkeypatch):
+    for net, end in (("highway20", "diverged.json"), ("resnet20", "result.json")):
+        for rate, folder in STUDY.rate_folders(net, tmp_path).items():
+            write(folder, 0.5, STUDY.rate_recipe(net, rate))
+            (folder / "result.json").rename(folder / end)
+    trained, train = [], study._train
+    monkeypatch.setattr(
+        study, "_train", lambda r, data, folder: trained.append(folder) if r.epochs > 5 else train(r, data, folder)
+    )
+    with pytest.raises(study.DivergedError, match=r"highway20 diverged at every rate, \(0\.1, 0\.2, 0\.4\)"):
+        STUDY.run(("highway20", "resnet20"), (1, 2), None, tmp_path)
+    assert trained == [tmp_path / "resnet20" / seed for seed in ("1", "2")]
 
 
 @pytest.mark.parametrize("setting", ["learning_rate=0.1", "seed=7", "holdout_images=5"])

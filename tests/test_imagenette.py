@@ -14,7 +14,7 @@ from keras_highway.training.experiments import imagenette
 from keras_highway.training.experiments.imagenette import STUDIES
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.recipes.imagenette import RATES, UIE_NETS
+from keras_highway.training.recipes.imagenette import A3_RATES, RATES, UIE_NETS
 
 SMALL = (("blocks", (1, 1)), ("widths", (4, 8)), ("stem_width", 8), ("input_shape", (64, 64, 3)))
 
@@ -30,9 +30,10 @@ def test_both_nets_have_one_recipe():
     assert len(set(STUDIES["uie"].nets)) == 6 and {net.endswith("_nobn") for net in UIE_NETS} == {True, False}
     assert differences(STUDIES["a3"].nets) == {"name", "variant", "weights"}
     small, large = (RECIPES[f"highway50_{name}"] for name in ("imagenette_a3", "a3"))
-    procedure = ("optimizer", "schedule", "loss", "target_threshold", "rand_augment", "mixup", "cutmix", "weight_decay")
+    procedure = ("optimizer", "loss", "target_threshold", "rand_augment", "mixup", "cutmix", "weight_decay")
     assert [getattr(small, f) for f in procedure] == [getattr(large, f) for f in procedure]
-    assert small.learning_rate == pytest.approx(large.learning_rate * (128 / 2048) ** 0.5)
+    assert (small.schedule, large.schedule) == ("cosine", "epoch_cosine") and small.learning_rate in A3_RATES
+    assert {RECIPES[name].clip_norm for name in STUDIES["uie"].nets} == {1.0}
     short = differences(["highway50_imagenette", "highway50_imagenette_5"])
     assert short == {"name", "weights", "epochs", "warmup_epochs"}
 

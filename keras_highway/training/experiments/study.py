@@ -25,6 +25,10 @@ RATE_EPOCHS = 5
 _OWN = ("learning_rate", "seed", "holdout_images", "epochs", "warmup_epochs")  # what a study sets itself
 
 
+class DivergedError(ValueError):
+    """A network that diverges at every rate."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """What is compared.
@@ -56,12 +60,23 @@ class Study:
             out: The study's folder.
             small: Tiny nets and made-up data, to try the way.
             settings: Of all recipes, see `with_settings`.
+
+        Raises:
+            DivergedError: If a network diverged at every rate; the others are
+                trained first.
         """
+        lost = []
         for net in nets:
-            rate = self.chosen_rate(net, data_dir, out, small, settings)
+            try:
+                rate = self.chosen_rate(net, data_dir, out, small, settings)
+            except DivergedError as error:
+                lost.append(str(error))
+                continue
             for seed in seeds:
                 recipe = with_settings(self.seed_recipe(net, rate, seed, small), list(settings))
                 _train(recipe, data_dir, self.folder(net, seed, out))
+        if lost:
+            raise DivergedError(" ".join(lost))
 
     def seed_recipe(self, net: str, rate: float, seed: int, small: bool = False) -> Recipe:
         """Returns the recipe of a whole run."""
@@ -85,12 +100,17 @@ class Study:
         """Trains what is missing of a net's short runs; returns the rate of the best accuracy on held-out images.
 
         Of equal ones the lower rate is taken; a run that diverged counts as accuracy 0.
+
+        Raises:
+            DivergedError: If all diverged.
         """
         folders = self.rate_folders(net, out)
         for rate, folder in folders.items():
             _train(with_settings(self.rate_recipe(net, rate, small), list(settings)), data_dir, folder)
         if not any((folder / "result.json").exists() for folder in folders.values()):
-            raise ValueError(f"{net} diverged at every rate, {self.rates}: see {next(iter(folders.values())).parent}.")
+            raise DivergedError(
+                f"{net} diverged at every rate, {self.rates}: see {next(iter(folders.values())).parent}."
+            )
         return self._best_rate(folders)
 
     def _best_rate(self, folders: dict[float, Path]) -> float:
