@@ -16,14 +16,15 @@ from PIL import Image
 from keras_highway.training.experiments import search
 from keras_highway.training.experiments.compare import compare, main, read_run
 from keras_highway.training.experiments.rungs import loss_at, losses
-from keras_highway.training.experiments.search import FIGURE1, Rung, parse_rungs, recipe_of, run_search
-from keras_highway.training.experiments.search_report import report
+from keras_highway.training.experiments.search import CIFAR100, FIGURE1, Rung, parse_rungs, recipe_of, run_search
+from keras_highway.training.experiments.search_report import report, summary
 from keras_highway.training.recipes import RECIPES
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 ZOO = ROOT / "zoo" / "weights"
+FIGURE1_RECIPE = {"learning_rate": 0.1, "momentum": 0.9, "decay": 0.9, "seed": 0, "overrides": []}
 
 
 def test_compare_draws_and_reports_the_last_epochs(tmp_path):
@@ -87,12 +88,50 @@ def test_search_halves_resumes_and_reports(tmp_path, monkeypatch):
         summary = result["cells"][cell]
         firsts = sorted(losses(tmp_path / cell / str(i))[0] for i in range(3))
         assert summary["n"] == 3 and summary["best_epochs"] == 2
-        assert summary["top_mean_loss"] == pytest.approx(sum(firsts) / 3)
+        assert summary["top_mean_loss"] == pytest.approx(sum(firsts) / 3)  # no rung has ten runs: the first
         assert summary["best_loss"] == losses(tmp_path / cell / str(summary["best_run"]))[-1]
         assert f"| `{cell}` | 3 | 0 |" in text
     with Image.open(tmp_path / "figure1.png") as image:
         assert image.size == (840, 480)
     assert len((tmp_path / "curves.csv").read_text().splitlines()) == 1 + 2 * 4
+
+
+def test_cells_may_be_searched_by_several_processes(tmp_path, monkeypatch, capsys):
+    """Each its own; a search without --cells, when all are over, reports and trains nothing."""
+    small = dataclasses.replace(FIGURE1, cells=("plain_fc10", "highway_fc10"), rungs=(Rung(1, 1),))
+    monkeypatch.setattr(search, "SEARCHES", {"figure1": small})
+    for cell in small.cells:
+        search.main(["figure1", "--tiny", "--out", str(tmp_path), "--cells", cell])
+        assert (tmp_path / cell / "0" / "log.csv").exists() and "| runs |" not in capsys.readouterr().out
+    monkeypatch.setattr("keras_highway.training.loop.train", None)
+    search.main(["figure1", "--tiny", "--out", str(tmp_path)])
+    assert "| `highway_fc10` | 1 | 0 |" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        search.main(["figure1", "--cells", "highway_fc50"])
+    assert "--cells are of plain_fc10, highway_fc10. Received: highway_fc50" in capsys.readouterr().err
+
+
+def test_the_mean_of_the_ten_best_is_that_of_the_last_rung_which_has_ten(tmp_path):
+    """Twelve runs of one epoch, eleven on to two, the best on to three; one of the eleven diverges."""
+    for i in range(12):
+        (tmp_path / str(i)).mkdir()
+        values = [1 + i, *([0.1 * (i + 1)] if i < 10 else []), *([0.01] if i == 0 else [])]
+        rows = [f"{epoch},{loss},0.5" for epoch, loss in enumerate(values, start=1)]
+        (tmp_path / str(i) / "log.csv").write_text("\n".join(["epoch,train_loss,test_accuracy", *rows, ""]))
+        (tmp_path / str(i) / "recipe.json").write_text(json.dumps(FIGURE1_RECIPE))
+    found = summary(tmp_path, (Rung(12, 1), Rung(11, 2), Rung(1, 3)))
+    assert (found["top"], found["top_epochs"], found["best_loss"]) == (10, 2, 0.01)
+    assert found["top_mean_loss"] == pytest.approx(0.55)
+    assert found["at_chance"] == 10 == summary(tmp_path, (Rung(12, 1),))["at_chance"]  # losses of 3, 4, ..., 12
+    assert summary(tmp_path, (Rung(12, 1),), classes=100)["at_chance"] == 8  # above 4.5
+
+
+def test_the_search_for_cifar100_keeps_the_published_net():
+    recipe = recipe_of(CIFAR100, "highway_fc50_cifar100", 3, 150)
+    base = RECIPES["highway_fc50_cifar100"]
+    changed = {f.name for f in dataclasses.fields(base) if getattr(base, f.name) != getattr(recipe, f.name)}
+    assert changed == {"name", "epochs", "learning_rate", "momentum", "decay", "overrides", "seed"}
+    assert dict(recipe.overrides) == {"scanned": True}
 
 
 def test_diverged_runs_count_as_such(tmp_path):

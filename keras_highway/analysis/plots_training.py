@@ -24,22 +24,18 @@ class Curve(NamedTuple):
     style: Mapping[str, Any] = MappingProxyType({})
 
 
-def training_axes(panels: int, height: float, *, stacked: bool = True, **options: Any) -> tuple[Any, list[Any]]:
-    """Returns a matplotlib figure of the width that all have, and its panels.
+def training_axes(panels: int, height: float) -> tuple[Any, list[Any]]:
+    """Returns a matplotlib figure of the width that all have, and its panels, below each other.
 
     Args:
         panels: Int, how many.
         height: Of the figure in inches.
-        stacked: Whether the panels are below each other, not side by side.
-            Defaults to `True`.
-        **options: As in `matplotlib.figure.Figure.subplots`.
 
     Raises:
         ImportError: If matplotlib is not installed.
     """
     figure = new_figure(height)
-    rows, columns = (panels, 1) if stacked else (1, panels)
-    return figure, list(figure.subplots(rows, columns, squeeze=False, **options).ravel())
+    return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
 
 
 def draw_training(

@@ -27,6 +27,7 @@ class Search:
             `changed`.
         rungs: Its published extent.
         source: Where it is published.
+        classes: Of the data set. Defaults to `10`.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Search:
     draw: Callable
     rungs: tuple[Rung, ...]
     source: str
+    classes: int = 10
 
 
 def losses(folder: Path) -> list[float]:

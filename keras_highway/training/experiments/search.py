@@ -4,10 +4,12 @@
 
 Figure 1 of [TVDN]: plain and highway nets of 10, 20, 50 and 100 layers on
 MNIST, the best of a random search over rate, momentum, decay, activation and
-gate bias each. A search resumes where it stopped; its rungs may be few runs
+gate bias each. `cifar100`: the net of [TVDN, Figures 2 to 4] for CIFAR-100, "best
+by search" there, whose activation and gate bias are known. A search resumes where it stopped; its rungs may be few runs
 ("10x40": ten runs of 40 epochs) or halve ("10x4,3x12,1x40": the best three of
 ten runs of 4 epochs continue to 12, the best of these to 40; successive halving,
-Jamieson and Talwalkar 2016).
+Jamieson and Talwalkar 2016). Processes may share OUT if each searches cells
+of its own, `--cells`; without, when all are there, it reports.
 """
 
 import argparse
@@ -23,15 +25,25 @@ from keras_highway.training.recipes import RECIPES
 from keras_highway.training.tiny import tiny
 
 
-def _figure1(draw, recipe) -> dict:
-    gated = recipe.variant.startswith("highway")
+def _optimizer(draw) -> dict:
     rate = float(np.exp(draw.uniform(np.log(1e-3), np.log(0.3))))
-    momentum = float(draw.choice([0.8, 0.9, 0.95]))
-    decay = float(draw.uniform(0.9, 0.995))
+    return {
+        "learning_rate": rate,
+        "momentum": float(draw.choice([0.8, 0.9, 0.95])),
+        "decay": float(draw.uniform(0.9, 0.995)),
+    }
+
+
+def _figure1(draw, recipe) -> dict:
+    settings = _optimizer(draw)
     net = {"activation": str(draw.choice(["relu", "tanh"])), "scanned": True}
-    if gated:
+    if recipe.variant.startswith("highway"):
         net["gate_bias"] = -float(draw.integers(1, 11))
-    return {"learning_rate": rate, "momentum": momentum, "decay": decay, "overrides": tuple(net.items())}
+    return {**settings, "overrides": tuple(net.items())}
+
+
+def _cifar100(draw, recipe) -> dict:
+    return {**_optimizer(draw), "overrides": (("scanned", True),)}
 
 
 FIGURE1 = Search(
@@ -41,7 +53,15 @@ FIGURE1 = Search(
     rungs=(Rung(100, 40),),
     source="TVDN, 3.1 and Figure 1: 100 runs over rate, momentum, decay, activation, gate bias -1 to -10; ranges ours",
 )
-SEARCHES = {FIGURE1.name: FIGURE1}
+CIFAR100 = Search(
+    name="cifar100",
+    cells=("highway_fc50_cifar100",),
+    draw=_cifar100,
+    rungs=(Rung(20, 10), Rung(5, 30), Rung(1, 150)),
+    source="TVDN, 4, Figures 2 to 4: best by search; 50 layers, tanh, gate bias -4; ranges and extent ours",
+    classes=100,
+)
+SEARCHES = {search.name: search for search in (FIGURE1, CIFAR100)}
 
 
 def recipe_of(search: Search, cell: str, i: int, epochs: int, small: bool = False) -> Recipe:
@@ -52,7 +72,7 @@ def recipe_of(search: Search, cell: str, i: int, epochs: int, small: bool = Fals
     return changed(base, name=f"{search.name}_{cell}_{i}", epochs=epochs, seed=i, **settings)
 
 
-def run_search(search: Search, rungs: tuple[Rung, ...], data_dir, out: Path, small: bool = False) -> None:
+def run_search(search: Search, rungs: tuple[Rung, ...], data_dir, out: Path, small: bool = False, cells=None) -> None:
     """Runs a search, or resumes it: every run in a folder of its own, `OUT/CELL/I`.
 
     Args:
@@ -61,8 +81,9 @@ def run_search(search: Search, rungs: tuple[Rung, ...], data_dir, out: Path, sma
         data_dir: Folder of data sets.
         out: The search's folder.
         small: Tiny forms of the nets, on synthetic data.
+        cells: Some of the search's. Defaults to `None`: all.
     """
-    for cell in search.cells:
+    for cell in search.cells if cells is None else cells:
         alive, before = list(range(rungs[0].runs)), 0
         for rung in rungs:
             # By the loss at the rung before, wherever a run is by now: a search that resumes promotes the same runs.
@@ -102,6 +123,7 @@ def main(argv=None) -> None:
     parser.add_argument("--data", help="folder of mnist.npz, ... (default: KERAS_HIGHWAY_DATA)")
     parser.add_argument("--out", type=Path, help="the search's folder (default: runs/SEARCH)")
     parser.add_argument("--rungs", help="RUNSxEPOCHS,... (default: the published extent)")
+    parser.add_argument("--cells", nargs="+", metavar="RECIPE", help="search these alone, and report nothing")
     parser.add_argument("--tiny", action="store_true", help="small nets and made-up data, to try the way")
     args = parser.parse_args(argv)
     if args.search not in SEARCHES:
@@ -111,9 +133,13 @@ def main(argv=None) -> None:
         rungs = parse_rungs(args.rungs) if args.rungs else search.rungs
     except ValueError as error:
         parser.error(str(error))
+    unknown = sorted(set(args.cells or ()) - set(search.cells))
+    if unknown:
+        parser.error(f"--cells are of {', '.join(search.cells)}. Received: {', '.join(unknown)}")
     out = args.out or Path("runs") / search.name
-    run_search(search, rungs, args.data, out, args.tiny)
-    print(report(search, rungs, out))
+    run_search(search, rungs, args.data, out, args.tiny, args.cells)
+    if not args.cells:
+        print(report(search, rungs, out))
 
 
 if __name__ == "__main__":

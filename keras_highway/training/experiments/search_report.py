@@ -8,12 +8,16 @@ from pathlib import Path
 
 from keras_highway._support.files import atomic_write, atomic_write_json
 from keras_highway._support.log import read_log
-from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
+from keras_highway.analysis.plots import new_figure, write
+from keras_highway.analysis.plots_training import Curve, draw_training
 from keras_highway.tasks import IMAGES
 from keras_highway.training.experiments.rungs import Rung, Search, loss_at, losses
 
-TOP = 3
-STUCK = 2.25  # the loss of ten equally likely classes is 2.303
+TOP = 10  # [TVDN, Figure 1, right]
+STUCK = 0.977  # times the loss of equally likely classes, which is 2.303 for ten
+
+
+_NO_TOP = {"top": TOP, "top_epochs": "-"}
 
 
 def report(search: Search, rungs: tuple[Rung, ...], out: Path) -> str:
@@ -27,7 +31,7 @@ def report(search: Search, rungs: tuple[Rung, ...], out: Path) -> str:
     Returns:
         The table, as text.
     """
-    cells = {cell: summary(out / cell, rungs) for cell in search.cells}
+    cells = {cell: summary(out / cell, rungs, search.classes) for cell in search.cells}
     environment = json.loads((out / search.cells[0] / "0" / "environment.json").read_text("utf-8"))
     result = {
         "search": search.name,
@@ -43,13 +47,18 @@ def report(search: Search, rungs: tuple[Rung, ...], out: Path) -> str:
     return table(result)
 
 
-def summary(folder: Path, rungs: tuple[Rung, ...]) -> dict:
+def summary(folder: Path, rungs: tuple[Rung, ...], classes: int = 10) -> dict:
     """Returns what the runs of a cell came to.
+
+    Args:
+        folder: Of the cell.
+        rungs: The extent of the search.
+        classes: Of the data set. Defaults to `10`.
 
     Returns:
         Number of runs, of those that diverged and of those that never left
         chance; the best run, its losses and settings; the mean of the best
-        `TOP` after the first rung, where all runs were equally long.
+        `TOP` after the last rung that has as many, else after the first.
     """
     runs = range(rungs[0].runs)
     first = sorted(loss_at(folder / str(i), rungs[0].epochs) for i in runs)
@@ -59,9 +68,12 @@ def summary(folder: Path, rungs: tuple[Rung, ...]) -> dict:
         i: max((r.epochs for r in rungs if math.isfinite(loss_at(folder / str(i), r.epochs))), default=0) for i in runs
     }
     best = min(runs, key=lambda i: (-ends[i], loss_at(folder / str(i), ends[i]), i))
-    counts = {"n": len(runs), "diverged": len(runs) - len(finite), "at_chance": sum(loss > STUCK for loss in finite)}
+    stuck = sum(loss > STUCK * math.log(classes) for loss in finite)
+    counts = {"n": len(runs), "diverged": len(runs) - len(finite), "at_chance": stuck}
     if not finite:
         return counts
+    at = [rung for rung in rungs if rung.runs >= TOP or rung is rungs[0]][-1]
+    top = [loss for loss in sorted(loss_at(folder / str(i), at.epochs) for i in runs) if math.isfinite(loss)][:TOP]
     recipe = json.loads((folder / str(best) / "recipe.json").read_text("utf-8"))
     row = read_log(folder / str(best) / "log.csv")[ends[best] - 1]
     return {
@@ -70,9 +82,9 @@ def summary(folder: Path, rungs: tuple[Rung, ...]) -> dict:
         "best_loss": row["train_loss"],
         "best_epochs": ends[best],
         "best_test_accuracy": row["test_accuracy"],
-        "top": min(TOP, len(finite)),
-        "top_epochs": rungs[0].epochs,
-        "top_mean_loss": statistics.fmean(finite[:TOP]),
+        "top": len(top),
+        "top_epochs": at.epochs,
+        "top_mean_loss": statistics.fmean(top) if top else None,
         "settings": {
             **{name: recipe[name] for name in ("learning_rate", "momentum", "decay", "seed")},
             **dict(recipe["overrides"]),
@@ -90,7 +102,7 @@ def _write_curves(search, out, cells) -> None:
 
 def table(result: dict) -> str:
     """Returns a search's Markdown table."""
-    top = next((row for row in result["cells"].values() if "top" in row), {"top": TOP, "top_epochs": "-"})
+    top = max((row for row in result["cells"].values() if "top" in row), key=lambda row: row["top"], default=_NO_TOP)
     lines = [
         f"| net | runs | diverged | at chance | best loss | epochs | test accuracy "
         f"| mean of the top {top['top']} at epoch {top['top_epochs']} |",
@@ -102,13 +114,22 @@ def table(result: dict) -> str:
             continue
         lines.append(
             f"| `{cell}` | {row['n']} | {row['diverged']} | {row['at_chance']} | {row['best_loss']:.2g} "
-            f"| {row['best_epochs']} | {IMAGES.metric.format(row['best_test_accuracy'])} | {row['top_mean_loss']:.2g} |"
+            f"| {row['best_epochs']} | {IMAGES.metric.format(row['best_test_accuracy'])} | {_top(row, top['top'])} |"
         )
     return "\n".join(lines)
 
 
+def _top(row, count) -> str:
+    """The mean of the best; of how many, where others did not diverge more often."""
+    if row["top_mean_loss"] is None:
+        return "-"
+    return f"{row['top_mean_loss']:.2g}" + (f" ({row['top']})" if row["top"] < count else "")
+
+
 def draw(cells: dict, curves: Path, path: Path) -> None:
-    """Draws the best run of every cell: training loss by epoch, one panel per family of nets.
+    """Draws [TVDN, Figure 1]: training loss of the best run of every cell by epoch, one panel per family of nets.
+
+    Below, where there are several depths, the mean of the best runs by depth.
 
     Args:
         cells: As result.json has them.
@@ -116,23 +137,49 @@ def draw(cells: dict, curves: Path, path: Path) -> None:
         path: The picture to write.
     """
     families = sorted({cell.split("_")[0] for cell in cells}, reverse=True)
-    figure, axes = training_axes(len(families), 3.2, stacked=False, sharey=True)
+    means = {family: _means_by_depth(cells, family) for family in families}
+    below = any(len(points) > 1 for points in means.values())
+    figure = new_figure(6.0 if below else 3.2)
+    panels = figure.subplot_mosaic([families, ["top"] * len(families)] if below else [families])
+    axes = [panels[family] for family in families]
     from matplotlib import colormaps
 
     run_losses = _read_curves(curves)
     for axis, family in zip(axes, families, strict=True):
+        axis.sharey(axes[0])
         own = [cell for cell in cells if cell.split("_")[0] == family]
         lines = []
         for shade, cell in enumerate(own):
             if "best_run" in cells[cell]:
                 curve = run_losses[cell, cells[cell]["best_run"]]
                 color = colormaps["viridis"](0.85 * shade / max(len(own) - 1, 1))
-                label = cell.removeprefix(f"{family}_fc") + " layers" if axis is axes[0] else None  # once for all
+                label = f"{_depth(cell)} layers" if axis is axes[-1] else None  # once, where there is room
                 lines.append(Curve(range(1, len(curve) + 1), curve, label, {"color": color}))
         draw_training(axis, lines, scale="log", title=f"{family}, best of {cells[own[0]]['n']} runs")
         axis.title.set_fontsize(10)
     axes[0].set_ylabel("training loss, nats")
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    if below:
+        _draw_means(panels["top"], means, cells)
+    write(figure, path)
+
+
+def _draw_means(axis, means, cells) -> None:
+    rows = [row for row in cells.values() if row.get("top_mean_loss") is not None]
+    most, epochs = max(row["top"] for row in rows), rows[0]["top_epochs"]
+    lines = [Curve(*zip(*points, strict=True), family, {"marker": "o"}) for family, points in means.items() if points]
+    draw_training(axis, lines, scale="log", xlabel="layers", ylabel="training loss, nats")
+    axis.set_title(f"mean of the best {most} runs after {epochs} epochs", fontsize=10)
+    axis.set_xticks(sorted({depth for points in means.values() for depth, _ in points}))
+
+
+def _means_by_depth(cells, family) -> list[tuple[int, float]]:
+    own = {_depth(cell): row for cell, row in cells.items() if cell.split("_")[0] == family}
+    return [(depth, row["top_mean_loss"]) for depth, row in sorted(own.items()) if row.get("top_mean_loss") is not None]
+
+
+def _depth(cell: str) -> int:
+    """Number of layers of a fully connected net, e.g. 50 of `"highway_fc50_cifar100"`."""
+    return int(cell.split("_fc")[1].split("_")[0])
 
 
 def _read_curves(path) -> dict[tuple[str, int], list[float]]:
