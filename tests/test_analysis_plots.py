@@ -9,7 +9,7 @@ from miniatures import batch, miniature
 
 from keras_highway import analysis
 from keras_highway.analysis import plots_gates
-from keras_highway.analysis.plots import WIDTH, new_figure
+from keras_highway.analysis.plots import WIDTH, new_figure, write
 from keras_highway.analysis.plots_curves import mark_break
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 from keras_highway.variants import VARIANTS
@@ -185,6 +185,14 @@ def test_a_break_of_the_scale_is_marked():
     assert line.get_ydata() == [0.01, 0.01] and [text.get_text() for text in axis.texts] == ["linear below"]
     low, high = strokes.get_ydata()
     assert low < 0.01 < high and list(strokes.get_xdata()) == [0, 0] and not strokes.get_clip_on()
+
+
+@pytest.mark.parametrize("suffix", ["png", "PNG", "svg", "jpg", "pdf"])
+def test_pictures_of_any_format(suffix, tmp_path):
+    figure = new_figure(1)
+    figure.subplots().plot([1, 2], [3, 4])
+    write(figure, tmp_path / f"x.{suffix}", "title")
+    assert (tmp_path / f"x.{suffix}").stat().st_size > 1000
 
 
 def test_epochs_are_whole():

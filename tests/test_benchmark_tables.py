@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 from benchmarks import host_pipeline
-from matplotlib.image import imread
 from PIL import Image
 
 from zoo.release.benchmark_tables import host_pipeline_table, steps_against_keras_table
@@ -81,7 +80,9 @@ def test_files_to_measure_with_are_of_one_size_and_the_same_each_time(tmp_path):
             "train/photographs/002.jpg",
             "val/photographs/000.jpg",
         ]
-        assert all(imread(path).shape == (375, 500, 3) for path in files)
+        for path in files:
+            with Image.open(path) as image:
+                assert image.size == host_pipeline.SIZE
     assert mean[0] == mean[1]
     with pytest.raises(ValueError, match="must be empty"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(host_pipeline, "MADE", 3)

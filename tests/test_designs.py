@@ -84,6 +84,8 @@ def test_a_network_that_diverges_at_every_rate_does_not_keep_the_others_from_tra
     with pytest.raises(study.DivergedError, match=r"highway20 diverged at every rate, \(0\.1, 0\.2, 0\.4\)"):
         STUDY.run(("highway20", "resnet20"), (1, 2), None, tmp_path)
     assert trained == [tmp_path / "resnet20" / seed for seed in ("1", "2")]
+    highway, resnet = STUDY.table(("highway20", "resnet20"), (1, 2), tmp_path).splitlines()[-2:]
+    assert highway.startswith("| highway20 | none: all diverged | 0 |") and resnet.startswith("| resnet20 | 0.1 | 0 |")
 
 
 @pytest.mark.parametrize("setting", ["learning_rate=0.1", "seed=7", "holdout_images=5"])

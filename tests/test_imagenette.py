@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from PIL import Image
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training import loop
 from keras_highway.training.data.crops import random_crop
-from keras_highway.training.experiments import imagenette
+from keras_highway.training.experiments import imagenette, study
 from keras_highway.training.experiments.imagenette import STUDIES
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
@@ -74,6 +75,22 @@ def test_a_study_names_the_nets_that_it_does_not_know(capsys):
     with pytest.raises(SystemExit):
         imagenette.main(["uie", "--nets", "highway50_imagenette"])
     assert "--nets are of highway50_uie_64," in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "seeds"), [("pair", (1,)), ("pair_5", (1, 2, 3))])
+def test_a_study_has_its_own_seeds(name, seeds, monkeypatch, tmp_path, capsys):
+    """And prints its table even where a network diverged."""
+    monkeypatch.setattr(study.Study, "table", lambda self, nets, seeds, out: str(seeds))
+    assert imagenette.main([name, "--table", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{seeds}\n"
+
+    def lost(self, nets, asked, *others):
+        raise study.DivergedError(f"of {asked}")
+
+    monkeypatch.setattr(study.Study, "run", lost)
+    with pytest.raises(study.DivergedError, match=re.escape(f"of {seeds}")):
+        imagenette.main([name, "--out", str(tmp_path)])
+    assert capsys.readouterr().out == f"{seeds}\n"
 
 
 @pytest.mark.slow

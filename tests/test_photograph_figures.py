@@ -11,7 +11,7 @@ from PIL import Image
 from keras_highway import analysis
 from keras_highway.data.images import ImageError
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.training.experiments import figures, photograph_figures
+from keras_highway.training.experiments import analysis_tables, figures, photograph_figures
 from zoo.release import photograph_nets
 
 TRANSFORM = TRANSFORMS["imagenet_64"]
@@ -105,6 +105,10 @@ def test_the_page_tells_what_both_nets_do(tmp_path):
     net = {"estimation": errors, "lesions": lesions, "trim": trim}
     gates = {"samples": 2000, "mean": {"stage1_block1": 0.2, "stage1_block2": 0.4, "stage2_block1": 0.5}}
     both = {"highway50": {**net, "gates": gates}, "resnet50": {**net, "trim": {**trim, "accuracy": [0.9, 0.9, 0.9]}}}
+    dear = {"trim": {**trim, "accuracy": [0.9, 0.8, 0.7]}}
+    assert analysis_tables._taken_out(dear) == (
+        "none of the 2 that can go cost at most 0.5 points of 90.00 %; without the first, 80.00 %"
+    )
     made = {"hardware": "a core", "commit": "0123456789abcdef"}
     path = tmp_path / "numbers.json"
     path.write_text(json.dumps({"highway50.imagenette": {"imagenette": both, "made": {"imagenette": made}}}))

@@ -43,7 +43,7 @@ def test_claims_are_decided_once_all_runs_are_over(runs):
     # 1, 1 and 1.5 points: mean 1.17, deviation 0.289; half of the interval is 4.303 * 0.289 / sqrt(3) = 0.717
     measured = "`highway20` minus `resnet20` is 1.17 ± 0.29 points (0.45 to 1.88), n = 3"
     assert highway.endswith(f"**holds**; {measured}; diverged: 0 of 3 of `highway20`, 0 of 3 of `resnet20`.")
-    assert "**not all runs are over**; `resnet20` minus `exclusive20`: 0 of 3 pairs of seeds" in exclusive
+    assert "**not all runs are over**; `resnet20` minus `exclusive20`: no pair of seeds" in exclusive
     assert "**not all runs are over**; `resnet20` minus `preact20` is -0.50 ± 2.12 points" in preact
     # -1, -0.5 and -1 points: -0.83 - 0.72 is below the margin, -0.83 + 0.72 above it
     assert "**cannot be told**; `postact20_zerobn` minus `resnet20` is -0.83 ± 0.29 points (-1.55 to -0.12)" in zerobn
@@ -82,11 +82,11 @@ def test_training_losses_of_nets_with_and_without_normalization(tmp_path, three_
     without = [line for line in lines if line.startswith("- without it")]
     assert len(without) == 5 and all("**not all runs are over**" in line for line in without)
     (pair,) = (line for line in lines if line.startswith("- Highway50"))
-    assert "**not all runs are over**; `highway50_imagenette` minus `resnet50_imagenette`: 0 of 3 pairs" in pair
+    assert "**not all runs are over**; `highway50_imagenette` minus `resnet50_imagenette`: no pair of seeds" in pair
     assert "| resnet50_imagenette_5 | - | 3 | 0 | 1.0000 ± 0.0000 | 80.00 ± 0.00 |  |" in "\n".join(lines)
     assert sum("Logs: `zoo/runs/imagenette`." in line for line in lines) == 2
     (goal,) = (line for line in lines if line.startswith("- goal"))
-    assert goal == "- goal 85.8 %, `resnet50_imagenette_5`: **missed** by 5.80 points."
+    assert goal == "- goal 85.8 %, `resnet50_imagenette_5`: **missed** by 5.80 points, 3 seeds."
     assert any("5 epochs; per net a rate chosen from 0.0015, 0.003, 0.006 by 5 epochs" in line for line in lines)
 
 
@@ -99,18 +99,52 @@ def test_one_seed_of_twenty_epochs_and_what_another_procedure_does_beside(tmp_pa
     (tmp_path / "imagenette" / "highway50_imagenette_a3" / "1" / "log.csv").write_text(logged)
     lines = studies.sections(tmp_path)
     claim, other = (line for line in lines if line.startswith("- Highway50 matches"))
-    assert "**cannot be told**; `highway50_imagenette` minus `resnet50_imagenette`: 1 of 1 pairs of seeds" in claim
+    told = "**cannot be told**; `highway50_imagenette` minus `resnet50_imagenette` is 2.00 points, n = 1: no interval"
+    assert told in claim
     assert "**not all runs are over**" in other
     assert [line for line in lines if line.startswith("- goal")] == [
-        "- goal 91.6 %, `highway50_imagenette`: **reached**.",
-        "- goal 91.6 %, `resnet50_imagenette`: **missed** by 1.60 points.",
+        "- goal 91.6 %, `highway50_imagenette`: **reached**, 1 seed.",
+        "- goal 91.6 %, `resnet50_imagenette`: **missed** by 1.60 points, 1 seed.",
     ]
-    beside = "- `highway50_imagenette_a3` 80.00 %, by the plain recipe, `highway50_imagenette`, 20 epochs: 92.00 %."
-    assert [line for line in lines if "plain recipe" in line] == [beside]
+    beside = "- `highway50_imagenette_a3` 80.00 %, by the recipe `highway50_imagenette`, 20 epochs: 92.00 %."
+    assert [line for line in lines if "by the recipe" in line] == [beside]
+    assert any("photographs, one seed: no spread, no interval. To match" in line for line in lines)
+    assert sum(line.startswith("Lines: one seed. jax") for line in lines) == 2
     rows = [line for line in lines if line.startswith("| `highway50_imagenette_a3`")]
     assert rows == [
         f"| `highway50_imagenette_a3` | {epoch} | {9 / epoch:.4f} | {8 / epoch:.4f} | 80.00 |" for epoch in (1, 5, 10)
     ]
+    short = "".join(logged.splitlines(keepends=True)[:8])
+    (tmp_path / "imagenette" / "highway50_imagenette_a3" / "1" / "log.csv").write_text(short)
+    with pytest.raises(ValueError, match="highway50_imagenette_a3 has no epoch 10"):
+        studies.sections(tmp_path)
+
+
+def test_a_goal_is_missed_where_a_seed_diverged(tmp_path):
+    for net, seeds in (("resnet50_imagenette_5", (1, 2)), ("highway50_imagenette_5", (1, 2))):
+        for seed in seeds:
+            write(tmp_path / "imagenette" / net / str(seed), (0.5, 0.9))
+    (tmp_path / "imagenette" / "resnet50_imagenette_5" / "3").mkdir()
+    (tmp_path / "imagenette" / "resnet50_imagenette_5" / "3" / "diverged.json").write_text("{}")
+    (goal,) = (line for line in studies.sections(tmp_path) if line.startswith("- goal"))
+    assert goal == "- goal 85.8 %, `resnet50_imagenette_5`: **missed**: 1 of 3 diverged."  # the other is not over
+
+
+def test_a_net_that_diverged_at_every_rate_has_lost(tmp_path, three_seeds):
+    for seed in (1, 2, 3):
+        write(tmp_path / "imagenette" / "highway50_uie_nobn_64" / str(seed), (0.5, 0.7))
+    for rate in studies.COMPARISONS[-1].study.rate_folders("resnet50_uie_nobn_64", tmp_path / "imagenette").values():
+        rate.mkdir(parents=True)
+        (rate / "diverged.json").write_text("{}")
+    lines = studies.sections(tmp_path)
+    trains, fits = (next(x for x in lines if x.startswith(f"- without it {w}")) for w in ("ResNet tr", "Highway fits"))
+    assert "**does not hold**; no run ended; diverged: `resnet50_uie_nobn_64` at every rate." in trains
+    assert "**holds**; " in fits and fits.endswith(
+        "0 of 3 of `highway50_uie_nobn_64`, `resnet50_uie_nobn_64` at every rate."
+    )
+    assert any(
+        line.startswith("| resnet50_uie_nobn_64 | none: all diverged | 0 |") for line in "\n".join(lines).splitlines()
+    )
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def figure_class() -> Any:
 
 
 def new_figure(height: float) -> Any:
-    """Returns an empty figure of the width that all have.
+    """Returns an empty figure, as wide as all pictures (`WIDTH`).
 
     Args:
         height: In inches.
@@ -111,7 +111,9 @@ def write(figure: Any, path: str | os.PathLike[str] | None = None, title: str | 
         lines = [part for line in str(title).split("\n") for part in textwrap.wrap(line, _TITLE_CHARACTERS) or [""]]
         figure.suptitle("\n".join(map(in_figure, lines)), fontsize=11)
     if path is not None:
-        figure.savefig(path, dpi=150, metadata={"Software": None})  # the same numbers give the same file
+        # Without its program's version a PNG of the same numbers is the same file; other formats have no such field.
+        png = os.fspath(path).lower().endswith(".png")
+        figure.savefig(path, dpi=150, **({"metadata": {"Software": None}} if png else {}))
     return figure
 
 

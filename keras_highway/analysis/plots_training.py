@@ -25,7 +25,7 @@ class Curve(NamedTuple):
 
 
 def training_axes(panels: int, height: float) -> tuple[Any, list[Any]]:
-    """Returns a matplotlib figure of the width that all have, and its panels, below each other.
+    """Returns a matplotlib figure, as wide as all pictures, and its panels, below each other.
 
     Args:
         panels: Int, how many.

@@ -109,7 +109,8 @@ class Recipe:
         warmup_rate: See there.
         momentum: Momentum of SGD.
         nesterov: Whether it is Nesterov's.
-        beta_2: AdamW: decay of the mean of the squared gradients.
+        beta_2: AdamW: decay of the mean of squared gradients. Runs of few
+            steps may need less than the default, which forgets one in 1,000.
         weight_decay: For SGD an L2 penalty `weight_decay / 2 * |w|^2`, for
             AdamW decoupled, for LAMB inside the trust ratio; on kernels.
         decay_vectors: Weight decay on biases and normalization, too.
@@ -246,7 +247,10 @@ class Recipe:
                 f"Received: optimizer={self.optimizer!r}"
             )
         if self.optimizer != "adamw" and self.beta_2 != Recipe.beta_2:
-            raise ValueError(f"`beta_2` is AdamW's. Received: beta_2={self.beta_2}, optimizer={self.optimizer!r}")
+            raise ValueError(
+                "`beta_2` can be set with optimizer='adamw' alone: leave it at its default, or take that optimizer. "
+                f"Received: beta_2={self.beta_2}, optimizer={self.optimizer!r}"
+            )
         spec = override(VARIANTS[self.variant], **dict(self.overrides))
         self._check_train_size(spec.min_size)
         self._check_input_shape()

@@ -98,12 +98,17 @@ def _photographs(name: str, title: str, what: str, *claims: Claim, **more: Any) 
     """A study of `keras_highway.training.experiments.imagenette`."""
     study = imagenette.STUDIES[name]
     recipe = RECIPES[study.base + study.suffix]
+    seeds = "one seed: no spread, no interval"
+    if len(study.seeds) > 1:
+        seeds = (
+            "mean ± standard deviation over seeds; differences are between runs of the same seed, with the 95 % "
+            "interval of their mean"
+        )
     intro = (
         "Imagenette, ten classes, photographs squared to 224 x 224 before (its authors' board has them in their own "
         f"proportions). {what} {recipe.epochs} epochs; per net a rate chosen from {', '.join(map(str, study.rates))} "
         f"by {RATE_EPOCHS} epochs tested on {study.held_out:,} held-out training photographs. Test accuracy of the "
-        "last epoch on 3,925 photographs, mean ± standard deviation over seeds; differences are between runs of the "
-        f"same seed, with the 95 % interval of their mean. To match is to be at most {MARGIN} points behind. "
+        f"last epoch on 3,925 photographs, {seeds}. To match is to be at most {MARGIN} points behind. "
         "Parameters are those with a head for 1,000 classes "
         f"(`python -m keras_highway.training.experiments.imagenette {name} --data DIR`)."
     )

@@ -2,8 +2,9 @@
 
 `sections` are their parts of docs/results.md: the table, the paper's claims
 beside what was measured seed by seed, and the picture. A difference is that of
-runs of the same seed; what holds is decided by the 95 % interval of its mean
-(Student's t, as many degrees of freedom as seeds but one).
+runs of the same seed; whether one network is ahead of another is decided by the
+95 % interval of its mean (Student's t, as many degrees of freedom as seeds but
+one), whether it trains or diverges by every run.
 """
 
 import argparse
@@ -39,7 +40,7 @@ def sections(runs: Path = RUNS) -> list[str]:
             lines += [study.table(study.nets, study.seeds, runs / comparison.folder), ""]
             lines += [_sizes(study), ""]
             lines += [f"- {_verdict(claim, comparison, runs, done)}" for claim in comparison.claims]
-            lines += [f"- {line}" for line in (*_goal(comparison, done), *_beside(comparison, done, runs))]
+            lines += [f"- {line}" for line in (*_goal(comparison, done, runs), *_beside(comparison, done, runs))]
             lines += _losses(comparison, done)
             picture = f"![{_described(done)}](results/{comparison.name}.png)"
             lines += ["", picture, "", _made(comparison, done, runs)]
@@ -118,21 +119,32 @@ def _finished(comparison, runs) -> dict[str, dict[int, list[dict[str, float]]]]:
 
 def _verdict(claim: Claim, comparison: Comparison, runs: Path, done) -> str:
     """A claim, whether it holds, and what was measured."""
-    folders = {
-        net: [comparison.study.folder(net, seed, runs / comparison.folder) for seed in comparison.study.seeds]
-        for net in (claim.first, claim.second)
-    }
-    seeds = len(comparison.study.seeds)
-    gone = {net: sum((f / "diverged.json").exists() for f in folders[net]) for net in folders}
-    over = all(len(done.get(net, {})) + gone[net] == seeds for net in folders)
-    diverged = ", ".join(f"{count} of {seeds} of `{net}`" for net, count in gone.items())
+    nets, seeds = (claim.first, claim.second), len(comparison.study.seeds)
+    gone = {net: _diverged(comparison, net, runs) for net in nets}
+    over = all(len(done.get(net, {})) + gone[net] == seeds for net in nets)
+    where = runs / comparison.folder
+    diverged = ", ".join(
+        f"`{net}` at every rate"
+        if comparison.study.diverged_at_every_rate(net, where)
+        else f"{count} of {seeds} of `{net}`"
+        for net, count in gone.items()
+    )
     if claim.kind == "trains":
         accuracies = _last_accuracies(done.get(claim.first, {}))
-        word, measured = _word_of_training(accuracies, gone[claim.first]), f"test accuracy {spread(accuracies, 2)} %"
+        word = _word_of_training(accuracies, gone[claim.first])
+        measured = f"test accuracy {spread(accuracies, 2)} %" if accuracies else "no run ended"
     else:
         pairs = _pairs(done.get(claim.first, {}), done.get(claim.second, {}), claim.kind)
-        word, measured = _word(claim.kind, pairs, gone[claim.first], gone[claim.second]), _measured(claim, pairs, seeds)
+        word, measured = _word(claim.kind, pairs, gone[claim.first], gone[claim.second]), _measured(claim, pairs)
     return f"{claim.text}: **{word if over else 'not all runs are over'}**; {measured}; diverged: {diverged}."
+
+
+def _diverged(comparison: Comparison, net: str, runs: Path) -> int:
+    """Of how many seeds a network's run diverged: of all where none of its rates ended."""
+    study, folder = comparison.study, runs / comparison.folder
+    if study.diverged_at_every_rate(net, folder):
+        return len(study.seeds)
+    return sum((study.folder(net, seed, folder) / "diverged.json").exists() for seed in study.seeds)
 
 
 def _last_accuracies(logs) -> list[float]:
@@ -144,14 +156,17 @@ def _word_of_training(accuracies: list[float], gone: int) -> str:
     return "does not hold" if gone or min(accuracies, default=0.0) <= TRAINS else "holds"
 
 
-def _goal(comparison: Comparison, done) -> list[str]:
-    """Whether each network reached what was to be reached, in the mean of its seeds."""
-    lines = []
-    for net, logs in done.items():
-        if comparison.goal is not None and len(logs) == len(comparison.study.seeds):
-            short_of = comparison.goal - statistics.mean(_last_accuracies(logs))
-            word = "**reached**" if short_of <= 0 else f"**missed** by {short_of:.2f} points"
-            lines.append(f"goal {comparison.goal} %, `{net}{comparison.study.suffix}`: {word}.")
+def _goal(comparison: Comparison, done, runs: Path) -> list[str]:
+    """Whether each network whose runs are over reached what was to be reached, in the mean of its seeds."""
+    lines, seeds = [], len(comparison.study.seeds)
+    for net in comparison.study.nets if comparison.goal is not None else ():
+        logs, gone = done.get(net, {}), _diverged(comparison, net, runs)
+        if len(logs) + gone < seeds:
+            continue
+        short_of = comparison.goal - statistics.mean(_last_accuracies(logs)) if logs else 0.0
+        word = "**reached**" if short_of <= 0 else f"**missed** by {short_of:.2f} points"
+        word = f"**missed**: {gone} of {seeds} diverged" if gone else f"{word}, {_seeds(seeds)}"
+        lines.append(f"goal {comparison.goal} %, `{net}{comparison.study.suffix}`: {word}.")
     return lines
 
 
@@ -165,23 +180,33 @@ def _beside(comparison: Comparison, done, runs: Path) -> list[str]:
         if net in done and plain in known:
             ours, theirs = (spread(_last_accuracies(logs), 2) for logs in (done[net], known[plain]))
             epochs = RECIPES[plain + other.study.suffix].epochs
-            lines.append(f"`{net}` {ours} %, by the plain recipe, `{plain}`, {epochs} epochs: {theirs} %.")
+            lines.append(f"`{net}` {ours} %, by the recipe `{plain}`, {epochs} epochs: {theirs} %.")
     return lines
 
 
 def _losses(comparison: Comparison, done) -> list[str]:
-    """A table of losses and accuracies after some epochs, means over the seeds."""
+    """A table of losses and accuracies after some epochs, means over the seeds.
+
+    Raises:
+        ValueError: If a log has no such epoch.
+    """
     if not comparison.epochs:
         return []
     lines = ["", "| recipe | epoch | training loss | test loss | test accuracy, % |", "|---|---|---|---|---|"]
     for net, logs in done.items():
         for epoch in comparison.epochs:
-            rows = [log[epoch - 1] for log in logs.values()]
+            rows = [row for log in logs.values() for row in log if row["epoch"] == epoch]
+            if len(rows) < len(logs):
+                raise ValueError(f"A log of zoo/runs/{comparison.folder}/{net} has no epoch {epoch}: draw whole runs.")
             train, test, accuracy = (
                 statistics.mean(row[key] for row in rows) for key in ("train_loss", "test_loss", "test_accuracy")
             )
             lines.append(f"| `{net}` | {epoch} | {train:.4f} | {test:.4f} | {100 * accuracy:.2f} |")
-    return lines
+    note = (
+        "Training loss: the mean sigmoid's cross-entropy over the classes of mixed images; test loss: the softmax's "
+        "cross-entropy."
+    )
+    return [*lines, "", note]
 
 
 def _pairs(first, second, kind: str = "ahead") -> list[float]:
@@ -213,12 +238,14 @@ def _interval(pairs: list[float]) -> tuple[float, float]:
     return statistics.mean(pairs) - half, statistics.mean(pairs) + half
 
 
-def _measured(claim: Claim, pairs: list[float], seeds: int) -> str:
+def _measured(claim: Claim, pairs: list[float]) -> str:
     between, unit, digits = f"`{claim.first}` minus `{claim.second}`", "points", 2
     if claim.kind == "fits":
         between, unit, digits = f"training loss of `{claim.second}` minus that of `{claim.first}`", "nats", 4
-    if len(pairs) < 2:
-        return f"{between}: {len(pairs)} of {seeds} pairs of seeds"
+    if not pairs:
+        return f"{between}: no pair of seeds"
+    if len(pairs) == 1:
+        return f"{between} is {pairs[0]:.{digits}f} {unit}, n = 1: no interval"
     low, high = _interval(pairs)
     return f"{between} is {spread(pairs, digits)} {unit} ({low:.{digits}f} to {high:.{digits}f}), n = {len(pairs)}"
 
@@ -229,7 +256,8 @@ def _described(done) -> str:
 
 def _made(comparison, done, runs) -> str:
     """Where the runs were made."""
-    shades = "Lines: means of the seeds, shaded from the lowest to the highest"
+    several = len(comparison.study.seeds) > 1
+    shades = "Lines: means of the seeds, shaded from the lowest to the highest" if several else "Lines: one seed"
     return f"{shades}. {_hardware(comparison, done, runs)}. Logs: `zoo/runs/{comparison.folder}`."
 
 

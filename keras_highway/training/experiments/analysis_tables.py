@@ -139,6 +139,8 @@ def _taken_out(net) -> str:
     sizes, cost = net["trim"]["parameters"], f"that can go cost at most {_CHEAP} points of {whole:.2f} %"
     if gone == len(fewer):
         return f"all {gone} {cost}"
+    if not gone:
+        return f"none of the {len(fewer)} {cost}; without the first, {fewer[0]:.2f} %"
     return (
         f"{gone} of the {len(fewer)} {cost}: {sizes[0]:,} parameters become {sizes[gone]:,}; without the next, "
         f"{fewer[gone]:.2f} %"

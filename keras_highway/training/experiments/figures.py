@@ -23,14 +23,13 @@ from keras_highway._support.files import atomic_write_json
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
 from keras_highway.training.experiments import conv_figures, depth, figure4, photograph_figures
-from keras_highway.training.experiments.analysis_tables import CONV
+from keras_highway.training.experiments.analysis_tables import CONV, PHOTOGRAPHS
 from keras_highway.training.experiments.gate_figures import draw_gates
 from keras_highway.training.runs.run_folder import environment
 from keras_highway.weights import registry
 
 OUT = Path(__file__).parents[3] / "docs" / "analysis"
 DENSE, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
-PHOTOGRAPHS = photograph_figures.NETS["highway50"]
 UNIT = "stage1_block2", 11  # finds the end of a stroke at the lower right
 # Where most change happens according to [TVDN, 4]: "the early layers (about 15 for MNIST and 40 for CIFAR-100)".
 EARLY = {DENSE: 15, CIFAR: 40}

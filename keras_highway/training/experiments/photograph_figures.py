@@ -16,9 +16,10 @@ from keras_highway.data.photographs import data_folder, folder_test_set, read_al
 from keras_highway.data.transforms import Transform
 from keras_highway.gating import get_gating
 from keras_highway.training.experiments import conv_figures
+from keras_highway.training.experiments.analysis_tables import PHOTOGRAPHS
 from keras_highway.weights import registry
 
-NETS = {"highway50": "highway50.imagenette", "resnet50": "resnet50.imagenette"}
+NETS = {"highway50": PHOTOGRAPHS, "resnet50": "resnet50.imagenette"}
 BLOCK = "stage2_block2"  # whose strongest unit is shown: it sees 59 x 59 of 128 x 128 pixels
 FEWER = 2_000  # test photographs of estimation errors, gate maps and units
 ORDER_BY = 1_000  # training photographs

@@ -25,7 +25,7 @@ class Search:
         cells: Names of the base recipes; each is searched on its own.
         draw: Function (generator, recipe) -> settings of a run, as for
             `changed`.
-        rungs: Its published extent.
+        rungs: Its extent where none is given.
         source: Where it is published.
         classes: Of the data set. Defaults to `10`.
     """

@@ -5,11 +5,12 @@
 Figure 1 of [TVDN]: plain and highway nets of 10, 20, 50 and 100 layers on
 MNIST, the best of a random search over rate, momentum, decay, activation and
 gate bias each. `cifar100`: the net of [TVDN, Figures 2 to 4] for CIFAR-100, "best
-by search" there, whose activation and gate bias are known. A search resumes where it stopped; its rungs may be few runs
-("10x40": ten runs of 40 epochs) or halve ("10x4,3x12,1x40": the best three of
-ten runs of 4 epochs continue to 12, the best of these to 40; successive halving,
-Jamieson and Talwalkar 2016). Processes may share OUT if each searches cells
-of its own, `--cells`; without, when all are there, it reports.
+by search" there, whose activation and gate bias are known. A search resumes where
+it stopped; its rungs may be few runs ("10x40": ten runs of 40 epochs) or halve
+("10x4,3x12,1x40": the best three of ten runs of 4 epochs continue to 12, the best
+of these to 40; successive halving, Jamieson and Talwalkar 2016). Processes may
+share OUT if each searches cells of its own, `--cells`; without these it reports,
+when all are there.
 """
 
 import argparse
@@ -122,7 +123,7 @@ def main(argv=None) -> None:
     parser.add_argument("search", help=", ".join(SEARCHES))
     parser.add_argument("--data", help="folder of mnist.npz, ... (default: KERAS_HIGHWAY_DATA)")
     parser.add_argument("--out", type=Path, help="the search's folder (default: runs/SEARCH)")
-    parser.add_argument("--rungs", help="RUNSxEPOCHS,... (default: the published extent)")
+    parser.add_argument("--rungs", help="RUNSxEPOCHS,... (default: the search's own extent)")
     parser.add_argument("--cells", nargs="+", metavar="RECIPE", help="search these alone, and report nothing")
     parser.add_argument("--tiny", action="store_true", help="small nets and made-up data, to try the way")
     args = parser.parse_args(argv)

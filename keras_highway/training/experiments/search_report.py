@@ -13,10 +13,8 @@ from keras_highway.analysis.plots_training import Curve, draw_training
 from keras_highway.tasks import IMAGES
 from keras_highway.training.experiments.rungs import Rung, Search, loss_at, losses
 
-TOP = 10  # [TVDN, Figure 1, right]
+TOP, FEW = 10, 3  # of [TVDN, Figure 1, right], of 100 runs; of as many runs as TOP or fewer
 STUCK = 0.977  # times the loss of equally likely classes, which is 2.303 for ten
-
-
 _NO_TOP = {"top": TOP, "top_epochs": "-"}
 
 
@@ -32,19 +30,25 @@ def report(search: Search, rungs: tuple[Rung, ...], out: Path) -> str:
         The table, as text.
     """
     cells = {cell: summary(out / cell, rungs, search.classes) for cell in search.cells}
-    environment = json.loads((out / search.cells[0] / "0" / "environment.json").read_text("utf-8"))
     result = {
         "search": search.name,
         "source": search.source,
         "metric": "train_loss",
         "rungs": [rung._asdict() for rung in rungs],
         "cells": cells,
-        **environment,
+        **_environment([out / cell / "0" for cell in search.cells]),
     }
     atomic_write_json(out / "result.json", result)
     _write_curves(search, out, cells)
     draw(cells, out / "curves.csv", out / f"{search.name}.png")
     return table(result)
+
+
+def _environment(runs: list[Path]) -> dict:
+    """Of the first run, with every hardware and commit of all: processes that share a search may differ in these."""
+    first, *others = (json.loads((run / "environment.json").read_text("utf-8")) for run in runs)
+    all_of = {key: "; ".join(dict.fromkeys(str(e[key]) for e in (first, *others))) for key in ("hardware", "commit")}
+    return {**first, **all_of}
 
 
 def summary(folder: Path, rungs: tuple[Rung, ...], classes: int = 10) -> dict:
@@ -58,7 +62,8 @@ def summary(folder: Path, rungs: tuple[Rung, ...], classes: int = 10) -> dict:
     Returns:
         Number of runs, of those that diverged and of those that never left
         chance; the best run, its losses and settings; the mean of the best
-        `TOP` after the last rung that has as many, else after the first.
+        `TOP`, of few runs of the best `FEW`, after the last rung that has as
+        many, else after the first.
     """
     runs = range(rungs[0].runs)
     first = sorted(loss_at(folder / str(i), rungs[0].epochs) for i in runs)
@@ -72,8 +77,6 @@ def summary(folder: Path, rungs: tuple[Rung, ...], classes: int = 10) -> dict:
     counts = {"n": len(runs), "diverged": len(runs) - len(finite), "at_chance": stuck}
     if not finite:
         return counts
-    at = [rung for rung in rungs if rung.runs >= TOP or rung is rungs[0]][-1]
-    top = [loss for loss in sorted(loss_at(folder / str(i), at.epochs) for i in runs) if math.isfinite(loss)][:TOP]
     recipe = json.loads((folder / str(best) / "recipe.json").read_text("utf-8"))
     row = read_log(folder / str(best) / "log.csv")[ends[best] - 1]
     return {
@@ -82,14 +85,20 @@ def summary(folder: Path, rungs: tuple[Rung, ...], classes: int = 10) -> dict:
         "best_loss": row["train_loss"],
         "best_epochs": ends[best],
         "best_test_accuracy": row["test_accuracy"],
-        "top": len(top),
-        "top_epochs": at.epochs,
-        "top_mean_loss": statistics.fmean(top) if top else None,
+        **_top_mean({i: losses(folder / str(i)) for i in runs}, rungs),
         "settings": {
             **{name: recipe[name] for name in ("learning_rate", "momentum", "decay", "seed")},
             **dict(recipe["overrides"]),
         },
     }
+
+
+def _top_mean(by_run: dict[int, list[float]], rungs: tuple[Rung, ...]) -> dict:
+    """The mean of the best runs, how many they are and after how many epochs; losses by run and epoch."""
+    count = TOP if rungs[0].runs > TOP else FEW
+    at = [rung for rung in rungs if rung.runs >= count or rung is rungs[0]][-1]
+    ended = sorted(own[at.epochs - 1] for own in by_run.values() if len(own) >= at.epochs)[:count]
+    return {"top": len(ended), "top_epochs": at.epochs, "top_mean_loss": statistics.fmean(ended) if ended else None}
 
 
 def _write_curves(search, out, cells) -> None:
@@ -120,7 +129,7 @@ def table(result: dict) -> str:
 
 
 def _top(row, count) -> str:
-    """The mean of the best; of how many, where others did not diverge more often."""
+    """The mean of the best runs; in brackets how many, where they are fewer than in other cells."""
     if row["top_mean_loss"] is None:
         return "-"
     return f"{row['top_mean_loss']:.2g}" + (f" ({row['top']})" if row["top"] < count else "")
@@ -144,17 +153,18 @@ def draw(cells: dict, curves: Path, path: Path) -> None:
     axes = [panels[family] for family in families]
     from matplotlib import colormaps
 
-    run_losses = _read_curves(curves)
+    depths, run_losses = sorted(map(_depth, cells)), _read_curves(curves)
+    color = {depth: colormaps["viridis"](0.85 * i / max(len(depths) - 1, 1)) for i, depth in enumerate(depths)}
     for axis, family in zip(axes, families, strict=True):
         axis.sharey(axes[0])
         own = [cell for cell in cells if cell.split("_")[0] == family]
         lines = []
-        for shade, cell in enumerate(own):
+        for cell in own:
             if "best_run" in cells[cell]:
                 curve = run_losses[cell, cells[cell]["best_run"]]
-                color = colormaps["viridis"](0.85 * shade / max(len(own) - 1, 1))
-                label = f"{_depth(cell)} layers" if axis is axes[-1] else None  # once, where there is room
-                lines.append(Curve(range(1, len(curve) + 1), curve, label, {"color": color}))
+                lines.append(Curve(range(1, len(curve) + 1), curve, style={"color": color[_depth(cell)]}))
+        if axis is axes[-1]:  # one legend for all, where there is room
+            lines += [Curve([], [], f"{depth} layers", {"color": color[depth]}) for depth in color]
         draw_training(axis, lines, scale="log", title=f"{family}, best of {cells[own[0]]['n']} runs")
         axis.title.set_fontsize(10)
     axes[0].set_ylabel("training loss, nats")
@@ -168,7 +178,9 @@ def _draw_means(axis, means, cells) -> None:
     most, epochs = max(row["top"] for row in rows), rows[0]["top_epochs"]
     lines = [Curve(*zip(*points, strict=True), family, {"marker": "o"}) for family, points in means.items() if points]
     draw_training(axis, lines, scale="log", xlabel="layers", ylabel="training loss, nats")
-    axis.set_title(f"mean of the best {most} runs after {epochs} epochs", fontsize=10)
+    fewest = min(row["top"] for row in rows)
+    count = str(most) if fewest == most else f"{fewest} to {most}"
+    axis.set_title(f"mean of the best {count} runs after {epochs} epochs", fontsize=10)
     axis.set_xticks(sorted({depth for points in means.values() for depth, _ in points}))
 
 

@@ -107,11 +107,15 @@ class Study:
         folders = self.rate_folders(net, out)
         for rate, folder in folders.items():
             _train(with_settings(self.rate_recipe(net, rate, small), list(settings)), data_dir, folder)
-        if not any((folder / "result.json").exists() for folder in folders.values()):
+        if self.diverged_at_every_rate(net, out):
             raise DivergedError(
                 f"{net} diverged at every rate, {self.rates}: see {next(iter(folders.values())).parent}."
             )
         return self._best_rate(folders)
+
+    def diverged_at_every_rate(self, net: str, out: Path) -> bool:
+        """Whether all of a net's short runs diverged, so that it has no whole ones."""
+        return all((folder / "diverged.json").exists() for folder in self.rate_folders(net, out).values())
 
     def _best_rate(self, folders: dict[float, Path]) -> float:
         return max(self.rates, key=lambda rate: (_accuracy(folders[rate]), -rate))
@@ -132,6 +136,7 @@ class Study:
             done = {seed: row for seed, row in rows.items() if row is not None}
             folders = self.rate_folders(net, out)
             rate = self._best_rate(folders) if all(map(_is_over, folders.values())) else "-"
+            rate = "none: all diverged" if self.diverged_at_every_rate(net, out) else rate
             pairs = [100 * (row["test_accuracy"] - base[s]["test_accuracy"]) for s, row in done.items() if base[s]]
             cells = (
                 f"{net}{self.suffix}",
@@ -199,15 +204,23 @@ def run_and_print(study: Study, nets, args) -> None:
 
     Raises:
         ValueError: If a setting is one that the study makes itself.
+        DivergedError: If a network diverged at every rate; the others are
+            trained, and the table is printed.
     """
     for setting in args.set:
         field = setting.partition("=")[0].strip()
         if field in _OWN:
             raise ValueError(f"`{field}` is what a study sets itself: see --seeds. Received: --set {setting}")
     out, seeds = args.out / "tiny" if args.tiny else args.out, args.seeds or study.seeds
+    lost = None
     if not args.table:
-        study.run(nets, () if args.rates_only else seeds, args.data, out, args.tiny, args.set)
+        try:
+            study.run(nets, () if args.rates_only else seeds, args.data, out, args.tiny, args.set)
+        except DivergedError as error:
+            lost = error
     print(study.table(nets, seeds, out))
+    if lost:
+        raise lost
 
 
 def _recipe(name, rate, seed, small) -> Recipe:

@@ -14,8 +14,9 @@ with -6 (`--set net.gate_bias=-6`, `zoo/runs/highway20_bias_6`), `resnet20` abou
 is the recipe of the 110-layer nets, the same for all six but for the highest
 rate, which is chosen for each design from the same three on 5,000 held-out
 training images: 0.4, the highest, for all six (docs/results.md). Products in
-bfloat16, which AMX makes faster (docs/speed.md); on processors with neither AMX nor
-AVX-512's bfloat16 `--set precision=float32` is. No published numbers: the question is whether the
+bfloat16, which AMX makes faster (docs/speed.md), AVX-512's bfloat16, too
+(recipes/imagenette.py, of other nets); on processors with neither `--set
+precision=float32` is. No published numbers: the question is whether the
 order at 110 layers holds at 20.
 """
 

@@ -12,7 +12,7 @@ trained for 400 epochs here.
 
 The `_fast` recipes are that of `cifar10_19layer_fast`, AdamW with translations by up
 to 4 pixels and mirroring, for 24 epochs instead of 30 and with products in
-bfloat16: of B some two hours and a half of a core; the
+bfloat16 (docs/results.md has what they take); the
 study chooses the highest rate of each net from the same three on 5,000 held-out
 training images; until it has, theirs is that of `cifar10_19layer_fast`. No result
 of ours yet.
