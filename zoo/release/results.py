@@ -175,9 +175,13 @@ def as_markdown(numbers: list[dict[str, str]]) -> str:
 
 
 def _first_epochs(runs: Path = RUNS) -> list[str]:
-    """Test accuracy of the first epochs of runs that follow a published log, epoch by epoch."""
+    """Test accuracy of the first epochs of runs of nets that have a published log, epoch by epoch.
+
+    Also of a net's short recipe, `_fast`, whose rates are others.
+    """
     lines = ["| recipe | test accuracy, %, after epoch 1, 2, ... | seed | hardware, commit |", "|---|---|---|---|"]
-    for recipe, log in json.loads(LOGS.read_text("utf-8")).items():
+    logs = json.loads(LOGS.read_text("utf-8"))
+    for recipe, log in ((f"{net}{form}", log) for net, log in logs.items() for form in ("", "_fast")):
         path = runs / recipe / "log.csv"
         if not path.exists():
             continue
