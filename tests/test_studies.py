@@ -87,7 +87,7 @@ def test_training_losses_of_nets_with_and_without_normalization(tmp_path, three_
     assert sum("Logs: `zoo/runs/imagenette`." in line for line in lines) == 2
     (goal,) = (line for line in lines if line.startswith("- goal"))
     assert goal == "- goal 85.8 %, `resnet50_imagenette_5`: **missed** by 5.80 points, 3 seeds."
-    assert any("5 epochs; per net a rate chosen from 0.0015, 0.003, 0.006 by 5 epochs" in line for line in lines)
+    assert any("5 epochs; per net a rate chosen from 0.0005, 0.0015, 0.0045 by 5 epochs" in line for line in lines)
 
 
 def test_one_seed_of_twenty_epochs_and_what_another_procedure_does_beside(tmp_path):
