@@ -163,9 +163,12 @@ def _goal(comparison: Comparison, done, runs: Path) -> list[str]:
         logs, gone = done.get(net, {}), _diverged(comparison, net, runs)
         if len(logs) + gone < seeds:
             continue
-        short_of = comparison.goal - statistics.mean(_last_accuracies(logs)) if logs else 0.0
-        word = "**reached**" if short_of <= 0 else f"**missed** by {short_of:.2f} points"
-        word = f"**missed**: {gone} of {seeds} diverged" if gone else f"{word}, {_seeds(seeds)}"
+        if gone:
+            word = f"**missed**: {gone} of {seeds} diverged"
+        else:
+            short_of = comparison.goal - statistics.mean(_last_accuracies(logs))
+            word = "**reached**" if short_of <= 0 else f"**missed** by {short_of:.2f} points"
+            word += f", {_seeds(seeds)}"
         lines.append(f"goal {comparison.goal} %, `{net}{comparison.study.suffix}`: {word}.")
     return lines
 

@@ -85,7 +85,7 @@ def summary(folder: Path, rungs: tuple[Rung, ...], classes: int = 10) -> dict:
         "best_loss": row["train_loss"],
         "best_epochs": ends[best],
         "best_test_accuracy": row["test_accuracy"],
-        **_top_mean({i: losses(folder / str(i)) for i in runs}, rungs),
+        **_top_mean([losses(folder / str(i)) for i in runs], rungs),
         "settings": {
             **{name: recipe[name] for name in ("learning_rate", "momentum", "decay", "seed")},
             **dict(recipe["overrides"]),
@@ -93,11 +93,11 @@ def summary(folder: Path, rungs: tuple[Rung, ...], classes: int = 10) -> dict:
     }
 
 
-def _top_mean(by_run: dict[int, list[float]], rungs: tuple[Rung, ...]) -> dict:
+def _top_mean(by_run: list[list[float]], rungs: tuple[Rung, ...]) -> dict:
     """The mean of the best runs, how many they are and after how many epochs; losses by run and epoch."""
     count = TOP if rungs[0].runs > TOP else FEW
     at = [rung for rung in rungs if rung.runs >= count or rung is rungs[0]][-1]
-    ended = sorted(own[at.epochs - 1] for own in by_run.values() if len(own) >= at.epochs)[:count]
+    ended = sorted(own[at.epochs - 1] for own in by_run if len(own) >= at.epochs)[:count]
     return {"top": len(ended), "top_epochs": at.epochs, "top_mean_loss": statistics.fmean(ended) if ended else None}
 
 
