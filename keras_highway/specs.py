@@ -25,7 +25,8 @@ class NetSpec:
             `gate_bias_for_depth` gives for the net's depth in layers.
         gate: How gates are made, see `kh.layers.GatedBlock`. `"tied"`: shared
             by all blocks of a stage but its first, which may be a transition;
-            in fully connected nets by all layers.
+            in fully connected nets by all layers; without batch
+            normalization, whose moving averages would fit no block.
         gate_rank: Rank of low-rank gates.
         skip_dtype: Dtype of the skip stream and the mix.
         stochastic_depth: Rate of the last block; it grows linearly from 0 at

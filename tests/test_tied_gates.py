@@ -45,9 +45,20 @@ def test_parameters_by_hand():
     conv = override(MINIATURES["conv_net"], gate="tied", blocks=(4,), widths=(4,), stem_width=4)
     branch = 2 * (9 * 4 * 4 + 2 * 4)  # two convolutions, each with gamma and beta
     ends = 9 * 3 * 4 + 2 * 4 + 4 * 10 + 10
+    shared = 2 * (9 * 4 * 4 + 4)  # with biases in place of gamma and beta
     # The first block has gates of its own, the other three share them.
-    assert cost(build(conv)).total.parameters == ends + 4 * branch + 2 * branch
-    assert cost(build(override(conv, gating="full"))).total.parameters == ends + 4 * branch + 4 * branch
+    assert cost(build(conv)).total.parameters == ends + 4 * branch + branch + shared
+    assert cost(build(override(conv, gating="full"))).total.parameters == ends + 4 * branch + 2 * branch + 2 * shared
+
+
+def test_no_block_is_tested_with_the_statistics_of_another():
+    """A gate's output depends on the image alone, in training as in inference: nothing of the blocks mixes in it."""
+    model = small("conv_net", "full")
+    for name in ("stage1_gate", "stage1_carry_gate"):
+        gate = model.get_layer(name)
+        assert not gate.non_trainable_weights
+        x = np.random.default_rng(0).normal(size=(3, 8, 8, 4)).astype("float32")
+        np.testing.assert_allclose(numpy(gate(x, training=True))[:1], numpy(gate(x[:1], training=False)), atol=1e-5)
 
 
 def test_layer_names():

@@ -125,7 +125,11 @@ def _block(spec, width, stride, gate, rate, shares):
 
 
 def _shared_gate(spec, block, stage, dtype):
-    """Returns a function from a block's input to the logits of the stage's tied gates."""
+    """Returns a function from a block's input to the logits of the stage's tied gates.
+
+    They have biases, not batch normalization: its moving averages would be those of no block, a mixture of all that
+    share the gate.
+    """
     filters, kernels, strides = block.shape_of_branch()
 
     def make(name, bias):
@@ -133,7 +137,7 @@ def _shared_gate(spec, block, stage, dtype):
             filters,
             kernels,
             strides,
-            batch_norm=spec.batch_norm,
+            batch_norm=False,
             final_bias=bias,
             kernel_initializer=_he_normal(spec),
             name=name,

@@ -10,7 +10,8 @@ The others differ from it in one thing each, and in widths, so that all have its
 | recipe                       | what differs                                                | widths     | parameters |
 | `highway20_channel`          | one learned gate per channel, independent of the data       | 16, 32, 63 | 266,748    |
 | `highway20_low_rank`         | gates with 8 channels between their two convolutions        | 14, 29, 58 | 264,991    |
-| `highway20_tied`             | blocks of a stage but the first share one gate              | 12, 25, 49 | 263,719    |
+| `highway20_tied`             | blocks of a stage but the first share one gate, which has   | 12, 25, 49 | 263,547    |
+|                              | biases in place of batch normalization                      |            |            |
 | `highway20_shared`           | blocks of a stage but the first share their transforms'     | 12, 25, 49 | 264,063    |
 |                              | kernels; batch normalization is each block's own [Liao and  |            |            |
 |                              | Poggio 2016]                                                |            |            |
