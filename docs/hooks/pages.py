@@ -1,11 +1,13 @@
 """What the site has beyond `docs/*.md`: notebooks and changelog as pages, and links to other files of the repository.
 
 A page has `[text](../zoo/...)`, as GitHub reads it. On the site that file is
-at `repo_url`, where that is set; otherwise its path takes the link's place.
+at `repo_url`, where that is set; otherwise its path takes the link's place. A
+notebook is a page here.
 """
 
 import base64
 import json
+import os
 import re
 from pathlib import Path
 
@@ -42,6 +44,9 @@ def on_page_markdown(markdown, page, config, files):
         if not path.is_relative_to(ROOT) or not path.exists():
             raise FileNotFoundError(f"{page.file.src_uri} links to {target}, which the repository does not have.")
         place = path.relative_to(ROOT).as_posix()
+        notebook = place.removesuffix(".ipynb") + ".md"
+        if notebook in files.src_uris and notebook != page.file.src_uri:  # a notebook's page links to its file
+            return f"[{text}]({os.path.relpath(notebook, os.path.dirname(page.file.src_uri))})"
         if config.repo_url:
             return f"[{text}]({config.repo_url.rstrip('/')}/blob/HEAD/{place}{anchor})"
         return text if text.strip("`") == place else f"{text} (`{place}`)"

@@ -158,8 +158,8 @@ def as_markdown(numbers: list[dict[str, str]]) -> str:
     lines = [
         "# Every number of the papers, beside ours",
         "",
-        f"Of {len(own)} numbers that the papers print of their own nets, {done} have a run here; the others state what "
-        "one would take (small networks sustain less than 100 TFLOP/s of a GPU). Test accuracy and perplexity are "
+        f"Of {len(own)} numbers that the papers print of nets in this zoo, {done} have a run here; the others state "
+        "what one would take (small networks sustain less than 100 TFLOP/s of a GPU). Test accuracy and perplexity are "
         "those of the last epoch, once; n is the number of seeds, ± their standard deviation. All columns, with "
         "hardware, commit and command of each: [results.csv](results.csv). Made by `python -m zoo.release.results`.",
     ]

@@ -9,7 +9,9 @@ results of [UIE, Table 1a]. Made with
         --set epochs=1 --set train_tokens=210000 --set test_tokens=14000
 """
 
+import argparse
 import json
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,6 +131,22 @@ def _column(path, name) -> np.ndarray:
     return np.array([row[name] for row in read_log(path)])
 
 
+def main(argv=None) -> int:
+    """Parses the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m keras_highway.training.experiments.language_steps",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--runs", type=Path, default=RUNS, help="table1a's folder (default: zoo/runs/lm_steps)")
+    parser.add_argument("--out", type=Path, default=PICTURE, help="the picture (default: docs/charlm_steps.png)")
+    args = parser.parse_args(argv)
+    if not read_steps(args.runs):
+        parser.error(f"--runs holds no steps.csv of a run with --log-steps. Received: {args.runs}")
+    draw(args.out, args.runs)
+    print(f"wrote {args.out}")
+    return 0
+
+
 if __name__ == "__main__":
-    draw()
-    print(f"wrote {PICTURE}")
+    sys.exit(main())

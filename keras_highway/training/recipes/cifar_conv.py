@@ -24,6 +24,10 @@ after epochs 1, 2, 3, 4:
     SGD, rate 0.1       27.0  34.8  (stopped)
     AdamW, rate 0.001   34.4  42.0  (stopped)
     AdamW, rate 0.002   32.7  (stopped)
+
+Chosen was AdamW at 0.001, ahead after two epochs. Also unlike the paper, and not
+searched for: translations of 4 pixels, label smoothing 0.1, gradients of norm 2 at
+most, weight decay 0.05, a cosine after an epoch of warm-up.
 """
 
 from dataclasses import replace
