@@ -5,10 +5,9 @@ from typing import Any
 
 import keras
 
-from keras_highway.layers import GivenConv2D
 from keras_highway.layers.base import checked_size
 from keras_highway.models.origin import file_of, note_file, note_origin, origin_of
-from keras_highway.models.transfer import compile_again
+from keras_highway.models.trainable import compiled_again, set_trainable
 
 _HEAD = "head"
 
@@ -50,15 +49,15 @@ def enable_lora(model: keras.Model, rank: int = 4) -> int:
         )
     if not any(_takes_lora(layer) for layer in layers):
         raise ValueError(f"Model {model.name!r} has no convolution and no dense layer before its head.")
-    model.trainable = True
-    for layer in layers:
-        if _takes_lora(layer):
-            layer.enable_lora(rank)
-            if layer.bias is not None:
-                layer.bias.trainable = False
-        elif layer.name != _HEAD:
-            layer.trainable = False
-    compile_again(model)
+    with compiled_again(model):
+        set_trainable(model, True)
+        for layer in layers:
+            if _takes_lora(layer):
+                layer.enable_lora(rank)
+                if layer.bias is not None:
+                    layer.bias.trainable = False
+            elif layer.name != _HEAD:
+                set_trainable(layer, False)
     return sum(math.prod(weight.shape) for weight in model.trainable_weights)
 
 
@@ -102,7 +101,7 @@ def _leaves(model: keras.Model) -> list[keras.layers.Layer]:
 
 
 def _takes_lora(layer: keras.layers.Layer) -> bool:
-    return hasattr(layer, "enable_lora") and layer.name != _HEAD and not isinstance(layer, GivenConv2D)
+    return hasattr(layer, "enable_lora") and hasattr(layer, "kernel") and layer.name != _HEAD  # embeddings have another
 
 
 def _without_lora(layer: keras.layers.Layer) -> keras.layers.Layer:

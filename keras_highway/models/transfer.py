@@ -9,6 +9,7 @@ from keras_highway._support.layer_names import position_of, stage_of
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.layers import GatedBlock, Preprocessing
 from keras_highway.models.origin import note_origin, origin_of
+from keras_highway.models.trainable import admit, compiled_again, set_trainable
 
 _POOLS = {"avg": keras.layers.GlobalAveragePooling2D, "max": keras.layers.GlobalMaxPooling2D}
 
@@ -196,9 +197,10 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
             f"Received: until=None, and the last layer is {names[-1]!r}"
         )
     last = len(names) - 2 if until is None else _last_of(model, names, until, "until")
-    for index, layer in enumerate(model.layers):
-        layer.trainable = index > last
-    compile_again(model)
+    with compiled_again(model):
+        admit(model)
+        for index, layer in enumerate(model.layers):
+            set_trainable(layer, index > last)
 
 
 def unfreeze(model: keras.Model, since: str | None = None) -> None:
@@ -218,16 +220,10 @@ def unfreeze(model: keras.Model, since: str | None = None) -> None:
     """
     names = [layer.name for layer in model.layers]
     first = 0 if since is None else _first_of(model, names, since)
-    model.trainable = True if since is None else model.trainable
-    for layer in model.layers[first:]:
-        layer.trainable = True
-    compile_again(model)
-
-
-def compile_again(model: keras.Model) -> None:
-    """Compiles a compiled model again, since what is trainable has changed."""
-    if model.compiled:
-        model.compile_from_config(model.get_compile_config())
+    with compiled_again(model):
+        admit(model)
+        for layer in model.layers[first:]:
+            set_trainable(layer, True)
 
 
 def _last_of(model: keras.Model, names: list[str], stage_or_layer: str, argument: str) -> int:

@@ -1,0 +1,57 @@
+"""What of a model is trained, set so that it is the same on every backend, and a compiled model that follows."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+
+def set_trainable(layer: keras.layers.Layer, value: bool) -> None:
+    """Makes a layer or model, all layers inside of it and their weights trainable or frozen.
+
+    `layer.trainable = value` is not enough: TensorFlow's layers skip an
+    assignment that changes nothing, so that what is frozen inside of a
+    trainable block would stay so, where JAX's and PyTorch's reach it.
+
+    Args:
+        layer: A layer or model.
+        value: Bool, whether it learns.
+    """
+    for part in layer._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+        part.trainable = value
+        for weight in part._trainable_variables:  # pyright: ignore[reportPrivateUsage] (the public list lacks frozen ones)
+            weight.trainable = value
+
+
+def admit(model: keras.Model) -> None:
+    """Lets the layers of a model decide what is trainable: under a frozen model Keras counts none of them."""
+    model._trainable = True  # pyright: ignore[reportAttributeAccessIssue] (`trainable` would set the layers, too)
+
+
+@contextlib.contextmanager
+def compiled_again(model: keras.Model) -> Iterator[None]:
+    """Compiles a compiled model again after the body, which changes what is trainable.
+
+    With the very losses and metrics that it was compiled with, so that these
+    may be functions that Keras could not save, and a new optimizer of the
+    same settings.
+    """
+    arguments = _arguments(model) if model.compiled else None  # what can fail fails before the model is changed
+    yield
+    if arguments is not None:
+        model.compile(**arguments)
+        model.optimizer.build(model.trainable_variables)
+
+
+def _arguments(model: keras.Model) -> dict[str, Any]:
+    arguments = dict(model._compile_config.config)  # pyright: ignore[reportAttributeAccessIssue] (the live ones)
+    return {**arguments, "optimizer": _fresh(arguments["optimizer"])}
+
+
+def _fresh(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """An optimizer of the same settings, whose class and schedule may be a user's own."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    parts = (optimizer, inner, getattr(inner, "_learning_rate", None))
+    with keras.saving.custom_object_scope({type(part).__name__: type(part) for part in parts}):
+        return optimizer.from_config(optimizer.get_config())
