@@ -49,6 +49,7 @@ if _PROGRAM != _COMMAND:
     from keras_highway.equation import mix as mix
     from keras_highway.gating import GATINGS as GATINGS
     from keras_highway.gating import Signals as Signals
+    from keras_highway.hub.error import HubError as HubError
     from keras_highway.language import CharLM as CharLM
     from keras_highway.models.lora import enable_lora as enable_lora
     from keras_highway.models.lora import merge_lora as merge_lora
@@ -65,6 +66,7 @@ if _PROGRAM != _COMMAND:
     from keras_highway.publishing.own import save as save
     from keras_highway.weights.description import describe_weights as describe_weights
     from keras_highway.weights.details import list_weights as list_weights
+    from keras_highway.weights.info import UncheckedWeights as UncheckedWeights
     from keras_highway.weights.info import WeightFileError as WeightFileError
     from keras_highway.weights.load import FreshHead as FreshHead
 

@@ -17,7 +17,7 @@ from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import ALL_VARIANTS, VARIANTS
 from keras_highway.weights import keras_archive, registry
-from keras_highway.weights.description import published_for
+from keras_highway.weights.description import published_for, transform_of
 from keras_highway.weights.load import check_language_model, form_of, load_exactly, load_into, without_removed
 from keras_highway.weights.overrides import trimmed
 from keras_highway.weights.resolve import WeightsFile, resolve
@@ -60,7 +60,7 @@ def create_model(
     classifier_activation: str | Callable[..., Any] | None = "softmax",
     name: str | None = None,
     dtype: str | keras.DTypePolicy | None = None,
-    include_preprocessing: bool | Transform = False,
+    include_preprocessing: bool | str | Transform = False,
     **spec_overrides: Any,
 ) -> keras.Model:
     """Builds any variant, with trained or random weights.
@@ -75,7 +75,8 @@ def create_model(
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels). Defaults to
             that of the images the weights were tested on, else to the
-            variant's; without the classifier any height and width. Trained
+            variant's; without the classifier, of convolutional nets, any
+            height and width. Trained
             convolutional nets take any number of channels, as in timm: for
             one channel the first kernel is summed over its channels, so that a
             grey image gives what three equal channels gave; for several its
@@ -93,7 +94,7 @@ def create_model(
             size, pixels in [0, 255], uint8 or float, and resizes, crops and
             normalizes them itself in a layer `preprocessing`, as the weights'
             transform specifies (see `kh.layers.Preprocessing`). A `Transform`
-            replaces that of the weights. `input_shape` is then that of the
+            or its name (see `get_transform`) replaces that of the weights. `input_shape` is then that of the
             incoming images, by default any height and width, and the network
             sees the transform's size. Defaults to `False`.
         **spec_overrides: Fields of the variant's spec, e.g. `gating="full"`,
@@ -109,25 +110,16 @@ def create_model(
         ValueError: If an argument is unknown or out of its range, or the
             weights do not fit.
     """
-    return build_with(
-        variant,
-        None if weights is None else resolve(weights, get_spec(variant).name),
-        include_top,
-        input_tensor,
-        input_shape,
-        pooling,
-        classes,
-        classifier_activation,
-        name,
-        dtype,
-        include_preprocessing,
-        **spec_overrides,
-    )
+    file = None if weights is None else resolve(weights, get_spec(variant).name)
+    head = include_top, input_tensor, input_shape, pooling, classes, classifier_activation
+    return build_with(variant, file, (), *head, name, dtype, include_preprocessing, **spec_overrides)
 
 
 def build_with(
     variant: str,
     file: WeightsFile | None,
+    removed: tuple[str, ...] = (),
+    /,
     include_top: bool = True,
     input_tensor: keras.KerasTensor | None = None,
     input_shape: tuple[int | None, ...] | None = None,
@@ -136,8 +128,7 @@ def build_with(
     classifier_activation: str | Callable[..., Any] | None = "softmax",
     name: str | None = None,
     dtype: str | keras.DTypePolicy | None = None,
-    include_preprocessing: bool | Transform = False,
-    removed: tuple[str, ...] = (),
+    include_preprocessing: bool | str | Transform = False,
     **spec_overrides: Any,
 ) -> keras.Model:
     """As `create_model`, with a weight file that has been read, or `None`, and without the blocks `removed`."""
@@ -160,7 +151,7 @@ def build_with(
     if classes is None and file is not None:
         classes = file.classes
     if include_preprocessing:
-        transform = _transform_of(spec, file) if include_preprocessing is True else include_preprocessing
+        transform = _transform_of(spec, file, include_preprocessing)
         input_tensor, input_shape = preprocessed(transform, input_tensor, input_shape), None
     elif include_top and input_tensor is None and input_shape is None and file is not None:
         input_shape = _tested_shape(spec, file)
@@ -212,7 +203,7 @@ def load(weights: str | os.PathLike[str], **kwargs: Any) -> keras.Model:
     return model_of(resolve(weights), **kwargs)
 
 
-def model_of(file: WeightsFile, **kwargs: Any) -> keras.Model:
+def model_of(file: WeightsFile, /, **kwargs: Any) -> keras.Model:
     """As `load`, of a weight file that has been read."""
     if file.archive is not None:
         model = keras_archive.load(file.archive, **kwargs)
@@ -234,8 +225,12 @@ def _tested_shape(spec: NetSpec, file: WeightsFile) -> tuple[int, ...] | None:
     return in_format((*transform.size, channels))
 
 
-def _transform_of(spec: NetSpec, file: WeightsFile | None) -> Transform:
-    """The transform of weights; where it is unknown, that of the data set the variant was published for."""
+def _transform_of(spec: NetSpec, file: WeightsFile | None, wanted: bool | str | Transform) -> Transform:
+    """The wanted one; else that of weights, or where it is unknown of the data set the variant was published for."""
+    if isinstance(wanted, Transform):
+        return wanted
+    if not isinstance(wanted, bool):
+        return transform_of(wanted)
     if file is not None and file.transform is not None:
         return file.transform
     data = published_for(get_spec(spec.name))
@@ -355,6 +350,7 @@ def _application(variant: str, title: str) -> Application:
         return build_with(
             variant,
             file,
+            (),
             include_top,
             input_tensor,
             input_shape,

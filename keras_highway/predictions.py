@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
-import keras
 import numpy as np
 
+from keras_highway._support.data_format import checked_data_format
 from keras_highway.data.libraries import library_of
 from keras_highway.data.pixels import check_pixels
 from keras_highway.data.transforms import Transform
@@ -50,7 +50,9 @@ def preprocess_input(x: Any, weights: Weights = "imagenet", data_format: str | N
         x: Array or tensor `(..., height, width, channels)`, RGB or greyscale
             values in [0, 255], uint8 or float.
         weights: A weights name, a data set, a model, ..., see `get_transform`.
-            Defaults to `"imagenet"`.
+            Defaults to `"imagenet"`. `"channels_first"` and `"channels_last"`
+            are read as `data_format`, whose place this is in
+            keras.applications.
         data_format: `"channels_last"`, or `"channels_first"` for `(...,
             channels, height, width)`. Defaults to Keras's,
             `keras.config.image_data_format()`.
@@ -65,11 +67,13 @@ def preprocess_input(x: Any, weights: Weights = "imagenet", data_format: str | N
             look like something else (all in [0, 1], negative, above 255) give
             a warning, `kh.PixelRange`.
     """
+    if data_format is None and weights in ("channels_first", "channels_last"):
+        weights, data_format = "imagenet", str(weights)
     transform = get_transform(weights)
     library = library_of(x)
     x = np.asarray(x) if library is None else x
     check_pixels(x, library)
-    return transform.apply(x, data_format or keras.config.image_data_format())
+    return transform.apply(x, checked_data_format(data_format))
 
 
 def decode_predictions(

@@ -53,7 +53,8 @@ def test_a_shared_gate_belongs_to_its_stage_and_has_its_parameters_once():
     assert [row.stage for row in tied] == ["stem", "stage1", "stage2", "head"]
     assert tied.total.multiply_adds == own.total.multiply_adds
     per_branch = 2 * (9 * 4 * 4 + 2 * 4)
-    assert own[1].parameters - tied[1].parameters == per_branch  # two gates became one
+    shared = 2 * (9 * 4 * 4 + 4)  # biases in place of gamma and beta
+    assert own[1].parameters - tied[1].parameters == 2 * per_branch - shared  # two gates became one
 
 
 @pytest.mark.parametrize("name", ["mnist10_w32", "cifar10_19layer"])

@@ -29,7 +29,7 @@ import keras_highway.training.lamb
 import keras_highway.training.optimizers
 import keras_highway.training.schedules  # what they register, the tests below find
 from keras_highway.cli import main
-from keras_highway.hub.client import HubError
+from keras_highway.hub.error import HubError
 from keras_highway.weights import registry
 from keras_highway.weights.file import WeightFileError
 

@@ -41,9 +41,9 @@ def check_same_function(net, highway, images=IMAGES, atol=1e-4):
     ("variant", "gate"),
     [
         ("resnet50", "channel"),
-        ("resnet50", "full"),
+        ("resnet50", "same"),
         pytest.param("resnet101", "channel", marks=pytest.mark.slow),
-        pytest.param("resnet152", "full", marks=pytest.mark.slow),
+        pytest.param("resnet152", "same", marks=pytest.mark.slow),
     ],
 )
 def test_the_same_function_at_every_depth(variant, gate):
@@ -56,7 +56,7 @@ def test_the_same_function_at_every_depth(variant, gate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gate", ["channel", "full"])
+@pytest.mark.parametrize("gate", ["channel", "same"])
 @pytest.mark.parametrize("variant", DEPTHS)
 def test_the_same_function_at_full_width(variant, gate):
     net = resnet(variant)
@@ -75,7 +75,7 @@ def test_the_same_function_at_full_width(variant, gate):
 def test_other_nets_of_the_zoo(variant, changes):
     batch_norm = changes.get("batch_norm", not variant.endswith("nobn"))
     net = resnet(variant, batch_norm=batch_norm, **changes)
-    for gate in ("channel", "full"):
+    for gate in ("channel", "same"):
         highway = kh.highway_from_resnet(net, gate=gate)
         if batch_norm:
             check_same_function(net, highway)
@@ -89,7 +89,7 @@ def test_other_nets_of_the_zoo(variant, changes):
 @pytest.mark.more
 def test_every_gating_and_epsilon(gating, epsilon):
     net = resnet(**FLAT)
-    highway = kh.highway_from_resnet(net, gating=gating, epsilon=epsilon, gate="full")
+    highway = kh.highway_from_resnet(net, gating=gating, epsilon=epsilon, gate="same")
     check_same_function(net, highway)
     for _, signals in kh.analysis.trace(highway, IMAGES).items():
         if gating != "c_only":
@@ -131,7 +131,7 @@ def test_gradients_reach_every_channel_gate():
 @pytest.mark.slow
 def test_gradients_reach_full_gates_and_then_their_convolutions():
     """Through a gamma of 0 nothing goes back: first it learns itself, with beta."""
-    highway = kh.highway_from_resnet(resnet(**FLAT), gate="full")
+    highway = kh.highway_from_resnet(resnet(**FLAT), gate="same")
     kernels = gates_of(highway, "kernel")
     last = {path: value for path, value in gates_of(highway, "gamma", "beta").items() if "bn3" in path}
     assert len(kernels) == 18 and len(last) == 12
@@ -160,7 +160,7 @@ def test_trace_rewire_trim_fold():
 
 @pytest.mark.more
 def test_saved_and_loaded(tmp_path):
-    highway = kh.highway_from_resnet(resnet(**FLAT), gate="full", name="mine")
+    highway = kh.highway_from_resnet(resnet(**FLAT), gate="same", name="mine")
     highway.save(tmp_path / "net.keras")
     again = keras.saving.load_model(tmp_path / "net.keras")
     assert again.name == "mine"
@@ -265,7 +265,7 @@ def five_blocks():
         ({"epsilon": 1.0}, "epsilon=1.0"),
         ({"epsilon": float("nan")}, "epsilon=nan"),
         ({"epsilon": "a"}, "epsilon='a'"),
-        ({"gate": "same"}, "one of 'channel', 'full'"),
+        ({"gate": "full"}, "one of 'channel', 'same'"),
         ({"gating": "residual"}, "one of 't_only', 'c_only', 'coupled', 'full'"),
         ({"gating": "couple"}, "Did you mean 'coupled'"),
         ({"epsilon": 0.9999999999}, "float32 cannot carry. Pass a smaller epsilon"),

@@ -130,8 +130,8 @@ class LesionedBlock(keras.layers.Layer):
     def call(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None) -> Any:
         return self.block.lesioned(x, gate)
 
-    def compute_output_spec(self, x: Any, gate: Any = None, **kwargs: Any) -> Any:
-        return self.block.compute_output_spec(x, gate)
+    def compute_output_spec(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None, **kwargs: Any) -> Any:
+        return self.block.compute_output_spec(x, gate, kernels)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "block": keras.saving.serialize_keras_object(self.block)}

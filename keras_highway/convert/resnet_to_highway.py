@@ -30,7 +30,7 @@ from keras_highway.layers.blocks import ConvBlock
 from keras_highway.models.lora import without_updates
 from keras_highway.models.origin import note_origin, origin_of
 
-GATES = {"channel": "channel", "full": "same"}  # word here -> `gate` of the block
+GATES = ("channel", "same")
 _SMALLEST = 1e-30  # of the stream's factor: float32 ends at 1e-38, and activations have to fit above it
 _KEEP_FACTOR = (
     keras.layers.ZeroPadding2D,
@@ -63,7 +63,7 @@ def highway_from_resnet(
 
     What to know before training:
 
-    - `gate="full"`: the last batch normalization of a gate has gamma 0. In the
+    - `gate="same"`: the last batch normalization of a gate has gamma 0. In the
       first step only its gamma and beta get a gradient; the gate's
       convolutions, freshly initialized, get theirs as gamma leaves 0.
     - The stream inside a stage shrinks by `1 - epsilon` per block, to 0.025 in
@@ -83,7 +83,7 @@ def highway_from_resnet(
             `"coupled"`.
         epsilon: Float in (0, 1), where gates start. Defaults to `0.1`.
         gate: `"channel"` (one number per channel, independent of the data:
-            15,104 parameters for ResNet50) or `"full"` (a gate branch as deep
+            15,104 parameters for ResNet50) or `"same"` (a gate branch as deep
             as the transform). Defaults to `"channel"`.
         name: Name of the result. Defaults to `"highway50_from_resnet50"` for a
             model named `"resnet50"`.
@@ -127,7 +127,7 @@ class _Chain:
     def __init__(self, inputs: keras.KerasTensor, gating: Gating, epsilon: float, gate: str):
         self.s = 1.0
         self.output = inputs
-        self.gating, self.gate = gating.name, GATES[gate]
+        self.gating, self.gate = gating.name, gate
         self.t = epsilon if gating.t == "learned" else 1.0
         self.c = 1.0 if gating.c == "one" else 1.0 - epsilon
         self.gate_bias = math.log(epsilon / (1.0 - epsilon))

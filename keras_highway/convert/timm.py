@@ -102,7 +102,7 @@ def model_of(path: Path, variant: str, content: bytes | None = None) -> tuple[ke
     if classifier is None:
         raise ValueError(f"{path} has no classifier, fc.weight or linear.weight: {len(state)} other arrays.")
     classes = int(classifier.shape[0])
-    model = build(VARIANTS[baseline], classes=classes)
+    model = build(VARIANTS[baseline], classes=classes, dtype="float32")  # whatever the global policy
     assign_torch_state(model, state)
     if baseline != variant:
         epsilon = 1 / (1 + math.exp(-float(spec.gate_bias)))

@@ -5,7 +5,7 @@ import numpy as np
 
 from keras_highway._support.layer_names import stage_of
 from keras_highway.analysis.graph import blocks
-from keras_highway.layers import SharedKernels
+from keras_highway.layers import Preprocessing, SharedKernels
 from keras_highway.layers.branch import Branch
 from keras_highway.models.builder import build
 from keras_highway.models.lora import without_updates
@@ -37,12 +37,17 @@ def fold_batch_norm(model: keras.Model, spec: ConvNetSpec | None) -> keras.Model
         raise ValueError(f"There is no batch normalization to fold. Received: spec of {spec.name!r}")
     model = without_updates(model)
     head = model.get_layer("head")
+    images = keras.Input(model.input_shape[1:], dtype=model.inputs[0].dtype)
+    first = model.layers[1]
     folded = build(
         override(spec, batch_norm=False, shared_transforms=False),  # a kernel that is multiplied is a block's own
-        input_shape=model.input_shape[1:],
+        input_tensor=type(first).from_config(first.get_config())(images)
+        if isinstance(first, Preprocessing)
+        else images,
         classes=head.units,
         classifier_activation=head.activation,
         name=f"{model.name}_folded",
+        dtype="float64" if head.compute_dtype == "float64" else "float32",
     )
     names = {layer.name for layer in model.layers}
     folded = trimmed(folded, [name for name in blocks(folded) if name not in names])

@@ -8,6 +8,7 @@ import numpy as np
 from keras_highway.applications import get_spec, model_of
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.language import CharLM
+from keras_highway.models.builder import in_format
 from keras_highway.models.char_lm import word_part
 from keras_highway.specs import NetSpec, override
 from keras_highway.tasks import LANGUAGE
@@ -68,7 +69,7 @@ def part_of(weights: str, logits: bool = False, any_size: bool = False) -> Part:
         return Part(word_part(lm.network), spec, samples, "words of its vocabulary and words never seen")
     if spec is not None:
         spec = override(spec, **file.overrides)
-    size = {"input_shape": (None, None, spec.input_shape[-1])} if spec is not None and any_size else {}
+    size = {"input_shape": in_format((None, None, spec.input_shape[-1]))} if spec is not None and any_size else {}
     model = model_of(file, classifier_activation=None if logits else "softmax", **size)
     return Part(model, spec, None, "random images")
 

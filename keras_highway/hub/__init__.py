@@ -5,9 +5,10 @@ h5py, json and safetensors. No pickle is opened and no code is run.
 """
 
 from keras_highway.hub.cards import Measured, ModelFacts, card_header
-from keras_highway.hub.client import HubError, cache_folder
+from keras_highway.hub.client import cache_folder
 from keras_highway.hub.download import fetch
-from keras_highway.hub.names import HubName, is_hub_name, parse
+from keras_highway.hub.error import HubError
+from keras_highway.hub.names import HubName, is_hub_name, parse, parse_target
 from keras_highway.hub.upload import Pushed, push
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "fetch",
     "is_hub_name",
     "parse",
+    "parse_target",
     "push",
 ]

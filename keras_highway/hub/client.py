@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from keras_highway.hub.error import HubError
+
 _ADVICE = "Check the connection and try again, set a mirror with HF_ENDPOINT, or give a file."
 _PATIENCE = 4.0  # seconds for an answer, whichever; HF_HUB_ETAG_TIMEOUT sets another number
 _ANSWERED, _SILENT = 30.0, 5.0  # seconds for which an answer, or that there was none, is taken to hold
 # By endpoint: time of the last request, and why it cannot be reached.
 _last_answers: dict[str, tuple[float | None, str]] = {}
-
-
-class HubError(OSError):
-    """A request to the Hub failed; the message states what to do."""
 
 
 def client() -> Any:

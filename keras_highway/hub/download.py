@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_highway._support.files import sha256_of
-from keras_highway.hub.client import HubError, cache_folder, check_reachable, client, git_sha1, hub_errors, is_absent
+from keras_highway.hub.client import cache_folder, check_reachable, client, git_sha1, hub_errors, is_absent
+from keras_highway.hub.error import HubError
 from keras_highway.hub.names import HubName
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")

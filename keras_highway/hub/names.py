@@ -56,5 +56,23 @@ def parse(text: str) -> HubName:
     return HubName(repository, revision or MAIN)
 
 
+def parse_target(text: str) -> HubName:
+    """Reads the name of a repository to write to, whose commits go to `main`.
+
+    Args:
+        text: `org/name`, with or without `hf://`.
+
+    Raises:
+        ValueError: If it is not such a name, or names another revision.
+    """
+    name = parse(text)
+    if name.revision != MAIN:
+        raise ValueError(
+            f"What is published goes to the repository's {MAIN!r} and is tagged there: leave out the revision. "
+            f"Received: {text!r}"
+        )
+    return name
+
+
 def _climbs(text) -> bool:
     return ".." in text or "--" in text  # the Hub allows neither

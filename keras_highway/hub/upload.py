@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from keras_highway._support.files import sha256_of
 from keras_highway.hub.client import check_reachable, client, git_sha1, hub_errors, status_of
-from keras_highway.hub.names import HubName, parse
+from keras_highway.hub.names import HubName, parse_target
 
 _ADVICE = "Publish again later: what was uploaded stays, and the repository changes in one commit or not at all."
 _TAG = re.compile(r"v(\d+)")
@@ -67,7 +67,7 @@ def push(
         HubError: If the Hub refuses or cannot be reached.
         ValueError: If `repository` is not a name on the Hub.
     """
-    name = parse(repository)
+    name = parse_target(repository)
     with hub_errors(f"publish to {name}", _ADVICE):
         api = client().HfApi()
         if not dry_run:

@@ -144,6 +144,7 @@ class GatedBlock(keras.layers.Layer):
         return y
 
     def call(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None, training: bool | None = None) -> Any:
+        self._check_inputs(gate, kernels)
         if self.remat and training and not runs(self):
             return rematerialized(self, x, gate, kernels)
         return self.combine(self.signals(x, gate, kernels))
@@ -169,7 +170,8 @@ class GatedBlock(keras.layers.Layer):
             if layer is not None:
                 yield name, layer
 
-    def compute_output_spec(self, x: Any, gate: Any = None, **kwargs: Any) -> Any:
+    def compute_output_spec(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None, **kwargs: Any) -> Any:
+        self._check_inputs(gate, kernels)
         return keras.KerasTensor(self.compute_output_shape(x.shape), dtype=self.skip_dtype)
 
     def get_config(self) -> dict[str, Any]:
@@ -183,6 +185,22 @@ class GatedBlock(keras.layers.Layer):
             "stochastic_depth": self.stochastic_depth,
             "remat": self.remat,
         }
+
+    def _check_inputs(self, gate: Any, kernels: Any) -> None:
+        """Raises a ValueError for a second input that is missing, or that nothing of the block would use."""
+        if self.gate == "tied":
+            self._tied_logits(gate)
+        elif gate is not None:
+            raise ValueError(
+                f"{type(self).__name__} {self.name!r} has gates of its own and takes none as an input; with "
+                f"gate='tied' it does. Received: gate={self.gate!r}, and logits as a second input"
+            )
+        if self.shared_transform != (kernels is not None):
+            raise ValueError(
+                f"{type(self).__name__} {self.name!r} takes the kernels of its transform as another input where "
+                "shared_transform=True, and only there: block(x, kernels=shared_kernels(x)). "
+                f"Received: shared_transform={self.shared_transform}, kernels={'None' if kernels is None else 'given'}"
+            )
 
     def _skip_input(self, x: Any) -> Any:
         return ops.cast(x if self.projection is None else self.projection(x), self.skip_dtype)
@@ -279,11 +297,17 @@ def fresh(initializer: Any, index: int = 0) -> keras.initializers.Initializer:
 
     An unseeded initializer draws its seed when it is made, so that one
     instance always gives the same values; a seeded one is moved by `index`.
+    A function, or one with a `keras.random.SeedGenerator`, gives other values
+    by itself or means not to, and is returned as it is.
 
     Args:
         initializer: Any initializer.
         index: Int, which kernel of the layer. Defaults to `0`: as it is.
     """
+    if not hasattr(initializer, "get_config") or isinstance(
+        getattr(initializer, "seed", None), keras.random.SeedGenerator
+    ):
+        return initializer
     config = initializer.get_config()
     if isinstance(config.get("seed"), int):
         config["seed"] += index

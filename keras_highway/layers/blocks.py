@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import keras
 from keras import ops
 
+from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.type_aliases import Initializer, Shape
 from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh
 from keras_highway.layers.branch import Branch, ZeroPadProjection, channel_axis
@@ -98,7 +99,7 @@ class ConvBlock(GatedBlock):
         self.batch_norm = bool(batch_norm)
         self.projection_option = projection
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.data_format = data_format or keras.config.image_data_format()
+        self.data_format = checked_data_format(data_format)
         self.shared_transform = bool(shared_transform)
         if self.shared_transform and not self.batch_norm:
             raise ValueError(

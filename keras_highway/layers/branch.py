@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.fused_batch_norm import LANES, in_lanes, narrow, on_gpu
 from keras_highway._support.type_aliases import Activation, Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
@@ -87,7 +88,7 @@ class Branch(keras.layers.Layer):
         self.final_bias = float(final_bias)
         self.zero_init = bool(zero_init)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.data_format = data_format or keras.config.image_data_format()
+        self.data_format = checked_data_format(data_format)
         self.own_kernels = bool(own_kernels)
         for i in range(len(self.filters)):
             setattr(self, f"conv{i + 1}", self._conv(i))
@@ -283,7 +284,7 @@ class ZeroPadProjection(keras.layers.Layer):
         super().__init__(**kwargs)
         self.filters = checked_size(filters, "filters")
         self.stride = checked_size(stride, "stride")
-        self.data_format = data_format or keras.config.image_data_format()
+        self.data_format = checked_data_format(data_format)
 
     def build(self, input_shape: Shape) -> None:
         channels = input_shape[channel_axis(self.data_format)]

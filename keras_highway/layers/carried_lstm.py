@@ -25,7 +25,7 @@ class CarriedLSTM(keras.layers.Layer):
     weights are those of `keras.layers.LSTM` without an offset on the forget
     gate. The products of the inputs of all steps are computed at once before
     the recurrence, and the gradient of the recurrent kernel at once after it.
-    Gates and state are float32 under every dtype policy.
+    Gates and state are float32 under every dtype policy but float64.
 
     Input: `(streams, steps, features)`. Output: `(streams, steps, units)`.
 
@@ -64,9 +64,15 @@ class CarriedLSTM(keras.layers.Layer):
             name="recurrent_kernel", shape=(self.units, wide), initializer=fresh(self.kernel_initializer, 1)
         )
         self.bias = self.add_weight(name="bias", shape=(wide,), initializer=fresh(self.bias_initializer))
+        wide_enough = "float64" if self.variable_dtype == "float64" else "float32"
         self.carried = [
             self.add_weight(
-                name=name, shape=(self.streams, self.units), initializer="zeros", trainable=False, autocast=False
+                name=name,
+                shape=(self.streams, self.units),
+                initializer="zeros",
+                dtype=wide_enough,
+                trainable=False,
+                autocast=False,
             )
             for name in ("carried_h", "carried_c")
         ]

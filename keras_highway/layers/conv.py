@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.type_aliases import Activation, Initializer, Shape
 from keras_highway.layers.base import PATHS, GatedBlock, check_same_width, checked_size, fresh
 from keras_highway.layers.biased import Conv2D
@@ -32,7 +33,8 @@ class HighwayConv2D(GatedBlock):
         gate_bias: Float, initial bias of the transform gate. Defaults to
             `-2.0`.
         gate: `"same"` (a convolution), `"low_rank"` (a convolution to
-            `gate_rank` channels, then 1x1), `"channel"` or `"tied"`; see
+            `gate_rank` channels, ReLU, then 1x1, as a block's gates of that
+            name; `HighwayDense`'s has no ReLU), `"channel"` or `"tied"`; see
             `GatedBlock`. Defaults to `"same"`.
         gate_rank: Int, rank of a `"low_rank"` gate.
         gate_kernel_size: Int or pair, kernel of the gates; `1` is the
@@ -75,7 +77,7 @@ class HighwayConv2D(GatedBlock):
         self.gate_kernel_size = None if gate_kernel_size is None else _int_or_pair(gate_kernel_size)
         self.activation = keras.activations.get(activation)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.data_format = data_format or keras.config.image_data_format()
+        self.data_format = checked_data_format(data_format)
         self.transform = None
 
     def build(self, input_shape: Shape) -> None:

@@ -15,7 +15,7 @@ class ChannelGate(keras.layers.Layer):
     """One learned gate per channel, independent of the data [BLOG, Notes & Recommendations].
 
     Input: any tensor. Output: logits of shape `(1, ..., 1, channels)` that
-    broadcast to it, float32.
+    broadcast to it, in the dtype of variables (float32 under mixed precision).
 
     Args:
         channels: Int, number of gates.
@@ -47,6 +47,9 @@ class ChannelGate(keras.layers.Layer):
         shape = [1] * len(input_shape)
         shape[self.axis] = self.channels
         return tuple(shape)
+
+    def compute_output_spec(self, x: Any, **kwargs: Any) -> Any:
+        return keras.KerasTensor(self.compute_output_shape(x.shape), dtype=self.variable_dtype)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "channels": self.channels, "bias": self.bias, "axis": self.axis}

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.type_aliases import Shape
 from keras_highway.data.transforms import Transform
 
@@ -45,7 +46,7 @@ class Preprocessing(keras.layers.Layer):
         kwargs.setdefault("dtype", "float32")
         super().__init__(autocast=False, trainable=False, **{k: v for k, v in kwargs.items() if k != "trainable"})
         self.transform = transform if isinstance(transform, Transform) else _from_fields(transform)
-        self.data_format = keras.config.image_data_format() if data_format is None else data_format
+        self.data_format = checked_data_format(data_format)
 
     def build(self, input_shape: Shape) -> None:
         """Checks the channels; there are no weights."""

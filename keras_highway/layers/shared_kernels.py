@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.type_aliases import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.subsampled import subsampled
@@ -20,8 +21,8 @@ class SharedKernels(keras.layers.Layer):
     from a file shares it, too.
 
     Input: images, of which only the number of channels matters. Output: a list
-        of kernels `(height, width, in, out)`, float32 under every dtype
-        policy.
+        of kernels `(height, width, in, out)`, in the dtype of variables
+        (float32 under mixed precision).
 
     Args:
         filters: Tuple of ints, output channels of each convolution.
@@ -50,7 +51,7 @@ class SharedKernels(keras.layers.Layer):
                 f"Received: filters={filters}, kernel_sizes={kernel_sizes}"
             )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.data_format = data_format or keras.config.image_data_format()
+        self.data_format = checked_data_format(data_format)
 
     def build(self, input_shape: Shape) -> None:
         channels = input_shape[1 if self.data_format == "channels_first" else -1]

@@ -1,14 +1,18 @@
 """From a spec to a Keras model: input, body, head, with the conventions of `keras.applications`."""
 
+import operator
+
 import keras
 
 from keras_highway.data.transforms import Transform
 from keras_highway.layers import Preprocessing
+from keras_highway.layers.base import checked_size
 from keras_highway.models import conv_net, conv_stack, dense_stack
 from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec, check, override
 
 _FAMILIES = {ConvNetSpec: conv_net, ConvStackSpec: conv_stack, DenseStackSpec: dense_stack}
 POOLING = (None, "avg", "max")
+TOP = ("fc", "head")  # layers with weights that a network without its top lacks
 
 
 def build(
@@ -31,7 +35,8 @@ def build(
         input_tensor: Optional Keras tensor to build upon.
         input_shape: Optional tuple (height, width, channels); height and width
             may be `None` where the network is fully convolutional. Defaults
-            to the spec's, or without the top to any height and width.
+            to the spec's, or without the top, where it is convolutional, to
+            any height and width.
         pooling: Without the top: `None` (rank-4 output), `"avg"` or `"max"`.
         classes: Int, number of classes. Defaults to the spec's.
         classifier_activation: Activation of the classifier, `None` for
@@ -51,9 +56,9 @@ def build(
     if pooling not in POOLING:
         raise ValueError(f"`pooling` must be one of {POOLING}. Received: pooling={pooling!r}")
     classes = _checked_classes(spec.classes if classes is None else classes)
-    if input_shape is None and not include_top and isinstance(spec, ConvNetSpec):
+    if input_shape is None and takes_any_size(spec, include_top) and not include_top:
         input_shape = in_format((None, None, spec.input_shape[2]))  # as in keras.applications
-    shape = _input_shape(spec, input_tensor, input_shape)
+    shape = _input_shape(spec, input_tensor, input_shape, include_top)
     double = keras.dtype_policies.get(dtype).compute_dtype == "float64"
     if double:
         check_double()
@@ -105,9 +110,9 @@ def preprocessed(transform: Transform, input_tensor=None, input_shape=None):
     return Preprocessing(transform, name="preprocessing")(_input_layer(input_tensor, input_shape, None))
 
 
-def takes_any_size(spec: NetSpec) -> bool:
+def takes_any_size(spec: NetSpec, include_top: bool = True) -> bool:
     """Whether a network of images has the same weights for images of any size, as fully convolutional ones have."""
-    return not isinstance(spec, DenseStackSpec) and getattr(spec, "head_pool", "") != "flatten"
+    return not isinstance(spec, DenseStackSpec) and not (include_top and getattr(spec, "head_pool", "") == "flatten")
 
 
 def classifier(kernel_initializer, classes, activation, dtype="float32") -> keras.layers.Layer:
@@ -137,9 +142,7 @@ def _head_pool(spec, x, dtype):
 
 
 def _checked_classes(classes) -> int:
-    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
-        raise ValueError(f"`classes` must be a positive integer. Received: classes={classes!r}")
-    return classes
+    return checked_size(classes, "classes")
 
 
 def _input_layer(input_tensor, shape, dtype):
@@ -153,11 +156,18 @@ def _input_layer(input_tensor, shape, dtype):
     )
 
 
-def _input_shape(spec, input_tensor, input_shape) -> tuple:
+def _input_shape(spec, input_tensor, input_shape, include_top) -> tuple:
     """Checks the shape of the input; the spec's is the default."""
+    given = None if input_shape is None else _checked_shape(spec, input_shape)
     if input_tensor is not None and hasattr(input_tensor, "shape"):
-        input_shape = tuple(input_tensor.shape)[1:]
-    shape = in_format(spec.input_shape) if input_shape is None else tuple(input_shape)
+        shape = tuple(input_tensor.shape)[1:]
+        if given not in (None, shape):
+            raise ValueError(
+                "`input_shape` must be that of `input_tensor`, or left out. "
+                f"Received: input_shape={given}, input_tensor of shape {(None, *shape)}"
+            )
+    else:
+        shape = in_format(spec.input_shape) if given is None else given
     if len(shape) != 3:
         raise ValueError(
             f"Variant {spec.name!r} takes images: `input_shape` must have three numbers, "
@@ -173,11 +183,22 @@ def _input_shape(spec, input_tensor, input_shape) -> tuple:
             f"Variant {spec.name!r} needs images of at least {spec.min_size}x{spec.min_size} pixels. "
             f"Received: input_shape={shape}"
         )
-    if None in shape and not takes_any_size(spec):
+    if None in shape and not takes_any_size(spec, include_top):
         raise ValueError(
             f"Variant {spec.name!r} ends in a layer that needs a fixed image size. Received: input_shape={shape}"
         )
     return shape
+
+
+def _checked_shape(spec, input_shape) -> tuple:
+    """Three numbers, or `None` for a height or width that varies."""
+    try:
+        return tuple(None if size is None else operator.index(size) for size in input_shape)
+    except TypeError as error:
+        raise ValueError(
+            f"Variant {spec.name!r} takes images: `input_shape` must have three numbers, "
+            f"{in_format(('height', 'width', 'channels'))}. Received: input_shape={input_shape!r}"
+        ) from error
 
 
 def in_format(shape):

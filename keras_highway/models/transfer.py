@@ -8,6 +8,7 @@ import keras
 from keras_highway._support.layer_names import position_of, stage_of
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.layers import GatedBlock, Preprocessing
+from keras_highway.layers.base import checked_size
 from keras_highway.models.origin import note_origin, origin_of
 from keras_highway.models.trainable import admit, compiled_again, set_trainable
 
@@ -76,7 +77,8 @@ def features(model: keras.Model, stages: tuple[str, ...] | None = None, pool: st
     pyramid = keras.Model(model.input, maps, name=name)
     info = _info(pyramid, {stage: ends[stage].name for stage in chosen})
     if pool is not None:
-        vectors = {stage: _POOLS[pool](name=f"{stage}_{pool}_pool", dtype="float32")(y) for stage, y in maps.items()}
+        dtype = "float64" if "float64" in {y.dtype for y in maps.values()} else "float32"
+        vectors = {stage: _POOLS[pool](name=f"{stage}_{pool}_pool", dtype=dtype)(y) for stage, y in maps.items()}
         pyramid = keras.Model(model.input, vectors, name=name)
     return Features(pyramid, info)
 
@@ -156,9 +158,13 @@ def reset_classifier(
     Raises:
         ValueError: If `classes` is not a positive integer.
     """
-    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
-        raise ValueError(f"`classes` must be a positive integer. Received: classes={classes!r}")
+    classes = checked_size(classes, "classes")
     last = model.layers[-1]
+    if last.name != "head" and any(layer.name == "head" for layer in model.layers):
+        raise ValueError(
+            f"Model {model.name!r} goes on after its layer 'head', as language models do: no classifier can take that "
+            f"layer's place. Received: a model whose last layer is {last.name!r}"
+        )
     x = last.input if last.name == "head" else model.output
     dtype = "float64" if x.dtype == "float64" else "float32"
     if len(x.shape) == 4:

@@ -12,6 +12,7 @@ from keras_highway.analysis.scores import measure
 from keras_highway.applications import build_with, create_model
 from keras_highway.data.datasets import FOLDERS, load_dataset
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
+from keras_highway.layers.branch import channel_axis
 from keras_highway.publishing.gate_report import gate_moments, gate_report
 from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights
 from keras_highway.tasks import IMAGES
@@ -97,9 +98,10 @@ class ClassifierWeights(TaskWeights):
 
     def with_softmax(self) -> keras.Model:
         inputs = keras.Input(self.network.input_shape[1:], name="images")  # Keras would number its name
-        form: dict[str, Any] = {"removed": self.row.removed, **from_json_values(self.row.overrides)}
+        form = dict(from_json_values(self.row.overrides))
         form.pop("input_shape", None)  # that of the inputs
-        return build_with(self.row.variant, None, input_tensor=inputs, classes=len(self.row.classes), **form)
+        classes = len(self.row.classes)
+        return build_with(self.row.variant, None, tuple(self.row.removed), input_tensor=inputs, classes=classes, **form)
 
     def example(self) -> dict[str, np.ndarray]:
         """A smooth picture and its mirror image: noise would look alike to every pooling layer."""
@@ -111,7 +113,8 @@ class ClassifierWeights(TaskWeights):
         return {"pixels": np.stack([picture, picture[:, ::-1]])}
 
     def computed(self, inputs) -> dict[str, np.ndarray]:
-        logits, gates = self.traced(self.row.images.apply(inputs["pixels"]))
+        images = self.row.images.apply(inputs["pixels"])
+        logits, gates = self.traced(np.moveaxis(images, -1, channel_axis(keras.config.image_data_format())))
         return {"logits": logits, **gates}
 
     def measure(self, data_dir=None, batch_size: int = 500) -> Measured:

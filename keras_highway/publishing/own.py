@@ -12,7 +12,7 @@ import numpy as np
 from keras_highway._support.files import sha256_of
 from keras_highway._support.scratch import scratch_folder
 from keras_highway.data.transforms import Transform
-from keras_highway.hub import Pushed, parse
+from keras_highway.hub import Pushed, parse_target
 from keras_highway.layers import Preprocessing
 from keras_highway.models.lora import without_updates
 from keras_highway.models.origin import note_origin, origin_of
@@ -162,7 +162,7 @@ def push_to_hub(
 
     >>> kh.push_to_hub(model, "org/pets", class_names=["bird", "cat", "dog"])
     """
-    repository = parse(repository).repository
+    repository = parse_target(repository).repository
     with scratch_folder("push") as scratch:
         folder = save(model, scratch / repository.split("/")[1], class_names, transform, **facts)
         return publish(str(folder), repository, private)

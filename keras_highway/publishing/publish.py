@@ -2,7 +2,7 @@
 
 from keras_highway._support.files import sha256_of
 from keras_highway._support.scratch import scratch_folder
-from keras_highway.hub import HubError, HubName, Pushed, fetch, parse, push
+from keras_highway.hub import HubError, HubName, Pushed, fetch, parse_target, push
 from keras_highway.hub.client import git_sha1
 from keras_highway.publishing.bundle import write_bundle
 from keras_highway.publishing.check import CHECK, compare_check
@@ -42,7 +42,7 @@ def publish(
         HubError: If the Hub refuses or cannot be reached.
         ValueError: If there is nothing to publish, or it is not right.
     """
-    name = parse(repository)
+    name = parse_target(repository)
     publishable = find_publishable(weights, dataset, license)
     with scratch_folder("publish") as scratch:
         folder = scratch / "bundle"

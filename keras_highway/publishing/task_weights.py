@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_highway.analysis import Tracer
+from keras_highway.layers.branch import channel_axis
 from keras_highway.tasks import Task
 from keras_highway.weights.info import WeightsInfo
 
@@ -167,7 +168,8 @@ class TaskWeights(abc.ABC):
         gates = {}
         for name, entry in traces.items():
             t = np.broadcast_to(entry.t, entry.x.shape)
-            gates[_GATE + name] = t.mean(axis=tuple(range(t.ndim - 1))).astype("float32")
+            channels = channel_axis(keras.config.image_data_format()) % t.ndim if t.ndim == 4 else t.ndim - 1
+            gates[_GATE + name] = t.mean(axis=tuple(k for k in range(t.ndim) if k != channels)).astype("float32")
         return np.asarray(traces.output), gates
 
 

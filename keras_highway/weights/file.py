@@ -24,10 +24,10 @@ import numpy as np
 
 from keras_highway._support.bounded_json import parse_json
 from keras_highway._support.files import atomic_write, read_regular
-from keras_highway._support.notices import Notice
 from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Table, Text
 from keras_highway.weights import sealing
 from keras_highway.weights.info import Promised
+from keras_highway.weights.info import UncheckedWeights as UncheckedWeights
 from keras_highway.weights.info import WeightFileError as WeightFileError
 
 SUFFIX = ".weights.h5"
@@ -52,10 +52,6 @@ _STAMP_SCHEMA = Fields(
         DIGEST: _SHA256,
     },
 )
-
-
-class UncheckedWeights(Notice):
-    """Weights were loaded from a file without a digest, so that its numbers cannot be compared with those saved."""
 
 
 class Contents(NamedTuple):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_highway._support.bounded_json import read_json
+from keras_highway._support.notices import Notice
 from keras_highway._support.schema import (
     BOOL,
     CLASS_NAME,
@@ -30,6 +31,10 @@ ROW = "weights.json"  # beside it
 
 class WeightFileError(ValueError):
     """A file that holds no weights, is damaged, or does not match its own description; the message names it."""
+
+
+class UncheckedWeights(Notice):
+    """Weights were loaded from a file without a digest, so that its numbers cannot be compared with those saved."""
 
 
 class Promised(NamedTuple):

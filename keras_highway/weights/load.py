@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.notices import Notice
-from keras_highway.models.builder import build
+from keras_highway.models.builder import TOP, build
 from keras_highway.specs import NetSpec, override
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights.file import UncheckedWeights, WeightFileError, check_finite, set_weights
@@ -83,7 +83,7 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
         _set(model, file)
         return
     _check_function(file, spec, row)
-    donor = without_removed(build(row, classes=file.classes), file)
+    donor = without_removed(build(row, classes=file.classes, dtype="float32"), file)  # whatever the global policy
     load_exactly(donor, file)
     _copy(donor, model, file)
 
@@ -167,7 +167,10 @@ def _check_function(file: WeightsFile, spec: NetSpec, row: NetSpec) -> None:
 def _copy(donor: keras.Model, model: keras.Model, file: WeightsFile) -> None:
     """Sets every layer but a fresh head; nothing is set unless everything fits."""
     pairs = []
+    has_top = any(layer.name == "head" for layer in model.layers)
     for layer in donor.layers:
+        if layer.name in TOP and not has_top:
+            continue
         target = next((t for t in model.layers if t.name == layer.name), None)
         if layer.name == "head" and target is not None and target.units != layer.units:
             warnings.warn(
@@ -176,7 +179,7 @@ def _copy(donor: keras.Model, model: keras.Model, file: WeightsFile) -> None:
                 FreshHead,
                 stacklevel=2,
             )
-        if not layer.weights or (layer.name == "head" and (target is None or target.units != layer.units)):
+        if not layer.weights or (layer.name == "head" and target.units != layer.units):
             continue
         expected = None if target is None else [tuple(w.shape) for w in target.weights]
         values = layer.get_weights()

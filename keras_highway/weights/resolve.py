@@ -16,8 +16,9 @@ from typing import Any
 from keras_highway._support.bounded_json import read_json
 from keras_highway.convert.timm import read_safetensors
 from keras_highway.data.transforms import TRANSFORMS, Transform
-from keras_highway.hub.client import HubError, is_absent
+from keras_highway.hub.client import is_absent
 from keras_highway.hub.download import fetch, fetch_if_there
+from keras_highway.hub.error import HubError
 from keras_highway.hub.names import HubName, is_hub_name, parse
 from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import ALL_VARIANTS, task_of_variant

@@ -20,7 +20,7 @@ from keras_highway.weights.registry import DATA_LICENCES, check_checkout, note_r
 SUFFIX = ".safetensors"
 FILE = "model.safetensors"
 _CONFIG = "config.json"
-_CONVERSION = 1  # raised where a conversion comes to compute something else: files that were kept are made anew
+_CONVERSION = 2  # raised where a conversion comes to compute something else: files that were kept are made anew
 _PICKLES = (".bin", ".pt", ".pth", ".pth.tar")
 
 
