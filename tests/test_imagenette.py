@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.imagenette import A3_RATES, RATES, UIE_NETS
 
+ROOT = Path(__file__).parents[1]
 SMALL = (("blocks", (1, 1)), ("widths", (4, 8)), ("stem_width", 8), ("input_shape", (64, 64, 3)))
 
 
@@ -26,7 +28,7 @@ def differences(names):
 
 
 def test_both_nets_have_one_recipe():
-    assert differences(STUDIES["pair"].nets) == {"name", "variant", "weights"}
+    assert differences(STUDIES["pair"].nets) == {"name", "variant", "weights", "learning_rate"}
     assert differences(STUDIES["uie"].nets) == {"name", "variant", "weights"}
     assert len(set(STUDIES["uie"].nets)) == 6 and {net.endswith("_nobn") for net in UIE_NETS} == {True, False}
     assert differences(STUDIES["a3"].nets) == {"name", "variant", "weights"}
@@ -37,6 +39,13 @@ def test_both_nets_have_one_recipe():
     assert {RECIPES[name].clip_norm for name in STUDIES["uie"].nets} == {1.0}
     short = differences(["highway50_imagenette", "highway50_imagenette_5"])
     assert short == {"name", "weights", "epochs", "warmup_epochs"}
+
+
+@pytest.mark.parametrize("net", STUDIES["pair"].nets)
+def test_rates_are_those_that_were_best_on_held_out_photographs(net):
+    """Nothing is trained: all short runs are in `zoo/runs`."""
+    chosen = STUDIES["pair"].chosen_rate(net, None, ROOT / "zoo" / "runs" / "imagenette")
+    assert RECIPES[net].learning_rate == RECIPES[f"{net}_5"].learning_rate == chosen
 
 
 @pytest.mark.parametrize("name", [*STUDIES["pair"].nets, *STUDIES["uie"].nets])

@@ -23,9 +23,11 @@ had right, in %, at rates of
 
 and ResNet50 at 1.5e-3 in batches of 32 with beta_2 0.99 72.5, with crops of at
 least 75 % of the area 73.6 (one seed each, `zoo/runs/imagenette` and `zoo/runs/imagenette_settings`; the standard
-error of a share of 1,000 is 1.4 points; for Highway50 a higher rate might be better still): neither twice the steps nor milder crops help, batch and crops stay. SGD at 0.05 had 49.2 % after the third
-epoch, AdamW 59.5 %, and was ended (its log was not kept). PyTorch's ResNet50 by the same recipe had
-74.1 % (`tests/oracles/imagenette_resnet50.py`): so much is the net's, not our program's.
+error of a share of 1,000 is 1.4 points; for Highway50 a higher rate might be better
+still): neither twice the steps nor milder crops help, batch and crops stay. SGD at
+0.05 had 49.2 % after the third epoch, AdamW 59.5 %, and was ended (its log was not
+kept). PyTorch's ResNet50 by the same recipe had 74.1 %
+(`tests/oracles/imagenette_resnet50.py`): so much is the net's, not our program's.
 
 `_imagenette_a3` is procedure A3 of "ResNet strikes back" in small, 20 epochs:
 LAMB, RandAugment, Mixup, CutMix and the sigmoid's cross-entropy; trained at 96
