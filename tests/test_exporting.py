@@ -253,3 +253,12 @@ def test_a_net_with_a_weight_for_every_place_has_one_size(tmp_path, capsys):
 def test_the_suffix_must_be_the_formats(tmp_path, capsys):
     assert main(["export", NAME, "--format", "onnx", "--out", str(tmp_path / "net.tflite")]) == 2
     assert "must name a .onnx file" in capsys.readouterr().err
+
+
+def test_what_lies_at_the_path_is_refused_before_the_work(tmp_path):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "note").write_text("keep")
+    with pytest.raises(ValueError, match="is a folder that holds something"):
+        export(model, tmp_path / "old", "onnx")
+    assert [path.name for path in (tmp_path / "old").iterdir()] == ["note"]

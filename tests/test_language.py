@@ -322,3 +322,29 @@ def test_overrides_under_which_trained_numbers_would_mean_something_else(tmp_pat
     kh.CharLM(tmp_path, dropout=0.1, streams=3)
     with pytest.raises(ValueError, match=r"do not fit the requested model: it overrides gating='t_only'"):
         kh.CharLM(tmp_path, gating="t_only")
+
+
+def test_a_model_that_cannot_be_saved_leaves_the_one_that_is_there(model, tmp_path):
+    model.save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    other = kh.CharLM(
+        weights=None, vocabulary=kh.Vocabulary.of(["other", "words"]), variant="charlm_small_coupled", **SMALL
+    )
+    weight = other.network.get_layer("head").weights[0]
+    weight.assign(np.full(weight.shape, np.nan, "float32"))
+    with pytest.raises(kh.WeightFileError):
+        other.save(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert kh.CharLM(weights=tmp_path).score(TEXT).perplexity == pytest.approx(model.score(TEXT).perplexity, rel=1e-6)
+
+
+def test_scores_do_not_depend_on_the_global_policy(folder):
+    before = keras.config.dtype_policy()
+    scores = []
+    try:
+        for policy in ("float32", "mixed_bfloat16", "bfloat16"):
+            keras.config.set_dtype_policy(policy)
+            scores.append(kh.CharLM(weights=folder, dtype="float32").score(TEXT * 20).perplexity)
+    finally:
+        keras.config.set_dtype_policy(before)
+    np.testing.assert_allclose(scores, scores[0], rtol=1e-6)

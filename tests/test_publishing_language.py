@@ -158,12 +158,12 @@ def test_the_check_knows_the_carried_state_and_leaves_none(bundle, tmp_path):
     assert len(carried) == 4 and all((to_numpy(v) == 0).all() for v in carried)
     with np.load(folder / "check.npz") as file:
         arrays = dict(file)
-    assert arrays["logits"].shape == (2, len(WORDS.words)) and arrays["gate/stage1_block1"].shape == (9,)
+    assert arrays["logits"].shape == (2, len(WORDS.words)) and arrays["gate/stage1_block1/t"].shape == (9,)
     assert arrays["words"][0] == "<eos>" and arrays["words"][-1] not in WORDS.words
     np.testing.assert_array_equal(arrays["characters"], WORDS.spell(arrays["words"].tolist()))
     wrong = {
         "logits": ("logits differs", arrays["logits"] + 0.01),
-        "gate/stage1_block1": ("gate/stage1_block1 differs", arrays["gate/stage1_block1"] + 0.01),
+        "gate/stage1_block1/t": ("gate/stage1_block1/t differs", arrays["gate/stage1_block1/t"] + 0.01),
         "characters": ("characters differs", arrays["characters"] + 1),
         "positions": ("not a check.npz.*not of its words", arrays["positions"] + 1),
         "words": ("logits differs|characters differs", arrays["words"][::-1]),
@@ -276,7 +276,7 @@ def test_a_corpus_of_ones_own_has_the_name_of_its_folder(run, tmp_path):
 
 def test_gates_are_reported_over_the_vocabulary(bundle):
     report = bundle[1].gate_report()
-    t = bundle[1].traced([WORDS.table, np.zeros((2, 1), np.int32)])[1]["gate/stage1_block1"]
+    t = bundle[1].traced([WORDS.table, np.zeros((2, 1), np.int32)])[1]["gate/stage1_block1/t"]
     assert (report["samples"], report["of"]) == (len(WORDS.words), "words of the vocabulary")
     assert report["blocks"]["stage1_block1"]["t"]["mean"] == pytest.approx(float(t.mean()), abs=1e-5)
     assert math.isfinite(report["blocks"]["stage1_block1"]["t"]["variance"])

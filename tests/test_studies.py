@@ -215,3 +215,18 @@ def test_claims_name_networks_of_their_study():
     for comparison in studies.COMPARISONS:
         names = {net for claim in comparison.claims for net in (claim.first, claim.second)}
         assert names <= set(comparison.study.nets) and all(name in RECIPES for name in names)
+
+
+def test_rates_at_an_end_of_the_grid_are_told(tmp_path):
+    study = studies.DESIGNS.study
+    accuracies = {"resnet20": (0.5, 0.7, 0.6), "highway20": (0.5, 0.6, 0.7), "preact20": (0.7, 0.6, 0.5)}
+    for net, values in accuracies.items():
+        for (rate, folder), value in zip(study.rate_folders(net, tmp_path).items(), values, strict=True):
+            folder.mkdir(parents=True)
+            (folder / "result.json").write_text(json.dumps({"mean": value}))
+            assert study.known_rate(net, tmp_path) is None or rate == study.rates[-1]
+    assert [study.known_rate(net, tmp_path) for net in accuracies] == [study.rates[1], study.rates[2], study.rates[0]]
+    assert studies._ends(study, tmp_path) == [
+        f"Of `highway20` the chosen rate, {study.rates[2]}, is the highest: a higher one might be better.",
+        f"Of `preact20` the chosen rate, {study.rates[0]}, is the lowest: a lower one might be better.",
+    ]

@@ -56,7 +56,7 @@ def batches(
     seen = 0
     with tqdm(total=total, unit=" samples", disable=not progress, leave=False) as bar:
         for piece in pieces:
-            samples, labels = piece if isinstance(piece, (tuple, list)) and len(piece) == 2 else (piece, None)
+            samples, labels = _parts(piece)
             n = _length(samples)
             if n:
                 x = samples if transform is None else transform(samples)
@@ -66,6 +66,18 @@ def batches(
             bar.update(n)
     if not seen:
         raise ValueError(f"The data are empty: there is nothing to {what}. Received: {_shape_of(data)}")
+
+
+def _parts(piece: Any) -> tuple[Any, Any]:
+    """Samples and labels of a batch, `None` where it has no labels."""
+    if isinstance(piece, tuple) and len(piece) == 3:
+        raise ValueError(
+            "Batches are samples, or pairs (samples, labels); sample weights are not taken: drop them, e.g. by "
+            "dataset.map(lambda x, y, weight: (x, y)). Received: a batch of three parts"
+        )
+    if isinstance(piece, (tuple, list)) and len(piece) == 2:
+        return piece[0], piece[1]
+    return piece, None
 
 
 def check_batch(x: Any, inputs: Sequence[Any], what: str = "trace") -> None:

@@ -260,7 +260,7 @@ def _chosen(known: Mapping[str, GatedBlock], chosen: Blocks | None) -> list[str]
         if not names:
             raise ValueError(f"Every block is a transition, and those are not lesioned. Received: {', '.join(known)}")
         return names
-    selected = {block_name(block) for block in ([chosen] if isinstance(chosen, str) else chosen)}
+    selected = {block_name(block) for block in ([chosen] if isinstance(chosen, (str, GatedBlock)) else chosen)}
     check_names(selected, known)
     for name in selected:
         check_lesionable(known[name])

@@ -59,12 +59,18 @@ def plot_gate_summary(
     Raises:
         ImportError: If matplotlib is not installed.
         ValueError: If there are no blocks or no learned `t`, or the traces
-            have fewer samples.
+            have fewer samples or are of other blocks than `activity`.
     """
     gates = spread_gates(traces, "t", sample)
     outputs = {name: entry.y[sample] for name, entry in traces.items()}
     widths = {name.split(":")[0]: y.shape[channel_axis() if y.ndim == 3 else -1] for name, y in outputs.items()}
-    tables = [_table(part, widths) for part in (bias, activity.mean, gates, outputs)]
+    of_place = {name: bias[name.split(":")[0]] for name in activity.mean}  # a block may stand in several places
+    if not of_place.keys() == gates.keys():
+        raise ValueError(
+            "`activity` and `traces` must be of the same blocks. "
+            f"Received: {', '.join(activity.mean)}; {', '.join(gates)}"
+        )
+    tables = [_table(part, widths) for part in (of_place, activity.mean, gates, outputs)]
     limit = float(np.percentile(np.abs(tables[3].compressed()), 99)) or 1.0
     column = _column(outputs)
     gates_alike = {"low": GATE_SCALE[0], "high": GATE_SCALE[1], "label": "t (0 shut, 1 open)", "power": 0.5}

@@ -328,7 +328,7 @@ def _greedily(model: keras.Model, data: Iterable[Any], names: Sequence[str], opt
     scorer = Scorer(model, [{name: None} for name in names], switches=names)
     removed: list[str] = []
     while len(removed) < len(names):
-        loss = scorer(data, **options).loss
+        loss = np.nan_to_num(scorer(data, **options).loss, nan=np.finfo(float).max)  # worse than any number
         loss[[names.index(name) for name in removed]] = np.inf
         removed.append(names[int(loss.argmin())])
         scorer.switch_off(removed[-1])

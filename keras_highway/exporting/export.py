@@ -61,14 +61,19 @@ def export(
 
     Raises:
         ValueError: If the format is unknown or not of this backend, `int8` is
-            passed for another format, or the exported network computes
+            passed for another format or together with `samples`, there is a
+            folder at `path` already, or the exported network computes
             something else.
-        OSError: If the file cannot be written. Whatever is raised, nothing is
-            left at `path`.
+        OSError: If the file cannot be written. Whatever is raised, what was
+            at `path` before is as it was.
         ImportError: If a package that the format needs is not installed.
     """
     path = Path(path)
     _check(export_format, int8)
+    if int8 is not None and samples is not None:
+        raise ValueError("With `int8` the file is run on its images: leave `samples` out. Received: both")
+    if path.is_dir() and any(path.iterdir()):
+        raise ValueError(f"{path} is a folder that holds something: remove it, or choose another path.")
     model = in_float32(without_updates(model))
     options = {} if int8 is None else int8_options(model, int8)
     batches = [int8] if int8 is not None else [samples] if samples is not None else _random(model)

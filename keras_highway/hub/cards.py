@@ -16,12 +16,14 @@ class Measured(NamedTuple):
         metric: The Hub's name, e.g. `"accuracy"`.
         value: The number.
         split: Of the data set. Defaults to `"test"`.
+        std: Its standard deviation over seeds, `None` if there is none.
     """
 
     name: str
     metric: str
     value: float
     split: str = "test"
+    std: float | None = None
 
 
 class ModelFacts(NamedTuple):
@@ -40,7 +42,8 @@ class ModelFacts(NamedTuple):
         data_name: The data set in words. Defaults to `data`.
         language: Of the text, e.g. `"en"`. Defaults to none.
         metric_name: The metric in words. Defaults to none.
-        more: What else was measured, under the same conditions.
+        more: What else was measured, under the same conditions but for the
+            standard deviation.
         repository: `org/name` where the card will lie, whose `result.json` is
             the source of the numbers; `""` if that is not known.
     """
@@ -71,9 +74,11 @@ def card_header(facts: ModelFacts) -> str:
     results = None
     if facts.value is not None and (facts.data or facts.data_name):
         first = Measured(facts.metric_name or "", facts.metric, facts.value)
-        conditions = {name: value for name, value in facts.conditions.items() if name != "published"}  # of the first
         results = [_result(hub, facts, first, facts.conditions)]
-        results += [_result(hub, facts, measured, conditions) for measured in facts.more]
+        alike = {name: value for name, value in facts.conditions.items() if name not in ("published", "std")}
+        for measured in facts.more:
+            own = {} if measured.std is None else {"std": measured.std}
+            results.append(_result(hub, facts, measured, alike | own))
     data = hub.ModelCardData(
         library_name="keras",
         pipeline_tag=facts.task,

@@ -1,6 +1,7 @@
 """`kh.CharLM`: the character-aware language model with its words, for plain text."""
 
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -322,10 +323,12 @@ class CharLM:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        atomic_write(folder / VOCABULARY, lambda path: path.write_text(self.vocabulary.to_json(), "utf-8"))
         facts = {"vocabulary": self.vocabulary.fingerprint, "overrides": self._overrides}
         words = len(self.vocabulary.words)
-        weights_file.save(self.network, folder / FILE, self.variant, words, float16, **facts)
+        with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as partial:  # weights may not fit, or be NaN
+            weights_file.save(self.network, Path(partial) / FILE, self.variant, words, float16, **facts)
+            atomic_write(folder / VOCABULARY, lambda path: path.write_text(self.vocabulary.to_json(), "utf-8"))
+            (Path(partial) / FILE).replace(folder / FILE)
 
     def _next(self, word: str, state: State) -> tuple[np.ndarray, State]:
         projected = self.table.projections([word])[None]

@@ -26,7 +26,8 @@ class Reader(keras.Model):
     """
 
     def __init__(self, network: keras.Model, **kwargs: Any):
-        super().__init__(**kwargs)
+        # Whatever the global policy: what is passed on from call to call is not rounded, and layers know their own.
+        super().__init__(dtype="float32", autocast=False, **kwargs)
         self.lstms = [layer for layer in network.layers if isinstance(layer, CarriedLSTM)]
         self.head = network.get_layer("head")
         # `build` of a subclassed model would make weights; ours are there already.

@@ -5,9 +5,11 @@ import shlex
 
 from keras_highway._support.outside_text import in_code_span, in_markdown, python_string
 from keras_highway.applications import get_spec
+from keras_highway.gating import GATINGS
 from keras_highway.hub import Measured, ModelFacts, card_header
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.curve import CURVE
+from keras_highway.publishing.task_weights import gating_of, kind_of
 from keras_highway.tasks import format_metric
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo, format_epochs
@@ -43,7 +45,9 @@ _SETTINGS = (
     *("init", "freeze", "train_images", "test_images", "train_tokens", "test_tokens"),
 )  # of a recipe, where it may not be the published one
 _MORE = {"top5": ("test top-5 accuracy", "test"), "valid_perplexity": ("validation perplexity", "validation")}
+_OF_ALL_SEEDS = ("top5",)  # the others are the first run's
 _CONDITIONS = ("n", "seeds", "std", "precision")  # of a measurement
+_HIGHWAY = "y = H(x)·T(x) + x·C(x)"
 _OWN_TERMS = "see the data set's own terms"
 _TRAINING = "| trained on | {} |\n| recipe | {} |\n"
 _UNRECORDED = "that was not recorded"
@@ -56,7 +60,7 @@ downloads everything anew, compares the hashes and computes it again"""
 _TEXT = """
 # {name}
 
-A {kind}, `y = H(x)·T(x) + x·C(x)`{trained}.
+A {kind}, `{formula}`{trained}.
 
 ```python
 import keras_highway as kh
@@ -77,7 +81,7 @@ import keras_highway as kh
 {licence}| sha256 of `model.weights.h5` | `{sha256}` |
 
 {curve}{gates}
-`check.npz` holds an input, its logits and every block's mean gates{verify}.
+`check.npz` holds an input, its logits and the means of the gates that blocks learn{verify}.
 
 ## Citation
 
@@ -97,9 +101,10 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
             none did.
         torch_names: Bool, whether `model.safetensors` has PyTorch's names.
         shipped: Bool, whether the package has these weights. Defaults to
-            whether the registry has.
+            whether the registry has them: this name and this file.
     """
-    shipped = row.name in registry.WEIGHTS if shipped is None else shipped
+    known = registry.WEIGHTS.get(row.name)
+    shipped = known is not None and known.sha256 == row.sha256 if shipped is None else shipped
     loaded_by = f"hf://{repository}" if repository else row.name
     code = weights_class(row.variant).card(row, loaded_by, recipe)
     header = _header(row, repository, get_spec(row.variant), code)
@@ -116,6 +121,7 @@ def _text(row, shown, code, repository, recipe, torch_names, shipped) -> str:
     return _TEXT.format(
         name=shown.name,
         kind=parts.kind,
+        formula=_HIGHWAY if kind_of(row) == "highway" else f"y = {GATINGS[gating_of(row)].formula}",
         example=code.example,
         shipped=_SHIPPED.format(by_name=in_code_span(code.by_name)) if shipped else "",
         by_keras=in_code_span(f"keras.saving.load_model({python_string(loaded_by)})"),
@@ -144,13 +150,7 @@ def _text(row, shown, code, repository, recipe, torch_names, shipped) -> str:
     )
 
 
-def gating_of(row: WeightsInfo) -> str:
-    """Returns the gating of weights: the variant's, or the one that replaced it."""
-    return row.overrides.get("gating", get_spec(row.variant).gating)
-
-
 def _header(row, repository, spec, parts) -> str:
-    kind = "residual" if gating_of(row) == "residual" else "highway"
     facts = ModelFacts(
         name=row.name,
         licence=row.licence.lower(),
@@ -163,13 +163,13 @@ def _header(row, repository, spec, parts) -> str:
         metric_name=row.metrics["metric"].replace("_", " ") if row.metrics.get("metric") else None,
         value=row.metrics.get("mean"),
         more=[
-            Measured(name, spec.task.metric.name, row.metrics[key], split)
+            Measured(name, spec.task.metric.name, row.metrics[key], split, row.metrics.get(f"{key}_std"))
             for key, (name, split) in _MORE.items()
-            if row.metrics.get(key) is not None
+            if row.metrics.get(key) is not None and (key in _OF_ALL_SEEDS or row.metrics.get("n") == 1)
         ],
         repository=repository if row.metrics else "",
         conditions={key: row.metrics[key] for key in _CONDITIONS if row.metrics.get(key)} | parts.conditions,
-        tags=("keras", "keras-highway", parts.task, f"{kind}-network"),
+        tags=("keras", "keras-highway", parts.task, f"{kind_of(row)}-network"),
     )
     return card_header(facts)
 

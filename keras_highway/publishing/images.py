@@ -14,9 +14,8 @@ from keras_highway.data.datasets import FOLDERS, load_dataset
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.layers.branch import channel_axis
 from keras_highway.publishing.gate_report import gate_moments, gate_report
-from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights
+from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights, details_of, kind_of
 from keras_highway.tasks import IMAGES
-from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import WeightsInfo
 from keras_highway.weights.overrides import from_json_values
 
@@ -75,14 +74,13 @@ class ClassifierWeights(TaskWeights):
         """As of every task."""
         images, data = row.images, _DATA_SETS.get(row.data, "")
         (height, width), channels = images.size, images.channels
-        gating = row.overrides.get("gating", VARIANTS[row.variant].gating)
         return CardParts(
             task="image-classification",
             task_name=None,
             data=data,
             data_name=data or row.data,
             language=None,
-            kind="residual network" if gating == "residual" else "highway network",
+            kind=f"{kind_of(row)} network",
             example=_EXAMPLE.format(loaded_by=python_string(loaded_by), height=height, width=width, channels=channels),
             by_name=f"kh.load({python_string(row.name)})",
             alone=f"Input: what `preprocess_input` gives, float32 (n, {height}, {width}, {channels}); output: "
@@ -92,7 +90,7 @@ class ClassifierWeights(TaskWeights):
                 f"{len(row.classes)}: {', '.join(row.classes[:10])}{', ...' if len(row.classes) > 10 else ''}",
             ),
             input=f"{described(images)}; central crop {images.crop}, {images.interpolation}",
-            details=(),
+            details=tuple(details_of(row.metrics, lambda value: f"test accuracy {100 * value:.2f} %")),
             conditions={},
         )
 

@@ -15,7 +15,7 @@ from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY
 from keras_highway.language.char_lm import CharLM
 from keras_highway.models.char_lm import reset_state, word_part
 from keras_highway.publishing.gate_report import gate_moments
-from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights
+from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights, details_of, kind_of
 from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights import registry
@@ -82,7 +82,7 @@ class LanguageModel(TaskWeights):
             data=data,
             data_name=data_name,
             language=language,
-            kind="character-aware language model with highway layers",
+            kind=f"character-aware language model with {kind_of(row)} layers",
             example=_EXAMPLE.format(loaded_by=python_string(loaded_by)),
             by_name=f"kh.CharLM({python_string(row.name)})",
             alone=_ALONE,
@@ -146,9 +146,4 @@ def _details(metrics, published) -> Iterator[tuple[str, str]]:
         yield "published", f"test perplexity {published}"
     if "valid_perplexity" in metrics:
         yield "validation", f"perplexity {metrics['valid_perplexity']:.2f}"
-    if "precision" in metrics:
-        products = metrics["precision"].removeprefix("mixed_")
-        yield "precision", f"products in {products}, gates, states and softmax in float32; measured in float32"
-    if "stored" in metrics:
-        stored = metrics["stored"]
-        yield "stored", f"in {stored['dtype']}, of which the test perplexity is {stored['test_perplexity']:.2f}"
+    yield from details_of(metrics, lambda value: f"test perplexity {value:.2f}")

@@ -1,13 +1,16 @@
 """What publishing requires of trained weights, whatever their task; `by_task.py` names the class that answers."""
 
 import abc
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import keras
 import numpy as np
 
-from keras_highway.analysis import Tracer
+from keras_highway.analysis import Tracer, blocks
+from keras_highway.applications import get_spec
+from keras_highway.gating import get_gating
 from keras_highway.layers.branch import channel_axis
 from keras_highway.tasks import Task
 from keras_highway.weights.info import WeightsInfo
@@ -59,6 +62,34 @@ class CardParts(NamedTuple):
     input: str
     details: tuple[tuple[str, str], ...]
     conditions: dict[str, Any]
+
+
+def gating_of(row: WeightsInfo) -> str:
+    """Returns the gating of weights: the variant's, or the one that replaced it."""
+    return row.overrides.get("gating", get_spec(row.variant).gating)
+
+
+def kind_of(row: WeightsInfo) -> str:
+    """Returns what a network with this gating is called: `"plain"`, `"residual"` or, with gates, `"highway"`."""
+    gating = gating_of(row)
+    return gating if gating in ("plain", "residual") else "highway"
+
+
+def details_of(metrics: Mapping[str, Any], in_words: Callable[[float], str]) -> Iterator[tuple[str, str]]:
+    """Yields rows of a card's table: how the network was computed in training, and what its file gives by itself.
+
+    Args:
+        metrics: What was measured.
+        in_words: Function from the metric's value to a phrase, `"test accuracy 99.38 %"`.
+    """
+    if "precision" in metrics:
+        products = metrics["precision"].removeprefix("mixed_")
+        yield "precision", f"trained with products in {products}, gates and what is carried on in float32"
+    if "stored" in metrics:
+        stored = metrics["stored"]
+        yield "this file", f"weights in {stored['dtype']}: {in_words(stored[metrics['metric']])}"
+    elif metrics.get("n", 1) > 1:
+        yield "this file", f"the run with seed {metrics['seeds'][0]}: {in_words(metrics['values'][0])}"
 
 
 class TaskWeights(abc.ABC):
@@ -122,7 +153,7 @@ class TaskWeights(abc.ABC):
 
     @abc.abstractmethod
     def computed(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns what a `check.npz` records of an input: `"logits"`, and each block's mean gates by channel.
+        """Returns what a `check.npz` records of an input: `"logits"`, and by channel the mean of each learned gate.
 
         Raises:
             ValueError: If it is not an input of the network.
@@ -160,17 +191,21 @@ class TaskWeights(abc.ABC):
         """
 
     def traced(self, inputs) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Returns the network's logits for an input, and every block's mean transform gate by channel."""
+        """Returns the network's logits for an input, and the mean by channel of each gate that a block learns."""
         try:
             traces = Tracer(self.network)(inputs)
         except ValueError:  # the nets of 1000 layers run them in a scan and have no blocks
             return np.asarray(keras.ops.convert_to_numpy(self.network(inputs, training=False))), {}
-        gates = {}
+        gates, known = {}, blocks(self.network)
         for name, entry in traces.items():
-            t = np.broadcast_to(entry.t, entry.x.shape)
-            channels = channel_axis(keras.config.image_data_format()) % t.ndim if t.ndim == 4 else t.ndim - 1
-            gates[_GATE + name] = t.mean(axis=tuple(k for k in range(t.ndim) if k != channels)).astype("float32")
+            for which in get_gating(known[name.split(":")[0]].gating).learned_gates:
+                gates[f"{_GATE}{name}/{which}"] = _by_channel(np.broadcast_to(getattr(entry, which), entry.x.shape))
         return np.asarray(traces.output), gates
+
+
+def _by_channel(gate: np.ndarray) -> np.ndarray:
+    channels = channel_axis(keras.config.image_data_format()) % gate.ndim if gate.ndim == 4 else gate.ndim - 1
+    return gate.mean(axis=tuple(k for k in range(gate.ndim) if k != channels)).astype("float32")
 
 
 def recorded(row: WeightsInfo) -> float | None:

@@ -42,8 +42,9 @@ def gates(inputs: ReportInput) -> Section:
     numbers = _gate_numbers(which, bias, activity)
     text = (
         f"The gate {which} decides how much of a block's input is {_MEANING[which]}. Over {activity.samples} images it "
-        f"is {numbers['mean_gate']:.3f} on average; {100 * numbers['open_for_one_image']:.1f} % of the gates are above "
-        f"one half for a given image, and {100 * numbers['open_for_some_image']:.1f} % for at least one."
+        f"is {numbers['mean_gate']:.3f} on average; of a block's gates {100 * numbers['open_for_one_image']:.1f} % are "
+        f"above one half for a given image, and {100 * numbers['open_for_some_image']:.1f} % for at least one "
+        "(means over blocks)."
     )
     return Section(key, title, text, tuple(pictures), numbers)
 

@@ -85,6 +85,9 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
             shutil.copy(run / "log.csv", new / f"log_seed{result['seeds'][0]}.csv")
         atomic_write_json(new / "result.json", pool)
         row = dataclasses.replace(row, sha256=sha256_of(new / registry.FILE))
+        if (folder / registry.GATES).exists() and sha256_of(folder / registry.FILE) == row.sha256:
+            shutil.copy(folder / registry.GATES, new / registry.GATES)  # they are of the very weights
+            row = dataclasses.replace(row, gate_report=json.loads((new / registry.GATES).read_text("utf-8")))
         write_card(dataclasses.replace(row, metrics=pool), new)
         atomic_write_json(new / registry.ROW, {**row_in_folder(row), "wheel": _in_wheel(new, folder)})
         put_in_place(new, folder)
@@ -178,9 +181,14 @@ def _as_published(recipe: dict) -> dict:
 
 def pooled(results: list[dict]) -> dict:
     """Returns one result of several runs: n, mean and sample standard deviation over the seeds."""
+    for field in ("backend", "precision"):
+        if len(found := {result.get(field) for result in results}) > 1:
+            raise ValueError(f"Runs of one entry must have one {field}. Received: {', '.join(map(str, found))}")
     values = [value for result in results for value in result["values"]]
+    hardware = sorted({result["hardware"] for result in results if "hardware" in result})
     return {
         **results[0],
+        **({"hardware": "; ".join(hardware)} if hardware else {}),
         "n": len(values),
         "mean": statistics.fmean(values),
         "std": statistics.stdev(values) if len(values) > 1 else None,
@@ -216,7 +224,8 @@ def main(argv=None) -> None:
         folder = add(args.runs, args.float16, args.data)
     except (ValueError, OSError) as error:
         parser.exit(2, f"error: {error}\n")
-    print(f"{folder}: added. Now: make tables")
+    gates = "" if (folder / registry.GATES).exists() else f"python -m zoo.release.gates --data DIR {folder.name}, then "
+    print(f"{folder}: added. Now: {gates}make tables")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import argparse
 from keras_highway._support.files import atomic_write_json
 from keras_highway.gating import get_gating
 from keras_highway.publishing import weights_class
-from keras_highway.publishing.card import gating_of
+from keras_highway.publishing.task_weights import gating_of
 from keras_highway.weights import registry
 from zoo.release.add import ZOO
 from zoo.release.cards import write_card

@@ -38,7 +38,7 @@ def sections(runs: Path = RUNS) -> list[str]:
             lines += ["", f"## {comparison.title}", "", comparison.intro, ""]
             study = comparison.study
             lines += [study.table(study.nets, study.seeds, runs / comparison.folder), ""]
-            lines += [_sizes(study), ""]
+            lines += [" ".join((_sizes(study), *_ends(study, runs / comparison.folder))), ""]
             lines += [f"- {_verdict(claim, comparison, runs, done)}" for claim in comparison.claims]
             lines += [f"- {line}" for line in (*_goal(comparison, done, runs), *_beside(comparison, done, runs))]
             lines += _losses(comparison, done)
@@ -69,6 +69,18 @@ def _sizes(study: Study) -> str:
     counts = {net: parameters()[RECIPES[net].variant] for net in study.nets}
     listed = (f"`{net}` {count:,} ({count / counts[study.base]:.2f} times)" for net, count in counts.items())
     return f"Trainable parameters, beside those of `{study.base}`: {', '.join(listed)}."
+
+
+def _ends(study: Study, folder: Path) -> list[str]:
+    """Whose chosen rate is the highest or the lowest of those that were tried: the best one may lie beyond."""
+    rates = {net: study.known_rate(net, folder) for net in study.nets}
+    sentences = []
+    for end, word, beyond in ((max(study.rates), "highest", "higher"), (min(study.rates), "lowest", "lower")):
+        if nets := [f"`{net}`" for net, rate in rates.items() if rate == end]:
+            sentences.append(
+                f"Of {', '.join(nets)} the chosen rate, {end}, is the {word}: a {beyond} one might be better."
+            )
+    return sentences
 
 
 def draw(runs: Path = RUNS, out: Path = PICTURES) -> list[Path]:

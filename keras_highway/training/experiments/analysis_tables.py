@@ -98,8 +98,8 @@ def conv_claims_table(path: Path = NUMBERS) -> str:
     lines += [f"| {claim} | {' | '.join(map(shown, nets.values()))} |" for claim, shown in claims]
     note = (
         "[TVDN]'s claims are of fully connected nets of 50 layers, these have 14 gated blocks in three stages: "
-        "correlations are over 14 values. A gate counts at each position and channel; few are at most a tenth of them. "
-        "n = 1 net each."
+        "correlations are over 14 values. Shares of gates, at all positions and channels, are means over blocks; few "
+        "are at most a tenth. n = 1 net each."
     )
     return "\n".join([*lines, "", note])
 

@@ -117,6 +117,12 @@ class Study:
         """Whether all of a net's short runs diverged, so that it has no whole ones."""
         return all((folder / "diverged.json").exists() for folder in self.rate_folders(net, out).values())
 
+    def known_rate(self, net: str, out: Path) -> float | None:
+        """Returns a net's chosen rate, `None` where short runs are missing or all diverged. Nothing is trained."""
+        folders = self.rate_folders(net, out)
+        known = all(map(_is_over, folders.values())) and not self.diverged_at_every_rate(net, out)
+        return self._best_rate(folders) if known else None
+
     def _best_rate(self, folders: dict[float, Path]) -> float:
         return max(self.rates, key=lambda rate: (_accuracy(folders[rate]), -rate))
 
@@ -134,9 +140,7 @@ class Study:
         for net in nets:
             rows = {seed: _last(self.folder(net, seed, out)) for seed in seeds}
             done = {seed: row for seed, row in rows.items() if row is not None}
-            folders = self.rate_folders(net, out)
-            rate = self._best_rate(folders) if all(map(_is_over, folders.values())) else "-"
-            rate = "none: all diverged" if self.diverged_at_every_rate(net, out) else rate
+            rate = "none: all diverged" if self.diverged_at_every_rate(net, out) else self.known_rate(net, out) or "-"
             pairs = [100 * (row["test_accuracy"] - base[s]["test_accuracy"]) for s, row in done.items() if base[s]]
             cells = (
                 f"{net}{self.suffix}",
