@@ -9,6 +9,7 @@ checksum. The data are a protocol buffer, tensorflow/core/util/event.proto; the
 checksums are CRC-32C, rotated and moved as in TensorFlow's `TFRecord` format.
 """
 
+import math
 import os
 import platform
 import struct
@@ -46,11 +47,19 @@ class EventFile:
             scalars: Dict from tag, e.g. `"gates/mean"`, to number.
         """
         values = b"".join(
-            _field(1, _BYTES, _field(1, _BYTES, tag.encode()) + _field(2, _FIXED32, struct.pack("<f", value)))
+            _field(1, _BYTES, _field(1, _BYTES, tag.encode()) + _field(2, _FIXED32, _float32(value)))
             for tag, value in scalars.items()
         )
         event = _event(time.time(), _field(2, _VARINT, _varint(step)) + _field(5, _BYTES, values))
         append(self.path, _record(event))
+
+
+def _float32(value: float) -> bytes:
+    """Four bytes; what is beyond a float32 is infinite, as of a network that diverges."""
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:
+        return struct.pack("<f", math.copysign(math.inf, value))
 
 
 def _event(seconds, rest) -> bytes:

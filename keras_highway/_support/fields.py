@@ -35,15 +35,38 @@ def coerced(row: RowT, what: str, **changes: Any) -> RowT:
     return dataclasses.replace(row, **clean)
 
 
+def _fits_items(values, hints) -> bool:
+    """Whether the items of a tuple are numbers, texts or tuples of these as annotated; others are not looked at."""
+    if len(hints) == 2 and hints[1] is Ellipsis:
+        hints = (hints[0],) * len(values)
+    if hints and len(values) != len(hints):
+        return False
+    return all(_fits(value, hint) for value, hint in zip(values, hints, strict=False))
+
+
+def _fits(value, hint) -> bool:
+    if get_origin(hint) is tuple:
+        return isinstance(value, (list, tuple)) and _fits_items(value, get_args(hint))
+    if hint not in (int, float, str):
+        return True
+    kinds = (int, float) if hint is float else (hint,)
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
 def _coerce(name, value, hint):
     """Accepts a value for a field; the message names what was expected."""
     options = get_args(hint) if get_origin(hint) is types.UnionType else (hint,)
     for option in options:
         origin = get_origin(option) or option
         if origin is tuple and isinstance(value, (list, tuple)):
-            return tuple(value)
+            if _fits_items(value, get_args(option)):
+                return tuple(value)
+            continue
         if origin is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
+            try:
+                return float(value)
+            except OverflowError:
+                break
         if isinstance(value, origin) and not (isinstance(value, bool) and origin is not bool):
             return value
     expected = " or ".join(getattr(o, "__name__", str(o)) for o in options)

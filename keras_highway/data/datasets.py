@@ -39,6 +39,28 @@ class Dataset(NamedTuple):
     classes: tuple[str, ...]
 
 
+def folder_of(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
+    """Returns the folder of a data set of photographs, or of shards of them; whether it is one is not looked at.
+
+    Args:
+        data: One of `FOLDERS`.
+        data_dir: The folder. Defaults to what the environment variable
+            `KERAS_HIGHWAY_DATA` names, or the folder of that name in it.
+
+    Raises:
+        FileNotFoundError: If neither is given.
+    """
+    if data_dir:
+        return Path(data_dir)
+    folder = os.environ.get(DATA_VARIABLE)
+    if not folder:
+        raise FileNotFoundError(
+            f"The photographs of {data} lie in no place known: name the folder of train/CLASS/* and val/CLASS/*, or of "
+            f"shards of them (--data DIR), or set {DATA_VARIABLE}."
+        )
+    return Path(folder) / data if (Path(folder) / data).is_dir() else Path(folder)
+
+
 def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     """Loads a data set.
 
@@ -60,6 +82,8 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
     """
     if name not in DATASETS:
         hint = did_you_mean(name, DATASETS)
+        if name in FOLDERS:
+            hint = f" {name} is a folder of photographs: name it, DIR/val/CLASS/*, with --data DIR."
         raise ValueError(f"Unknown data set.{hint} Known: {', '.join(DATASETS)}. Received: name={name!r}")
     folder = data_dir or os.environ.get(DATA_VARIABLE)
     if folder:

@@ -46,7 +46,8 @@ class DecayedLamb(keras.optimizers.Lamb):
         m_hat = m / (1 - ops.power(ops.cast(self.beta_1, variable.dtype), step))
         v_hat = v / (1 - ops.power(ops.cast(self.beta_2, variable.dtype), step))
         update = m_hat / (ops.sqrt(v_hat) + self.epsilon)
-        if self.decay and (self.decay_vectors or len(variable.shape) > 1):
+        stacked = "bias" in variable.name  # of layers in a scan: a vector of each
+        if self.decay and (self.decay_vectors or (len(variable.shape) > 1 and not stacked)):
             w = ops.convert_to_tensor(variable)
             update = update + self.decay * w
             update = update * _trust_ratio(w, update)

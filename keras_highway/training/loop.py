@@ -61,6 +61,8 @@ def train(
             data = source.on_device()
         with strategy.scope():
             program = parts.program(recipe, source, data)
+        names = list(getattr(source, "class_names", ()))
+        folder.check_data({"steps_per_epoch": program.steps_per_epoch, "class_names": names})
         strategy.prepare(program)
         check_memory(program, strategy.shard.count, accelerators(), resumed=folder.checkpoint.exists())
         run = parts.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)

@@ -152,7 +152,7 @@ def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
         return DecayedLamb(rate, decay=recipe.weight_decay, decay_vectors=recipe.decay_vectors)
     optimizer = keras.optimizers.AdamW(rate, weight_decay=recipe.weight_decay, beta_2=recipe.beta_2)
     if not recipe.decay_vectors:
-        optimizer.exclude_from_weight_decay(var_names=["bias", "beta", "gamma"])
+        optimizer.exclude_from_weight_decay(var_names=["bias", "beta", "gamma", "logit"])
     return optimizer
 
 
@@ -186,8 +186,9 @@ def make_schedule(recipe: Recipe, steps_per_epoch: int):
     if recipe.schedule == "step":
         boundaries = [round(share * recipe.epochs * steps_per_epoch) for share in recipe.milestones]
         rates = [recipe.learning_rate * 0.1**i for i in range(len(boundaries) + 1)]
-        if warmup:
-            boundaries, rates = [warmup, *boundaries], [recipe.warmup_rate, *rates]
+        if warmup:  # milestones that it leads past are behind then
+            past = sum(boundary <= warmup for boundary in boundaries)
+            boundaries, rates = [warmup, *boundaries[past:]], [recipe.warmup_rate, *rates[past:]]
         # Keras's schedule changes after its boundary; a step counts from 0, so the last step before it is boundary - 1.
         return schedules.PiecewiseConstantDecay([boundary - 1 for boundary in boundaries], rates)
     return recipe.learning_rate

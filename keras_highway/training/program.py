@@ -118,7 +118,7 @@ class Program(Trainable):
                 recipe.init or None,
                 classes=source.classes,
                 classifier_activation=None,
-                dtype=None if recipe.precision == "float32" else recipe.precision,
+                dtype=recipe.precision,
                 **{**dict(recipe.overrides), **({"input_shape": recipe.input_shape} if recipe.input_shape else {})},
             )
         if recipe.freeze:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,6 +28,7 @@ _POSITIVE = (
     "epochs",
     "batch_size",
     "learning_rate",
+    "decay",
     "micro_batches",
     "repeated_augmentation",
     "train_images",
@@ -43,6 +45,8 @@ _NOT_NEGATIVE = (
     "final_rate",
     "mixup",
     "cutmix",
+    "bias_multiplier",
+    "plateau_delta",
     "seed",
 )
 _WARMING_UP = ("cosine", "epoch_cosine", "one_cycle")
@@ -63,8 +67,8 @@ class Recipe:
             sub-folders, whichever it is), `"tfds:NAME"`, or
             `"synthetic_mnist"` and so on, made up for tests.
         transform: Row of `keras_highway.data.transforms.TRANSFORMS`.
-        train_images: Number of images to train on, the first ones; `None` for
-            all.
+        train_images: Number of images to train on, `None` for all: of images in
+            memory the first ones, of files the same share of every class.
         test_images: The same for the test set.
         holdout_images: Number of training images to hold out and test on:
             choices are made on these, never on the test set. They are the same
@@ -210,12 +214,18 @@ class Recipe:
         if not 0 < self.crop_scale <= 1:
             raise ValueError(f"`crop_scale` must be in (0, 1]. Received: crop_scale={self.crop_scale!r}")
         shares = (0.0, *self.milestones, 1.0)
+        if self.schedule == "step" and not self.milestones:
+            raise ValueError("`milestones` of schedule='step' must be one at least. Received: milestones=()")
         if any(a >= b for a, b in itertools.pairwise(shares)):
             raise ValueError(f"`milestones` must rise between 0 and 1. Received: milestones={self.milestones!r}")
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"`{field.name}` must be a finite number. Received: {field.name}={value!r}")
         for name in _SHARES:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:

@@ -51,7 +51,8 @@ def write(folder: Path, out: Path, images: int = IMAGES, workers: int | None = N
     out.mkdir(parents=True, exist_ok=True)
     plans = {split: _plan(folder / split, classes, split, images) for split in ("train", "val")}
     known = {name for plan in plans.values() for name in plan}
-    others = sorted(path.name for path in out.glob(f"*{SUFFIX}") if path.name not in known)
+    here = [path.name for path in out.glob(f"*{SUFFIX}") if not path.name.startswith(".")]  # not what a kill left
+    others = sorted(name for name in here if name not in known)
     if others:
         raise ValueError(f"{out} holds shards of another division, {others[0]} for one: choose another --out.")
     splits = {}

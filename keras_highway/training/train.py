@@ -14,10 +14,12 @@ what is free, a note reports it; a fresh run of one process is refused from 1.5
 times on. KERAS_HIGHWAY_MEMORY_CHECK=note only reports, =off does not check.
 
 Exit codes: 0 finished; 75 stopped by SIGTERM, its state saved: start it again
-and it resumes; 2 an error, named.
+and it resumes; 2 an error, named; 1 one that may pass, e.g. of a file system
+that was away for a while.
 """
 
 import argparse
+import errno
 import sys
 from collections.abc import Callable
 
@@ -31,6 +33,10 @@ from keras_highway.training.recipe import Recipe, with_settings
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.summary import summary
 from keras_highway.training.tiny import tiny
+
+_MAY_PASS = 1
+# Of a shared file system, mostly. What a supervisor begins again after these may go on.
+_PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN}
 
 
 def main(argv=None) -> None:
@@ -84,7 +90,7 @@ def main(argv=None) -> None:
         )
     except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:
         print(f"error: {visible_lines(str(error))}", file=sys.stderr)
-        sys.exit(USAGE_ERROR)
+        sys.exit(_MAY_PASS if isinstance(error, OSError) and error.errno in _PASSING else USAGE_ERROR)
     if result is None:
         print(f"{recipe.name}: {args.until} of {recipe.epochs} epochs; run it again to resume")
         return

@@ -73,9 +73,8 @@ DESIGNS = Comparison(
     f"{_RECIPE.epochs} epochs in which the rate rises once and falls again (one cycle); "
     f"per design a rate chosen from {', '.join(map(str, designs.STUDY.rates))} "
     f"on {designs.STUDY.held_out:,} held-out training images. Epochs are equal, not hours: a step of a gated net takes "
-    "longer. Test accuracy of the last epoch, mean ± standard deviation over seeds; differences are between runs of the "
-    "same seed, with the 95 % "
-    f"interval of their mean. To match is to be at most {MARGIN} points behind "
+    "longer. Test accuracy of the last epoch, mean ± standard deviation over seeds; differences are between runs of "
+    f"the same seed, with the 95 % interval of their mean. To match is to be at most {MARGIN} points behind "
     "(`python -m keras_highway.training.experiments.designs --data DIR`).",
     study=designs.STUDY,
     claims=(

@@ -1,11 +1,10 @@
 """Where a run's images come from: arrays in memory (then on the device), or a folder of class sub-folders."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from keras_highway.data.datasets import FOLDERS, load_dataset
+from keras_highway.data.datasets import FOLDERS, folder_of, load_dataset
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.device_images import COLUMNS, DeviceImages
 from keras_highway.training.data.mixing import MixedSource
@@ -34,6 +33,12 @@ class ArraySource:
         self._test = tuple(a[: recipe.test_images] for a in test)
         self.images, self.test_images, self.classes = len(self._train[0]), len(self._test[0]), len(data.classes)
         self.shape = data.x_train.shape[1:]
+        transform = TRANSFORMS[recipe.transform]
+        if self.shape != (*transform.size, transform.channels):
+            raise ValueError(
+                f"transform={recipe.transform!r} is for images of shape {(*transform.size, transform.channels)}, and "
+                f"those of {recipe.data} have shape {tuple(self.shape)}. Received: transform={recipe.transform!r}"
+            )
 
     def on_device(self) -> DeviceImages:
         """Returns the training images, then the test images, on the device."""
@@ -92,7 +97,8 @@ def open_source(recipe: Recipe, data_dir) -> Source:
         from keras_highway.training.data.folders import FolderSource
         from keras_highway.training.data.shards import ShardSource, is_sharded
 
-        source = (ShardSource if is_sharded(Path(data_dir or "")) else FolderSource)(recipe, data_dir)
+        root = folder_of(recipe.data, data_dir)
+        source = (ShardSource if is_sharded(root) else FolderSource)(recipe, root)
     elif recipe.rand_augment and recipe.data.startswith(PREFIX):
         from keras_highway.training.data.encoded_source import EncodedSource
 

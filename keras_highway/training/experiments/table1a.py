@@ -25,6 +25,8 @@ from keras_highway._support.settings import positive
 from keras_highway.tasks import format_metric
 from keras_highway.training.distributed.stopping import EXIT_CODE, stop_requests
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
+from keras_highway.training.runs.run_folder import defaults_of, same_recipe
+from keras_highway.training.train import choose
 from keras_highway.weights.info import format_epochs
 
 GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
@@ -59,7 +61,7 @@ def main(argv=None) -> int:
 def train_all(names: list[str], args) -> int:
     """Trains recipes, `args.jobs` at once; returns the exit code."""
     args.out.mkdir(parents=True, exist_ok=True)
-    waiting = [name for name in names if not _is_finished(args.out / name)]
+    waiting = [name for name in names if not _is_finished(args.out / name, choose(name, args.set, args.tiny))]
     running: dict[str, subprocess.Popen] = {}
     codes: dict[str, int] = {}
     terminated = False
@@ -93,10 +95,21 @@ def _perplexity(path) -> str:
     return format_metric(result) + (f", after {format_epochs(result)} epochs" if "of_epochs" in result else "")
 
 
-def _is_finished(folder) -> bool:
-    """Whether a run has a result of all its epochs."""
-    result = folder / "result.json"
-    return result.exists() and "of_epochs" not in json.loads(result.read_text("utf-8"))
+def _is_finished(folder, recipe) -> bool:
+    """Whether a run has a result of all its epochs.
+
+    Raises:
+        ValueError: If it is of another recipe.
+    """
+    result, known = folder / "result.json", folder / "recipe.json"
+    if not result.exists() or "of_epochs" in json.loads(result.read_text("utf-8")):
+        return False
+    if known.exists() and not same_recipe(json.loads(known.read_text("utf-8")), recipe.to_dict(), defaults_of(recipe)):
+        raise ValueError(
+            f"{folder} holds a finished run of another recipe than {recipe.name} as it is set now: choose another "
+            "--out, or remove the folder."
+        )
+    return True
 
 
 def _start(name, args) -> subprocess.Popen:

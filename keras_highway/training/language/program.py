@@ -29,7 +29,7 @@ class LanguageProgram(Trainable):
             recipe.variant,
             **words.sizes,
             classifier_activation=None,
-            dtype=None if recipe.precision == "float32" else recipe.precision,
+            dtype=recipe.precision,
             **dict(recipe.overrides),
         )
         super().__init__(recipe, net, keras.optimizers.SGD(recipe.learning_rate), recipe.learning_rate)

@@ -33,7 +33,7 @@ except ImportError:  # not on Windows: there, nothing keeps two processes from t
     fcntl = None
 
 COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
-_MAY_CHANGE = ("commit", "backend", "hardware", "strategy", "replicas")  # from session to session
+_MAY_CHANGE = (*("commit", "versions", "python", "backend"), *("hardware", "strategy", "replicas"))  # by session
 _TABLE = Table(Anything())
 _SESSIONS = Items(Fields({key: Anything(2) for key in _MAY_CHANGE}))
 
@@ -56,6 +56,9 @@ def differences(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> dict[
         has and that has no default is `None`.
     """
     then, now = (json.loads(json.dumps({**defaults, **fields})) for fields in (known, recipe))
+    for fields in (then, now):  # set in whichever order
+        if isinstance(fields.get("overrides"), list):
+            fields["overrides"] = sorted(fields["overrides"], key=str)
     other = [f for f in {**now, **then} if f not in then or f not in now or then[f] != now[f]]
     return {field: then.get(field) for field in other}
 
@@ -63,6 +66,12 @@ def differences(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> dict[
 def same_recipe(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> bool:
     """Whether a recipe.json sets what a recipe sets; its `source` is a text. Arguments as in `differences`."""
     return not differences(known, recipe, defaults).keys() - {"source"}
+
+
+def _told(name: str, value: Any) -> str:
+    """A fact of the data in a few words."""
+    text = ", ".join(value[:20]) + (", ..." if len(value) > 20 else "") if isinstance(value, list) else str(value)
+    return f"{name} {text or 'none'}"
 
 
 class RunFolder:
@@ -86,12 +95,16 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         recipe = json.loads(json.dumps(recipe))
         known = self.path / "recipe.json"
-        if known.exists() and not same_recipe(read_json(known, _TABLE), recipe, defaults):
+        other = known.exists() and not same_recipe(read_json(known, _TABLE), recipe, defaults)
+        if other and any(path.exists() for path in (self.checkpoint, self.log, self.path / "result.json")):
             raise ValueError(
                 f"{self.path} holds a run of another recipe: see {known}. Choose another --out, or remove the folder."
             )
         if self._writes:
             self._lock()
+            if other:  # of a start that was refused, or ended before anything was trained
+                for name in ("environment.json", "sessions.json", "data.json"):
+                    (self.path / name).unlink(missing_ok=True)
             atomic_write_json(known, recipe)
             if not (self.path / "environment.json").exists():
                 atomic_write_json(self.path / "environment.json", self._environment)
@@ -108,6 +121,28 @@ class RunFolder:
             raise ValueError(f"Another process is training in {self.path}: end it, or choose another --out.") from None
         weakref.finalize(self, os.close, file)
 
+    def check_data(self, facts: dict[str, Any]) -> None:
+        """Notes what a run is trained on, and refuses to go on with other data.
+
+        Args:
+            facts: JSON values: steps of an epoch, names of the classes.
+
+        Raises:
+            ValueError: If the run has begun with other ones.
+        """
+        path = self.path / "data.json"
+        if not path.exists():
+            if self._writes:
+                atomic_write_json(path, facts)
+            return
+        known = read_json(path, _TABLE)
+        for name in sorted(known.keys() & facts.keys()):
+            if known[name] != facts[name]:
+                raise ValueError(
+                    f"{self.path} holds a run that was begun with other data: {_told(name, known[name])}, now "
+                    f"{_told(name, facts[name])}. Give the data that it began with, or choose another --out."
+                )
+
     def begin_session(self, step: int) -> None:
         """Notes that the run resumes from a step, on what and with which version of this program."""
         if self._writes:
@@ -120,7 +155,7 @@ class RunFolder:
         if not self._writes:
             return self._environment
         sessions = read_json(self.path / "sessions.json", _SESSIONS)
-        several = {key: list(dict.fromkeys(json.dumps(session[key]) for session in sessions)) for key in _MAY_CHANGE}
+        several = {key: list(dict.fromkeys(json.dumps(s[key]) for s in sessions if key in s)) for key in _MAY_CHANGE}
         changed = {f"{key}_changes": [*map(json.loads, values)] for key, values in several.items() if len(values) > 1}
         return {**read_json(self.path / "environment.json", _TABLE), **changed}
 

@@ -1,0 +1,186 @@
+"""Starts of training that are refused, and what they leave; records that say what was so."""
+
+import errno
+import json
+import struct
+
+import keras
+import numpy as np
+import pytest
+
+import keras_highway as kh
+from keras_highway._support.event_file import EventFile
+from keras_highway.training import shards, train
+from keras_highway.training.lamb import DecayedLamb
+from keras_highway.training.loop import train as train_recipe
+from keras_highway.training.optimizers import make_optimizer, make_schedule
+from keras_highway.training.program import Program
+from keras_highway.training.recipe import changed, with_settings
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs.run_folder import defaults_of, same_recipe
+from keras_highway.training.tiny import tiny
+
+W16 = tiny(RECIPES["mnist10_w16"])
+
+
+def test_what_a_kill_left_of_a_shard_is_no_other_division(tmp_path):
+    from PIL import Image
+
+    for split in ("train", "val"):
+        for name in ("cat", "dog"):
+            (tmp_path / "in" / split / name).mkdir(parents=True)
+            Image.new("RGB", (8, 8), (200, 10, 10)).save(tmp_path / "in" / split / name / "a.jpg")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".partial-train-00000-of-00001.tfrecord").write_bytes(b"half")
+    manifest = shards.write(tmp_path / "in", tmp_path / "out")
+    assert manifest["splits"]["train"]["images"] == 2
+
+
+def test_the_precision_is_the_recipes_whatever_the_global_policy(tmp_path):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        recipe = changed(W16, epochs=1)
+        result = train_recipe(recipe, None, tmp_path)
+        from keras_highway.training.data.source import open_source
+
+        net = Program(recipe, open_source(recipe, None), None).net
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert result["precision"] == "float32"
+    assert {block.compute_dtype for block in kh.analysis.blocks(net).values()} == {"float32"}
+
+
+def test_a_refused_start_does_not_block_its_remedy(tmp_path):
+    wrong = changed(W16, epochs=1, rate_multipliers=(("haed/*", 2.0),))
+    with pytest.raises(ValueError, match="haed"):
+        train_recipe(wrong, None, tmp_path)
+    right = changed(wrong, rate_multipliers=(("head/*", 2.0),))
+    assert train_recipe(right, None, tmp_path)["n"] == 1
+    with pytest.raises(ValueError, match="holds a run of another recipe"):  # now there is something to lose
+        train_recipe(changed(right, seed=5), None, tmp_path)
+
+
+def test_a_run_goes_on_with_the_data_it_began_with(tmp_path):
+    recipe = changed(W16, epochs=2)
+    assert train_recipe(recipe, None, tmp_path, until=1) is None
+    facts = json.loads((tmp_path / "data.json").read_text())
+    assert facts["steps_per_epoch"] >= 1
+    (tmp_path / "data.json").write_text(json.dumps({**facts, "steps_per_epoch": 99, "class_names": ["a"]}))
+    with pytest.raises(ValueError, match="begun with other data: class_names a, now class_names none"):
+        train_recipe(recipe, None, tmp_path)
+    (tmp_path / "data.json").write_text(json.dumps(facts))
+    assert train_recipe(recipe, None, tmp_path)["epochs"] == 2
+
+
+def test_overrides_in_another_order_are_the_same_recipe():
+    one, two = (
+        with_settings(W16, list(settings))
+        for settings in (("net.gate_bias=-3", "net.remat=true"), ("net.remat=true", "net.gate_bias=-3"))
+    )
+    assert one.overrides != two.overrides
+    assert same_recipe(one.to_dict(), two.to_dict(), defaults_of(one))
+
+
+def rates(recipe, steps):
+    schedule = make_schedule(recipe, 10)
+    return [round(float(schedule(step)), 6) for step in steps]
+
+
+def test_a_warm_up_past_a_milestone():
+    recipe = changed(RECIPES["resnet110"], epochs=20, warmup_epochs=12)  # milestones after 10 and 15 epochs
+    low, high = recipe.warmup_rate, recipe.learning_rate
+    assert rates(recipe, (0, 119, 120, 149, 150, 199)) == [low, low, high / 10, high / 10, high / 100, high / 100]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"milestones": ()}, "`milestones` of schedule='step' must be one at least"),
+        ({"decay": 0.0}, "`decay` must be positive"),
+        ({"bias_multiplier": -3.0}, "`bias_multiplier` must not be negative"),
+        ({"plateau_delta": -5.0}, "`plateau_delta` must not be negative"),
+        ({"learning_rate": float("inf")}, "`learning_rate` must be a finite number"),
+        ({"learning_rate": 10**400}, "`learning_rate` must be of type float"),
+        ({"milestones": ("a",)}, "`milestones` must be of type tuple"),
+        ({"overrides": (1, 2)}, "`overrides` must be of type tuple"),
+        ({"rate_multipliers": ("head/*", 2)}, "`rate_multipliers` must be of type tuple"),
+    ],
+)
+def test_settings_that_cannot_be(changes, message):
+    with pytest.raises(ValueError, match=message):
+        changed(RECIPES["cifar10_19layer"], **changes).check()
+
+
+def test_a_transform_of_other_images_is_refused_before_training(tmp_path):
+    with pytest.raises(ValueError, match="transform='cifar10' is for images of shape"):
+        train_recipe(changed(W16, transform="cifar10"), None, tmp_path)
+
+
+def test_decay_is_of_kernels():
+    net = kh.create_model("highway20", gate="channel", blocks=(1, 1, 1), widths=(4, 4, 8), stem_width=4)
+    recipe = changed(RECIPES["resnet50_imagenette"], weight_decay=0.5)
+    adamw = make_optimizer(recipe, 0.1)
+    adamw.build(net.trainable_variables)
+    decayed = {v.name for v in net.trainable_variables if adamw._use_weight_decay(v)}
+    assert decayed == {"kernel"}
+    stack = kh.create_model("highway_fc10", scanned=True, depth=4, units=5)
+    lamb = DecayedLamb(0.0, decay=0.5)
+    lamb.build(stack.trainable_variables)
+    before = {v.path: np.array(v) for v in stack.trainable_variables}
+    lamb.learning_rate = 1.0
+    lamb.apply([keras.ops.zeros_like(v) for v in stack.trainable_variables])
+    moved = {v.path for v in stack.trainable_variables if (np.array(v) != before[v.path]).any()}
+    assert moved == {v.path for v in stack.trainable_variables if "kernel" in v.path}
+
+
+def test_losses_beyond_a_float32(tmp_path):
+    EventFile(tmp_path).write(1, {"perplexity": 1e304, "other": -1e304, "fine": 2.5})
+    (file,) = tmp_path.iterdir()
+    content = file.read_bytes()
+    assert all(struct.pack("<f", value) in content for value in (float("inf"), float("-inf"), 2.5))
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.EIO, 1), (errno.ESTALE, 1), (errno.ENOENT, 2), (errno.ENOSPC, 2)])
+def test_errors_that_may_pass_have_a_code_of_their_own(number, code, monkeypatch, tmp_path, capsys):
+    def fails(*args, **kwargs):
+        raise OSError(number, "the disk says no")
+
+    monkeypatch.setattr(train, "_train", lambda: fails)
+    with pytest.raises(SystemExit) as exit_:
+        train.main(["mnist10_w16", "--tiny", "--out", str(tmp_path)])
+    assert exit_.value.code == code and "the disk says no" in capsys.readouterr().err
+
+
+def test_photographs_lie_where_the_variable_says(monkeypatch, tmp_path):
+    recipe = RECIPES["resnet50_imagenette"]
+    monkeypatch.delenv("KERAS_HIGHWAY_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match=r"photographs of imagenette lie in no place known.*--data DIR"):
+        train_recipe(recipe, None, tmp_path / "run")
+    monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(tmp_path))
+    (tmp_path / "imagenette").mkdir()
+    with pytest.raises((FileNotFoundError, ValueError), match="imagenette"):
+        train_recipe(recipe, None, tmp_path / "run")
+    with pytest.raises(ValueError, match="imagenette is a folder of photographs"):
+        kh.data.load_dataset("imagenette")
+
+
+def test_a_search_does_not_take_over_runs_of_another_recipe(tmp_path):
+    from keras_highway.training.experiments import search
+
+    with pytest.raises(ValueError, match="holds a run of another recipe than this search's"):
+        train_recipe(changed(W16, epochs=1), None, tmp_path)
+        search._resume(changed(W16, epochs=1, seed=9), None, tmp_path, 1)
+
+
+def test_table1a_does_not_show_a_run_of_other_settings(tmp_path):
+    from keras_highway.training.experiments.table1a import _is_finished
+
+    recipe = tiny(RECIPES["charlm_small_plain"])
+    (tmp_path / "result.json").write_text(json.dumps({"mean": 80.0}))
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe.to_dict()))
+    assert _is_finished(tmp_path, recipe)
+    with pytest.raises(ValueError, match="finished run of another recipe than charlm_small_plain"):
+        _is_finished(tmp_path, changed(recipe, epochs=99))
+    (tmp_path / "result.json").write_text(json.dumps({"mean": 80.0, "of_epochs": 9}))
+    assert not _is_finished(tmp_path, recipe)
