@@ -34,7 +34,7 @@ CORE = {
     "test_publishing.py::test_verify_finds_what_is_wrong": ("weights", "row"),
     "test_publishing_language.py::test_verify_finds_what_is_wrong": ("weights", "vocabulary"),
     "test_recipes.py::test_tiny_forms_train_by_the_command": ("mnist10_w16", "highway_fc50_cifar100"),
-    "test_resnet_to_highway.py::test_the_same_function_at_every_depth": ("resnet50-full",),
+    "test_resnet_to_highway.py::test_the_same_function_at_every_depth": ("resnet50-same",),
     "test_rewire.py::test_identity_and_lesion_of_every_gating": (
         ("conv_net-coupled", "conv_net-residual", "conv_stack-full", "conv_stack-t_only", "dense_stack")
     ),

@@ -239,3 +239,11 @@ def test_preprocess_input_by_keras_applications_order():
 
 def test_errors_that_are_raised_are_public():
     assert issubclass(kh.HubError, OSError) and issubclass(kh.UncheckedWeights, kh.Notice)
+
+
+def test_without_the_top_behind_a_tensor_or_preprocessing():
+    images = keras.Input((64, 48, 3))
+    body = kh.create_model("highway20", include_top=False, input_tensor=images, **TINY)
+    assert body.input_shape == (None, 64, 48, 3)
+    body = kh.create_model("highway20", include_top=False, include_preprocessing="cifar10", **TINY)
+    assert body.output_shape[1:] == (8, 8, 8) and body.input_shape == (None, None, None, 3)

@@ -259,6 +259,6 @@ def test_what_lies_at_the_path_is_refused_before_the_work(tmp_path):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "note").write_text("keep")
-    with pytest.raises(ValueError, match="is a folder that holds something"):
+    with pytest.raises(ValueError, match="is a folder: remove it"):
         export(model, tmp_path / "old", "onnx")
     assert [path.name for path in (tmp_path / "old").iterdir()] == ["note"]

@@ -71,6 +71,10 @@ def test_a_run_goes_on_with_the_data_it_began_with(tmp_path):
         train_recipe(recipe, None, tmp_path)
     (tmp_path / "data.json").write_text(json.dumps(facts))
     assert train_recipe(recipe, None, tmp_path)["epochs"] == 2
+    other = tmp_path / "other"  # where nothing was trained, the data may be others
+    other.mkdir()
+    (other / "data.json").write_text(json.dumps({**facts, "steps_per_epoch": 99}))
+    assert train_recipe(recipe, None, other, until=1) is None
 
 
 def test_overrides_in_another_order_are_the_same_recipe():
@@ -113,8 +117,10 @@ def test_settings_that_cannot_be(changes, message):
 
 
 def test_a_transform_of_other_images_is_refused_before_training(tmp_path):
-    with pytest.raises(ValueError, match="transform='cifar10' is for images of shape"):
-        train_recipe(changed(W16, transform="cifar10"), None, tmp_path)
+    images, labels = np.zeros((20, 32, 32, 3), "uint8"), np.arange(20) % 10
+    np.savez(tmp_path / "cifar10.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    with pytest.raises(ValueError, match="transform='mnist' is for images of shape"):
+        train_recipe(changed(RECIPES["highway20"], transform="mnist", batch_size=4), tmp_path, tmp_path / "run")
 
 
 def test_decay_is_of_kernels():

@@ -38,6 +38,7 @@ def test_two_at_once_then_on_from_there(tmp_path, capsys):
 def test_a_failure_is_reported_and_leaves_the_others(tmp_path, capsys):
     (tmp_path / "charlm_large_plain").mkdir()
     (tmp_path / "charlm_large_plain" / "recipe.json").write_text("{}")
+    (tmp_path / "charlm_large_plain" / "log.csv").write_text("epoch,train_loss,valid_perplexity\n1,2.0,9.0\n")
     command = ["--tiny", "--out", str(tmp_path), "--gatings", "plain", "coupled", "--set", "epochs=1"]
     assert table1a.main(command) == 1
     assert "charlm_large_plain: failed, see" in capsys.readouterr().err

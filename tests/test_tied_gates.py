@@ -7,7 +7,7 @@ from contracts import array, check_layer, check_round_trip, gradients, to_numpy
 from keras import ops
 from miniatures import MINIATURES, batch, miniature, numpy
 
-from keras_highway.analysis import lesion, rewire, trace, trim
+from keras_highway.analysis import blocks, lesion, rewire, trace, trim
 from keras_highway.analysis.cost import cost
 from keras_highway.analysis.gates import gate_bias
 from keras_highway.analysis.lesions import lesion_curve
@@ -221,3 +221,12 @@ def test_the_scanned_stack_keeps_the_contract_of_a_layer():
 def test_the_cost_of_a_scanned_net_is_that_of_its_layers():
     spec = override(MINIATURES["dense_stack"], gate="tied")
     assert cost(build(spec)).total[1:3] == cost(build(override(spec, scanned=True))).total[1:3]
+
+
+def test_a_block_with_gates_of_its_own_in_the_place_of_one_without():
+    model = small("conv_net", "coupled")
+    first, *others = blocks(model)
+    plan = {others[1]: first}  # a stage's first block has gates of its own
+    x = batch(model)
+    alone = numpy(rewire(model, plan)(x))
+    assert np.isfinite(alone).all() and (alone != numpy(model(x))).any()

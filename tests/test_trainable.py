@@ -127,3 +127,27 @@ def test_nothing_is_changed_where_the_optimizer_cannot_be_made_again():
     with pytest.raises(NotImplementedError, match="no settings"):
         kh.freeze(model)
     assert trained(model) == {*OWN}
+
+
+def test_a_model_with_a_compile_of_its_own_is_left_alone():
+    class Own(keras.Model):
+        def compile(self, optimizer, strength):
+            super().compile(optimizer, "sparse_categorical_crossentropy")
+
+    net = tiny()
+    model = Own(net.input, net.output)
+    model.compile("sgd", strength=2)
+    with pytest.raises(ValueError, match="has a compile\\(\\) of its own"):
+        kh.freeze(model)
+    assert trained(model) == {*OWN}
+
+
+def test_an_optimizer_made_of_a_function_is_left_alone():
+    def rate():
+        return 0.1
+
+    model = tiny()
+    model.compile(keras.optimizers.SGD(rate), "sparse_categorical_crossentropy")
+    with pytest.raises(ValueError, match="made of a function cannot be made again"):
+        kh.freeze(model)
+    assert trained(model) == {*OWN}

@@ -157,6 +157,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
 
 def test_folders_of_other_runs_and_broken_states_are_refused(tmp_path):
     folder_of(tmp_path, TINY)
+    (tmp_path / "log.csv").write_text("epoch,train_loss\n1,2.0\n")
     with pytest.raises(ValueError, match="another recipe"):
         train(dataclasses.replace(TINY, seed=9), None, tmp_path)
     (tmp_path / "checkpoint.npz").write_bytes(b"PK nothing")

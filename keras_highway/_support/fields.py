@@ -69,5 +69,5 @@ def _coerce(name, value, hint):
                 break
         if isinstance(value, origin) and not (isinstance(value, bool) and origin is not bool):
             return value
-    expected = " or ".join(getattr(o, "__name__", str(o)) for o in options)
+    expected = " or ".join(str(o) if get_args(o) else getattr(o, "__name__", str(o)) for o in options)
     raise ValueError(f"`{name}` must be of type {expected}. Received: {name}={value!r} ({type(value).__name__})")

@@ -137,7 +137,7 @@ class BatchedRewiring:
             layer = target = None if wish is None else self._known[wish]
         expected = tuple(block.compute_output_shape(x.shape))
         actual = tuple(x.shape if target is None else target.compute_output_shape(x.shape))
-        needs = set() if target is None else _shared_inputs(target)
+        needs = set() if target is None else set(target.second_inputs)
         if actual != expected or not needs <= set(shared):
             what = "nothing (None)" if target is None else repr(target.name)
             raise ValueError(
@@ -159,12 +159,6 @@ class BatchedRewiring:
                 f"rewire(model, plan) for each plan instead. Received: layer {layer.name!r} with inputs from before "
                 "and after a block that differs between the plans"
             )
-
-
-def _shared_inputs(block: GatedBlock) -> set[str]:
-    """Names of what a block takes beside x."""
-    takes = {"gate": block.gate == "tied", "kernels": block.shared_transform}
-    return {name for name, needed in takes.items() if needed}
 
 
 class _Switch(keras.layers.Layer):
@@ -213,7 +207,9 @@ class _Fork(keras.layers.Layer):
                 shared = {} if kernels is None else {"kernels": kernels}
                 if gate is not None:
                     shared["gate"] = keras.tree.map_structure(lambda t, chosen=chosen: self._rows(t, chosen), gate)
-                y = next(layers)(rows, **shared)
+                layer = next(layers)
+                takes = layer.second_inputs if isinstance(layer, GatedBlock) else shared  # a lesioned one takes any
+                y = layer(rows, **{name: value for name, value in shared.items() if name in takes})
             if self.switch is not None:
                 y = self.switch(rows, y)
             outputs.append(ops.cast(y, self.block.skip_dtype))

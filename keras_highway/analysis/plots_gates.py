@@ -64,12 +64,12 @@ def plot_gate_summary(
     gates = spread_gates(traces, "t", sample)
     outputs = {name: entry.y[sample] for name, entry in traces.items()}
     widths = {name.split(":")[0]: y.shape[channel_axis() if y.ndim == 3 else -1] for name, y in outputs.items()}
-    of_place = {name: bias[name.split(":")[0]] for name in activity.mean}  # a block may stand in several places
-    if not of_place.keys() == gates.keys():
+    if activity.mean.keys() != gates.keys() or not {name.split(":")[0] for name in gates} <= bias.keys():
         raise ValueError(
-            "`activity` and `traces` must be of the same blocks. "
-            f"Received: {', '.join(activity.mean)}; {', '.join(gates)}"
+            "`bias`, `activity` and `traces` must be of the same blocks. "
+            f"Received: {', '.join(bias)}; {', '.join(activity.mean)}; {', '.join(gates)}"
         )
+    of_place = {name: bias[name.split(":")[0]] for name in gates}  # a block may stand in several places
     tables = [_table(part, widths) for part in (of_place, activity.mean, gates, outputs)]
     limit = float(np.percentile(np.abs(tables[3].compressed()), 99)) or 1.0
     column = _column(outputs)

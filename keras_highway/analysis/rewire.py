@@ -131,7 +131,7 @@ class LesionedBlock(keras.layers.Layer):
         return self.block.lesioned(x, gate)
 
     def compute_output_spec(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None, **kwargs: Any) -> Any:
-        return self.block.compute_output_spec(x, gate, kernels)
+        return keras.KerasTensor(self.block.compute_output_shape(x.shape), dtype=self.block.skip_dtype)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "block": keras.saving.serialize_keras_object(self.block)}
@@ -184,6 +184,8 @@ def _resolve(
 def _call(replacement: Any, block: GatedBlock, x: Any, **shared: Any) -> Any:
     """Calls a replacement where `block` stood; what blocks share there (`gate`, `kernels`) goes to another block."""
     expected = block.compute_output_shape(x.shape)
+    if isinstance(replacement, GatedBlock):
+        shared = {name: value for name, value in shared.items() if name in replacement.second_inputs}
     try:
         y = replacement(x, **shared) if isinstance(replacement, (GatedBlock, LesionedBlock)) else replacement(x)
     except (TypeError, ValueError) as error:

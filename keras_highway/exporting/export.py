@@ -72,8 +72,8 @@ def export(
     _check(export_format, int8)
     if int8 is not None and samples is not None:
         raise ValueError("With `int8` the file is run on its images: leave `samples` out. Received: both")
-    if path.is_dir() and any(path.iterdir()):
-        raise ValueError(f"{path} is a folder that holds something: remove it, or choose another path.")
+    if path.is_dir() and (export_format != "tf_saved_model" or any(path.iterdir())):
+        raise ValueError(f"{path} is a folder: remove it, or choose another path.")
     model = in_float32(without_updates(model))
     options = {} if int8 is None else int8_options(model, int8)
     batches = [int8] if int8 is not None else [samples] if samples is not None else _random(model)

@@ -80,6 +80,12 @@ class GatedBlock(keras.layers.Layer):
         self.drop_path = None
 
     @property
+    def second_inputs(self) -> tuple[str, ...]:
+        """Names of what the block takes beside x: `"gate"`, `"kernels"`, both or none."""
+        takes = {"gate": self.gate == "tied", "kernels": self.shared_transform}
+        return tuple(name for name, needed in takes.items() if needed)
+
+    @property
     def is_transition(self) -> bool:
         """Whether the block changes the shape, so that x goes through a projection."""
         return self.projection is not None

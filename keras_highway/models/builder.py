@@ -56,7 +56,7 @@ def build(
     if pooling not in POOLING:
         raise ValueError(f"`pooling` must be one of {POOLING}. Received: pooling={pooling!r}")
     classes = _checked_classes(spec.classes if classes is None else classes)
-    if input_shape is None and takes_any_size(spec, include_top) and not include_top:
+    if input_shape is None and input_tensor is None and not include_top and takes_any_size(spec, include_top):
         input_shape = in_format((None, None, spec.input_shape[2]))  # as in keras.applications
     shape = _input_shape(spec, input_tensor, input_shape, include_top)
     double = keras.dtype_policies.get(dtype).compute_dtype == "float64"

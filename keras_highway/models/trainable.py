@@ -45,13 +45,28 @@ def compiled_again(model: keras.Model) -> Iterator[None]:
 
 
 def _arguments(model: keras.Model) -> dict[str, Any]:
+    if type(model).compile is not keras.Model.compile:
+        raise ValueError(
+            f"Model {model.name!r} has a compile() of its own, whose arguments are not known: change what is "
+            "trainable before it is compiled."
+        )
     arguments = dict(model._compile_config.config)  # pyright: ignore[reportAttributeAccessIssue] (the live ones)
     return {**arguments, "optimizer": _fresh(arguments["optimizer"])}
 
 
 def _fresh(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """An optimizer of the same settings, whose class and schedule may be a user's own."""
+    """An optimizer of the same settings, whose class and schedule may be a user's own.
+
+    Raises:
+        ValueError: If it is made of a function, as a `MultiOptimizer` may be.
+    """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     parts = (optimizer, inner, getattr(inner, "_learning_rate", None))
-    with keras.saving.custom_object_scope({type(part).__name__: type(part) for part in parts}):
-        return optimizer.from_config(optimizer.get_config())
+    try:
+        with keras.saving.custom_object_scope({type(part).__name__: type(part) for part in parts}):
+            return optimizer.from_config(optimizer.get_config())
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"An optimizer {type(optimizer).__name__} made of a function cannot be made again: change what is "
+            "trainable first, and compile then. Nothing was changed."
+        ) from error

@@ -14,7 +14,7 @@ _MOST_SAMPLES = 256
 
 
 def write_check(weights: TaskWeights, path: Path) -> None:
-    """Writes an input, the network's logits for it, and every block's mean transform gate by channel.
+    """Writes an input, the network's logits for it, and by channel the mean of each gate that a block learns.
 
     Args:
         weights: The weights.

@@ -85,10 +85,10 @@ def details_of(metrics: Mapping[str, Any], in_words: Callable[[float], str]) -> 
     if "precision" in metrics:
         products = metrics["precision"].removeprefix("mixed_")
         yield "precision", f"trained with products in {products}, gates and what is carried on in float32"
-    if "stored" in metrics:
-        stored = metrics["stored"]
-        yield "this file", f"weights in {stored['dtype']}: {in_words(stored[metrics['metric']])}"
-    elif metrics.get("n", 1) > 1:
+    stored = metrics.get("stored", {})
+    if (value := stored.get(metrics.get("metric"))) is not None:
+        yield "this file", f"weights in {stored.get('dtype', 'another precision')}: {in_words(value)}"
+    elif not stored and metrics.get("n", 1) > 1 and metrics.get("seeds") and metrics.get("values"):
         yield "this file", f"the run with seed {metrics['seeds'][0]}: {in_words(metrics['values'][0])}"
 
 

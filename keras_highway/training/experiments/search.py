@@ -102,12 +102,12 @@ def _resume(recipe, data_dir, folder, epochs) -> None:
     from keras_highway._support.files import atomic_write_json
     from keras_highway.training.loop import train
     from keras_highway.training.runs.checkpoint import epochs_of
-    from keras_highway.training.runs.run_folder import defaults_of, same_recipe
+    from keras_highway.training.runs.run_folder import defaults_of, has_begun, same_recipe
 
     # The state counts, not the log, which is ahead of it where a run was killed between the two.
     finished = epochs < recipe.epochs or (folder / "result.json").exists()
-    known = folder / "recipe.json"
-    if known.exists() and not same_recipe(json.loads(known.read_text("utf-8")), recipe.to_dict(), defaults_of(recipe)):
+    known = json.loads((folder / "recipe.json").read_text("utf-8")) if has_begun(folder) else recipe.to_dict()
+    if not same_recipe(known, recipe.to_dict(), defaults_of(recipe)):
         raise ValueError(
             f"{folder} holds a run of another recipe than this search's: see its recipe.json. Choose another --out, or "
             "remove the folder."

@@ -61,7 +61,14 @@ def main(argv=None) -> int:
 def train_all(names: list[str], args) -> int:
     """Trains recipes, `args.jobs` at once; returns the exit code."""
     args.out.mkdir(parents=True, exist_ok=True)
-    waiting = [name for name in names if not _is_finished(args.out / name, choose(name, args.set, args.tiny))]
+    waiting, refused = [], []
+    for name in names:
+        try:
+            if not _is_finished(args.out / name, choose(name, args.set, args.tiny)):
+                waiting.append(name)
+        except ValueError as error:  # the others are trained
+            refused.append(name)
+            print(f"{name}: {error}", file=sys.stderr)
     running: dict[str, subprocess.Popen] = {}
     codes: dict[str, int] = {}
     terminated = False
@@ -87,7 +94,7 @@ def train_all(names: list[str], args) -> int:
     failed = [name for name, code in codes.items() if code not in {0, *stopped}]
     for name in failed:
         print(f"{name}: failed, see {args.out / name}.log", file=sys.stderr)
-    return 1 if failed else EXIT_CODE if stop.made or any(codes.values()) else 0
+    return 1 if failed or refused else EXIT_CODE if stop.made or any(codes.values()) else 0
 
 
 def _perplexity(path) -> str:

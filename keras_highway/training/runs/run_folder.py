@@ -1,6 +1,6 @@
 """What a run leaves behind.
 
-recipe.json, environment.json, sessions.json, log.csv, checkpoint.npz,
+recipe.json, data.json, environment.json, sessions.json, log.csv, checkpoint.npz,
 model.weights.h5, result.json; if requested, steps.csv.
 """
 
@@ -68,6 +68,11 @@ def same_recipe(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> bool:
     return not differences(known, recipe, defaults).keys() - {"source"}
 
 
+def has_begun(path: Path) -> bool:
+    """Whether a run's folder holds something that was trained, or diverged."""
+    return any((path / name).exists() for name in ("checkpoint.npz", "log.csv", "result.json", "diverged.json"))
+
+
 def _told(name: str, value: Any) -> str:
     """A fact of the data in a few words."""
     text = ", ".join(value[:20]) + (", ..." if len(value) > 20 else "") if isinstance(value, list) else str(value)
@@ -96,14 +101,14 @@ class RunFolder:
         recipe = json.loads(json.dumps(recipe))
         known = self.path / "recipe.json"
         other = known.exists() and not same_recipe(read_json(known, _TABLE), recipe, defaults)
-        if other and any(path.exists() for path in (self.checkpoint, self.log, self.path / "result.json")):
+        if other and has_begun(self.path):
             raise ValueError(
                 f"{self.path} holds a run of another recipe: see {known}. Choose another --out, or remove the folder."
             )
         if self._writes:
             self._lock()
             if other:  # of a start that was refused, or ended before anything was trained
-                for name in ("environment.json", "sessions.json", "data.json"):
+                for name in ("environment.json", "sessions.json", "data.json", "steps.csv"):
                     (self.path / name).unlink(missing_ok=True)
             atomic_write_json(known, recipe)
             if not (self.path / "environment.json").exists():
@@ -131,7 +136,7 @@ class RunFolder:
             ValueError: If the run has begun with other ones.
         """
         path = self.path / "data.json"
-        if not path.exists():
+        if not path.exists() or not has_begun(self.path):
             if self._writes:
                 atomic_write_json(path, facts)
             return
