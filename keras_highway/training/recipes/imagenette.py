@@ -50,8 +50,9 @@ precision=float32`). Images per second of one core, a step of batch 64 at 128 pi
 Intel Xeon with AVX-512 alone 11.8 and 10.0 in float32, 7.8 and 6.7 in bfloat16; on an AMD EPYC with its bfloat16
 21.2 and 17.9 in float32, 34.0 and 28.1 in bfloat16 (five steps each).
 
-Results of whole runs, as far as there are any: docs/results.md. The photographs may be stored at any size; those that we measure on were squared to
-224 x 224 before, where that board's keep their own aspect.
+Results of whole runs, as far as there are any: docs/results.md. The photographs may
+be stored at any size; those that we measure on were squared to 224 x 224 before,
+where that board's keep their own aspect.
 """
 
 from dataclasses import replace
