@@ -53,10 +53,10 @@ def test_an_unknown_field_offers_near_names():
 @pytest.mark.parametrize(
     ("spec", "changes", "message"),
     [
-        (HIGHWAY50, {"widths": (48, 96, -1, 384)}, "`widths` must be"),
-        (HIGHWAY50, {"widths": (48, 96, "192", 384)}, "`widths` must be"),
-        (HIGHWAY50, {"widths": (48, 96, 1.5, 384)}, "`widths` must be"),
-        (HIGHWAY50, {"widths": ()}, "`widths` must be"),
+        (HIGHWAY50, {"widths": (48, 96, -1, 384)}, "`widths` must be positive"),
+        (HIGHWAY50, {"widths": (48, 96, "192", 384)}, "`widths` must be of type tuple"),
+        (HIGHWAY50, {"widths": (48, 96, 1.5, 384)}, "`widths` must be of type tuple"),
+        (HIGHWAY50, {"widths": ()}, "`widths` must be positive"),
         (HIGHWAY50, {"blocks": (3, 4, 6)}, "one number per stage"),
         (HIGHWAY50, {"blocks": (3, 0, 6, 3)}, "`blocks` must be positive"),
         (HIGHWAY50, {"blocks": 3}, "`blocks` must be of type tuple"),
