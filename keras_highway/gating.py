@@ -96,6 +96,15 @@ def get_gating(name: str) -> Gating:
     )
 
 
+def check_gate_rank(gate: str, gate_rank: int | None) -> None:
+    """Raises a `ValueError` where low-rank gates have no rank, or others have one."""
+    if (gate == "low_rank") != (gate_rank is not None):
+        raise ValueError(
+            "`gate_rank` is needed with gate='low_rank' and only there. "
+            f"Received: gate={gate!r}, gate_rank={gate_rank!r}"
+        )
+
+
 def check_gate_bias(gate_bias: float) -> float:
     """Returns `gate_bias` as a float.
 

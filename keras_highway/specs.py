@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from keras_highway._support.fields import coerced
-from keras_highway.gating import get_gating
+from keras_highway.gating import check_gate_rank, get_gating
 from keras_highway.tasks import IMAGES, LANGUAGE, Task
 
 
@@ -353,11 +353,7 @@ def check(spec: NetSpec) -> None:
             "gate='tied' is for nets of residual-style blocks and for fully connected nets. "
             f"Received: gate='tied' for {spec.name!r}"
         )
-    if (spec.gate == "low_rank") != (spec.gate_rank is not None):
-        raise ValueError(
-            "`gate_rank` is needed with gate='low_rank' and only there. "
-            f"Received: gate={spec.gate!r}, gate_rank={spec.gate_rank!r}"
-        )
+    check_gate_rank(spec.gate, spec.gate_rank)
     if spec.gate == "tied" and not get_gating(spec.gating).learned_gates:
         raise ValueError(
             f"gate='tied' needs a gating that learns a gate. Received: gating={spec.gating!r}, gate='tied'"

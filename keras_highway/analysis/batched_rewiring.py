@@ -208,8 +208,7 @@ class _Fork(keras.layers.Layer):
                 if gate is not None:
                     shared["gate"] = keras.tree.map_structure(lambda t, chosen=chosen: self._rows(t, chosen), gate)
                 layer = next(layers)
-                takes = layer.second_inputs if isinstance(layer, GatedBlock) else shared  # a lesioned one takes any
-                y = layer(rows, **{name: value for name, value in shared.items() if name in takes})
+                y = layer(rows, **{name: value for name, value in shared.items() if name in layer.second_inputs})
             if self.switch is not None:
                 y = self.switch(rows, y)
             outputs.append(ops.cast(y, self.block.skip_dtype))

@@ -130,7 +130,12 @@ class LesionedBlock(keras.layers.Layer):
     def call(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None) -> Any:
         return self.block.lesioned(x, gate)
 
-    def compute_output_spec(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None, **kwargs: Any) -> Any:
+    @property
+    def second_inputs(self) -> tuple[str, ...]:
+        """As the block's."""
+        return self.block.second_inputs
+
+    def compute_output_spec(self, x: Any, **kwargs: Any) -> Any:
         return keras.KerasTensor(self.block.compute_output_shape(x.shape), dtype=self.block.skip_dtype)
 
     def get_config(self) -> dict[str, Any]:
@@ -184,10 +189,9 @@ def _resolve(
 def _call(replacement: Any, block: GatedBlock, x: Any, **shared: Any) -> Any:
     """Calls a replacement where `block` stood; what blocks share there (`gate`, `kernels`) goes to another block."""
     expected = block.compute_output_shape(x.shape)
-    if isinstance(replacement, GatedBlock):
-        shared = {name: value for name, value in shared.items() if name in replacement.second_inputs}
+    takes = getattr(replacement, "second_inputs", ())
     try:
-        y = replacement(x, **shared) if isinstance(replacement, (GatedBlock, LesionedBlock)) else replacement(x)
+        y = replacement(x, **{name: value for name, value in shared.items() if name in takes})
     except (TypeError, ValueError) as error:
         raise ValueError(_misfit(replacement, block, x, expected, "an error, see above")) from error
     if tuple(y.shape) != tuple(expected):

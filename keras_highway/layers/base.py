@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_highway._support.type_aliases import Shape
 from keras_highway.equation import mix
-from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating
+from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, check_gate_rank, get_gating
 from keras_highway.layers.rematerialize import rematerialized, runs
 
 PATHS = ("transform", "transform_gate", "carry_gate", "projection")
@@ -253,11 +253,7 @@ class GatedBlock(keras.layers.Layer):
         return gate
 
     def _checked_rank(self, rank: int | None):
-        if (self.gate == "low_rank") != (rank is not None):
-            raise ValueError(
-                "`gate_rank` is needed with gate='low_rank' and only there. "
-                f"Received: gate={self.gate!r}, gate_rank={rank!r}"
-            )
+        check_gate_rank(self.gate, rank)
         return None if rank is None else checked_size(rank, "gate_rank")
 
     def _checked_rate(self, rate: float):

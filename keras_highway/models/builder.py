@@ -55,7 +55,7 @@ def build(
     check(spec)
     if pooling not in POOLING:
         raise ValueError(f"`pooling` must be one of {POOLING}. Received: pooling={pooling!r}")
-    classes = _checked_classes(spec.classes if classes is None else classes)
+    classes = checked_size(spec.classes if classes is None else classes, "classes")
     if input_shape is None and input_tensor is None and not include_top and takes_any_size(spec, include_top):
         input_shape = in_format((None, None, spec.input_shape[2]))  # as in keras.applications
     shape = _input_shape(spec, input_tensor, input_shape, include_top)
@@ -141,10 +141,6 @@ def _head_pool(spec, x, dtype):
     return x
 
 
-def _checked_classes(classes) -> int:
-    return checked_size(classes, "classes")
-
-
 def _input_layer(input_tensor, shape, dtype):
     if input_tensor is None:
         return keras.Input(shape, dtype=dtype)
@@ -160,7 +156,7 @@ def _input_shape(spec, input_tensor, input_shape, include_top) -> tuple:
     """Checks the shape of the input; the spec's is the default."""
     given = None if input_shape is None else _checked_shape(spec, input_shape)
     if input_tensor is not None and hasattr(input_tensor, "shape"):
-        shape = tuple(input_tensor.shape)[1:]
+        shape = _checked_shape(spec, input_tensor.shape[1:])
         if given not in (None, shape):
             raise ValueError(
                 "`input_shape` must be that of `input_tensor`, or left out. "
@@ -168,11 +164,6 @@ def _input_shape(spec, input_tensor, input_shape, include_top) -> tuple:
             )
     else:
         shape = in_format(spec.input_shape) if given is None else given
-    if len(shape) != 3:
-        raise ValueError(
-            f"Variant {spec.name!r} takes images: `input_shape` must have three numbers, "
-            f"{in_format(('height', 'width', 'channels'))}. Received: input_shape={shape}"
-        )
     channels_first = keras.config.image_data_format() == "channels_first"
     size = shape[1:] if channels_first else shape[:2]
     channels = shape[0] if channels_first else shape[2]
@@ -193,12 +184,15 @@ def _input_shape(spec, input_tensor, input_shape, include_top) -> tuple:
 def _checked_shape(spec, input_shape) -> tuple:
     """Three numbers, or `None` for a height or width that varies."""
     try:
-        return tuple(None if size is None else operator.index(size) for size in input_shape)
-    except TypeError as error:
+        shape = tuple(None if size is None else operator.index(size) for size in input_shape)
+    except TypeError:
+        shape = ()
+    if len(shape) != 3:
         raise ValueError(
             f"Variant {spec.name!r} takes images: `input_shape` must have three numbers, "
             f"{in_format(('height', 'width', 'channels'))}. Received: input_shape={input_shape!r}"
-        ) from error
+        )
+    return shape
 
 
 def in_format(shape):

@@ -106,7 +106,7 @@ def _block(spec, width, stride, gate, rate, shares):
             gating=spec.gating,
             gate_bias=initial_gate_bias(spec),
             gate=gate,
-            gate_rank=spec.gate_rank if gate == "low_rank" else None,
+            gate_rank=spec.gate_rank,
             post_activation=spec.post_activation,
             final_relu=spec.final_relu,
             zero_init=spec.zero_init,

@@ -81,7 +81,7 @@ def training_image(file):
     return pixels[:, ::-1] if random.random() < 0.5 else pixels
 
 
-def test_image(file):
+def central_image(file):
     large, margin = 146, 9  # 128 / 0.875
     image = Image.open(file).convert("RGB").resize((large, large), Image.Resampling.BICUBIC)
     return np.asarray(image.crop((margin, margin, margin + SIZE, margin + SIZE)))
@@ -128,7 +128,7 @@ def accuracy(net, examples):
     net.eval()
     right = 0
     for start in range(0, len(examples), 50):
-        images, labels = batch_of(examples[start : start + 50], test_image)
+        images, labels = batch_of(examples[start : start + 50], central_image)
         right += (logits_of(net, images).argmax(1) == labels).sum().item()
     return right / len(examples)
 

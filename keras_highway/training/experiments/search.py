@@ -14,7 +14,6 @@ when all are there.
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
@@ -102,12 +101,11 @@ def _resume(recipe, data_dir, folder, epochs) -> None:
     from keras_highway._support.files import atomic_write_json
     from keras_highway.training.loop import train
     from keras_highway.training.runs.checkpoint import epochs_of
-    from keras_highway.training.runs.run_folder import defaults_of, has_begun, same_recipe
+    from keras_highway.training.runs.run_folder import has_begun, is_run_of
 
     # The state counts, not the log, which is ahead of it where a run was killed between the two.
     finished = epochs < recipe.epochs or (folder / "result.json").exists()
-    known = json.loads((folder / "recipe.json").read_text("utf-8")) if has_begun(folder) else recipe.to_dict()
-    if not same_recipe(known, recipe.to_dict(), defaults_of(recipe)):
+    if has_begun(folder) and not is_run_of(folder, recipe):
         raise ValueError(
             f"{folder} holds a run of another recipe than this search's: see its recipe.json. Choose another --out, or "
             "remove the folder."

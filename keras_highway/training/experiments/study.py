@@ -17,7 +17,7 @@ from keras_highway._support.log import read_log
 from keras_highway.tasks import plus_minus
 from keras_highway.training.recipe import Recipe, changed, with_settings
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import defaults_of, same_recipe
+from keras_highway.training.runs.run_folder import check_finished
 from keras_highway.training.tiny import tiny
 
 SEEDS = (1, 2, 3)
@@ -239,12 +239,7 @@ def _is_over(folder: Path) -> bool:
 
 def _train(recipe: Recipe, data_dir, folder: Path) -> None:
     if _is_over(folder):
-        known = json.loads((folder / "recipe.json").read_text("utf-8"))
-        if not same_recipe(known, recipe.to_dict(), defaults_of(recipe)):
-            raise ValueError(
-                f"{folder} holds a finished run of another recipe than {recipe.name} as it is set now: see its "
-                "recipe.json. Choose another --out, or remove the folder."
-            )
+        check_finished(folder, recipe)
         return
 
     import keras

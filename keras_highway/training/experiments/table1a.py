@@ -25,7 +25,7 @@ from keras_highway._support.settings import positive
 from keras_highway.tasks import format_metric
 from keras_highway.training.distributed.stopping import EXIT_CODE, stop_requests
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
-from keras_highway.training.runs.run_folder import defaults_of, same_recipe
+from keras_highway.training.runs.run_folder import check_finished
 from keras_highway.training.train import choose
 from keras_highway.weights.info import format_epochs
 
@@ -108,14 +108,11 @@ def _is_finished(folder, recipe) -> bool:
     Raises:
         ValueError: If it is of another recipe.
     """
-    result, known = folder / "result.json", folder / "recipe.json"
+    result = folder / "result.json"
     if not result.exists() or "of_epochs" in json.loads(result.read_text("utf-8")):
         return False
-    if known.exists() and not same_recipe(json.loads(known.read_text("utf-8")), recipe.to_dict(), defaults_of(recipe)):
-        raise ValueError(
-            f"{folder} holds a finished run of another recipe than {recipe.name} as it is set now: choose another "
-            "--out, or remove the folder."
-        )
+    if (folder / "recipe.json").exists():
+        check_finished(folder, recipe)
     return True
 
 

@@ -33,7 +33,7 @@ except ImportError:  # not on Windows: there, nothing keeps two processes from t
     fcntl = None
 
 COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
-_MAY_CHANGE = (*("commit", "versions", "python", "backend"), *("hardware", "strategy", "replicas"))  # by session
+_MAY_CHANGE = ("commit", "versions", "python", "backend", "hardware", "strategy", "replicas")  # from session to session
 _TABLE = Table(Anything())
 _SESSIONS = Items(Fields({key: Anything(2) for key in _MAY_CHANGE}))
 
@@ -66,6 +66,20 @@ def differences(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> dict[
 def same_recipe(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> bool:
     """Whether a recipe.json sets what a recipe sets; its `source` is a text. Arguments as in `differences`."""
     return not differences(known, recipe, defaults).keys() - {"source"}
+
+
+def is_run_of(path: Path, recipe) -> bool:
+    """Whether the recipe.json of a run's folder sets what a recipe sets."""
+    return same_recipe(read_json(path / "recipe.json", _TABLE), recipe.to_dict(), defaults_of(recipe))
+
+
+def check_finished(path: Path, recipe) -> None:
+    """Raises a ValueError where a folder holds a finished run of another recipe."""
+    if not is_run_of(path, recipe):
+        raise ValueError(
+            f"{path} holds a finished run of another recipe than {recipe.name} as it is set now: see its "
+            "recipe.json. Choose another --out, or remove the folder."
+        )
 
 
 def has_begun(path: Path) -> bool:
