@@ -126,6 +126,9 @@ def test_curves(dense, metric):
     np.testing.assert_allclose(axis.lines[0].get_ydata(), shown(getattr(lesions, metric)))
     np.testing.assert_allclose(axis.lines[1].get_ydata(), shown(getattr(lesions, f"intact_{metric}")))
     assert legend(axis) == ["a", "b", "intact network"] and has_whole_ticks(axis)
+    gaps = lesions._replace(numbers=tuple(2 * number for number in lesions.numbers))  # blocks between are transitions
+    axis = analysis.plot_lesion_curve(gaps, metric=metric).axes[0]
+    np.testing.assert_array_equal(axis.lines[0].get_xdata(), gaps.numbers)
     alone = analysis.plot_lesion_curve(lesions, metric=metric).axes[0]
     assert legend(alone) == ["one block lesioned", "intact network"]
     shuffled = analysis.reshuffle_curve(model, data)

@@ -36,6 +36,7 @@ def test_a_lesion_curve_is_that_of_the_rewired_networks(family, changes):
     known = blocks(model)
     assert curve.blocks == tuple(name for name in known if not known[name].is_transition)
     assert curve.transitions == tuple(name for name in known if known[name].is_transition) and curve.samples == 6
+    assert curve.blocks == tuple(list(known)[number - 1] for number in curve.numbers)
     np.testing.assert_allclose([curve.intact_accuracy, curve.intact_loss], measured(model, *data), rtol=1e-5)
     expected = [measured(rewire(model, lesion(name)), *data) for name in curve.blocks]
     np.testing.assert_allclose(np.stack([curve.accuracy, curve.loss], 1), expected, rtol=1e-5)

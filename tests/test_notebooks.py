@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pages import DOORS
+from PIL import Image
 
 from keras_highway.training.experiments import notebooks
 
@@ -18,14 +19,15 @@ nbformat = pytest.importorskip("nbformat", reason="needs nbclient and ipykernel:
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 TINY = {
-    "02_fine_tuning": {"IMAGES": 50, "TEST": 40, "EPOCHS": 3, "SEEDS": 1},
+    "02_fine_tuning": {"IMAGES": 50, "TEST": 40, "EPOCHS": 3, "SEEDS": 1, "DOGS": 20, "DOG_TEST": 10},
     "03_gates_and_routing": {"SAMPLES": 60},
     "04_lesions_reshuffling_trimming": {"SAMPLES": 60},
     "05_iterative_estimation": {"SAMPLES": 60, "TRAIN": 100, "EPOCHS": 1, "DRAWS": 1000},
     "06_language_model": {"TOKENS": 300, "WORDS": 20},
     "07_train_and_publish": {"IMAGES": 100, "EPOCHS": 2},
+    "08_photographs": {"PHOTOGRAPHS": 40},
 }
-NEED_DATA = ("03_gates_and_routing", "04_lesions_reshuffling_trimming")
+NEED_DATA = ("03_gates_and_routing", "04_lesions_reshuffling_trimming", "08_photographs")
 
 
 @pytest.fixture(scope="module")
@@ -41,18 +43,23 @@ def installed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small_data(tmp_path_factory):
-    """A folder with an MNIST and a CIFAR-10 of noise."""
+    """A folder with an MNIST, a CIFAR-10, an Imagenette and an Imagewoof of noise."""
     folder = tmp_path_factory.mktemp("data")
     rng = np.random.default_rng(0)
     images, labels = rng.integers(0, 255, (100, 28, 28), np.uint8), np.arange(100) % 10
     np.savez(folder / "mnist.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
     images = rng.integers(0, 255, (100, 32, 32, 3), np.uint8)
     np.savez(folder / "cifar10.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    for name in ("imagenette/val", "imagewoof/train", "imagewoof/val"):
+        for k in range(40):
+            path = folder / name / f"class{k % 10}" / f"{k}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 255, (130, 140, 3), np.uint8)).save(path)
     return folder
 
 
 def test_there_are_notebooks():
-    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06", "07"]
+    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06", "07", "08"]
     assert {*TINY, *NEED_DATA} <= {path.stem for path in NOTEBOOKS}
 
 
@@ -86,6 +93,9 @@ def test_a_notebook_opens_with_what_it_shows_its_time_and_its_data(path):
     named = {name for name in ("mnist", "cifar10") if f'"{name}"' in code and "load_dataset" in code}
     assert all(name in needs[1] for name in named)  # each with the command that fetches it
     assert not named or "mnist.load_data()" in needs[1]
+    photographs = [name for name in ("imagenette", "imagewoof") if f'/ "{name}"' in code]
+    assert all(f"`{name}/val/CLASS/*`" in needs[1] and f"/{name}2-160.tgz" in needs[1] for name in photographs)
+    assert not photographs or "KERAS_HIGHWAY_ZOO" in needs[1]  # of their weights, which no wheel has
     assert "../" not in code and "sys.path" not in code  # nothing of the checkout
 
 
@@ -113,7 +123,11 @@ def test_a_notebook_opens_in_colab_and_installs_there(path, tmp_path):
 def test_notebook_runs(path, small_data, installed, monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(small_data))
     monkeypatch.setenv("PYTHONPATH", str(installed))
-    assert all(cell.execution_count for cell in execute(path, tmp_path, installed))
+    monkeypatch.setenv("KERAS_HIGHWAY_ZOO", str(ROOT / "zoo" / "weights"))  # large weights are in no wheel
+    cells = execute(path, tmp_path, installed)
+    assert all(cell.execution_count for cell in cells)
+    printed = "".join(output.get("text", "") for cell in cells for output in cell.outputs)
+    assert "Left out:" not in printed
 
 
 @pytest.mark.slow

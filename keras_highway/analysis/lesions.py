@@ -26,6 +26,8 @@ class LesionCurve(NamedTuple):
         samples: How many samples.
         transitions: Names of the blocks left out because they change the
             shape.
+        numbers: The place of each of `blocks` among all blocks of the
+            network, the first is 1. Empty where it is not known.
     """
 
     blocks: tuple[str, ...]
@@ -35,6 +37,7 @@ class LesionCurve(NamedTuple):
     intact_loss: float
     samples: int
     transitions: tuple[str, ...]
+    numbers: tuple[int, ...] = ()
 
 
 class ReshuffleCurve(NamedTuple):
@@ -136,7 +139,17 @@ def lesion_curve(
     plans = [{}, *({name: None if take_out else Lesion(name)} for name in chosen)]
     accuracy, loss, samples = score(model, plans, data, **options)
     transitions = tuple(name for name, block in known.items() if block.is_transition)
-    return LesionCurve(tuple(chosen), accuracy[1:], loss[1:], float(accuracy[0]), float(loss[0]), samples, transitions)
+    places = {name: place for place, name in enumerate(known, start=1)}
+    return LesionCurve(
+        blocks=tuple(chosen),
+        accuracy=accuracy[1:],
+        loss=loss[1:],
+        intact_accuracy=float(accuracy[0]),
+        intact_loss=float(loss[0]),
+        samples=samples,
+        transitions=transitions,
+        numbers=tuple(places[name] for name in chosen),
+    )
 
 
 def reshuffle_curve(

@@ -28,6 +28,8 @@ def plot_lesion_curve(
 ) -> "Figure":
     """Draws performance against the lesioned block, the intact network dashed [TVDN, Figure 4].
 
+    Blocks are numbered as in the network; transitions leave gaps.
+
     Args:
         curves: A `LesionCurve`, or a dict from label to `LesionCurve` to draw
             nets side by side.
@@ -45,7 +47,7 @@ def plot_lesion_curve(
     """
     figure, axis = _one_axis()
     for i, (label, curve) in enumerate(_labelled(curves, "one block lesioned").items()):
-        numbers = np.arange(1, len(curve.blocks) + 1)
+        numbers = curve.numbers or range(1, len(curve.blocks) + 1)
         line = axis.plot(numbers, _shown(curve, metric), marker=_MARKERS[i % 8], markersize=3, lw=1, label=label)
         axis.axhline(_shown(curve, metric, "intact_"), color=line[0].get_color(), ls="--", lw=1)
     _finish(axis, "lesioned block", _axis_name(metric), curves, _INTACT)
