@@ -209,6 +209,7 @@ def test_publish_all_brings_every_folder_up_to_date(hub, monkeypatch, capsys):
         (["publish", NAME, "--all", "--repo", "a"], "either RUN or NAME, or --all"),
         (["publish", NAME, "--repo", "org"], "a repository, --repo ORG/NAME"),
         (["publish", "--all", "--repo", "a/b"], "an organization, --repo ORG"),
+        (["publish", "--all", "--repo", "a", "--dataset", "digits"], "--dataset and --license are for one card"),
         (["publish", "mnist10_w61.tvdn", "--repo", "a/b"], "Did you mean"),
         (["publish", "resnet50.a1", "--repo", "a/b"], "No file of weights"),
         (["verify", "nothing"], "hf://org/name"),

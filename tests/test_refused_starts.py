@@ -86,6 +86,32 @@ def test_overrides_in_another_order_are_the_same_recipe():
     assert same_recipe(one.to_dict(), two.to_dict(), defaults_of(one))
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("highway50_imagenette", ["momentum=0.8"], r"`momentum` has an effect with optimizer=sgd alone"),
+        ("highway50_imagenette", ["nesterov=false"], r"`nesterov` has an effect with optimizer=sgd alone"),
+        ("highway50_imagenette", ["milestones=0.5,0.8"], r"`milestones` has an effect with schedule=step alone"),
+        ("highway50_imagenette", ["decay=0.9"], r"`decay` has an effect with schedule=exponential or plateau alone"),
+        ("highway50_imagenette", ["target_threshold=0.2"], r"`target_threshold` has an effect with loss=bce alone"),
+        ("resnet110", ["final_rate=0.001"], r"`final_rate` has an effect with schedule=cosine or"),
+        ("resnet110", ["schedule=constant", "warmup_epochs=2"], r"`warmup_epochs` has an effect .* schedule='constant'"),
+        ("resnet110", ["warmup_epochs=0", "warmup_rate=0.02"], r"`warmup_rate` has no effect without a warm-up"),
+    ],
+)
+def test_a_setting_that_would_do_nothing_is_refused(name, settings, message):
+    with pytest.raises(ValueError, match=message):
+        with_settings(RECIPES[name], settings)
+
+
+def test_what_a_recipe_states_does_not_hinder_other_settings():
+    """Its milestones and momentum lose their use; that is what was asked for."""
+    recipe = with_settings(RECIPES["resnet110"], ["schedule=constant", "warmup_epochs=0", "optimizer=lamb"])
+    assert recipe.schedule == "constant" and recipe.momentum == RECIPES["resnet110"].momentum
+    sgd = with_settings(RECIPES["highway50_imagenette"], ["optimizer=sgd", "beta_2=0.999", "momentum=0.8"])
+    assert sgd.momentum == 0.8
+
+
 def rates(recipe, steps):
     schedule = make_schedule(recipe, 10)
     return [round(float(schedule(step)), 6) for step in steps]

@@ -197,6 +197,9 @@ def test_results_tell_of_every_machine_a_run_was_on(tmp_path, monkeypatch):
     assert second == f"1 x GPU, {first}" and "commit_changes" not in result
     sessions = json.loads((tmp_path / "sessions.json").read_text())
     assert [session["from_step"] for session in sessions] == [0, 6]
+    monkeypatch.setattr("keras_highway.training.runs.run_folder.accelerators", lambda: ["8 x GPU"])
+    assert train(TINY, None, tmp_path) == result  # nothing was left to train there
+    assert json.loads((tmp_path / "result.json").read_text()) == result
 
 
 def test_without_git_the_commit_comes_from_the_environment(monkeypatch):

@@ -68,8 +68,8 @@ def train(
         run = parts.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)
         run.restore()
         last = min(recipe.epochs if until is None else until, recipe.epochs)
-        if run.progress.epoch < last:
-            folder.drop_result()
+        if run.progress.epoch < last:  # else nothing is trained here, and no other commit or machine has a part in it
+            run.begin_session()
         with explained_memory(recipe):
             while run.progress.epoch < last:
                 run.epoch(stop)

@@ -14,6 +14,7 @@ from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.specs import override
 from keras_highway.tasks import IMAGES, Task
 from keras_highway.training.rand_augment_policy import parse_policy
+from keras_highway.training.used_settings import check_used
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import NAME
 
@@ -370,7 +371,8 @@ def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
             for one of the network's spec, see `parse_setting`.
 
     Raises:
-        ValueError: As `changed`, and for a setting without `=`.
+        ValueError: As `changed`, for a setting without `=`, and for one that
+            has no effect beside the others.
     """
     changes, overrides = {}, dict(recipe.overrides)
     for setting in settings:
@@ -386,4 +388,7 @@ def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
             changes[name] = value
     if overrides != dict(recipe.overrides):
         changes["overrides"] = tuple(overrides.items())
-    return changed(recipe, **changes)
+    new = changed(recipe, **changes)
+    if isinstance(new, Recipe):
+        check_used(new, changes)
+    return new

@@ -64,7 +64,11 @@ class Run:
             )
         if self._log_steps:
             self.folder.cut_step_losses(mine)
-        self.folder.begin_session(mine)
+
+    def begin_session(self) -> None:
+        """Notes from which step the run goes on, and that what it measured is no longer of the weights beside it."""
+        self.folder.drop_result()
+        self.folder.begin_session(self.progress.epoch * self.program.steps_per_epoch + self.progress.step)
 
     def epoch(self, stop) -> None:
         """Trains the rest of the current epoch, tests, and saves."""

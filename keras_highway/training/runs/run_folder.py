@@ -173,7 +173,8 @@ class RunFolder:
         """Returns commit, versions and hardware as they were when the run began, and what of it changed since."""
         if not self._writes:
             return self._environment
-        sessions = read_json(self.path / "sessions.json", _SESSIONS)
+        path = self.path / "sessions.json"
+        sessions = read_json(path, _SESSIONS) if path.exists() else []
         several = {key: list(dict.fromkeys(json.dumps(s[key]) for s in sessions if key in s)) for key in _MAY_CHANGE}
         changed = {f"{key}_changes": [*map(json.loads, values)] for key, values in several.items() if len(values) > 1}
         return {**read_json(self.path / "environment.json", _TABLE), **changed}
