@@ -50,6 +50,12 @@ def network(kind: str) -> Any:
 
 
 @functools.cache
+def tracer(kind: str) -> kh.analysis.Tracer:
+    """What traces that network: made once, for each call of `trace` adds to the graph of its layers."""
+    return kh.analysis.Tracer(network(kind))
+
+
+@functools.cache
 def closable(kind: str) -> tuple[str, ...]:
     """The blocks that can be closed: all but those that change the shape, which have no way around."""
     return tuple(name for name, block in kh.analysis.blocks(network(kind)).items() if not block.is_transition)
@@ -80,10 +86,10 @@ def explain(image, kind: str = DIGITS, close: int = 0, order: str = LEAST_OPEN, 
     """
     if order not in ORDERS:
         raise ValueError(f"`order` must be one of {', '.join(map(repr, ORDERS))}. Received: order={order!r}")
-    model, name = network(kind), WEIGHTS[kind]
+    traced, name = tracer(kind), WEIGHTS[kind]
     pixels = load_image(_file(image), kh.get_transform(name))
     x = kh.preprocess_input(pixels[None], weights=name)
-    traces = kh.analysis.trace(model, x)
+    traces = traced(x)
     gates = {block: _map(trace.t[0]) for block, trace in traces.items()}
     closed = in_order(gates, closable(kind), order)[: max(0, int(close))]
     scores = np.asarray(lesioned(kind, closed)(x, training=False)) if closed else traces.output

@@ -1,10 +1,14 @@
 """Arguments that are taken, and arguments that are refused with a word of why: what once was ignored or failed late."""
 
+import json
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
 
 import keras_highway as kh
+from keras_highway.cli import main
 from keras_highway.convert.timm import model_of
 from keras_highway.convert.torch_names import torch_state
 from keras_highway.exporting.fold import fold_batch_norm
@@ -22,8 +26,13 @@ from keras_highway.layers import (
 )
 from keras_highway.layers.branch import ZeroPadProjection
 from keras_highway.specs import override
+from keras_highway.training.loop import train
+from keras_highway.training.recipe import changed
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.tiny import tiny
 from keras_highway.weights import file as weights_file
 
+SAMPLES = Path(__file__).parents[1] / "samples"
 TINY = {"blocks": (1, 1, 1), "widths": (4, 4, 8), "stem_width": 4}
 IMAGES = np.random.default_rng(0).uniform(0, 255, (2, 40, 36, 3)).astype("float32")
 
@@ -113,6 +122,20 @@ def test_export_for_any_size_with_channels_first(tmp_path, channels_first):
     kh.save(model, tmp_path / "net", class_names=[*"abcdefghij"], transform="cifar10")
     part = part_of(str(tmp_path / "net"), logits=True, any_size=True)
     assert part.model.input_shape == (None, 3, None, None)
+
+
+def test_the_command_line_reads_images_whatever_the_users_data_format(channels_first, capsys):
+    """Its files give channels last, and a network with the channels first was refused as that of another data set."""
+    assert main(["classify", str(SAMPLES / "digit_7.png"), "--json"]) == 0
+    (image,) = json.loads(capsys.readouterr().out)["images"]
+    assert image["predictions"][0]["name"] == "7" and keras.config.image_data_format() == "channels_first"
+
+
+def test_training_whatever_the_users_data_format(channels_first, tmp_path):
+    recipe = changed(tiny(RECIPES["mnist10_w16"]), epochs=1)
+    assert train(recipe, None, tmp_path)["epochs"] == 1
+    assert keras.config.image_data_format() == "channels_first"
+    assert kh.load(tmp_path).input_shape == (None, 1, 28, 28)
 
 
 def test_initializers_that_are_functions_or_have_a_generator():

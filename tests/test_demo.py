@@ -46,6 +46,15 @@ def test_a_digit_its_gates_and_what_lesions_make_of_it(explain):
     assert explain.explain(DIGIT, close=99, order=explain.FROM_LAST).closed == explain.closable(explain.DIGITS)[::-1]
 
 
+def test_requests_leave_nothing_behind(explain):
+    """A page that runs for weeks must not grow with what is asked of it."""
+    explain.explain(DIGIT, close=2)
+    nodes = [len(layer._inbound_nodes) for layer in explain.network(explain.DIGITS).layers]
+    for _ in range(3):
+        explain.explain(DIGIT, close=2)
+    assert [len(layer._inbound_nodes) for layer in explain.network(explain.DIGITS).layers] == nodes
+
+
 def test_the_orders_in_which_blocks_close(explain):
     gates = {"a": np.full((2, 2), 0.5), "b": np.full((2, 2), 0.1), "c": np.full((2, 2), 0.9)}
     orders = {order: explain.in_order(gates, ("a", "b", "c"), order) for order in explain.ORDERS}

@@ -95,7 +95,11 @@ def test_overrides_in_another_order_are_the_same_recipe():
         ("highway50_imagenette", ["decay=0.9"], r"`decay` has an effect with schedule=exponential or plateau alone"),
         ("highway50_imagenette", ["target_threshold=0.2"], r"`target_threshold` has an effect with loss=bce alone"),
         ("resnet110", ["final_rate=0.001"], r"`final_rate` has an effect with schedule=cosine or"),
-        ("resnet110", ["schedule=constant", "warmup_epochs=2"], r"`warmup_epochs` has an effect .* schedule='constant'"),
+        (
+            "resnet110",
+            ["schedule=constant", "warmup_epochs=2"],
+            r"`warmup_epochs` has an effect .* schedule='constant'",
+        ),
         ("resnet110", ["warmup_epochs=0", "warmup_rate=0.02"], r"`warmup_rate` has no effect without a warm-up"),
     ],
 )

@@ -1,5 +1,8 @@
 """The place of the channels."""
 
+import contextlib
+from collections.abc import Iterator
+
 import keras
 
 
@@ -13,3 +16,17 @@ def checked_data_format(value: str | None) -> str:
     if data_format not in ("channels_last", "channels_first"):
         raise ValueError(f"`data_format` must be 'channels_last' or 'channels_first'. Received: data_format={value!r}")
     return data_format
+
+
+@contextlib.contextmanager
+def channels_last() -> Iterator[None]:
+    """Networks are built channels last inside, whatever the user's keras.json says.
+
+    For programs that read images themselves: weights are the same for both.
+    """
+    before = keras.config.image_data_format()
+    keras.config.set_image_data_format("channels_last")
+    try:
+        yield
+    finally:
+        keras.config.set_image_data_format(before)

@@ -1,6 +1,7 @@
 """The commands and their arguments. Nothing heavy is imported before a command is known to be well formed."""
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
@@ -14,6 +15,7 @@ from keras_highway.cli.errors import CLOSED_PIPE, INTERRUPTED, USAGE, UsageError
 
 DEFAULT_WEIGHTS = "mnist10_w32.tvdn"
 PROGRAM = "keras_highway"
+_READ_IMAGES = ("classify", "evaluate", "gates", "report")
 _WEIGHTS_HELP = (
     "a name that `list` shows, a .weights.h5 file that keras_highway wrote, the folder of one, a .keras file that "
     "model.save wrote of one of its networks, or hf://org/name[@revision] (default: %(default)s)"
@@ -48,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with quiet_start():
             command = _module(arguments.module)
-        with as_lines():
+        with as_lines(), _images_as_read(arguments.module):
             code = command.run(arguments)
         sys.stdout.flush()
         return code
@@ -79,6 +81,15 @@ def _module(name: str):
         if (reason := explained(error)) is error:
             raise
         raise UsageError(str(reason)) from error
+
+
+def _images_as_read(module: str) -> contextlib.AbstractContextManager[None]:
+    """Image files give channels last: so do networks that look at them, whatever the user's keras.json says."""
+    if module not in _READ_IMAGES:
+        return contextlib.nullcontext()
+    from keras_highway._support.data_format import channels_last
+
+    return channels_last()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,5 +1,6 @@
 """The training loop over any recipe."""
 
+from keras_highway._support.data_format import channels_last
 from keras_highway.training.distributed.stopping import stop_requests
 from keras_highway.training.distributed.strategy import Strategy, make_strategy
 from keras_highway.training.language_recipe import LanguageRecipe
@@ -51,7 +52,7 @@ def train(
             is far from fitting into the machine's memory.
     """
     recipe.check()
-    with stop_requests() as stop:
+    with stop_requests() as stop, channels_last():
         strategy = make_strategy(strategy) if isinstance(strategy, str) else strategy
         strategy.check(recipe)
         parts = training_of(recipe.task)
