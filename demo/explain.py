@@ -61,10 +61,10 @@ def closable(kind: str) -> tuple[str, ...]:
     return tuple(name for name, block in kh.analysis.blocks(network(kind)).items() if not block.is_transition)
 
 
-@functools.lru_cache(maxsize=64)
-def lesioned(kind: str, closed: tuple[str, ...]) -> Any:
-    """The network with the transform gates of some blocks shut; it shares all weights."""
-    return kh.analysis.rewire(network(kind), [kh.analysis.lesion(name) for name in closed])
+@functools.cache
+def lesioned(kind: str, closed: frozenset[str]) -> Any:
+    """The network with the transform gates of some blocks shut; it shares all weights. Made once for each set."""
+    return kh.analysis.rewire(network(kind), [kh.analysis.lesion(name) for name in closable(kind) if name in closed])
 
 
 def explain(image, kind: str = DIGITS, close: int = 0, order: str = LEAST_OPEN, top: int = 5) -> Explanation:
@@ -92,7 +92,7 @@ def explain(image, kind: str = DIGITS, close: int = 0, order: str = LEAST_OPEN, 
     traces = traced(x)
     gates = {block: _map(trace.t[0]) for block, trace in traces.items()}
     closed = in_order(gates, closable(kind), order)[: max(0, int(close))]
-    scores = np.asarray(lesioned(kind, closed)(x, training=False)) if closed else traces.output
+    scores = np.asarray(lesioned(kind, frozenset(closed))(x, training=False)) if closed else traces.output
     best = kh.decode_predictions(scores, top=top, weights=name)[0]
     return Explanation(pixels, {one.name: float(one.score) for one in best}, gates, closed)
 

@@ -198,8 +198,20 @@ def test_results_tell_of_every_machine_a_run_was_on(tmp_path, monkeypatch):
     sessions = json.loads((tmp_path / "sessions.json").read_text())
     assert [session["from_step"] for session in sessions] == [0, 6]
     monkeypatch.setattr("keras_highway.training.runs.run_folder.accelerators", lambda: ["8 x GPU"])
-    assert train(TINY, None, tmp_path) == result  # nothing was left to train there
+    weights = (tmp_path / "model.weights.h5").stat().st_mtime_ns
+    assert train(TINY, None, tmp_path) == result  # nothing was left to do there
     assert json.loads((tmp_path / "result.json").read_text()) == result
+    assert (tmp_path / "model.weights.h5").stat().st_mtime_ns == weights
+
+
+@pytest.mark.parametrize("missing", ["result.json", "model.weights.h5"])
+def test_what_a_kill_at_the_end_left_undone_is_done_and_told(missing, tmp_path, monkeypatch):
+    result = train(TINY, None, tmp_path)
+    (tmp_path / missing).unlink()
+    monkeypatch.setattr("keras_highway.training.runs.run_folder.accelerators", lambda: ["1 x GPU"])
+    again = train(TINY, None, tmp_path)
+    assert again["hardware_changes"][1].startswith("1 x GPU") and again["values"] == result["values"]
+    assert (tmp_path / missing).exists()
 
 
 def test_without_git_the_commit_comes_from_the_environment(monkeypatch):

@@ -22,7 +22,8 @@ def checked_data_format(value: str | None) -> str:
 def channels_last() -> Iterator[None]:
     """Networks are built channels last inside, whatever the user's keras.json says.
 
-    For programs that read images themselves: weights are the same for both.
+    For programs that read images themselves: weights are the same for both. The
+    setting is Keras's own, for the whole process: threads share it.
     """
     before = keras.config.image_data_format()
     keras.config.set_image_data_format("channels_last")

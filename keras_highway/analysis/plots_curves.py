@@ -28,7 +28,8 @@ def plot_lesion_curve(
 ) -> "Figure":
     """Draws performance against the lesioned block, the intact network dashed [TVDN, Figure 4].
 
-    Blocks are numbered as in the network; transitions leave gaps.
+    Blocks have their number in the network; the numbers of those that were not
+    lesioned (transitions, or not chosen) are skipped.
 
     Args:
         curves: A `LesionCurve`, or a dict from label to `LesionCurve` to draw

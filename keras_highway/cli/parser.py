@@ -15,7 +15,7 @@ from keras_highway.cli.errors import CLOSED_PIPE, INTERRUPTED, USAGE, UsageError
 
 DEFAULT_WEIGHTS = "mnist10_w32.tvdn"
 PROGRAM = "keras_highway"
-_READ_IMAGES = ("classify", "evaluate", "gates", "report")
+_READ_IMAGES = ("classify", "evaluate", "gates", "report", "summary", "verify")
 _WEIGHTS_HELP = (
     "a name that `list` shows, a .weights.h5 file that keras_highway wrote, the folder of one, a .keras file that "
     "model.save wrote of one of its networks, or hf://org/name[@revision] (default: %(default)s)"
@@ -201,8 +201,12 @@ def _publish(commands) -> None:
     parser.add_argument("--all", action="store_true", help="all weights that have a folder in the zoo")
     parser.add_argument("--private", action="store_true", help="make a new repository private")
     parser.add_argument("--dry-run", action="store_true", help="only report what would be uploaded")
-    parser.add_argument("--dataset", metavar="TEXT", help="the card's data set (default: what the run knows)")
-    parser.add_argument("--license", metavar="TEXT", help="the weights' licence (default: what is known)")
+    parser.add_argument(
+        "--dataset", metavar="TEXT", help="the card's data set, not with --all (default: what the run knows)"
+    )
+    parser.add_argument(
+        "--license", metavar="TEXT", help="the weights' licence, not with --all (default: what is known)"
+    )
 
 
 def _verify(commands) -> None:

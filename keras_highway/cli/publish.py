@@ -11,8 +11,12 @@ def run(arguments) -> int:
         raise UsageError(
             "publish takes either RUN or NAME, or --all. Received: " + ("both" if arguments.all else "none")
         )
-    if arguments.all and (arguments.dataset is not None or arguments.license is not None):
-        raise UsageError("--dataset and --license are for one card, and --all publishes many: leave them out.")
+    given = [f"--{name} {value}" for name in ("dataset", "license") if (value := getattr(arguments, name)) is not None]
+    if arguments.all and given:
+        raise UsageError(
+            "--dataset and --license are for one card, and --all publishes many: leave them out. "
+            f"Received: {' '.join(given)}"
+        )
     organization, _, name = arguments.repo.partition("/")
     if bool(name) == arguments.all:
         expected = "an organization, --repo ORG" if arguments.all else "a repository, --repo ORG/NAME"

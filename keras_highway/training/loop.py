@@ -24,6 +24,8 @@ def train(
 ) -> dict | None:
     """Trains a recipe, resuming the run in `out` if there is one.
 
+    Meanwhile Keras's data format is `"channels_last"`, in the whole process.
+
     Args:
         recipe: What to train.
         data_dir: Folder of data sets, see `load_dataset`.
@@ -69,8 +71,9 @@ def train(
         run = parts.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)
         run.restore()
         last = min(recipe.epochs if until is None else until, recipe.epochs)
-        if run.progress.epoch < last:  # else nothing is trained here, and no other commit or machine has a part in it
-            run.begin_session()
+        if run.progress.epoch >= last and (result := run.known_result()):
+            return result  # of the weights beside it: nothing is left to do
+        run.begin_session()
         with explained_memory(recipe):
             while run.progress.epoch < last:
                 run.epoch(stop)

@@ -1,14 +1,15 @@
-"""Settings that do something only beside another one: given with a wrong one, they are refused, not ignored."""
+"""Settings that are used only together with another one: given without it, they are refused, not ignored."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from keras_highway.training.recipe import Recipe
 
 _WITH_A_LAST_RATE = ("cosine", "epoch_cosine", "one_cycle")
-# The field, and which values of which other field have a use for it.
-_USES = {
+# The field, and which values of which other field use it.
+_USED_WITH = {
     "momentum": ("optimizer", ("sgd",)),
     "nesterov": ("optimizer", ("sgd",)),
     "milestones": ("schedule", ("step",)),
@@ -21,26 +22,30 @@ _USES = {
 }
 
 
-def check_used(recipe: "Recipe", names) -> None:
-    """Raises a ValueError where a setting that was given has no effect.
+def check_used(recipe: "Recipe", names: Iterable[str]) -> None:
+    """Refuses a setting that was given and is not used.
 
     Args:
         recipe: The recipe with its settings.
-        names: Fields that were given. What a recipe's row states, and another
-            setting leaves without a use, is not looked at; nor are defaults.
+        names: The fields that were given. Not looked at are the others, which
+            the recipe's row states and another setting leaves without a use,
+            and those that were given their default.
+
+    Raises:
+        ValueError: If one has no effect beside the others.
     """
     default = {field.name: field.default for field in dataclasses.fields(recipe)}
-    names = [name for name in names if getattr(recipe, name) != default[name]]
-    for name in names:
-        field, values = _USES.get(name, ("", ()))
+    given = [name for name in names if getattr(recipe, name) != default[name]]
+    for name in given:
+        field, values = _USED_WITH.get(name, ("", ()))
         if field and getattr(recipe, field) not in values:
-            received = f"{name}={getattr(recipe, name)!r}, {field}={getattr(recipe, field)!r}"
+            needed = " or ".join(f"{field}={value!r}" for value in values)
             raise ValueError(
-                f"`{name}` has an effect with {field}={' or '.join(values)} alone: leave it out, or set that, too. "
-                f"Received: {received}"
+                f"`{name}` is used only with {needed}: leave it out, or set that as well. "
+                f"Received: {name}={getattr(recipe, name)!r}, {field}={getattr(recipe, field)!r}"
             )
-    if "warmup_rate" in names and not recipe.warmup_epochs:
+    if "warmup_rate" in given and not recipe.warmup_epochs:
         raise ValueError(
-            "`warmup_rate` has no effect without a warm-up: set `warmup_epochs`, too. "
+            "`warmup_rate` is used only with a warm-up: leave it out, or set `warmup_epochs` as well. "
             f"Received: warmup_rate={recipe.warmup_rate!r}, warmup_epochs=0"
         )

@@ -119,11 +119,17 @@ def describe(path: Path) -> Archive:
     transform, shapes = _transform(path, model), _shapes(path, content)
     _compare_sizes(path, model, head["units"], shapes, (*shape, *(transform.size if transform else ())))
     shape = tuple(shape[1:])
-    if keras.config.image_data_format() == "channels_first":
+    if _channels_first(layers):
         shape = (*shape[1:], shape[0])
     outside = None if transform is None else _outside(transform, shape)
     variant = name if name in VARIANTS else ""
     return Archive(variant, shape, head["units"], outside, path, configuration, shapes, content)
+
+
+def _channels_first(layers: list[Any]) -> bool:
+    """Whether its layers have the channels first; where none says so, as Keras has it now."""
+    stated = {layer["config"].get("data_format") for layer in layers} - {None}
+    return "channels_first" in (stated or {keras.config.image_data_format()})
 
 
 def load(archive: Archive, **changes: Any) -> keras.Model:

@@ -14,7 +14,7 @@ from keras_highway._support.files import atomic_write
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 # Where the links lead. The organisation is set once, when the project is published.
 REPOSITORY = "https://github.com/ORG/keras_highway"
-TIMEOUT = 1200  # seconds per cell: a notebook takes at most 180 of processor time, but cores may be shared
+TIMEOUT = 1200  # seconds per cell: none takes more than some minutes of processor time, but cores may be shared
 
 
 def main(argv=None) -> None:

@@ -65,6 +65,12 @@ class Run:
         if self._log_steps:
             self.folder.cut_step_losses(mine)
 
+    def known_result(self) -> dict | None:
+        """Returns the result that is in the folder, if it is of the epochs trained so far; on every process or none."""
+        result = self.folder.known_result()
+        known = result is not None and result.get("epochs") == self.progress.epoch and not self.progress.step
+        return result if self.strategy.total(int(known)) == self.strategy.replicas else None
+
     def begin_session(self) -> None:
         """Notes from which step the run goes on, and that what it measured is no longer of the weights beside it."""
         self.folder.drop_result()

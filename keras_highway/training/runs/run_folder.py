@@ -25,7 +25,7 @@ from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import append, atomic_write, atomic_write_json
 from keras_highway._support.log import read_lines
 from keras_highway._support.schema import Anything, Fields, Items, Table
-from keras_highway.weights.registry import in_checkout
+from keras_highway.weights.registry import FILE, in_checkout
 
 try:
     import fcntl
@@ -173,8 +173,7 @@ class RunFolder:
         """Returns commit, versions and hardware as they were when the run began, and what of it changed since."""
         if not self._writes:
             return self._environment
-        path = self.path / "sessions.json"
-        sessions = read_json(path, _SESSIONS) if path.exists() else []
+        sessions = read_json(self.path / "sessions.json", _SESSIONS)
         several = {key: list(dict.fromkeys(json.dumps(s[key]) for s in sessions if key in s)) for key in _MAY_CHANGE}
         changed = {f"{key}_changes": [*map(json.loads, values)] for key, values in several.items() if len(values) > 1}
         return {**read_json(self.path / "environment.json", _TABLE), **changed}
@@ -218,6 +217,11 @@ class RunFolder:
     def result(self) -> Path:
         """What was measured at the end."""
         return self.path / "result.json"
+
+    def known_result(self) -> dict | None:
+        """Returns the result, or None where it or the weights that it is of are missing."""
+        whole = self.result.exists() and (self.path / FILE).exists()
+        return read_json(self.result, _TABLE) if whole else None
 
     def drop_result(self) -> None:
         """Takes away a result that is no longer that of the weights beside it: the run resumes, or ends anew."""
