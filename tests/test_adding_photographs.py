@@ -42,6 +42,7 @@ def photographs(tmp_path_factory):
 def recipe():
     return dataclasses.replace(
         RECIPES["highway50_imagenette"],
+        weights="highway50.two_classes",  # no entry of the zoo
         overrides=SMALL,
         transform="imagenet_64",
         batch_size=8,

@@ -44,6 +44,7 @@ FLOORS = {
 # The same of keras_highway.training: its folders and the modules beside them.
 TRAINING_FLOORS = {
     "rand_augment_policy": 0,
+    "used_settings": 0,
     "recipe": 0,
     "language_recipe": 0,
     "recipes": 1,

@@ -178,6 +178,17 @@ def run_folder(tmp_path_factory):
     return folder
 
 
+def test_a_variants_name_stands_for_the_data_set_that_it_was_published_for():
+    """Weights of ten classes of photographs must not change what `highway50` and `resnet50` mean."""
+    assert "resnet50.imagenette" in kh.list_weights() and "highway50.imagenette" in kh.list_weights()
+    assert kh.describe_weights("resnet50").name == "resnet50.a1"
+    assert kh.describe_weights("highway50").name == "highway50.imagenette"  # no others yet
+    assert kh.get_transform("resnet50") == kh.get_transform("resnet50.a1")
+    assert kh.get_transform("highway50") == kh.get_transform("imagenet") != kh.get_transform("highway50.imagenette")
+    for variant in ("highway50", "resnet50"):
+        assert len(kh.decode_predictions(np.eye(1000)[[3]], 1, variant)) == 1
+
+
 def test_weights_are_named_by_variant_folder_file_and_model(run_folder):
     file = run_folder / "model.weights.h5"
     loaded = kh.load(run_folder)
@@ -189,8 +200,8 @@ def test_weights_are_named_by_variant_folder_file_and_model(run_folder):
         assert kh.decode_predictions(np.eye(10)[[3]], 1, weights) == [[("3", "3", 1.0)]]
     assert kh.describe_weights("mnist10_w16").name == "mnist10_w16.tvdn"
     assert kh.describe_weights(kh.load("mnist10_w16.tvdn")) == kh.describe_weights("mnist10_w16.tvdn")
-    assert kh.get_transform("highway50") == kh.get_transform("imagenet")  # a variant without weights
-    with pytest.raises(ValueError, match="No weights of variant 'highway50'"):
-        kh.describe_weights("highway50")
+    assert kh.get_transform("highway101") == kh.get_transform("imagenet")  # a variant without weights
+    with pytest.raises(ValueError, match="No weights of variant 'highway101'"):
+        kh.describe_weights("highway101")
     with pytest.raises(ValueError, match="was not loaded from weights"):
         kh.get_transform(kh.create_model("mnist10_w16"))

@@ -2,10 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from keras_highway.training.recipe import Recipe
+from typing import Any
 
 _WITH_A_LAST_RATE = ("cosine", "epoch_cosine", "one_cycle")
 # The field, and which values of which other field use it.
@@ -22,11 +19,11 @@ _USED_WITH = {
 }
 
 
-def check_used(recipe: "Recipe", names: Iterable[str]) -> None:
+def check_used(recipe: Any, names: Iterable[str]) -> None:
     """Refuses a setting that was given and is not used.
 
     Args:
-        recipe: The recipe with its settings.
+        recipe: The `Recipe` with its settings.
         names: The fields that were given. Not looked at are the others, which
             the recipe's row states and another setting leaves without a use,
             and those that were given their default.

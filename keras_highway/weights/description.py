@@ -24,7 +24,8 @@ def describe_weights(weights: Weights) -> WeightsInfo:
     """Returns all that is known of weights: what they are, how they are fed, what was measured.
 
     Args:
-        weights: A weights name; a variant's, for the first of its weights; a
+        weights: A weights name; a variant's, for the first of its weights,
+            those of the data set that it was published for before others; a
             `.weights.h5` file, or the folder of one, of the zoo or of a run;
             `hf://org/name[@revision]` (its `weights.json` is downloaded, or
             timm's `config.json`); or a model that was loaded from any of
@@ -40,7 +41,7 @@ def describe_weights(weights: Weights) -> WeightsInfo:
     if is_path(weights):
         return _of_file(resolve(weights))
     if weights not in registry.WEIGHTS and weights in ALL_VARIANTS:
-        row = next((row for row in registry.WEIGHTS.values() if row.variant == weights), None)
+        row = _of_variant(weights)
         if row is None:
             raise ValueError(
                 f"No weights of variant {weights!r} are published. See keras_highway.list_weights(). "
@@ -59,8 +60,8 @@ def transform_of(weights: Weights) -> Transform:
         return describe_weights(weights).images
     if weights in TRANSFORMS:
         return TRANSFORMS[str(weights)]
-    if weights in VARIANTS and not any(row.variant == weights for row in registry.WEIGHTS.values()):
-        return TRANSFORMS[published_for(VARIANTS[str(weights)]) or "imagenet"]
+    if data := _data_of_variant(weights):
+        return TRANSFORMS[data]
     return describe_weights(weights).images
 
 
@@ -68,8 +69,8 @@ def classes_of(weights: Weights) -> tuple[tuple[str, str], ...]:
     """Returns identifier and name of each class of weights or of a data set."""
     if isinstance(weights, str) and weights in _NUMBER_OF_CLASSES:
         return identified(weights, CLASSES.get(weights, ()))
-    if not isinstance(weights, keras.Model) and weights in VARIANTS and weights not in _trained():
-        return classes_of(published_for(VARIANTS[str(weights)]) or "imagenet")
+    if not isinstance(weights, keras.Model) and (data := _data_of_variant(weights)):
+        return classes_of(data)
     row = describe_weights(weights)
     return identified(row.data, row.classes)
 
@@ -87,8 +88,21 @@ def data_of(input_shape: Sequence[int | None], classes: int) -> str | None:
     return None
 
 
-def _trained() -> set[str]:
-    return {row.variant for row in registry.WEIGHTS.values()}
+def _of_variant(variant: str) -> WeightsInfo | None:
+    """The first of a variant's weights, those of the data set that it was published for before others."""
+    rows = [row for row in registry.WEIGHTS.values() if row.variant == variant]
+    own = published_for(VARIANTS[variant]) if variant in VARIANTS else None
+    return min(rows, key=lambda row: row.data != own, default=None)
+
+
+def _data_of_variant(weights: Weights) -> str:
+    """The data set that stands under a variant's name while none of its weights is of it: `""` for all other names."""
+    if weights not in VARIANTS:
+        return ""
+    row, own = _of_variant(str(weights)), published_for(VARIANTS[str(weights)])
+    if row is None:
+        return own or "imagenet"
+    return own if own and row.data != own else ""
 
 
 def identified(data: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
