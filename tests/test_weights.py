@@ -213,7 +213,10 @@ def test_unknown_weights(variant, name, match):
     ("variant", "message"),
     [
         ("mnist10_w32", "'mnist10_w32' is a variant; its weights: mnist10_w32.tvdn"),
-        ("resnet50", "'resnet50' is a variant; its weights: resnet50.imagenette, resnet50.a1, resnet50.a2"),
+        (
+            "resnet50",
+            "'resnet50' is a variant; its weights: resnet50.imagenette, resnet50.a1, resnet50.a2, resnet50.a3",
+        ),
         ("plain_fc10", "'plain_fc10' is a variant; no weights of it are published"),
         ("charlm_small_coupled", "'charlm_small_coupled' is a variant; its weights: charlm_small_coupled.ptb"),
     ],

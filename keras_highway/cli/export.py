@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import keras
 import numpy as np
 
 from keras_highway._support.outside_text import visible
@@ -10,7 +9,6 @@ from keras_highway.cli.errors import OK, UsageError, usage_errors
 from keras_highway.cli.image_classifier import find_classifier_and_data
 from keras_highway.cli.tables import percent
 from keras_highway.exporting import export, fold_batch_norm, part_of
-from keras_highway.layers.branch import channel_axis
 
 _REPRESENTATIVE = 300  # training images that an int8 file is scaled by
 _SUFFIXES = {"tf_saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
@@ -41,5 +39,4 @@ def _representative(arguments) -> np.ndarray:
     """Training images from all over the data set, as the network is fed."""
     classifier, data = find_classifier_and_data(arguments.weights, None, arguments.data)
     chosen = np.linspace(0, len(data.x_train) - 1, min(_REPRESENTATIVE, len(data.x_train))).astype(int)
-    images = np.asarray(classifier.transform.apply(data.x_train[chosen]), "float32")
-    return np.moveaxis(images, -1, channel_axis(keras.config.image_data_format()))
+    return np.asarray(classifier.transform.apply(data.x_train[chosen]), "float32")
