@@ -208,7 +208,7 @@ def test_where_it_fuses(monkeypatch):
 def test_the_arguments_with_the_channels_first(monkeypatch):
     """Those of the operation on a GPU, where there is none: XLA's operation takes them on a CPU, too."""
     monkeypatch.setattr(fused_batch_norm, "on_gpu", lambda x: True)
-    monkeypatch.setattr(fused_batch_norm, "_is_compiled_by_xla", lambda: False)
+    monkeypatch.setattr(fused_batch_norm, "is_compiled_by_xla", lambda: False)
     assert_equal_steps(images((4, 3, 5, 6)), {"axis": 1}, jit=True)
 
 

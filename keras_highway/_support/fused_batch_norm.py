@@ -30,7 +30,7 @@ def fuses_batch_norm(x, axis: int, synchronized: bool = False) -> bool:
         return False
     if keras.backend.standardize_dtype(x.dtype) not in _DTYPES or axis % 4 not in (1, 3):
         return False
-    return not (_is_compiled_by_xla() or (synchronized and _replicas() > 1)) and (axis % 4 == 3 or on_gpu(x))
+    return not (is_compiled_by_xla() or (synchronized and _replicas() > 1)) and (axis % 4 == 3 or on_gpu(x))
 
 
 def batch_norm(x, gamma, beta, axis, epsilon, moving=None):
@@ -110,7 +110,8 @@ def _of_length(vector, size):
     return vector if vector.shape[0] == size else ops.pad(vector, [[0, size - vector.shape[0]]])
 
 
-def _is_compiled_by_xla() -> bool:
+def is_compiled_by_xla() -> bool:
+    """Whether the function that is traced here will be XLA's."""
     import tensorflow as tf
     from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 

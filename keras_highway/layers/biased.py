@@ -19,7 +19,7 @@ import keras
 from keras import ops
 
 from keras_highway._support.numerics import loses_sums
-from keras_highway.layers.subsampled import subsampled
+from keras_highway.layers.convolve import convolve
 
 # By backend, dtypes in which the gradient of `keras.ops.add(x, bias)` by the bias adds up on CPU.
 _LOSSY = {"tensorflow": ("bfloat16",), "jax": ("bfloat16", "float16")}
@@ -73,7 +73,7 @@ class Conv2D(keras.layers.Conv2D):
     """`keras.layers.Conv2D`, whose bias's gradient is right where it computes in 16 bits.
 
     On TensorFlow its strides over single pixels of few channels are safe, too,
-    see `keras_highway.layers.subsampled`.
+    and it is quick in bfloat16, see `keras_highway.layers.convolve`.
     """
 
     def call(self, inputs: Any) -> Any:
@@ -83,8 +83,7 @@ class Conv2D(keras.layers.Conv2D):
 
     def convolution_op(self, inputs: Any, kernel: Any) -> Any:
         """As in Keras 3.15."""
-        inputs, strides = subsampled(inputs, self.kernel_size, self.strides, self.data_format)
-        return ops.conv(inputs, kernel, list(strides), self.padding, self.data_format, self.dilation_rate)
+        return convolve(inputs, kernel, self.strides, self.padding, self.data_format, self.dilation_rate)
 
 
 def _loses_bias(layer: Any) -> bool:

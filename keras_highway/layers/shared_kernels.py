@@ -9,7 +9,7 @@ from keras import ops
 from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.type_aliases import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
-from keras_highway.layers.subsampled import subsampled
+from keras_highway.layers.convolve import convolve
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -116,5 +116,4 @@ class GivenConv2D(keras.layers.Layer):
 
     def convolution_op(self, x: Any, kernel: Any) -> Any:
         """As that of `keras.layers.Conv2D`."""
-        x, strides = subsampled(x, self.kernel_size, self.strides, self.data_format)
-        return ops.conv(x, ops.cast(kernel, x.dtype), strides, self.padding, self.data_format)
+        return convolve(x, kernel, self.strides, self.padding, self.data_format)

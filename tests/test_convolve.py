@@ -10,7 +10,7 @@ import pytest
 from keras import ops
 
 from keras_highway.layers.biased import Conv2D
-from keras_highway.layers.subsampled import subsampled
+from keras_highway.layers.convolve import subsampled
 
 # The fault needs two threads and batches that they cannot share alike (docs/upstream.md, 8).
 TRAIN = """

@@ -1,0 +1,110 @@
+"""Convolutions in bfloat16 as products of matrices: Keras's numbers, values and gradients, and only where it pays."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_highway._support.conv_product import is_product, product
+from keras_highway.layers.biased import Conv2D
+from keras_highway.layers.convolve import convolve
+
+pytestmark = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow's gradient is slow")
+
+CASES = {  # kernel's height and width, strides, padding, image's height and width
+    "pixel": ((1, 1), (1, 1), "same", (9, 7)),
+    "pixel, strides": ((1, 1), (2, 3), "valid", (9, 7)),
+    "pixel, strides, even": ((1, 1), (2, 2), "same", (8, 6)),
+    "3 x 3": ((3, 3), (1, 1), "same", (4, 4)),
+    "3 x 3 on one pixel": ((3, 3), (1, 1), "same", (1, 1)),
+    "3 x 3, strides": ((3, 3), (2, 2), "valid", (9, 8)),
+    "even kernel": ((2, 4), (1, 1), "same", (3, 5)),
+    "even kernel, valid": ((2, 3), (1, 2), "valid", (3, 6)),
+}
+
+
+def of(case, batch=3, channels=40, filters=48):
+    """Images, a kernel and a derivative of small whole numbers: exact in bfloat16, and so are their sums."""
+    kernel, strides, padding, size = CASES[case]
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(-1, 2, (batch, *size, channels)), rng.integers(-1, 2, (*kernel, channels, filters))
+    return ops.cast(x, "bfloat16"), ops.cast(w, "bfloat16"), strides, padding
+
+
+def with_gradients(function, x, w):
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        tape.watch([x, w])
+        y = function(x, w)
+        weights = tf.cast(tf.reshape(tf.range(tf.size(y)) % 3 - 1, y.shape), y.dtype)
+        total = tf.reduce_sum(tf.cast(y * weights, tf.float32))
+    return [np.asarray(v, "float32") for v in (y, *tape.gradient(total, [x, w]))]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_kerass_convolution(case):
+    x, w, strides, padding = of(case)
+    assert is_product(x, w.shape, strides, padding, "channels_last")
+    ours = with_gradients(lambda x, w: product(x, w, strides, padding), x, w)
+    exact = [ops.cast(v, "float32") for v in (x, w)]
+    theirs = with_gradients(lambda x, w: ops.conv(x, w, list(strides), padding, "channels_last"), *exact)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.shape == other.shape and np.abs(other).max() > 2
+        np.testing.assert_allclose(mine, other, rtol=2**-8, atol=0)  # sums are whole numbers, rounded once
+
+
+def test_where_it_pays():
+    def pays(x=(2, 4, 4, 32), kernel=(3, 3, 32, 32), strides=(1, 1), padding="same", form="channels_last", dtype=None):
+        return is_product(ops.zeros(x, dtype or "bfloat16"), kernel, strides, padding, form)
+
+    assert pays()
+    assert not pays(dtype="float32") and not pays(form="channels_first")
+    assert not pays(kernel=(3, 3, 16, 32))  # two groups
+    assert not pays(x=(2, 5, 4, 32)) and pays(x=(2, 5, 3, 32))  # 20 pixels, 15
+    assert not pays(x=(2, 8, 8, 32), strides=(2, 2))  # "same" and a stride: unequal margins
+    assert pays(x=(2, 9, 9, 32), strides=(2, 2), padding="valid")
+    assert not pays(x=(2, 2, 2, 32), padding="valid")  # nothing is left
+    assert pays(x=(2, 90, 90, 32), kernel=(1, 1, 32, 32)) and not pays(x=(2, 9, 9, 16), kernel=(1, 1, 16, 16))
+
+
+def test_xla_makes_convolutions_its_own_way():
+    import tensorflow as tf
+
+    x, w, strides, padding = of("3 x 3")
+    seen = []
+
+    @tf.function(jit_compile=True)
+    def compiled(x):
+        seen.append(is_product(x, w.shape, strides, padding, "channels_last"))
+        return x
+
+    compiled(x)
+    assert seen == [False]
+
+
+def test_a_dilated_kernel_is_kerass():
+    x, w, *_ = of("3 x 3", channels=4, filters=4)
+    y = convolve(x, w, (1, 1), "same", "channels_last", (2, 2))
+    np.testing.assert_array_equal(
+        *(np.asarray(v, "float32") for v in (y, ops.conv(x, w, 1, "same", "channels_last", 2)))
+    )
+
+
+def test_a_layer_of_any_batch_and_its_unknown_size():
+    layer = Conv2D(48, 3, padding="same", dtype="mixed_bfloat16")
+    model = keras.Sequential([keras.Input((4, 4, 40)), layer])
+    assert model.output_shape == (None, 4, 4, 48)
+    operations = {node.op for node in traced(model, (None, 4, 4, 40)).as_graph_def().node}
+    assert "Conv2D" not in operations and "MatMul" in operations
+    x = np.random.default_rng(1).normal(size=(5, 4, 4, 40)).astype("float32")
+    expected = ops.conv(x, layer.kernel.value, 1, "same") + layer.bias.value
+    np.testing.assert_allclose(np.asarray(model(x), "float32"), expected, rtol=0.02, atol=0.02)
+    anywhere = keras.Sequential([keras.Input((None, None, 40)), Conv2D(48, 3, padding="same", dtype="mixed_bfloat16")])
+    assert "Conv2D" in {node.op for node in traced(anywhere, (None, None, None, 40)).as_graph_def().node}
+
+
+def traced(model, shape):
+    import tensorflow as tf
+
+    return tf.function(model).get_concrete_function(tf.TensorSpec(shape, tf.float32)).graph
