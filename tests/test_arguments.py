@@ -117,6 +117,7 @@ def test_torch_files_are_converted_in_float32(tmp_path, bfloat16):
     assert (numpy(model.get_layer("stem").conv1.kernel) == 1.0 + 2.0**-12).all()
 
 
+@pytest.mark.more
 def test_export_for_any_size_with_channels_first(tmp_path, channels_first):
     model = kh.create_model("highway20", **TINY)
     kh.save(model, tmp_path / "net", class_names=[*"abcdefghij"], transform="cifar10")

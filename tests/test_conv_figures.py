@@ -25,6 +25,7 @@ PICTURES = [
 ]
 
 
+@pytest.mark.more
 def test_pictures_and_numbers(tmp_path, monkeypatch):
     stage = VARIANTS["mnist10_w16"].stages[0]
     stages = [dataclasses.replace(stage, filters=filters, highways=(3, 3, 3)) for filters in (4, 6)]

@@ -66,6 +66,7 @@ def test_photographs_are_read_whole_and_in_no_order(photographs, nets, monkeypat
         photograph_figures.read(None, TRANSFORM)
 
 
+@pytest.mark.more
 def test_pictures_and_numbers_of_both_nets(photographs, nets, tmp_path, monkeypatch):
     data, out = photograph_figures.read(photographs, TRANSFORM), tmp_path / "out"
     out.mkdir()
