@@ -115,28 +115,36 @@ def test_unknown_variant_names_the_near_ones():
         kh.create_model("higway50")
 
 
-@pytest.mark.parametrize(
-    ("known", "have"),
-    [
-        ((), "No weights of 'highway50' are published yet."),
-        (("highway50.imagenette",), "Weights of 'highway50': highway50.imagenette."),
-    ],
-)
-def test_imagenet_weights_are_not_published_yet(known, have, monkeypatch):
-    """What there is instead comes first: of other data, of another net."""
+@pytest.mark.parametrize("known", [(), ("highway50.imagenette",)])
+def test_imagenet_weights_are_not_published_yet(known, monkeypatch):
+    """What there is instead comes first, a line each: of another net, of other data."""
     others = {name: row for name, row in registry.WEIGHTS.items() if row.variant != "highway50"}
-    row = registry.get("resnet50.a1")
-    rows = {name: dataclasses.replace(row, name=name, variant="highway50", data="imagenette") for name in known}
+    row = dataclasses.replace(registry.get("resnet50.a1"), variant="highway50", data="imagenette", classes=("a", "b"))
+    rows = {name: dataclasses.replace(row, name=name, repository="") for name in known}
     monkeypatch.setattr(registry, "WEIGHTS", {**others, **rows})
+    monkeypatch.setattr(registry, "local_file", lambda row: None)
     with pytest.raises(ValueError) as error:
         kh.Highway50()
-    message = str(error.value)
-    first, *remedies, _ = message.split("\n")
-    assert first.endswith(f" {have} What there is instead:")
-    loads = [f"  - keras_highway.load({name!r})" for name in known]
-    assert remedies[: len(known)] == loads
-    assert remedies[len(known)].startswith("  - keras_highway.HighwayResNet50(weights='imagenet')")
-    assert "python -m keras_highway train highway50 --data DIR" in message
+    first, relative, *remedies, last = str(error.value).split("\n")
+    assert first == "No ImageNet weights of 'highway50' are published yet. What there is instead:"
+    assert relative.startswith("  - keras_highway.HighwayResNet50(weights='imagenet'): ")
+    loads = [
+        f"  - keras_highway.load({name!r}): trained on imagenette, 2 classes; the file is in a checkout: "
+        "set KERAS_HIGHWAY_ZOO to its zoo/weights"
+        for name in known
+    ]
+    assert remedies == [
+        *loads,
+        "  - random weights: weights=None",
+        "  - train it: python -m keras_highway train highway50 --data DIR",
+    ]
+    assert last == "All weights: keras_highway.list_weights()."
+
+
+def test_an_error_of_a_typing_mistake_names_what_was_meant():
+    with pytest.raises(ValueError, match="Unknown weights for 'mnist10_w16': 'mnits'. Did you mean 'mnist'") as error:
+        kh.create_model("mnist10_w16", weights="mnits")
+    assert "keras_highway.load('mnist10_w16.tvdn'): trained on mnist, 10 classes\n" in str(error.value)
 
 
 def test_list_models():

@@ -126,6 +126,7 @@ def test_list_json_with_a_pattern(capsys, known_name):
     assert [v["name"] for v in listed["variants"]] == ["mnist10_w16"]
     (weights,) = listed["weights"]
     assert weights["name"] == NAME and weights["parameters"] == 38_986 and weights["licence"] == "Apache-2.0"
+    assert weights["file"] == registry.where(registry.get(NAME))
     assert weights["result"] == {"metric": "test_accuracy", "mean": 0.4, "std": 0.01, "n": 3}
 
 

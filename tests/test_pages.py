@@ -120,6 +120,13 @@ def test_readme_is_short_and_its_links_lead_to_files():
         assert target.startswith("https://") or (ROOT / target).exists(), target
 
 
+def test_the_size_of_the_wheel_is_that_of_the_last_release_check():
+    (told,) = re.findall(r"A wheel \((\d+) MB\)", (ROOT / "README.md").read_text("utf-8"))
+    log = (ROOT / "tests" / "logs" / "release.txt").read_text("utf-8")
+    (size,) = re.findall(r"^keras_highway-[\d.]+-py3-none-any.whl: ([\d,]+) bytes", log, re.M)
+    assert int(told) == round(int(size.replace(",", "")) / 1e6)
+
+
 def test_the_lowest_keras_is_the_one_that_is_tested():
     (lowest,) = re.findall(r"^LOWEST_KERAS := (.+)$", (ROOT / "Makefile").read_text("utf-8"), re.M)
     assert f'"keras>={lowest},' in (ROOT / "pyproject.toml").read_text("utf-8")

@@ -102,9 +102,10 @@ RESULT = {"weights": "resnet50.mine", "metric": "test_accuracy", "mean": 0.9, "s
     ],
 )
 def test_the_end_of_a_run_prints_the_next_commands(recipe, changes, commands):
-    lines = summary(dataclasses.replace(RECIPES[recipe], **changes), RESULT, "my runs/a", "pets").splitlines()
+    trained = dataclasses.replace(RECIPES[recipe], **changes)
+    lines = summary(trained, RESULT, "my runs/a", "pets").splitlines()
     assert lines[:3] == [
-        "resnet50.mine: test accuracy 90.00 % (n = 1) after 3 epochs",
+        f"{trained.name}: test accuracy 90.00 % (n = 1) after 3 epochs",
         "weights: my runs/a/model.weights.h5",
         "next:",
     ]

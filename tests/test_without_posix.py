@@ -44,5 +44,5 @@ def test_without_what_only_posix_has_all_works(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "(1, 10)" in done.stdout and "highway_fc10.tiny: test accuracy" in done.stdout
+    assert "(1, 10)" in done.stdout and "highway_fc10_tiny: test accuracy" in done.stdout
     assert (tmp_path / "net" / "weights.json").is_file()

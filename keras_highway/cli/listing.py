@@ -3,6 +3,8 @@
 import fnmatch
 import functools
 import json
+import shutil
+import sys
 from pathlib import Path
 
 from keras_highway._support.suggest import did_you_mean
@@ -58,6 +60,7 @@ def _weights(known) -> dict:
         "data": row.data,
         "result": {key: result[key] for key in ("metric", "mean", "std", "n")} if result else None,
         "parameters": known["parameters"] or _parameters(row),
+        "file": registry.where(row),
         "licence": row.licence,
         "data_licence": row.data_licence,
     }
@@ -76,19 +79,30 @@ def _variant_table(variants) -> str:
         (v["name"], f"{v['parameters']:,}", v["gating"], size(v["input_shape"]), str(v["classes"]), v["source"])
         for v in variants
     ]
-    return table(
-        ("variant", "parameters", "gating", "input", "classes", "source"), rows, right=("parameters", "classes")
-    )
+    headers = ("variant", "parameters", "gating", "input", "classes", "source")
+    lines = table(headers, rows, right=("parameters", "classes")).split("\n")
+    if sys.stdout.isatty():  # sources are long; `--json` has them whole
+        width = shutil.get_terminal_size().columns
+        lines = [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+    return "\n".join(lines)
 
 
 def _weights_table(weights) -> str:
     if not weights:
         return ""
     rows = [
-        (w["name"], w["data"], format_metric(w["result"], named=True), _number(w["parameters"]), w["licence"])
+        (
+            w["name"],
+            w["data"],
+            format_metric(w["result"], named=True),
+            _number(w["parameters"]),
+            w["file"],
+            w["licence"],
+        )
         for w in weights
     ]
-    return table(("weights", "data", "measured on the test set", "parameters", "licence"), rows, right=("parameters",))
+    headers = ("weights", "data", "measured on the test set", "parameters", "file", "licence")
+    return table(headers, rows, right=("parameters",))
 
 
 def _number(count: int | None) -> str:

@@ -29,7 +29,7 @@ def summary(
     metric = f"{result['metric'].replace('_', ' ')} {format_metric(dict(result))}"
     commands = "\n".join(f"  {_PROGRAM} {command}" for command in _next(recipe, str(out), data_dir))
     return (
-        f"{result['weights']}: {metric} after {format_epochs(dict(result))} epochs\n"
+        f"{recipe.name}: {metric} after {format_epochs(dict(result))} epochs\n"
         f"weights: {Path(out) / FILE}\nnext:\n{commands}"
     )
 

@@ -299,11 +299,18 @@ def file_of(row: WeightsInfo) -> Path:
         elsewhere = (
             f"They are on the Hub: `python -m keras_highway fetch {row.name}` downloads them."
             if row.repository
-            else "They are not on the Hub. Put the file back; a wheel leaves large ones out: there, set "
-            f"{ZOO_VARIABLE} to the folder zoo/weights of a checkout."
+            else f"They are not on the Hub, and a wheel leaves large ones out: set {ZOO_VARIABLE} to the folder "
+            "zoo/weights of a checkout. In a checkout, put the file back."
         )
         raise ValueError(f"No file of weights {row.name!r}. Looked in {looked}. {elsewhere}")
     return path
+
+
+def where(row: WeightsInfo) -> str:
+    """Returns where the file of a row is: `"here"`, `"on the Hub"`, or in neither place, `"in a checkout"`."""
+    if local_file(row) is not None:
+        return "here"
+    return "on the Hub" if row.repository else "in a checkout"
 
 
 def result(name: str) -> dict[str, Any]:
@@ -336,20 +343,29 @@ def _of_a_variant(variant, own) -> str:
 def _missing(weights, variant, own) -> str:
     spec = ALL_VARIANTS.get(variant)
     recipe = spec.recipe if spec else ""
-    known = [*own, *sorted({WEIGHTS[name].data for name in own})]
-    hint = did_you_mean(weights, [*known, *WEIGHTS])
-    have = f"Weights of {variant!r}: {', '.join(own)}." if own else f"No weights of {variant!r} are published yet."
+    if weights == "imagenet":  # the default of builders: nobody mistyped it
+        what = f"No ImageNet weights of {variant!r} are published yet."
+    else:
+        known = [*own, *sorted({WEIGHTS[name].data for name in own})]
+        have = f"Weights of {variant!r}: {', '.join(own)}." if own else f"No weights of {variant!r} are published yet."
+        what = f"Unknown weights for {variant!r}: {weights!r}.{did_you_mean(weights, [*known, *WEIGHTS])} {have}"
     remedies = [
-        *(f"keras_highway.load({name!r})" for name in own if WEIGHTS[name].data != "imagenet"),
         *_trained_relative(variant),
+        *map(_loads, own),
         "random weights: weights=None",
         *([f"train it: python -m keras_highway train {recipe} --data DIR"] if recipe else []),
     ]
     lines = "\n  - ".join(remedies)
-    return (
-        f"Unknown weights for {variant!r}: {weights!r}.{hint} {have} What there is instead:\n  - {lines}\n"
-        "All weights: keras_highway.list_weights()."
+    return f"{what} What there is instead:\n  - {lines}\nAll weights: keras_highway.list_weights()."
+
+
+def _loads(name) -> str:
+    row = WEIGHTS[name]
+    absent = (
+        f"; the file is in a checkout: set {ZOO_VARIABLE} to its zoo/weights" if where(row) == "in a checkout" else ""
     )
+    classes = f", {len(row.classes)} classes" if row.classes else ""
+    return f"keras_highway.load({name!r}): trained on {row.data}{classes}{absent}"
 
 
 def _trained_relative(variant) -> list[str]:

@@ -195,6 +195,15 @@ def _must(right: bool, otherwise: str) -> None:
         raise ReleaseError(otherwise)
 
 
+def _commit() -> str:
+    """What is built: a commit, `-dirty` with changes, `unknown` without git."""
+    asked = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
 def main(argv=None) -> int:
     """Parses the command line; returns 1 where a check fails."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.distributions", description=__doc__)
@@ -202,7 +211,8 @@ def main(argv=None) -> int:
     parser.add_argument("--log", type=Path, help="file for what was checked")
     parser.add_argument("--only", nargs="*", choices=ENVIRONMENTS, default=ENVIRONMENTS, help="environments to try")
     args = parser.parse_args(argv)
-    lines = [f"$ make release    # Python {platform.python_version()}, {platform.system()} {platform.machine()}"]
+    machine = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    lines = [f"$ make release    # {machine}, commit {_commit()}"]
     try:
         wheel, sdist = build(args.out)
         lines += [*check_wheel(wheel), *check_sdist(sdist), "the wheel of the sdist holds what the checkout's does"]

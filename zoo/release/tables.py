@@ -34,7 +34,10 @@ def results(zoo: Path = ROOT / "zoo" / "weights") -> dict[str, dict]:
 
 def weights_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
     """The trained weights of image nets and what was measured of them."""
-    lines = ["| weights | test accuracy (last epoch) | published, % | epochs | recipe |", "|---|---|---|---|---|"]
+    lines = [
+        "| weights | test accuracy (last epoch) | published, %: best (mean) | epochs | recipe |",
+        "|---|---|---|---|---|",
+    ]
     images = {name: result for name, result in results(zoo).items() if task_of(result) is IMAGES}
     printed = {row["weights"]: row["published"] for table in published() for row in table["rows"] if "weights" in row}
     for name, result in images.items():
