@@ -142,7 +142,7 @@ def test_imagenet_weights_are_not_published_yet(known, monkeypatch):
 
 
 def test_an_error_of_a_typing_mistake_names_what_was_meant():
-    with pytest.raises(ValueError, match="Unknown weights for 'mnist10_w16': 'mnits'. Did you mean 'mnist'") as error:
+    with pytest.raises(ValueError, match=r"Unknown weights for 'mnist10_w16': 'mnits'\. Did you mean 'mnist'") as error:
         kh.create_model("mnist10_w16", weights="mnits")
     assert "keras_highway.load('mnist10_w16.tvdn'): trained on mnist, 10 classes\n" in str(error.value)
 
