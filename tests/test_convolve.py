@@ -39,6 +39,19 @@ def test_few_channels_are_convolved_as_by_keras(size, strides, padding):
     assert ours.compute_output_shape(x.shape) == tuple(ours(x).shape)
 
 
+def test_whole_numbers_are_not_convolved_with_whole_kernels():
+    layer = Conv2D(2, 2, kernel_initializer=keras.initializers.Constant(0.5))
+    images = np.ones((1, 3, 3, 4))
+    expected = ops.convert_to_numpy(layer(images.astype("float32")))
+    assert (expected == 8.0).all()
+    try:
+        found = layer(ops.convert_to_tensor(images, dtype="uint8"))
+    except (ValueError, RuntimeError, TypeError):
+        assert keras.backend.backend() != "jax"
+    else:
+        np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)
+
+
 def test_only_what_is_unsafe_is_taken_apart():
     few, many = np.zeros((1, 8, 8, 15), "float32"), np.zeros((1, 8, 8, 16), "float32")
     ours = keras.backend.backend() == "tensorflow"

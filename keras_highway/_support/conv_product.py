@@ -1,21 +1,22 @@
-"""Convolutions in bfloat16 as one product of matrices, on TensorFlow and a CPU.
+"""Convolutions in bfloat16 as one product of matrices, on TensorFlow and a CPU that has bfloat16.
 
-oneDNN's gradient of a kernel in bfloat16 reaches a third of the speed of the
-same sums as a product of matrices where the kernel is a single pixel, and a
-tenth where maps are small: of 2 x 2 pixels and 512 channels, 28 ms instead of
-2 on one core of a processor with AMX. The sums are the same, in another
-order.
+There oneDNN's gradients of kernels take longer than the same sums as a
+product: docs/upstream.md, 10.
 """
 
+import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
 
 from keras_highway._support.fused_batch_norm import is_compiled_by_xla, on_gpu
 
-_FEW_PIXELS = 16  # of a map, up to which copies of it for each place of a larger kernel pay
-_ENOUGH_WEIGHTS = 1024  # of a pixel's kernel; below, oneDNN is as quick
+# Bounds of what was measured to pay.
+_FEW_PIXELS = 16  # of a map, on which copies for each place of a larger kernel pay
+_FEW_PLACES = 9  # of such a kernel
+_ENOUGH_WEIGHTS = {True: 1024, False: 16384}  # between inputs and filters; of kernels of one pixel, of larger ones
 
 
 def is_product(x: Any, kernel_shape: Sequence[int], strides: Sequence[int], padding: str, data_format: str) -> bool:
@@ -35,14 +36,36 @@ def is_product(x: Any, kernel_shape: Sequence[int], strides: Sequence[int], padd
     height, width, channels, filters = kernel_shape
     if keras.backend.standardize_dtype(x.dtype) != "bfloat16" or x.shape[-1] != channels or None in x.shape[1:]:
         return False
-    if is_compiled_by_xla() or on_gpu(x):
+    if is_compiled_by_xla() or on_gpu(x) or not has_bfloat16():
         return False
-    if (height, width) == (1, 1):
-        return channels * filters >= _ENOUGH_WEIGHTS
-    if padding == "same" and tuple(strides) != (1, 1):
+    output = _output(x, kernel_shape, strides, padding)
+    pixel = (height, width) == (1, 1)
+    if min(output) <= 0 or channels * filters < _ENOUGH_WEIGHTS[pixel]:
         return False
-    rows, columns = _output(x, kernel_shape, strides, padding)
-    return 0 < rows * columns <= _FEW_PIXELS
+    if pixel:
+        return True
+    strided = tuple(strides) != (1, 1)
+    if height * width > _FEW_PLACES or (padding == "same" and strided):
+        return False
+    # Without a stride the gradient by the images is a product, too, over each of their pixels.
+    rows, columns = output if strided else x.shape[1:3]
+    return rows * columns <= _FEW_PIXELS
+
+
+@functools.cache
+def has_bfloat16() -> bool:
+    """Whether oneDNN is in use, on a processor with instructions for bfloat16.
+
+    TensorFlow's own product in bfloat16 truncates its sums, where oneDNN's rounds them.
+    """
+    from tensorflow.python.framework.test_util import IsMklEnabled
+
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:  # not Linux
+        return False
+    flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    return bool(IsMklEnabled()) and not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
 
 
 def product(x: Any, kernel: Any, strides: Sequence[int], padding: str) -> Any:
@@ -60,20 +83,29 @@ def product(x: Any, kernel: Any, strides: Sequence[int], padding: str) -> Any:
     """
     import tensorflow as tf
 
-    height, width, _, filters = kernel.shape
+    height, width, channels, filters = kernel.shape
     rows, columns = _output(x, kernel.shape, strides, padding)
     margins = [((k - 1) // 2, k // 2) if padding == "same" else (0, 0) for k in (height, width)]
 
+    def patches_of(x):
+        return _patches(x, (height, width), (rows, columns), strides, margins)
+
+    def forward(x, kernel):
+        y = tf.matmul(patches_of(x), tf.reshape(kernel, [height * width * channels, filters]))
+        return tf.reshape(y, [-1, rows, columns, filters])
+
+    # TensorFlow keeps what it traces of a gradient of one's own as long as the process lives.
+    if (height, width) == (1, 1) and tuple(strides) == (1, 1):
+        return forward(x, kernel)
+
     @tf.custom_gradient
     def function(x, kernel):
-        patches = _patches(x, (height, width), (rows, columns), strides, margins)
-        y = tf.reshape(tf.matmul(patches, tf.reshape(kernel, [-1, filters])), [-1, rows, columns, filters])
-
         def gradient(dy):
-            by_kernel = tf.matmul(patches, tf.reshape(dy, [-1, filters]), transpose_a=True)
+            # The patches are made again: nine times the images are not kept for it.
+            by_kernel = tf.matmul(patches_of(x), tf.reshape(dy, [-1, filters]), transpose_a=True)
             return _by_images(x, kernel, dy, strides, margins), tf.reshape(by_kernel, kernel.shape)
 
-        return y, gradient
+        return forward(x, kernel), gradient
 
     return function(x, kernel)
 

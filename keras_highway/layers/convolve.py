@@ -1,4 +1,4 @@
-"""`keras.ops.conv` of images, where TensorFlow's is unsafe or slow on a CPU in another way.
+"""`keras.ops.conv` of images, in another way where TensorFlow's writes beyond its memory or is slow on a CPU.
 
 Kernels of one pixel with a stride: with fewer than 16 input channels and a
 batch that its threads cannot share alike, oneDNN's gradient of such a kernel
@@ -30,8 +30,7 @@ def convolve(
 
     Args:
         x: Tensor, images of rank 4.
-        kernel: Tensor of shape `(height, width, inputs, filters)`. It is cast
-            to `x`'s dtype, as Keras's layers cast theirs.
+        kernel: Tensor of shape `(height, width, inputs, filters)`.
         strides: Pair of ints.
         padding: `"valid"` or `"same"`.
         data_format: As in `keras.layers.Conv2D`.
@@ -40,11 +39,10 @@ def convolve(
     Returns:
         What `keras.ops.conv` does, to the precision of `x`'s dtype.
     """
-    kernel = ops.cast(kernel, x.dtype)
     x, strides = subsampled(x, kernel.shape[:2], strides, data_format)
     dilated = any(rate != 1 for rate in ([dilation_rate] if isinstance(dilation_rate, int) else dilation_rate))
     if not dilated and is_product(x, kernel.shape, strides, padding, data_format):
-        return product(x, kernel, strides, padding)
+        return product(x, ops.cast(kernel, x.dtype), strides, padding)
     return ops.conv(x, kernel, list(strides), padding, data_format, dilation_rate)
 
 

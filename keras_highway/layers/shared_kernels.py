@@ -116,4 +116,4 @@ class GivenConv2D(keras.layers.Layer):
 
     def convolution_op(self, x: Any, kernel: Any) -> Any:
         """As that of `keras.layers.Conv2D`."""
-        return convolve(x, kernel, self.strides, self.padding, self.data_format)
+        return convolve(x, ops.cast(kernel, x.dtype), self.strides, self.padding, self.data_format)

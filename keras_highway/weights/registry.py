@@ -343,12 +343,13 @@ def _of_a_variant(variant, own) -> str:
 def _missing(weights, variant, own) -> str:
     spec = ALL_VARIANTS.get(variant)
     recipe = spec.recipe if spec else ""
-    if weights == "imagenet":  # the default of builders: nobody mistyped it
+    unpublished = "" if own else f" No weights of {variant!r} are published yet."
+    if weights == "imagenet" and _trained_relative(variant):  # the default of these builders: nobody mistyped it
         what = f"No ImageNet weights of {variant!r} are published yet."
     else:
         known = [*own, *sorted({WEIGHTS[name].data for name in own})]
-        have = f"Weights of {variant!r}: {', '.join(own)}." if own else f"No weights of {variant!r} are published yet."
-        what = f"Unknown weights for {variant!r}: {weights!r}.{did_you_mean(weights, [*known, *WEIGHTS])} {have}"
+        hint = did_you_mean(weights, [*known, *WEIGHTS])
+        what = f"Unknown weights for {variant!r}: {weights!r}.{hint}{unpublished}"
     remedies = [
         *_trained_relative(variant),
         *map(_loads, own),
