@@ -130,23 +130,6 @@ def test_list_json_with_a_pattern(capsys, known_name):
     assert weights["result"] == {"metric": "test_accuracy", "mean": 0.4, "std": 0.01, "n": 3}
 
 
-def test_list_says_where_each_file_is(capsys, monkeypatch):
-    assert main(["list", "resnet50.a*"]) == 0
-    assert capsys.readouterr().out.count("  on the Hub  ") == 3
-    monkeypatch.setattr(registry, "local_file", lambda row: None)
-    assert main(["list", "mnist10_w*.tvdn"]) == 0
-    assert capsys.readouterr().out.count("  in a checkout  ") == 2
-
-
-def test_long_sources_are_cut_on_a_terminal(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "90")
-    assert main(["list", "highway_a"]) == 0
-    whole = capsys.readouterr().out.splitlines()[2]
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert main(["list", "highway_a"]) == 0
-    assert capsys.readouterr().out.splitlines()[2] == f"{whole[:89]}…" and len(whole) > 150
-
-
 def test_list_shows_results_with_spread_and_runs(capsys, known_name):
     assert main(["list", "*.known"]) == 0
     assert "40.00 ± 1.00 % (n = 3)" in capsys.readouterr().out
