@@ -6,17 +6,18 @@ product: docs/upstream.md, 10.
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
 
 from keras_highway._support.fused_batch_norm import is_compiled_by_xla, on_gpu
+from keras_highway._support.processor import processor_fields
 
 # Bounds of what was measured to pay.
 _FEW_PIXELS = 16  # of a map, on which copies for each place of a larger kernel pay
 _FEW_PLACES = 9  # of such a kernel
-_ENOUGH_WEIGHTS = {True: 1024, False: 16384}  # between inputs and filters; of kernels of one pixel, of larger ones
+_ENOUGH_WEIGHTS = 16384  # for each of its places, inputs x filters
+_ENOUGH_OF_A_PIXEL = 1024  # of a kernel of one pixel
 
 
 def is_product(x: Any, kernel_shape: Sequence[int], strides: Sequence[int], padding: str, data_format: str) -> bool:
@@ -40,7 +41,7 @@ def is_product(x: Any, kernel_shape: Sequence[int], strides: Sequence[int], padd
         return False
     output = _output(x, kernel_shape, strides, padding)
     pixel = (height, width) == (1, 1)
-    if min(output) <= 0 or channels * filters < _ENOUGH_WEIGHTS[pixel]:
+    if min(output) <= 0 or channels * filters < (_ENOUGH_OF_A_PIXEL if pixel else _ENOUGH_WEIGHTS):
         return False
     if pixel:
         return True
@@ -60,11 +61,7 @@ def has_bfloat16() -> bool:
     """
     from tensorflow.python.framework.test_util import IsMklEnabled
 
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:  # not Linux
-        return False
-    flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    flags = processor_fields().get("flags", "").split()
     return bool(IsMklEnabled()) and not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
 
 
@@ -87,16 +84,17 @@ def product(x: Any, kernel: Any, strides: Sequence[int], padding: str) -> Any:
     rows, columns = _output(x, kernel.shape, strides, padding)
     margins = [((k - 1) // 2, k // 2) if padding == "same" else (0, 0) for k in (height, width)]
 
-    def patches_of(x):
-        return _patches(x, (height, width), (rows, columns), strides, margins)
+    patches_of = functools.partial(
+        _patches, size=(height, width), output=(rows, columns), strides=strides, margins=margins
+    )
 
-    def forward(x, kernel):
-        y = tf.matmul(patches_of(x), tf.reshape(kernel, [height * width * channels, filters]))
+    def multiplied(patches, kernel):
+        y = tf.matmul(patches, tf.reshape(kernel, [height * width * channels, filters]))
         return tf.reshape(y, [-1, rows, columns, filters])
 
     # TensorFlow keeps what it traces of a gradient of one's own as long as the process lives.
     if (height, width) == (1, 1) and tuple(strides) == (1, 1):
-        return forward(x, kernel)
+        return multiplied(tf.reshape(x, [-1, channels]), kernel)
 
     @tf.custom_gradient
     def function(x, kernel):
@@ -105,7 +103,7 @@ def product(x: Any, kernel: Any, strides: Sequence[int], padding: str) -> Any:
             by_kernel = tf.matmul(patches_of(x), tf.reshape(dy, [-1, filters]), transpose_a=True)
             return _by_images(x, kernel, dy, strides, margins), tf.reshape(by_kernel, kernel.shape)
 
-        return forward(x, kernel), gradient
+        return multiplied(patches_of(x), kernel), gradient
 
     return function(x, kernel)
 
@@ -141,8 +139,6 @@ def _patches(x, size, output, strides, margins, turned=False):
     import tensorflow as tf
 
     channels = x.shape[-1]
-    if size == (1, 1) and tuple(strides) == (1, 1):
-        return tf.reshape(x, [-1, channels])
     # As far as the last place in whole strides: more, or less than there is.
     ends = [((k - 1) // stride + n) * stride for k, n, stride in zip(size, output, strides, strict=True)]
     more = [end - sum(m) - n for end, m, n in zip(ends, margins, x.shape[1:3], strict=True)]

@@ -24,7 +24,7 @@ def convolve(
     strides: Sequence[int],
     padding: str,
     data_format: str,
-    dilation_rate: int | Sequence[int] = 1,
+    dilation_rate: Sequence[int] = (1, 1),
 ) -> Any:
     """Convolves images.
 
@@ -34,14 +34,13 @@ def convolve(
         strides: Pair of ints.
         padding: `"valid"` or `"same"`.
         data_format: As in `keras.layers.Conv2D`.
-        dilation_rate: As there. Defaults to 1.
+        dilation_rate: Pair of ints. Defaults to `(1, 1)`.
 
     Returns:
         What `keras.ops.conv` does, to the precision of `x`'s dtype.
     """
     x, strides = subsampled(x, kernel.shape[:2], strides, data_format)
-    dilated = any(rate != 1 for rate in ([dilation_rate] if isinstance(dilation_rate, int) else dilation_rate))
-    if not dilated and is_product(x, kernel.shape, strides, padding, data_format):
+    if tuple(dilation_rate) == (1, 1) and is_product(x, kernel.shape, strides, padding, data_format):
         return product(x, ops.cast(kernel, x.dtype), strides, padding)
     return ops.conv(x, kernel, list(strides), padding, data_format, dilation_rate)
 

@@ -343,15 +343,16 @@ def _of_a_variant(variant, own) -> str:
 def _missing(weights, variant, own) -> str:
     spec = ALL_VARIANTS.get(variant)
     recipe = spec.recipe if spec else ""
-    unpublished = "" if own else f" No weights of {variant!r} are published yet."
-    if weights == "imagenet" and _trained_relative(variant):  # the default of these builders: nobody mistyped it
+    relatives = _trained_relative(variant)
+    if weights == "imagenet" and relatives:  # the default of these builders: nobody mistyped it
         what = f"No ImageNet weights of {variant!r} are published yet."
     else:
         known = [*own, *sorted({WEIGHTS[name].data for name in own})]
         hint = did_you_mean(weights, [*known, *WEIGHTS])
+        unpublished = "" if own else f" No weights of {variant!r} are published yet."
         what = f"Unknown weights for {variant!r}: {weights!r}.{hint}{unpublished}"
     remedies = [
-        *_trained_relative(variant),
+        *relatives,
         *map(_loads, own),
         "random weights: weights=None",
         *([f"train it: python -m keras_highway train {recipe} --data DIR"] if recipe else []),

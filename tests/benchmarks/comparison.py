@@ -16,6 +16,8 @@ from pathlib import Path
 import keras
 import pytest
 
+from keras_highway._support.processor import processor_fields
+
 RESULTS = Path(__file__).with_name("results.json")
 TOO_NOISY = 0.1
 
@@ -157,9 +159,7 @@ def device() -> str:
 
 def processor() -> str:
     """Its name and, of an x86 processor, whether it has the matrix unit that makes bfloat16 fast."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    fields = processor_fields()
     name = fields.get("model name") or platform.processor() or platform.machine()
     if "flags" not in fields:
         return name

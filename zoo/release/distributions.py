@@ -196,7 +196,10 @@ def _must(right: bool, otherwise: str) -> None:
 
 
 def _commit() -> str:
-    """What is built: a commit, `-dirty` with changes, `unknown` without git."""
+    """What is built: a commit, `-dirty` with changes, `unknown` without git.
+
+    Asked of git here: the environment that builds cannot import the package, whose runs ask for theirs.
+    """
     asked = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()

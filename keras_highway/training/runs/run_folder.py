@@ -24,6 +24,7 @@ import keras
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import append, atomic_write, atomic_write_json
 from keras_highway._support.log import read_lines
+from keras_highway._support.processor import processor_fields
 from keras_highway._support.schema import Anything, Fields, Items, Table
 from keras_highway.weights.registry import FILE, in_checkout
 
@@ -319,8 +320,5 @@ def accelerators() -> list[str]:
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    fields = processor_fields()
+    return fields.get("model name", "") if fields else platform.processor()
