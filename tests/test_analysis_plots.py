@@ -207,6 +207,30 @@ def test_epochs_are_whole():
     assert {"0.1", "1", "10"} <= {label.get_text() for label in axis.get_yticklabels()}
 
 
+@pytest.mark.parametrize(
+    ("values", "numbers"),
+    [
+        ([3.7, 6.1], ["4", "5", "6"]),  # a language model's loss: no power of ten among them
+        ([0.47, 2.0], ["0.5", "0.7", "1", "2"]),
+        ([0.12, 4.0], ["0.2", "0.5", "1", "2"]),
+        ([0.02, 1.2], ["0.02", "0.05", "0.1", "0.2", "0.5", "1"]),
+        ([0.02, 30], ["0.1", "1", "10"]),
+        (
+            [1.21, 1.39],
+            ["1.225", "1.25", "1.275", "1.3", "1.325", "1.35", "1.375"],
+        ),  # less than a step: as a linear axis
+    ],
+)
+def test_a_logarithmic_axis_has_numbers_and_a_grid_at_each(values, numbers):
+    _, (axis,) = training_axes(1, 2.4)
+    draw_training(axis, [Curve([1, 2], values)], scale="log")
+    low, high = axis.get_ylim()
+    labels = [label.get_text() for label in axis.get_yticklabels()]
+    assert [x for at, x in zip(axis.get_yticks(), labels, strict=True) if low <= at <= high] == numbers
+    assert all(line.get_visible() for line in axis.get_ygridlines())
+    assert not any(label.get_text() for label in axis.get_yticklabels(minor=True))
+
+
 def test_nothing_to_draw_and_unknown_metrics(dense):
     with pytest.raises(ValueError, match="no curve to draw"):
         analysis.plot_lesion_curve({})

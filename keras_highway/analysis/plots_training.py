@@ -1,11 +1,19 @@
 """Pictures of training: what a log reports, against epochs or steps."""
 
+import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from keras_highway._support.outside_text import in_figure
 from keras_highway.analysis.plots import new_figure
+
+_STEPS = (  # the numbers in each decade of an axis of fewer decades than the first
+    (0.5, range(1, 10)),
+    (1, (1, 2, 3, 5, 7)),
+    (2, (1, 2, 5)),
+    (math.inf, (1,)),
+)
 
 
 class Curve(NamedTuple):
@@ -65,12 +73,15 @@ def draw_training(
 
 
 def _write_plain_numbers(axis: Any) -> None:
-    """Writes 0.1 and 20 where a logarithmic axis would write powers of ten; the same ticks have numbers."""
-    from matplotlib.ticker import LogFormatter
+    """Writes 0.1 and 20 where a logarithmic axis would write powers of ten, as many as have room.
 
-    class Plain(LogFormatter):
-        def __call__(self, x: Any, pos: Any = None):
-            return f"{x:g}" if super().__call__(x, pos) else ""
+    A loss often stays within a decade, where a power of ten may not occur.
+    """
+    from matplotlib.ticker import LogLocator, NullFormatter
 
-    axis.set_major_formatter(Plain())
-    axis.set_minor_formatter(Plain(minor_thresholds=(1.5, 0.5)))
+    low, high = axis.get_view_interval()
+    decades = math.log10(high / low)
+    steps = next(steps for limit, steps in _STEPS if decades < limit)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
