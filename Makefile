@@ -8,7 +8,8 @@ RELEASE_PY := .venv-release/bin/python
 # PyTorch's own index has wheels without CUDA, a tenth of the size; set TORCH_INDEX= to use pip's own.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 comma := ,
-PIP := -m pip install --quiet --disable-pip-version-check
+# Bytecode is made of what is imported, when it is; all of TensorFlow's and JAX's takes 25 s.
+PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 # uv installs in a third of pip's time and does not read pip's settings: with UV=, or where these name an index or constraints, pip does.
 UV ?= $(if $(shell $(PYTHON) -m pip config list | grep -E "\.(index-url|no-index|constraint)="),,uv)
 with_uv = ($(1) -c "import uv" 2>/dev/null || $(1) $(PIP) --retries 0 "uv==0.*") && $(1) -m uv pip install --quiet --python $(1) $(2)

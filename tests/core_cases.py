@@ -10,11 +10,11 @@ from fnmatch import fnmatch
 import pytest
 
 CORE = {
-    "test_adding_photographs.py::test_a_run_becomes_an_entry_that_gives_the_same_logits": ("True",),
+    "test_arguments.py::test_trained_weights_without_the_top": ("mnist10_w16",),
     "test_biased.py::test_no_variant_has_a_bias_that_does_not_learn": (
         ("highway50", "resnet110", "mnist10_w16", "cifar10_19layer", "highway_fc10", "highway_fc1000")
     ),
-    "test_blocks.py::test_contract": ("coupled-same", "full-same", "residual-same", "coupled-channel", "coupled-tied"),
+    "test_blocks.py::test_contract": ("coupled-same", "full-same", "residual-same"),
     "test_blocks.py::test_options": ("coupled",),
     "test_char_lm.py::test_each_word_once_has_the_same_loss_and_gradients": ("full",),
     "test_char_lm.py::test_every_gating_learns": ("coupled", "full"),
@@ -23,6 +23,7 @@ CORE = {
     "test_dense_stack.py::test_signals_are_those_of_the_layers": ("coupled", "full"),
     "test_exporting.py::test_the_part_of_a_language_model_that_makes_vectors_of_words": ("onnx",),
     "test_gate_stats.py::test_every_so_many_steps": ("3",),
+    "test_guided.py::test_all_blocks_of_a_stage": ("conv_stack",),
     "test_guided.py::test_receptive_fields_are_what_changes_the_unit": ("conv_stack", "conv_net"),
     "test_layers.py::test_conv_contract": ("same", "coupled-low_rank", "full-channel", "coupled-tied"),
     "test_layers.py::test_dense_contract": ("same", "coupled-low_rank", "full-channel", "coupled-tied"),
@@ -42,7 +43,7 @@ CORE = {
     "test_shards.py::test_an_image_that_cannot_be_read_is_named": ("1",),
     "test_shards.py::test_shards_give_the_batches_of_their_folder": ("changes0",),
     "test_trace.py::test_trace_recomputes_the_forward_pass_exactly": (
-        ("conv_net-full", "conv_net-low_rank", "conv_stack", "dense_stack", "bottleneck")
+        ("conv_net-full", "conv_stack", "dense_stack", "bottleneck")
     ),
     "test_training.py::test_resume_is_exact_wherever_writing_ends": ("checkpoint.npz",),
     "test_variants.py::test_a_miniature_trains_and_comes_back_from_a_file": (

@@ -58,6 +58,7 @@ def run(photographs, recipe, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("float16", [False, True])
 def test_a_run_becomes_an_entry_that_gives_the_same_logits(run, photographs, recipe, float16, tmp_path, monkeypatch):
     monkeypatch.setattr(adding, "ZOO", tmp_path)
@@ -122,6 +123,7 @@ def test_wordnet_folders_are_the_classes_of_that_name_in_any_order(photographs):
     assert labels == {"n01440764": 1, "n02102040": 0}
 
 
+@pytest.mark.slow
 def test_a_net_takes_images_of_the_size_that_its_weights_were_tested_on(run):
     """224 pixels are the variant's own size; photographs brought to the weights' size must fit without a word."""
     assert kh.load(run).input_shape == (None, 64, 64, 3)
@@ -134,6 +136,7 @@ def test_a_net_takes_images_of_the_size_that_its_weights_were_tested_on(run):
     assert kh.load(run, input_shape=(64, 64, 1)).input_shape == (None, 64, 64, 1)
 
 
+@pytest.mark.slow
 def test_a_run_at_another_size_than_the_variants_can_be_published(run, tmp_path):
     write_bundle(find_publishable(run), "org/photographs", tmp_path)
     check = np.load(tmp_path / "check.npz")

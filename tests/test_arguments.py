@@ -107,6 +107,7 @@ def test_what_is_computed_on_the_way_is_float32_whatever_the_policy(tmp_path, bf
     np.testing.assert_array_equal(numpy(other.get_layer("stem").conv1.kernel), numpy(kernel))
 
 
+@pytest.mark.slow
 def test_torch_files_are_converted_in_float32(tmp_path, bfloat16):
     safetensors = pytest.importorskip("safetensors.numpy")
     state = torch_state(kh.ResNet50(weights=None, classes=2, dtype="float32"))
@@ -132,6 +133,7 @@ def test_the_command_line_reads_images_whatever_the_users_data_format(channels_f
     assert image["predictions"][0]["name"] == "7" and keras.config.image_data_format() == "channels_first"
 
 
+@pytest.mark.slow
 def test_training_whatever_the_users_data_format(channels_first, tmp_path):
     recipe = changed(tiny(RECIPES["mnist10_w16"]), epochs=1)
     assert train(recipe, None, tmp_path)["epochs"] == 1

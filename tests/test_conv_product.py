@@ -94,6 +94,7 @@ def test_where_it_pays(monkeypatch):
     assert pays()
 
 
+@pytest.mark.slow
 def test_without_onednn_there_is_no_product():
     """TensorFlow's own product in bfloat16 truncates: all sums would be too small."""
     script = "from keras_highway._support.conv_product import has_bfloat16; print(has_bfloat16())"

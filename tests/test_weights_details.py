@@ -68,6 +68,7 @@ def test_weights_of_another_form_count_as_they_are():
     assert counted["cpu_images_per_second"] is None  # that is of 224 pixels
 
 
+@pytest.mark.slow
 def test_weights_of_another_net_count_as_it_is():
     """Overrides of the variant and blocks left out, as of `residual_fc50_tanh` and of `trim`."""
     row, speed = registry.get("highway_fc50_tanh.tvdn"), {"highway_fc50_tanh": {"median": 9.0}}
