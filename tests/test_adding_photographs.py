@@ -97,6 +97,7 @@ def _dtypes(file) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_run_of_other_classes_does_not_become_the_entry_of_that_name(run, recipe, tmp_path, monkeypatch):
     """Its head would be drawn at random, under the number that the run measured."""
     monkeypatch.setattr(adding, "ZOO", tmp_path)
@@ -146,6 +147,7 @@ def test_a_run_at_another_size_than_the_variants_can_be_published(run, tmp_path)
     np.testing.assert_allclose(logits, check["logits"], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_measured_is_measured_whole(run, photographs, tmp_path):
     classes = tuple(NAMES.values())
     assert data_test_set("imagenette", photographs, 2, classes) == data_test_set(

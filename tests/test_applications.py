@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
+from keras_highway._support.valueless import without_values
 from keras_highway.models.builder import build
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
@@ -238,8 +239,7 @@ def test_highway_resnets_are_their_resnets_with_a_gate_for_every_channel(depth):
         "coupled",
         "channel",
     )
-    with keras.StatelessScope(initialize_variables=False):
-        model = build(spec)
+    model = without_values(lambda: build(spec))
     parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
     channels = sum(4 * width * blocks for width, blocks in zip(spec.widths, spec.blocks, strict=True))
     assert parameters == baseline.published_parameters + channels

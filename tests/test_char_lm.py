@@ -8,6 +8,7 @@ from gradients import value_and_gradients
 from keras import ops
 
 import keras_highway as kh
+from keras_highway._support.valueless import without_values
 from keras_highway.cli.listing import parameters as listed_parameters
 from keras_highway.data.batchify import deduplicate, every
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HighwayDense
@@ -100,8 +101,7 @@ def by_hand(size, layers_of_highway):
     ],
 )
 def test_parameters_by_hand(name, parameters, squares):
-    with keras.StatelessScope(initialize_variables=False):
-        model = build_char_lm(LM_VARIANTS[name])
+    model = without_values(lambda: build_char_lm(LM_VARIANTS[name]))
     counted = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
     assert counted == by_hand(*squares) == parameters == model.count_params()
     assert listed_parameters()[name] == parameters

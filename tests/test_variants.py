@@ -11,6 +11,7 @@ from contracts import array, check_round_trip, distinct_miniatures, layers_deep,
 from golden import describe
 
 import keras_highway as kh
+from keras_highway._support.valueless import without_values
 from keras_highway.cli.listing import parameters
 from keras_highway.layers import GatedBlock
 from keras_highway.models.builder import build
@@ -30,8 +31,7 @@ def image_batch(model, n=4):
 @functools.cache
 def facts_of(name) -> dict:
     """What the tests need of a full-size model; the model itself is let go."""
-    with keras.StatelessScope(initialize_variables=False):  # shapes and names, no values
-        model = build(VARIANTS[name])
+    model = without_values(lambda: build(VARIANTS[name]))
     return {
         "parameters": describe.parameters(model),
         "depth": layers_deep(model),
@@ -214,8 +214,7 @@ def test_every_variant_is_listed_with_its_parameters():
 def test_nets_after_fitnets(name, bias):
     """[TVDN, 2.2, 3.3.1]: gate bias by depth; max-pool, a hidden layer and the softmax, no 1x1 convolution."""
     assert VARIANTS[name].gate_bias == "by_depth"
-    with keras.StatelessScope(initialize_variables=False):
-        model = build(VARIANTS[name])
+    model = without_values(lambda: build(VARIANTS[name]))
     blocks = [layer for layer in model.layers if isinstance(layer, GatedBlock)]
     assert {block.gate_bias for block in blocks} == {bias}
     assert [layer.name for layer in model.layers[-4:]] == ["max_pool", "fc", "head_dropout", "head"]

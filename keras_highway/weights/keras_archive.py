@@ -13,7 +13,6 @@ import operator
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ import keras
 from keras_highway._support.bounded_json import parse_json
 from keras_highway._support.files import read_regular
 from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Text, refuse
+from keras_highway._support.valueless import without_values
 from keras_highway.data.transforms import Transform
 from keras_highway.models.lora import has_lora, merge_lora
 from keras_highway.tasks import LANGUAGE
@@ -152,8 +152,7 @@ def load(archive: Archive, **changes: Any) -> keras.Model:
             "that keras_highway.save wrote another model can be built."
         )
     with _one_error(f"{path} cannot be loaded by Keras {keras.__version__}"):
-        with ThreadPoolExecutor(1) as thread:
-            expected = thread.submit(_expected_shapes, archive.configuration).result()
+        expected = _expected_shapes(archive.configuration)
         if expected != shapes:
             more, fewer = (sorted((a - b).elements())[:3] for a, b in ((expected, shapes), (shapes, expected)))
             raise WeightFileError(
@@ -170,13 +169,8 @@ def load(archive: Archive, **changes: Any) -> keras.Model:
 
 
 def _expected_shapes(configuration) -> Counter:
-    """The shapes of the weights of a configuration, of which none is made.
-
-    In a thread of its own: Keras notes variables without values by thread,
-    and makes those values later.
-    """
-    with keras.StatelessScope(initialize_variables=False):
-        weights = _built(configuration).weights
+    """The shapes of the weights of a configuration, of which none is made."""
+    weights = without_values(lambda: _built(configuration).weights)
     return Counter(tuple(w.shape) for w in weights if not w.name.startswith("lora_kernel"))
 
 

@@ -1,13 +1,13 @@
 """The form of a network that is not a variant's own: overrides of its spec, blocks that were left out."""
 
 import dataclasses
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
+from keras_highway._support.valueless import without_values
 from keras_highway.analysis.trim import without
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvStage, NetSpec, coerced, to_dict
@@ -45,27 +45,8 @@ def trimmed(model: keras.Model, removed: Sequence[str]) -> keras.Model:
 
 
 def shapes_of_form(spec: NetSpec, classes: int | None) -> Counter:
-    """Returns how often each shape is among the weights of a spec's network, without memory for them.
-
-    Variables in a stateless scope have shapes and no values. Keras keeps a
-    list of them to give them values later; there is one per thread, which ends
-    with it.
-    """
-    outcome: list[Any] = []
-
-    def count_shapes():
-        try:
-            with keras.StatelessScope(initialize_variables=False):
-                outcome.append(Counter(tuple(w.shape) for w in build(spec, classes=classes).weights))
-        except Exception as error:  # raised again in the calling thread
-            outcome.append(error)
-
-    thread = threading.Thread(target=count_shapes)
-    thread.start()
-    thread.join()
-    if isinstance(outcome[0], Exception):
-        raise outcome[0]
-    return outcome[0]
+    """Returns how often each shape is among the weights of a spec's network, without memory for them."""
+    return Counter(tuple(w.shape) for w in without_values(lambda: build(spec, classes=classes).weights))
 
 
 def _stage(values) -> ConvStage:

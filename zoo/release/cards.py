@@ -8,9 +8,8 @@ import argparse
 import json
 from pathlib import Path
 
-import keras
-
 import keras_highway as kh
+from keras_highway._support.valueless import without_values
 from keras_highway.convert import torch_variables
 from keras_highway.publishing.card import model_card
 from keras_highway.publishing.curve import CURVE, draw_curve
@@ -42,8 +41,7 @@ def card(row: WeightsInfo, folder: Path) -> str:
 
 
 def _has_torch_names(variant) -> bool:
-    with keras.StatelessScope(initialize_variables=False):
-        model = kh.create_model(variant)
+    model = without_values(lambda: kh.create_model(variant))
     try:
         torch_variables(model)
     except ValueError:

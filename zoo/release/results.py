@@ -12,9 +12,8 @@ import json
 import sys
 from pathlib import Path
 
-import keras
-
 from keras_highway._support.log import read_log
+from keras_highway._support.valueless import without_values
 from keras_highway.analysis import StageCost, cost
 from keras_highway.models.builder import build
 from keras_highway.specs import NetSpec, override
@@ -121,8 +120,7 @@ def cost_of(
         removed: Names of blocks that are left out.
     """
     shape = spec.input_shape if size is None else (size, size, spec.input_shape[2])
-    with keras.StatelessScope(initialize_variables=False):  # shapes, no values
-        return cost(trimmed(build(spec, input_shape=shape, classes=classes), removed)).total
+    return without_values(lambda: cost(trimmed(build(spec, input_shape=shape, classes=classes), removed)).total)
 
 
 def would_take(name: str) -> str:
