@@ -133,7 +133,6 @@ def test_the_command_line_reads_images_whatever_the_users_data_format(channels_f
     assert image["predictions"][0]["name"] == "7" and keras.config.image_data_format() == "channels_first"
 
 
-@pytest.mark.slow
 def test_training_whatever_the_users_data_format(channels_first, tmp_path):
     recipe = changed(tiny(RECIPES["mnist10_w16"]), epochs=1)
     assert train(recipe, None, tmp_path)["epochs"] == 1

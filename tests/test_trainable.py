@@ -89,7 +89,6 @@ def test_of_a_model_that_was_frozen_as_a_whole(then):
     assert trained(model) == {"head"} and len(model.trainable_weights) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("change", [kh.freeze, kh.enable_lora], ids=["freeze", "enable_lora"])
 def test_losses_metrics_and_schedules_of_ones_own(change):
     model = tiny()

@@ -26,7 +26,15 @@ def test_values_are_not_made_later_either():
     assert made == [(5, 3)]
 
 
-def test_an_error_is_the_callers():
-    with pytest.raises(ZeroDivisionError):
-        without_values(lambda: 1 / 0)
-    assert keras.Variable([1.0]).numpy().tolist() == [1.0]
+def test_an_error_is_the_callers_and_leaves_nothing_behind():
+    made = []
+
+    def fails():
+        keras.Variable(lambda *arguments, **options: made.append(arguments), shape=(2,), dtype="float32")
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        without_values(fails)
+    with keras.StatelessScope():
+        pass
+    assert not made

@@ -11,6 +11,7 @@ from keras_highway.analysis import StageCost
 from keras_highway.cli import listing
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import details, registry
+from keras_highway.weights import file as weights_file
 from zoo.release import gates, metrics
 
 
@@ -133,3 +134,13 @@ def test_a_folder_of_ones_own_is_described_without_it(tmp_path, monkeypatch):
     finally:
         monkeypatch.undo()
         registry.reread()
+
+
+def test_a_net_takes_images_of_the_size_that_its_weights_were_tested_on(tmp_path):
+    """The variant's own size is 224 pixels."""
+    form, path = {"blocks": (1, 1), "widths": (4, 8), "stem_width": 8}, tmp_path / "x.weights.h5"
+    net = kh.create_model("highway50", input_shape=(64, 64, 3), classes=3, **form)
+    weights_file.save(net, path, "highway50", 3, overrides=form, transform="imagenet_64")
+    assert kh.load(path).input_shape == (None, 64, 64, 3)
+    assert kh.load(path, input_shape=(96, 80, 3)).input_shape == (None, 96, 80, 3)
+    assert kh.load(path, include_top=False).input_shape == (None, None, None, 3)

@@ -13,8 +13,8 @@ def without_values(function: Callable[[], _Result]) -> _Result:
     """Calls a function in which new variables have shapes and names and no values.
 
     In a thread of its own: Keras notes variables without values by thread and,
-    at the end of its next scope in that thread, gives all of them values. The
-    thread has Keras's defaults, e.g. of the dtype policy, not the caller's.
+    at the end of its next scope in that thread, gives all of them values. What
+    else it keeps by thread, e.g. the dtype policy, has its default there.
 
     Args:
         function: Takes nothing.

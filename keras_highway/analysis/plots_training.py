@@ -73,15 +73,17 @@ def draw_training(
 
 
 def _write_plain_numbers(axis: Any) -> None:
-    """Writes 0.1 and 20 where a logarithmic axis would write powers of ten, as many as have room.
+    """Writes 0.1 and 20 where a logarithmic axis would write powers of ten; the fewer decades, the more of them.
 
     A loss often stays within a decade, where a power of ten may not occur.
     """
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import AutoLocator, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()
     decades = math.log10(high / low)
     steps = next(steps for limit, steps in _STEPS if decades < limit)
     axis.set_major_locator(LogLocator(subs=steps))
+    if sum(low <= tick <= high for tick in axis.get_majorticklocs()) < 2:
+        axis.set_major_locator(AutoLocator())
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())

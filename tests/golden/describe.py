@@ -76,13 +76,13 @@ def describe(build_variant) -> dict:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
+    from keras_highway._support.valueless import without_values
     from keras_highway.models.builder import build
     from keras_highway.models.char_lm import build_char_lm
     from keras_highway.specs import override
     from keras_highway.variants import LM_VARIANTS, VARIANTS
 
     FILE.write_text(json.dumps(describe(lambda name, **k: build(override(VARIANTS[name], **k))), indent=1) + "\n")
-    with keras.StatelessScope(initialize_variables=False):  # shapes, no values
-        counts = {name: parameters(build(spec)) for name, spec in VARIANTS.items()}
-        counts |= {name: parameters(build_char_lm(spec)) for name, spec in LM_VARIANTS.items()}
+    counts = without_values(lambda: {name: parameters(build(spec)) for name, spec in VARIANTS.items()})
+    counts |= without_values(lambda: {name: parameters(build_char_lm(spec)) for name, spec in LM_VARIANTS.items()})
     PARAMETERS.write_text(json.dumps(counts, indent=1) + "\n")
