@@ -18,7 +18,10 @@ PICTURES = {
         "guided_imagenette_resnet50": "UIE, Figure 4",
         "patches_imagenette_resnet50": "UIE, Figure 4, patches",
     },
-    "both": {"lesions_imagenette": "one block lesioned", "trim_imagenette": "blocks taken out"},
+    "both": {
+        "lesions_imagenette": "one block lesioned, of those that do not change the width",
+        "trim_imagenette": "blocks taken out",
+    },
 }
 
 

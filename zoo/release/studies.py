@@ -280,7 +280,7 @@ def _hardware(comparison, done, runs) -> str:
     """Backend, precision, hardware and commit of the runs, each once."""
     folders = [comparison.study.folder(net, seed, runs / comparison.folder) for net in done for seed in done[net]]
     results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in folders]
-    where = {f"{r['backend']}, {precision_of(r)}, {r['hardware']}, `{short(r['commit'])}`" for r in results}
+    where = {f"{r['backend']}, {precision_of(r)}, {r['hardware']}, commit `{short(r['commit'])}`" for r in results}
     return "; ".join(sorted(where))
 
 
