@@ -47,7 +47,9 @@ the norm of the gradient is at most 1. Of the 1,000 held-out images had right, i
 
                          2e-4    8e-4    3.2e-3
     highway50_uie        47.2    66.4    55.0
+    highway50_uie_nobn   53.8    62.9    57.7
     resnet50_uie         45.5    67.7    55.4
+    resnet50_uie_nobn    57.1    57.6    48.6
 
 Products are in bfloat16, for GPUs and processors with AMX or AVX-512's bfloat16. On others float32 is faster (`--set
 precision=float32`). Images per second of one core, a step of batch 64 at 128 pixels, ResNet50 and Highway50: on an
