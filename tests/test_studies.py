@@ -51,7 +51,7 @@ def test_claims_are_decided_once_all_runs_are_over(runs):
     assert "| highway20 | - | 3 | 0 | 1.0000 ± 0.0000 | 92.17 ± 1.26 | 1.17 ± 0.29 |" in "\n".join(lines)
     sizes = next(line for line in lines if line.startswith("Trainable parameters"))
     assert "`resnet20` 269,722 (1.00 times)" in sizes and "`preact20` 286,378 (1.06 times)" in sizes  # as Keras counts
-    assert lines[-1].endswith("jax, float32, a core, `0123456789ab`. Logs: `zoo/runs/designs`.")
+    assert lines[-1].endswith("jax, float32, a core, commit `0123456789ab`. Logs: `zoo/runs/designs`.")
 
 
 def test_designs_in_short(runs):
@@ -59,7 +59,7 @@ def test_designs_in_short(runs):
     assert rows[2] == "| `resnet20` | 269,722 | 3 | 91.00 ± 1.00 |  |"
     assert rows[3] == "| `highway20` | 266,404 | 3 | 92.17 ± 1.26 | 1.17 ± 0.29 (0.45 to 1.88) |"
     assert rows[4] == "| `preact20` | 286,378 | 2 | 91.00 ± 1.41 | 0.50 ± 2.12 (-18.56 to 19.56) |"
-    assert rows[-1] == "±: standard deviation over seeds. jax, float32, a core, `0123456789ab`."
+    assert rows[-1] == "±: standard deviation over seeds. jax, float32, a core, commit `0123456789ab`."
 
 
 def test_training_losses_of_nets_with_and_without_normalization(tmp_path, three_seeds):
