@@ -45,11 +45,13 @@ generalizes. Without normalization a net takes smaller rates, and so the three
 that all six choose from are lower and further apart; and its loss may jump: for all six
 the norm of the gradient is at most 1. Of the 1,000 held-out images had right, in %,
 
-                         2e-4    8e-4    3.2e-3
-    highway50_uie        47.2    66.4    55.0
-    highway50_uie_nobn   53.8    62.9    57.7
-    resnet50_uie         45.5    67.7    55.4
-    resnet50_uie_nobn    57.1    57.6    48.6
+                              2e-4    8e-4    3.2e-3
+    highway50_uie             47.2    66.4    55.0
+    highway50_uie_nobn        53.8    62.9    57.7
+    highway_full50_uie        49.9    70.3    not tried yet
+    highway_full50_uie_nobn   51.9    59.6    not tried yet
+    resnet50_uie              45.5    67.7    55.4
+    resnet50_uie_nobn         57.1    57.6    48.6
 
 Products are in bfloat16, for GPUs and processors with AMX or AVX-512's bfloat16. On others float32 is faster (`--set
 precision=float32`). Images per second of one core, a step of batch 64 at 128 pixels, ResNet50 and Highway50: on an
