@@ -58,7 +58,9 @@ CORE = {
 
 def is_more(item: pytest.Item) -> bool:
     """Whether a test is one of the like cases that `make test` leaves out."""
-    function, _, case = item.nodeid.rpartition("/")[2].partition("[")
+    # A case may hold a path itself: only what stands before it is the function's.
+    where, _, case = item.nodeid.partition("[")
+    function = where.rpartition("/")[2]
     if not case:
         return False
     joined = f"-{case.removesuffix(']')}-"

@@ -23,7 +23,9 @@ def test_rows_are_of_tests_that_are_there(row):
     ("node", "more"),
     [
         ("tests/test_blocks.py::test_contract[full-tied-BasicBlock]", True),
-        ("tests/test_blocks.py::test_contract[coupled-tied-BasicBlock]", False),
+        ("tests/test_blocks.py::test_contract[coupled-tied-BasicBlock]", True),
+        ("tests/test_blocks.py::test_contract[coupled-same-BasicBlock]", False),
+        ("tests/test_core_cases.py::test_cases[tests/test_blocks.py::test_contract[full-tied-BasicBlock]-True]", False),
         ("tests/test_oracles.py::test_logits_are_the_oracles[resnet152]", True),
         ("tests/test_oracles.py::test_logits_are_the_oracles[resnet50]", False),
         ("tests/test_layers.py::test_dense_contract[c_only-same]", False),
