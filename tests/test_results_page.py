@@ -30,6 +30,22 @@ def test_rows_name_variants_recipes_and_published_perplexities_that_exist():
                 assert LM_VARIANTS[row["variant"]].published_perplexity == row["published"]
 
 
+def test_a_note_tells_how_the_mnist_nets_were_trained():
+    (table,) = (table for table in results.published() if "note" in table)
+    runs = [
+        json.loads((results.ROOT / "zoo" / "weights" / row["weights"] / "recipe.json").read_text("utf-8"))
+        for row in table["rows"]
+        if "weights" in row
+    ]
+    # When they are trained again, with the decay, the note must be told anew.
+    assert [(run["epochs"], run["learning_rate"], "decay_multipliers" in run) for run in runs] == [
+        (200, 0.01, False),
+        (75, 0.03, False),
+    ]
+    page = (results.DOCS / "results.md").read_text("utf-8")
+    assert page.index("[TVDN] Table 1") < page.index(table["note"]) < page.index("[TVDN] Table 2")
+
+
 def test_every_weight_with_a_published_number_is_on_the_page():
     published = {row["weights"] for table in results.published() for row in table["rows"] if "weights" in row}
     with (results.DOCS / "results.csv").open(newline="") as file:

@@ -47,7 +47,9 @@ def test_claims_are_decided_once_all_runs_are_over(runs):
     assert "**not all runs are over**; `resnet20` minus `preact20` is -0.50 ± 2.12 points" in preact
     # -1, -0.5 and -1 points: -0.83 - 0.72 is below the margin, -0.83 + 0.72 above it
     assert "**cannot be told**; `postact20_zerobn` minus `resnet20` is -0.83 ± 0.29 points (-1.55 to -0.12)" in zerobn
-    assert "**not all runs are over**" in unstable and "1 of 3 of `postact20`." in unstable
+    assert "**not all runs are over**" in unstable and "1 of 1 of `postact20`." in unstable
+    # Of runs that are over: exclusive20 has none, which is not to say that none diverged.
+    assert exclusive.endswith("diverged: 0 of 3 of `resnet20`, no run of `exclusive20` is over.")
     assert "| highway20 | - | 3 | 0 | 1.0000 ± 0.0000 | 92.17 ± 1.26 | 1.17 ± 0.29 |" in "\n".join(lines)
     sizes = next(line for line in lines if line.startswith("Trainable parameters"))
     assert "`resnet20` 269,722 (1.00 times)" in sizes and "`preact20` 286,378 (1.06 times)" in sizes  # as Keras counts
@@ -82,7 +84,7 @@ def test_training_losses_of_nets_with_and_without_normalization(tmp_path, three_
     without = [line for line in lines if line.startswith("- without it")]
     assert len(without) == 5 and all("**not all runs are over**" in line for line in without)
     (pair,) = (line for line in lines if line.startswith("- Highway50"))
-    assert "**not all runs are over**; `highway50_imagenette` minus `resnet50_imagenette`: no pair of seeds" in pair
+    assert "**not all runs are over**; `highway50_imagenette_5` minus `resnet50_imagenette_5`: no pair of seeds" in pair
     assert "| resnet50_imagenette_5 | - | 3 | 0 | 1.0000 ± 0.0000 | 80.00 ± 0.00 |  |" in "\n".join(lines)
     assert sum("Logs: `zoo/runs/imagenette`." in line for line in lines) == 2
     (goal,) = (line for line in lines if line.startswith("- goal"))
@@ -126,8 +128,13 @@ def test_a_goal_is_missed_where_a_seed_diverged(tmp_path):
             write(tmp_path / "imagenette" / net / str(seed), (0.5, 0.9))
     (tmp_path / "imagenette" / "resnet50_imagenette_5" / "3").mkdir()
     (tmp_path / "imagenette" / "resnet50_imagenette_5" / "3" / "diverged.json").write_text("{}")
-    (goal,) = (line for line in studies.sections(tmp_path) if line.startswith("- goal"))
+    lines = studies.sections(tmp_path)
+    (goal,) = (line for line in lines if line.startswith("- goal"))
     assert goal == "- goal 85.8 %, `resnet50_imagenette_5`: **missed**: 1 of 3 diverged."  # the other is not over
+    # Everywhere by the name of the recipe of 5 epochs, not by that of 20.
+    text = "\n".join(lines)
+    assert "`highway50_imagenette_5` minus `resnet50_imagenette_5` is " in text and "_imagenette`" not in text
+    assert "![Training loss and test accuracy, epoch by epoch: highway50_imagenette_5, resnet50_imagenette_5]" in text
 
 
 def test_a_net_that_diverged_at_every_rate_has_lost(tmp_path, three_seeds):

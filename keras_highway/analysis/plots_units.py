@@ -54,7 +54,7 @@ def plot_guided(
         for row, name in enumerate(guided.blocks):
             axis = axes[row + top, column]
             drawn = _draw_derivative(axis, guided.gradient[row, column])
-            axis.set_title(f"y {guided.value[row, column]:.3g}", fontsize=SMALL)
+            axis.set_title(f"y {guided.value[row, column]:#.3g}", fontsize=SMALL)
             if column == 0:
                 axis.set_ylabel("\n".join(map(in_figure, name.split("_"))), fontsize=SMALL)
     note = "y: the unit's activation where it is strongest in the image"
@@ -92,7 +92,7 @@ def plot_patches(patches: Patches, path: str | os.PathLike[str] | None = None, *
         axis.axis("off")
     for axis, patch, value in zip(axes.ravel(), patches.patches, patches.value, strict=False):
         drawn = draw_image(axis, patch)
-        axis.set_title(f"y {value:.3g}", fontsize=9)
+        axis.set_title(f"y {value:#.3g}", fontsize=9)
     if _is_grey(patches.patches[0]):
         whole = patches.patches.dtype == np.uint8
         label = "value of a pixel" if whole else "value of a pixel, from the lowest to the highest of its patch"

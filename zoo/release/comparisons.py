@@ -97,7 +97,7 @@ DESIGNS = Comparison(
 def _photographs(name: str, title: str, what: str, *claims: Claim, **more: Any) -> Comparison:
     """A study of `keras_highway.training.experiments.imagenette`."""
     study = imagenette.STUDIES[name]
-    recipe = RECIPES[study.base + study.suffix]
+    recipe = RECIPES[study.run_name(study.base)]
     seeds = "one seed: no spread, no interval"
     if len(study.seeds) > 1:
         seeds = (

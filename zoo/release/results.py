@@ -60,7 +60,7 @@ SUSTAINED = 1e14  # operations a second that are assumed of a GPU: 100 TFLOP/s
 
 
 def published() -> list[dict]:
-    """Returns the papers' tables: paper, where, title, metric, data, rows."""
+    """Returns the papers' tables: paper, where, title, metric, data, rows; some have a note about ours."""
     return json.loads(PUBLISHED.read_text("utf-8"))
 
 
@@ -136,8 +136,8 @@ def would_take(name: str) -> str:
     images = (recipe.train_images or TRAINING_IMAGES[recipe.data]) * recipe.epochs
     spec = override(VARIANTS[recipe.variant], **dict(recipe.overrides))
     operations = 6 * cost_of(spec, getattr(recipe, "train_size", None)).multiply_adds * images
-    hours = operations / SUSTAINED / 3600
-    return f"{recipe.epochs} epochs: {operations:.1e} operations, {hours:.3g} GPU hours at 100 TFLOP/s"
+    hours = f"{operations / SUSTAINED / 3600:#.3g}".removesuffix(".")
+    return f"{recipe.epochs} epochs: {operations:.1e} operations, {hours} GPU hours at 100 TFLOP/s"
 
 
 def as_csv(numbers: list[dict[str, str]]) -> str:
@@ -167,6 +167,7 @@ def as_markdown(numbers: list[dict[str, str]]) -> str:
         columns = f"published, {table['metric']} | ours | n | epochs | products in"
         lines += [f"| net | {columns} | hardware, commit, or what it takes |", "|---|---|---|---|---|---|---|"]
         lines += [_line(row) for row in part]
+        lines += ["", table["note"]] if "note" in table else []
     lines += [*sections(), *photograph_nets.section(), *conv_nets.section()]
     lines += ["", "## First epochs beside the authors' logs", "", *_first_epochs()]
     return "\n".join(lines) + "\n"

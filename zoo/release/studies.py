@@ -42,7 +42,7 @@ def sections(runs: Path = RUNS) -> list[str]:
             lines += [f"- {_verdict(claim, comparison, runs, done)}" for claim in comparison.claims]
             lines += [f"- {line}" for line in (*_goal(comparison, done, runs), *_beside(comparison, done, runs))]
             lines += _losses(comparison, done)
-            picture = f"![{_described(done)}](results/{comparison.name}.png)"
+            picture = f"![{_described(comparison, done)}](results/{comparison.name}.png)"
             lines += ["", picture, "", _made(comparison, done, runs)]
     return lines
 
@@ -67,8 +67,10 @@ def designs_table(runs: Path = RUNS) -> str:
 def _sizes(study: Study) -> str:
     """How many parameters each network has, and how many times the base's."""
     counts = {net: parameters()[RECIPES[net].variant] for net in study.nets}
-    listed = (f"`{net}` {count:,} ({count / counts[study.base]:.2f} times)" for net, count in counts.items())
-    return f"Trainable parameters, beside those of `{study.base}`: {', '.join(listed)}."
+    listed = (
+        f"`{study.run_name(net)}` {count:,} ({count / counts[study.base]:.2f} times)" for net, count in counts.items()
+    )
+    return f"Trainable parameters, beside those of `{study.run_name(study.base)}`: {', '.join(listed)}."
 
 
 def _ends(study: Study, folder: Path) -> list[str]:
@@ -76,7 +78,7 @@ def _ends(study: Study, folder: Path) -> list[str]:
     rates = {net: study.known_rate(net, folder) for net in study.nets}
     sentences = []
     for end, word, beyond in ((max(study.rates), "highest", "higher"), (min(study.rates), "lowest", "lower")):
-        if nets := [f"`{net}`" for net, rate in rates.items() if rate == end]:
+        if nets := [f"`{study.run_name(net)}`" for net, rate in rates.items() if rate == end]:
             sentences.append(
                 f"Of {', '.join(nets)} the chosen rate, {end}, is the {word}: a {beyond} one might be better."
             )
@@ -109,9 +111,9 @@ def _curves(comparison, done, column, axis) -> list[Curve]:
                 "recipe."
             )
         values = _COLUMNS[column] * np.array([[row[column] for row in log] for log in seeds.values()])
-        epochs, color = np.arange(1, values.shape[1] + 1), f"C{i}"
+        epochs, color, name = np.arange(1, values.shape[1] + 1), f"C{i}", comparison.study.run_name(net)
         axis.fill_between(epochs, values.min(0), values.max(0), color=color, alpha=0.15, lw=0)
-        curves.append(Curve(epochs, values.mean(0), f"{net}, {_seeds(len(values))}", {"color": color, "lw": 1.2}))
+        curves.append(Curve(epochs, values.mean(0), f"{name}, {_seeds(len(values))}", {"color": color, "lw": 1.2}))
     return curves
 
 
@@ -131,24 +133,27 @@ def _finished(comparison, runs) -> dict[str, dict[int, list[dict[str, float]]]]:
 
 def _verdict(claim: Claim, comparison: Comparison, runs: Path, done) -> str:
     """A claim, whether it holds, and what was measured."""
-    nets, seeds = (claim.first, claim.second), len(comparison.study.seeds)
-    gone = {net: _diverged(comparison, net, runs) for net in nets}
-    over = all(len(done.get(net, {})) + gone[net] == seeds for net in nets)
-    where = runs / comparison.folder
-    diverged = ", ".join(
-        f"`{net}` at every rate"
-        if comparison.study.diverged_at_every_rate(net, where)
-        else f"{count} of {seeds} of `{net}`"
-        for net, count in gone.items()
-    )
+    gone = {net: _diverged(comparison, net, runs) for net in (claim.first, claim.second)}
+    ended = {net: len(done.get(net, {})) + count for net, count in gone.items()}
+    over = all(count == len(comparison.study.seeds) for count in ended.values())
+    diverged = ", ".join(_share_diverged(comparison, net, gone[net], ended[net], runs) for net in gone)
     if claim.kind == "trains":
         accuracies = _last_accuracies(done.get(claim.first, {}))
         word = _word_of_training(accuracies, gone[claim.first])
         measured = f"test accuracy {spread(accuracies, 2)} %" if accuracies else "no run ended"
     else:
         pairs = _pairs(done.get(claim.first, {}), done.get(claim.second, {}), claim.kind)
-        word, measured = _word(claim.kind, pairs, gone[claim.first], gone[claim.second]), _measured(claim, pairs)
+        word = _word(claim.kind, pairs, gone[claim.first], gone[claim.second])
+        measured = _measured(claim, comparison.study, pairs)
     return f"{claim.text}: **{word if over else 'not all runs are over'}**; {measured}; diverged: {diverged}."
+
+
+def _share_diverged(comparison: Comparison, net: str, gone: int, ended: int, runs: Path) -> str:
+    """Of how many of a network's runs that are over the loss was not finite."""
+    name = f"`{comparison.study.run_name(net)}`"
+    if comparison.study.diverged_at_every_rate(net, runs / comparison.folder):
+        return f"{name} at every rate"
+    return f"{gone} of {ended} of {name}" if ended else f"no run of {name} is over"
 
 
 def _diverged(comparison: Comparison, net: str, runs: Path) -> int:
@@ -181,7 +186,7 @@ def _goal(comparison: Comparison, done, runs: Path) -> list[str]:
             short_of = comparison.goal - statistics.mean(_last_accuracies(logs))
             word = "**reached**" if short_of <= 0 else f"**missed** by {short_of:.2f} points"
             word += f", {_seeds(seeds)}"
-        lines.append(f"goal {comparison.goal} %, `{net}{comparison.study.suffix}`: {word}.")
+        lines.append(f"goal {comparison.goal} %, `{comparison.study.run_name(net)}`: {word}.")
     return lines
 
 
@@ -194,8 +199,8 @@ def _beside(comparison: Comparison, done, runs: Path) -> list[str]:
     for net, plain in zip(comparison.study.nets, other.study.nets, strict=True):
         if net in done and plain in known:
             ours, theirs = (spread(_last_accuracies(logs), 2) for logs in (done[net], known[plain]))
-            epochs = RECIPES[plain + other.study.suffix].epochs
-            lines.append(f"`{net}` {ours} %, by the recipe `{plain}`, {epochs} epochs: {theirs} %.")
+            name, recipe = comparison.study.run_name(net), other.study.run_name(plain)
+            lines.append(f"`{name}` {ours} %, by the recipe `{recipe}`, {RECIPES[recipe].epochs} epochs: {theirs} %.")
     return lines
 
 
@@ -216,7 +221,8 @@ def _losses(comparison: Comparison, done) -> list[str]:
             train, test, accuracy = (
                 statistics.mean(row[key] for row in rows) for key in ("train_loss", "test_loss", "test_accuracy")
             )
-            lines.append(f"| `{net}` | {epoch} | {train:.4f} | {test:.4f} | {100 * accuracy:.2f} |")
+            name = comparison.study.run_name(net)
+            lines.append(f"| `{name}` | {epoch} | {train:.4f} | {test:.4f} | {100 * accuracy:.2f} |")
     note = (
         "Training loss: the mean sigmoid's cross-entropy over the classes of mixed images; test loss: the softmax's "
         "cross-entropy."
@@ -253,10 +259,11 @@ def _interval(pairs: list[float]) -> tuple[float, float]:
     return statistics.mean(pairs) - half, statistics.mean(pairs) + half
 
 
-def _measured(claim: Claim, pairs: list[float]) -> str:
-    between, unit, digits = f"`{claim.first}` minus `{claim.second}`", "points", 2
+def _measured(claim: Claim, study: Study, pairs: list[float]) -> str:
+    first, second = study.run_name(claim.first), study.run_name(claim.second)
+    between, unit, digits = f"`{first}` minus `{second}`", "points", 2
     if claim.kind == "fits":
-        between, unit, digits = f"training loss of `{claim.second}` minus that of `{claim.first}`", "nats", 4
+        between, unit, digits = f"training loss of `{second}` minus that of `{first}`", "nats", 4
     if not pairs:
         return f"{between}: no pair of seeds"
     if len(pairs) == 1:
@@ -265,8 +272,8 @@ def _measured(claim: Claim, pairs: list[float]) -> str:
     return f"{between} is {spread(pairs, digits)} {unit} ({low:.{digits}f} to {high:.{digits}f}), n = {len(pairs)}"
 
 
-def _described(done) -> str:
-    return f"Training loss and test accuracy, epoch by epoch: {', '.join(done)}"
+def _described(comparison: Comparison, done) -> str:
+    return f"Training loss and test accuracy, epoch by epoch: {', '.join(map(comparison.study.run_name, done))}"
 
 
 def _made(comparison, done, runs) -> str:

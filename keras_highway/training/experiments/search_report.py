@@ -122,7 +122,7 @@ def table(result: dict) -> str:
             lines.append(f"| `{cell}` | {row['n']} | {row['diverged']} | {row['at_chance']} | - | - | - | - |")
             continue
         lines.append(
-            f"| `{cell}` | {row['n']} | {row['diverged']} | {row['at_chance']} | {row['best_loss']:.2g} "
+            f"| `{cell}` | {row['n']} | {row['diverged']} | {row['at_chance']} | {row['best_loss']:#.2g} "
             f"| {row['best_epochs']} | {IMAGES.metric.format(row['best_test_accuracy'])} | {_top(row, top['top'])} |"
         )
     return "\n".join(lines)
@@ -132,7 +132,7 @@ def _top(row, count) -> str:
     """The mean of the best runs; in brackets how many, where they are fewer than in other cells."""
     if row["top_mean_loss"] is None:
         return "-"
-    return f"{row['top_mean_loss']:.2g}" + (f" ({row['top']})" if row["top"] < count else "")
+    return f"{row['top_mean_loss']:#.2g}" + (f" ({row['top']})" if row["top"] < count else "")
 
 
 def draw(cells: dict, curves: Path, path: Path) -> None:

@@ -78,9 +78,13 @@ class Study:
         if lost:
             raise DivergedError(" ".join(lost))
 
+    def run_name(self, net: str) -> str:
+        """Returns the name of the recipe of a net's whole runs."""
+        return f"{net}{self.suffix}"
+
     def seed_recipe(self, net: str, rate: float, seed: int, small: bool = False) -> Recipe:
         """Returns the recipe of a whole run."""
-        return _recipe(net + self.suffix, rate, seed, small)
+        return _recipe(self.run_name(net), rate, seed, small)
 
     def rate_recipe(self, net: str, rate: float, small: bool = False) -> Recipe:
         """Returns the recipe of a short run, tested on images held out of the training set."""
@@ -90,7 +94,7 @@ class Study:
 
     def folder(self, net: str, seed: int, out: Path) -> Path:
         """Returns the folder of a whole run."""
-        return out / f"{net}{self.suffix}" / str(seed)
+        return out / self.run_name(net) / str(seed)
 
     def rate_folders(self, net: str, out: Path) -> dict[float, Path]:
         """Returns the folders of a net's short runs, by rate."""
@@ -133,7 +137,7 @@ class Study:
         """
         lines = [
             f"| recipe | rate | seeds | diverged | training loss | test accuracy, % "
-            f"| minus {self.base}{self.suffix}, points |",
+            f"| minus {self.run_name(self.base)}, points |",
             "|---|---|---|---|---|---|---|",
         ]
         base = {seed: _last(self.folder(self.base, seed, out)) for seed in seeds}
@@ -143,7 +147,7 @@ class Study:
             rate = "none: all diverged" if self.diverged_at_every_rate(net, out) else self.known_rate(net, out) or "-"
             pairs = [100 * (row["test_accuracy"] - base[s]["test_accuracy"]) for s, row in done.items() if base[s]]
             cells = (
-                f"{net}{self.suffix}",
+                self.run_name(net),
                 rate,
                 len(done),
                 sum((self.folder(net, seed, out) / "diverged.json").exists() for seed in seeds),
