@@ -8,9 +8,14 @@ import pytest
 from PIL import Image, ImageFilter
 
 from keras_highway.data import load_image
+from keras_highway.data.images import decode_image
 from keras_highway.data.photographs import Photograph, read_batches
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.training.data.decoding import CentralCrop, tensorflow
+from keras_highway.training.data.augment import Augment
+from keras_highway.training.data.decoding import CentralCrop, decoded, tensorflow
+from keras_highway.training.data.folders import FolderSource
+from keras_highway.training.data.shard import Shard
+from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 
 SIZES = [(500, 375), (375, 500), (224, 224), (640, 427), (333, 1000), (50, 40), (256, 256), (2000, 100), (237, 1023)]
@@ -86,3 +91,68 @@ def test_he_et_als_schedule_is_tested_with_their_crop():
     assert {RECIPES[name].transform for name in ("highway50_uie", "resnet50_uie_nobn", "highway50")} == {"imagenet_875"}
     assert RECIPES["highway50_a2"].transform == "imagenet" and TRANSFORMS["imagenet"].crop == 0.95
     assert TRANSFORMS["imagenet_875"].crop == 0.875
+
+
+def _cut_out(colour: tuple[int, int, int]) -> Image.Image:
+    """A coloured square on transparent black."""
+    image = Image.new("RGBA", (80, 80), (0, 0, 0, 0))
+    image.paste((*colour, 255), (20, 20, 60, 60))
+    return image
+
+
+FILES = {
+    "cut-out.png": _cut_out((200, 30, 60)),
+    "cut-out.webp": _cut_out((20, 130, 60)),
+    "palette.png": _cut_out((20, 30, 160)).quantize(8),  # with a transparent entry
+    "palette.bmp": _cut_out((9, 99, 199)).convert("RGB").quantize(16),
+    "first.gif": _cut_out((90, 200, 10)),
+    "grey.bmp": Image.linear_gradient("L"),  # ends with zeros, which belong to it
+    "deep.png": Image.fromarray((np.arange(6400).reshape(80, 80) * 10).astype(np.uint16)),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_all_kinds_of_files_have_the_same_pixels_in_training_and_use(name, tmp_path):
+    """Transparent parts are white, whatever colour lies below; palettes are looked up; WebP is read."""
+    transform, path = TRANSFORMS["imagenet_64"], tmp_path / name
+    FILES[name].save(path, **({"lossless": True} if name.endswith("webp") else {}))
+    tf, user = tensorflow(), load_image(path, TRANSFORMS["imagenet_64"])
+    tested = CentralCrop(transform)(tf.constant(path.read_bytes()), None).numpy()
+    assert np.abs(tested - transform.apply(user)).mean() < 0.02
+    if name.startswith("cut-out"):
+        assert (user[0, 0] == 255).all()
+    # Pixel by pixel before any resizing, also of one channel, in a pipeline as outside of it.
+    for channels, mode in ((3, "RGB"), (1, "L")):
+        whole = decode_image(path, channels)
+        assert whole.shape == (*FILES[name].size[::-1], channels) and whole.dtype == np.uint8
+        data = tf.data.Dataset.from_tensors(path.read_bytes()).map(lambda x, c=channels: decoded(x, c))
+        (piped,) = data.as_numpy_iterator()
+        np.testing.assert_array_equal(piped, whole)
+        np.testing.assert_array_equal(decoded(path.read_bytes(), channels).numpy(), whole)
+        if FILES[name].mode in ("L", "RGB"):
+            np.testing.assert_array_equal(whole.squeeze(), np.asarray(FILES[name].convert(mode)))
+
+
+def test_training_crops_are_of_the_same_pixels(tmp_path):
+    """A whole-image crop of a cut-out has white corners, in one copy and in several."""
+    path = tmp_path / "cut-out.png"
+    FILES["cut-out.png"].save(path)
+    augment, tf = Augment((64, 64), crop_scale=1.0), tensorflow()
+    seeds = tf.constant([[1, 2], [1, 3]], tf.int64)
+    copies = augment.copies(tf.constant(path.read_bytes()), seeds).numpy()
+    assert (copies[:, 0, 0] == 255).all()
+    np.testing.assert_array_equal(copies[0], augment(tf.constant(path.read_bytes()), seeds[0]).numpy())
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", encoded((40, 30), "png")[:500]])
+def test_broken_files_are_named(content, tmp_path):
+    for split in ("train", "val"):
+        for name in "ab":
+            (tmp_path / split / name).mkdir(parents=True)
+            (tmp_path / split / name / "1.webp").write_bytes(content)
+    recipe = RECIPES["highway50_imagenette"]
+    source = FolderSource(changed(recipe, holdout_images=None), tmp_path)
+    with pytest.raises(
+        ValueError, match=rf"{tmp_path}/val/a/1.webp cannot be read: (not an|broken) image file.*\. Put"
+    ):
+        next(source.test_batches(2, Shard()))

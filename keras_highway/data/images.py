@@ -1,10 +1,12 @@
 """Image files to arrays: any common file, any colour mode."""
 
+import contextlib
 import io
 import os
 import stat
 import struct
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -59,16 +61,49 @@ def load_image(path: str | os.PathLike[str] | io.BytesIO, transform: Transform, 
             "`transform` must be a Transform: keras_highway.data.TRANSFORMS['mnist'], or get_transform(weights). "
             f"Received: transform={transform!r}"
         )
+    with _explained(path):
+        image = _opened(path, transform.channels, upright)
+        return _as_array(_resized(image, transform), transform.channels)
+
+
+def decode_image(path: str | os.PathLike[str] | io.BytesIO, channels: int) -> np.ndarray:
+    """Reads an image file as it is stored, in its own size; modes and errors as in `load_image`.
+
+    Args:
+        path: File, or its content.
+        channels: 3 (RGB) or 1 (greyscale).
+
+    Returns:
+        uint8 array `(height, width, channels)`.
+
+    Raises:
+        ImageError: If the file is missing, not an image, truncated, or too
+            large.
+    """
+    with _explained(path):
+        return _as_array(_opened(path, channels, upright=False), channels)
+
+
+def _opened(path: str | os.PathLike[str] | io.BytesIO, channels: int, upright: bool) -> Image.Image:
+    if not isinstance(path, io.BytesIO):
+        _check_kind(path)
+    with Image.open(path) as file:
+        _check_size(path, *file.size)
+        file.load()
+        image = ImageOps.exif_transpose(file) if upright else file
+        return _flat(image).convert("L" if channels == 1 else "RGB")
+
+
+def _as_array(image: Image.Image, channels: int) -> np.ndarray:
+    pixels = np.asarray(image, np.uint8)
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+@contextlib.contextmanager
+def _explained(path: str | os.PathLike[str] | io.BytesIO) -> Iterator[None]:
+    """Makes what Pillow and the file system raise an `ImageError` that names the file."""
     try:
-        if not isinstance(path, io.BytesIO):
-            _check_kind(path)
-        with Image.open(path) as file:
-            _check_size(path, *file.size)
-            file.load()
-            image = ImageOps.exif_transpose(file) if upright else file
-            image = _flat(image).convert("L" if transform.channels == 1 else "RGB")
-        pixels = np.asarray(_resized(image, transform), np.uint8)
-        return pixels.reshape(*pixels.shape[:2], transform.channels)
+        yield
     except ImageError:
         raise
     except FileNotFoundError as error:

@@ -17,7 +17,7 @@ from keras_highway.data.datasets import DATA_VARIABLE
 from keras_highway.data.images import ImageError, load_image
 from keras_highway.data.transforms import Transform
 
-_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")  # other files are left alone, in training, too
 _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})")
 _VALIDATION_IMAGES = 50_000
 
@@ -103,10 +103,10 @@ def folder_test_set(
         Photograph(path, label)
         for name, label in class_labels(str(root), names, classes, numbered, class_names).items()
         for path in sorted((root / name).iterdir())
-        if path.suffix.lower() in _SUFFIXES
+        if path.suffix.lower() in SUFFIXES
     ]
     if not photographs:
-        raise ValueError(f"{root} holds no images: {', '.join(_SUFFIXES)} in one sub-folder per class.")
+        raise ValueError(f"{root} holds no images: {', '.join(SUFFIXES)} in one sub-folder per class.")
     return PhotographSet(str(root), len(photographs), photographs)
 
 

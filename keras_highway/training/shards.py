@@ -21,7 +21,8 @@ import numpy as np
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write, atomic_write_json, sha256_of
 from keras_highway._support.outside_text import visible
-from keras_highway.training.data.decoding import tensorflow
+from keras_highway.data.images import ImageError
+from keras_highway.training.data.decoding import decoded, tensorflow
 from keras_highway.training.data.folders import class_names, image_files
 from keras_highway.training.data.shards import FORMAT, LARGEST_INDEX, MANIFEST, SUFFIX, index_of, read_manifest
 from keras_highway.training.distributed.stopping import USAGE_ERROR
@@ -168,9 +169,8 @@ def _encoded(path: Path) -> bytes | None:
     try:
         # As in training; on the CPU, which a machine's GPUs need not know of.
         with tf.device("CPU"):
-            decode = tf.io.decode_jpeg if tf.io.is_jpeg(content) else tf.io.decode_image
-            decode(content, channels=3)
-    except tf.errors.InvalidArgumentError:
+            decoded(content, channels=3)
+    except (tf.errors.InvalidArgumentError, ImageError):
         return None
     return content
 

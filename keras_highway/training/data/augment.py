@@ -11,7 +11,7 @@ from PIL import Image
 
 from keras_highway.data.transforms import Transform
 from keras_highway.training.data.crops import SMALLEST, random_crop
-from keras_highway.training.data.decoding import tensorflow
+from keras_highway.training.data.decoding import decoded, decoded_by_pillow, tensorflow
 from keras_highway.training.data.rand_augment import RandAugment
 from keras_highway.training.recipe import Recipe
 
@@ -76,7 +76,7 @@ class Augment:
         """Returns an image.
 
         Args:
-            encoded: Scalar tf.string, a JPEG, PNG, GIF or BMP.
+            encoded: Scalar tf.string, the content of an image file.
             seed: int64 tensor of shape (2,), the sample's.
 
         Returns:
@@ -100,11 +100,7 @@ class Augment:
             uint8 tensor of shape `(n, height, width, channels)`.
         """
         tf = tensorflow()
-        image = tf.cond(
-            tf.io.is_jpeg(encoded),
-            lambda: tf.io.decode_jpeg(encoded, self._channels, dct_method="INTEGER_ACCURATE"),
-            lambda: tf.io.decode_image(encoded, self._channels, expand_animations=False),
-        )
+        image = decoded(encoded, self._channels)
         images = tf.numpy_function(self._finished_copies, [image, seeds], tf.uint8)
         return tf.ensure_shape(images, (None, *self.size, self._channels))
 
@@ -120,7 +116,7 @@ class Augment:
 
     def _other_crop(self, encoded, seed):
         tf = tensorflow()
-        image = tf.io.decode_image(encoded, self._channels, expand_animations=False)
+        image = decoded_by_pillow(encoded, self._channels)
         window = self._window(tf.shape(image), seed)
         return tf.slice(image, [window[0], window[1], 0], [window[2], window[3], self._channels])
 

@@ -7,7 +7,11 @@ import keras
 import numpy as np
 
 from keras_highway._support.quiet import quiet_again
+from keras_highway.data.images import decode_image
+from keras_highway.data.photographs import EncodedImage
 from keras_highway.data.transforms import Transform
+
+NAMELESS = "an image"  # what messages call one whose file they do not know
 
 
 @functools.cache
@@ -30,6 +34,49 @@ def tensorflow():
     return tf
 
 
+def decoded(encoded, channels: int):
+    """Returns an image's pixels as `load_image` reads them: JPEG by TensorFlow, everything else by Pillow.
+
+    TensorFlow drops transparency, which shows the colour below it, and knows
+    neither WebP nor palettes of BMP.
+
+    Args:
+        encoded: Scalar tf.string, the content of a file.
+        channels: 3 (RGB) or 1 (greyscale).
+
+    Returns:
+        uint8 tensor of shape `(height, width, channels)`.
+    """
+    tf = tensorflow()
+    return tf.cond(
+        tf.io.is_jpeg(encoded), lambda: decoded_jpeg(encoded, channels), lambda: decoded_by_pillow(encoded, channels)
+    )
+
+
+def decoded_jpeg(encoded, channels: int):
+    """Returns a JPEG's pixels; arguments as above."""
+    # By default TensorFlow takes the fast inverse transform, Pillow the accurate one.
+    return tensorflow().io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE")
+
+
+def decoded_by_pillow(encoded, channels: int):
+    """Returns the pixels of any other image; arguments as above.
+
+    A broken one is an `ImageError`, in a tf.data pipeline an
+    `InvalidArgumentError`.
+    """
+    tf = tensorflow()
+    # As a tensor: of Python's bytes NumPy would cut the zeros at the end.
+    encoded = tf.convert_to_tensor(encoded)
+    image = tf.numpy_function(functools.partial(_pillow_pixels, channels), [encoded], tf.uint8)
+    return tf.ensure_shape(image, (None, None, channels))
+
+
+def _pillow_pixels(channels: int, encoded: bytes | np.ndarray) -> np.ndarray:
+    content = encoded.item() if isinstance(encoded, np.ndarray) else encoded  # an array outside of a pipeline
+    return decode_image(EncodedImage(content, NAMELESS), channels)
+
+
 class _Decode:
     """What crops share.
 
@@ -41,14 +88,7 @@ class _Decode:
         self._transform = transform
 
     def _decoded(self, encoded):
-        tf, channels = tensorflow(), self._transform.channels
-        image = tf.cond(
-            tf.io.is_jpeg(encoded),
-            # By default TensorFlow takes the fast inverse transform, Pillow the accurate one.
-            lambda: tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE"),
-            lambda: tf.io.decode_image(encoded, channels, expand_animations=False),
-        )
-        return tf.ensure_shape(image, (None, None, channels))
+        return decoded(encoded, self._transform.channels)
 
     def _normalized(self, image):
         tf = tensorflow()

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway._support.schema import CLASS_NAME
+from keras_highway.data.images import ImageError
+from keras_highway.data.photographs import SUFFIXES
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.training.data.augment import augment_of
-from keras_highway.training.data.decoding import CentralCrop, batches, tensorflow
+from keras_highway.training.data.decoding import NAMELESS, CentralCrop, batches, decoded, tensorflow
 from keras_highway.training.data.holdout import split_off
 from keras_highway.training.data.repeated import repeated, runs
 from keras_highway.training.data.shard import Shard
 from keras_highway.training.recipe import Recipe
-
-_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png")  # what TensorFlow decodes; other files are left alone
 
 
 class FolderSource:
@@ -146,8 +146,8 @@ class FolderSource:
         except (tf.errors.OpError, OSError):
             return
         try:
-            tf.io.decode_image(encoded, self._transform.channels, expand_animations=False)
-        except tf.errors.InvalidArgumentError as error:
+            decoded(encoded, self._transform.channels)
+        except (tf.errors.InvalidArgumentError, ImageError) as error:
             raise ValueError(f"{self._place(path)} cannot be read: {reason_of(error)}. {self._REMEDY}") from error
 
     def _place(self, path) -> str:
@@ -160,8 +160,9 @@ class FolderSource:
 
 
 def reason_of(error: Exception) -> str:
-    """What TensorFlow says of an image, without the names of its operations and a full stop."""
-    return re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error).splitlines()[0]).strip(" .")
+    """What TensorFlow or Pillow says of an image, without the names of operations and a full stop."""
+    noise = r"\{\{.*?\}\}|\[Op:.*|(ImageError: )?" + NAMELESS + ": "
+    return re.sub(noise, "", str(error).splitlines()[0]).strip(" .")
 
 
 def class_names(folder: Path) -> list[str]:
@@ -198,9 +199,9 @@ def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]
     """
     paths, labels = [], []
     for label, name in enumerate(names):
-        files = sorted(str(path) for path in (folder / name).iterdir() if path.suffix.lower() in _SUFFIXES)
+        files = sorted(str(path) for path in (folder / name).iterdir() if path.suffix.lower() in SUFFIXES)
         if not files:
-            raise ValueError(f"{folder / name} holds no images: {', '.join(_SUFFIXES)}.")
+            raise ValueError(f"{folder / name} holds no images: {', '.join(SUFFIXES)}.")
         paths += files
         labels += [label] * len(files)
     return np.array(paths), np.array(labels, np.int64)
