@@ -6,7 +6,7 @@ import os
 import stat
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -100,7 +100,7 @@ def _as_array(image: Image.Image, channels: int) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _explained(path: str | os.PathLike[str] | io.BytesIO) -> Iterator[None]:
+def _explained(path: str | os.PathLike[str] | io.BytesIO) -> Generator[None]:
     """Makes what Pillow and the file system raise an `ImageError` that names the file."""
     try:
         yield
