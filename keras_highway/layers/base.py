@@ -115,6 +115,7 @@ class GatedBlock(keras.layers.Layer):
                 self.stochastic_depth, noise_shape=noise_shape, dtype=self.skip_dtype, name="drop_path"
             )
             self.drop_path.build(input_shape)
+        freeze_parts(self)
 
     def signals(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None) -> Signals:
         """Computes what the block mixes.
@@ -292,6 +293,21 @@ def checked_size(value: Any, name: str) -> int:
     if not is_size:
         raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
     return int(value)
+
+
+def freeze_parts(layer: keras.layers.Layer) -> None:
+    """Freezes the sublayers of a layer that is frozen; to be called at the end of its `build`.
+
+    A layer's configuration says `trainable=False`, but the sublayers that a
+    copy or a loaded layer makes are trainable, and Keras's models ask each
+    weight, batch normalization its own layer.
+
+    Args:
+        layer: The layer; of one that is trainable nothing changes.
+    """
+    if not layer.trainable:
+        for part in layer._flatten_layers(include_self=False, recursive=False):  # pyright: ignore[reportPrivateUsage]
+            part.trainable = False
 
 
 def fresh(initializer: Any, index: int = 0) -> keras.initializers.Initializer:

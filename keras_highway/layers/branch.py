@@ -9,7 +9,7 @@ from keras import ops
 from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.fused_batch_norm import LANES, in_lanes, narrow, on_gpu
 from keras_highway._support.type_aliases import Activation, Initializer, Shape
-from keras_highway.layers.base import checked_size, fresh
+from keras_highway.layers.base import checked_size, freeze_parts, fresh
 from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.layers.biased import Conv2D
 from keras_highway.layers.shared_kernels import GivenConv2D
@@ -108,6 +108,7 @@ class Branch(keras.layers.Layer):
             shape = self._shape_after(i, shape)
             if self.batch_norm:
                 getattr(self, f"bn{i + 1}").build(shape)
+        freeze_parts(self)
 
     def call(self, x: Any, training: bool | None = None, kernels: Sequence[Any] | None = None) -> Any:
         wide = training and self._is_quicker_wide(x)

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_highway._support.type_aliases import Initializer, Shape
-from keras_highway.layers.base import checked_size, fresh
+from keras_highway.layers.base import checked_size, freeze_parts, fresh
 from keras_highway.layers.biased import Conv1D
 
 
@@ -120,6 +120,7 @@ class CharCNN(keras.layers.Layer):
         ]
         for convolution in self.convolutions:
             convolution.build(input_shape)
+        freeze_parts(self)
 
     def call(self, x: Any) -> Any:
         # tanh grows with its argument: the tanh of the maximum is the maximum of the tanh, for a twentieth of the work.

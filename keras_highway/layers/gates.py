@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_highway._support.type_aliases import Initializer, Shape
-from keras_highway.layers.base import checked_size, fresh
+from keras_highway.layers.base import checked_size, freeze_parts, fresh
 from keras_highway.layers.biased import Dense
 
 
@@ -83,6 +83,7 @@ class LowRankDense(keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         self.down.build(input_shape)
         self.up.build((*input_shape[:-1], self.rank))
+        freeze_parts(self)
 
     def call(self, x: Any) -> Any:
         return self.up(self.down(x))
