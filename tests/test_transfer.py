@@ -205,3 +205,24 @@ def test_layer_groups():
     assert {layer.name for layer in tied["stage1"]} == {"stage1_block1", "stage1_block2", "stage1_gate"}
     with pytest.raises(ValueError, match="no stages to group by"):
         kh.layer_groups(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]))
+
+
+def test_a_channels_first_model_under_another_setting(tmp_path):
+    """The format is the model's: pools, strides and channels do not change with Keras's setting."""
+    images = np.random.default_rng(1).random((2, 3, 64, 96), "float32")
+    try:
+        keras.config.set_image_data_format("channels_first")
+        body = tiny(input_shape=(3, 64, 96), include_top=False)
+        body.save(tmp_path / "first.keras")
+        expected = kh.features(body).info
+        pooled = np.asarray(kh.features(body, pool="avg").model(images)["stage4"])
+    finally:
+        keras.config.set_image_data_format("channels_last")
+    loaded = keras.models.load_model(tmp_path / "first.keras")
+    assert kh.features(loaded).info == expected and kh.num_features(loaded) == 32
+    np.testing.assert_allclose(kh.features(loaded, pool="avg").model(images)["stage4"], pooled, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(body(images)).mean((2, 3)), pooled, rtol=1e-5, atol=1e-6)
+    classifier = kh.reset_classifier(loaded, 7)
+    assert classifier.layers[-1].input.shape == (None, 32)
+    before_head = keras.Model(classifier.input, classifier.layers[-1].input)
+    np.testing.assert_allclose(before_head(images), pooled, rtol=1e-5, atol=1e-6)

@@ -18,6 +18,16 @@ def checked_data_format(value: str | None) -> str:
     return data_format
 
 
+def data_format_of(model: keras.Model) -> str:
+    """Returns where a model's layers have their channels, which need not be where Keras's setting says.
+
+    A saved model keeps its own; without layers that have one, it is the
+    setting.
+    """
+    formats = (getattr(layer, "data_format", None) for layer in model.layers)
+    return next((known for known in formats if known), keras.config.image_data_format())
+
+
 @contextlib.contextmanager
 def channels_last() -> Iterator[None]:
     """Networks are built channels last inside, whatever the user's keras.json says.
