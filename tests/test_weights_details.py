@@ -4,6 +4,8 @@ import csv
 import dataclasses
 import json
 
+import keras
+import numpy as np
 import pytest
 
 import keras_highway as kh
@@ -144,3 +146,41 @@ def test_a_net_takes_images_of_the_size_that_its_weights_were_tested_on(tmp_path
     assert kh.load(path).input_shape == (None, 64, 64, 3)
     assert kh.load(path, input_shape=(96, 80, 3)).input_shape == (None, 96, 80, 3)
     assert kh.load(path, include_top=False).input_shape == (None, None, None, 3)
+
+
+def saved_by_keras(path, **options) -> keras.Model:
+    """Weights that say nothing of themselves, of a small variant."""
+    model = kh.create_model("mnist10_w16", **options)
+    for index, variable in enumerate(model.weights):
+        variable.assign(np.random.default_rng(index).uniform(0.5, 1.5, variable.shape))
+    model.save_weights(path)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore::keras_highway.UncheckedWeights")
+@pytest.mark.parametrize("options", [{"include_top": False}, {"include_top": False, "pooling": "avg"}])
+def test_weights_without_a_head_fit_a_model_without_one(options, tmp_path):
+    """As in keras.applications, whose files without the top are of models without it."""
+    path = tmp_path / "body.weights.h5"
+    saved = saved_by_keras(path, **options)
+    loaded = kh.create_model("mnist10_w16", weights=str(path), **options)
+    for ours, theirs in zip(saved.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    with pytest.raises(ValueError, match=r"the file lacks 1 of \(144, 10\)"):  # never a random head without a word
+        kh.create_model("mnist10_w16", weights=str(path))
+
+
+@pytest.mark.filterwarnings("ignore::keras_highway.UncheckedWeights")
+def test_weights_of_other_classes_that_name_none(tmp_path):
+    """The head's own shapes tell how many there are."""
+    path = tmp_path / "five.weights.h5"
+    saved = saved_by_keras(path, classes=5)
+    body = kh.create_model("mnist10_w16", include_top=False, weights=str(path))
+    for ours, theirs in zip(saved.weights, body.weights, strict=False):
+        np.testing.assert_array_equal(ours, theirs)
+    with pytest.warns(kh.FreshHead, match="The head for 7 classes is fresh: .* has one for 5"):
+        other = kh.create_model("mnist10_w16", classes=7, weights=str(path))
+    np.testing.assert_array_equal(other.weights[-3], saved.weights[-3])
+    np.testing.assert_array_equal(
+        kh.create_model("mnist10_w16", classes=5, weights=str(path)).weights[-2], saved.weights[-2]
+    )

@@ -79,13 +79,31 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     row = form_of(file, spec.name)
     head = next((layer for layer in model.layers if layer.name == "head"), None)
     same_head = head is not None and file.classes in (None, head.units)
-    if same_head and (not _states_its_form(file) or spec == row) and file.shapes == _shapes_of(model):
+    # Of a file that says nothing of itself, as Keras writes it, also what was saved without a head.
+    may_be_it = (same_head and spec == row) or ((same_head or head is None) and not _states_its_form(file))
+    if may_be_it and file.shapes == _shapes_of(model):
         _set(model, file)
         return
     _check_function(file, spec, row)
-    donor = without_removed(build(row, classes=file.classes, dtype="float32"), file)  # whatever the global policy
+    donor = without_removed(_donor(file, row), file)
     load_exactly(donor, file)
     _copy(donor, model, file)
+
+
+def _donor(file: WeightsFile, row: NetSpec) -> keras.Model:
+    """A model of the file's own form, in float32, whatever the global policy.
+
+    A file that does not name its number of classes has it in its head: where
+    it fits but for that, the kernel's and the bias's shapes tell.
+    """
+    donor = build(row, classes=file.classes, dtype="float32")
+    if file.classes is None and file.shapes != _shapes_of(donor):
+        kernel, bias = (tuple(w.shape) for w in donor.get_layer("head").weights)
+        body = _shapes_of(donor) - Counter([kernel, bias])
+        for features, classes in (shape for shape in file.shapes if len(shape) == 2 and shape[0] == kernel[0]):
+            if file.shapes == body + Counter([(features, classes), (classes,)]):
+                return build(row, classes=classes, dtype="float32")
+    return donor
 
 
 def without_removed(model: keras.Model, file: WeightsFile) -> keras.Model:
