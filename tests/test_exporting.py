@@ -262,3 +262,30 @@ def test_what_lies_at_the_path_is_refused_before_the_work(tmp_path):
     with pytest.raises(ValueError, match="is a folder: remove it"):
         export(model, tmp_path / "old", "onnx")
     assert [path.name for path in (tmp_path / "old").iterdir()] == ["note"]
+
+
+SMALL = {"blocks": (1, 1, 1), "widths": (4, 8, 8), "stem_width": 4, "classes": 3}
+
+
+@on_tensorflow
+@pytest.mark.parametrize("dtype", ["uint8", "float64"])
+def test_networks_of_pixels_and_of_double_precision(dtype, tmp_path):
+    """The file is compared on images as the network takes them, open in size."""
+    if dtype == "uint8":
+        pixels = keras.Input((None, None, 3), dtype="uint8")
+        model = kh.create_model("highway20", include_preprocessing="cifar10", input_tensor=pixels, **SMALL)
+        images = np.random.default_rng(1).integers(0, 256, (3, 40, 48, 3), np.uint8)
+    else:
+        model = kh.create_model("highway20", input_shape=(None, None, 3), dtype="float64", **SMALL)
+        images = np.random.default_rng(1).standard_normal((3, 40, 48, 3)).astype("float32")
+    export(moved(model), tmp_path / "net", "tf_saved_model")
+    run = keras.layers.TFSMLayer(str(tmp_path / "net"), call_endpoint="serve")
+    np.testing.assert_allclose(numpy(run(images)), numpy(model(images)), atol=1e-4)
+
+
+def test_what_has_several_outputs_is_refused_before_anything_is_written(tmp_path):
+    pyramid = kh.features(kh.create_model("highway20", input_shape=(32, 32, 3), **SMALL)).model
+    export_format = "tf_saved_model" if BACKEND == "tensorflow" else "onnx"
+    with pytest.raises(ValueError, match=r"one input and one output .* Received: '.*_features' with 1 inputs and 3"):
+        export(pyramid, tmp_path / "net", export_format)
+    assert not list(tmp_path.iterdir())

@@ -17,6 +17,7 @@ from keras_highway._support.files import written
 from keras_highway._support.quiet import quiet_again
 from keras_highway.exporting.precision import in_float32
 from keras_highway.exporting.quantize import agreement, int8_options
+from keras_highway.layers import Preprocessing
 from keras_highway.models.lora import without_updates
 
 TOLERANCE = 1e-4
@@ -74,6 +75,7 @@ def export(
         raise ValueError("With `int8` the file is run on its images: leave `samples` out. Received: both")
     if path.is_dir() and (export_format != "tf_saved_model" or any(path.iterdir())):
         raise ValueError(f"{path} is a folder: remove it, or choose another path.")
+    _check_outputs(model)
     model = in_float32(without_updates(model))
     options = {} if int8 is None else int8_options(model, int8)
     batches = [int8] if int8 is not None else [samples] if samples is not None else _random(model)
@@ -111,6 +113,14 @@ def _check(export_format, int8) -> None:
         _check_onnx(backend)
 
 
+def _check_outputs(model) -> None:
+    if len(model.inputs) != 1 or len(model.outputs) != 1:
+        raise ValueError(
+            "Networks of one input and one output are exported: what the file computes is compared with the network's "
+            f"own output. Received: {model.name!r} with {len(model.inputs)} inputs and {len(model.outputs)} outputs"
+        )
+
+
 def _check_onnx(backend) -> None:
     """What Keras writes ONNX with differs by backend; where it is missing, its own error is not plain."""
     needed = ["onnx", "onnxruntime", *{"tensorflow": ["tf2onnx"], "jax": ["jax2onnx"]}.get(backend, [])]
@@ -123,16 +133,23 @@ def _check_onnx(backend) -> None:
 
 
 def _random(model) -> list[np.ndarray]:
-    """Random images; of several sizes where the size is open."""
+    """Random images; of several sizes where the size is open. Pixels, where the network takes these."""
     draw = np.random.default_rng(0)
-    shape = model.input_shape[1:]
+    shape, dtype = model.input_shape[1:], model.inputs[0].dtype
+    pixels = not dtype.startswith("float") or any(isinstance(layer, Preprocessing) for layer in model.layers)
+
+    def images(count, sizes):
+        if pixels:
+            return draw.integers(0, 256, (count, *sizes)).astype(dtype)
+        return draw.standard_normal((count, *sizes)).astype(dtype)
+
     if None not in shape:
-        return [draw.standard_normal((_SAMPLES, *shape)).astype("float32")]
+        return [images(_SAMPLES, shape)]
     shapes = []
     for size in _OPEN_SIZES:
         sizes = iter(size)
         shapes.append([next(sizes) if n is None else n for n in shape])
-    return [draw.standard_normal((_SAMPLES - i, *s)).astype("float32") for i, s in enumerate(shapes)]
+    return [images(_SAMPLES - i, s) for i, s in enumerate(shapes)]
 
 
 def _difference(computed, expected) -> float:

@@ -15,7 +15,8 @@ def in_float32(model: keras.Model) -> keras.Model:
     if not _others(model):
         return model
     try:
-        copy = keras.models.clone_model(model, clone_function=_layer_in_float32)
+        inputs = keras.tree.map_structure(_input_in_float32, model.input)
+        copy = keras.models.clone_model(model, inputs, clone_function=_layer_in_float32)
         copy.set_weights(model.get_weights())
     except (TypeError, ValueError) as error:
         raise ValueError(f"{_refusal(model)}, which failed here: {error}") from error
@@ -36,6 +37,12 @@ def _others(model) -> list[str]:
     dtypes = [layer.compute_dtype for layer in model._flatten_layers() if layer is not model]
     dtypes += [getattr(layer, "skip_dtype", None) for layer in model._flatten_layers()]
     return sorted({dtype for dtype in dtypes if dtype in ("bfloat16", "float16", "float64")})
+
+
+def _input_in_float32(x):
+    """An input as the model's; of integers it stays one of integers."""
+    dtype = "float32" if x.dtype.startswith(("float", "bfloat")) else x.dtype
+    return keras.Input(batch_shape=x.shape, dtype=dtype, name=x.name)
 
 
 def _layer_in_float32(layer):
