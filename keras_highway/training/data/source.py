@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_highway.data.datasets import FOLDERS, folder_of, load_dataset
-from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.data.transforms import CLASSES, TRANSFORMS
 from keras_highway.training.data.device_images import COLUMNS, DeviceImages
 from keras_highway.training.data.mixing import MixedSource
 from keras_highway.training.data.repeated import epoch_samples, repeated
@@ -32,10 +32,13 @@ class ArraySource:
         self._train = tuple(a[: recipe.train_images] for a in train)
         self._test = tuple(a[: recipe.test_images] for a in test)
         self.images, self.test_images, self.classes = len(self._train[0]), len(self._test[0]), len(data.classes)
+        made_up = recipe.data.startswith(PREFIX)
+        # Names of a set of one's own, as those of folders; the package itself knows the others.
+        known = made_up or data.classes == CLASSES[recipe.data]
+        self.class_names: tuple[str, ...] = () if known else data.classes
         self.shape = data.x_train.shape[1:]
         transform = TRANSFORMS[recipe.transform]
-        made_up = recipe.data.startswith(PREFIX)  # of a size of their own
-        if self.shape != (*transform.size, transform.channels) and not made_up:
+        if self.shape != (*transform.size, transform.channels) and not made_up:  # those have sizes of their own
             raise ValueError(
                 f"transform={recipe.transform!r} is for images of shape {(*transform.size, transform.channels)}, and "
                 f"those of {recipe.data} have shape {tuple(self.shape)}. Received: transform={recipe.transform!r}"
