@@ -1,12 +1,14 @@
 """What classes and data set a finished run is taken for: those that it was trained on."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import keras_highway as kh
+from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.data.transforms import CLASSES
@@ -14,9 +16,12 @@ from keras_highway.training.data.source import ArraySource, open_source
 from keras_highway.training.loop import train
 from keras_highway.training.recipe import Recipe, changed
 from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs.results import _form
+from keras_highway.weights import file as weights_file
 
 OWN = ("apple", "pear", "plum")
 RECIPE = changed(RECIPES["highway_fc10"], epochs=1, batch_size=3, overrides=(("depth", 2), ("units", 4)))
+NUMBERS = {"metric": "test_accuracy", "n": 1, "mean": 0.5, "std": None, "seeds": [0], "values": [0.5]}
 
 
 def data_set(folder, name="mnist", classes=None):
@@ -52,3 +57,27 @@ def test_names_that_the_package_knows_are_not_recorded(tmp_path, classes):
     """Results of known data sets stay as they were, and their runs go on."""
     assert source_of(RECIPE, data_set(tmp_path, classes=classes)).class_names == ()
     assert source_of(dataclasses.replace(RECIPE, data="synthetic_mnist"), None).class_names == ()
+
+
+def run_of(folder, data):
+    """A finished run of a small net of a variant for CIFAR-10, on data of a hundred classes without names."""
+    net = create_model("resnet20", classes=100, blocks=(1, 1), widths=(4, 4), stem_width=4)
+    weights_file.save(net, folder / "model.weights.h5", "resnet20", 100, transform="cifar10", **_form(net))
+    result = {"weights": "resnet20.x", "variant": "resnet20", "data": data, **NUMBERS}
+    (folder / "result.json").write_text(json.dumps(result))
+    return str(folder)
+
+
+def test_the_data_set_of_a_run_is_the_one_it_was_trained_on(tmp_path, capsys):
+    """Not the one that its variant was published for."""
+    classifier = find_classifier(run_of(tmp_path, "cifar100"))
+    assert classifier.data == "cifar100"
+    assert tuple(name for _, name in classifier.classes) == CLASSES["cifar100"]
+    data_set(tmp_path, "cifar100")
+    assert main(["evaluate", str(tmp_path), "--data", str(tmp_path)]) == 0
+    assert "on the 6 test images of cifar100" in capsys.readouterr().out
+
+
+def test_made_up_data_are_those_that_the_variant_is_for(tmp_path):
+    """There is nothing of that name to evaluate on."""
+    assert find_classifier(run_of(tmp_path, "synthetic_cifar10")).data == "cifar10"

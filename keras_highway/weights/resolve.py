@@ -15,7 +15,8 @@ from typing import Any
 
 from keras_highway._support.bounded_json import read_json
 from keras_highway.convert.timm import read_safetensors
-from keras_highway.data.transforms import TRANSFORMS, Transform
+from keras_highway.data.datasets import FOLDERS
+from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform
 from keras_highway.hub.client import is_absent
 from keras_highway.hub.download import fetch, fetch_if_there
 from keras_highway.hub.error import HubError
@@ -220,10 +221,13 @@ def result_beside(path: Path) -> dict[str, Any]:
 
 
 def _run_beside(path: Path, classes: int | None) -> tuple[tuple[str, ...], str]:
-    """The names of the classes and the data set that the result of a run beside its file names; few do."""
+    """The names of the classes, which few have, and the data set that the result of a run beside its file names."""
     result = result_beside(path)
-    names = tuple(result.get("class_names", ()))
-    return (names, result.get("data", "")) if names and len(names) == classes else ((), "")
+    names, data = tuple(result.get("class_names", ())), result.get("data", "")
+    if names and len(names) == classes:
+        return names, data
+    # Made-up data are nothing to find classes or test images by: what the variant was published for is.
+    return (), data if data in (*CLASSES, *FOLDERS) or data.startswith("tfds:") else ""
 
 
 def _row_beside(path: Path) -> WeightsInfo | None:
