@@ -97,6 +97,9 @@ def test_overrides_in_another_order_are_the_same_recipe():
         ("resnet110", ["final_rate=0.001"], "`final_rate` is used only with schedule='cosine' or"),
         ("resnet110", ["schedule=constant", "warmup_epochs=2"], "Received: warmup_epochs=2, schedule='constant'"),
         ("resnet110", ["warmup_epochs=0", "warmup_rate=0.02"], "`warmup_rate` is used only with a warm-up"),
+        ("highway110", ["warmup_epochs=3"], "would train 3 epochs at rate 0: set `warmup_rate`.* schedule='step'"),
+        ("highway20", ["schedule=step"], "Received: warmup_epochs=3, warmup_rate=0.0, schedule='step'"),
+        ("resnet110", ["epochs=1"], "`warmup_epochs` must be less than `epochs` with schedule='step'"),
     ],
 )
 def test_a_setting_that_would_do_nothing_is_refused(name, settings, message):

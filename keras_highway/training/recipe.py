@@ -14,7 +14,7 @@ from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.specs import override
 from keras_highway.tasks import IMAGES, Task
 from keras_highway.training.rand_augment_policy import parse_policy
-from keras_highway.training.used_settings import check_used
+from keras_highway.training.used_settings import check_used, check_warm_up
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import NAME
 
@@ -50,7 +50,6 @@ _NOT_NEGATIVE = (
     "plateau_delta",
     "seed",
 )
-_WARMING_UP = ("cosine", "epoch_cosine", "one_cycle")
 _SHARES = ("momentum", "beta_2", "label_smoothing", "target_threshold", "ema")
 
 
@@ -111,7 +110,7 @@ class Recipe:
         plateau_delta: For `"plateau"`.
         warmup_epochs: Epochs at `warmup_rate` (`"step"`), or rising from it
             to `learning_rate` (the cosines, `"one_cycle"`).
-        warmup_rate: See there.
+        warmup_rate: See there; of `"step"` it must be above 0.
         momentum: Momentum of SGD.
         nesterov: Whether it is Nesterov's.
         beta_2: AdamW: decay of the mean of squared gradients. Runs of few
@@ -236,11 +235,7 @@ class Recipe:
                 "Contrast normalization is for sets that fit into memory (cifar10, cifar100). "
                 f"Received: transform={self.transform!r}, data={self.data!r}"
             )
-        if self.schedule in _WARMING_UP and self.warmup_epochs >= self.epochs:
-            raise ValueError(
-                f"`warmup_epochs` must be less than `epochs` with schedule={self.schedule!r}. "
-                f"Received: warmup_epochs={self.warmup_epochs}, epochs={self.epochs}"
-            )
+        check_warm_up(self)
         if self.freeze and not self.init:
             raise ValueError(
                 f"Layers are frozen where weights to start from are named: `init`. Received: freeze={self.freeze!r}"

@@ -1,10 +1,11 @@
-"""Settings that are used only together with another one: given without it, they are refused, not ignored."""
+"""Settings that go only with others: one that would have no use, or a warm-up that would train nothing, is refused."""
 
 import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
 _WITH_A_LAST_RATE = ("cosine", "epoch_cosine", "one_cycle")
+_WARMING_UP = ("step", *_WITH_A_LAST_RATE)
 # The field, and which values of which other field use it.
 _USED_WITH = {
     "momentum": ("optimizer", ("sgd",)),
@@ -13,8 +14,8 @@ _USED_WITH = {
     "decay": ("schedule", ("exponential", "plateau")),
     "plateau_delta": ("schedule", ("plateau",)),
     "final_rate": ("schedule", _WITH_A_LAST_RATE),
-    "warmup_epochs": ("schedule", ("step", *_WITH_A_LAST_RATE)),
-    "warmup_rate": ("schedule", ("step", *_WITH_A_LAST_RATE)),
+    "warmup_epochs": ("schedule", _WARMING_UP),
+    "warmup_rate": ("schedule", _WARMING_UP),
     "target_threshold": ("loss", ("bce",)),
 }
 
@@ -45,4 +46,26 @@ def check_used(recipe: Any, names: Iterable[str]) -> None:
         raise ValueError(
             "`warmup_rate` is used only with a warm-up: leave it out, or set `warmup_epochs` as well. "
             f"Received: warmup_rate={recipe.warmup_rate!r}, warmup_epochs=0"
+        )
+
+
+def check_warm_up(recipe: Any) -> None:
+    """Refuses a warm-up that is the whole run, or at a rate of 0.
+
+    Args:
+        recipe: The `Recipe`.
+
+    Raises:
+        ValueError: If it is. The cosines and `"one_cycle"` may begin at 0,
+            from which they rise; the rate of `"step"` stays until its end.
+    """
+    if recipe.schedule in _WARMING_UP and recipe.warmup_epochs >= recipe.epochs:
+        raise ValueError(
+            f"`warmup_epochs` must be less than `epochs` with schedule={recipe.schedule!r}. "
+            f"Received: warmup_epochs={recipe.warmup_epochs}, epochs={recipe.epochs}"
+        )
+    if recipe.schedule == "step" and recipe.warmup_epochs and not recipe.warmup_rate:
+        raise ValueError(
+            f"The warm-up would train {recipe.warmup_epochs} epochs at rate 0: set `warmup_rate`, or warmup_epochs=0. "
+            f"Received: warmup_epochs={recipe.warmup_epochs}, warmup_rate={recipe.warmup_rate}, schedule='step'"
         )
