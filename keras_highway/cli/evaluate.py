@@ -9,6 +9,7 @@ from keras_highway.cli import evaluate_language, evaluate_photographs
 from keras_highway.cli.errors import OK, LanguageModelError, UsageError
 from keras_highway.cli.image_classifier import find_classifier_and_data
 from keras_highway.cli.tables import percent
+from keras_highway.data.datasets import holds_shards
 from keras_highway.data.photographs import holds_photographs
 from keras_highway.tasks import format_metric
 
@@ -24,7 +25,7 @@ def run(arguments) -> int:
 
 
 def _of_images(arguments) -> int:
-    if arguments.tfds or holds_photographs(arguments.data):
+    if arguments.tfds or holds_photographs(arguments.data) or holds_shards(arguments.data):
         return evaluate_photographs.run(arguments)
     for_photographs = [name for name in ("v2", "real", "csv") if getattr(arguments, name)]
     if for_photographs:

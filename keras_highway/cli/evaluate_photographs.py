@@ -1,4 +1,4 @@
-"""`evaluate` on photographs: top-1 and top-5 accuracy over a folder of classes or a set of TensorFlow Datasets."""
+"""`evaluate` on photographs: top-1 and top-5 accuracy over a folder of classes, shards of one, or a set of TFDS."""
 
 import csv
 import json
@@ -10,7 +10,8 @@ from keras_highway.analysis.photograph_scores import PhotographScores, measure_p
 from keras_highway.cli.errors import OK, USAGE, UsageError, check_out, usage_errors
 from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.cli.tables import percent
-from keras_highway.data.photographs import folder_test_set, read_real_labels
+from keras_highway.data.datasets import holds_shards
+from keras_highway.data.photographs import PhotographSet, folder_test_set, read_real_labels
 from keras_highway.data.tfds_sets import tfds_test_set
 from keras_highway.tasks import format_metric
 
@@ -30,10 +31,7 @@ def run(arguments) -> int:
             raise UsageError(
                 "--v2 is for a folder; TensorFlow Datasets numbers classes itself. Leave one of --v2, --tfds out."
             )
-        if arguments.tfds:
-            test_set = tfds_test_set(arguments.tfds, arguments.data, classes, names)
-        else:
-            test_set = folder_test_set(arguments.data, classes, arguments.v2, names)
+        test_set = _test_set(arguments, classes, names)
         real = read_real_labels(arguments.real) if arguments.real else None
         if real is not None and classes != 1000:
             raise UsageError(f"ReaL labels are of ImageNet's 1000 classes; the weights have {classes}.")
@@ -53,6 +51,16 @@ def run(arguments) -> int:
         where = classifier.result.get("data", classifier.data) or "its own test images"
         print(visible(f"recorded on {where}: {format_metric(classifier.result)}"))
     return USAGE if scores.broken else OK
+
+
+def _test_set(arguments, classes: int, names: list[str]) -> PhotographSet:
+    if arguments.tfds:
+        return tfds_test_set(arguments.tfds, arguments.data, classes, names)
+    if holds_shards(arguments.data):
+        from keras_highway.training.data.shard_test_set import shard_test_set  # the training code, for these alone
+
+        return shard_test_set(arguments.data, classes, arguments.v2, names)
+    return folder_test_set(arguments.data, classes, arguments.v2, names)
 
 
 def _figures(scores: PhotographScores) -> dict:

@@ -12,6 +12,7 @@ from keras_highway.applications import get_spec, model_of
 from keras_highway.cli.errors import LanguageModelError, UsageError, usage_errors
 from keras_highway.cli.tables import size
 from keras_highway.data import Dataset, load_dataset
+from keras_highway.data.datasets import DATASETS, refuse_shards
 from keras_highway.data.transforms import TRANSFORMS, Transform, imagenet_classes
 from keras_highway.hub import is_hub_name
 from keras_highway.models.builder import takes_any_size
@@ -162,8 +163,14 @@ def find_classifier_and_data(weights: str, data_set: str | None, folder: str | N
             classes.
     """
     classifier = find_classifier(weights, data_set)
+    if classifier.data not in DATASETS:
+        with usage_errors():
+            refuse_shards(folder)
     if not classifier.data:
-        raise UsageError(f"{weights} does not name its data set: pass --data-set.")
+        raise UsageError(
+            f"{weights} does not name its data set: pass --data-set, or the folder of its photographs, --data DIR of "
+            "DIR/val/CLASS/*."
+        )
     with usage_errors():
         data = load_dataset(classifier.data, folder)
     if len(data.classes) != len(classifier.classes):

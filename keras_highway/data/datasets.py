@@ -15,6 +15,7 @@ from keras_highway.data.transforms import CLASSES
 DATA_VARIABLE = "KERAS_HIGHWAY_DATA"
 DATASETS = ("mnist", "cifar10", "cifar100")
 FOLDERS = ("imagenet", "imagenette", "imagewoof")  # photographs in a folder of class sub-folders, or shards of one
+MANIFEST, SHARD_SUFFIX = "manifest.json", ".tfrecord"  # of shards
 _TFDS_VARIABLE = "TFDS_DATA_DIR"
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test", "classes")
 _MOST_CLASSES = 100_000
@@ -59,6 +60,25 @@ def folder_of(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
             f"shards of them (--data DIR), or set {DATA_VARIABLE}."
         )
     return Path(folder) / data if (Path(folder) / data).is_dir() else Path(folder)
+
+
+def is_sharded(folder: Path) -> bool:
+    """Whether a folder holds shards of photographs, finished or not."""
+    return (folder / MANIFEST).exists() or any(folder.glob(f"*{SHARD_SUFFIX}"))
+
+
+def holds_shards(folder: str | os.PathLike[str] | None) -> bool:
+    """Whether a folder of any data set holds shards of photographs, and no arrays."""
+    path = Path(folder or "")
+    return bool(folder) and any(path.glob(f"*{SHARD_SUFFIX}")) and not any(path.glob("*.npz"))
+
+
+def refuse_shards(folder: str | os.PathLike[str] | None) -> None:
+    """Raises a ValueError for a folder of shards, where the photographs themselves are needed."""
+    if holds_shards(folder):
+        raise ValueError(
+            f"{folder} holds TFRecord shards: name the folder of photographs that they were made of, DIR/val/CLASS/*."
+        )
 
 
 def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:

@@ -21,10 +21,11 @@ import numpy as np
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write, atomic_write_json, sha256_of
 from keras_highway._support.outside_text import visible
+from keras_highway.data.datasets import MANIFEST, SHARD_SUFFIX
 from keras_highway.data.images import ImageError
 from keras_highway.training.data.decoding import decoded, tensorflow
 from keras_highway.training.data.folders import class_names, image_files
-from keras_highway.training.data.shards import FORMAT, LARGEST_INDEX, MANIFEST, SUFFIX, index_of, read_manifest
+from keras_highway.training.data.shards import FORMAT, LARGEST_INDEX, index_of, read_manifest
 from keras_highway.training.distributed.stopping import USAGE_ERROR
 
 IMAGES = 5_000  # of a shard: some 550 MB of ImageNet, 257 files
@@ -52,7 +53,7 @@ def write(folder: Path, out: Path, images: int = IMAGES, workers: int | None = N
     out.mkdir(parents=True, exist_ok=True)
     plans = {split: _plan(folder / split, classes, split, images) for split in ("train", "val")}
     known = {name for plan in plans.values() for name in plan}
-    here = [path.name for path in out.glob(f"*{SUFFIX}") if not path.name.startswith(".")]  # not what a kill left
+    here = [path.name for path in out.glob(f"*{SHARD_SUFFIX}") if not path.name.startswith(".")]  # not what a kill left
     others = sorted(name for name in here if name not in known)
     if others:
         raise ValueError(f"{out} holds shards of another division, {others[0]} for one: choose another --out.")
@@ -80,7 +81,7 @@ def _plan(folder: Path, classes: list[str], split: str, images: int) -> dict[str
     count = -(-len(paths) // images)
     names = [os.path.relpath(path, folder) for path in paths]
     return {
-        f"{split}-{i:05d}-of-{count:05d}{SUFFIX}": [(int(k), names[k], int(labels[k])) for k in part]
+        f"{split}-{i:05d}-of-{count:05d}{SHARD_SUFFIX}": [(int(k), names[k], int(labels[k])) for k in part]
         for i, part in enumerate(np.array_split(order, count))
     }
 

@@ -18,17 +18,16 @@ import numpy as np
 
 from keras_highway._support.bounded_json import parse_json, read_bounded, read_json
 from keras_highway._support.schema import CLASS_NAME, Fields, Items, Maybe, Number, OneOf, Text
+from keras_highway.data.datasets import MANIFEST
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.decoding import tensorflow
 from keras_highway.training.data.folders import FolderSource
 from keras_highway.training.recipe import Recipe
 
-MANIFEST = "manifest.json"
-SUFFIX = ".tfrecord"
 FORMAT = "keras_highway shards 1"
 LARGEST_INDEX = 2**30  # bytes, of some ten million images
 _SHA256 = Text(pattern="[0-9a-f]{64}", like="64 hexadecimal digits")
-_FILE_NAMES = Items(Text(10_000, printable=False), most=100_000_000)
+FILE_NAMES = Items(Text(10_000, printable=False), most=100_000_000)
 _SHARD = Fields(
     {
         # Beside the manifest, nowhere else.
@@ -38,7 +37,7 @@ _SHARD = Fields(
     },
     {"index_sha256": Maybe(_SHA256)},
 )
-_SPLIT = Fields({"shards": Items(_SHARD)}, {"broken": _FILE_NAMES})
+_SPLIT = Fields({"shards": Items(_SHARD)}, {"broken": FILE_NAMES})
 _MANIFEST = Fields(
     {
         "format": OneOf((FORMAT,)),
@@ -47,11 +46,6 @@ _MANIFEST = Fields(
     }
 )
 _COLUMNS = ("places", "labels", "offsets", "lengths")
-
-
-def is_sharded(folder: Path) -> bool:
-    """Whether a folder holds shards, finished or not."""
-    return (folder / MANIFEST).exists() or any(folder.glob(f"*{SUFFIX}"))
 
 
 def index_of(shard: Path) -> Path:
@@ -101,13 +95,7 @@ class ShardSource(FolderSource):
         """Opens a split's shards; returns shard, offset and length of each image, and labels, in the folder's order."""
         rows = []
         for shard in shards:
-            path = folder / shard["file"]
-            if path.stat().st_size != shard["bytes"]:
-                raise ValueError(
-                    f"{path} has {path.stat().st_size} bytes and should have {shard['bytes']}: remove it and "
-                    f"{folder / MANIFEST}, and run `python -m keras_highway.training.shards` again."
-                )
-            index = _read_index(path, shard.get("index_sha256"), shard["bytes"], classes)
+            path, index = read_shard(folder, shard, classes)
             number = np.full(len(index["places"]), len(self._shards))
             rows.append(np.stack([index["places"], number, index["offsets"], index["lengths"], index["labels"]], 1))
             self._shards.append((path, os.open(path, os.O_RDONLY)))
@@ -135,6 +123,28 @@ class ShardSource(FolderSource):
         if len(content) != length:
             raise EOFError(f"{path} ends at byte {offset + len(content)}; an image there ends at {offset + length}.")
         return content
+
+
+def read_shard(folder: Path, shard: dict, classes: int) -> tuple[Path, dict]:
+    """Returns the file of a shard and its index.
+
+    Args:
+        folder: The shards' folder.
+        shard: Its row in the manifest.
+        classes: Number of classes.
+
+    Raises:
+        ValueError: If it is not of the length that the row states, or the
+            index is not the one that it names.
+        FileNotFoundError: If one is missing.
+    """
+    path = folder / shard["file"]
+    if path.stat().st_size != shard["bytes"]:
+        raise ValueError(
+            f"{path} has {path.stat().st_size} bytes and should have {shard['bytes']}: remove it and "
+            f"{folder / MANIFEST}, and run `python -m keras_highway.training.shards` again."
+        )
+    return path, _read_index(path, shard.get("index_sha256"), shard["bytes"], classes)
 
 
 def _read_index(shard: Path, sha256: str | None, size: int, classes: int) -> dict:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keras_highway.data.datasets import FOLDERS, folder_of, load_dataset
+from keras_highway.data.datasets import FOLDERS, folder_of, is_sharded, load_dataset
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
 from keras_highway.training.data.device_images import COLUMNS, DeviceImages
 from keras_highway.training.data.mixing import MixedSource
@@ -99,7 +99,7 @@ def open_source(recipe: Recipe, data_dir) -> Source:
         source = TfdsSource(recipe, data_dir)
     elif recipe.data in FOLDERS:
         from keras_highway.training.data.folders import FolderSource
-        from keras_highway.training.data.shards import ShardSource, is_sharded
+        from keras_highway.training.data.shards import ShardSource
 
         root = folder_of(recipe.data, data_dir)
         source = (ShardSource if is_sharded(root) else FolderSource)(recipe, root)
