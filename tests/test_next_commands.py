@@ -58,8 +58,12 @@ def evaluate(run, data_dir) -> list[str]:
 
 
 @pytest.mark.parametrize("data", ["photographs", "shards"])
-def test_the_command_that_is_printed_measures_the_photographs(folders, run, data, capsys):
-    command = evaluate(run, str(folders / data))
+@pytest.mark.parametrize("named", [True, False])
+def test_the_command_that_is_printed_measures_the_photographs(folders, run, data, named, monkeypatch, capsys):
+    monkeypatch.delenv("KERAS_HIGHWAY_DATA", raising=False)
+    if not named:
+        monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(folders / data))
+    command = evaluate(run, str(folders / data) if named else None)
     assert main([*command, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["images"], report["top1"]) == (4, 0.75)

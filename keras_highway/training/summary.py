@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_highway.data.datasets import DATA_VARIABLE, FOLDERS, folder_of
 from keras_highway.tasks import format_metric
 from keras_highway.training.data.synthetic import PREFIX
 from keras_highway.training.language_recipe import LanguageRecipe
@@ -38,6 +39,9 @@ def _next(recipe, out: str, data_dir: str | None) -> list[str]:
     if recipe.data.startswith(PREFIX):  # made-up data: there is nothing to classify
         return [f"train {recipe.name.removesuffix('_tiny')} --data DIR"]
     folder = shlex.quote(out)
+    # Where training found them: the other commands look there for sets of known names alone.
+    elsewhere = not data_dir and recipe.data in FOLDERS and os.environ.get(DATA_VARIABLE)
+    data_dir = str(folder_of(recipe.data, None)) if elsewhere else data_dir
     data = f" --data {shlex.quote(str(data_dir))}" if data_dir else ""
     if recipe.data.startswith("tfds:"):
         data = f" --tfds {shlex.quote(recipe.data.removeprefix('tfds:'))}{data}"
