@@ -1,4 +1,4 @@
-"""After training on photographs: the commands that are printed find the images they need."""
+"""After training on photographs: the commands that are printed, and `verify --data`, find the images they need."""
 
 import dataclasses
 import json
@@ -11,11 +11,14 @@ from PIL import Image
 
 from keras_highway.applications import create_model
 from keras_highway.cli import main
+from keras_highway.publishing import weights_class
+from keras_highway.publishing.verify import Verification
 from keras_highway.training import shards
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.results import _form
 from keras_highway.training.summary import summary
 from keras_highway.weights import file as weights_file
+from keras_highway.weights.description import describe_weights
 
 NAMES = ("cat", "dog")
 SMALL = {"blocks": (1, 1), "widths": (2, 3), "stem_width": 4, "input_shape": (32, 32, 3)}
@@ -105,3 +108,32 @@ def test_what_takes_no_shards_asks_for_the_photographs(folders, run, tmp_path, c
     assert "shards holds TFRecord shards: name the folder of photographs" in capsys.readouterr().err
     assert main(["evaluate", str(run)]) == 2
     assert "does not name its data set: pass --data-set, or the folder of its" in capsys.readouterr().err
+
+
+@pytest.fixture
+def weights(run):
+    """As `verify` opens them."""
+    row = dataclasses.replace(describe_weights(run), data="")
+    return weights_class("resnet50").open(row, run / "model.weights.h5")
+
+
+def test_verify_measures_photographs_of_ones_own(folders, weights, monkeypatch, capsys):
+    monkeypatch.setattr("keras_highway.cli.verify.verify", lambda repository: Verification(weights, 0.0))
+    root = folders / "photographs"
+    for folder, where in ((root, root / "val"), (root / "val", root / "val")):
+        assert main(["verify", "org/pets", "--data", str(folder)]) == 0
+        line = capsys.readouterr().out.splitlines()[-1]
+        assert line == f"accuracy on the 4 test photographs of {where}: 75.00 %, recorded: 75.00 %"
+    assert main(["verify", "org/pets", "--data", str(folders / "shards")]) == 2
+    assert "shards holds TFRecord shards: name the folder of photographs" in capsys.readouterr().err
+    assert main(["verify", "org/pets", "--data", str(folders / "none")]) == 2
+    assert "name no data set that is known: name the folder of their test photographs" in capsys.readouterr().err
+
+
+def test_photographs_of_ones_own_are_described_by_what_the_card_says(folders, weights, monkeypatch):
+    weights.row = dataclasses.replace(weights.row, data="my pets")
+    monkeypatch.setenv("KERAS_HIGHWAY_DATA", str(folders / "photographs"))
+    assert weights.measure().where == "on the 4 test photographs of my pets"
+    weights.row = dataclasses.replace(weights.row, classes=("cow", "dog"))
+    with pytest.raises(ValueError, match="weights' classes are not those of"):
+        weights.measure()

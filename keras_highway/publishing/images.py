@@ -1,5 +1,6 @@
 """Weights of image networks, as publishing treats them."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import numpy as np
 from keras_highway._support.outside_text import python_string
 from keras_highway.analysis.scores import measure
 from keras_highway.applications import build_with, create_model
-from keras_highway.data.datasets import FOLDERS, load_dataset
+from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, FOLDERS, load_dataset, refuse_shards
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.layers.branch import channel_axis
 from keras_highway.publishing.gate_report import gate_moments, gate_report
@@ -116,7 +117,7 @@ class ClassifierWeights(TaskWeights):
         return {"logits": logits, **gates}
 
     def measure(self, data_dir=None, batch_size: int = 500) -> Measured:
-        if self.row.data in FOLDERS:
+        if self.row.data not in DATASETS:
             return self._measure_photographs(data_dir, min(batch_size, _PHOTOGRAPHS))
         data = load_dataset(self.row.data, data_dir)
         accuracy, _ = measure(
@@ -130,7 +131,7 @@ class ClassifierWeights(TaskWeights):
 
     def gate_report(self, data_dir=None) -> dict[str, Any]:
         transform = self.row.images
-        if self.row.data not in FOLDERS:
+        if self.row.data in DATASETS:
             return gate_report(self.network, transform, load_dataset(self.row.data, data_dir).x_test)
         from keras_highway.data.photographs import read_all  # Pillow: importing the package does without
 
@@ -139,9 +140,18 @@ class ClassifierWeights(TaskWeights):
         return {"samples": photographs.images, "blocks": gate_moments(self.network, batches)}
 
     def _photographs(self, data_dir) -> "PhotographSet":
-        from keras_highway.data.photographs import data_test_set
+        from keras_highway.data.photographs import data_test_set, folder_test_set, holds_photographs
 
-        return data_test_set(self.row.data, data_dir, len(self.row.classes), self.row.classes)
+        folder, classes = data_dir or os.environ.get(DATA_VARIABLE), self.row.classes
+        refuse_shards(folder)
+        if self.row.data in FOLDERS:
+            return data_test_set(self.row.data, data_dir, len(classes), classes)
+        if not holds_photographs(folder):
+            raise ValueError(
+                "The weights name no data set that is known: name the folder of their test photographs, "
+                f"DIR/val/CLASS/* or DIR/CLASS/*. Received: data_dir={folder!r}, data={self.row.data!r}"
+            )
+        return folder_test_set(folder, len(classes), class_names=classes)
 
     def _measure_photographs(self, data_dir, batch_size) -> Measured:
         from keras_highway.analysis.photograph_scores import measure_photographs
@@ -151,7 +161,8 @@ class ClassifierWeights(TaskWeights):
         scores = measure_photographs(self.network, self.row.images, photographs, batch_size)
         if scores.broken:
             raise ImageError(f"{photographs.name}: {scores.broken} photographs cannot be read.")
-        return Measured(scores.top1 / scores.images, f"on the {scores.images} test photographs of {self.row.data}")
+        data = self.row.data or photographs.name
+        return Measured(scores.top1 / scores.images, f"on the {scores.images} test photographs of {data}")
 
 
 def described(transform: Transform) -> str:
