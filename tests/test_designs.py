@@ -1,6 +1,7 @@
 """The six designs at 20 layers: rows, choice of rates, table."""
 
 import json
+import re
 from dataclasses import fields
 
 import pytest
@@ -89,9 +90,11 @@ def test_a_network_that_diverges_at_every_rate_does_not_keep_the_others_from_tra
 
 
 @pytest.mark.parametrize("setting", ["learning_rate=0.1", "seed=7", "holdout_images=5"])
-def test_a_study_sets_rate_seed_and_held_out_images_itself(setting, tmp_path):
-    with pytest.raises(ValueError, match=rf"is what a study sets itself.*--set {setting}"):
+def test_a_study_sets_rate_seed_and_held_out_images_itself(setting, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
         designs.main(["--tiny", "--out", str(tmp_path), "--set", setting])
+    assert ended.value.code == 2
+    assert re.match(rf"error: .* is what a study sets itself.*--set {setting}\n", capsys.readouterr().err)
 
 
 def test_short_runs_are_tested_on_held_out_images():

@@ -19,9 +19,10 @@ that was away for a while.
 """
 
 import argparse
+import contextlib
 import errno
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from keras_highway._support.backend import explained
 from keras_highway._support.outside_text import visible_lines
@@ -77,7 +78,7 @@ def main(argv=None) -> None:
     except ValueError as error:
         parser.error(visible_lines(str(error)))
 
-    try:
+    with errors_in_a_line():
         result = _train()(
             recipe,
             args.data,
@@ -88,13 +89,24 @@ def main(argv=None) -> None:
             log_steps=args.log_steps,
             finish=args.finish,
         )
-    except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:
-        print(f"error: {visible_lines(str(error))}", file=sys.stderr)
-        sys.exit(_MAY_PASS if isinstance(error, OSError) and error.errno in _PASSING else USAGE_ERROR)
     if result is None:
         print(f"{recipe.name}: {args.until} of {recipe.epochs} epochs; run it again to resume")
         return
     print(summary(recipe, result, args.out or f"runs/{recipe.name}", args.data))
+
+
+@contextlib.contextmanager
+def errors_in_a_line() -> Iterator[None]:
+    """Within it an error with a name ends the process: a line on stderr, and its exit code, 2 or 1, as stated above.
+
+    Raises:
+        SystemExit: In the error's place.
+    """
+    try:
+        yield
+    except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:
+        print(f"error: {visible_lines(str(error))}", file=sys.stderr)
+        sys.exit(_MAY_PASS if isinstance(error, OSError) and error.errno in _PASSING else USAGE_ERROR)
 
 
 def _train() -> Callable[..., dict | None]:

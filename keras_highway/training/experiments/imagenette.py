@@ -19,6 +19,7 @@ import sys
 
 from keras_highway.training.experiments.study import Study, add_arguments, run_and_print
 from keras_highway.training.recipes.imagenette import A3_RATES, PAIR, RATES, UIE_NETS, UIE_RATES
+from keras_highway.training.train import errors_in_a_line
 
 _HELD_OUT = 1_000  # of 9,469
 _PAIR = Study(
@@ -64,7 +65,8 @@ def main(argv=None) -> int:
     unknown = sorted(set(args.nets or ()) - set(study.nets))
     if unknown:
         parser.error(f"--nets are of {', '.join(study.nets)}. Received: {', '.join(unknown)}")
-    run_and_print(study, args.nets or study.nets, args)
+    with errors_in_a_line():
+        run_and_print(study, args.nets or study.nets, args)
     return 0
 
 

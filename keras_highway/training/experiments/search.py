@@ -24,6 +24,7 @@ from keras_highway.training.experiments.search_report import report
 from keras_highway.training.recipe import Recipe, changed
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.tiny import tiny
+from keras_highway.training.train import errors_in_a_line
 
 
 def _optimizer(draw) -> dict:
@@ -144,9 +145,10 @@ def main(argv=None) -> None:
     if unknown:
         parser.error(f"--cells are of {', '.join(search.cells)}. Received: {', '.join(unknown)}")
     out = args.out or Path("runs") / search.name
-    run_search(search, rungs, args.data, out, args.tiny, args.cells)
-    if not args.cells:
-        print(report(search, rungs, out))
+    with errors_in_a_line():
+        run_search(search, rungs, args.data, out, args.tiny, args.cells)
+        if not args.cells:
+            print(report(search, rungs, out))
 
 
 if __name__ == "__main__":

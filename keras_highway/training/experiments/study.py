@@ -19,6 +19,7 @@ from keras_highway.training.recipe import Recipe, changed, with_settings
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import check_finished
 from keras_highway.training.tiny import tiny
+from keras_highway.training.train import errors_in_a_line
 
 SEEDS = (1, 2, 3)
 RATE_EPOCHS = 5
@@ -193,6 +194,10 @@ def cifar10_main(study: Study, module: str, doc: str, part: str, names: dict[str
 
     Returns:
         The exit code.
+
+    Raises:
+        SystemExit: For what `run_and_print` raises, with the exit codes of
+            `keras_highway.training.train`.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m keras_highway.training.experiments.{module}",
@@ -203,7 +208,8 @@ def cifar10_main(study: Study, module: str, doc: str, part: str, names: dict[str
     parser.add_argument(f"--{part}", dest="nets", nargs="+", choices=names, default=list(names), help="default: all")
     add_arguments(parser, f"runs/{module}")
     args = parser.parse_args(argv)
-    run_and_print(study, tuple(names[net] for net in args.nets), args)
+    with errors_in_a_line():
+        run_and_print(study, tuple(names[net] for net in args.nets), args)
     return 0
 
 
