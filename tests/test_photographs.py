@@ -11,7 +11,7 @@ from PIL import Image
 
 from keras_highway.analysis.photograph_scores import PhotographScores
 from keras_highway.applications import create_model
-from keras_highway.cli import main
+from keras_highway.cli import evaluate_photographs, main
 from keras_highway.data import load_image, photographs
 from keras_highway.data.photographs import EncodedImage, folder_test_set, read_batches
 from keras_highway.data.tfds_sets import _labels
@@ -75,6 +75,23 @@ def test_top_1_top_5_and_loss_of_a_folder(capsys, tmp_path, ten):
     table.write_text("a,b\n")
     assert main(["evaluate", *map(str, arguments)]) == 2
     assert "is another table; it should begin with weights,data,images" in capsys.readouterr().err
+
+
+REPORT = {"weights": "a", "data": "b", "images": 1, "top1": 1.0, "top5": 1.0, "loss": 0.5, "real_images": 0}
+
+
+@pytest.mark.parametrize("before", [None, "", "{header}", "{header}\nw,d,1,1,1,1,0,,0", "{header}\nw,d,1,1,1,1,0,,0\n"])
+def test_a_line_is_added_to_any_table_that_is_there(before, tmp_path):
+    """Its last line may lack a line feed, as an editor left it; an empty file is a new one."""
+    path = tmp_path / "table.csv"
+    header = ",".join(evaluate_photographs._COLUMNS)
+    if before is not None:
+        path.write_text(before.format(header=header))
+    evaluate_photographs._check_table(path)
+    evaluate_photographs._add_line(path, {**REPORT, "real": None, "broken": 0})
+    lines = path.read_text().split("\n")
+    old = ["w,d,1,1,1,1,0,,0"] if "w,d" in (before or "") else []
+    assert lines == [header, *old, "a,b,1,1.0,1.0,0.5,0,,0", ""]
 
 
 @pytest.mark.more

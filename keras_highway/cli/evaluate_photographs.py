@@ -93,16 +93,18 @@ def _check_table(path: Path) -> None:
     if path.exists() and not os.access(path, os.W_OK):
         raise UsageError(f"{path} may not be written: permission denied. Received: --csv {path}")
     header = ",".join(_COLUMNS)
-    known = path.read_text("utf-8").splitlines()[:1] if path.exists() else [header]
-    if known != [header]:
+    known = path.read_text("utf-8").splitlines()[:1] if path.exists() else []
+    if known not in ([], [header]):
         raise ValueError(f"{path} is another table; it should begin with {header}. Received: {known}")
 
 
 def _add_line(path: Path, report: dict) -> None:
-    """Adds a line to a table; a new one gets its heading."""
-    new = not path.exists()
+    """Adds a line to a table; a new or empty one gets its heading."""
+    before = path.read_bytes() if path.exists() else b""
     with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
-        if new:
+        if not before:
             writer.writeheader()
+        elif not before.endswith(b"\n"):  # as an editor may leave it: the line would be glued to its last one
+            file.write("\n")
         writer.writerow(report)
