@@ -22,6 +22,7 @@ from keras_highway.training.runs.checkpoint import Progress
 from keras_highway.training.runs.meter import Meter
 from keras_highway.training.summary import summary
 from keras_highway.training.tiny import tiny
+from keras_highway.training.train import main
 
 DENSE = dataclasses.replace(tiny(RECIPES["highway_fc10"]), epochs=2)
 
@@ -112,6 +113,14 @@ def test_the_end_of_a_run_prints_the_next_commands(recipe, changes, commands):
     assert len(lines) == 3 + len(commands)
     for line, command in zip(lines[3:], commands, strict=True):
         assert line.startswith(f"  python -m keras_highway {command}")
+
+
+def test_a_run_that_is_not_at_its_end_tells_how_many_epochs_it_has(tmp_path, capsys):
+    """Those that were trained, which may be more than this call's --until."""
+    command = ["highway_fc10", "--tiny", "--out", str(tmp_path), "--set", "epochs=3", "--until"]
+    for until in ("2", "1"):
+        main([*command, until])
+        assert capsys.readouterr().out.splitlines()[-1] == "highway_fc10_tiny: 2 of 3 epochs; run it again to resume"
 
 
 # --- Memory -----------------------------------------------------------------------

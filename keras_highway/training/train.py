@@ -23,6 +23,7 @@ import contextlib
 import errno
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from keras_highway._support.backend import explained
 from keras_highway._support.outside_text import visible_lines
@@ -78,11 +79,12 @@ def main(argv=None) -> None:
     except ValueError as error:
         parser.error(visible_lines(str(error)))
 
+    out = args.out or f"runs/{recipe.name}"
     with errors_in_a_line():
         result = _train()(
             recipe,
             args.data,
-            args.out or f"runs/{recipe.name}",
+            out,
             args.strategy,
             save_steps=args.save_steps,
             until=args.until,
@@ -90,9 +92,9 @@ def main(argv=None) -> None:
             finish=args.finish,
         )
     if result is None:
-        print(f"{recipe.name}: {args.until} of {recipe.epochs} epochs; run it again to resume")
+        print(f"{recipe.name}: {_trained(out)} of {recipe.epochs} epochs; run it again to resume")
         return
-    print(summary(recipe, result, args.out or f"runs/{recipe.name}", args.data))
+    print(summary(recipe, result, out, args.data))
 
 
 @contextlib.contextmanager
@@ -117,6 +119,13 @@ def _train() -> Callable[..., dict | None]:
     except ModuleNotFoundError as error:
         raise explained(error) from error
     return train
+
+
+def _trained(out: str) -> int:
+    """How many epochs the run in a folder is after: more than `--until`, where an earlier call went further."""
+    from keras_highway.training.runs.checkpoint import epochs_of
+
+    return epochs_of(Path(out) / "checkpoint.npz")
 
 
 def choose(name: str, settings: list[str], small: bool) -> Recipe:
