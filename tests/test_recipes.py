@@ -69,6 +69,18 @@ def test_the_network_has_the_size_of_the_transform():
         with_settings(smaller, ["net.input_shape=[160,160,3]"])
 
 
+def test_the_size_that_a_recipe_states_gives_way_to_that_of_another_transform():
+    """Nobody asked for it; what was asked for does not give way."""
+    recipe = RECIPES["highway50_imagenette"]  # net.input_shape=[128,128,3] is its own
+    smaller = with_settings(recipe, ["transform=imagenet_64", "net.gate_bias=-3"])
+    assert smaller.input_shape == (64, 64, 3) and dict(smaller.overrides) == {"gate_bias": -3}
+    assert with_settings(recipe, ["transform=imagenet_128"]) == recipe
+    with pytest.raises(ValueError, match=r"makes images of 64x64.*net\.input_shape=\[128, 128, 3\]"):
+        with_settings(recipe, ["transform=imagenet_64", "net.input_shape=[128,128,3]"])
+    with pytest.raises(ValueError, match=r"Did you mean 'imagenet_64'"):
+        with_settings(recipe, ["transform=imagenet64"])
+
+
 def test_settings_of_the_command_line():
     recipe = with_settings(
         BASE, ["epochs=3", "learning_rate=1", "net.gating=full", "net.gate_bias=-4", "flip=False", "source=a test"]

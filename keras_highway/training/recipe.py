@@ -296,12 +296,19 @@ class Recipe:
 
     def _check_input_shape(self) -> None:
         """Refuses a network of another size than the images that the transform makes."""
-        shape, size = dict(self.overrides).get("input_shape"), TRANSFORMS[self.transform].size
-        if self._decoded and shape and any(side not in (None, own) for side, own in zip(shape, size, strict=False)):
+        if shape := self._other_shape:
+            size = TRANSFORMS[self.transform].size
             raise ValueError(
                 f"transform={self.transform!r} makes images of {size[0]}x{size[1]}: set the transform of another size, "
                 f"or leave net.input_shape out, which follows it. Received: net.input_shape={list(shape)}"
             )
+
+    @property
+    def _other_shape(self) -> tuple[int | None, ...]:
+        """The input shape among the overrides, where images are decoded to another size; else none."""
+        shape = dict(self.overrides).get("input_shape") or ()
+        size = TRANSFORMS[self.transform].size if self._decoded and self.transform in TRANSFORMS else ()
+        return tuple(shape) if any(a not in (None, b) for a, b in zip(shape, size, strict=False)) else ()
 
     def training_size(self, test_size: tuple[int, int]) -> tuple[int, int]:
         """Returns height and width of training images that are decoded on the way, by those of test images."""
@@ -363,13 +370,13 @@ def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
     Args:
         recipe: Any recipe.
         settings: `"field=value"` for a field of the recipe, `"net.field=value"`
-            for one of the network's spec, see `parse_setting`.
+            for one of the network's spec, see `parse_setting`. Its size follows `transform` unless it is set.
 
     Raises:
         ValueError: As `changed`, for a setting without `=`, and for one that
             has no effect beside the others.
     """
-    changes, overrides = {}, dict(recipe.overrides)
+    changes, overrides, sized = {}, dict(recipe.overrides), False
     for setting in settings:
         name, value = parse_setting(setting)
         if name == "net.classes":
@@ -378,12 +385,16 @@ def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
                 f"net.classes out. Received: {setting}"
             )
         if name.startswith("net."):
+            sized |= name == "net.input_shape"
             overrides[name.removeprefix("net.")] = value
         else:
             changes[name] = value
     if overrides != dict(recipe.overrides):
         changes["overrides"] = tuple(overrides.items())
-    new = changed(recipe, **changes)
+    new = coerced(recipe, f"recipe {recipe.name!r}", **changes)
+    if isinstance(new, Recipe) and "transform" in changes and not sized and new._other_shape:  # the row's own
+        new = dataclasses.replace(new, overrides=tuple(p for p in new.overrides if p[0] != "input_shape"))
+    new.check()
     if isinstance(new, Recipe):
         check_used(new, changes)
     return new
