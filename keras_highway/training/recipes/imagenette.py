@@ -48,8 +48,8 @@ the norm of the gradient is at most 1. Of the 1,000 held-out images had right, i
                               2e-4    8e-4    3.2e-3
     highway50_uie             47.2    66.4    55.0
     highway50_uie_nobn        53.8    62.9    57.7
-    highway_full50_uie        49.9    70.3    not tried yet
-    highway_full50_uie_nobn   51.9    59.6    not tried yet
+    highway_full50_uie        49.9    70.3    66.3
+    highway_full50_uie_nobn   51.9    59.6    56.5
     resnet50_uie              45.5    67.7    55.4
     resnet50_uie_nobn         57.1    57.6    48.6
 
