@@ -123,6 +123,39 @@ def test_only_what_differs_is_uploaded_and_released(hub):
     assert hub.files(REPO)["NOTES.md"] == b"a user's\n"
 
 
+def test_what_was_measured_of_other_weights_does_not_stay_beside_new_ones(hub, tmp_path, capsys):
+    first = publish(NAME, REPO)
+    hub.add(REPO, {"NOTES.md": b"a user's\n", "log_seed2.csv": b"epoch\n1\n", "log_seeds.md": b"a user's\n"})
+    old = {"curve.png", "log.csv", "log_seed2.csv", "recipe.json", "result.json"}
+    folder = kh.save(kh.load(NAME), tmp_path / "mine", name="mine")
+    before = dict(hub.files(REPO))
+    assert main(["publish", str(folder), "--repo", REPO, "--dry-run"]) == 0
+    assert f", would remove {', '.join(sorted(old))}; no release" in capsys.readouterr().out
+    assert hub.files(REPO) == before
+    second = publish(str(folder), REPO)
+    assert set(second.removed) == old and "README.md" in second.changed
+    assert set(hub.files(REPO)) == FILES - old | {"NOTES.md", "log_seeds.md"}
+    assert hub.repositories[REPO].tags == {"v1": first.commit, "v2": second.commit}
+    assert describe_weights(URL).metrics == {} and verify(REPO).row.name == "mine"
+    assert publish(str(folder), REPO)._replace(unchanged=()) == second._replace(changed=(), removed=(), unchanged=())
+
+
+def test_files_that_no_run_was_published_with_are_not_the_packages(hub, tmp_path):
+    folder = kh.save(kh.load(NAME), tmp_path / "mine", name="mine")
+    publish(str(folder), REPO)
+    hub.add(REPO, {"log.csv": b"epoch\n1\n", "curve.png": b"a user's"})
+    assert publish(str(folder), REPO).removed == ()
+    assert hub.files(REPO)["log.csv"] == b"epoch\n1\n" and hub.files(REPO)["curve.png"] == b"a user's"
+
+
+def test_a_removal_alone_is_a_commit_and_a_release(hub, capsys):
+    publish(NAME, REPO)
+    hub.add(REPO, {"log_seed2.csv": b"epoch\n1\n"})
+    assert main(["publish", NAME, "--repo", REPO]) == 0
+    assert capsys.readouterr().out.startswith(f"{REPO}: removed log_seed2.csv; v2, commit ")
+    assert set(hub.files(REPO)) == FILES
+
+
 @pytest.mark.more
 def test_a_check_that_another_processor_computed_stays_and_a_wrong_one_does_not(hub, tmp_path):
     publish(NAME, REPO)

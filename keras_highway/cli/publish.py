@@ -33,10 +33,10 @@ def run(arguments) -> int:
 
 
 def _line(pushed, dry_run) -> str:
-    if dry_run:
-        what = f"would upload {', '.join(pushed.changed)}" if pushed.changed else "nothing to do"
-    else:
-        what = f"uploaded {', '.join(pushed.changed)}" if pushed.changed else "up to date"
+    upload, remove = ("would upload", "would remove") if dry_run else ("uploaded", "removed")
+    parts = {upload: pushed.changed, remove: pushed.removed}
+    what = ", ".join(f"{did} {', '.join(files)}" for did, files in parts.items() if files)
+    what = what or ("nothing to do" if dry_run else "up to date")
     if not pushed.compared:
         return f"{pushed.repository}: {what}; the Hub cannot be reached, so that was not compared with what is there"
     state = f"; {pushed.tag or 'no release'}, commit {pushed.commit[:12]}" if pushed.commit else "; not there yet"

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -48,9 +48,10 @@ class Repository:
         """Name of the last commit."""
         return self.commits[-1][0]
 
-    def commit(self, files: dict[str, bytes]) -> str:
-        """Adds a commit of the head's files and these; returns its name."""
+    def commit(self, files: dict[str, bytes], removed: Collection[str] = ()) -> str:
+        """Adds a commit of the head's files and these, without those that are removed; returns its name."""
         tree = {**(self.commits[-1][1] if self.commits else {}), **files}
+        tree = {path: content for path, content in tree.items() if path not in removed}
         text = f"{len(self.commits)}{sorted((path, git_sha1(content)) for path, content in tree.items())}"
         self.commits.append((hashlib.sha1(text.encode()).hexdigest(), tree))
         return self.head
@@ -281,7 +282,7 @@ class Handler(BaseHTTPRequestHandler):
     def commit(self, name: str, revision: str, body: bytes) -> None:
         if not self._may(write=True):
             return None
-        commit, files = self._commit_of(name, revision), {}
+        commit, files, removed = self._commit_of(name, revision), {}, []
         for line in map(json.loads, body.splitlines()):
             value = line["value"]
             if line["key"] == "header" and value.get("parentCommit", commit[0]) != commit[0]:
@@ -292,7 +293,11 @@ class Handler(BaseHTTPRequestHandler):
                 if value["oid"] not in self.hub.contents:
                     return self._json({"error": f"content {value['oid']} was never uploaded"}, 400)
                 files[value["path"]] = self.hub.contents[value["oid"]]
-        oid = self.hub.repositories[name].commit(files)
+            if line["key"] == "deletedFile":
+                if value["path"] not in commit[1]:
+                    return self._json({"error": f"there is no {value['path']}"}, 400)
+                removed.append(value["path"])
+        oid = self.hub.repositories[name].commit(files, removed)
         return self._json({"success": True, "commitOid": oid, "commitUrl": f"{self.hub.url}/{name}/commit/{oid}"})
 
     def resolve(self, name: str, revision: str, path: str, _: bytes) -> None:

@@ -34,6 +34,7 @@ class Pushed(NamedTuple):
         tag: The release that is that head, `""` if there is none yet.
         compared: Whether the files were compared with the Hub's: a dry run
             does without where it cannot be reached.
+        removed: Files of an earlier publication that were removed.
     """
 
     repository: str
@@ -42,6 +43,7 @@ class Pushed(NamedTuple):
     commit: str
     tag: str
     compared: bool = True
+    removed: tuple[str, ...] = ()
 
 
 def push(
@@ -50,10 +52,12 @@ def push(
     private: bool = False,
     dry_run: bool = False,
     keep: Callable[[dict[str, str]], set[str]] = lambda remote: set(),
+    outdated: Callable[[dict[str, str]], set[str]] = lambda remote: set(),
 ) -> Pushed:
     """Brings a repository up to date with a folder, and tags it `v1`, `v2`, ... where it changed.
 
-    Files of the repository that are not in the folder stay.
+    Files of the repository that are not in the folder stay, except those
+    that `outdated` names: they are removed in the same commit.
 
     Args:
         folder: The files.
@@ -62,6 +66,8 @@ def push(
         dry_run: Bool, whether only to look; needs no network.
         keep: Function from the repository's files (path to hash) to those
             that are right although they differ.
+        outdated: Function from the repository's files to those that must not
+            stay where the folder has none in their place.
 
     Raises:
         HubError: If the Hub refuses or cannot be reached.
@@ -73,10 +79,10 @@ def push(
         if not dry_run:
             check_reachable(f"publish to {name}", _ADVICE)
             api.create_repo(name.repository, private=private, exist_ok=True)
-        return _push(api, name, folder, dry_run, keep)
+        return _push(api, name, folder, dry_run, keep, outdated)
 
 
-def _push(api, name: HubName, folder, dry_run, keep) -> Pushed:
+def _push(api, name: HubName, folder, dry_run, keep, outdated) -> Pushed:
     try:
         check_reachable()
         head, remote = _state(api, name)
@@ -90,15 +96,25 @@ def _push(api, name: HubName, folder, dry_run, keep) -> Pushed:
     kept = keep(remote)
     changed = tuple(p for p, file in paths.items() if p not in kept and remote.get(p) not in _hashes(file))
     unchanged = tuple(p for p in paths if p not in changed)
+    removed = tuple(sorted(outdated(remote) & remote.keys() - paths.keys()))
     if dry_run:
-        return Pushed(name.repository, changed, unchanged, head, _tag_of(api, name, head) if head else "")
-    if changed:
-        operations = [client().CommitOperationAdd(path_in_repo=p, path_or_fileobj=str(paths[p])) for p in changed]
-        # Without its parent, a commit would silently undo one that another process made meanwhile.
-        head = api.create_commit(
-            name.repository, operations, commit_message=f"Update {', '.join(changed)}", parent_commit=head
-        ).oid
-    return Pushed(name.repository, changed, unchanged, head, _tag_of(api, name, head) or _add_tag(api, name, head))
+        tag = _tag_of(api, name, head) if head else ""
+    else:
+        head = _commit(api, name, head, {p: paths[p] for p in changed}, removed)
+        tag = _tag_of(api, name, head) or _add_tag(api, name, head)
+    return Pushed(name.repository, changed, unchanged, head, tag, removed=removed)
+
+
+def _commit(api, name, head, changed, removed) -> str:
+    """Makes the commit, if there is something to change; returns the head afterwards."""
+    if not changed and not removed:
+        return head
+    hub, parts = client(), {"Update": changed, "Remove": removed}
+    operations = [hub.CommitOperationAdd(path_in_repo=p, path_or_fileobj=str(file)) for p, file in changed.items()]
+    operations += [hub.CommitOperationDelete(path_in_repo=p) for p in removed]
+    message = "; ".join(f"{what} {', '.join(paths)}" for what, paths in parts.items() if paths)
+    # Without its parent, a commit would silently undo one that another process made meanwhile.
+    return api.create_commit(name.repository, operations, commit_message=message, parent_commit=head).oid
 
 
 def _state(api, name) -> tuple[str, dict[str, str]]:

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import re
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 import keras
@@ -15,11 +17,16 @@ from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.card import model_card
 from keras_highway.publishing.check import CHECK, write_check
 from keras_highway.publishing.curve import CURVE, draw_curve
-from keras_highway.publishing.publishable import RECIPE, Publishable, published_files
+from keras_highway.publishing.publishable import RECIPE, RESULT, Publishable, published_files
 from keras_highway.publishing.task_weights import TaskWeights
+from keras_highway.tasks import IMAGES, LANGUAGE
 from keras_highway.weights.info import FILE, ROW, to_json
 
 SAFETENSORS = "model.safetensors"
+# All of them are in every bundle of a run. One alone, or a `log.csv` beside a saved model, may be a user's.
+_OF_EVERY_RUN = (ROW, RESULT, "recipe.json")
+_OF_A_RUN = {RESULT, "recipe.json", "log.csv", CURVE, *(name for task in (IMAGES, LANGUAGE) for name in task.files)}
+_LOG_OF_A_SEED = re.compile(r"log_seed\d+\.csv")
 
 
 def write_bundle(publishable: Publishable, repository: str, folder: Path) -> TaskWeights:
@@ -55,6 +62,19 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tas
         draw_curve(folder / "log.csv", folder / CURVE, row.name, loader.task.metric.name)
     (folder / "README.md").write_text(model_card(row, repository, recipe, names == "pt"), "utf-8")
     return weights
+
+
+def of_a_run(repository: Collection[str]) -> set[str]:
+    """Returns the files that only the bundles of runs have, where the repository was published from a run.
+
+    Beside other weights they would state a result that is not theirs.
+
+    Args:
+        repository: Its files.
+    """
+    if not all(name in repository for name in _OF_EVERY_RUN):
+        return set()
+    return {name for name in repository if name in _OF_A_RUN or _LOG_OF_A_SEED.fullmatch(name)}
 
 
 def named_arrays(model: keras.Model) -> tuple[str, dict[str, np.ndarray]]:

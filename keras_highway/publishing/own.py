@@ -143,7 +143,8 @@ def push_to_hub(
     Args:
         model: See `save`.
         repository: `org/name`; made if it is not there, else brought up to
-            date.
+            date, without the result and the log of a run that was published
+            there before.
         class_names: See `save`.
         transform: See `save`.
         private: Bool, whether to make a new repository private. Defaults to
@@ -152,7 +153,7 @@ def push_to_hub(
             `variant` and `overrides` as in `save`.
 
     Returns:
-        What was uploaded, the commit and its tag.
+        What was uploaded and removed, the commit and its tag.
 
     Raises:
         HubError: If the Hub refuses or cannot be reached.

@@ -4,7 +4,7 @@ from keras_highway._support.files import sha256_of
 from keras_highway._support.scratch import scratch_folder
 from keras_highway.hub import HubError, HubName, Pushed, fetch, parse_target, push
 from keras_highway.hub.client import git_sha1
-from keras_highway.publishing.bundle import write_bundle
+from keras_highway.publishing.bundle import of_a_run, write_bundle
 from keras_highway.publishing.check import CHECK, compare_check
 from keras_highway.publishing.curve import CURVE
 from keras_highway.publishing.publishable import Publishable, find_publishable, zoo_names
@@ -25,7 +25,10 @@ def publish(
     """Makes a repository of trained weights, or brings it up to date; what is right already stays.
 
     If it is interrupted at any point, repeating the call gives the same
-    repository: its files come in one commit, and then its tag.
+    repository: its files come in one commit, and then its tag. That commit
+    also removes what an earlier publication of a run left and the new one
+    lacks (its result, recipe, logs and their curve, a vocabulary): it tells
+    of other weights. Other files of the repository stay.
 
     Args:
         weights: The folder of a finished run or of `kh.save`, or a weights
@@ -38,6 +41,9 @@ def publish(
             known.
         license: Of the weights, for the card. Defaults to what is known.
 
+    Returns:
+        What was uploaded and removed, the commit and its tag.
+
     Raises:
         HubError: If the Hub refuses or cannot be reached.
         ValueError: If there is nothing to publish, or it is not right.
@@ -48,7 +54,9 @@ def publish(
         folder = scratch / "bundle"
         folder.mkdir()
         loaded = write_bundle(publishable, name.repository, folder)
-        pushed = push(folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, loaded))
+        pushed = push(
+            folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, loaded), of_a_run
+        )
     if not dry_run and not private:
         _note_repository(publishable, pushed)
     return pushed
@@ -88,10 +96,8 @@ def _right(remote, name: HubName, folder, weights: TaskWeights) -> set[str]:
                 right.add(CHECK)
             except (ValueError, HubError):
                 pass  # it is wrong, or does not come: the new one replaces it
-    if CURVE in remote and remote.get("log.csv") in (
-        git_sha1(folder / "log.csv"),
-        sha256_of(folder / "log.csv"),
-    ):
+    log = folder / "log.csv"  # a saved model has none
+    if CURVE in remote and log.is_file() and remote.get(log.name) in (git_sha1(log), sha256_of(log)):
         right.add(CURVE)
     return right
 
