@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -14,6 +14,7 @@ from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.cifar_20 import DESIGNS, RATES, variant_of
 from keras_highway.variants import VARIANTS
 from tests.test_variants import facts_of
+from zoo.release import studies
 
 
 def test_highway20_has_the_parameters_of_resnet20():
@@ -45,6 +46,26 @@ def write(folder, accuracy, recipe=None):
         (folder / "recipe.json").write_text(json.dumps(recipe.to_dict()))
     (folder / "result.json").write_text(json.dumps({"mean": accuracy}))
     (folder / "log.csv").write_text(f"epoch,train_loss,test_accuracy\n1,2.0,0.1\n2,0.5,{accuracy}\n")
+
+
+def test_a_run_that_goes_on_after_its_result_is_not_over(tmp_path, monkeypatch):
+    """It keeps the result of the epoch after which it was ended, with the weights, until it ends again."""
+    recipe, trained = STUDY.seed_recipe("highway20", 0.2, 1), []
+    folder = STUDY.folder("highway20", 1, tmp_path)
+    write(folder, 0.5, recipe)
+    for rate in RATES:
+        write(STUDY.rate_folders("highway20", tmp_path)[rate], 0.5, STUDY.rate_recipe("highway20", rate))
+    short = STUDY.rate_folders("highway20", tmp_path)[RATES[1]]
+    for unfinished in (folder, short):
+        (unfinished / "result.json").write_text(json.dumps({"mean": 0.9, "epochs": 1, "of_epochs": 2}))
+    assert STUDY.known_rate("highway20", tmp_path) is None
+    assert "| highway20 | - | 0 | 0 |" in STUDY.table(("highway20",), (1,), tmp_path)
+    (comparison,) = (one for one in studies.COMPARISONS if one.study is STUDY)
+    assert studies._finished(replace(comparison, folder="."), tmp_path) == {}
+    monkeypatch.setattr("keras_highway.training.loop.train", lambda recipe, data, out: trained.append(out))
+    assert STUDY.chosen_rate("highway20", None, tmp_path) and trained == [short]
+    (short / "diverged.json").write_text("{}")
+    assert STUDY.chosen_rate("highway20", None, tmp_path) == RATES[0]  # it counts as accuracy 0
 
 
 def test_the_rate_is_that_of_the_best_held_out_accuracy(tmp_path):

@@ -208,6 +208,26 @@ def test_a_search_does_not_take_over_runs_of_another_recipe(tmp_path):
         search._resume(changed(W16, epochs=1, seed=9), None, tmp_path, 1)
 
 
+@pytest.mark.more
+def test_a_search_ends_a_run_that_has_the_result_of_an_earlier_epoch(tmp_path, monkeypatch):
+    """Killed before it wrote the result of the last one."""
+    from keras_highway.training.experiments import search
+
+    recipe = changed(W16, epochs=2)
+    train_recipe(recipe, None, tmp_path, until=1, finish=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_highway.training.runs.results.weights_file.save", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            train_recipe(recipe, None, tmp_path)
+    (tmp_path / "result.json").write_text(json.dumps({"mean": 0.1, "epochs": 1, "of_epochs": 2}))
+    search._resume(recipe, None, tmp_path, 2)
+    assert json.loads((tmp_path / "result.json").read_text())["epochs"] == 2
+
+
+def _interrupt(*_args, **_kwargs):
+    raise KeyboardInterrupt
+
+
 def test_table1a_does_not_show_a_run_of_other_settings(tmp_path):
     from keras_highway.training.experiments.table1a import _is_finished
 

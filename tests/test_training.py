@@ -214,6 +214,43 @@ def test_what_a_kill_at_the_end_left_undone_is_done_and_told(missing, tmp_path, 
     assert (tmp_path / missing).exists()
 
 
+@pytest.mark.parametrize(
+    "moment", ["an epoch", *(pytest.param(m, marks=pytest.mark.slow) for m in ("the weights", "the result"))]
+)
+def test_a_result_stays_with_its_weights_until_both_are_replaced(moment, tmp_path, monkeypatch):
+    """A run goes on after `finish` and dies: where a result is, the weights beside it are its own."""
+    early = train(DENSE, None, tmp_path / "run", until=1, finish=True)
+    weights, result = tmp_path / "run" / "model.weights.h5", tmp_path / "run" / "result.json"
+    before = weights.read_bytes()
+
+    def dies(*_args, **_kwargs):
+        raise Killed
+
+    where = {
+        "an epoch": "run.Run._end_epoch",
+        "the weights": "results.weights_file.save",
+        "the result": "results.atomic_write_json",
+    }[moment]
+    with monkeypatch.context() as patch:
+        patch.setattr(f"keras_highway.training.runs.{where}", dies)
+        with pytest.raises(Killed):
+            train(DENSE, None, tmp_path / "run")
+    assert (weights.read_bytes() == before) == (moment != "the result")
+    assert (json.loads(result.read_text()) == early) if moment == "an epoch" else not result.exists()
+    assert train(DENSE, None, tmp_path / "run")["epochs"] == 2 and weights.read_bytes() != before
+    assert json.loads(result.read_text())["epochs"] == 2
+
+
+@pytest.mark.parametrize(("epoch", "stays"), [(0, False), (1, False), (2, True), (3, True)])
+def test_a_result_does_not_outlive_a_run_that_begins_anew(epoch, stays, tmp_path):
+    """Else it would be of as many epochs as the state in the end, and taken for its result."""
+    folder = folder_of(tmp_path, DENSE)
+    folder.result.write_text(json.dumps({"epochs": 2}))
+    (tmp_path / "model.weights.h5").touch()
+    folder.drop_later_result(epoch)
+    assert folder.result.exists() == stays
+
+
 def test_without_git_the_commit_comes_from_the_environment(monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("KERAS_HIGHWAY_COMMIT", "abc")

@@ -300,7 +300,8 @@ def test_cards_are_what_publish_sends(name):
     assert (folder / "curve.png").is_file()
 
 
-def test_adding_refuses_unfinished_and_mixed_runs(tmp_path):
+def test_adding_refuses_unfinished_and_mixed_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(adding, "ZOO", tmp_path / "empty")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="no finished run"):
         adding.add([tmp_path / "empty"])
@@ -315,6 +316,8 @@ def test_adding_refuses_unfinished_and_mixed_runs(tmp_path):
     (c / "result.json").write_text(json.dumps({**json.loads((c / "result.json").read_text()), "epochs": 18}))
     with pytest.raises(ValueError, match="different numbers of epochs"):
         adding.add([a, c])
+    with pytest.raises(ValueError, match=r"is after 18 epochs and log.csv has \d+: the run has resumed"):
+        adding.add([c])  # its weights are not those of the last line
 
 
 def test_an_entry_names_the_recipe_of_its_run(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """What can be published: a finished run's folder, or weights of the zoo."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,12 +99,20 @@ def _of_folder(folder, row) -> Publishable:
     missing = [name for name in needed if not (folder / name).is_file()]
     if missing:
         raise ValueError(f"{folder} is not a finished run: it has no {', '.join(missing)}.")
-    _check_epochs(folder, row.metrics)
+    check_epochs(folder, row.metrics)
     return Publishable(folder, row)
 
 
-def _check_epochs(folder, result) -> None:
-    """The weights are those of the last line of the log."""
+def check_epochs(folder: Path, result: Mapping[str, Any]) -> None:
+    """Raises where a run went on after its result: its weights are not those of the last line of the log.
+
+    Args:
+        folder: Of the run.
+        result: What its result.json holds.
+
+    Raises:
+        ValueError: If the log has another number of epochs than the result.
+    """
     logged = len(read_log(folder / "log.csv"))
     if result.get("epochs", logged) != logged:
         raise ValueError(

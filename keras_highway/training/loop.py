@@ -40,7 +40,8 @@ def train(
             first step of a run on, or not at all.
         finish: At the end of this call write weights and result although
             epochs are left; the result states how many were trained of how
-            many. A later call resumes from there.
+            many. A later call resumes from there; both stay until it replaces
+            them.
 
     Returns:
         The result, as written to result.json; None if the run is not at its

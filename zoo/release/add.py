@@ -25,6 +25,7 @@ from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write_json, sha256_of
 from keras_highway._support.folders import bring_back, put_in_place
 from keras_highway.publishing import weights_class
+from keras_highway.publishing.publishable import check_epochs
 from keras_highway.tasks import LANGUAGE
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import defaults_of, differences
@@ -58,8 +59,9 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
     Raises:
         ValueError: If a run has no result, runs are of different recipes or
             numbers of epochs, or of another recipe than the published one of
-            that name; if half precision changes what was measured. (A run
-            that was ended early is taken; its entry records it.)
+            that name; if one went on after its result; if half precision
+            changes what was measured. (A run that was ended early is taken;
+            its entry records it.)
     """
     results = [_result(run) for run in runs]
     recipes = [json.loads((run / "recipe.json").read_text("utf-8")) for run in runs]
@@ -68,6 +70,8 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
     if len({result["epochs"] for result in results}) > 1:
         raise ValueError(f"Runs of different numbers of epochs cannot be one entry: {', '.join(map(str, runs))}")
     recipe = _as_published(recipes[0])
+    for run, result in zip(runs, results, strict=True):
+        check_epochs(run, result)
     row = dataclasses.replace(_row(runs[0], results[0]), recipe=recipe["name"])
     pool = pooled(results)
     folder = ZOO / row.name

@@ -20,6 +20,7 @@ from keras_highway.analysis.plots_training import Curve, draw_training, training
 from keras_highway.cli.listing import parameters
 from keras_highway.training.experiments.study import Study, spread
 from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs.run_folder import has_whole_result
 from zoo.release.commits import short
 from zoo.release.comparisons import COMPARISONS, DESIGNS, MARGIN, TRAINS, Claim, Comparison
 
@@ -127,7 +128,7 @@ def _finished(comparison, runs) -> dict[str, dict[int, list[dict[str, float]]]]:
     for net in comparison.study.nets:
         seeds = comparison.study.seeds
         folders = {seed: comparison.study.folder(net, seed, runs / comparison.folder) for seed in seeds}
-        logs[net] = {seed: read_log(f / "log.csv") for seed, f in folders.items() if (f / "result.json").exists()}
+        logs[net] = {seed: read_log(f / "log.csv") for seed, f in folders.items() if has_whole_result(f)}
     return {net: seeds for net, seeds in logs.items() if seeds}
 
 

@@ -102,10 +102,10 @@ def _resume(recipe, data_dir, folder, epochs) -> None:
     from keras_highway._support.files import atomic_write_json
     from keras_highway.training.loop import train
     from keras_highway.training.runs.checkpoint import epochs_of
-    from keras_highway.training.runs.run_folder import has_begun, is_run_of
+    from keras_highway.training.runs.run_folder import has_begun, has_whole_result, is_run_of
 
     # The state counts, not the log, which is ahead of it where a run was killed between the two.
-    finished = epochs < recipe.epochs or (folder / "result.json").exists()
+    finished = epochs < recipe.epochs or has_whole_result(folder)
     if has_begun(folder) and not is_run_of(folder, recipe):
         raise ValueError(
             f"{folder} holds a run of another recipe than this search's: see its recipe.json. Choose another --out, or "

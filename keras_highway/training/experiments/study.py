@@ -17,7 +17,7 @@ from keras_highway._support.log import read_log
 from keras_highway.tasks import plus_minus
 from keras_highway.training.recipe import Recipe, changed, with_settings
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import check_finished
+from keras_highway.training.runs.run_folder import check_finished, has_whole_result
 from keras_highway.training.tiny import tiny
 from keras_highway.training.train import errors_in_a_line
 
@@ -244,7 +244,7 @@ def _recipe(name, rate, seed, small) -> Recipe:
 
 def _is_over(folder: Path) -> bool:
     """Whether a run has finished or diverged."""
-    return (folder / "result.json").exists() or (folder / "diverged.json").exists()
+    return has_whole_result(folder) or (folder / "diverged.json").exists()
 
 
 def _train(recipe: Recipe, data_dir, folder: Path) -> None:
@@ -265,13 +265,12 @@ def _train(recipe: Recipe, data_dir, folder: Path) -> None:
 
 
 def _accuracy(folder: Path) -> float:
-    result = folder / "result.json"
-    return json.loads(result.read_text("utf-8"))["mean"] if result.exists() else 0.0
+    return json.loads((folder / "result.json").read_text("utf-8"))["mean"] if has_whole_result(folder) else 0.0
 
 
 def _last(folder: Path) -> dict[str, float] | None:
     """The last line of a finished run's log."""
-    if not (folder / "result.json").exists():
+    if not has_whole_result(folder):
         return None
     return read_log(folder / "log.csv")[-1]
 

@@ -25,7 +25,7 @@ from keras_highway._support.settings import positive
 from keras_highway.tasks import format_metric
 from keras_highway.training.distributed.stopping import EXIT_CODE, stop_requests
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
-from keras_highway.training.runs.run_folder import check_finished
+from keras_highway.training.runs.run_folder import check_finished, has_whole_result
 from keras_highway.training.train import choose
 from keras_highway.weights.info import format_epochs
 
@@ -108,8 +108,7 @@ def _is_finished(folder, recipe) -> bool:
     Raises:
         ValueError: If it is of another recipe.
     """
-    result = folder / "result.json"
-    if not result.exists() or "of_epochs" in json.loads(result.read_text("utf-8")):
+    if not has_whole_result(folder):
         return False
     if (folder / "recipe.json").exists():
         check_finished(folder, recipe)

@@ -52,6 +52,7 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
     with program.averages_in_place(strategy.to_numpy):
         strategy.finish(program.net)
         if strategy.is_chief:
+            folder.drop_result()  # written last: where it is, the weights beside it are its own
             weights_file.save(
                 program.net,
                 folder.path / "model.weights.h5",
@@ -60,7 +61,6 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
                 transform=recipe.transform,
                 **_form(program.net),
             )
-            # Last, and the session began without one: where it is, the weights beside it are its own.
             atomic_write_json(folder.result, result)
     return result
 

@@ -72,8 +72,12 @@ class Run:
         return result if self.strategy.total(int(known)) == self.strategy.replicas else None
 
     def begin_session(self) -> None:
-        """Notes from which step the run goes on, and that what it measured is no longer of the weights beside it."""
-        self.folder.drop_result()
+        """Notes from which step the run goes on.
+
+        A result that is there stays with the weights that it is of until
+        `finish` replaces both.
+        """
+        self.folder.drop_later_result(self.progress.epoch)
         self.folder.begin_session(self.progress.epoch * self.program.steps_per_epoch + self.progress.step)
 
     def epoch(self, stop) -> None:

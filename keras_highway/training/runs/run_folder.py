@@ -83,6 +83,15 @@ def check_finished(path: Path, recipe) -> None:
         )
 
 
+def has_whole_result(path: Path) -> bool:
+    """Whether a run's folder holds the result of all its epochs.
+
+    That of a run that was ended early stays while the run goes on.
+    """
+    result = path / "result.json"
+    return result.exists() and "of_epochs" not in read_json(result, _TABLE)
+
+
 def has_begun(path: Path) -> bool:
     """Whether a run's folder holds something that was trained, or diverged."""
     return any((path / name).exists() for name in ("checkpoint.npz", "log.csv", "result.json", "diverged.json"))
@@ -225,9 +234,21 @@ class RunFolder:
         return read_json(self.result, _TABLE) if whole else None
 
     def drop_result(self) -> None:
-        """Takes away a result that is no longer that of the weights beside it: the run resumes, or ends anew."""
+        """Takes away the result of weights that are about to be replaced: where one is, the weights are its own."""
         if self._writes:
             self.result.unlink(missing_ok=True)
+
+    def drop_later_result(self, epoch: int) -> None:
+        """Takes away a result of more epochs than a run has that goes on, e.g. from its beginning, or of no weights.
+
+        Once it had as many, the result would be taken for that of what was
+        trained anew.
+        """
+        if not self._writes:
+            return
+        of = (self.known_result() or {}).get("epochs")
+        if not isinstance(of, int) or of > epoch:
+            self.drop_result()
 
     @property
     def steps(self) -> Path:
