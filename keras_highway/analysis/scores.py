@@ -11,7 +11,7 @@ from keras import ops
 from keras_highway._support.numerics import rank_of
 from keras_highway.analysis.batched_rewiring import BatchedRewiring, Wiring
 from keras_highway.analysis.batches import batches
-from keras_highway.analysis.graph import is_functional
+from keras_highway.analysis.heads import Head, check_head, head_of
 
 _AT_ONCE = 64  # wirings in a pass: the memory of the last block is that of as many batches
 
@@ -129,12 +129,15 @@ def measure(
     Raises:
         ValueError: As in `score`.
     """
-    logits, hits, loss, count = gives_logits(model), 0, 0.0, 0
+    head, hits, loss, count = head_of(model), 0, 0.0, 0
     feed = batches(
         data, model, labelled=True, batch_size=batch_size, transform=transform, progress=progress, what="score"
     )
     for x, labels in feed:
-        right, losses = _compare(model.predict_on_batch(x)[None], labels, logits)
+        outputs = np.asarray(model.predict_on_batch(x))
+        if not count:
+            check_head(head, outputs, model)
+        right, losses = _compare(outputs[None], labels, head)
         hits, loss, count = hits + int(right.sum()), loss + float(losses[0]), count + labels.size
     return hits / count, loss / count
 
@@ -215,7 +218,7 @@ class Scorer:
     """
 
     def __init__(self, model: keras.Model, plans: Sequence[Wiring], switches: Sequence[str] = ()):
-        self._model, self._count, self._logits = model, len(plans), gives_logits(model)
+        self._model, self._count, self._head = model, len(plans), head_of(model)
         self._rewirings = [
             BatchedRewiring(model, plans[i : i + _AT_ONCE], switches) for i in range(0, len(plans), _AT_ONCE)
         ]
@@ -239,7 +242,9 @@ class Scorer:
         options = {"batch_size": batch_size, "transform": transform, "progress": progress}
         for x, labels in batches(data, self._model, labelled=True, what="score", **options):
             outputs = np.concatenate([rewiring(x) for rewiring in self._rewirings])
-            right, losses = _compare(outputs, labels, self._logits)
+            if not count:
+                check_head(self._head, outputs[0], self._model)
+            right, losses = _compare(outputs, labels, self._head)
             hits += right.sum(1)
             lost += (right[:1] & ~right).sum(1)
             gained += (right & ~right[:1]).sum(1)
@@ -249,29 +254,7 @@ class Scorer:
         return Comparison(hits / count, loss / count, samples, lost, gained, count)
 
 
-def gives_logits(model: keras.Model) -> bool:
-    """Whether a classifier ends in logits; else it ends in a softmax.
-
-    Raises:
-        ValueError: If it has several outputs or ends in another activation.
-    """
-    layer = model
-    while is_functional(layer):
-        if len(layer.outputs) != 1:
-            raise ValueError(f"Accuracy needs one output. Received: {layer.name!r} with {len(layer.outputs)} outputs")
-        layer = layer.outputs[0]._keras_history.operation
-    activation = getattr(layer, "activation", None)
-    if isinstance(layer, keras.layers.Softmax) or activation is keras.activations.softmax:
-        return False
-    if activation in (None, keras.activations.linear):
-        return True
-    raise ValueError(
-        "Loss and accuracy are of a classifier that ends in a softmax or, built with classifier_activation=None, in "
-        f"logits. Received: {model.name!r}, which ends in {activation.__name__}"
-    )
-
-
-def _compare(outputs: np.ndarray, labels: np.ndarray, logits: bool) -> tuple[np.ndarray, np.ndarray]:
+def _compare(outputs: np.ndarray, labels: np.ndarray, head: Head) -> tuple[np.ndarray, np.ndarray]:
     """Of outputs `(networks, n, ..., classes)`: which are right, `(networks, labels)`, and the summed cross-entropy."""
     classes = outputs.shape[-1]
     if outputs.shape[1:-1] != labels.shape or labels.max() >= classes:
@@ -282,10 +265,10 @@ def _compare(outputs: np.ndarray, labels: np.ndarray, logits: bool) -> tuple[np.
     over = tuple(range(1, labels.ndim + 1))
     labels = np.broadcast_to(labels, outputs.shape[:-1])
     right = (ops.convert_to_numpy(rank_of(labels, outputs)) < 1).reshape(len(outputs), -1)
-    return right, cross_entropy(outputs, labels, logits).sum(over)
+    return right, cross_entropy(outputs, labels, head.logits, head.dtype).sum(over)
 
 
-def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True) -> np.ndarray:
+def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True, dtype: str | None = None) -> np.ndarray:
     """Returns the cross-entropy of each label in nats, float64 `(...)`.
 
     Args:
@@ -293,10 +276,22 @@ def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True) 
         labels: Integers `(...)`.
         logits: Bool, whether the outputs are logits; else they are
             probabilities. Defaults to `True`.
+        dtype: The dtype in which a softmax gave the probabilities: one that
+            it rounded to 0 counts as the smallest it has. Defaults to
+            `None`, that of `outputs`.
     """
     scores = outputs.astype(np.float64)
     true = np.take_along_axis(scores, labels[..., None], -1)[..., 0]
     if not logits:
-        return -np.log(np.maximum(true, np.finfo(np.float32).tiny))  # a float32 softmax may round to 0
+        return -np.log(np.maximum(true, _smallest(dtype or outputs.dtype.name)))
     top = scores.max(-1)
     return np.log(np.exp(scores - top[..., None]).sum(-1)) - (true - top)
+
+
+def _smallest(dtype: str) -> float:
+    """The smallest probability of a softmax."""
+    if dtype == "float16":
+        return float(
+            np.finfo(np.float16).smallest_subnormal
+        )  # its smallest normal number, 6e-5, is no rare probability
+    return float(np.finfo(np.float64 if dtype == "float64" else np.float32).tiny)  # bfloat16 has float32's exponents
