@@ -5,11 +5,21 @@ import numpy as np
 import pytest
 from miniatures import batch, miniature, numpy
 
-from keras_highway.analysis import blocks, drop_k_curve, kendall_tau, lesion, lesion_curve, reshuffle_curve, rewire
+from keras_highway.analysis import (
+    blocks,
+    drop_k_curve,
+    kendall_tau,
+    lesion,
+    lesion_curve,
+    reshuffle_curve,
+    rewire,
+    score,
+)
 from keras_highway.analysis.batched_rewiring import BatchedRewiring
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
 from keras_highway.gating import GATINGS
+from keras_highway.layers import HighwayDense
 from keras_highway.predictions import get_transform
 
 
@@ -184,6 +194,48 @@ def test_a_way_around_the_blocks_is_refused():
     around = keras.layers.Concatenate()([model.get_layer("stem").output, model.output])
     with pytest.raises(ValueError, match="a tensor goes around some of them"):
         lesion_curve(keras.Model(model.input, around), labelled(model))
+
+
+def wide(x, inputs):
+    return keras.layers.Concatenate()([x, keras.layers.Dense(4)(inputs)])
+
+
+def gated_anew(x, inputs):
+    gate = keras.layers.Dense(6)
+    for k in range(2):
+        x = HighwayDense(name=f"tied{k}", gate="tied")(x, gate=gate(inputs))
+    return x
+
+
+def tower(x, inputs):
+    return keras.layers.Add()([x, HighwayDense(name="b3")(inputs)])
+
+
+@pytest.mark.parametrize("around", [wide, gated_anew, tower])
+def test_a_way_around_the_blocks_is_refused_wherever_its_layers_stand(around):
+    """What counts is what a tensor was made from, not when."""
+    inputs = keras.Input((6,))
+    x = HighwayDense(name="b2")(HighwayDense(name="b1")(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(3)(around(x, inputs)))
+    data = np.ones((4, 6), "float32"), np.array([0, 1, 2, 0])
+    for size in (1, 4):
+        with pytest.raises(ValueError, match="a tensor goes around some of them"):
+            lesion_curve(model, data, batch_size=size)
+    assert np.isfinite(score(model, [{}], data).loss)  # a wiring alone has no copies
+
+
+def test_a_mask_goes_around_the_blocks():
+    inputs = keras.Input((4,), dtype="int32")
+    x = keras.layers.Embedding(5, 6, mask_zero=True)(inputs)
+    x = HighwayDense(name="b2")(HighwayDense(name="b1")(x))
+    words, labels = np.array([[1, 2, 0, 0], [3, 4, 1, 0]]), np.array([0, 1])
+    last = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.LSTM(3)(x)))
+    with pytest.raises(ValueError, match="a tensor goes around some of them"):
+        lesion_curve(last, (words, labels), batch_size=1)
+    each = keras.Model(inputs, keras.layers.Dense(2)(x))  # needs no mask
+    assert np.isfinite(lesion_curve(each, (words, words % 2)).loss).all()
+    masks = [getattr(net.output, "_keras_mask", None) for net in (each, rewire(each, lesion("b1")))]
+    assert None not in masks  # Keras's losses leave out what is padding, of a lesioned net, too
 
 
 def test_the_trained_50_layer_net_leans_on_its_first_blocks(data_dir):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 
+import keras
 import numpy as np
 import pytest
 from miniatures import batch, miniature
@@ -18,6 +19,7 @@ from PIL import Image
 from keras_highway import analysis
 from keras_highway.applications import create_model
 from keras_highway.cli import main
+from keras_highway.layers import HighwayDense
 from keras_highway.reporting import make_report, write_report
 from keras_highway.reporting.report import Report
 from keras_highway.reporting.section import Picture, Section
@@ -157,6 +159,20 @@ def test_a_net_of_transitions_has_nothing_to_lesion():
     ):
         assert words in sections[key].text and not sections[key].pictures
     assert report.facts["images"] == 3
+
+
+@pytest.mark.more
+def test_a_net_with_a_way_around_its_blocks_has_the_sections_that_need_no_chain():
+    inputs = keras.Input((6,))
+    x = HighwayDense(name="b2")(HighwayDense(name="b1")(inputs))
+    wide = keras.layers.Concatenate()([x, keras.layers.Dense(4)(inputs)])
+    model = keras.Model(inputs, keras.layers.Dense(3)(wide))
+    data = np.random.default_rng(0).random((6, 6), "float32"), np.arange(6) % 3
+    report = make_report(model, data, "wide")
+    sections = {section.key: section for section in report.sections}
+    for key in ("lesions", "orders", "trim"):
+        assert "goes around" in sections[key].text and not sections[key].pictures
+    assert all(sections[key].pictures for key in ("gates", "routing", "estimation"))
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ class BatchedRewiring:
 
     Args:
         model: A functional `keras.Model` with gated blocks, with one input and
-            one output, in which no tensor bypasses a block except through the
-            block's own skip.
+            one output, in which no tensor (nor mask) bypasses a block except
+            through the block's own skip.
         plans: The wirings: dicts from a block's name to a `Lesion`, the name
             of another block, or `None` (taken out).
         switches: Names of blocks that `switch_off` can take out of every plan
@@ -90,11 +90,14 @@ class BatchedRewiring:
     def _visit(self, layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
         if holds_blocks(layer):
             return walk_nested(layer, self._visit, args[0])
-        self._check_one_path(layer, (args, kwargs))
+        before = self._check_one_path(layer, (args, kwargs))
+        forks = self._forks
         y = self._step(layer, *args, **kwargs) if isinstance(layer, GatedBlock) else layer(*args, **kwargs)
+        # What is made from a batch before a fork has its few copies, also where it is made after the fork.
+        made = self._forks if self._forks > forks else before
         for tensor in keras.tree.flatten(y):
-            if not isinstance(layer, SharedKernels):  # weights, the same before and behind a fork
-                self._made[id(tensor)] = self._forks
+            if made is not None and not isinstance(layer, SharedKernels):  # weights, the same before and behind a fork
+                self._made[id(tensor)] = made
             self._tensors.append(tensor)
         return y
 
@@ -147,18 +150,21 @@ class BatchedRewiring:
             )
         return layer
 
-    def _check_one_path(self, layer: keras.layers.Layer, inputs: Any) -> None:
+    def _check_one_path(self, layer: keras.layers.Layer, inputs: Any) -> int | None:
+        """Returns after how many forks a layer's inputs were made; `None` if none of them is of the batch."""
         fork_counts = {
-            self._made.get(id(tensor), self._forks)
+            self._made[id(tensor)]
             for tensor in keras.tree.flatten(inputs)
-            if keras.utils.is_keras_tensor(tensor)
+            if keras.utils.is_keras_tensor(tensor) and id(tensor) in self._made
         }
-        if len(fork_counts) > 1:
+        stale = isinstance(layer, GatedBlock) and bool(fork_counts - {self._forks})  # e.g. of another tower
+        if len(fork_counts) > 1 or stale:
             raise ValueError(
                 "Many wirings at once need a chain of blocks, and here a tensor goes around some of them: evaluate "
-                f"rewire(model, plan) for each plan instead. Received: layer {layer.name!r} with inputs from before "
-                "and after a block that differs between the plans"
+                f"rewire(model, plan) for each plan instead. Received: layer {layer.name!r} with inputs (or a mask) "
+                "from before and after a block that differs between the plans"
             )
+        return next(iter(fork_counts), None)
 
 
 class _Switch(keras.layers.Layer):
@@ -166,6 +172,7 @@ class _Switch(keras.layers.Layer):
 
     def __init__(self, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
+        self.supports_masking = True
         self.off = self.add_weight((), "zeros", "bool", trainable=False, name="off")
         self.built = True  # else Keras on JAX would first run the whole network step by step
 
@@ -186,6 +193,7 @@ class _Fork(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(autocast=False, dtype=block.dtype_policy, **kwargs)
+        self.supports_masking = block.supports_masking
         self.block = block
         self.used = [layer for layer in options if layer is not None]  # a list of layers, so that Keras tracks them
         self._taken_out = [layer is None for layer in options]

@@ -121,6 +121,7 @@ class LesionedBlock(keras.layers.Layer):
     def __init__(self, block: GatedBlock, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         check_lesionable(block)
+        self.supports_masking = block.supports_masking
         self.block = block
 
     def build(self, input_shape: Shape) -> None:
