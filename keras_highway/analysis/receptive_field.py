@@ -7,11 +7,30 @@ import keras
 import numpy as np
 
 from keras_highway._support.type_aliases import Shape
-from keras_highway.analysis.graph import blocks, check_names, holds_blocks, walk, walk_nested
-from keras_highway.layers import Branch, GatedBlock, SharedKernels
+from keras_highway.analysis.graph import blocks, check_names, is_functional, walk, walk_nested
+from keras_highway.layers import Branch, ChannelGate, GatedBlock, LowRankDense, Preprocessing, SharedKernels
 from keras_highway.layers.branch import ZeroPadProjection
 
+_CONVOLUTIONS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.SeparableConv2D)
 _POOLING = (keras.layers.MaxPooling2D, keras.layers.AveragePooling2D)
+# What these give at a place, they make of what lies there; a normalization's statistics are left out.
+# Augmentation does nothing outside of training.
+_LAYERS_IN_PLACE = """
+    Activation ReLU LeakyReLU PReLU ELU Identity Rescaling Normalization ActivityRegularization
+    BatchNormalization LayerNormalization GroupNormalization RMSNormalization UnitNormalization
+    Dropout SpatialDropout2D AlphaDropout GaussianDropout GaussianNoise
+    Add Subtract Multiply Average Maximum Minimum
+    RandomFlip RandomRotation RandomTranslation RandomZoom RandomShear RandomErasing RandomGaussianBlur
+    RandomContrast RandomBrightness RandomHue RandomSaturation RandomColorJitter
+"""
+_IN_PLACE = tuple(getattr(keras.layers, name) for name in _LAYERS_IN_PLACE.split())
+# Of `keras.ops`, whose classes have no public names.
+_ELEMENTWISE = """
+    Add Subtract Multiply Divide TrueDivide Negative Abs Absolute Square Sqrt Rsqrt Power Exp Expm1 Log Log1p Sign
+    Maximum Minimum Clip Where Greater GreaterEqual Less LessEqual Cast Identity
+    Relu Relu6 ReLU LeakyRelu Elu Selu Celu Gelu Silu Sigmoid Tanh Softplus Softsign Erf
+    HardSigmoid HardSilu HardTanh LogSigmoid
+"""
 
 
 class Field(NamedTuple):
@@ -38,6 +57,8 @@ class Field(NamedTuple):
 def receptive_field(model: keras.Model, block: str | GatedBlock) -> Field:
     """Returns which pixels a block's units can see.
 
+    Means and variances that a normalization takes over the image are left out.
+
     Args:
         model: A functional `keras.Model` for images, with convolutional
             gated blocks.
@@ -45,36 +66,46 @@ def receptive_field(model: keras.Model, block: str | GatedBlock) -> Field:
 
     Raises:
         ValueError: For an unknown block, or if a layer before it moves pixels
-            in an unknown way (convolutions, pooling, padding, the blocks, and
-            layers that keep the image's size are known).
+            in an unknown way. Known are convolutions (separable and depthwise
+            ones, too), pooling, padding, the blocks, models nested in the
+            model, and what leaves every pixel at its place: Keras' activations,
+            normalizations, dropouts, sums and the like, and such operations of
+            `keras.ops`.
     """
     known = blocks(model)
     name = getattr(block, "name", block)
     check_names([name], known)
+    data_format = getattr(known[name], "data_format", None) or keras.config.image_data_format()
     fields: dict[int, Field | None] = {id(x): _start(x) for x in model.inputs}
-    tensors, block_fields = [], []
+    culprits = {id(x): f"input {x.name!r} of shape {x.shape}" for x in model.inputs if fields[id(x)] is None}
+    tensors, found = [], []
 
-    def visit(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
-        if holds_blocks(layer):
+    def visit(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_functional(layer):
             return walk_nested(layer, visit, args[0])
         inputs = [x for x in keras.tree.flatten((args, kwargs)) if keras.utils.is_keras_tensor(x)]
         before = [fields.get(id(x)) for x in inputs]
         y = layer(*args, **kwargs)
-        field = None if None in before else _after(layer, _union(before), inputs[0].shape, y)
+        field = None if None in before else _after(layer, _union(before), [x.shape for x in inputs], y, data_format)
+        own = f"layer {layer.name!r} of type {type(layer).__name__}"
+        culprit = next((culprits[id(x)] for x in inputs if id(x) in culprits), own)
         for tensor in keras.tree.flatten(y):
             fields[id(tensor)] = field
+            culprits.update({id(tensor): culprit} if field is None else {})
             tensors.append(tensor)  # keeps it alive, so that no id is used twice
         if layer is known[name]:
-            block_fields.append(field)
+            found.append((field, culprit))
         return y
 
     walk(model, visit)
-    if block_fields[0] is None:
+    field, culprit = found[0]
+    if field is None:
         raise ValueError(
-            "The receptive field is known behind convolutions, pooling and padding of images only. "
-            f"Received: block={name!r} of model {model.name!r}"
+            "The receptive field is known behind convolutions, pooling and padding of images only, and behind layers "
+            "of Keras that leave every pixel at its place. "
+            f"Received: block={name!r} of model {model.name!r}, behind {culprit}"
         )
-    return block_fields[0]
+    return field
 
 
 def _start(x: Any) -> Field | None:
@@ -95,37 +126,56 @@ def _window(field: Field, kernel: Any, stride: Any = 1, before: Any = 0) -> Fiel
     return Field(field.stride * stride, first, field.last + field.stride * (kernel - 1 - before))
 
 
-def _after(layer: Any, field: Field | None, shape: Shape, y: Any) -> Field | None:
-    """The field behind a layer that gets `shape` and gives `y`."""
+def _after(layer: Any, field: Field | None, shapes: Sequence[Shape], y: Any, data_format: str) -> Field | None:
+    """The field behind a layer that gets images of `shapes` and gives `y` (`None` for a block's path)."""
     if field is None:
         return None
     if isinstance(layer, GatedBlock):
         skip = [] if layer.is_transition else [field]
-        return _union([*skip, *(_after(path, field, shape, None) for _, path in layer.paths())])
-    if isinstance(layer, SharedKernels):
+        return _union([*skip, *(_after(path, field, shapes[:1], None, data_format) for _, path in layer.paths())])
+    if isinstance(layer, (SharedKernels, ChannelGate)):
         return field  # sees no pixel: the field of its input is part of that of every block behind it
+    if _is_in_place(layer, shapes, y, data_format):
+        return field
+    if getattr(layer, "data_format", None) != data_format:
+        return None
     if isinstance(layer, Branch):
         for kernel, stride in zip(layer.kernel_sizes, layer.strides, strict=True):
             field = _window(field, kernel, stride, (np.asarray(kernel) - 1) // 2)
         return field
     if isinstance(layer, ZeroPadProjection):
         return _window(field, 1, layer.stride)
-    if isinstance(layer, keras.layers.Conv2D):
+    if isinstance(layer, _CONVOLUTIONS):
         kernel = (np.array(layer.kernel_size) - 1) * layer.dilation_rate + 1
-        return _window(field, kernel, layer.strides, _padding(layer, kernel, shape))
+        return _window(field, kernel, layer.strides, _padding(layer, kernel, shapes[0]))
     if isinstance(layer, _POOLING):
         kernel = np.array(layer.pool_size)
-        return _window(field, kernel, layer.strides, _padding(layer, kernel, shape))
+        return _window(field, kernel, layer.strides, _padding(layer, kernel, shapes[0]))
     if isinstance(layer, keras.layers.ZeroPadding2D):
         return _window(field, 1, 1, [sides[0] for sides in layer.padding])
-    same = y is None or (hasattr(y, "shape") and len(y.shape) == 4 and _image(y.shape, layer) == _image(shape, layer))
-    return field if same else None
+    return None
 
 
-def _image(shape: Shape, layer: Any) -> tuple[int | None, ...]:
+def _is_in_place(layer: Any, shapes: Sequence[Shape], y: Any, data_format: str) -> bool:
+    """Whether a unit sees what lies at its own place, and no more.
+
+    By a list, for sizes do not tell: of images of unknown size they are equal behind a stride, too.
+    """
+    channels_first = data_format == "channels_first"
+    if isinstance(layer, (keras.layers.Dense, LowRankDense)):
+        return not channels_first  # they mix what is in the last axis
+    out = [y.shape] if hasattr(y, "shape") else []
+    if len({_image(shape, data_format) for shape in [*shapes, *out]}) != 1 or {len(s) for s in [*shapes, *out]} != {4}:
+        return False
+    operation = "" if isinstance(layer, keras.layers.Layer) else type(layer).__name__
+    if isinstance(layer, (keras.layers.Concatenate, keras.layers.Softmax)) or operation in ("Concatenate", "Softmax"):
+        return isinstance(layer.axis, int) and layer.axis % 4 == (1 if channels_first else 3)
+    return isinstance(layer, (*_IN_PLACE, Preprocessing)) or operation in _ELEMENTWISE.split()
+
+
+def _image(shape: Shape, data_format: str) -> tuple[int | None, ...]:
     """Height and width."""
-    first = getattr(layer, "data_format", None) or keras.config.image_data_format()
-    return tuple(shape[2:]) if first == "channels_first" else tuple(shape[1:3])
+    return tuple(shape[2:]) if data_format == "channels_first" else tuple(shape[1:3])
 
 
 def _padding(layer: Any, kernel: Any, shape: Shape) -> np.ndarray:
@@ -134,5 +184,5 @@ def _padding(layer: Any, kernel: Any, shape: Shape) -> np.ndarray:
         return np.zeros(2, np.int64)
     stride = np.array(layer.strides)
     # Of an image of unknown size, a multiple of the stride is the likely one.
-    size = np.array([s if n is None else n for n, s in zip(_image(shape, layer), stride, strict=True)])
+    size = np.array([s if n is None else n for n, s in zip(_image(shape, layer.data_format), stride, strict=True)])
     return np.maximum((-(-size // stride) - 1) * stride + kernel - size, 0) // 2
