@@ -57,6 +57,89 @@ def test_a_relu_layer_is_guided_too():
     np.testing.assert_allclose(numpy(input_gradient(model, image)).ravel(), [2.0, 2.0])
 
 
+def in_model(*parts):
+    def apply(x):
+        inner = keras.Input(x.shape[1:])
+        y = inner
+        for part in parts:
+            y = part(y)
+        return keras.Model(inner, y)(x)
+
+    return apply
+
+
+class Activated(keras.layers.Layer):
+    """A layer with an activation as an attribute of another name."""
+
+    def __init__(self, activation, **kwargs):
+        super().__init__(**kwargs)
+        self.then = activation
+
+    def call(self, x):
+        return self.then(x)
+
+    def get_config(self):
+        return {**super().get_config(), "activation": self.then}
+
+
+SPELLINGS = {
+    "layer": lambda dense: [dense, keras.layers.ReLU()],
+    "operation": lambda dense: [dense, ops.relu],
+    "activation as a function": lambda dense: [dense, keras.activations.relu],
+    "of a model in a model": lambda dense: [in_model(in_model(dense, keras.layers.ReLU()))],
+    "operation of a model": lambda dense: [in_model(dense, ops.relu)],
+    "of a sequential model": lambda dense: [keras.Sequential([keras.Input((8,)), dense, keras.layers.ReLU()])],
+    "highest value": lambda dense: [dense, keras.layers.ReLU(6.0)],
+    "relu6": lambda dense: [dense, keras.layers.Activation("relu6")],
+    "relu6 as an operation": lambda dense: [dense, ops.relu6],
+    "attribute": lambda dense: [dense, Activated(keras.activations.relu)],
+    "distributed": lambda dense: [
+        dense,
+        keras.layers.Reshape((2, 4)),
+        keras.layers.TimeDistributed(keras.layers.Activation("relu")),
+        keras.layers.Flatten(),
+    ],
+}
+
+
+def with_dense(spelling, activation="relu"):
+    """A net of a dense layer, a ReLU and a block, with the same weights in any spelling."""
+    inputs = keras.Input((8,))
+    dense = keras.layers.Dense(8, kernel_initializer=keras.initializers.GlorotUniform(1))
+    x = inputs
+    for part in spelling(dense):
+        x = part(x)
+    block = HighwayDense(activation=activation, gate_bias=0.0, name="block")
+    model = keras.Model(inputs, block(x))
+    block.set_weights([np.random.default_rng(i).normal(size=w.shape) for i, w in enumerate(block.get_weights())])
+    return model
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_relu_is_guided_in_any_spelling(spelling):
+    x = np.random.default_rng(0).normal(size=(3, 8)).astype("float32")
+    expected = guided_backprop(with_dense(lambda dense: [dense, keras.layers.Activation("relu")]), x, "block", 1)
+    model = with_dense(SPELLINGS[spelling])
+    guided = guided_backprop(model, x, "block", 1)
+    np.testing.assert_allclose(guided.gradient, expected.gradient, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(guided.value, expected.value, rtol=1e-5)
+    assert np.abs(numpy(input_gradient(lambda x: model(x)[:, 1], x)) - guided.gradient[0]).max() > 0.1
+
+
+def test_a_leaky_relu_is_differentiated_as_it_is():
+    model = with_dense(lambda dense: [dense, keras.layers.ReLU(negative_slope=0.1)], "tanh")
+    x = np.random.default_rng(0).normal(size=(3, 8)).astype("float32")
+    plain = numpy(input_gradient(lambda x: model(x)[:, 1], x))
+    np.testing.assert_allclose(guided_backprop(model, x, "block", 1).gradient[0], plain, rtol=1e-5, atol=1e-6)
+
+
+def test_a_relu_layer_out_of_reach_is_refused():
+    distributed = keras.layers.TimeDistributed(keras.layers.ReLU(name="hidden"))
+    model = with_dense(lambda dense: [dense, keras.layers.Reshape((2, 4)), distributed, keras.layers.Flatten()])
+    with pytest.raises(ValueError, match=r"inside a layer that is no functional model.*Received: 'hidden'"):
+        guided_backprop(model, np.zeros((1, 8), "float32"), "block", 1)
+
+
 @pytest.mark.parametrize("family", ["conv_stack", "conv_net"])
 def test_all_blocks_of_a_stage(family):
     model = miniature(family)
@@ -160,7 +243,7 @@ def test_pictures(tmp_path):
     assert len(drawn) == 9 and {axis.get_images()[0].get_clim() for axis in panels[3:]} == {(-1, 1)}
     assert bar.get_xlabel() == "guided derivative of y, relative to the largest of its panel"
     assert (
-        panels[4].get_title() == f"y {guided.value[0, 1]:.3g}" and "y: the unit's activation" in figure.get_supxlabel()
+        panels[4].get_title() == f"y {guided.value[0, 1]:#.3g}" and "y: the unit's activation" in figure.get_supxlabel()
     )
     np.testing.assert_allclose(drawn[3], guided.gradient[0, 0, ..., 0] / np.abs(guided.gradient[0, 0]).max(), rtol=1e-6)
     assert figure.axes[6].get_ylabel() == "stage1\nblock3" and imread(tmp_path / "guided.png").std() > 0.05

@@ -9,14 +9,14 @@ from keras import ops
 
 from keras_highway._support.numerics import input_gradient, with_gradient
 from keras_highway.analysis.batches import check_batch
-from keras_highway.analysis.graph import Blocks, block_name, check_names, stages
+from keras_highway.analysis.graph import Blocks, block_name, check_names, is_functional, stages, walk
 from keras_highway.analysis.graph import blocks as blocks_of
-from keras_highway.analysis.rewire import rewire
 from keras_highway.analysis.trace import Tracer
 from keras_highway.layers import GatedBlock
 from keras_highway.models.lora import without_updates
 
-_RELUS = (keras.activations.relu, ops.relu)
+_RELUS = (keras.activations.relu, ops.relu, keras.activations.relu6, ops.relu6)
+_OPERATIONS = ("Relu", "Relu6", "ReLU")  # of `keras.ops` and `keras.activations`, whose classes have no public names
 
 
 class GuidedGradients(NamedTuple):
@@ -53,9 +53,12 @@ def guided_backprop(
 
     At every ReLU the derivative is zero where its input was negative, as
     always, and also where the derivative itself is negative. What stays are
-    the pixels that excite the unit. The unit is a channel of a block's output
-    `y`, at its most active position in each image. Gates are differentiated as
-    they are; a net without ReLUs gets its plain derivative.
+    the pixels that excite the unit. ReLUs are those of Keras: its layer, its
+    activation and its operation, with or without a highest value, in models
+    nested in the model, too; a leaky one is differentiated as it is, and so is
+    what a layer of one's own computes by `keras.ops`. The unit
+    is a channel of a block's output `y`, at its most active position in each
+    image. Gates are differentiated as they are; a net without ReLUs gets its plain derivative.
 
     ```python
     best = kh.analysis.top_patches(model, images, "stage1_block3", channel=5)
@@ -79,6 +82,8 @@ def guided_backprop(
     Raises:
         ValueError: For an unknown block or stage, a channel that a block does
             not have, or images of another shape than the model's input.
+        ValueError: If a layer that is no model has a `keras.layers.ReLU`
+            inside, which cannot be exchanged.
         ValueError: On other backends than TensorFlow, JAX and PyTorch.
     """
     x = images if transform is None else transform(images)
@@ -136,13 +141,14 @@ def strongest(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @with_gradient
+def positive_evidence(y: Any) -> Any:
+    """The value itself, whose derivative is zero where it is negative."""
+    return ops.copy(y), lambda dy: ops.relu(dy)
+
+
 def guided_relu(x: Any) -> Any:
     """ReLU whose derivative is also zero where that of its output is negative."""
-
-    def gradient(dy: Any) -> Any:
-        return ops.where(ops.logical_and(x > 0, dy > 0), dy, ops.zeros_like(dy))
-
-    return ops.relu(x), gradient
+    return positive_evidence(ops.relu(x))
 
 
 def _of_block(
@@ -161,24 +167,63 @@ def _of_block(
     return np.asarray(ops.convert_to_numpy(input_gradient(lambda x: unit(x) * chosen, x))), position, value
 
 
+class _PositiveEvidence(keras.layers.Layer):
+    """`positive_evidence` as a layer, in any dtype."""
+
+    def __init__(self):
+        super().__init__(autocast=False)
+
+    def call(self, y: Any) -> Any:
+        return positive_evidence(y)
+
+    def compute_output_spec(self, y: Any, **kwargs: Any) -> Any:
+        return keras.KerasTensor(y.shape, y.dtype)
+
+
 def _guided_copy(model: keras.Model) -> keras.Model:
     """A copy of a network with layers of its own, its ReLUs guided."""
-    shared = rewire(without_updates(model), {})
-    copy = keras.models.clone_model(shared, clone_function=_copy_layer)
-    copy.set_weights(shared.get_weights())
+    pairs: list[tuple[Any, Any]] = []
+    met: set[int] = set()
+
+    def copied(layer: Any) -> Any:
+        if is_functional(layer):
+            return walk(layer, visit, copied)
+        if not isinstance(layer, keras.layers.Layer):
+            return layer  # an operation has nothing of its own
+        pairs.append((layer, layer.__class__.from_config(layer.get_config())))
+        return pairs[-1][1]
+
+    def visit(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        y = layer(*args, **kwargs)
+        if not _is_relu(layer):
+            return y
+        met.add(id(layer))
+        return _PositiveEvidence()(y)
+
+    copy = walk(without_updates(model), visit, copied)
+    for old, new in pairs:
+        new.set_weights(old.get_weights())
     for layer in copy._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public one)
-        if any(getattr(layer, "activation", None) is relu for relu in _RELUS):
-            layer.activation = guided_relu
-        if hasattr(layer, "rectify"):
-            layer.rectify = guided_relu
+        if _is_relu(layer) and id(layer) not in met:
+            raise ValueError(
+                "A ReLU layer inside a layer that is no functional model cannot be guided: use "
+                f"keras.layers.Activation('relu') there. Received: {layer.name!r} in model {model.name!r}"
+            )
+        _guide_functions(layer)
     return copy
 
 
-def _copy_layer(layer: keras.layers.Layer):
-    if isinstance(layer, keras.layers.ReLU) and (layer.max_value, layer.negative_slope, layer.threshold) == (
-        None,
-        0,
-        0,
-    ):
-        return keras.layers.Activation("relu", name=layer.name, dtype=layer.dtype_policy)
-    return layer.__class__.from_config(layer.get_config())
+def _is_relu(layer: Any) -> bool:
+    """Whether a layer or operation is a ReLU, possibly with a threshold and a highest value, and not a leaky one."""
+    is_one = isinstance(layer, keras.layers.ReLU) or (
+        not isinstance(layer, keras.layers.Layer) and type(layer).__name__ in _OPERATIONS
+    )
+    return is_one and not getattr(layer, "negative_slope", 0.0)
+
+
+def _guide_functions(layer: keras.layers.Layer) -> None:
+    """Exchanges the ReLUs among the functions that a layer has as attributes."""
+    names = [name for name, value in vars(layer).items() if any(value is relu for relu in _RELUS)]
+    for name in [*names, *(["rectify"] if hasattr(layer, "rectify") else [])]:
+        relu = getattr(layer, name)
+        setattr(layer, name, lambda x, relu=relu: positive_evidence(relu(x)))
