@@ -85,6 +85,10 @@ def test_blocks_in_two_places_and_nested_models():
     inputs = keras.Input((32, 32, 3))
     pooled = keras.layers.GlobalAveragePooling2D()(backbone(inputs))
     assert cost(keras.Model(inputs, keras.layers.Dense(10)(pooled))) == once
+    stem = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Conv2D(4, 3, padding="same", name="conv")])
+    assert cost(keras.Model(inputs, stem(inputs))) == cost(stem) == [("stem", 112, 108 * 1024, 4096, 4 * 4096)]
+    both = keras.layers.Add()([stem(inputs), stem(inputs)])
+    assert cost(keras.Model(inputs, both)).total[1:3] == (112, 2 * 108 * 1024)  # one set of weights, used twice
 
 
 def test_errors():

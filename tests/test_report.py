@@ -19,7 +19,7 @@ from PIL import Image
 from keras_highway import analysis
 from keras_highway.applications import create_model
 from keras_highway.cli import main
-from keras_highway.layers import HighwayDense
+from keras_highway.layers import HighwayConv2D, HighwayDense
 from keras_highway.reporting import make_report, write_report
 from keras_highway.reporting.report import Report
 from keras_highway.reporting.section import Picture, Section
@@ -145,6 +145,57 @@ def test_residual_nets_say_what_they_do_not_have():
         assert not sections[key].pictures and "gating='residual'" in sections[key].text
         assert sections[key].numbers == {"absent": sections[key].text} and "Received" not in sections[key].text
     assert [len(sections[key].pictures) for key in KEYS[2:]] == [1, 1, 1, 1]
+
+
+def sections_of(stem, blocks, shape=(8,), top=lambda x: x):
+    """The facts and sections of a net of one's own, by key."""
+    inputs = keras.Input(shape)
+    x = blocks(stem(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(3, activation="softmax")(top(x)))
+    images = np.random.default_rng(0).random((5, *(n or 6 for n in shape)), "float32")
+    report = make_report(model, (images, np.array([0, 1, 2, 0, 1])), "of one's own")
+    assert report.facts["parameters"] == model.count_params()
+    return report.facts, {section.key: section for section in report.sections}
+
+
+def test_blocks_with_and_without_gates_side_by_side():
+    blocks = [
+        HighwayDense(gating=gating, name=f"block{i}") for i, gating in enumerate(("residual", "coupled", "t_only"))
+    ]
+    _, sections = sections_of(lambda x: x, keras.Sequential([keras.Input((8,)), *blocks]))
+    assert len(sections["gates"].pictures) == 2 and list(sections["gates"].numbers["blocks"]) == ["block1", "block2"]
+    assert not any("absent" in section.numbers for section in sections.values())
+
+
+def test_a_tied_gate_without_a_bias():
+    gate = keras.layers.Dense(8, use_bias=False)
+
+    def blocks(x):
+        for i in range(3):
+            x = HighwayDense(gate="tied", name=f"block{i}")(x, gate=gate(x))
+        return x
+
+    gates = sections_of(lambda x: x, blocks)[1]["gates"]
+    assert len(gates.pictures) == 1 and "bias" not in gates.pictures[0].caption
+    assert "biases are left out" in gates.text and "Received" not in gates.text
+    assert gates.numbers["blocks"].keys() == {"block0", "block1", "block2"}
+    assert "bias" not in gates.numbers["blocks"]["block0"]
+
+
+@pytest.mark.parametrize("size", [None, 6])
+def test_a_stem_in_a_model_of_its_own_and_images_of_any_size(size):
+    stem = keras.Sequential([keras.Input((size, size, 3)), keras.layers.Conv2D(4, 3, padding="same")])
+    blocks = keras.Sequential([keras.Input((size, size, 4)), *(HighwayConv2D(name=f"block{i}") for i in range(3))])
+    facts, sections = sections_of(stem, blocks, (size, size, 3), keras.layers.GlobalAveragePooling2D())
+    assert facts["multiply_adds"] == (36 * (27 * 4 + 3 * 2 * 36 * 4) + 4 * 3 if size else "unknown")
+    assert len(sections["gates"].pictures) == 2 and not any("absent" in s.numbers for s in sections.values())
+
+
+def test_the_spread_of_one_image_does_not_shrink():
+    model = miniature("dense_stack", depth=5, units=4)
+    report = make_report(model, (batch(model, 1), np.array([0])), "one")
+    (text,) = (section.text for section in report.sections if section.key == "estimation")
+    assert text.endswith("Steps at which the spread shrinks: stage1 0 %.")
 
 
 def test_a_net_of_transitions_has_nothing_to_lesion():

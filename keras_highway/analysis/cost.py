@@ -1,14 +1,14 @@
 """`cost(model)`: parameters, multiply-adds and activation memory, stage by stage."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
 from keras_highway._support.layer_names import stage_of
-from keras_highway.analysis.graph import holds_blocks, walk, walk_nested
+from keras_highway.analysis.graph import is_functional, walk, walk_nested
 from keras_highway.layers import (
     Branch,
     ChannelGate,
@@ -87,6 +87,15 @@ def cost(model: keras.Model) -> Cost:
     return counter.result()
 
 
+def parameters_of(weights: Iterable[Any]) -> int:
+    """Counts the parameters among weights: all but the statistics of batch normalization.
+
+    Args:
+        weights: Variables, each once.
+    """
+    return sum(math.prod(w.shape) for w in weights if w.name not in ("moving_mean", "moving_variance"))
+
+
 class _Counter:
     """Adds up layers by stage during a walk."""
 
@@ -96,7 +105,7 @@ class _Counter:
         self.in_body = False
 
     def visit(self, layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
-        if holds_blocks(layer):
+        if is_functional(layer):
             return walk_nested(layer, self.visit, args[0])
         if isinstance(layer, keras.layers.Layer):
             stage, parameters = self._stage(layer), self._parameters(layer)
@@ -122,12 +131,9 @@ class _Counter:
         return "head" if self.in_body else "stem"
 
     def _parameters(self, layer: keras.layers.Layer) -> int:
-        count = 0
-        for weight in layer.weights:
-            if id(weight) not in self.seen and weight.name not in ("moving_mean", "moving_variance"):
-                count += math.prod(weight.shape)
-            self.seen.add(id(weight))
-        return count
+        new = {id(weight): weight for weight in layer.weights if id(weight) not in self.seen}
+        self.seen |= new.keys()
+        return parameters_of(new.values())
 
 
 def _concrete(layer: keras.layers.Layer, tensor: Any) -> tuple[int, ...]:

@@ -91,7 +91,7 @@ def estimation(inputs: ReportInput) -> Section:
     except ValueError as error:
         return absent(key, title, error)
     # The last block's error is zero by definition: its step carries no information.
-    shares = {stage: (np.diff(e.std[:-1]) <= 0).mean() for stage, e in errors.items() if len(e.blocks) > 2}
+    shares = {stage: (np.diff(e.std[:-1]) < 0).mean() for stage, e in errors.items() if len(e.blocks) > 2}
     listed = ", ".join(f"{stage} {100 * share:.0f} %" for stage, share in shares.items())
     text = (
         "How far each block's output is from the last of its stage: if the blocks refine one estimate step by step, "

@@ -5,7 +5,7 @@ import numpy as np
 from keras_highway import analysis
 from keras_highway.analysis.gates import check_learned
 from keras_highway.gating import get_gating
-from keras_highway.reporting.section import ReportInput, Section, absent, picture
+from keras_highway.reporting.section import Picture, ReportInput, Section, absent, picture
 
 CLASSES = 10  # at most; each takes the memory of all gates of one sample
 
@@ -17,34 +17,15 @@ def gates(inputs: ReportInput) -> Section:
         which = learned_gate(inputs.model)
     except ValueError as error:
         return absent(key, title, error)
-    bias = analysis.gate_bias(inputs.model, which)
+    bias, without_bias = _bias(inputs.model, which)
     activity = analysis.gate_activity(inputs.model, inputs.images, gate=which, **inputs.options)
-    profile = analysis.plot_gate_profile(activity, bias)
-    caption = (
-        "Block by block: the mean gate, the share of gates above one half for one image (the mean over images) and "
-        "for any of them, and the gate biases; the band reaches from the lowest of a block to the highest"
-    )
-    pictures = [picture(profile, caption)]
-    ranks = {mean.shape for mean in activity.mean.values()}
-    if which == "t" and len(ranks) == 1 and len(next(iter(ranks))) == 1:
-        x = inputs.images[:1] if inputs.transform is None else inputs.transform(inputs.images[:1])
-        drawn = analysis.plot_gate_summary(bias, activity, analysis.trace(inputs.model, x))
-        caption = (
-            "Every unit of every block: gate bias, mean gate, and for one image the gate and the output "
-            "[TVDN, Figure 2]. Colours of gates follow the square root; an arrow on a bar: a few values lie beyond"
-        )
-        pictures.append(picture(drawn, caption))
-    elif all(len(shape) == 3 for shape in ranks):
-        drawn = analysis.plot_gate_maps(activity)
-        pictures.append(
-            picture(drawn, "Where in the image the gates open: mean over images and channels, 0 shut and 1 open")
-        )
+    pictures = _gate_pictures(inputs, which, bias, activity)
     numbers = _gate_numbers(which, bias, activity)
     text = (
         f"The gate {which} decides how much of a block's input is {_MEANING[which]}. Over {activity.samples} images it "
         f"is {numbers['mean_gate']:.3f} on average; of a block's gates {100 * numbers['open_for_one_image']:.1f} % are "
         f"above one half for a given image, and {100 * numbers['open_for_some_image']:.1f} % for at least one "
-        "(means over blocks)."
+        f"(means over blocks).{without_bias}"
     )
     return Section(key, title, text, tuple(pictures), numbers)
 
@@ -99,13 +80,47 @@ def learned_gate(model) -> str:
     return "c"
 
 
+def _bias(model, which) -> tuple[dict[str, np.ndarray] | None, str]:
+    """The biases of the gates, or `None` and a sentence that says why there are none."""
+    try:
+        return analysis.gate_bias(model, which), ""
+    except ValueError as error:
+        return None, f" Their biases are left out. {error}".split(" Received:")[0]
+
+
+def _gate_pictures(inputs, which, bias, activity) -> list[Picture]:
+    caption = (
+        "Block by block: the mean gate, the share of gates above one half for one image (the mean over images) and "
+        "for any of them"
+    )
+    if bias is not None:
+        caption += ", and the gate biases; the band reaches from the lowest of a block to the highest"
+    pictures = [picture(analysis.plot_gate_profile(activity, bias), caption)]
+    ranks = {mean.shape for mean in activity.mean.values()}
+    if all(len(shape) == 3 for shape in ranks):
+        drawn = analysis.plot_gate_maps(activity)
+        pictures.append(
+            picture(drawn, "Where in the image the gates open: mean over images and channels, 0 shut and 1 open")
+        )
+    elif bias is not None and which == "t" and len(ranks) == 1 and len(next(iter(ranks))) == 1:
+        x = inputs.images[:1] if inputs.transform is None else inputs.transform(inputs.images[:1])
+        # Of blocks with such a gate: others may stand beside them.
+        traces = analysis.trace(inputs.model, x, blocks={name.split(":")[0] for name in activity.mean})
+        caption = (
+            "Every unit of every block: gate bias, mean gate, and for one image the gate and the output "
+            "[TVDN, Figure 2]. Colours of gates follow the square root; an arrow on a bar: a few values lie beyond"
+        )
+        pictures.append(picture(analysis.plot_gate_summary(bias, activity, traces), caption))
+    return pictures
+
+
 _MEANING = {"t": "transformed; 0 carries it on unchanged", "c": "carried on beside the transform"}
 
 
 def _gate_numbers(which, bias, activity) -> dict:
     blocks = {
         name: {
-            "bias": float(bias[name.split(":")[0]].mean()),
+            **({} if bias is None else {"bias": float(bias[name.split(":")[0]].mean())}),
             "mean": float(activity.mean[name].mean()),
             "variance": float(activity.variance[name].mean()),
             "open_for_one_image": float(activity.open_share[name].mean()),

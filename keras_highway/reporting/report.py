@@ -7,6 +7,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_highway import analysis
+from keras_highway.analysis.cost import parameters_of
 from keras_highway.reporting import depth, gates
 from keras_highway.reporting.section import ReportInput, Section
 
@@ -32,13 +33,18 @@ class Report(NamedTuple):
 def default_samples(model) -> int:
     """Returns how many images keep all analyses of a network below about a minute on one core: from 50 to 1000.
 
+    50 where its cost is not known, as of a network for images of any size.
+
     Args:
         model: See `make_report`.
 
     Raises:
         ValueError: If the model has no blocks.
     """
-    passes = 2 * len(analysis.blocks(model)) * analysis.cost(model).total.multiply_adds
+    blocks, multiply_adds = len(analysis.blocks(model)), _multiply_adds(model)
+    if multiply_adds is None:
+        return FEWEST
+    passes = 2 * blocks * multiply_adds
     return int(np.clip(_MULTIPLY_ADDS / passes, FEWEST, MOST))
 
 
@@ -81,7 +87,7 @@ def make_report(
             f"{len(images)} images, {'no' if labels is None else len(labels)} labels, samples={samples}"
         )
     known = analysis.blocks(model)
-    total = analysis.cost(model).total
+    multiply_adds = _multiply_adds(model)
     samples = default_samples(model) if samples is None else samples
     chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:samples])
     names = tuple(map(str, range(int(np.max(labels)) + 1)) if classes is None else classes)
@@ -98,10 +104,18 @@ def make_report(
         "network": model.name,
         "gating": ", ".join(sorted({block.gating for block in known.values()})),
         "blocks": len(known),
-        "parameters": total.parameters,
-        "multiply_adds": total.multiply_adds,
+        "parameters": parameters_of({id(weight): weight for weight in model.weights}.values()),
+        "multiply_adds": "unknown" if multiply_adds is None else multiply_adds,
         "images": count,
         "accuracy": float(accuracy[0]),
         "loss": float(loss[0]),
     }
     return Report(title, facts, tuple(sections))
+
+
+def _multiply_adds(model) -> int | None:
+    """Those of one image, or `None` where they cannot be counted: images of any size, layers of unknown kinds."""
+    try:
+        return analysis.cost(model).total.multiply_adds
+    except ValueError:
+        return None
