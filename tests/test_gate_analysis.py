@@ -160,6 +160,24 @@ def test_wrong_labels(labels):
         gate_routing(model, batch(model))
 
 
+def test_labels_of_a_column_are_those_of_a_row():
+    """As `keras.datasets.cifar10.load_data()` returns them."""
+    model = miniature("dense_stack")
+    x, labels = batch(model, 5), np.array([2, 0, 2, 1, 0])
+    row, column = (gate_routing(model, (x, y), batch_size=2) for y in (labels, labels[:, None]))
+    np.testing.assert_array_equal(row.classes, column.classes)
+    np.testing.assert_array_equal(row.samples, column.samples)
+    for name, difference in row.difference.items():
+        np.testing.assert_array_equal(difference, column.difference[name])
+
+
+@pytest.mark.parametrize("labels", [np.eye(2, 10, dtype=int), np.zeros((2, 28, 28), int)])  # one-hot, one per pixel
+def test_routing_needs_one_class_per_sample(labels):
+    model = miniature("dense_stack")
+    with pytest.raises(ValueError, match=r"one per sample \(of one-hot.*shape \(2, .*for 2 samples"):
+        gate_routing(model, (batch(model), labels))
+
+
 def test_unknown_blocks_and_models_without_blocks():
     model = miniature("dense_stack")
     with pytest.raises(ValueError, match="Did you mean 'stage1_block1'"):

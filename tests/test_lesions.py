@@ -16,6 +16,7 @@ from keras_highway.analysis import (
     score,
 )
 from keras_highway.analysis.batched_rewiring import BatchedRewiring
+from keras_highway.analysis.scores import measure
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
 from keras_highway.gating import GATINGS
@@ -194,6 +195,20 @@ def test_a_way_around_the_blocks_is_refused():
     around = keras.layers.Concatenate()([model.get_layer("stem").output, model.output])
     with pytest.raises(ValueError, match="a tensor goes around some of them"):
         lesion_curve(keras.Model(model.input, around), labelled(model))
+
+
+def test_labels_of_a_column_are_those_of_a_row():
+    """As `keras.datasets.cifar10.load_data()` returns them; where each sample has one place, a column is its labels."""
+    model = miniature("dense_stack")
+    x, labels = labelled(model)
+    row, column = (lesion_curve(model, (x, y), batch_size=4) for y in (labels, labels[:, None]))
+    np.testing.assert_array_equal(row.loss, column.loss)
+    np.testing.assert_array_equal(measure(model, (x, labels)), measure(model, (x, labels[:, None])))
+    inputs = keras.Input(model.input_shape[1:])
+    place = keras.Model(inputs, keras.layers.Reshape((1, 10))(model(inputs)))
+    np.testing.assert_allclose(lesion_curve(place, (x, labels[:, None])).loss, row.loss, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"must have that shape.*shape \(6, 10\)"):
+        lesion_curve(model, (x, np.eye(10, dtype=int)[labels]))
 
 
 def wide(x, inputs):

@@ -213,6 +213,20 @@ def test_a_net_of_transitions_has_nothing_to_lesion():
 
 
 @pytest.mark.more
+def test_labels_may_be_a_column_or_of_positions():
+    inputs = keras.Input((6,))
+    x = HighwayDense(name="b2")(HighwayDense(name="b1")(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(3)(x))
+    images, labels = np.random.default_rng(0).random((6, 6), "float32"), np.arange(6) % 3
+    row, column = (make_report(model, (images, y), "column") for y in (labels, labels[:, None]))
+    assert row.facts == column.facts and [s.numbers for s in row.sections] == [s.numbers for s in column.sections]
+    twice = keras.Model(inputs, keras.layers.RepeatVector(2)(model.output))
+    report = make_report(twice, (images, np.stack([labels, labels], 1)), "positions")
+    routing = report.sections[1]
+    assert "one per sample" in routing.text and not routing.pictures and report.facts["loss"] == row.facts["loss"]
+
+
+@pytest.mark.more
 def test_a_net_with_a_way_around_its_blocks_has_the_sections_that_need_no_chain():
     inputs = keras.Input((6,))
     x = HighwayDense(name="b2")(HighwayDense(name="b1")(inputs))

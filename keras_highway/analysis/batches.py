@@ -27,6 +27,7 @@ def batches(
     model: keras.Model,
     *,
     labelled: bool = False,
+    per_sample: bool = False,
     batch_size: int = 200,
     transform: Callable[[Any], Any] | None = None,
     progress: bool = False,
@@ -40,6 +41,9 @@ def batches(
         model: The `keras.Model` they are for.
         labelled: Bool, whether labels are needed; without it they are
             ignored. Defaults to `False`.
+        per_sample: Bool, whether each sample must have one label, not one
+            per position: `(n,)`, or a column `(n, 1)`, which becomes that.
+            Defaults to `False`.
         batch_size: Int, samples at once, where `data` are arrays. Defaults to
             `200`.
         transform: Function from a batch of samples to the model's input, e.g.
@@ -61,7 +65,7 @@ def batches(
             if n:
                 x = samples if transform is None else transform(samples)
                 check_batch(x, model.inputs, what)
-                yield Batch(x, _labels(labels, n) if labelled else None)
+                yield Batch(x, _labels(labels, n, per_sample) if labelled else None)
             seen += n
             bar.update(n)
     if not seen:
@@ -140,11 +144,14 @@ def _length(samples: Any) -> int:
     return shape[0]
 
 
-def _labels(labels: Any, n: int) -> np.ndarray:
+def _labels(labels: Any, n: int, per_sample: bool) -> np.ndarray:
     if labels is None:
         raise ValueError("This needs labels: data=(samples, labels), or batches of such pairs. Received: samples alone")
     labels = np.asarray(labels)
-    if not np.issubdtype(labels.dtype, np.integer) or len(labels) != n or labels.min() < 0:
+    if per_sample and labels.shape == (n, 1):
+        labels = labels[:, 0]
+    wrong_shape = labels.shape != (n,) if per_sample else labels.shape[:1] != (n,)
+    if wrong_shape or not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
         raise ValueError(
             "Labels must be class numbers: integers from 0, one per sample (of one-hot labels, the argmax). "
             f"Received: labels of dtype {labels.dtype}, shape {labels.shape}, for {n} samples"

@@ -228,7 +228,7 @@ def gate_routing(
     Args:
         model: As in `gate_activity`.
         data: A pair (samples, labels), or an iterable of such pairs; labels
-            are class numbers `(n,)`.
+            are class numbers `(n,)`, or a column of them `(n, 1)`.
         gate: `"t"` or `"c"`. Defaults to `"t"`.
         blocks: Which blocks: names or blocks. Defaults to all.
         batch_size: Int, samples at once. Defaults to `200`.
@@ -239,11 +239,13 @@ def gate_routing(
         A `Routing`.
 
     Raises:
-        ValueError: As in `gate_activity`, and if there are no labels.
+        ValueError: As in `gate_activity`, and if there are no labels or not one per
+            sample.
     """
     overall: dict[str, Moments] = {}
     by_class: dict[int, dict[str, Moments]] = {}
-    feed = batches(data, model, labelled=True, batch_size=batch_size, transform=transform, progress=progress)
+    options = {"batch_size": batch_size, "transform": transform, "progress": progress}
+    feed = batches(data, model, labelled=True, per_sample=True, **options)
     for gates, labels in _passes(model, feed, gate, blocks):
         for name, values in gates.items():
             overall.setdefault(name, Moments()).add(values)

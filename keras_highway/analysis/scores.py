@@ -158,7 +158,8 @@ def score(
             softmax or in logits.
         plans: What `BatchedRewiring` takes; `{}` is the model itself.
         data: A pair (samples, labels), or an iterable of such pairs; labels
-            are class numbers.
+            are class numbers `(n,)`, or a column of them `(n, 1)`; `(n, ...)`
+            where the model classifies each position.
         batch_size: Int, samples at once; behind the last block they are that
             many for each plan. Defaults to `100`.
         transform: Function from a batch of samples to the model's input.
@@ -257,6 +258,8 @@ class Scorer:
 def _compare(outputs: np.ndarray, labels: np.ndarray, head: Head) -> tuple[np.ndarray, np.ndarray]:
     """Of outputs `(networks, n, ..., classes)`: which are right, `(networks, labels)`, and the summed cross-entropy."""
     classes = outputs.shape[-1]
+    if outputs.ndim == 3 and labels.shape == (len(labels), 1):
+        labels = labels[:, 0]
     if outputs.shape[1:-1] != labels.shape or labels.max() >= classes:
         raise ValueError(
             f"The model gives {classes} classes for each of {outputs.shape[1:-1]}, so labels must have that shape and "

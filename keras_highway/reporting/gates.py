@@ -33,14 +33,14 @@ def gates(inputs: ReportInput) -> Section:
 def routing(inputs: ReportInput) -> Section:
     """How the gates differ between classes."""
     key, title = "routing", "Routing"
-    try:
+    shown = np.unique(inputs.labels)[:CLASSES]
+    among = np.isin(inputs.labels, shown).reshape(len(inputs.labels), -1).any(1)
+    data = inputs.images[among], inputs.labels[among]
+    try:  # no gates, or labels of positions
         which = learned_gate(inputs.model)
+        routes = analysis.gate_routing(inputs.model, data, gate=which, **inputs.options)
     except ValueError as error:
         return absent(key, title, error)
-    shown = np.unique(inputs.labels)[:CLASSES]
-    among = np.isin(inputs.labels, shown)
-    data = inputs.images[among], inputs.labels[among]
-    routes = analysis.gate_routing(inputs.model, data, gate=which, **inputs.options)
     names = [inputs.classes[k] for k in routes.classes]
     pictures = [
         picture(

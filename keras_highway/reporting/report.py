@@ -87,6 +87,8 @@ def make_report(
             f"{len(images)} images, {'no' if labels is None else len(labels)} labels, samples={samples}"
         )
     known = analysis.blocks(model)
+    if np.ndim(labels) == 2 and labels.shape[1] == 1 and len(model.output_shape) == 2:
+        labels = labels[:, 0]  # as Keras's CIFAR has them
     multiply_adds = _multiply_adds(model)
     samples = default_samples(model) if samples is None else samples
     chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:samples])
