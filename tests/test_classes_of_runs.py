@@ -13,10 +13,12 @@ from keras_highway.cli import main
 from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.data.transforms import CLASSES
 from keras_highway.training.data.source import ArraySource, open_source
+from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.loop import train
 from keras_highway.training.recipe import Recipe, changed
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.results import _form
+from keras_highway.training.runs.run_folder import RunFolder
 from keras_highway.weights import file as weights_file
 
 OWN = ("apple", "pear", "plum")
@@ -57,6 +59,17 @@ def test_names_that_the_package_knows_are_not_recorded(tmp_path, classes):
     """Results of known data sets stay as they were, and their runs go on."""
     assert source_of(RECIPE, data_set(tmp_path, classes=classes)).class_names == ()
     assert source_of(dataclasses.replace(RECIPE, data="synthetic_mnist"), None).class_names == ()
+
+
+def test_runs_that_were_begun_before_names_were_recorded_go_on(tmp_path):
+    """Older ones noted none; names that were noted may not change."""
+    folder = RunFolder(tmp_path, {}, Strategy())
+    (tmp_path / "data.json").write_text(json.dumps({"steps": 3, "class_names": []}))
+    (tmp_path / "checkpoint.npz").write_bytes(b"begun")
+    folder.check_data({"steps": 3, "class_names": ["a", "b"]})
+    (tmp_path / "data.json").write_text(json.dumps({"steps": 3, "class_names": ["a", "c"]}))
+    with pytest.raises(ValueError, match="begun with other data: class_names"):
+        folder.check_data({"steps": 3, "class_names": ["a", "b"]})
 
 
 def run_of(folder, data):

@@ -142,10 +142,11 @@ def test_what_was_measured_of_other_weights_does_not_stay_beside_new_ones(hub, t
 
 def test_files_that_no_run_was_published_with_are_not_the_packages(hub, tmp_path):
     folder = kh.save(kh.load(NAME), tmp_path / "mine", name="mine")
-    publish(str(folder), REPO)
-    hub.add(REPO, {"log.csv": b"epoch\n1\n", "curve.png": b"a user's"})
-    assert publish(str(folder), REPO).removed == ()
-    assert hub.files(REPO)["log.csv"] == b"epoch\n1\n" and hub.files(REPO)["curve.png"] == b"a user's"
+    for repo, own in ((REPO, ("log.csv", "curve.png")), ("org/two", ("result.json", "recipe.json", "log.csv"))):
+        publish(str(folder), repo)
+        hub.add(repo, dict.fromkeys(own, b"a user's"))
+        assert publish(str(folder), repo).removed == ()
+        assert all(hub.files(repo)[name] == b"a user's" for name in own)
 
 
 def test_a_removal_alone_is_a_commit_and_a_release(hub, capsys):

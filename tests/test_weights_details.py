@@ -166,6 +166,8 @@ def test_weights_without_a_head_fit_a_model_without_one(options, tmp_path):
     loaded = kh.create_model("mnist10_w16", weights=str(path), **options)
     for ours, theirs in zip(saved.weights, loaded.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+    with pytest.warns(kh.UncheckedWeights, match="Nor does it name its variant: .* taken for 'mnist10_w16'"):
+        kh.create_model("mnist10_w16", weights=str(path), **options)
     with pytest.raises(ValueError, match=r"the file lacks 1 of \(144, 10\)"):  # never a random head without a word
         kh.create_model("mnist10_w16", weights=str(path))
 

@@ -23,8 +23,8 @@ from keras_highway.tasks import IMAGES, LANGUAGE
 from keras_highway.weights.info import FILE, ROW, to_json
 
 SAFETENSORS = "model.safetensors"
-# All of them are in every bundle of a run. One alone, or a `log.csv` beside a saved model, may be a user's.
-_OF_EVERY_RUN = (ROW, RESULT, "recipe.json")
+# All of them are in every bundle of a run. Some of them beside a saved model may be a user's.
+_OF_EVERY_RUN = (ROW, RESULT, "recipe.json", "log.csv", CURVE)
 _OF_A_RUN = {RESULT, "recipe.json", "log.csv", CURVE, *(name for task in (IMAGES, LANGUAGE) for name in task.files)}
 _LOG_OF_A_SEED = re.compile(r"log_seed\d+\.csv")
 

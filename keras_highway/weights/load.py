@@ -148,9 +148,11 @@ def _set(model: keras.Model, file: WeightsFile) -> None:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         raise WeightFileError(f"{file.path} does not fit variant {file.variant!r}: {reason}.") from error
     if not file.checked:
+        named = file.row is not None or "variant" in file.stamp
+        whose = "" if named else f" Nor does it name its variant: by its shapes alone it is taken for {file.variant!r}."
         warnings.warn(
             f"{file.path} has no digest of its weights, as files of Keras and of older versions: whether they are what "
-            "was saved was not checked. keras_highway.weights.file.save writes one.",
+            f"was saved was not checked.{whose} keras_highway.weights.file.save writes both.",
             UncheckedWeights,
             stacklevel=2,
         )

@@ -166,7 +166,8 @@ class RunFolder:
             return
         known = read_json(path, _TABLE)
         for name in sorted(known.keys() & facts.keys()):
-            if known[name] != facts[name]:
+            # Before, runs on arrays noted no names of classes.
+            if known[name] != facts[name] and (name != "class_names" or known[name]):
                 raise ValueError(
                     f"{self.path} holds a run that was begun with other data: {_told(name, known[name])}, now "
                     f"{_told(name, facts[name])}. Give the data that it began with, or choose another --out."
