@@ -10,6 +10,7 @@ from miniatures import batch, miniature, numpy
 from keras_highway.analysis import Tracer, blocks, cost, lesion, rewire, trace
 from keras_highway.equation import mix
 from keras_highway.gating import GATINGS, get_gating
+from keras_highway.layers import HighwayDense
 
 CHANGES = {
     **{gating: {"gating": gating} for gating in GATINGS},
@@ -134,6 +135,48 @@ def test_a_nested_model_behind_other_layers():
         signals = assert_exact(outer, x)
         assert np.array_equal(signals["stage2_block2"].y, trace(inner, x * np.float32(0.5))["stage2_block2"].y)
         assert sum(row.parameters for row in cost(outer)) == cost(inner).total.parameters
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"gating": "full"}, {"gate": "channel"}, {"gate": "tied"}, {"gate": "tied", "gating": "full"}],
+    ids=["same", "full", "channel", "tied", "tied-full"],
+)
+def test_images_of_any_size_through_the_shortcut_without_weights(change):
+    """JAX could not infer the signals' shapes: it does not know two expressions of an open size for equal."""
+    model = miniature("conv_net", projection="A", blocks=(2, 2), input_shape=(None, None, 3), **change)
+    tracer = Tracer(model)
+    signals = tracer(np.random.default_rng(1).random((2, 13, 18, 3), "float32"))
+    for name, symbols in zip(signals, tracer._signals, strict=True):
+        for letter, symbol in symbols.items():
+            array = getattr(signals[name], letter)
+            assert symbol.dtype == array.dtype and len(symbol.shape) == array.ndim
+            assert all(open_size in (None, size) for open_size, size in zip(symbol.shape, array.shape, strict=True))
+
+
+def encoder_of_words(pooled_inside):
+    """A nested model that gets its mask from outside: the mean is over words alone."""
+    pool = keras.layers.GlobalAveragePooling1D()
+    x = inputs = keras.Input((5, 4))
+    for name in ("b1", "b2"):
+        x = HighwayDense(name=name)(x)
+    encoder = keras.Model(inputs, pool(x) if pooled_inside else x, name="encoder")
+    words = keras.Input((5,), dtype="int32")
+    y = encoder(keras.layers.Embedding(7, 4, mask_zero=True)(words))
+    return keras.Model(words, y if pooled_inside else pool(y))
+
+
+@pytest.mark.parametrize("pooled_inside", [True, False])
+@pytest.mark.filterwarnings("ignore:Layer 'encoder' .of type Functional. was passed an input with a mask")  # Keras's
+def test_masks_go_through_traced_and_lesioned_blocks(pooled_inside):
+    model = encoder_of_words(pooled_inside)
+    x = np.array([[1, 2, 3, 0, 0], [4, 5, 0, 0, 0]])
+    signals = trace(model, x)
+    assert np.array_equal(signals.output, numpy(model(x, training=False)))
+    for wiring, y in (({}, signals["b2"].y), (lesion("b2"), signals["b1"].y)):
+        words = (x != 0)[..., None]
+        by_hand = (y * words).sum(1) / words.sum(1)
+        np.testing.assert_allclose(numpy(rewire(model, wiring)(x, training=False)), by_hand, atol=1e-6)
 
 
 def test_chosen_blocks():

@@ -160,15 +160,41 @@ class _Probe(keras.layers.Layer):
 
     def __init__(self, block: GatedBlock, **kwargs: Any):
         super().__init__(autocast=False, dtype=block.dtype_policy, **kwargs)
+        self.supports_masking = block.supports_masking
         self.block = block
 
     def build(self, input_shape: Shape) -> None:
         """Does nothing: the block is built."""
 
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
+        """The block's, for what the following layers see."""
+        mask = self.block.compute_mask(inputs, previous_mask)
+        return None if mask is None else {**dict.fromkeys(("x", "h", *self._learned)), "y": mask}
+
     def call(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None) -> Any:
         signals = self.block.signals(x, gate, kernels)
         values: dict[str, Any] = {k: v for k, v in signals._asdict().items() if ops.is_tensor(v)}
         return {**values, "y": self.block.combine(signals)}
+
+    def compute_output_spec(self, x: Any, gate: Any = None, kernels: Any = None) -> Any:
+        """What `call` gives. Keras on JAX cannot tell for open sizes: two expressions of one differ for it."""
+        block = self.block
+        shape = block.compute_output_shape(x.shape)
+        shapes = {**dict.fromkeys("xhy", shape), **{name: self._gate_shape(name, x, gate) for name in self._learned}}
+        return {
+            name: keras.KerasTensor(shape, dtype=block.compute_dtype if name == "h" else block.skip_dtype)
+            for name, shape in shapes.items()
+        }
+
+    @property
+    def _learned(self) -> tuple[str, ...]:
+        return get_gating(self.block.gating).learned_gates
+
+    def _gate_shape(self, name: str, x: Any, gate: Any) -> Shape:
+        if self.block.gate == "tied":
+            return keras.tree.flatten(gate)[self._learned.index(name)].shape
+        layer = self.block.transform_gate if name == "t" else self.block.carry_gate
+        return layer.compute_output_shape(x.shape)
 
 
 def _names(chosen: Blocks) -> list[str]:
