@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_highway.analysis.batches import Batch, batches
-from keras_highway.analysis.graph import Blocks, blocks, holds_blocks, walk, walk_nested
+from keras_highway.analysis.graph import Blocks, blocks, data_format_of, holds_blocks, walk, walk_nested
 from keras_highway.analysis.moments import Moments
 from keras_highway.analysis.trace import Tracer
 from keras_highway.gating import GATINGS, get_gating
@@ -33,6 +33,8 @@ class GateActivity(NamedTuple):
         highest: The highest value over the samples: a unit with `highest >
             threshold` is used by some sample.
         threshold: The value above which a gate counts as open.
+        data_format: Dict from block name to `"channels_last"` or
+            `"channels_first"`; `None` for Keras's own.
     """
 
     samples: int
@@ -41,6 +43,7 @@ class GateActivity(NamedTuple):
     open_share: dict[str, np.ndarray]
     highest: dict[str, np.ndarray]
     threshold: float
+    data_format: dict[str, str] | None = None
 
 
 class SampleGates(NamedTuple):
@@ -68,12 +71,14 @@ class Routing(NamedTuple):
             sample's gate: the mean over all samples.
         difference: Dict from block name to float64 array `(k, ...)`: the mean
             over a class minus `mean`.
+        data_format: As in `GateActivity`.
     """
 
     classes: np.ndarray
     samples: np.ndarray
     mean: dict[str, np.ndarray]
     difference: dict[str, np.ndarray]
+    data_format: dict[str, str] | None = None
 
 
 def gate_bias(model: keras.Model, gate: str = "t") -> dict[str, np.ndarray]:
@@ -168,6 +173,7 @@ def gate_activity(
         open_share={name: pair[1].mean for name, pair in moments.items()},
         highest={name: values.astype(np.float64) for name, values in highest.items()},
         threshold=float(threshold),
+        data_format=_data_formats(model, moments),
     )
 
 
@@ -262,6 +268,7 @@ def gate_routing(
             name: np.stack([by_class[k][name].mean - moments.mean for k in classes])
             for name, moments in overall.items()
         },
+        data_format=_data_formats(model, overall),
     )
 
 
@@ -302,6 +309,11 @@ def _passes(
     for x, labels in feed:
         values = {name: ops.convert_to_numpy(ops.cast(t, "float32")) for name, t in gates(x, training=False).items()}
         yield {name: np.broadcast_to(t, (len(x), *t.shape[1:])) for name, t in values.items()}, labels
+
+
+def _data_formats(model: keras.Model, positions: Iterable[str]) -> dict[str, str]:
+    known = blocks(model)
+    return {name: data_format_of(known[name.split(":")[0]]) for name in positions}
 
 
 def _offset(layer: Any, name: str) -> np.ndarray:

@@ -62,6 +62,11 @@ def block_name(block: Any) -> str:
     raise ValueError(f"A block is named by its name or by itself (a GatedBlock). Received: block={block!r}")
 
 
+def data_format_of(block: GatedBlock) -> str:
+    """Where a block's output has its channels: `"channels_last"` (as fully connected blocks) or `"channels_first"`."""
+    return getattr(block, "data_format", None) or "channels_last"
+
+
 def stages(names: Iterable[str]) -> dict[str, list[str]]:
     """Groups blocks by the stage in their names, `stage<n>_...`.
 

@@ -9,8 +9,9 @@ from keras import ops
 
 from keras_highway._support.numerics import input_gradient, with_gradient
 from keras_highway.analysis.batches import check_batch
-from keras_highway.analysis.graph import Blocks, block_name, check_names, is_functional, stages, walk
+from keras_highway.analysis.graph import Blocks, block_name, check_names, data_format_of, is_functional, stages, walk
 from keras_highway.analysis.graph import blocks as blocks_of
+from keras_highway.analysis.receptive_field import receptive_field
 from keras_highway.analysis.trace import Tracer
 from keras_highway.layers import GatedBlock
 from keras_highway.models.lora import without_updates
@@ -32,6 +33,8 @@ class GuidedGradients(NamedTuple):
             channel is most active in that block; `(blocks, n, 0)` for fully
             connected blocks.
         value: float32 `(blocks, n)`, its activation.
+        data_format: `"channels_last"` or `"channels_first"`, that of the
+            derivatives; `None` for Keras's own.
     """
 
     blocks: tuple[str, ...]
@@ -39,6 +42,7 @@ class GuidedGradients(NamedTuple):
     gradient: np.ndarray
     position: np.ndarray
     value: np.ndarray
+    data_format: str | None = None
 
 
 def guided_backprop(
@@ -94,7 +98,8 @@ def guided_backprop(
     tracer = Tracer(copy, names)
     per_block = [_of_block(Tracer(copy, name).only("y"), name, tracer.blocks[name], channel, x) for name in names]
     gradient, position, value = (np.stack(parts) for parts in zip(*per_block, strict=True))
-    return GuidedGradients(tuple(names), int(channel), gradient, position, value)
+    data_format = _input_format(model, tracer.blocks[names[0]])
+    return GuidedGradients(tuple(names), int(channel), gradient, position, value, data_format)
 
 
 def chosen_blocks(known: Mapping[str, GatedBlock], block: Blocks) -> list[str]:
@@ -149,6 +154,15 @@ def positive_evidence(y: Any) -> Any:
 def guided_relu(x: Any) -> Any:
     """ReLU whose derivative is also zero where that of its output is negative."""
     return positive_evidence(ops.relu(x))
+
+
+def _input_format(model: keras.Model, block: GatedBlock) -> str | None:
+    """The block's data format, where nothing before it may have moved the axes."""
+    try:
+        receptive_field(model, block)
+    except ValueError:
+        return None
+    return data_format_of(block)
 
 
 def _of_block(

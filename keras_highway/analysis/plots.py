@@ -67,7 +67,8 @@ def plot_gates(
     gates = spread_gates(traces, gate, sample)
     ranks = {values.ndim for values in gates.values()}
     if ranks == {3}:
-        figure = draw_maps(gates, f"gate {gate}, mean over channels", image, scale)
+        formats = {name: entry.data_format for name, entry in traces.items()}
+        figure = draw_maps(gates, f"gate {gate}, mean over channels", image, scale, formats)
     elif ranks == {1} and len({values.shape for values in gates.values()}) == 1:
         outputs = np.stack([entry.y[sample] for entry in traces.values()])
         figure = _stripes(gates, outputs, image, gate, scale)
@@ -117,9 +118,9 @@ def write(figure: Any, path: str | os.PathLike[str] | None = None, title: str | 
     return figure
 
 
-def channel_axis() -> int:
-    """The channel axis of one image."""
-    return 0 if keras.config.image_data_format() == "channels_first" else -1
+def channel_axis(data_format: str | None = None) -> int:
+    """The channel axis of one image; without a format, in Keras's own."""
+    return 0 if (data_format or keras.config.image_data_format()) == "channels_first" else -1
 
 
 def spread_gates(traces: Mapping[str, BlockTrace], gate: str, sample: int) -> dict[str, np.ndarray]:
@@ -162,7 +163,11 @@ def robust_limits(values: np.ndarray, scale: tuple[float, float] | None = None) 
 
 
 def draw_maps(
-    gates: Mapping[str, np.ndarray], label: str, image: Any = None, scale: tuple[float, float] | None = GATE_SCALE
+    gates: Mapping[str, np.ndarray],
+    label: str,
+    image: Any = None,
+    scale: tuple[float, float] | None = GATE_SCALE,
+    formats: Mapping[str, str] | None = None,
 ) -> Any:
     """Draws the mean over channels of one image-shaped array per block, stages below each other.
 
@@ -171,11 +176,13 @@ def draw_maps(
         label: What the colours mean.
         image: As in `plot_gates`.
         scale: As in `plot_gates`.
+        formats: Dict from block name to its data format. Defaults to Keras's
+            own.
 
     Returns:
         A `matplotlib.figure.Figure`.
     """
-    maps = {name: values.mean(channel_axis()) for name, values in gates.items()}
+    maps = {name: values.mean(channel_axis((formats or {}).get(name))) for name, values in gates.items()}
     rows = _rows(maps)
     columns = max(map(len, rows)) + (image is not None)
     width = WIDTH / max(columns, 4)  # a few maps do not fill the page

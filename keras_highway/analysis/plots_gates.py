@@ -63,14 +63,16 @@ def plot_gate_summary(
     """
     gates = spread_gates(traces, "t", sample)
     outputs = {name: entry.y[sample] for name, entry in traces.items()}
-    widths = {name.split(":")[0]: y.shape[channel_axis() if y.ndim == 3 else -1] for name, y in outputs.items()}
+    formats = {name: entry.data_format for name, entry in traces.items()}
+    axes = {name: channel_axis(formats[name]) if y.ndim == 3 else -1 for name, y in outputs.items()}
+    widths = {name.split(":")[0]: y.shape[axes[name]] for name, y in outputs.items()}
     if activity.mean.keys() != gates.keys() or not {name.split(":")[0] for name in gates} <= bias.keys():
         raise ValueError(
             "`bias`, `activity` and `traces` must be of the same blocks. "
             f"Received: {', '.join(bias)}; {', '.join(activity.mean)}; {', '.join(gates)}"
         )
     of_place = {name: bias[name.split(":")[0]] for name in gates}  # a block may stand in several places
-    tables = [_table(part, widths) for part in (of_place, activity.mean, gates, outputs)]
+    tables = [_table(part, widths, formats) for part in (of_place, activity.mean, gates, outputs)]
     limit = float(np.percentile(np.abs(tables[3].compressed()), 99)) or 1.0
     column = _column(outputs)
     gates_alike = {"low": GATE_SCALE[0], "high": GATE_SCALE[1], "label": "t (0 shut, 1 open)", "power": 0.5}
@@ -115,7 +117,8 @@ def plot_routing(
     unknown = [k for k in chosen if k not in known]
     if unknown or not chosen:
         raise ValueError(f"The data have the classes {known}. Received: classes={chosen}")
-    tables = {k: _table({name: d[known.index(k)] for name, d in routing.difference.items()}) for k in chosen}
+    of_class = {k: {name: d[known.index(k)] for name, d in routing.difference.items()} for k in chosen}
+    tables = {k: _table(vectors, formats=routing.data_format) for k, vectors in of_class.items()}
     values = np.concatenate([table.compressed() for table in tables.values()])
     limit = float(np.percentile(np.abs(values), 99.5)) or 1.0
     column = _column({name: difference[0] for name, difference in routing.difference.items()})
@@ -246,17 +249,23 @@ def plot_gate_maps(
     shapes = {mean.shape for mean in activity.mean.values()}
     if any(len(shape) != 3 for shape in shapes):
         raise ValueError(f"Maps are of convolutional nets. Received: gates of shapes {sorted(shapes)}")
-    return write(draw_maps(activity.mean, "gate, mean over samples and channels", scale=scale), path, title)
+    label = "gate, mean over samples and channels"
+    return write(draw_maps(activity.mean, label, scale=scale, formats=activity.data_format), path, title)
 
 
-def _table(vectors: Mapping[str, np.ndarray], widths: Mapping[str, int] | None = None) -> np.ma.MaskedArray:
+def _table(
+    vectors: Mapping[str, np.ndarray],
+    widths: Mapping[str, int] | None = None,
+    formats: Mapping[str, str] | None = None,
+) -> np.ma.MaskedArray:
     """Rows of blocks, columns of units; of maps, channels: means over positions. Masked where a block has fewer.
 
     A gate of one value per sample or position is that of all of a block's units, if `widths` has these.
     """
     rows = []
     for name, values in vectors.items():
-        last = np.moveaxis(values, channel_axis(), -1) if np.ndim(values) == 3 else np.asarray(values)
+        axis = channel_axis((formats or {}).get(name))
+        last = np.moveaxis(values, axis, -1) if np.ndim(values) == 3 else np.asarray(values)
         row = last.reshape(-1, last.shape[-1]).mean(0)
         width = (widths or {}).get(name.split(":")[0], len(row))
         rows.append(np.broadcast_to(row, width) if len(row) == 1 else row)

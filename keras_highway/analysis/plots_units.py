@@ -3,12 +3,11 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from keras_highway._support.outside_text import in_figure
 from keras_highway.analysis.guided import GuidedGradients
-from keras_highway.analysis.plots import SMALL, WIDTH, bar_below, new_figure, write
+from keras_highway.analysis.plots import SMALL, WIDTH, bar_below, channel_axis, new_figure, write
 from keras_highway.analysis.top_patches import Patches
 
 if TYPE_CHECKING:
@@ -50,15 +49,15 @@ def plot_guided(
         axis.set(xticks=[], yticks=[])
     for column in range(count):
         if images is not None:
-            draw_image(axes[0, column], images[column])
+            draw_image(axes[0, column], images[column], guided.data_format)
         for row, name in enumerate(guided.blocks):
             axis = axes[row + top, column]
-            drawn = _draw_derivative(axis, guided.gradient[row, column])
+            drawn = _draw_derivative(axis, guided.gradient[row, column], guided.data_format)
             axis.set_title(f"y {guided.value[row, column]:#.3g}", fontsize=SMALL)
             if column == 0:
                 axis.set_ylabel("\n".join(map(in_figure, name.split("_"))), fontsize=SMALL)
     note = "y: the unit's activation where it is strongest in the image"
-    if _is_grey(guided.gradient[0, 0]):
+    if _is_grey(guided.gradient[0, 0], guided.data_format):
         bar_below(figure, drawn, axes, "guided derivative of y, relative to the largest of its panel")
     else:
         note += (
@@ -91,9 +90,9 @@ def plot_patches(patches: Patches, path: str | os.PathLike[str] | None = None, *
     for axis in axes.ravel():
         axis.axis("off")
     for axis, patch, value in zip(axes.ravel(), patches.patches, patches.value, strict=False):
-        drawn = draw_image(axis, patch)
+        drawn = draw_image(axis, patch, patches.data_format)
         axis.set_title(f"y {value:#.3g}", fontsize=9)
-    if _is_grey(patches.patches[0]):
+    if _is_grey(patches.patches[0], patches.data_format):
         whole = patches.patches.dtype == np.uint8
         label = "value of a pixel" if whole else "value of a pixel, from the lowest to the highest of its patch"
         bar_below(figure, drawn, axes, label)
@@ -101,9 +100,9 @@ def plot_patches(patches: Patches, path: str | os.PathLike[str] | None = None, *
     return write(figure, path, title or f"{patches.block}, channel {patches.channel}")
 
 
-def draw_image(axis: Any, image: Any) -> Any:
+def draw_image(axis: Any, image: Any, data_format: str | None = None) -> Any:
     """Draws an image, grey or in colour, of any range of values; uint8 as it is. Returns what a colour bar needs."""
-    image = _channels_last(image)
+    image = _channels_last(image, data_format)
     if image.dtype != np.uint8:
         low, high = float(image.min()), float(image.max())
         image = (image - low) / (high - low or 1.0)
@@ -112,21 +111,21 @@ def draw_image(axis: Any, image: Any) -> Any:
     return axis.imshow(image, cmap="gray", interpolation="nearest", **scale)
 
 
-def _draw_derivative(axis: Any, gradient: np.ndarray):
-    grey, gradient = _is_grey(gradient), _channels_last(gradient)
+def _draw_derivative(axis: Any, gradient: np.ndarray, data_format: str | None):
+    grey, gradient = _is_grey(gradient, data_format), _channels_last(gradient, data_format)
     limit = float(np.abs(gradient).max()) or 1.0
     if not grey:
         return axis.imshow(0.5 + 0.5 * gradient / limit, interpolation="nearest")
     return axis.imshow(gradient.mean(-1) / limit, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
 
 
-def _is_grey(image: np.ndarray) -> bool:
+def _is_grey(image: np.ndarray, data_format: str | None) -> bool:
     """Whether an image has no colours, so that a colour bar can show what its values are."""
-    return _channels_last(image).shape[-1] != 3
+    return _channels_last(image, data_format).shape[-1] != 3
 
 
-def _channels_last(image: np.ndarray) -> np.ndarray:
+def _channels_last(image: np.ndarray, data_format: str | None) -> np.ndarray:
     image = np.asarray(image)
     if image.ndim == 2:
         return image[..., None]
-    return np.moveaxis(image, 0, -1) if keras.config.image_data_format() == "channels_first" else image
+    return np.moveaxis(image, channel_axis(data_format), -1)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.type_aliases import Shape
-from keras_highway.analysis.graph import blocks, check_names, is_functional, walk, walk_nested
+from keras_highway.analysis.graph import blocks, check_names, data_format_of, is_functional, walk, walk_nested
 from keras_highway.layers import Branch, ChannelGate, GatedBlock, LowRankDense, Preprocessing, SharedKernels
 from keras_highway.layers.branch import ZeroPadProjection
 
@@ -75,7 +75,7 @@ def receptive_field(model: keras.Model, block: str | GatedBlock) -> Field:
     known = blocks(model)
     name = getattr(block, "name", block)
     check_names([name], known)
-    data_format = getattr(known[name], "data_format", None) or keras.config.image_data_format()
+    data_format = data_format_of(known[name])
     fields: dict[int, Field | None] = {id(x): _start(x) for x in model.inputs}
     culprits = {id(x): f"input {x.name!r} of shape {x.shape}" for x in model.inputs if fields[id(x)] is None}
     tensors, found = [], []

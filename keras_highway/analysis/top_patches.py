@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_highway.analysis.batches import batches
+from keras_highway.analysis.graph import data_format_of
 from keras_highway.analysis.guided import channel_of, chosen_blocks, strongest
 from keras_highway.analysis.receptive_field import Field, receptive_field
 from keras_highway.analysis.trace import Tracer
@@ -27,6 +28,8 @@ class Patches(NamedTuple):
         corner: int64 `(count, 2)`, row and column of the patch's first pixel.
         position: int64 `(count, 2)`, row and column in the block's output.
         value: float32 `(count,)`, the activation.
+        data_format: `"channels_last"` or `"channels_first"`, that of the
+            patches; `None` for Keras's own.
     """
 
     block: str
@@ -36,6 +39,7 @@ class Patches(NamedTuple):
     corner: np.ndarray
     position: np.ndarray
     value: np.ndarray
+    data_format: str | None = None
 
 
 def top_patches(
@@ -80,7 +84,7 @@ def top_patches(
     count = checked_size(count, "count")
     tracer = Tracer(model, block)
     (name,) = chosen_blocks(tracer.blocks, block)
-    field = receptive_field(model, name)
+    field, data_format = receptive_field(model, name), data_format_of(tracer.blocks[name])
     outputs = tracer.only("y")
     best: list[tuple[Any, ...]] = []
     seen = 0
@@ -90,17 +94,19 @@ def top_patches(
         positions, strengths = strongest(np.asarray(ops.convert_to_numpy(ops.cast(values, "float32"))))
         x = np.asarray(x)
         for i in np.argsort(-strengths, kind="stable")[:count]:
-            best.append((strengths[i], seen + i, positions[i], *_cut(x[i], positions[i], field, size)))
+            cut = _cut(x[i], positions[i], field, size, data_format == "channels_first")
+            best.append((strengths[i], seen + i, positions[i], *cut))
         best = sorted(best, key=lambda entry: -entry[0])[:count]  # stable: of equals, the first image
         seen += len(x)
     value, image, position, patch, corner = (np.array(part) for part in zip(*best, strict=True))
-    return Patches(name, int(channel), patch, image, corner, position, value)
+    return Patches(name, int(channel), patch, image, corner, position, value, data_format)
 
 
-def _cut(image: np.ndarray, position: np.ndarray, field: Field, size: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """A patch around what a unit sees, and its first pixel."""
-    image = image[..., None] if image.ndim == 2 else image
-    first = keras.config.image_data_format() == "channels_first"
+def _cut(
+    image: np.ndarray, position: np.ndarray, field: Field, size: int | None, first: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """A patch around what a unit sees, and its first pixel; `first` for channels that come first."""
+    image = np.expand_dims(image, 0 if first else -1) if image.ndim == 2 else image
     shape = np.array(image.shape[1:] if first else image.shape[:2])
     height_width = np.minimum(field.size if size is None else checked_size(size, "size"), shape)
     middle = field.stride * position + field.first + field.last  # twice its offset, to stay in whole numbers

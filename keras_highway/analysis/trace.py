@@ -9,7 +9,15 @@ from keras import ops
 
 from keras_highway._support.type_aliases import Shape
 from keras_highway.analysis.batches import check_batch
-from keras_highway.analysis.graph import Blocks, block_name, check_names, holds_blocks, walk, walk_nested
+from keras_highway.analysis.graph import (
+    Blocks,
+    block_name,
+    check_names,
+    data_format_of,
+    holds_blocks,
+    walk,
+    walk_nested,
+)
 from keras_highway.analysis.graph import blocks as blocks_of
 from keras_highway.gating import get_gating
 from keras_highway.layers import GatedBlock
@@ -38,6 +46,27 @@ class BlockTrace(NamedTuple):
     t: np.ndarray
     c: np.ndarray
     y: np.ndarray
+
+    @property
+    def data_format(self) -> str:
+        """`"channels_last"` or `"channels_first"`: the block's; of one that was made by hand, Keras's own."""
+        return keras.config.image_data_format()
+
+
+class _LastTrace(BlockTrace):
+    """Of a block with the channels last. (A field would be among the arrays when a trace is unpacked.)"""
+
+    @property
+    def data_format(self) -> str:
+        return "channels_last"
+
+
+class _FirstTrace(BlockTrace):
+    """Of a block with the channels first."""
+
+    @property
+    def data_format(self) -> str:
+        return "channels_first"
 
 
 class Trace(dict[str, BlockTrace]):
@@ -211,7 +240,8 @@ def _block_trace(block: GatedBlock, values: Mapping[str, Any]) -> BlockTrace:
     if c is None:
         constant = get_gating(block.gating).constant_carry
         c = 1 - t if constant is None else np.asarray(constant, x.dtype)
-    return BlockTrace(x, arrays["h"], t, c, arrays["y"])
+    kind = _FirstTrace if data_format_of(block) == "channels_first" else _LastTrace
+    return kind(x, arrays["h"], t, c, arrays["y"])
 
 
 def _array(tensor: Any) -> np.ndarray:

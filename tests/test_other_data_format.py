@@ -1,0 +1,88 @@
+"""Blocks with a data format of their own, whatever Keras's is: what is measured and drawn is the same."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_highway import analysis
+from keras_highway._support import data_format as formats
+from keras_highway.layers import HighwayConv2D
+
+NAMES = ("stage1_block1", "stage1_block2")
+IMAGES = np.random.default_rng(0).random((5, 12, 10, 3), "float32")
+LABELS = np.array([0, 1, 0, 1, 1])
+
+
+def net(data_format):
+    """Two blocks, with the same weights in both formats."""
+    first = data_format == "channels_first"
+    x = inputs = keras.Input((3, 12, 10) if first else (12, 10, 3))
+    for i, name in enumerate(NAMES):
+        start = keras.initializers.GlorotUniform(i)
+        x = HighwayConv2D(gate_bias=0.0, kernel_initializer=start, data_format=data_format, name=name)(x)
+    return keras.Model(inputs, x), np.moveaxis(IMAGES, -1, 1) if first else IMAGES
+
+
+@pytest.fixture(scope="module", params=["channels_last", "channels_first"])
+def nets(request):
+    """A network in Keras's own format and one in the other, each with its images."""
+    other = "channels_first" if request.param == "channels_last" else "channels_last"
+    before = keras.config.image_data_format()
+    keras.config.set_image_data_format(request.param)
+    yield net(request.param), net(other)
+    keras.config.set_image_data_format(before)
+
+
+def drawn(figure):
+    """All that a figure shows."""
+    return [np.ma.getdata(axis.get_images()[0].get_array()) for axis in figure.axes if axis.get_images()]
+
+
+def gate_pictures(model, x):
+    traces, activity, bias = analysis.trace(model, x), analysis.gate_activity(model, x), analysis.gate_bias(model)
+    yield analysis.plot_gates(traces)
+    yield analysis.plot_gates({name: entry._replace(c=entry.c) for name, entry in traces.items()}, gate="c")
+    yield analysis.plot_gate_maps(activity)
+    yield analysis.plot_gate_summary(bias, activity, traces, sample=1)
+    yield analysis.plot_routing(analysis.gate_routing(model, (x, LABELS)))
+
+
+def unit_pictures(model, x):
+    yield analysis.plot_patches(analysis.top_patches(model, x, NAMES[1], 1, count=2, size=4))
+    yield analysis.plot_guided(analysis.guided_backprop(model, x[:2], list(NAMES), 1), x[:2])
+
+
+@pytest.mark.parametrize("pictures", [gate_pictures, unit_pictures])
+def test_pictures_are_those_of_the_other_format(nets, pictures):
+    for expected, actual in zip(pictures(*nets[0]), pictures(*nets[1]), strict=True):
+        assert drawn(expected)
+        for a, b in zip(drawn(expected), drawn(actual), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_patches_are_cut_from_height_and_width(nets):
+    for model, x in nets:
+        patches = analysis.top_patches(model, x, NAMES[1], 1, count=2, size=4)
+        first = model.get_layer(NAMES[1]).data_format == "channels_first"
+        assert patches.patches.shape == ((2, 3, 4, 4) if first else (2, 4, 4, 3))
+        row, column = patches.corner[0]
+        channels_last = np.moveaxis(patches.patches[0], 0, -1) if first else patches.patches[0]
+        np.testing.assert_array_equal(channels_last, IMAGES[patches.image[0]][row : row + 4, column : column + 4])
+
+
+def test_a_trace_is_still_its_five_arrays(nets):
+    model, x = nets[1]
+    entry = analysis.trace(model, x)[NAMES[0]]
+    assert isinstance(entry, analysis.BlockTrace) and len(entry) == 5
+    assert entry.data_format == model.get_layer(NAMES[0]).data_format != keras.config.image_data_format()
+    assert analysis.BlockTrace(*entry).data_format == keras.config.image_data_format()
+
+
+def test_axes_moved_before_the_blocks_leave_derivatives_of_images_as_they_are():
+    with formats.channels_last():
+        model, _ = net("channels_first")
+        inputs = keras.Input((12, 10, 3))
+        moved = keras.Model(inputs, model(keras.layers.Permute((3, 1, 2))(inputs)))
+        expected = drawn(analysis.plot_guided(analysis.guided_backprop(*net("channels_last"), NAMES[1], 1)))
+        actual = drawn(analysis.plot_guided(analysis.guided_backprop(moved, IMAGES, NAMES[1], 1)))
+        np.testing.assert_allclose(np.stack(actual), np.stack(expected), rtol=1e-4, atol=1e-5)
