@@ -6,6 +6,7 @@ variant's name; `publishing.weights_class` and
 `keras_highway.training.tasks.training_of` select the larger parts of a task's code by it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -94,6 +95,42 @@ def task_of(result: dict[str, Any]) -> Task:
         result: What a result.json holds.
     """
     return LANGUAGE if result["metric"].endswith(LANGUAGE.metric.name) else IMAGES
+
+
+def measured_on(result: Mapping[str, Any]) -> str:
+    """Returns what a result was measured on where that is not the whole test set, else `""`.
+
+    `on 5000 held-out training images`, `on 20 of the test images`.
+
+    Args:
+        result: What a result.json holds.
+    """
+    held_out, tested = result.get("holdout_images"), result.get("test_images")
+    if held_out:
+        return f"on {tested or held_out} held-out training images"
+    return f"on {tested} of the test images" if tested else ""
+
+
+def metric_name(result: Mapping[str, Any], metric: str | None = None) -> str:
+    """Returns a metric of a result in words, e.g. `test accuracy`, `accuracy on 5000 held-out training images`.
+
+    Args:
+        result: What a result.json holds.
+        metric: In words as it is of the test set. Defaults to the result's.
+    """
+    name = str(result.get("metric", "")).replace("_", " ") if metric is None else metric
+    on = measured_on(result)
+    return f"{name.removeprefix('test ') if result.get('holdout_images') else name} {on}".rstrip()
+
+
+def is_of(result: Mapping[str, Any], images: int) -> bool:
+    """Whether a result is of all images of a test set, so that what is measured on it may be compared.
+
+    Args:
+        result: What a result.json holds.
+        images: How many images the test set has.
+    """
+    return not result.get("holdout_images") and (result.get("test_images") or images) >= images
 
 
 def format_metric(result: dict[str, Any] | None, named: bool = False) -> str:

@@ -11,9 +11,10 @@ from keras_highway.cli.image_classifier import find_classifier_and_data
 from keras_highway.cli.tables import percent
 from keras_highway.data.datasets import holds_shards
 from keras_highway.data.photographs import holds_photographs
-from keras_highway.tasks import format_metric
+from keras_highway.tasks import format_metric, is_of, measured_on
 
 _BATCH = 500
+_RECORDED = ("metric", "mean", "std", "n", "holdout_images", "test_images")
 
 
 def run(arguments) -> int:
@@ -41,7 +42,7 @@ def _of_images(arguments) -> int:
     )
     same_data = classifier.result.get("data", classifier.data) == classifier.data
     recorded = (
-        {key: classifier.result[key] for key in ("metric", "mean", "std", "n")}
+        {key: classifier.result[key] for key in _RECORDED if key in classifier.result}
         if classifier.result and same_data
         else None
     )
@@ -52,6 +53,13 @@ def _of_images(arguments) -> int:
     where = f"{classifier.weights} on the {len(data.x_test)} test images of {classifier.data}"
     print(f"{visible(where)}: accuracy {percent(accuracy)}, loss {loss:.4f}")
     if recorded:
-        difference = 100 * (accuracy - recorded["mean"])
-        print(f"recorded: {visible(format_metric(recorded))}; here {difference:+.2f} points")
+        print(_beside(recorded, accuracy, len(data.x_test)))
     return OK
+
+
+def _beside(recorded, accuracy, images) -> str:
+    """What was recorded, and the difference if it is of the same images."""
+    number = visible(format_metric(recorded))
+    if not is_of(recorded, images):
+        return f"recorded {measured_on(recorded)}: {number}; not compared"
+    return f"recorded: {number}; here {100 * (accuracy - recorded['mean']):+.2f} points"

@@ -8,12 +8,12 @@ from pathlib import Path
 from keras_highway._support.outside_text import visible
 from keras_highway.analysis.photograph_scores import PhotographScores, measure_photographs
 from keras_highway.cli.errors import OK, USAGE, UsageError, check_out, usage_errors
-from keras_highway.cli.image_classifier import find_classifier
+from keras_highway.cli.image_classifier import ImageClassifier, find_classifier
 from keras_highway.cli.tables import percent
 from keras_highway.data.datasets import holds_shards
 from keras_highway.data.photographs import PhotographSet, folder_test_set, read_real_labels
 from keras_highway.data.tfds_sets import tfds_test_set
-from keras_highway.tasks import format_metric
+from keras_highway.tasks import format_metric, measured_on
 
 _BATCH = 100
 _COLUMNS = ("weights", "data", "images", "top1", "top5", "loss", "real_images", "real", "broken")
@@ -48,8 +48,7 @@ def run(arguments) -> int:
         with usage_errors():
             _add_line(Path(arguments.csv), report)
     if classifier.result and not arguments.json:
-        where = classifier.result.get("data", classifier.data) or "its own test images"
-        print(visible(f"recorded on {where}: {format_metric(classifier.result)}"))
+        print(visible(f"recorded {_recorded_on(classifier)}: {format_metric(classifier.result)}"))
     return USAGE if scores.broken else OK
 
 
@@ -61,6 +60,13 @@ def _test_set(arguments, classes: int, names: list[str]) -> PhotographSet:
 
         return shard_test_set(arguments.data, classes, arguments.v2, names)
     return folder_test_set(arguments.data, classes, arguments.v2, names)
+
+
+def _recorded_on(classifier: ImageClassifier) -> str:
+    data, part = classifier.result.get("data", classifier.data), measured_on(classifier.result)
+    if part:
+        return f"{part} of {data}" if data else part
+    return f"on {data or 'its own test images'}"
 
 
 def _figures(scores: PhotographScores) -> dict:

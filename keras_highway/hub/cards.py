@@ -44,6 +44,8 @@ class ModelFacts(NamedTuple):
         metric_name: The metric in words. Defaults to none.
         more: What else was measured, under the same conditions but for the
             standard deviation.
+        split: The part of the data set that was measured on. Defaults to
+            `"test"`.
         repository: `org/name` where the card will lie, whose `result.json` is
             the source of the numbers; `""` if that is not known.
     """
@@ -61,6 +63,7 @@ class ModelFacts(NamedTuple):
     language: str | None = None
     metric_name: str | None = None
     more: Sequence[Measured] = ()
+    split: str = "test"
     repository: str = ""
 
 
@@ -73,7 +76,7 @@ def card_header(facts: ModelFacts) -> str:
     hub = client()
     results = None
     if facts.value is not None and (facts.data or facts.data_name):
-        first = Measured(facts.metric_name or "", facts.metric, facts.value)
+        first = Measured(facts.metric_name or "", facts.metric, facts.value, facts.split)
         results = [_result(hub, facts, first, facts.conditions)]
         alike = {name: value for name, value in facts.conditions.items() if name not in ("published", "std")}
         for measured in facts.more:

@@ -59,7 +59,8 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tas
     _write_json(folder / "config.json", configuration)
     _write_json(folder / "metadata.json", {"keras_version": keras.__version__})
     if (folder / "log.csv").is_file():
-        draw_curve(folder / "log.csv", folder / CURVE, row.name, loader.task.metric.name)
+        tested = "held-out" if row.metrics.get("holdout_images") else "test"
+        draw_curve(folder / "log.csv", folder / CURVE, row.name, loader.task.metric.name, tested)
     (folder / "README.md").write_text(model_card(row, repository, recipe, names == "pt"), "utf-8")
     return weights
 

@@ -10,7 +10,7 @@ from keras_highway.hub import Measured, ModelFacts, card_header
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.curve import CURVE
 from keras_highway.publishing.task_weights import gating_of, kind_of
-from keras_highway.tasks import format_metric
+from keras_highway.tasks import format_metric, metric_name
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo, format_epochs
 
@@ -42,11 +42,11 @@ _PAPERS = {
 _SHIPPED = "A checkout of keras_highway has these weights, too: {by_name}.\n"
 _SETTINGS = (
     *("epochs", "batch_size", "steps", "learning_rate", "precision"),
-    *("init", "freeze", "train_images", "test_images", "train_tokens", "test_tokens"),
+    *("init", "freeze", "train_images", "test_images", "holdout_images", "train_tokens", "test_tokens"),
 )  # of a recipe, where it may not be the published one
 _MORE = {"top5": ("test top-5 accuracy", "test"), "valid_perplexity": ("validation perplexity", "validation")}
 _OF_ALL_SEEDS = ("top5",)  # the others are the first run's
-_CONDITIONS = ("n", "seeds", "std", "precision")  # of a measurement
+_CONDITIONS = ("n", "seeds", "std", "precision", "holdout_images", "test_images")  # of a measurement
 _HIGHWAY = "y = H(x)·T(x) + x·C(x)"
 _OWN_TERMS = "see the data set's own terms"
 _TRAINING = "| trained on | {} |\n| recipe | {} |\n"
@@ -160,18 +160,30 @@ def _header(row, repository, spec, parts) -> str:
         data_name=parts.data_name,
         language=parts.language,
         metric=spec.task.metric.name,
-        metric_name=row.metrics["metric"].replace("_", " ") if row.metrics.get("metric") else None,
+        metric_name=metric_name(row.metrics) if row.metrics.get("metric") else None,
         value=row.metrics.get("mean"),
         more=[
-            Measured(name, spec.task.metric.name, row.metrics[key], split, row.metrics.get(f"{key}_std"))
+            _measured(row.metrics, key, name, spec.task.metric.name, split)
             for key, (name, split) in _MORE.items()
             if row.metrics.get(key) is not None and (key in _OF_ALL_SEEDS or row.metrics.get("n") == 1)
         ],
+        split=_split(row.metrics),
         repository=repository if row.metrics else "",
         conditions={key: row.metrics[key] for key in _CONDITIONS if row.metrics.get(key)} | parts.conditions,
         tags=("keras", "keras-highway", parts.task, f"{kind_of(row)}-network"),
     )
     return card_header(facts)
+
+
+def _measured(metrics, key, name, metric, split) -> Measured:
+    """What was measured besides."""
+    name, split = (metric_name(metrics, name), _split(metrics)) if split == "test" else (name, split)
+    return Measured(name, metric, metrics[key], split, metrics.get(f"{key}_std"))
+
+
+def _split(metrics) -> str:
+    """The part of the data set that was tested on."""
+    return "train" if metrics.get("holdout_images") else "test"
 
 
 def _changes(row) -> str:
@@ -197,7 +209,7 @@ def _recipe(row, recipe, shipped) -> str:
 def _metric(metrics) -> str:
     if not metrics.get("n"):
         return format_metric(None)
-    what = str(metrics.get("metric", "")).replace("_", " ")
+    what = metric_name(metrics)
     if metrics.get("epoch_reported"):
         what += f" of the {metrics['epoch_reported']} epoch"
     seeds = ", ".join(map(str, metrics.get("seeds", ())))

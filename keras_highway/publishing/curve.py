@@ -1,5 +1,6 @@
 """The training curve of a log.csv, as a picture."""
 
+import re
 from pathlib import Path
 
 from keras_highway._support.log import read_log
@@ -9,7 +10,7 @@ from keras_highway.analysis.plots_training import Curve, draw_training, training
 CURVE = "curve.png"
 
 
-def draw_curve(log: Path, path: Path, title: str, metric: str) -> None:
+def draw_curve(log: Path, path: Path, title: str, metric: str, tested: str = "test") -> None:
     """Draws losses and a metric over the epochs.
 
     Args:
@@ -18,6 +19,8 @@ def draw_curve(log: Path, path: Path, title: str, metric: str) -> None:
         path: The picture to write.
         title: Text above it.
         metric: What the columns of the metric end in, e.g. `"accuracy"`.
+        tested: What the columns named after the test set are of. Defaults to
+            `"test"`.
 
     Raises:
         ValueError: If the log has no epoch, or is not a table of numbers.
@@ -28,10 +31,11 @@ def draw_curve(log: Path, path: Path, title: str, metric: str) -> None:
     figure, axes = training_axes(2, 5.6)
     for axis, what, scale in zip(axes, ("loss", metric), ("log", "linear"), strict=True):
         columns = [name for name in rows[0] if name.endswith(what)]
-        draw_training(axis, [_curve(rows, column) for column in columns], ylabel=what, scale=scale)
+        draw_training(axis, [_curve(rows, column, tested) for column in columns], ylabel=what, scale=scale)
     write(figure, path, title)
 
 
-def _curve(rows, column) -> Curve:
+def _curve(rows, column, tested) -> Curve:
     known = [row for row in rows if column in row]
-    return Curve([row["epoch"] for row in known], [row[column] for row in known], column.replace("_", " "))
+    label = re.sub("^test ", f"{tested} ", column.replace("_", " "))
+    return Curve([row["epoch"] for row in known], [row[column] for row in known], label)

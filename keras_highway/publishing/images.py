@@ -16,7 +16,7 @@ from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagen
 from keras_highway.layers.branch import channel_axis
 from keras_highway.publishing.gate_report import gate_moments, gate_report
 from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights, details_of, kind_of
-from keras_highway.tasks import IMAGES
+from keras_highway.tasks import IMAGES, metric_name
 from keras_highway.weights.info import WeightsInfo
 from keras_highway.weights.overrides import from_json_values
 
@@ -75,6 +75,7 @@ class ClassifierWeights(TaskWeights):
         """As of every task."""
         images, data = row.images, _DATA_SETS.get(row.data, "")
         (height, width), channels = images.size, images.channels
+        words = metric_name(row.metrics, "test accuracy")
         return CardParts(
             task="image-classification",
             task_name=None,
@@ -91,7 +92,7 @@ class ClassifierWeights(TaskWeights):
                 f"{len(row.classes)}: {', '.join(row.classes[:10])}{', ...' if len(row.classes) > 10 else ''}",
             ),
             input=f"{described(images)}; central crop {images.crop}, {images.interpolation}",
-            details=tuple(details_of(row.metrics, lambda value: f"test accuracy {100 * value:.2f} %")),
+            details=tuple(details_of(row.metrics, lambda value: f"{words} {100 * value:.2f} %")),
             conditions={},
         )
 
@@ -127,7 +128,8 @@ class ClassifierWeights(TaskWeights):
             transform=self.row.images.apply,
             progress=sys.stderr.isatty(),
         )
-        return Measured(accuracy, f"on the {len(data.x_test)} test images of {self.row.data}")
+        images = len(data.x_test)
+        return Measured(accuracy, f"on the {images} test images of {self.row.data}", images)
 
     def gate_report(self, data_dir=None) -> dict[str, Any]:
         transform = self.row.images
@@ -161,8 +163,8 @@ class ClassifierWeights(TaskWeights):
         scores = measure_photographs(self.network, self.row.images, photographs, batch_size)
         if scores.broken:
             raise ImageError(f"{photographs.name}: {scores.broken} photographs cannot be read.")
-        data = self.row.data or photographs.name
-        return Measured(scores.top1 / scores.images, f"on the {scores.images} test photographs of {data}")
+        where = f"on the {scores.images} test photographs of {self.row.data or photographs.name}"
+        return Measured(scores.top1 / scores.images, where, scores.images)
 
 
 def described(transform: Transform) -> str:

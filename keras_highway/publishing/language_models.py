@@ -130,7 +130,7 @@ class LanguageModel(TaskWeights):
             )
         test = corpus.test[: self.row.metrics.get("test_tokens")]  # as many as the recorded number is over
         perplexity = self.lm.perplexity(test, progress=sys.stderr.isatty())
-        return Measured(perplexity, f"on the {len(test)} test words of {self.row.data}")
+        return Measured(perplexity, f"on the {len(test)} test words of {self.row.data}", len(test))
 
     def gate_report(self, data_dir=None) -> dict[str, Any]:
         """Over the words of the vocabulary, each once."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import sha256_of
 from keras_highway._support.log import read_log
-from keras_highway._support.schema import Anything, Fields, Items, Text
+from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Text
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
@@ -16,7 +16,10 @@ from keras_highway.weights.info import FILE, ROW, RUN_RESULT, WeightsInfo, check
 from keras_highway.weights.saved_folder import settle
 
 RESULT = "result.json"
-RECIPE = Fields({}, {"name": Text(), "source": Text(1000), "overrides": Items(Items(Anything(4), 2, 2), most=50)})
+_IMAGES = {name: Maybe(Number(0, 1e12, whole=True)) for name in ("holdout_images", "test_images")}
+RECIPE = Fields(
+    {}, {"name": Text(), "source": Text(1000), "overrides": Items(Items(Anything(4), 2, 2), most=50), **_IMAGES}
+)
 _COPIED = (FILE, RESULT, "recipe.json", "log.csv")
 
 
@@ -143,9 +146,18 @@ def _with_overrides(folder, stamp) -> dict[str, Any]:
     return {**stamp, "overrides": dict(read_json(recipe, RECIPE).get("overrides", ()))}
 
 
+def _result_of_run(folder) -> dict[str, Any]:
+    """A run's result; in one of an older version the recipe alone says which images were tested on."""
+    result, recipe = read_json(folder / RESULT, RUN_RESULT), folder / "recipe.json"
+    if any(name in result for name in _IMAGES) or not recipe.is_file():
+        return result
+    settings = read_json(recipe, RECIPE)
+    return {**result, **{name: settings[name] for name in _IMAGES if settings.get(name)}}
+
+
 def _of_run(folder) -> Publishable:
     published_files(folder, ())
-    result = read_json(folder / RESULT, RUN_RESULT)
+    result = _result_of_run(folder)
     stamp = weights_file.read(folder / FILE).stamp
     if stamp.get("variant") != result["variant"]:
         raise ValueError(

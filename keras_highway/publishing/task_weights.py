@@ -24,10 +24,12 @@ class Measured(NamedTuple):
     Attributes:
         value: The number.
         where: In words, e.g. `"on the 10000 test images of mnist"`.
+        samples: How many images or words these are.
     """
 
     value: float
     where: str
+    samples: int
 
 
 class CardParts(NamedTuple):

@@ -104,6 +104,9 @@ class Program(Trainable):
         recipe: What to train.
         source: Its data.
         data: Its images on the device, where they are.
+
+    Attributes:
+        test_images: Number of images that it is tested on.
     """
 
     sums = SUMS
@@ -125,6 +128,7 @@ class Program(Trainable):
             freeze(net, None if recipe.freeze == BODY else recipe.freeze)
         samples = epoch_samples(source.images, recipe.repeated_augmentation)
         self.steps_per_epoch, self.batch_units = samples // recipe.batch_size, recipe.batch_size
+        self.test_images = source.test_images
         rate = make_schedule(recipe, self.steps_per_epoch)
         super().__init__(recipe, net, make_optimizer(recipe, rate), rate)
         self.data = data

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_highway.data.datasets import DATA_VARIABLE, FOLDERS, folder_of
-from keras_highway.tasks import format_metric
+from keras_highway.tasks import format_metric, metric_name
 from keras_highway.training.data.synthetic import PREFIX
 from keras_highway.training.language_recipe import LanguageRecipe
 from keras_highway.training.recipe import Recipe
@@ -27,7 +27,7 @@ def summary(
         out: The run's folder.
         data_dir: The folder of its data as it was passed, or `None`.
     """
-    metric = f"{result['metric'].replace('_', ' ')} {format_metric(dict(result))}"
+    metric = f"{metric_name(result)} {format_metric(dict(result))}"
     commands = "\n".join(f"  {_PROGRAM} {command}" for command in _next(recipe, str(out), data_dir))
     return (
         f"{recipe.name}: {metric} after {format_epochs(dict(result))} epochs\n"

@@ -101,6 +101,8 @@ RESULT = _Result(
         "of_epochs": _COUNT,
         "epoch_reported": Text(),
         "test_tokens": Maybe(_COUNT),
+        "holdout_images": Maybe(_COUNT),
+        "test_images": Maybe(_COUNT),
         "valid_perplexity": _PERPLEXITY,
         "top5": Number(0, 1),
         "precision": Text(),

@@ -40,6 +40,7 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
         "std": None,
         "seeds": [recipe.seed],
         "values": [last["test_accuracy"]],
+        **_tested_images(program),
         **epochs(recipe, rows),
         "epoch_reported": "last",
         **({"top5": last["test_top5"]} if "test_top5" in last else {}),
@@ -63,6 +64,14 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
             )
             atomic_write_json(folder.result, result)
     return result
+
+
+def _tested_images(program: Program) -> dict[str, int]:
+    """The numbers of images that `test_accuracy` is of, where they are not the whole test set."""
+    held_out, tested = program.recipe.holdout_images, program.recipe.test_images
+    numbers = {} if held_out is None else {"holdout_images": held_out}
+    # More than there are is no limit.
+    return numbers | ({"test_images": tested} if tested is not None and tested == program.test_images else {})
 
 
 def _data_and_names(recipe, folders: tuple[str, ...]) -> tuple[str, list[str]]:
