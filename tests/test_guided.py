@@ -126,6 +126,20 @@ def test_a_relu_is_guided_in_any_spelling(spelling):
     assert np.abs(numpy(input_gradient(lambda x: model(x)[:, 1], x)) - guided.gradient[0]).max() > 0.1
 
 
+def test_a_mask_passes_a_guided_relu():
+    x = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
+    x[:, 1:] = 0.0
+    found = []
+    for relu in (keras.layers.ReLU, lambda: keras.layers.Activation("relu")):
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input((3, 8))
+        y = relu()(keras.layers.Dense(8)(keras.layers.Masking()(inputs)))
+        model = keras.Model(inputs, HighwayDense(name="block")(keras.layers.LSTM(8)(y)))
+        found.append(guided_backprop(model, x, "block", 1))
+        np.testing.assert_allclose(found[-1].value[0], numpy(model(x))[:, 1], rtol=1e-5)
+    np.testing.assert_allclose(found[0].gradient, found[1].gradient, rtol=1e-5, atol=1e-6)
+
+
 def test_a_leaky_relu_is_differentiated_as_it_is():
     model = with_dense(lambda dense: [dense, keras.layers.ReLU(negative_slope=0.1)], "tanh")
     x = np.random.default_rng(0).normal(size=(3, 8)).astype("float32")

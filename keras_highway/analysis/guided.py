@@ -186,6 +186,7 @@ class _PositiveEvidence(keras.layers.Layer):
 
     def __init__(self):
         super().__init__(autocast=False)
+        self.supports_masking = True
 
     def call(self, y: Any) -> Any:
         return positive_evidence(y)
