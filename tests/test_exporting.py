@@ -13,6 +13,7 @@ from keras_highway.cli import main
 from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.cli.reading import read_images
 from keras_highway.exporting import FORMATS, export, fold_batch_norm, part_of
+from keras_highway.exporting.precision import in_float32
 from keras_highway.exporting.quantize import agreement
 from keras_highway.publishing.language_models import LanguageModel
 from keras_highway.specs import override
@@ -281,6 +282,30 @@ def test_networks_of_pixels_and_of_double_precision(dtype, tmp_path):
     export(moved(model), tmp_path / "net", "tf_saved_model")
     run = keras.layers.TFSMLayer(str(tmp_path / "net"), call_endpoint="serve")
     np.testing.assert_allclose(numpy(run(images)), numpy(model(images)), atol=1e-4)
+
+
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(3, dtype="bfloat16")
+
+    def call(self, x):
+        return self.dense(x)
+
+
+@pytest.mark.parametrize(("layer", "given"), [("bfloat16", "float32"), ("float64", "float64")])
+def test_sequential_models_in_other_precision(layer, given):
+    model = keras.Sequential([keras.Input((4,), dtype=given), keras.layers.Dense(3, dtype=layer)])
+    copy = in_float32(model)
+    assert copy.inputs[0].dtype == copy.layers[-1].compute_dtype == "float32"
+    np.testing.assert_allclose(numpy(copy(np.ones((2, 4)))), numpy(model(np.ones((2, 4)))), rtol=2e-2)
+
+
+def test_a_subclassed_model_in_other_precision_is_refused_in_words():
+    model = Own()
+    model(np.ones((2, 4), "float32"))
+    with pytest.raises(ValueError, match="Networks are exported in float32"):
+        in_float32(model)
 
 
 def test_what_has_several_outputs_is_refused_before_anything_is_written(tmp_path):

@@ -18,7 +18,7 @@ def checked_data_format(value: str | None) -> str:
     return data_format
 
 
-def data_format_of(model: keras.Model) -> str:
+def model_data_format(model: keras.Model) -> str:
     """Returns where a model's layers have their channels, which need not be where Keras's setting says.
 
     A saved model keeps its own; without layers that have one, it is the

@@ -131,7 +131,7 @@ def channel_of(y: Any, block: GatedBlock, channel: int | np.integer[Any]) -> Any
     Raises:
         ValueError: If there is no such channel.
     """
-    axis = 1 if len(y.shape) == 4 and getattr(block, "data_format", None) == "channels_first" else -1
+    axis = 1 if len(y.shape) == 4 and data_format_of(block) == "channels_first" else -1
     if isinstance(channel, bool) or not isinstance(channel, (int, np.integer)) or not 0 <= channel < y.shape[axis]:
         raise ValueError(f"Block {block.name!r} has channels 0 to {y.shape[axis] - 1}. Received: channel={channel!r}")
     return y[:, channel] if axis == 1 else y[..., channel]

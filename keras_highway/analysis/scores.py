@@ -293,8 +293,6 @@ def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True, 
 
 def _smallest(dtype: str) -> float:
     """The smallest probability of a softmax."""
-    if dtype == "float16":
-        return float(
-            np.finfo(np.float16).smallest_subnormal
-        )  # its smallest normal number, 6e-5, is no rare probability
+    if dtype == "float16":  # whose smallest normal number, 6e-5, is no rare probability
+        return float(np.finfo(np.float16).smallest_subnormal)
     return float(np.finfo(np.float64 if dtype == "float64" else np.float32).tiny)  # bfloat16 has float32's exponents

@@ -139,7 +139,7 @@ def _random(model) -> list[np.ndarray]:
     """Random images; of several sizes where the size is open. Pixels, where the network takes these."""
     draw = np.random.default_rng(0)
     shape, dtype = model.input_shape[1:], model.inputs[0].dtype
-    pixels = not dtype.startswith("float") or any(isinstance(layer, Preprocessing) for layer in model.layers)
+    pixels = not keras.backend.is_float_dtype(dtype) or any(isinstance(layer, Preprocessing) for layer in model.layers)
 
     def images(count, sizes):
         if pixels:

@@ -2,6 +2,8 @@
 
 import keras
 
+_OTHERS = {"bfloat16", "float16", "float64"}
+
 
 def in_float32(model: keras.Model) -> keras.Model:
     """Returns a network with the same weights that computes in float32; the model itself, where it does already.
@@ -15,8 +17,7 @@ def in_float32(model: keras.Model) -> keras.Model:
     if not _others(model):
         return model
     try:
-        inputs = keras.tree.map_structure(_input_in_float32, model.input)
-        copy = keras.models.clone_model(model, inputs, clone_function=_layer_in_float32)
+        copy = keras.models.clone_model(model, _inputs_in_float32(model), clone_function=_layer_in_float32)
         copy.set_weights(model.get_weights())
     except (TypeError, ValueError) as error:
         raise ValueError(f"{_refusal(model)}, which failed here: {error}") from error
@@ -36,12 +37,20 @@ def _others(model) -> list[str]:
     """Dtypes other than float32 that layers compute or give."""
     dtypes = [layer.compute_dtype for layer in model._flatten_layers() if layer is not model]
     dtypes += [getattr(layer, "skip_dtype", None) for layer in model._flatten_layers()]
-    return sorted({dtype for dtype in dtypes if dtype in ("bfloat16", "float16", "float64")})
+    return sorted(_OTHERS.intersection(dtypes))
+
+
+def _inputs_in_float32(model):
+    """Inputs for the copy, where the model's are of another float dtype; else `None`: Keras copies them as they are."""
+    if not any(x.dtype in _OTHERS for x in getattr(model, "inputs", None) or ()):
+        return None
+    # A sequential model has no `input` before it was called.
+    known = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+    return keras.tree.map_structure(_input_in_float32, known)
 
 
 def _input_in_float32(x):
-    """An input as the model's; of integers it stays one of integers."""
-    dtype = "float32" if x.dtype.startswith(("float", "bfloat")) else x.dtype
+    dtype = "float32" if x.dtype in _OTHERS else x.dtype
     return keras.Input(batch_shape=x.shape, dtype=dtype, name=x.name)
 
 

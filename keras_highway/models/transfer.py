@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_highway._support.data_format import data_format_of
+from keras_highway._support.data_format import model_data_format
 from keras_highway._support.layer_names import position_of, stage_of
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.layers import GatedBlock, Preprocessing
@@ -79,7 +79,7 @@ def features(model: keras.Model, stages: tuple[str, ...] | None = None, pool: st
     info = _info(pyramid, {stage: ends[stage].name for stage in chosen})
     if pool is not None:
         dtype = "float64" if "float64" in {y.dtype for y in maps.values()} else "float32"
-        where = {"dtype": dtype, "data_format": data_format_of(model)}
+        where = {"dtype": dtype, "data_format": model_data_format(model)}
         vectors = {stage: _POOLS[pool](name=f"{stage}_{pool}_pool", **where)(y) for stage, y in maps.items()}
         pyramid = keras.Model(model.input, vectors, name=name)
     return Features(pyramid, info)
@@ -134,7 +134,7 @@ def num_features(model: keras.Model) -> int:
     """
     head = next((layer for layer in model.layers if layer.name == "head"), None)
     features = model.output if head is None else head.input
-    first = data_format_of(model) == "channels_first" and len(features.shape) == 4
+    first = model_data_format(model) == "channels_first" and len(features.shape) == 4
     return features.shape[1 if first else -1]
 
 
@@ -172,7 +172,7 @@ def reset_classifier(
     if len(x.shape) == 4:
         if pooling not in _POOLS:
             raise ValueError(f"`pooling` must be 'avg' or 'max'. Received: pooling={pooling!r}")
-        x = _POOLS[pooling](name=f"{pooling}_pool", dtype=dtype, data_format=data_format_of(model))(x)
+        x = _POOLS[pooling](name=f"{pooling}_pool", dtype=dtype, data_format=model_data_format(model))(x)
     initializer = last.kernel_initializer.clone() if last.name == "head" else "glorot_uniform"
     head = keras.layers.Dense(classes, activation=activation, kernel_initializer=initializer, name="head", dtype=dtype)
     changed, origin = keras.Model(model.input, head(x), name=model.name), origin_of(model)
@@ -272,7 +272,7 @@ def _info(pyramid: keras.Model, layers: Mapping[str, str]) -> tuple[FeatureInfo,
 
     They are of the pixels that the network sees: a layer that resizes is passed over.
     """
-    first = data_format_of(pyramid) == "channels_first"
+    first = model_data_format(pyramid) == "channels_first"
     rows, axis = (2, 1) if first else (1, 3)
     shape = [1024, 1024]
     shape.insert(axis - 1, pyramid.inputs[0].shape[axis])

@@ -49,14 +49,11 @@ def decoded(encoded, channels: int):
     """
     tf = tensorflow()
     return tf.cond(
-        tf.io.is_jpeg(encoded), lambda: decoded_jpeg(encoded, channels), lambda: decoded_by_pillow(encoded, channels)
+        tf.io.is_jpeg(encoded),
+        # By default TensorFlow takes the fast inverse transform, Pillow the accurate one.
+        lambda: tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE"),
+        lambda: decoded_by_pillow(encoded, channels),
     )
-
-
-def decoded_jpeg(encoded, channels: int):
-    """Returns a JPEG's pixels; arguments as above."""
-    # By default TensorFlow takes the fast inverse transform, Pillow the accurate one.
-    return tensorflow().io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE")
 
 
 def decoded_by_pillow(encoded, channels: int):
@@ -77,8 +74,8 @@ def _pillow_pixels(channels: int, encoded: bytes | np.ndarray) -> np.ndarray:
     return decode_image(EncodedImage(content, NAMELESS), channels)
 
 
-class _Decode:
-    """What crops share.
+class CentralCrop:
+    """The transform's resizing and central crop, as `load_image(..., upright=False)`; the seed is not used.
 
     Args:
         transform: Size and normalization.
@@ -87,22 +84,10 @@ class _Decode:
     def __init__(self, transform: Transform):
         self._transform = transform
 
-    def _decoded(self, encoded):
-        return decoded(encoded, self._transform.channels)
-
-    def _normalized(self, image):
-        tf = tensorflow()
-        image = tf.clip_by_value(image, 0.0, 255.0) * self._transform.scale
-        return (image - self._transform.mean) / self._transform.std
-
-
-class CentralCrop(_Decode):
-    """The transform's resizing and central crop, as `load_image(..., upright=False)`; the seed is not used."""
-
     def __call__(self, encoded, seed):
         """Returns a float32 image of the transform's size."""
         tf = tensorflow()
-        image = self._decoded(encoded)
+        image = decoded(encoded, self._transform.channels)
         shape = tf.shape(image)
         image = self._cropped(image, *self._transform.window(shape[0], shape[1], tf.minimum))
         shape = tf.shape(image)
@@ -115,6 +100,11 @@ class CentralCrop(_Decode):
         shape = tensorflow().shape(image)
         top, left = (self._transform.margin(shape[i], kept) for i, kept in enumerate((height, width)))
         return image[top : top + height, left : left + width]
+
+    def _normalized(self, image):
+        tf = tensorflow()
+        image = tf.clip_by_value(image, 0.0, 255.0) * self._transform.scale
+        return (image - self._transform.mean) / self._transform.std
 
 
 def batches(data, decode: Callable, size: int, several: bool = False) -> Iterator[tuple[np.ndarray, ...]]:
