@@ -91,6 +91,7 @@ def test_training_a_copy_moves_nothing_that_is_frozen(tmp_path):
         assert moved == set(trained_by(copy)) and len(moved) == 2
 
 
+@pytest.mark.more
 def test_a_compiled_frozen_net_keeps_its_optimizers_state(tmp_path, recwarn):
     model = image_net()
     kh.freeze(model)

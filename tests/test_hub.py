@@ -126,6 +126,7 @@ def test_revisions_are_what_is_loaded(fake_hub, published, trained):
         kh.load(f"hf://{NAME}@v9")
 
 
+@pytest.mark.more
 def test_a_builder_takes_the_classes_of_the_file(fake_hub, trained, tmp_path):
     path = tmp_path / FILE
     small = {"blocks": [1, 1, 1, 1], "widths": [2, 2, 2, 2]}

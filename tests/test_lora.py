@@ -145,6 +145,7 @@ def test_an_exported_model_has_its_updates(dtype, tmp_path):
     np.testing.assert_allclose(to_numpy(copy(x)), to_numpy(net(x)), atol=1e-5 if dtype == "float32" else 0.1)
 
 
+@pytest.mark.more
 def test_resnets_with_updates_are_converted_and_folded():
     changes = {"gating": "residual", "post_activation": True, **SIZES}
     net, _ = updated(miniature("conv_net", **changes))

@@ -133,6 +133,7 @@ def test_it_survives_saving(tmp_path):
     np.testing.assert_array_equal(numpy(loaded(pixels)), numpy(model(pixels)))
 
 
+@pytest.mark.more
 def test_a_saved_model_takes_any_size(tmp_path):
     tf = pytest.importorskip("tensorflow")
     if keras.backend.backend() != "tensorflow":

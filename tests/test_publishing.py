@@ -140,6 +140,7 @@ def test_what_was_measured_of_other_weights_does_not_stay_beside_new_ones(hub, t
     assert publish(str(folder), REPO)._replace(unchanged=()) == second._replace(changed=(), removed=(), unchanged=())
 
 
+@pytest.mark.more
 def test_files_that_no_run_was_published_with_are_not_the_packages(hub, tmp_path):
     folder = kh.save(kh.load(NAME), tmp_path / "mine", name="mine")
     for repo, own in ((REPO, ("log.csv", "curve.png")), ("org/two", ("result.json", "recipe.json", "log.csv"))):

@@ -61,6 +61,7 @@ def test_a_refused_start_does_not_block_its_remedy(tmp_path):
         train_recipe(changed(right, seed=5), None, tmp_path)
 
 
+@pytest.mark.more
 def test_a_run_goes_on_with_the_data_it_began_with(tmp_path):
     recipe = changed(W16, epochs=2)
     assert train_recipe(recipe, None, tmp_path, until=1) is None

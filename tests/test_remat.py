@@ -116,6 +116,7 @@ def test_what_layers_inside_add_to_the_loss_is_trained_on(form):
         np.testing.assert_allclose(to_numpy(a), to_numpy(b), rtol=1e-3, atol=1e-4, err_msg=a.path)
 
 
+@pytest.mark.more
 def test_it_changes_no_name_weight_or_file(tmp_path):
     net, remat = plain_and_remat("conv_net")
     assert [layer.name for layer in net.layers[1:]] == [layer.name for layer in remat.layers[1:]]

@@ -187,6 +187,7 @@ def test_a_new_weight_is_a_folder_and_nothing_else(tmp_path, monkeypatch):
         kh.load("mnist10_w16.new")
 
 
+@pytest.mark.more
 def test_entries_in_the_wheel_are_bounded_together(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(adding, "ZOO", tmp_path)
     run = _run(tmp_path / "a", 1, 0.99)
