@@ -138,7 +138,7 @@ def test_the_figure_and_the_table_tell_how_many_runs_they_are_of(tmp_path, monke
     }
     lines = search_report.table({"cells": cells}).splitlines()
     assert lines[0].endswith("| mean of the top 10 at epoch 2 |")
-    assert [line.split(" | ")[-1] for line in lines[2:]] == ["0.8 |", "0.7 |", "2 (4) |", "- |"]
+    assert [line.split(" | ")[-1] for line in lines[2:]] == ["0.80 |", "0.70 |", "2.0 (4) |", "- |"]
     none = search_report.table({"cells": {"plain_fc10": {**row, "top": 0, "top_mean_loss": None}}})
     assert none.endswith("| 50.00 % | - |")
     curves = "".join(f"{cell},1,1,1.0\n{cell},1,2,0.5\n" for cell in list(cells)[:3])
