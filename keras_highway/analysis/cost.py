@@ -109,7 +109,7 @@ class _Counter:
             return walk_nested(layer, self.visit, args[0])
         if isinstance(layer, keras.layers.Layer):
             stage, parameters = self._stage(layer), self._parameters(layer)
-            parts = list(_parts(layer, _concrete(layer, args[0])))
+            parts = list(_parts(layer, _concrete(layer, (*args, *kwargs.values())[0])))
             if parameters or parts:
                 totals = [sum(column) for column in zip((0, 0, 0), *parts, strict=True)]
                 self._add(stage, parameters, *totals)

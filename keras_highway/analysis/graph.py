@@ -1,5 +1,6 @@
 """A functional model seen as a graph of shared layers: its blocks, and a walk that calls every layer again."""
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -109,6 +110,10 @@ def walk(model: keras.Model, visit: Callable[..., Any], swap: Callable[[Any], An
     The result stands on the same layers and inputs; it is not compiled. Nothing about the model or its layers changes,
     except that Keras remembers the calls, as it does for any shared layer.
 
+    However the model calls them, `visit` gets a layer's first input as the
+    first of `args`, and what else a block takes (`gate`, `kernels`) in
+    `kwargs`.
+
     Args:
         model: A functional or sequential `keras.Model`.
         visit: Function (layer, *args, **kwargs) -> outputs.
@@ -123,7 +128,7 @@ def walk(model: keras.Model, visit: Callable[..., Any], swap: Callable[[Any], An
         graph,
         input_tensors=graph.input,
         clone_function=swap or (lambda layer: layer),
-        call_function=visit,
+        call_function=_in_order(visit),
     )
 
 
@@ -138,7 +143,21 @@ def walk_nested(model: keras.Model, visit: Callable[..., Any], inputs: Any) -> A
         visit: Function (layer, *args, **kwargs) -> outputs.
         inputs: The Keras tensors it is called on.
     """
-    return _functional(model)._run_through_graph(inputs, call_fn=visit)
+    return _functional(model)._run_through_graph(inputs, call_fn=_in_order(visit))
+
+
+def _in_order(visit: Callable[..., Any]) -> Callable[..., Any]:
+    """`visit` for layers that are called in any way that Python allows: `block(x=x)`, `block(x, logits)`."""
+
+    def visit_in_order(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        # Others stay as they are: operations have one way, and layers of several inputs may take them as `*args`.
+        if isinstance(layer, keras.layers.Layer) and (not args or (isinstance(layer, GatedBlock) and len(args) > 1)):
+            bound = inspect.signature(layer.call).bind(*args, **kwargs)
+            others = dict(zip(list(bound.arguments)[1:], bound.args[1:], strict=False))
+            args, kwargs = bound.args[:1], {**others, **bound.kwargs}
+        return visit(layer, *args, **kwargs)
+
+    return visit_in_order
 
 
 def _functional(model: keras.Model) -> keras.Model:
