@@ -198,3 +198,15 @@ def test_nor_has_a_language_model():
     model = kh.create_model("charlm_large_full", classes=9, characters=5, input_shape=(6,), **sizes, **BFLOAT16)
     assert not stock_biases(model)
     assert isinstance(model.get_layer("head"), Dense)
+
+
+@pytest.mark.parametrize("name", ["highway_fc10", "mnist10_w16"])
+def test_quantizing_in_place_names_the_way_that_works(name):
+    """Keras quantizes no subclass of its layers, and said that Dense could not be."""
+    model = build(SMALL[name])
+    with pytest.warns(UserWarning) as warned:
+        model.quantize("int8")
+    messages = {str(w.message) for w in warned}
+    (said,) = (message for message in messages if "keras_highway" in message)
+    assert "stay in float" in said and "export WEIGHTS --format litert --int8" in said and "mode='int8'" in said
+    assert not any(f"Layer {kind} does" in message for message in messages for kind in ("Dense", "Conv2D"))

@@ -53,6 +53,11 @@ class Dense(keras.layers.Dense):
             return super().call(inputs, training=training)
         return _activated(self, ops.matmul(inputs, self.kernel), self.bias)
 
+    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
+        if type_check:
+            raise _not_in_place(mode)
+        super().quantize(mode, type_check=False, config=config)
+
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class Conv1D(keras.layers.Conv1D):
@@ -66,6 +71,9 @@ class Conv1D(keras.layers.Conv1D):
             inputs, padding = ops.pad(inputs, self._compute_causal_padding()), "valid"
         y = ops.conv(inputs, self.kernel, list(self.strides), padding, self.data_format, self.dilation_rate)
         return _activated(self, y, _at_channels(self))
+
+    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
+        raise _not_in_place(mode)
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -84,6 +92,18 @@ class Conv2D(keras.layers.Conv2D):
     def convolution_op(self, inputs: Any, kernel: Any) -> Any:
         """As in Keras 3.15."""
         return convolve(inputs, kernel, self.strides, self.padding, self.data_format, self.dilation_rate)
+
+    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
+        raise _not_in_place(mode)
+
+
+def _not_in_place(mode: Any) -> NotImplementedError:
+    """What `model.quantize` shows as a warning, once: Keras's own says that there is no such method."""
+    return NotImplementedError(
+        "The convolutions and dense layers of keras_highway are not quantized in place, and stay in float beside those "
+        "of Keras that are: build the network again, and write a quantized file with `python -m keras_highway export "
+        f"WEIGHTS --format litert --int8 --data DIR --out PATH`. Received: mode={mode!r}"
+    )
 
 
 def _loses_bias(layer: Any) -> bool:
