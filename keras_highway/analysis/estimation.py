@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_highway.analysis.batches import batches
 from keras_highway.analysis.graph import stages
+from keras_highway.analysis.kept_state import kept_state
 from keras_highway.analysis.moments import Moments
 from keras_highway.analysis.trace import Tracer
 
@@ -105,15 +106,16 @@ def estimation_error(
     targets = {group: Moments() for group in groups}
     samples = 0
     feed = batches(data, model, batch_size=batch_size, transform=transform, progress=progress)
-    for x, _ in feed:
-        signals = outputs(x, training=False)
-        samples += len(x)
-        for group, names in groups.items():
-            values = {name: np.asarray(ops.convert_to_numpy(ops.cast(signals[name], "float32"))) for name in names}
-            target = values[names[-1]]
-            targets[group].add(target)
-            for name, value in values.items():
-                errors[name].add(_difference(value, target, name, names[-1]))
+    with kept_state(outputs):
+        for x, _ in feed:
+            signals = outputs(x, training=False)
+            samples += len(x)
+            for group, names in groups.items():
+                values = {name: np.asarray(ops.convert_to_numpy(ops.cast(signals[name], "float32"))) for name in names}
+                target = values[names[-1]]
+                targets[group].add(target)
+                for name, value in values.items():
+                    errors[name].add(_difference(value, target, name, names[-1]))
     return {
         group: _summary(names, [errors[name] for name in names], targets[group], samples)
         for group, names in groups.items()

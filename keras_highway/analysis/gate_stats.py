@@ -16,6 +16,7 @@ from keras_highway._support.files import append, atomic_write
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.gates import check_learned
 from keras_highway.analysis.graph import Blocks
+from keras_highway.analysis.kept_state import kept_state
 from keras_highway.analysis.trace import Tracer
 
 SHUT, OPEN = 0.01, 0.99  # beyond these a gate's sigmoid has next to no gradient: at most a 25th of its steepest
@@ -163,7 +164,8 @@ class GateStats(keras.callbacks.Callback):
         if sync is not None:
             sync()  # during fit, Keras on JAX holds the weights outside of the model
         # Under a strategy of several replicas each of them gives the same rows.
-        table = self._measured.predict_on_batch(self.x)[: len(self._names)]
+        with kept_state(self._measured):  # training goes on from the state
+            table = self._measured.predict_on_batch(self.x)[: len(self._names)]
         rows = [GateRow(epoch, step, name, *map(float, line)) for name, line in zip(self._names, table, strict=True)]
         self._write(rows)
         self.rows += rows

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_highway.analysis.batches import Batch, batches
 from keras_highway.analysis.graph import Blocks, blocks, data_format_of, holds_blocks, walk, walk_nested
+from keras_highway.analysis.kept_state import kept_state
 from keras_highway.analysis.moments import Moments
 from keras_highway.analysis.trace import Tracer
 from keras_highway.gating import GATINGS, get_gating
@@ -306,9 +307,11 @@ def _passes(
     tracer = Tracer(model, chosen)
     check_learned(tracer.blocks, gate)
     gates = tracer.only(gate)
-    for x, labels in feed:
-        values = {name: ops.convert_to_numpy(ops.cast(t, "float32")) for name, t in gates(x, training=False).items()}
-        yield {name: np.broadcast_to(t, (len(x), *t.shape[1:])) for name, t in values.items()}, labels
+    with kept_state(gates):
+        for x, labels in feed:
+            signals = gates(x, training=False)
+            values = {name: ops.convert_to_numpy(ops.cast(t, "float32")) for name, t in signals.items()}
+            yield {name: np.broadcast_to(t, (len(x), *t.shape[1:])) for name, t in values.items()}, labels
 
 
 def _data_formats(model: keras.Model, positions: Iterable[str]) -> dict[str, str]:

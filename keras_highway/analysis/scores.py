@@ -12,6 +12,7 @@ from keras_highway._support.numerics import rank_of
 from keras_highway.analysis.batched_rewiring import BatchedRewiring, Wiring
 from keras_highway.analysis.batches import batches
 from keras_highway.analysis.heads import Head, check_head, head_of
+from keras_highway.analysis.kept_state import kept_state
 
 _AT_ONCE = 64  # wirings in a pass: the memory of the last block is that of as many batches
 
@@ -133,12 +134,13 @@ def measure(
     feed = batches(
         data, model, labelled=True, batch_size=batch_size, transform=transform, progress=progress, what="score"
     )
-    for x, labels in feed:
-        outputs = np.asarray(model.predict_on_batch(x))
-        if not count:
-            check_head(head, outputs, model)
-        right, losses = _compare(outputs[None], labels, head)
-        hits, loss, count = hits + int(right.sum()), loss + float(losses[0]), count + labels.size
+    with kept_state(model):
+        for x, labels in feed:
+            outputs = np.asarray(model.predict_on_batch(x))
+            if not count:
+                check_head(head, outputs, model)
+            right, losses = _compare(outputs[None], labels, head)
+            hits, loss, count = hits + int(right.sum()), loss + float(losses[0]), count + labels.size
     return hits / count, loss / count
 
 
@@ -241,18 +243,28 @@ class Scorer:
         lost, gained = np.zeros((2, self._count), np.int64)
         hits, loss, count, samples = np.zeros(self._count), np.zeros(self._count), 0, 0
         options = {"batch_size": batch_size, "transform": transform, "progress": progress}
-        for x, labels in batches(data, self._model, labelled=True, what="score", **options):
-            outputs = np.concatenate([rewiring(x) for rewiring in self._rewirings])
-            if not count:
-                check_head(self._head, outputs[0], self._model)
-            right, losses = _compare(outputs, labels, self._head)
-            hits += right.sum(1)
-            lost += (right[:1] & ~right).sum(1)
-            gained += (right & ~right[:1]).sum(1)
-            loss += losses
-            count += labels.size
-            samples += len(labels)
+        with kept_state(self._model):
+            for x, labels in batches(data, self._model, labelled=True, what="score", **options):
+                outputs = self._outputs(x)
+                if not count:
+                    check_head(self._head, outputs[0], self._model)
+                right, losses = _compare(outputs, labels, self._head)
+                hits += right.sum(1)
+                lost += (right[:1] & ~right).sum(1)
+                gained += (right & ~right[:1]).sum(1)
+                loss += losses
+                count += labels.size
+                samples += len(labels)
         return Comparison(hits / count, loss / count, samples, lost, gained, count)
+
+    def _outputs(self, x: Any) -> np.ndarray:
+        """Of every plan for a batch: all start from one state, and the next batch from that behind this one."""
+        *others, last = self._rewirings
+        outputs: list[np.ndarray] = []
+        for rewiring in others:
+            with kept_state(self._model):
+                outputs.append(rewiring(x))
+        return np.concatenate([*outputs, last(x)])
 
 
 def _compare(outputs: np.ndarray, labels: np.ndarray, head: Head) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ from keras import ops
 from keras_highway.analysis.batches import batches
 from keras_highway.analysis.graph import data_format_of
 from keras_highway.analysis.guided import channel_of, chosen_blocks, strongest
+from keras_highway.analysis.kept_state import kept_state
 from keras_highway.analysis.receptive_field import Field, receptive_field
 from keras_highway.analysis.trace import Tracer
 from keras_highway.layers import GatedBlock
@@ -88,16 +89,17 @@ def top_patches(
     outputs = tracer.only("y")
     best: list[tuple[Any, ...]] = []
     seen = 0
-    for x, _ in batches(data, model, batch_size=batch_size, progress=progress):
-        y = outputs(x if transform is None else transform(x), training=False)[name]
-        values = channel_of(y, tracer.blocks[name], channel)
-        positions, strengths = strongest(np.asarray(ops.convert_to_numpy(ops.cast(values, "float32"))))
-        x = np.asarray(x)
-        for i in np.argsort(-strengths, kind="stable")[:count]:
-            cut = _cut(x[i], positions[i], field, size, data_format == "channels_first")
-            best.append((strengths[i], seen + i, positions[i], *cut))
-        best = sorted(best, key=lambda entry: -entry[0])[:count]  # stable: of equals, the first image
-        seen += len(x)
+    with kept_state(outputs):
+        for x, _ in batches(data, model, batch_size=batch_size, progress=progress):
+            y = outputs(x if transform is None else transform(x), training=False)[name]
+            values = channel_of(y, tracer.blocks[name], channel)
+            positions, strengths = strongest(np.asarray(ops.convert_to_numpy(ops.cast(values, "float32"))))
+            x = np.asarray(x)
+            for i in np.argsort(-strengths, kind="stable")[:count]:
+                cut = _cut(x[i], positions[i], field, size, data_format == "channels_first")
+                best.append((strengths[i], seen + i, positions[i], *cut))
+            best = sorted(best, key=lambda entry: -entry[0])[:count]  # stable: of equals, the first image
+            seen += len(x)
     value, image, position, patch, corner = (np.array(part) for part in zip(*best, strict=True))
     return Patches(name, int(channel), patch, image, corner, position, value, data_format)
 

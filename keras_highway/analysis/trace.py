@@ -1,6 +1,7 @@
 """`trace(model, x)`: every block's x, h, t, c and y, from the same layers and the same arithmetic."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import keras
@@ -19,6 +20,7 @@ from keras_highway.analysis.graph import (
     walk_nested,
 )
 from keras_highway.analysis.graph import blocks as blocks_of
+from keras_highway.analysis.kept_state import kept_state
 from keras_highway.gating import get_gating
 from keras_highway.layers import GatedBlock
 
@@ -112,10 +114,18 @@ class Tracer:
         graph = walk(model, self._visit)
         self._model = keras.Model(graph.input, [graph.output, self._signals], name=f"{model.name}_trace")
 
-    def __call__(self, x: Any) -> Trace:
-        """Returns the `Trace` of a batch."""
+    def __call__(self, x: Any, *, carry: bool = False) -> Trace:
+        """Returns the `Trace` of a batch.
+
+        Args:
+            x: The batch, as in `trace`.
+            carry: Bool, whether state that layers carry from batch to batch
+                is afterwards that behind this batch, as after a call of the
+                model. Defaults to `False`: as it was before.
+        """
         check_batch(x, self._model.inputs)
-        output, signals = self._model(x, training=False)
+        with nullcontext() if carry else kept_state(self._model):
+            output, signals = self._model(x, training=False)
         entries = {
             name: _block_trace(block, values) for (name, block), values in zip(self._positions, signals, strict=True)
         }
@@ -157,6 +167,8 @@ def trace(model: keras.Model, x: Any, blocks: Blocks | None = None) -> Trace:
 
     The pass is the model's own: the same layers and operations in the same
     order, so the traced output equals `model(x, training=False)` exactly.
+    State that layers carry from batch to batch (of an LSTM) is read and, when
+    the pass is over, as it was: all analyses leave a model as it is.
 
     ```python
     signals = trace(model, images)

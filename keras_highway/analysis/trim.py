@@ -11,6 +11,7 @@ from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.gates import check_learned, gate_activity
 from keras_highway.analysis.graph import blocks as blocks_of
 from keras_highway.analysis.graph import check_names
+from keras_highway.analysis.kept_state import kept_state
 from keras_highway.analysis.rewire import check_lesionable, rewire
 from keras_highway.analysis.scores import Comparison, Scorer, compare, score
 from keras_highway.gating import get_gating
@@ -265,9 +266,10 @@ def latency_curve(
             f"Received: depths={list(depths)}, repeats={repeats}"
         )
     nets = [rewire(model, dict.fromkeys(removed[: len(known) - depth])) for depth in depths]
-    for net in nets:
-        net.predict_on_batch(x)
-    seconds = [[_time(net, x, clock) for net in nets] for _ in range(repeats)]
+    with kept_state(model):
+        for net in nets:
+            net.predict_on_batch(x)
+        seconds = [[_time(net, x, clock) for net in nets] for _ in range(repeats)]
     return Latency(np.array(depths, np.int64), np.array(seconds).T, len(x))
 
 

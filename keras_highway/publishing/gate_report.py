@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_highway.analysis import Tracer, blocks
+from keras_highway.analysis.kept_state import kept_state
 from keras_highway.analysis.moments import Moments
 from keras_highway.data.transforms import Transform
 from keras_highway.gating import get_gating
@@ -55,11 +56,12 @@ def gate_moments(model: keras.Model, batches: Iterable) -> dict[str, dict[str, d
         raise ValueError("A gate report needs blocks that learn a gate. Received: a network without any")
     tracer = Tracer(model, list(learned))
     moments: dict[str, dict[str, Moments]] = {}
-    for batch in batches:
-        for name, entry in tracer(batch).items():
-            gates = learned.get(name) or learned[name.rpartition(":")[0]]  # `name:2`: the second call of a block
-            for gate, one in moments.setdefault(name, {gate: Moments() for gate in gates}).items():
-                one.add(np.broadcast_to(getattr(entry, gate), entry.x.shape).ravel())
+    with kept_state(model):
+        for batch in batches:
+            for name, entry in tracer(batch, carry=True).items():
+                gates = learned.get(name) or learned[name.rpartition(":")[0]]  # `name:2`: the second call of a block
+                for gate, one in moments.setdefault(name, {gate: Moments() for gate in gates}).items():
+                    one.add(np.broadcast_to(getattr(entry, gate), entry.x.shape).ravel())
     return {name: {gate: _rounded(one) for gate, one in gates.items()} for name, gates in moments.items()}
 
 

@@ -195,7 +195,7 @@ class TaskWeights(abc.ABC):
     def traced(self, inputs) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Returns the network's logits for an input, and the mean by channel of each gate that a block learns."""
         try:
-            traces = Tracer(self.network)(inputs)
+            traces = Tracer(self.network)(inputs, carry=True)
         except ValueError:  # the nets of 1000 layers run them in a scan and have no blocks
             return np.asarray(keras.ops.convert_to_numpy(self.network(inputs, training=False))), {}
         gates, known = {}, blocks(self.network)
