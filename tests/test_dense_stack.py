@@ -113,3 +113,12 @@ def test_a_thousand_layers_train():
     losses = [model.train_on_batch(array(8, 4, 4, 1), np.arange(8) % 2) for _ in range(5)]
     assert np.isfinite(losses).all()
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow's gradient of a scan is not for XLA")
+def test_keras_does_not_compile_the_training_of_a_stack_by_xla():
+    """Its default on a GPU is to, and training failed there."""
+    net = build(override(VARIANTS["highway_fc1000"], depth=20, units=4), input_shape=(2, 2, 1), classes=2)
+    with pytest.warns(UserWarning, match="jit_compile=False"):
+        net.compile("sgd", "sparse_categorical_crossentropy", jit_compile=True)
+    assert np.isfinite(net.train_on_batch(array(4, 2, 2, 1), np.array([0, 1, 0, 1])))

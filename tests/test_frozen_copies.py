@@ -102,3 +102,32 @@ def test_a_compiled_frozen_net_keeps_its_optimizers_state(tmp_path, recwarn):
     assert not [w for w in recwarn if "optimizer" in str(w.message)]
     for ours, theirs in zip(model.optimizer.variables, loaded.optimizer.variables, strict=True):
         np.testing.assert_array_equal(np.array(ours), np.array(theirs))
+
+
+def test_copies_of_a_converted_resnet_train_its_gates(tmp_path):
+    """Its blocks are trainable, their transforms are not."""
+    resnet = kh.create_model("resnet20", **SMALL)
+    kh.freeze(resnet)
+    model = kh.highway_from_resnet(resnet)
+    expected = trained_by(model)
+    assert 2 < len(expected) < len(model.weights) // 2 and all("transform_gate" in p or "head" in p for p in expected)
+    for copy in copies(model, tmp_path):
+        assert trained_by(copy) == expected
+    short = kh.analysis.without(model, ["stage1_block2"])
+    assert trained_by(short) == [path for path in expected if "stage1_block2" not in path]
+
+
+def test_frozen_parts_that_a_block_does_not_have_are_named():
+    block = kh.layers.HighwayDense(frozen=["transform", "norm"])
+    with pytest.raises(ValueError, match=r"no part to freeze\. Received: 'norm'"):
+        block.build((None, 4))
+
+
+def test_a_part_of_a_part_stays_frozen():
+    inputs = keras.Input((8, 8, 4))
+    block = kh.layers.BasicBlock(4, name="block")
+    model = keras.Model(inputs, block(inputs))
+    block.transform.bn1.trainable = False
+    copy = keras.models.clone_model(model)
+    assert copy.get_layer("block").get_config()["frozen"] == ["transform/bn1"]
+    assert trained_by(copy) == trained_by(model) and len(trained_by(model)) < len(model.weights)

@@ -369,3 +369,13 @@ def test_a_weight_file_with_links_is_refused(tmp_path):
         file["layers/more"] = h5py.ExternalLink(str(outside), "/secret")
     with pytest.raises(WeightFileError, match="layers/more is a link to another place"):
         kh.create_model("highway_fc10", weights=own, depth=2)
+
+
+def test_a_quantized_network_is_for_keras_to_load(tmp_path):
+    net = kh.create_model("highway_fc10", depth=3, units=4, input_shape=(4, 4, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of layers that stay in float
+        net.quantize("int8")
+    net.save(tmp_path / "net.keras")
+    with pytest.raises(WeightFileError, match=r"quantized network: keras\.saving\.load_model reads it"):
+        kh.load(tmp_path / "net.keras")

@@ -9,7 +9,7 @@ from miniatures import MINIATURES, batch, miniature
 import keras_highway as kh
 from keras_highway.exporting import export, fold_batch_norm
 from keras_highway.exporting.precision import in_float32
-from keras_highway.models.lora import without_updates
+from keras_highway.models.lora import has_lora, without_updates
 from keras_highway.specs import override
 
 # In whole lanes of channels, see tests/test_remat.py.
@@ -156,3 +156,16 @@ def test_resnets_with_updates_are_converted_and_folded():
     changes = {key: value for key, value in changes.items() if key not in ("input_shape", "min_size")}
     folded = fold_batch_norm(net, override(MINIATURES["conv_net"], min_size=8, **changes))
     np.testing.assert_allclose(to_numpy(folded(x)), to_numpy(net(x)), rtol=1e-3, atol=1e-4)
+
+
+def test_updates_inside_a_nested_model_are_merged():
+    net = miniature("conv_net", **SIZES)
+    inputs = keras.Input(net.input_shape[1:])
+    outer = keras.Model(inputs, keras.layers.Dense(3, name="head")(net(keras.layers.Rescaling(0.5)(inputs))))
+    kh.enable_lora(outer, rank=2)
+    kernel = next(weight for weight in outer.trainable_weights if weight.path.endswith("lora_kernel_b"))
+    kernel.assign(keras.ops.ones(kernel.shape))
+    merged = kh.merge_lora(outer)
+    assert not has_lora(merged) and len(merged.trainable_weights) > len(outer.trainable_weights)
+    x = batch(net)
+    np.testing.assert_allclose(to_numpy(merged(x)), to_numpy(outer(x)), atol=1e-5)

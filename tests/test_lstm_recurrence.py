@@ -7,6 +7,7 @@ from contracts import array, to_numpy
 from gradients import value_and_gradients
 from keras import ops
 
+from keras_highway import create_model
 from keras_highway.layers import CarriedLSTM
 from keras_highway.layers.lstm_recurrence import recur
 
@@ -85,3 +86,59 @@ def test_a_half_precision_policy_keeps_gates_and_state_in_float32():
     # bfloat16 has 8 bits: a state that was rounded to them would be equal to itself rounded.
     state = to_numpy(layer.carried[1])
     assert (state != to_numpy(ops.cast(ops.cast(state, "bfloat16"), "float32"))).any()
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow",
+    reason="JAX has float64 by a switch of its own, and `keras.ops.matmul` on PyTorch makes it float32 (Keras 3.15)",
+)
+def test_a_float64_layer_computes_in_float64():
+    ours = CarriedLSTM(UNITS, STREAMS, dtype="float64")
+    stock = keras.layers.LSTM(UNITS, return_sequences=True, dtype="float64")
+    x = array(STREAMS, STEPS, FEATURES).astype("float64")
+    ours.build(x.shape)
+    stock.build(x.shape)
+    stock.set_weights([ops.convert_to_numpy(w) for w in ours.weights])
+    y, expected = (ops.convert_to_numpy(layer(x)) for layer in (ours, stock))
+    assert y.dtype == np.float64
+    np.testing.assert_allclose(y, expected, rtol=0, atol=1e-14)
+
+
+def test_an_open_number_of_steps():
+    """TensorFlow's scan over several tensors failed at the second length."""
+    inputs = keras.Input(batch_shape=(STREAMS, None, FEATURES))
+    model = keras.Model(inputs, CarriedLSTM(UNITS, STREAMS)(inputs))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    for steps in (5, 7, 6):
+        x, y = array(STREAMS, steps, FEATURES), np.zeros((STREAMS, steps, UNITS), "float32")
+        before = [to_numpy(w) for w in model.weights]
+        assert np.isfinite(model.train_on_batch(x, y))
+        assert all((a != to_numpy(b)).any() for a, b in zip(before, model.weights, strict=True))
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_rest_of_other_rows_is_an_error(rows):
+    """One row was added to the state of every stream, in silence."""
+    inputs = keras.Input((STEPS, FEATURES))
+    model = keras.Model(inputs, CarriedLSTM(UNITS, streams=3)(inputs))
+    with pytest.raises(Exception, match=r"3 streams|expected shape \[3"):
+        model.predict(array(3 + rows, STEPS, FEATURES), batch_size=3, verbose=0)
+
+
+@pytest.mark.more
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a SavedModel is TensorFlow's")
+def test_a_language_model_is_exported(tmp_path):
+    """Its number of steps is open."""
+    import tensorflow as tf
+
+    small = {"characters": 9, "units": 4, "lstms": 1, "streams": 2, "classes": 20}
+    model = create_model("charlm_small_coupled", **small)
+    spelled, positions = np.arange(3 * 21).reshape(3, 21) % 9, np.array([[0, 1, 2], [2, 2, 0]])
+    expected = to_numpy(model([spelled, positions]))
+    for layer in model.layers:
+        if isinstance(layer, CarriedLSTM):
+            layer.reset_state()
+    model.export(tmp_path / "served", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "served"))
+    actual = served.serve([tf.constant(spelled, "int32"), tf.constant(positions, "int32")])
+    np.testing.assert_allclose(np.array(actual), expected, atol=1e-6)

@@ -151,3 +151,26 @@ def test_an_optimizer_made_of_a_function_is_left_alone():
     with pytest.raises(ValueError, match="made of a function cannot be made again"):
         kh.freeze(model)
     assert trained(model) == {*OWN}
+
+
+def test_what_weight_decay_leaves_out_stays_so():
+    """Gate biases, most often; an optimizer's configuration does not say it."""
+    model = tiny()
+    for excluded in ({"var_names": ["bias"]}, {"var_list": [model.get_layer("head").bias]}):
+        optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.5)
+        optimizer.exclude_from_weight_decay(**excluded)
+        model.compile(optimizer, "sparse_categorical_crossentropy")
+        kh.freeze(model, "stage1")
+        assert model.optimizer is not optimizer
+        decays = {weight.path: model.optimizer._use_weight_decay(weight) for weight in model.trainable_weights}
+        assert not decays["head/bias"] and decays["head/kernel"] and len(decays) > 2
+
+
+def test_freezing_a_model_with_updates_trains_updates():
+    model = tiny()
+    everything = kh.enable_lora(model, 2)
+    kh.freeze(model, "stage2_block1")
+    later = [weight.path for weight in model.trainable_weights]
+    assert 0 < size(model.trainable_weights) < everything
+    assert {path.split("/")[0] for path in later} == {"stage3_block1", "head"}
+    assert all("lora_kernel" in path or path.startswith("head/") for path in later)

@@ -226,3 +226,22 @@ def test_a_channels_first_model_under_another_setting(tmp_path):
     assert classifier.layers[-1].input.shape == (None, 32)
     before_head = keras.Model(classifier.input, classifier.layers[-1].input)
     np.testing.assert_allclose(before_head(images), pooled, rtol=1e-5, atol=1e-6)
+
+
+def rewired(model):
+    return kh.analysis.rewire(model, {"stage2_block2": None})
+
+
+def test_a_rewired_model_is_taken_apart_as_it_is():
+    """Its layers have calls in the original, too."""
+    net = tiny()
+    short = rewired(net)
+    body = kh.reset_classifier(short, 5)
+    body.get_layer("head").set_weights(net.get_layer("head").get_weights())
+    np.testing.assert_array_equal(np.array(body(X)), np.array(short(X)))
+    assert np.abs(np.array(body(X)) - np.array(net(X))).max() > 1e-4
+    pyramid = kh.features(short)
+    assert "stage2_block2" not in [layer.name for layer in pyramid.model.layers]
+    expected = kh.analysis.trace(short, X)["stage2_block1"].y
+    np.testing.assert_allclose(np.array(pyramid.model(X)["stage2"]), expected, atol=1e-6)
+    np.testing.assert_array_equal(np.array(kh.features(net, "stage2").model(X)["stage2"]).shape, expected.shape)

@@ -1,6 +1,7 @@
 """Numbers on the backend in use: which sums lose digits in 16 bits; ranks of labels; gradients of an input."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -39,6 +40,23 @@ def rank_of(labels, scores):
     rank = ops.sum(ops.cast((scores > own) | ((scores == own) & before), "int32"), axis=-1)
     wrong = ops.any(ops.isnan(scores), axis=-1) | ~ops.isfinite(own[..., 0])
     return ops.where(wrong, _NEVER, rank)
+
+
+def with_rows(x: Any, rows: int):
+    """Returns a tensor whose number of rows is checked where it is known, on TensorFlow when the graph runs.
+
+    Args:
+        x: Tensor `(rows, ...)`.
+        rows: Int, how many it must have.
+
+    Raises:
+        tensorflow.errors.InvalidArgumentError: On TensorFlow, if it has others.
+    """
+    if x.shape[0] is not None or keras.backend.backend() != "tensorflow":
+        return x  # elsewhere shapes are known before a step runs
+    import tensorflow as tf
+
+    return tf.ensure_shape(x, (rows, *x.shape[1:]))
 
 
 def input_gradient(function: Callable, x):

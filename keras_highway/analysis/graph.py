@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_highway._support.layer_names import stage_of
+from keras_highway._support.loss_scale import scale_losses_as
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.layers import GatedBlock, HighwayDenseStack
 
@@ -124,12 +125,14 @@ def walk(model: keras.Model, visit: Callable[..., Any], swap: Callable[[Any], An
         A functional `keras.Model`.
     """
     graph = _functional(model)
-    return keras.models.clone_model(
+    walked = keras.models.clone_model(
         graph,
         input_tensors=graph.input,
         clone_function=swap or (lambda layer: layer),
         call_function=_in_order(visit),
     )
+    scale_losses_as(walked, model)
+    return walked
 
 
 def walk_nested(model: keras.Model, visit: Callable[..., Any], inputs: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from keras_highway._support.loss_scale import scale_losses_as
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.gates import check_learned, gate_activity
 from keras_highway.analysis.graph import blocks as blocks_of
@@ -217,6 +218,7 @@ def without(model: keras.Model, blocks: Sequence[str]) -> keras.Model:
         check_lesionable(known[name])
     shared = rewire(model, dict.fromkeys(blocks))
     copy = keras.models.clone_model(shared)
+    scale_losses_as(copy, model)
     copy.set_weights(shared.get_weights())
     origin = origin_of(model)
     note_origin(copy, origin and origin._replace(removed=(*origin.removed, *blocks)))

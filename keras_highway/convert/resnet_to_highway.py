@@ -23,6 +23,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_highway._support.loss_scale import scale_losses_as
 from keras_highway.analysis.graph import blocks, is_functional, walk
 from keras_highway.gating import GATINGS, Gating, get_gating
 from keras_highway.layers import Branch, GatedBlock
@@ -112,6 +113,7 @@ def highway_from_resnet(
     converted = walk(model, chain.follow)
     chain.check_end()
     highway = keras.Model(converted.inputs[0], converted.outputs[0], name=name or _converted_name(model.name))
+    scale_losses_as(highway, model)
     if origin := origin_of(model):
         note_origin(highway, origin._replace(overrides={**origin.overrides, "gating": gating, "gate": gate}))
     return highway

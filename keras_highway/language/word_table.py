@@ -6,6 +6,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from keras_highway._support.graph_ends import input_in, output_in
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.layers import CharCNN, TakeRows
 
@@ -37,7 +38,7 @@ class WordTable:
     def __init__(self, network: keras.Model, vocabulary: Vocabulary):
         cnn = next(layer for layer in network.layers if isinstance(layer, CharCNN))
         take = next(layer for layer in network.layers if isinstance(layer, TakeRows))
-        self._encoder = keras.Model(network.inputs[0], [cnn.output, take.input[0]])
+        self._encoder = keras.Model(network.inputs[0], [output_in(network, cnn), input_in(network, take)[0]])
         self._project = network.get_layer("lstm1")
         self._vocabulary = vocabulary
         self._row = {word: i for i, word in enumerate(vocabulary.words)}

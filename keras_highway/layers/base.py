@@ -9,6 +9,7 @@ from keras import ops
 from keras_highway._support.type_aliases import Shape
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, check_gate_rank, get_gating
+from keras_highway.layers.frozen import freeze_parts, frozen_parts
 from keras_highway.layers.rematerialize import rematerialized, runs
 
 PATHS = ("transform", "transform_gate", "carry_gate", "projection")
@@ -45,6 +46,9 @@ class GatedBlock(keras.layers.Layer):
             the gradient and recomputes its inside: less memory, one more
             forward pass. Outputs, gradients and weights are the same. Defaults
             to `False`.
+        frozen: Sublayers of a trainable block that are not trainable, e.g.
+            `["transform", "projection/bn1"]`; a block's configuration names
+            them, so that copies train what it trains. Defaults to none.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -62,6 +66,7 @@ class GatedBlock(keras.layers.Layer):
         skip_dtype: Any = "float32",
         stochastic_depth: float = 0.0,
         remat: bool = False,
+        frozen: Sequence[str] = (),
         **kwargs: Any,
     ):
         # Without autocasting, x reaches us in its own precision; sublayers cast to theirs.
@@ -74,6 +79,7 @@ class GatedBlock(keras.layers.Layer):
         self.skip_dtype = skip_dtype_of(skip_dtype, self.compute_dtype)
         self.stochastic_depth = self._checked_rate(stochastic_depth)
         self.remat = bool(remat)
+        self._frozen = tuple(frozen)
         self.transform_gate = None
         self.carry_gate = None
         self.projection = None
@@ -115,7 +121,7 @@ class GatedBlock(keras.layers.Layer):
                 self.stochastic_depth, noise_shape=noise_shape, dtype=self.skip_dtype, name="drop_path"
             )
             self.drop_path.build(input_shape)
-        freeze_parts(self)
+        freeze_parts(self, self._frozen)
 
     def signals(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None) -> Signals:
         """Computes what the block mixes.
@@ -182,8 +188,10 @@ class GatedBlock(keras.layers.Layer):
         return keras.KerasTensor(self.compute_output_shape(x.shape), dtype=self.skip_dtype)
 
     def get_config(self) -> dict[str, Any]:
+        frozen = frozen_parts(self) if self.built else list(self._frozen)
         return {
             **super().get_config(),
+            **({"frozen": frozen} if frozen else {}),
             "gating": self.gating,
             "gate_bias": self.gate_bias,
             "gate": self.gate,
@@ -293,21 +301,6 @@ def checked_size(value: Any, name: str) -> int:
     if not is_size:
         raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
     return int(value)
-
-
-def freeze_parts(layer: keras.layers.Layer) -> None:
-    """Freezes the sublayers of a layer that is frozen; to be called at the end of its `build`.
-
-    A layer's configuration says `trainable=False`, but the sublayers that a
-    copy or a loaded layer makes are trainable, and Keras's models ask each
-    weight, batch normalization its own layer.
-
-    Args:
-        layer: The layer; of one that is trainable nothing changes.
-    """
-    if not layer.trainable:
-        for part in layer._flatten_layers(include_self=False, recursive=False):  # pyright: ignore[reportPrivateUsage]
-            part.trainable = False
 
 
 def fresh(initializer: Any, index: int = 0) -> keras.initializers.Initializer:

@@ -9,9 +9,10 @@ from keras import ops
 from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.fused_batch_norm import LANES, in_lanes, narrow, on_gpu
 from keras_highway._support.type_aliases import Activation, Initializer, Shape
-from keras_highway.layers.base import checked_size, freeze_parts, fresh
+from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.layers.biased import Conv2D
+from keras_highway.layers.frozen import freeze_parts
 from keras_highway.layers.shared_kernels import GivenConv2D
 
 BN_MOMENTUM = 0.9  # torch's 0.1
@@ -55,7 +56,8 @@ class Branch(keras.layers.Layer):
             in both cases. Defaults to `True`.
 
     Raises:
-        ValueError: If the lists differ in length or a size is not positive.
+        ValueError: If the lists differ in length, a size is not positive, or a
+            convolution with a stride has a pair as its kernel size.
     """
 
     rectify = staticmethod(ops.relu)  # an attribute, so that guided back-propagation can set another in its copy
@@ -82,6 +84,11 @@ class Branch(keras.layers.Layer):
             raise ValueError(
                 "`filters`, `kernel_sizes` and `strides` need one number per convolution. "
                 f"Received: filters={filters}, kernel_sizes={kernel_sizes}, strides={strides}"
+            )
+        if any(s > 1 and isinstance(k, tuple) for k, s in zip(self.kernel_sizes, self.strides, strict=True)):
+            raise ValueError(
+                "A convolution with a stride needs one number as its kernel size. "
+                f"Received: kernel_sizes={kernel_sizes}, strides={strides}"
             )
         self.batch_norm = bool(batch_norm)
         self.activation = keras.activations.get(activation)

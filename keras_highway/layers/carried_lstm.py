@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_highway._support.numerics import with_rows
 from keras_highway._support.type_aliases import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.biased import add_bias
@@ -100,6 +101,7 @@ class CarriedLSTM(keras.layers.Layer):
 
     def call(self, x: Any) -> Any:
         self._check_streams(x.shape)
+        x = with_rows(x, self.streams)  # one row would be added to every stream
         y, *state = self.recur(self.project(x), *(ops.convert_to_tensor(v) for v in self.carried))
         for variable, value in zip(self.carried, state, strict=True):
             variable.assign(ops.cast(ops.stop_gradient(value), variable.dtype))

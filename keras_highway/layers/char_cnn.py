@@ -7,8 +7,9 @@ import keras
 from keras import ops
 
 from keras_highway._support.type_aliases import Initializer, Shape
-from keras_highway.layers.base import checked_size, freeze_parts, fresh
+from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.biased import Conv1D
+from keras_highway.layers.frozen import freeze_parts
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")

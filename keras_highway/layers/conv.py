@@ -38,8 +38,8 @@ class HighwayConv2D(GatedBlock):
             `GatedBlock`. Defaults to `"same"`.
         gate_rank: Int, rank of a `"low_rank"` gate.
         gate_kernel_size: Int or pair, kernel of the gates; `1` is the
-            exclusive gating of He et al. 2016. Defaults to `None`:
-            `kernel_size`.
+            exclusive gating of He et al. 2016. Not with `"channel"` and
+            `"tied"`. Defaults to `None`: `kernel_size`.
         kernel_initializer: For all kernels. Defaults to `"glorot_uniform"`.
         skip_dtype: Dtype of skip, gates and mix. Defaults to `"float32"`.
         stochastic_depth: Float in [0, 1). Defaults to `0.0`.
@@ -74,6 +74,11 @@ class HighwayConv2D(GatedBlock):
         super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
         self.filters = None if filters is None else checked_size(filters, "filters")
         self.kernel_size = _int_or_pair(kernel_size)
+        if gate_kernel_size is not None and gate in ("channel", "tied"):
+            raise ValueError(
+                "Gates that are one number per channel, or come from a layer that blocks share, have no kernel of "
+                f"their own: leave `gate_kernel_size` out. Received: gate={gate!r}, gate_kernel_size={gate_kernel_size}"
+            )
         self.gate_kernel_size = None if gate_kernel_size is None else _int_or_pair(gate_kernel_size)
         self.activation = keras.activations.get(activation)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

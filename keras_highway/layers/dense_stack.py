@@ -69,6 +69,8 @@ class HighwayDenseStack(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.depth = checked_size(depth, "depth")
         self.supports_masking = True
+        # TensorFlow's gradient of a scan is not for XLA (docs/upstream.md), which Keras would use on a GPU.
+        self.supports_jit = keras.backend.backend() != "tensorflow"
         self.units = None if units is None else checked_size(units, "units")
         self.gating = get_gating(gating).name
         self.activation = keras.activations.get(activation)

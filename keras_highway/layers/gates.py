@@ -6,8 +6,9 @@ import keras
 from keras import ops
 
 from keras_highway._support.type_aliases import Initializer, Shape
-from keras_highway.layers.base import checked_size, freeze_parts, fresh
+from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.biased import Dense
+from keras_highway.layers.frozen import freeze_parts
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -28,6 +29,7 @@ class ChannelGate(keras.layers.Layer):
         self.channels = checked_size(channels, "channels")
         self.bias = float(bias)
         self.axis = axis
+        self.supports_masking = True
 
     def build(self, input_shape: Shape) -> None:
         self.logit = self.add_weight(
@@ -42,6 +44,9 @@ class ChannelGate(keras.layers.Layer):
         shape = [1] * self.rank
         shape[self.axis] = self.channels
         return ops.reshape(self.logit, shape)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
+        """No mask: the gates are those of all positions."""
 
     def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         shape = [1] * len(input_shape)
@@ -77,6 +82,7 @@ class LowRankDense(keras.layers.Layer):
         super().__init__(**kwargs)
         self.units, self.rank, self.bias = checked_size(units, "units"), checked_size(rank, "rank"), float(bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.supports_masking = True
         self.down = self._dense(self.rank, "down", use_bias=False)
         self.up = self._dense(self.units, "up", bias_initializer=keras.initializers.Constant(self.bias))
 

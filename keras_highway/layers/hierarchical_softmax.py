@@ -50,6 +50,7 @@ class HierarchicalSoftmax(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.classes = checked_size(classes, "classes")
         # isqrt(n - 1) + 1 is the square root rounded up, in whole numbers.
         self.clusters = checked_size(math.isqrt(self.classes - 1) + 1 if clusters is None else clusters, "clusters")

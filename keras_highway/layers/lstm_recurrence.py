@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_highway._support.numerics import with_gradient
@@ -14,7 +15,7 @@ def recur(projected: Any, kernel: Any, h: Any, c: Any) -> tuple[Any, Any, Any]:
     kernel's gradient at each step. Here the backward loop carries only the
     state's derivative; the kernel's gradient is one product over all steps
     after it. The products are in the dtype of `kernel`; gates and state are
-    float32.
+    float32, or float64 with a kernel of it.
 
     Args:
         projected: Tensor `(streams, steps, 4 * units)`: what the inputs add to
@@ -25,8 +26,8 @@ def recur(projected: Any, kernel: Any, h: Any, c: Any) -> tuple[Any, Any, Any]:
         c: Tensor `(streams, units)`, the cell before it.
 
     Returns:
-        Outputs of all steps, float32 `(streams, steps, units)`, and h and c
-        after the last.
+        Outputs of all steps `(streams, steps, units)`, and h and c after the
+        last, in the dtype of the state.
     """
     # Copies: TensorFlow's custom gradients refuse variables, and converting one to a tensor gives the variable itself.
     return _recurrence(*(ops.copy(x) for x in (projected, kernel, h, c)))
@@ -34,30 +35,33 @@ def recur(projected: Any, kernel: Any, h: Any, c: Any) -> tuple[Any, Any, Any]:
 
 @with_gradient
 def _recurrence(projected: Any, kernel: Any, h: Any, c: Any) -> tuple[Any, Any]:
-    first_h, first_c = ops.cast(h, "float32"), ops.cast(c, "float32")
+    wide = "float64" if keras.backend.standardize_dtype(kernel.dtype) == "float64" else "float32"
+    first_h, first_c = ops.cast(h, wide), ops.cast(c, wide)
 
     def step(state: Any, z: Any) -> tuple[Any, Any]:
         recurrent = ops.matmul(ops.cast(state[0], kernel.dtype), kernel)
-        state = _cell(ops.cast(z, "float32") + ops.cast(recurrent, "float32"), state[1])
+        state = _cell(ops.cast(z, wide) + ops.cast(recurrent, wide), state[1])
         return state, state  # TensorFlow's scan wants outputs of the carry's form: the gates travel in it, too
 
     by_step = ops.swapaxes(projected, 0, 1)
-    start = (first_h, first_c, ops.zeros_like(ops.cast(by_step[0], "float32")))
+    start = (first_h, first_c, ops.zeros_like(ops.cast(by_step[0], wide)))
     (last_h, last_c, _), (outputs, cells, gates) = ops.scan(step, start, by_step)  # pyright: ignore[reportGeneralTypeIssues]
 
     def gradient(dy: Any, last_dh: Any, last_dc: Any) -> tuple[Any, Any, Any, Any]:
         cells_before = ops.concatenate([first_c[None], cells[:-1]])
-        transposed = ops.transpose(kernel)
+        transposed, units = ops.transpose(kernel), kernel.shape[0]
 
         def back(state: Any, saved: Any) -> tuple[Any, Any]:
             dh, dc, _ = state
-            dy, gates, c, c_before = saved
+            parts: Any = ops.split(saved, [units, 5 * units, 6 * units], axis=-1)
+            dy, gates, c, c_before = parts
             dz, dc = _cell_gradient(dh + dy, dc, gates, c, c_before)
-            dh = ops.cast(ops.matmul(ops.cast(dz, kernel.dtype), transposed), "float32")
+            dh = ops.cast(ops.matmul(ops.cast(dz, kernel.dtype), transposed), wide)
             return (dh, dc, dz), (dh, dc, dz)
 
-        saved = (ops.swapaxes(ops.cast(dy, "float32"), 0, 1), gates, cells, cells_before)
-        start = (ops.cast(last_dh, "float32"), ops.cast(last_dc, "float32"), ops.zeros_like(gates[0]))
+        # One tensor: of several, TensorFlow's scan cannot take an open number of steps (docs/upstream.md).
+        saved = ops.concatenate([ops.swapaxes(ops.cast(dy, wide), 0, 1), gates, cells, cells_before], axis=-1)
+        start = (ops.cast(last_dh, wide), ops.cast(last_dc, wide), ops.zeros_like(gates[0]))
         (dh, dc, _), (_, _, dz) = ops.scan(back, start, saved, reverse=True)  # pyright: ignore[reportGeneralTypeIssues]
         before = ops.concatenate([first_h[None], outputs[:-1]])
         flat = [ops.cast(ops.reshape(x, (-1, x.shape[-1])), kernel.dtype) for x in (before, dz)]

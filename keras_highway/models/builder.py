@@ -4,6 +4,7 @@ import operator
 
 import keras
 
+from keras_highway._support.loss_scale import scale_losses_as
 from keras_highway.data.transforms import Transform
 from keras_highway.layers import Preprocessing
 from keras_highway.layers.base import checked_size
@@ -73,7 +74,9 @@ def build(
     elif pooling is not None and len(x.shape) == 4:
         x = _POOLS[pooling](spec)(x)
     model_inputs = [inputs] if input_tensor is None else keras.utils.get_source_inputs(input_tensor)
-    return keras.Model(model_inputs[0] if len(model_inputs) == 1 else model_inputs, x, name=name or spec.name)
+    model = keras.Model(model_inputs[0] if len(model_inputs) == 1 else model_inputs, x, name=name or spec.name)
+    scale_losses_as(model, dtype)
+    return model
 
 
 def check_double() -> None:

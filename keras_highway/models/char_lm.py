@@ -5,6 +5,8 @@ from collections.abc import Callable
 import keras
 
 from keras_highway._support.cross_entropy import cross_entropy
+from keras_highway._support.graph_ends import input_in
+from keras_highway._support.loss_scale import scale_losses_as
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HierarchicalSoftmax, HighwayDense, TakeRows
 from keras_highway.layers.biased import Dense
 from keras_highway.models.gate_bias import initial_gate_bias
@@ -69,7 +71,9 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
     )(x)
     # Half of a step's products are the head's; only what follows them must be float32.
     y = keras.layers.Activation(classifier_activation or "linear", name="predictions", dtype="float32")(y)
-    return keras.Model([characters, positions], y, name=name or spec.name)
+    model = keras.Model([characters, positions], y, name=name or spec.name)
+    scale_losses_as(model, dtype)
+    return model
 
 
 def word_vectors(spec: CharLMSpec, characters, dtype=None):
@@ -134,7 +138,7 @@ def make_token_losses(model: keras.Model) -> Callable:
             return cross_entropy(model([spelled, positions], training=True), targets)
 
         return losses
-    body = keras.Model(model.inputs, head.input)
+    body = keras.Model(model.inputs, input_in(model, head))
     return lambda spelled, positions, targets: (
         -head.target_log_probabilities(body([spelled, positions], training=True), targets)
     )
@@ -151,7 +155,7 @@ def word_part(network: keras.Model) -> keras.Model:
         `(words, sum(filters))`.
     """
     take = next(layer for layer in network.layers if isinstance(layer, TakeRows))
-    return keras.Model(network.inputs[0], take.input[0], name=f"{network.name}_words")
+    return keras.Model(network.inputs[0], input_in(network, take)[0], name=f"{network.name}_words")
 
 
 def reset_state(model: keras.Model) -> None:

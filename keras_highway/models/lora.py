@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_highway._support.loss_scale import scale_losses_as
 from keras_highway.layers.base import checked_size
 from keras_highway.models.origin import file_of, note_file, note_origin, origin_of
 from keras_highway.models.trainable import compiled_again, set_trainable
@@ -54,10 +55,7 @@ def enable_lora(model: keras.Model, rank: int = 4) -> int:
         for layer in layers:
             if _takes_lora(layer):
                 layer.enable_lora(rank)
-                if layer.bias is not None:
-                    layer.bias.trainable = False
-            elif layer.name != _HEAD:
-                set_trainable(layer, False)
+        train_updates_alone(model)
     return sum(math.prod(weight.shape) for weight in model.trainable_weights)
 
 
@@ -73,7 +71,8 @@ def merge_lora(model: keras.Model) -> keras.Model:
         has the model's preprocessing and classes: `kh.get_transform` and
         `kh.decode_predictions` take it, too.
     """
-    copy = keras.models.clone_model(model, clone_function=_without_lora)
+    copy = keras.models.clone_model(model, clone_function=_without_lora, recursive=True)
+    scale_losses_as(copy, model)
     for old, new in zip(_leaves(model), _leaves(copy), strict=True):
         store: dict[str, Any] = {}
         old.save_own_variables(store)  # Keras's own merging
@@ -94,7 +93,19 @@ def has_lora(model: keras.Model) -> bool:
     return any(getattr(layer, "lora_enabled", False) for layer in _leaves(model))
 
 
-def _leaves(model: keras.Model) -> list[keras.layers.Layer]:
+def train_updates_alone(part: keras.layers.Layer) -> None:
+    """Freezes all of a trainable layer or model with low-rank updates but these and the classifier `head`."""
+    for layer in _leaves(part):
+        if getattr(layer, "lora_enabled", False):
+            base = (layer._kernel, layer.bias)  # pyright: ignore[reportAttributeAccessIssue] (`kernel` is the sum)
+            for weight in base:
+                if weight is not None:
+                    weight.trainable = False
+        elif layer.name != _HEAD:
+            set_trainable(layer, False)
+
+
+def _leaves(model: keras.layers.Layer) -> list[keras.layers.Layer]:
     """All layers without layers inside, in an order that a copy has, too."""
     layers = model._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
     return [layer for layer in layers if not list(layer._flatten_layers(include_self=False))]
@@ -105,5 +116,5 @@ def _takes_lora(layer: keras.layers.Layer) -> bool:
 
 
 def _without_lora(layer: keras.layers.Layer) -> keras.layers.Layer:
-    config = {key: value for key, value in layer.get_config().items() if not key.startswith("lora_")}
+    config = {k: v for k, v in layer.get_config().items() if not k.startswith("lora_") and k != "frozen"}
     return type(layer).from_config({**config, "trainable": True} if "trainable" in config else config)

@@ -51,7 +51,8 @@ def _arguments(model: keras.Model) -> dict[str, Any]:
             "trainable before it is compiled."
         )
     arguments = dict(model._compile_config.config)  # pyright: ignore[reportAttributeAccessIssue] (the live ones)
-    return {**arguments, "optimizer": _fresh(arguments["optimizer"])}
+    scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)  # not kept among the arguments
+    return {**arguments, "optimizer": _fresh(arguments["optimizer"]), "auto_scale_loss": scaled}
 
 
 def _fresh(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
@@ -64,9 +65,18 @@ def _fresh(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     parts = (optimizer, inner, getattr(inner, "_learning_rate", None))
     try:
         with keras.saving.custom_object_scope({type(part).__name__: type(part) for part in parts}):
-            return optimizer.from_config(optimizer.get_config())
+            copy = optimizer.from_config(optimizer.get_config())
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"An optimizer {type(optimizer).__name__} made of a function cannot be made again: change what is "
             "trainable first, and compile then. Nothing was changed."
         ) from error
+    _exclude_from_decay(getattr(copy, "inner_optimizer", copy), inner)
+    return copy
+
+
+def _exclude_from_decay(optimizer: Any, source: Any) -> None:
+    """What `exclude_from_weight_decay` set, which is not in an optimizer's configuration: gate biases, most often."""
+    for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
+        if hasattr(source, name):
+            setattr(optimizer, name, getattr(source, name))

@@ -6,10 +6,13 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_highway._support.data_format import model_data_format
+from keras_highway._support.graph_ends import input_in, output_in
 from keras_highway._support.layer_names import position_of, stage_of
+from keras_highway._support.loss_scale import scale_losses_as
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.layers import GatedBlock, Preprocessing
 from keras_highway.layers.base import checked_size
+from keras_highway.models.lora import has_lora, train_updates_alone
 from keras_highway.models.origin import note_origin, origin_of
 from keras_highway.models.trainable import admit, compiled_again, set_trainable
 
@@ -44,12 +47,13 @@ class Features(NamedTuple):
     info: tuple[FeatureInfo, ...]
 
 
-def features(model: keras.Model, stages: tuple[str, ...] | None = None, pool: str | None = None) -> Features:
+def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, pool: str | None = None) -> Features:
     """The pyramid of stage outputs of a convolutional model, for detection or segmentation.
 
     Args:
         model: A model of `keras_highway`, with or without its top.
-        stages: Which stages, e.g. `("stage2", "stage4")`. Defaults to all.
+        stages: Which stages, e.g. `("stage2", "stage4")` or `"stage4"`.
+            Defaults to all.
         pool: `"avg"` or `"max"` for one vector per stage, `(batch, channels)`,
             its mean or maximum over all positions. Defaults to `None`: maps.
 
@@ -67,14 +71,15 @@ def features(model: keras.Model, stages: tuple[str, ...] | None = None, pool: st
     [('stage1', 4, 192), ('stage2', 8, 384), ('stage3', 16, 768), ('stage4', 32, 1536)]
     """
     ends = _stage_ends(model)
-    if any(len(layer.output.shape) != 4 for layer in ends.values()):
+    outputs = {stage: output_in(model, layer) for stage, layer in ends.items()}
+    if any(len(output.shape) != 4 for output in outputs.values()):
         raise ValueError(f"Model {model.name!r} is not convolutional; its stages have no pyramid.")
-    chosen = tuple(ends) if stages is None else tuple(stages)
+    chosen = tuple(ends) if stages is None else (stages,) if isinstance(stages, str) else tuple(stages)
     for stage in chosen:
         _check_stage(stage, ends, model)
     if pool not in (None, *_POOLS):
         raise ValueError(f"`pool` must be None, 'avg' or 'max'. Received: pool={pool!r}")
-    name, maps = f"{model.name}_features", {stage: ends[stage].output for stage in chosen}
+    name, maps = f"{model.name}_features", {stage: outputs[stage] for stage in chosen}
     pyramid = keras.Model(model.input, maps, name=name)
     info = _info(pyramid, {stage: ends[stage].name for stage in chosen})
     if pool is not None:
@@ -133,7 +138,7 @@ def num_features(model: keras.Model) -> int:
         model: A model of `keras_highway`, with or without its top.
     """
     head = next((layer for layer in model.layers if layer.name == "head"), None)
-    features = model.output if head is None else head.input
+    features = model.output if head is None else input_in(model, head)
     first = model_data_format(model) == "channels_first" and len(features.shape) == 4
     return features.shape[1 if first else -1]
 
@@ -167,7 +172,7 @@ def reset_classifier(
             f"Model {model.name!r} goes on after its layer 'head', as language models do: no classifier can take that "
             f"layer's place. Received: a model whose last layer is {last.name!r}"
         )
-    x = last.input if last.name == "head" else model.output
+    x = input_in(model, last) if last.name == "head" else model.output
     dtype = "float64" if x.dtype == "float64" else "float32"
     if len(x.shape) == 4:
         if pooling not in _POOLS:
@@ -177,6 +182,7 @@ def reset_classifier(
     head = keras.layers.Dense(classes, activation=activation, kernel_initializer=initializer, name="head", dtype=dtype)
     changed, origin = keras.Model(model.input, head(x), name=model.name), origin_of(model)
     note_origin(changed, origin and origin._replace(class_names=()))  # the classes are others
+    scale_losses_as(changed, model)
     return changed
 
 
@@ -186,7 +192,8 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
     Frozen batch normalization uses and keeps its moving statistics (Keras's
     rule for `trainable=False`). A compiled model is compiled again with the
     same arguments, since Keras would otherwise continue to train frozen
-    weights; its optimizer starts anew.
+    weights; its optimizer starts anew. After `kh.enable_lora`, trainable are
+    the low-rank updates and the head of what comes after.
 
     Args:
         model: A model of `keras_highway`.
@@ -205,10 +212,13 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
             f"Received: until=None, and the last layer is {names[-1]!r}"
         )
     last = len(names) - 2 if until is None else _last_of(model, names, until, "until")
+    updates = has_lora(model)
     with compiled_again(model):
         admit(model)
         for index, layer in enumerate(model.layers):
             set_trainable(layer, index > last)
+            if updates and index > last:
+                train_updates_alone(layer)
 
 
 def unfreeze(model: keras.Model, since: str | None = None) -> None:
@@ -216,7 +226,8 @@ def unfreeze(model: keras.Model, since: str | None = None) -> None:
 
     Fine-tuning in two steps: `freeze(model)` and train the head, then
     `unfreeze(model, since="stage3")` and train on, at a lower rate. A
-    compiled model is compiled again, as by `freeze`.
+    compiled model is compiled again, as by `freeze`. After `kh.enable_lora`,
+    kernels learn beside their low-rank updates.
 
     Args:
         model: A model of `keras_highway`.

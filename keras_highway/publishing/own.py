@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.files import sha256_of
+from keras_highway._support.graph_ends import input_in, output_in
 from keras_highway._support.scratch import scratch_folder
 from keras_highway.data.transforms import Transform
 from keras_highway.hub import Pushed, parse_target
@@ -188,7 +189,7 @@ def _without_preprocessing(
     if not layers:
         return model, transform
     layer = layers[0]
-    if len(layers) > 1 or len(model.inputs) != 1 or layer.input is not model.inputs[0]:
+    if len(layers) > 1 or len(model.inputs) != 1 or input_in(model, layer) is not model.inputs[0]:
         raise ValueError(
             f"Model {model.name!r} does more to images than its layer {layer.name!r}, which would be lost: save the "
             "network without what comes before it (kh.load(FOLDER, include_preprocessing=True) adds that layer)."
@@ -199,7 +200,7 @@ def _without_preprocessing(
             f"Model {model.name!r} preprocesses images itself in its layer {layer.name!r}, not as transform=... "
             f"does: leave that argument out. Received: transform={transform!r}"
         )
-    network = keras.Model(layer.output, model.output, name=model.name)
+    network = keras.Model(output_in(model, layer), model.output, name=model.name)
     note_origin(network, origin_of(model))
     return network, layer.transform
 

@@ -35,6 +35,7 @@ _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 _LARGEST_CONFIG = 16 * 2**20  # bytes
 _DENSEST = 4  # times the file that its contents may be; Keras does not compress
 _TENSORS = ("__keras_tensor__", "__tuple__")  # how Keras writes what a layer is called with
+_QUANTIZED = ("Int8QuantizationConfig", "Int4QuantizationConfig", "Float8QuantizationConfig", "QuantizedDTypePolicy")
 _ACTIVATIONS = ("softmax", "linear")
 _OURS = "keras_highway"
 # All of Keras's that the nets of this package are made of; of ours the registered layers. No function is among them:
@@ -195,6 +196,8 @@ def _configuration(path: Path, whole: Any) -> dict[str, Any]:
             raise WeightFileError(
                 f"{path} holds a Lambda layer or function, which is code that came with the file: it is not loaded."
             )
+        if class_name in _QUANTIZED and str(entry.get("module")).startswith("keras"):
+            raise WeightFileError(f"{path} is a quantized network: keras.saving.load_model reads it.")
         if class_name not in _TENSORS and not _is_harmless(entry):
             raise WeightFileError(
                 f"{path} is not a network of keras_highway: it needs {class_name!r} of {str(entry.get('module'))!r}"

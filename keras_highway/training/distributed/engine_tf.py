@@ -15,7 +15,8 @@ class TensorFlowEngine:
 
     def __init__(self, program: Trainable, strategy):
         self._program, self._strategy = program, strategy
-        self.jit_compile = strategy.jit_compile
+        layers = program.net._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+        self.jit_compile = strategy.jit_compile and all(layer.supports_jit for layer in layers)
         self._train = tf.function(self._train_step, jit_compile=self.jit_compile)
         self._test = tf.function(self._test_step, jit_compile=self.jit_compile)
 

@@ -1,0 +1,18 @@
+"""Arguments that a layer cannot follow are refused, not passed over."""
+
+import pytest
+
+from keras_highway.layers import Branch, HighwayConv2D
+
+
+@pytest.mark.parametrize("gate", ["channel", "tied"])
+def test_a_kernel_size_of_gates_without_a_kernel(gate):
+    with pytest.raises(ValueError, match="leave `gate_kernel_size` out"):
+        HighwayConv2D(4, gate=gate, gate_kernel_size=7)
+    assert HighwayConv2D(4, gate=gate).get_config()["gate_kernel_size"] is None
+
+
+def test_a_pair_as_the_kernel_size_of_a_strided_convolution():
+    with pytest.raises(ValueError, match="one number as its kernel size"):
+        Branch((8,), ((3, 3),), (2,))
+    assert Branch((8,), ((3, 1),), (1,)).compute_output_shape((None, 6, 6, 3)) == (None, 6, 6, 8)
