@@ -100,6 +100,9 @@ def test_overrides_in_another_order_are_the_same_recipe():
         ("resnet110", ["warmup_epochs=0", "warmup_rate=0.02"], "`warmup_rate` is used only with a warm-up"),
         ("highway110", ["warmup_epochs=3"], "would train 3 epochs at rate 0: set `warmup_rate`.* schedule='step'"),
         ("highway20", ["schedule=step"], "Received: warmup_epochs=3, warmup_rate=0.0, schedule='step'"),
+        ("mnist10_w16", ["schedule=plateau"], "below 1 with a schedule that decays.* decay=1.0, schedule='plateau'"),
+        ("mnist10_w16", ["schedule=exponential", "decay=10"], "at most 1.* Received: decay=10"),
+        ("highway50_a2", ["label_smoothing=0.1"], "set one of the two, target_threshold=None or"),
         ("resnet110", ["epochs=1"], "`warmup_epochs` must be less than `epochs` with schedule='step'"),
     ],
 )
@@ -240,3 +243,10 @@ def test_table1a_does_not_show_a_run_of_other_settings(tmp_path):
         _is_finished(tmp_path, changed(recipe, epochs=99))
     (tmp_path / "result.json").write_text(json.dumps({"mean": 80.0, "of_epochs": 9}))
     assert not _is_finished(tmp_path, recipe)
+
+
+def test_a_run_with_nothing_left_to_train(tmp_path):
+    settings = ["init='mnist10_w16.tvdn'", "freeze=head", "data=synthetic_mnist", "decay_multipliers=()", "epochs=1"]
+    with pytest.raises(ValueError, match=r"Nothing is left to train behind what is frozen\. Received: freeze='head'"):
+        train_recipe(with_settings(RECIPES["mnist10_w16"], settings), None, tmp_path)
+    assert not (tmp_path / "log.csv").exists()

@@ -139,7 +139,7 @@ def test_infinite_loss_stops_names_the_step_and_keeps_the_last_state(tmp_path):
     with pytest.raises(FloatingPointError, match=r"loss became (nan|inf) in step \d+ of the run. No state was saved"):
         train(bad, None, tmp_path / "new")
     assert not (tmp_path / "new" / "checkpoint.npz").exists()
-    late = dataclasses.replace(bad, learning_rate=1e-3, schedule="exponential", decay=1e33)
+    late = dataclasses.replace(bad, schedule="step", milestones=(0.9,), warmup_epochs=1, warmup_rate=1e-3)
     with pytest.raises(FloatingPointError, match="The last good state is in"):
         train(late, None, tmp_path / "late")
     assert all(np.isfinite(value).all() for value in arrays(tmp_path / "late" / "checkpoint.npz").values())

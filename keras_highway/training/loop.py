@@ -57,6 +57,7 @@ def train(
     recipe.check()
     with stop_requests() as stop, channels_last():
         strategy = make_strategy(strategy) if isinstance(strategy, str) else strategy
+        stop.install()  # what connects several processes takes SIGTERM for itself
         strategy.check(recipe)
         parts = training_of(recipe.task)
         source = parts.open_source(recipe, data_dir)

@@ -126,6 +126,8 @@ class Program(Trainable):
             )
         if recipe.freeze:
             freeze(net, None if recipe.freeze == BODY else recipe.freeze)
+            if not net.trainable_variables:
+                raise ValueError(f"Nothing is left to train behind what is frozen. Received: freeze={recipe.freeze!r}")
         samples = epoch_samples(source.images, recipe.repeated_augmentation)
         self.steps_per_epoch, self.batch_units = samples // recipe.batch_size, recipe.batch_size
         self.test_images = source.test_images

@@ -14,7 +14,7 @@ from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.specs import override
 from keras_highway.tasks import IMAGES, Task
 from keras_highway.training.rand_augment_policy import parse_policy
-from keras_highway.training.used_settings import check_used, check_warm_up
+from keras_highway.training.used_settings import check_together, check_used
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import NAME
 
@@ -235,7 +235,7 @@ class Recipe:
                 "Contrast normalization is for sets that fit into memory (cifar10, cifar100). "
                 f"Received: transform={self.transform!r}, data={self.data!r}"
             )
-        check_warm_up(self)
+        check_together(self)
         if self.freeze and not self.init:
             raise ValueError(
                 f"Layers are frozen where weights to start from are named: `init`. Received: freeze={self.freeze!r}"

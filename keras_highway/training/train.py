@@ -21,16 +21,19 @@ that was away for a while.
 import argparse
 import contextlib
 import errno
+import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from keras_highway._support.backend import explained
 from keras_highway._support.outside_text import visible_lines
 from keras_highway._support.quiet import quiet_again
 from keras_highway._support.settings import positive
 from keras_highway._support.suggest import did_you_mean
-from keras_highway.training.distributed.stopping import USAGE_ERROR
+from keras_highway.training.distributed.stopping import USAGE_ERROR, is_one_of_several
 from keras_highway.training.recipe import Recipe, with_settings
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.summary import summary
@@ -108,7 +111,24 @@ def errors_in_a_line() -> Iterator[None]:
         yield
     except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:
         print(f"error: {visible_lines(str(error))}", file=sys.stderr)
-        sys.exit(_MAY_PASS if isinstance(error, OSError) and error.errno in _PASSING else USAGE_ERROR)
+        _end(_MAY_PASS if isinstance(error, OSError) and error.errno in _PASSING else USAGE_ERROR)
+    except Exception:
+        if not is_one_of_several():
+            raise
+        traceback.print_exc()
+        _end(_MAY_PASS)
+
+
+def _end(code: int) -> NoReturn:
+    """Ends the process; one of several without JAX's farewell, in which it would wait minutes for the others.
+
+    These wait for it, too, until a supervisor ends them.
+    """
+    if is_one_of_several():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _train() -> Callable[..., dict | None]:

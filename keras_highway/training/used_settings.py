@@ -5,13 +5,14 @@ from collections.abc import Iterable
 from typing import Any
 
 _WITH_A_LAST_RATE = ("cosine", "epoch_cosine", "one_cycle")
+_DECAYING = ("exponential", "plateau")
 _WARMING_UP = ("step", *_WITH_A_LAST_RATE)
 # The field, and which values of which other field use it.
 _USED_WITH = {
     "momentum": ("optimizer", ("sgd",)),
     "nesterov": ("optimizer", ("sgd",)),
     "milestones": ("schedule", ("step",)),
-    "decay": ("schedule", ("exponential", "plateau")),
+    "decay": ("schedule", _DECAYING),
     "plateau_delta": ("schedule", ("plateau",)),
     "final_rate": ("schedule", _WITH_A_LAST_RATE),
     "warmup_epochs": ("schedule", _WARMING_UP),
@@ -49,8 +50,8 @@ def check_used(recipe: Any, names: Iterable[str]) -> None:
         )
 
 
-def check_warm_up(recipe: Any) -> None:
-    """Refuses a warm-up that is the whole run, or at a rate of 0.
+def check_together(recipe: Any) -> None:
+    """Refuses settings of which one takes another's effect away, and a warm-up that is the whole run or at a rate of 0.
 
     Args:
         recipe: The `Recipe`.
@@ -68,4 +69,15 @@ def check_warm_up(recipe: Any) -> None:
         raise ValueError(
             f"The warm-up would train {recipe.warmup_epochs} epochs at rate 0: set `warmup_rate`, or warmup_epochs=0. "
             f"Received: warmup_epochs={recipe.warmup_epochs}, warmup_rate={recipe.warmup_rate}, schedule='step'"
+        )
+    if not 0 < recipe.decay <= 1 or (recipe.schedule in _DECAYING and recipe.decay == 1):
+        raise ValueError(
+            "`decay`, the factor of the rate, must be above 0 and at most 1, and below 1 with a schedule that decays, "
+            f"{' or '.join(_DECAYING)}. Received: decay={recipe.decay!r}, schedule={recipe.schedule!r}"
+        )
+    if recipe.loss == "bce" and recipe.label_smoothing and recipe.target_threshold is not None:
+        raise ValueError(
+            "`target_threshold` makes smoothed targets 0 and 1 again: set one of the two, target_threshold=None or "
+            f"label_smoothing=0. Received: label_smoothing={recipe.label_smoothing}, "
+            f"target_threshold={recipe.target_threshold}"
         )

@@ -2,11 +2,19 @@
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 USAGE_ERROR = 2  # an error with a name: a supervisor need not try again
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: started again, the run resumes
+
+
+def is_one_of_several() -> bool:
+    """Whether this process is connected with others by JAX."""
+    jax = sys.modules.get("jax")  # not imported for this
+    return jax is not None and jax.distributed.is_initialized() and jax.process_count() > 1
 
 
 class Stopped(SystemExit):
@@ -21,20 +29,28 @@ class Request:
 
     made = False
 
+    def install(self) -> None:
+        """Handles SIGTERM from now on.
+
+        Once more where something else may have put its own handler in the
+        place of this one, as JAX's and TensorFlow's services of several
+        processes do when they start. Nothing happens on another thread than
+        the main one, which alone may handle signals.
+        """
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._note)
+
+    def _note(self, _number: int, _frame: Any) -> None:
+        self.made = True
+
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[Request]:
     """Notes SIGTERM instead of dying of it; the handler that was there comes back at the end."""
-    request = Request()
-    if threading.current_thread() is not threading.main_thread():
-        yield request  # only the main thread may handle signals
-        return
-
-    def note(_number, _frame):
-        request.made = True
-
-    before = signal.signal(signal.SIGTERM, note)
+    request, before = Request(), signal.getsignal(signal.SIGTERM)
+    request.install()
     try:
         yield request
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)

@@ -77,9 +77,19 @@ def save(path: Path, values: dict[str, np.ndarray], progress: Progress) -> None:
 
 def epochs_of(path: Path) -> int:
     """Returns how many epochs a checkpoint is after, 0 where there is none."""
+    return position_of(path)[0]
+
+
+def position_of(path: Path) -> tuple[int, int]:
+    """Returns how many epochs a checkpoint is after, and steps of the next; zeros where there is none.
+
+    Raises:
+        ValueError: If the file is not a checkpoint.
+    """
     if not path.exists():
-        return 0
-    return _read(path, ("header",))[0]["epoch"]
+        return 0, 0
+    header = _read(path, ("header",))[0]
+    return header["epoch"], header["step"]
 
 
 def _read(path, names=None) -> tuple[dict, dict[str, np.ndarray]]:

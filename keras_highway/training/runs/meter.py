@@ -8,6 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_highway.training.runs.checkpoint import Progress
+from keras_highway.training.runs.device import Device
 
 _READ_EVERY = 50  # steps: reading makes the host wait for the device
 _SHOW_EVERY = 2.0  # seconds, where a bar is shown
@@ -49,6 +50,7 @@ class Meter:
         self.losses: list[tuple[int, float]] = []
         self._first_step = progress.epoch * steps
         self._pending: list = []
+        self._device = Device()
         self._resumed = time.perf_counter()
         self._names, self._format_metrics = names, format_metrics
         self._bar = tqdm(
@@ -63,15 +65,17 @@ class Meter:
         self._units = units
 
     def wait_for(self, batches):
-        """Returns the next batch, or None at the end; the time it takes counts as waiting."""
+        """Returns the next batch, or None at the end; time in which the device has nothing to compute is waiting."""
         start = time.perf_counter()
         batch = next(batches, None)
-        self.waited += max(0.0, time.perf_counter() - start)
+        end = time.perf_counter()
+        self.waited += max(0.0, end - max(start, self._device.idle_since(end)))
         return batch
 
     def add(self, sums) -> None:
         """Counts a step; `sums` may still be on its way."""
         self._pending.append(sums)
+        self._device.watch(sums)
         self.step += 1
         looked_at = not self._bar.disable and time.perf_counter() - self._resumed > _SHOW_EVERY
         if looked_at or len(self._pending) >= _READ_EVERY:
@@ -109,6 +113,7 @@ class Meter:
     def close(self) -> None:
         """Takes the progress bar away, before anything else is written."""
         self._bar.close()
+        self._device.close()
 
 
 def means(sums, names: tuple[str, ...]) -> dict[str, float]:

@@ -48,6 +48,15 @@ class Run:
             ValueError: If it is not of this run, or other processes read
                 another one.
         """
+        self.folder.check_shared(self.strategy)
+        # Before a variable is set: on several processes of JAX that is a meeting of all.
+        epoch, step = checkpoint.position_of(self.folder.checkpoint)
+        mine = epoch * self.program.steps_per_epoch + step
+        if self.strategy.total(mine) != mine * self.strategy.replicas:
+            raise ValueError(
+                f"The processes of this run read different states from {self.folder.path}: it must be on a file "
+                "system that all of them share."
+            )
         if self.folder.checkpoint.exists():
             self.progress = checkpoint.restore(self.folder.checkpoint, self.program.state)
             self.rows = self.folder.rows()[: self.progress.epoch]
@@ -56,12 +65,6 @@ class Run:
                     f"{self.folder.log} has {len(self.rows)} epochs and {self.folder.checkpoint} was "
                     f"saved after {self.progress.epoch}: restore the log, or remove the folder."
                 )
-        mine = self.progress.epoch * self.program.steps_per_epoch + self.progress.step
-        if self.strategy.total(mine) != mine * self.strategy.replicas:
-            raise ValueError(
-                f"The processes of this run read different states from {self.folder.path}: it must be on a file "
-                "system that all of them share."
-            )
         if self._log_steps:
             self.folder.cut_step_losses(mine)
 

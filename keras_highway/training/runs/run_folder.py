@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import platform
+import random
 import subprocess
 import weakref
 from collections.abc import Mapping
@@ -149,6 +150,32 @@ class RunFolder:
             os.close(file)
             raise ValueError(f"Another process is training in {self.path}: end it, or choose another --out.") from None
         weakref.finalize(self, os.close, file)
+
+    def check_shared(self, strategy) -> None:
+        """Refuses processes that do not see each other's files; every process must call it.
+
+        Args:
+            strategy: The run's devices.
+
+        Raises:
+            ValueError: On all of them, if one does not find what the chief
+                wrote.
+        """
+        if strategy.shard.count == 1:
+            return
+        number = strategy.total(random.SystemRandom().randrange(2**15))  # the same everywhere, and new
+        mark = self.path / f".shared-{number}"
+        if self._writes:
+            mark.touch()
+        strategy.total(1)  # nobody looks before it is there
+        found = strategy.total(int(mark.exists()))
+        if self._writes:
+            mark.unlink(missing_ok=True)
+        if found != strategy.replicas:
+            raise ValueError(
+                f"The processes of this run do not share {self.path}: it must be on a file system that all of them "
+                f"see. Received: {found} of {strategy.replicas} replicas find there what the first process wrote"
+            )
 
     def check_data(self, facts: dict[str, Any]) -> None:
         """Notes what a run is trained on, and refuses to go on with other data.
