@@ -86,7 +86,7 @@ def test_lamb_is_timms_over_ten_steps(golden):
 
 def test_tensorflows_clipping_is_that_of_the_other_backends(golden):
     """Its engine has TensorFlow's own, which the test above does not reach."""
-    program = SimpleNamespace(recipe=dataclasses.replace(BASE, clip_norm=1.0))
+    program = SimpleNamespace(recipe=dataclasses.replace(BASE, clip_norm=1.0), net=keras.Sequential())
     engine = TensorFlowEngine(program, Strategy())
     for step in range(10):
         gradients = [tensor(golden[f"lamb_gradients_{name}"][step]) for name in ("kernel", "zeros", "bias")]
