@@ -69,3 +69,26 @@ def test_no_thread_is_left(meter):
     meter.read()
     meter.close()
     assert threading.active_count() <= before
+
+
+def test_a_loader_that_keeps_the_interpreter_busy_is_waited_for(meter):
+    """Where steps are done at once no other thread has a turn to note it."""
+
+    def busy():
+        for _ in range(50):
+            end = time.perf_counter() + 0.003
+            while time.perf_counter() < end:
+                pass
+            yield "batch"
+
+    batches = busy()
+    while meter.wait_for(batches) is not None:
+        meter.add(np.array([1.0, 1.0, 1.0]))
+    assert meter.waited >= 0.14
+
+
+def test_a_step_that_does_not_end_does_not_keep_the_program(meter):
+    start = time.perf_counter()
+    meter.add(Step(4.0))
+    meter.close()
+    assert time.perf_counter() - start < 3

@@ -131,3 +131,38 @@ def test_a_part_of_a_part_stays_frozen():
     copy = keras.models.clone_model(model)
     assert copy.get_layer("block").get_config()["frozen"] == ["transform/bn1"]
     assert trained_by(copy) == trained_by(model) and len(trained_by(model)) < len(model.weights)
+
+
+@keras.saving.register_keras_serializable(package="keras_highway_tests")
+class OwnBlock(kh.layers.GatedBlock):
+    """Its transform and what is inside have names that Keras makes up, which differ in every copy."""
+
+    def build(self, input_shape):
+        self.transform = keras.Sequential([layers.Dense(4), layers.Dense(4)])
+        self.add_gates()
+        self.build_paths(input_shape)
+
+    def make_gate(self, bias, name):
+        return layers.Dense(4, name=name)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+def freeze_transform(block):
+    block.transform.trainable = False
+
+
+def freeze_first_dense(block):
+    block.transform.layers[0].trainable = False
+
+
+@pytest.mark.parametrize("change", [freeze_transform, freeze_first_dense])
+def test_frozen_parts_of_a_block_of_ones_own(change, tmp_path):
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, OwnBlock(name="block")(inputs))
+    change(model.get_layer("block"))
+    shapes = [tuple(v.shape) for v in model.trainable_weights]
+    assert 0 < len(shapes) < len(model.weights)
+    for copy in copies(model, tmp_path):
+        assert [tuple(v.shape) for v in copy.trainable_weights] == shapes

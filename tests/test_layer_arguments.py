@@ -16,3 +16,10 @@ def test_a_pair_as_the_kernel_size_of_a_strided_convolution():
     with pytest.raises(ValueError, match="one number as its kernel size"):
         Branch((8,), ((3, 3),), (2,))
     assert Branch((8,), ((3, 1),), (1,)).compute_output_shape((None, 6, 6, 3)) == (None, 6, 6, 8)
+
+
+def test_configurations_that_kept_a_size_without_a_use():
+    config = HighwayConv2D(4, gate="channel").get_config()
+    assert HighwayConv2D.from_config({**config, "gate_kernel_size": 3}).gate_kernel_size is None
+    same = HighwayConv2D(4, gate_kernel_size=1).get_config()
+    assert HighwayConv2D.from_config(same).gate_kernel_size == 1

@@ -23,34 +23,43 @@ ROOT = Path(__file__).parents[1]
 BACKENDS = ("tensorflow", "jax")
 
 
-def started(command, backend, **more) -> subprocess.Popen:
-    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", **more}
-    return subprocess.Popen(
-        [sys.executable, "-m", *command],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture
+def start():
+    """Starts a program; whatever becomes of the test, it and its children are ended."""
+    processes = []
+
+    def started(command, backend, **more) -> subprocess.Popen:
+        environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", **more}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        command = [sys.executable, "-m", *command]
+        processes.append(subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes))
+        return processes[-1]
+
+    yield started
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
-def supervised(out, backend, *more) -> subprocess.Popen:
-    command = ["keras_highway.training.distributed.supervise", "--workers", "2", "--"]
-    return started([*command, "highway_fc10", "--tiny", "--out", str(out), *more], backend)
+@pytest.fixture
+def supervise(start):
+    """Starts two workers under a supervisor."""
+    command = ["keras_highway.training.distributed.supervise", "--workers", "2", "--", "highway_fc10", "--tiny"]
+    return lambda out, backend, *more: start([*command, "--out", str(out), *more], backend)
 
 
 def wait_for(path, process, seconds=120) -> None:
     end = time.monotonic() + seconds
     while not path.exists():
-        assert process.poll() is None and time.monotonic() < end, process.communicate()[1][-3000:]
+        assert process.poll() is None and time.monotonic() < end, f"{path} is not there, exit code {process.poll()}"
         time.sleep(0.05)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_sigterm_saves_and_ends_with_its_own_code(tmp_path, backend):
+def test_sigterm_saves_and_ends_with_its_own_code(tmp_path, supervise, backend):
     """What connects the processes takes SIGTERM for itself, once it starts."""
-    process = supervised(tmp_path, backend, "--set", "epochs=20000")
+    process = supervise(tmp_path, backend, "--set", "epochs=20000")
     wait_for(tmp_path / "checkpoint.npz", process)
     process.send_signal(signal.SIGTERM)
     error = process.communicate(timeout=50)[1]  # less than the supervisor's patience
@@ -61,30 +70,27 @@ def test_sigterm_saves_and_ends_with_its_own_code(tmp_path, backend):
 
 @pytest.mark.skipif(fcntl is None, reason="locks are those of POSIX")
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_error_of_one_worker_ends_all(tmp_path, backend):
+def test_an_error_of_one_worker_ends_all(tmp_path, supervise, backend):
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        process = supervised(tmp_path, backend)
+        process = supervise(tmp_path, backend)
         error = process.communicate(timeout=120)[1]
     assert process.returncode == 2, error[-3000:]
     assert "Another process is training in" in error and "restarting" not in error
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_processes_without_a_common_folder_are_refused(tmp_path, backend):
+def test_processes_without_a_common_folder_are_refused(tmp_path, start, backend):
     addresses = [f"127.0.0.1:{port}" for port in _free_ports(2)]
     processes = [
-        started(
+        start(
             ["keras_highway.training.train", "highway_fc10", "--tiny", "--out", str(tmp_path / str(rank))],
             backend,
             **worker_environment(addresses, rank),
         )
         for rank in (0, 1)
     ]
-    with contextlib.ExitStack() as stack:
-        for process in processes:
-            stack.callback(process.kill)
-        errors = [process.communicate(timeout=120)[1] for process in processes]
+    errors = [process.communicate(timeout=120)[1] for process in processes]
     assert any(process.returncode == 2 for process in processes), errors
     assert any("do not share" in error and "1 of 2 replicas" in error for error in errors)
     assert not any((tmp_path / str(rank) / "log.csv").exists() for rank in (0, 1))

@@ -5,7 +5,7 @@ import math
 import keras
 import numpy as np
 import pytest
-from keras import ops
+from keras import layers, ops
 
 import keras_highway as kh
 
@@ -174,3 +174,29 @@ def test_freezing_a_model_with_updates_trains_updates():
     assert 0 < size(model.trainable_weights) < everything
     assert {path.split("/")[0] for path in later} == {"stage3_block1", "head"}
     assert all("lora_kernel" in path or path.startswith("head/") for path in later)
+
+
+def with_neck():
+    body = tiny(include_top=False, pooling="avg")
+    x = layers.Dense(6, name="neck")(body.output)
+    return keras.Model(body.input, layers.Dense(3, name="predictions")(x))
+
+
+def test_updates_that_a_user_gave_to_one_layer_freeze_no_other():
+    model = with_neck()
+    model.get_layer("neck").enable_lora(2)
+    kh.freeze(model, until="stage2")
+    assert trained(model) == {"stage3_block1", "neck", "predictions"}
+
+
+def test_freezing_before_an_embedding_with_updates():
+    words = keras.Input((3,))
+    body = tiny(include_top=False, pooling="avg")
+    x = layers.Flatten()(layers.Embedding(9, 4, name="words")(words))
+    model = keras.Model([body.input, words], layers.Dense(3, name="head")(layers.Concatenate()([body.output, x])))
+    kh.enable_lora(model, 2)
+    model.get_layer("words").enable_lora(2)
+    kh.freeze(model, until=model.layers[0].name)
+    own = {weight.path for weight in model.get_layer("words").trainable_weights}
+    assert own == {"words/lora_embeddings_a", "words/lora_embeddings_b"}
+    assert "head" in trained(model)

@@ -85,3 +85,12 @@ def test_other_layers_called_by_keyword():
     assert tuple(receptive_field(model, "b1").size) == (5, 5)
     pixels = keras.Input((8, 8, 3))
     assert cost(keras.Model(pixels, model(Scaled()(pixels=pixels)))) == cost(model)
+
+
+def test_layers_that_are_told_of_training_and_do_not_take_it():
+    inputs = keras.Input((4,))
+    x = HighwayDense(name="b1")(keras.layers.Flatten()(inputs=inputs, training=False))
+    model = keras.Model(inputs, keras.layers.Dense(2, name="head")(x))
+    assert [layer.name for layer in without(model, ["b1"]).layers] != [layer.name for layer in model.layers]
+    same = rewire(model, {})
+    np.testing.assert_array_equal(numpy(same(DATA[0], training=False)), numpy(model(DATA[0], training=False)))

@@ -12,8 +12,7 @@ def input_in(model: keras.Model, layer: keras.layers.Layer) -> Any:
         model: A functional or sequential model.
         layer: One of its layers, which other models may share.
     """
-    tensors = _node(model, layer).input_tensors
-    return tensors[0] if len(tensors) == 1 else tensors
+    return _alone(_node(model, layer).input_tensors)
 
 
 def output_in(model: keras.Model, layer: keras.layers.Layer) -> Any:
@@ -23,7 +22,10 @@ def output_in(model: keras.Model, layer: keras.layers.Layer) -> Any:
         model: A functional or sequential model.
         layer: One of its layers, which other models may share.
     """
-    tensors = _node(model, layer).output_tensors
+    return _alone(_node(model, layer).output_tensors)
+
+
+def _alone(tensors: list[Any]) -> Any:
     return tensors[0] if len(tensors) == 1 else tensors
 
 

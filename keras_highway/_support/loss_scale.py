@@ -6,7 +6,7 @@ import keras
 
 
 def scale_losses_as(model: keras.Model, dtype: Any) -> None:
-    """Lets `compile` scale losses where a model's layers compute in float16.
+    """Lets `compile` scale losses where the policy of a model's layers is `"mixed_float16"`.
 
     Keras wraps the optimizer in a `LossScaleOptimizer` where the model's own
     policy is `"mixed_float16"`, and a functional model has the global one,
@@ -15,8 +15,8 @@ def scale_losses_as(model: keras.Model, dtype: Any) -> None:
     Args:
         model: A functional model; inputs and layers are as before.
         dtype: Dtype policy of its layers, or another model, whose policy it
-            gets. Policies of other dtypes change nothing.
+            gets. Other policies change nothing.
     """
     policy = dtype.dtype_policy if isinstance(dtype, keras.Model) else keras.dtype_policies.get(dtype)
-    if policy.compute_dtype == "float16":
+    if policy.name == "mixed_float16":
         model.dtype_policy = policy

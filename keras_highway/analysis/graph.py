@@ -155,9 +155,11 @@ def _in_order(visit: Callable[..., Any]) -> Callable[..., Any]:
     def visit_in_order(layer: Any, *args: Any, **kwargs: Any) -> Any:
         # Others stay as they are: operations have one way, and layers of several inputs may take them as `*args`.
         if isinstance(layer, keras.layers.Layer) and (not args or (isinstance(layer, GatedBlock) and len(args) > 1)):
-            bound = inspect.signature(layer.call).bind(*args, **kwargs)
-            others = dict(zip(list(bound.arguments)[1:], bound.args[1:], strict=False))
-            args, kwargs = bound.args[:1], {**others, **bound.kwargs}
+            # By name, not bound to the signature: Keras takes `training=...` for layers whose `call` does not.
+            parameters = inspect.signature(layer.call).parameters.values()
+            names = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+            kwargs = {**dict(zip(names, args, strict=False)), **kwargs}
+            args = tuple(kwargs.pop(name) for name in names[:1] if name in kwargs)
         return visit(layer, *args, **kwargs)
 
     return visit_in_order

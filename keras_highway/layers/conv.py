@@ -11,6 +11,8 @@ from keras_highway.layers.biased import Conv2D
 from keras_highway.layers.branch import Branch, channel_axis
 from keras_highway.layers.gates import ChannelGate
 
+_NO_KERNEL = ("channel", "tied")  # gates without a kernel of the layer's own
+
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class HighwayConv2D(GatedBlock):
@@ -74,7 +76,7 @@ class HighwayConv2D(GatedBlock):
         super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
         self.filters = None if filters is None else checked_size(filters, "filters")
         self.kernel_size = _int_or_pair(kernel_size)
-        if gate_kernel_size is not None and gate in ("channel", "tied"):
+        if gate_kernel_size is not None and gate in _NO_KERNEL:
             raise ValueError(
                 "Gates that are one number per channel, or come from a layer that blocks share, have no kernel of "
                 f"their own: leave `gate_kernel_size` out. Received: gate={gate!r}, gate_kernel_size={gate_kernel_size}"
@@ -119,6 +121,11 @@ class HighwayConv2D(GatedBlock):
     def compute_output_shape(self, input_shape: Shape, gate_shape: Any = None) -> tuple[int | None, ...]:
         check_same_width(self, "filters", self.filters, input_shape, channel_axis(self.data_format))
         return tuple(input_shape)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "HighwayConv2D":
+        """Makes a layer from a configuration, of earlier versions too, which kept a size that gates had no use for."""
+        return super().from_config({**config, "gate_kernel_size": None} if config["gate"] in _NO_KERNEL else config)
 
     def get_config(self) -> dict[str, Any]:
         return {

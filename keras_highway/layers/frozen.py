@@ -22,13 +22,13 @@ def freeze_parts(layer: keras.layers.Layer, names: Sequence[str] = ()) -> None:
         ValueError: If it has no such part.
     """
     if not layer.trainable:
-        for part in _parts(layer):
+        for part in _parts(layer).values():
             part.trainable = False
         return
     for name in names:
         part = layer
         for step in name.split("/"):
-            part = next((p for p in _parts(part) if p.name == step), None)
+            part = _parts(part).get(step)
             if part is None:
                 raise ValueError(f"{type(layer).__name__} {layer.name!r} has no part to freeze. Received: {name!r}")
         part.trainable = False
@@ -44,13 +44,17 @@ def frozen_parts(layer: keras.layers.Layer) -> list[str]:
     if not layer.trainable:
         return []
     names: list[str] = []
-    for part in _parts(layer):
+    for name, part in _parts(layer).items():
         if part.trainable:
-            names += [f"{part.name}/{name}" for name in frozen_parts(part)]
+            names += [f"{name}/{inner}" for inner in frozen_parts(part)]
         elif part.weights:
-            names.append(part.name)
+            names.append(name)
     return names
 
 
-def _parts(layer: Any) -> list[Any]:
-    return list(layer._flatten_layers(include_self=False, recursive=False))
+def _parts(layer: Any) -> dict[str, Any]:
+    """Sublayers by the attribute that holds them, else by their place: names that Keras makes up differ in copies."""
+    held = {**vars(layer), **getattr(layer, "_modules", {})}  # PyTorch's modules keep theirs apart
+    names = {id(value): name for name, value in held.items() if not name.startswith("_")}
+    parts = layer._flatten_layers(include_self=False, recursive=False)
+    return {names.get(id(part), str(place)): part for place, part in enumerate(parts)}

@@ -88,6 +88,11 @@ def without_updates(model: keras.Model) -> keras.Model:
     return merge_lora(model) if has_lora(model) else model
 
 
+def learns_by_updates(model: keras.Model) -> bool:
+    """Whether all layers that can have a low-rank update do, as after `enable_lora`; not if a user gave some to one."""
+    return all(layer.lora_enabled for layer in _leaves(model) if _takes_lora(layer)) and has_lora(model)
+
+
 def has_lora(model: keras.Model) -> bool:
     """Whether a layer of the model has a low-rank update."""
     return any(getattr(layer, "lora_enabled", False) for layer in _leaves(model))
@@ -97,10 +102,8 @@ def train_updates_alone(part: keras.layers.Layer) -> None:
     """Freezes all of a trainable layer or model with low-rank updates but these and the classifier `head`."""
     for layer in _leaves(part):
         if getattr(layer, "lora_enabled", False):
-            base = (layer._kernel, layer.bias)  # pyright: ignore[reportAttributeAccessIssue] (`kernel` is the sum)
-            for weight in base:
-                if weight is not None:
-                    weight.trainable = False
+            for weight in layer._trainable_variables:  # pyright: ignore[reportPrivateUsage] (with those that are frozen)
+                weight.trainable = weight.name.startswith("lora_")
         elif layer.name != _HEAD:
             set_trainable(layer, False)
 

@@ -12,7 +12,7 @@ from keras_highway._support.loss_scale import scale_losses_as
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.layers import GatedBlock, Preprocessing
 from keras_highway.layers.base import checked_size
-from keras_highway.models.lora import has_lora, train_updates_alone
+from keras_highway.models.lora import learns_by_updates, train_updates_alone
 from keras_highway.models.origin import note_origin, origin_of
 from keras_highway.models.trainable import admit, compiled_again, set_trainable
 
@@ -212,7 +212,7 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
             f"Received: until=None, and the last layer is {names[-1]!r}"
         )
     last = len(names) - 2 if until is None else _last_of(model, names, until, "until")
-    updates = has_lora(model)
+    updates = learns_by_updates(model)
     with compiled_again(model):
         admit(model)
         for index, layer in enumerate(model.layers):

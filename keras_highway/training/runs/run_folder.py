@@ -165,12 +165,14 @@ class RunFolder:
             return
         number = strategy.total(random.SystemRandom().randrange(2**15))  # the same everywhere, and new
         mark = self.path / f".shared-{number}"
-        if self._writes:
-            mark.touch()
-        strategy.total(1)  # nobody looks before it is there
-        found = strategy.total(int(mark.exists()))
-        if self._writes:
-            mark.unlink(missing_ok=True)
+        try:
+            if self._writes:
+                mark.touch()
+            strategy.total(1)  # nobody looks before it is there
+            found = strategy.total(int(mark.exists()))
+        finally:
+            if self._writes:
+                mark.unlink(missing_ok=True)
         if found != strategy.replicas:
             raise ValueError(
                 f"The processes of this run do not share {self.path}: it must be on a file system that all of them "
