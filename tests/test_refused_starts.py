@@ -13,6 +13,7 @@ from keras_highway._support.event_file import EventFile
 from keras_highway.training import shards, train
 from keras_highway.training.lamb import DecayedLamb
 from keras_highway.training.loop import train as train_recipe
+from keras_highway.training.losses import make_loss
 from keras_highway.training.optimizers import make_optimizer, make_schedule
 from keras_highway.training.program import Program
 from keras_highway.training.recipe import changed, with_settings
@@ -102,13 +103,34 @@ def test_overrides_in_another_order_are_the_same_recipe():
         ("highway20", ["schedule=step"], "Received: warmup_epochs=3, warmup_rate=0.0, schedule='step'"),
         ("mnist10_w16", ["schedule=plateau"], "below 1 with a schedule that decays.* decay=1.0, schedule='plateau'"),
         ("mnist10_w16", ["schedule=exponential", "decay=10"], "at most 1.* Received: decay=10"),
-        ("highway50_a2", ["label_smoothing=0.1"], "set one of the two, target_threshold=None or"),
+        (
+            "highway50_a2",
+            ["label_smoothing=0.1", "mixup=0", "cutmix=0"],
+            "set one of the two, target_threshold=None or",
+        ),
         ("resnet110", ["epochs=1"], "`warmup_epochs` must be less than `epochs` with schedule='step'"),
     ],
 )
 def test_a_setting_that_would_do_nothing_is_refused(name, settings, message):
     with pytest.raises(ValueError, match=message):
         with_settings(RECIPES[name], settings)
+
+
+def test_smoothing_beside_a_threshold_is_for_mixed_images():
+    """A share of 0.21 of ten classes is 0.9 * 0.21 + 0.01 = 0.199 when smoothed: no longer above 0.2."""
+    recipe = with_settings(RECIPES["highway50_a2"], ["label_smoothing=0.1"])
+    logits = np.array([[3.0, -2.0] + [0.0] * 8], np.float32)
+    losses = {
+        smoothing: float(
+            make_loss(changed(recipe, label_smoothing=smoothing), 10)(np.array([0]), logits, ([1], np.float32([0.79])))[
+                0
+            ]
+        )
+        for smoothing in (0.0, 0.1)
+    }
+    expected = [np.log1p(np.exp(-3)), np.log1p(np.exp(-2)), *[np.log(2)] * 8]
+    assert losses[0.1] == pytest.approx(np.mean(expected), rel=1e-5)
+    assert losses[0.0] == pytest.approx(np.mean(expected) + 2 / 10, rel=1e-5)  # the partner counts: softplus(2)
 
 
 def test_what_a_recipe_states_does_not_hinder_other_settings():

@@ -14,7 +14,8 @@ from keras_highway.data.transforms import CLASSES
 
 DATA_VARIABLE = "KERAS_HIGHWAY_DATA"
 DATASETS = ("mnist", "cifar10", "cifar100")
-FOLDERS = ("imagenet", "imagenette", "imagewoof")  # photographs in a folder of class sub-folders, or shards of one
+# Photographs in a folder of class sub-folders, or shards of one.
+FOLDERS = ("imagenet", "imagenette", "imagewoof", "tiny_imagenet")
 MANIFEST, SHARD_SUFFIX = "manifest.json", ".tfrecord"  # of shards
 _TFDS_VARIABLE = "TFDS_DATA_DIR"
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test", "classes")

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_highway._support.bounded_json import read_json
+from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
 from keras_highway.data.class_labels import class_labels
 from keras_highway.data.datasets import DATA_VARIABLE
 from keras_highway.data.images import ImageError, load_image
 from keras_highway.data.transforms import Transform
 
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")  # other files are left alone, in training, too
 _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})")
 _VALIDATION_IMAGES = 50_000
 
@@ -77,6 +77,8 @@ def folder_test_set(
 ) -> PhotographSet:
     """Finds the photographs of `DIR/val/CLASS/*`, or where there is no `val` of `DIR/CLASS/*`.
 
+    `DIR/val` may also be as Tiny ImageNet's archive has it, see `class_folders`.
+
     Args:
         folder: DIR.
         classes: Number of classes that the weights have.
@@ -92,19 +94,17 @@ def folder_test_set(
 
     Raises:
         FileNotFoundError: If there is no such folder.
-        ValueError: If its sub-folders are not the classes.
+        ValueError: If its sub-folders are not the classes, or Tiny ImageNet's list
+            of classes is not of its images.
     """
     root = Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"No folder {root}.")
     root = root / "val" if (root / "val").is_dir() else root
-    names = sorted(path.name for path in root.iterdir() if path.is_dir())
-    photographs = [
-        Photograph(path, label)
-        for name, label in class_labels(str(root), names, classes, numbered, class_names).items()
-        for path in sorted((root / name).iterdir())
-        if path.suffix.lower() in SUFFIXES
-    ]
+    names = classes_in(root)
+    labels = class_labels(str(root), names, classes, numbered, class_names)
+    files = photographs_of(root, list(labels))
+    photographs = [Photograph(path, label) for name, label in labels.items() for path in files[name]]
     if not photographs:
         raise ValueError(f"{root} holds no images: {', '.join(SUFFIXES)} in one sub-folder per class.")
     return PhotographSet(str(root), len(photographs), photographs)

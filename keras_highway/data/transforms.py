@@ -235,6 +235,7 @@ IMAGENET = Transform(
 )
 IMAGENET_875 = replace(IMAGENET, crop=0.875)
 IMAGENET_128, IMAGENET_64 = (replace(IMAGENET_875, size=(side, side)) for side in (128, 64))
+TINY_IMAGENET = replace(IMAGENET_64, crop=1.0)  # its photographs have 64 pixels, no border is left out
 TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
     {
         "mnist": MNIST,
@@ -247,6 +248,7 @@ TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
         "imagenet_875": IMAGENET_875,
         "imagenet_128": IMAGENET_128,
         "imagenet_64": IMAGENET_64,
+        "tiny_imagenet": TINY_IMAGENET,
     }
 )
 

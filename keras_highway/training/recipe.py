@@ -63,9 +63,9 @@ class Recipe:
         overrides: Spec fields that differ from the variant's, as pairs.
         weights: The zoo's name of what it trains.
         data: The data set: `"mnist"`, `"cifar10"`, `"cifar100"`, one of
-            `"imagenet"`, `"imagenette"`, `"imagewoof"` (a folder of class
-            sub-folders, whichever it is), `"tfds:NAME"`, or
-            `"synthetic_mnist"` and so on, made up for tests.
+            `"imagenet"`, `"imagenette"`, `"imagewoof"`,
+            `"tiny_imagenet"` (a folder of classes, whichever it is),
+            `"tfds:NAME"`, or `"synthetic_mnist"` and so on, made up for tests.
         transform: Row of `keras_highway.data.transforms.TRANSFORMS`.
         train_images: Number of images to train on, `None` for all: of images in
             memory the first ones, of files the same share of every class.

@@ -75,7 +75,9 @@ def check_together(recipe: Any) -> None:
             "`decay`, the factor of the rate, must be above 0 and at most 1, and below 1 with a schedule that decays, "
             f"{' or '.join(_DECAYING)}. Received: decay={recipe.decay!r}, schedule={recipe.schedule!r}"
         )
-    if recipe.loss == "bce" and recipe.label_smoothing and recipe.target_threshold is not None:
+    # Of mixed images smoothing decides for some of the smaller shares on which side of the threshold they are.
+    thresholded = recipe.loss == "bce" and recipe.target_threshold is not None and not recipe.mixes
+    if thresholded and recipe.label_smoothing:
         raise ValueError(
             "`target_threshold` makes smoothed targets 0 and 1 again: set one of the two, target_threshold=None or "
             f"label_smoothing=0. Received: label_smoothing={recipe.label_smoothing}, "

@@ -37,6 +37,7 @@ DATA_LICENCES = {
     "imagenet": _IMAGENET,
     "imagenette": f"Imagenette, by fast.ai: photographs of {_IMAGENET}",
     "imagewoof": f"Imagewoof, by fast.ai: photographs of {_IMAGENET}",
+    "tiny_imagenet": f"Tiny ImageNet, of Stanford's CS231n: photographs of {_IMAGENET}",
     "ptb": "Penn Treebank, as prepared by T. Mikolov: LDC99T42, under the Linguistic Data Consortium's terms",
 }
 HUB_TABLE = _HERE / "hub.json"  # repository and commit of what is published; `publish` writes it

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from keras_highway.training.experiments import designs, imagenette
+from keras_highway.training.experiments import designs, imagenette, tiny_imagenet
 from keras_highway.training.experiments.study import RATE_EPOCHS, Study
 from keras_highway.training.recipes import RECIPES
 
@@ -125,6 +125,21 @@ _BOARD = (
     "and 91.57 % after 20, by an SE-ResNeXt50 with Mish, self-attention and blurred pooling, each the mean of 5 runs."
 )
 
+_TINY = RECIPES[tiny_imagenet.STUDY.base]
+TINY_IMAGENET = Comparison(
+    name="tiny_imagenet",
+    folder="tiny_imagenet",
+    title="[BLOG] Evidence 3 in small: Highway50 and ResNet50 on Tiny ImageNet",
+    intro="200 of ImageNet's classes, 100,000 photographs of 64 x 64 pixels. One recipe for both, "
+    f"{_TINY.epochs} epochs; per net a rate chosen from {', '.join(map(str, tiny_imagenet.STUDY.rates))} by "
+    f"{RATE_EPOCHS} epochs on {tiny_imagenet.STUDY.rate_images or 0:,} training photographs, tested on "
+    f"{tiny_imagenet.STUDY.held_out:,} held-out ones. Test accuracy of the last epoch on the 10,000 of its validation "
+    f"set, one seed: no spread, no interval. To match is to be at most {MARGIN} points behind. Parameters are those "
+    "with a head for 1,000 classes (`python -m keras_highway.training.experiments.tiny_imagenet --data DIR`).",
+    study=tiny_imagenet.STUDY,
+    claims=(Claim(_OF_THE_BLOG, *tiny_imagenet.STUDY.nets, "matches"),),
+)
+
 
 def _of_uie(text: str, first: str, second: str, kind: Kind) -> Claim:
     return Claim(text, f"{first}_64", f"{second}_64", kind)
@@ -146,6 +161,7 @@ COMPARISONS = (
         beside="imagenette_pair",
         epochs=(1, 5, 10),
     ),
+    TINY_IMAGENET,
     _photographs(
         "uie",
         "[UIE] Table 1b in small: with and without batch normalization",

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway._support.schema import CLASS_NAME
+from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
 from keras_highway.data.images import ImageError
-from keras_highway.data.photographs import SUFFIXES
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.training.data.augment import augment_of
 from keras_highway.training.data.decoding import NAMELESS, CentralCrop, batches, decoded, tensorflow
@@ -20,6 +20,8 @@ from keras_highway.training.recipe import Recipe
 
 class FolderSource:
     """`DIR/train/CLASS/*` and `DIR/val/CLASS/*`, e.g. ImageNet: decoded in parallel, never all in memory.
+
+    They may also lie as in Tiny ImageNet's archive, see `keras_highway.data.class_folders`.
 
     Training images are cropped, mirrored and augmented by `Augment`, test
     images get the transform's central crop. What is random about a sample is a
@@ -166,7 +168,7 @@ def reason_of(error: Exception) -> str:
 
 
 def class_names(folder: Path) -> list[str]:
-    """Returns the names of a folder's sub-folders, in order: its classes.
+    """Returns the names of a folder's classes, in order: those of its sub-folders, or of Tiny ImageNet's list.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -176,7 +178,7 @@ def class_names(folder: Path) -> list[str]:
         raise FileNotFoundError(
             f"No folder {folder}. This recipe needs DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg: pass --data DIR."
         )
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    names = classes_in(folder)
     if not names:
         raise ValueError(f"{folder} has no sub-folders; it needs one per class.")
     for name in names:  # else a run would end without weights: a result may not have such names
@@ -195,14 +197,14 @@ def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]
         Paths and int64 labels.
 
     Raises:
-        ValueError: If a class has no images.
+        ValueError: If a class has no images, or Tiny ImageNet's list of
+            classes is not of its images.
     """
     paths, labels = [], []
-    for label, name in enumerate(names):
-        files = sorted(str(path) for path in (folder / name).iterdir() if path.suffix.lower() in SUFFIXES)
+    for label, (name, files) in enumerate(photographs_of(folder, names).items()):
         if not files:
             raise ValueError(f"{folder / name} holds no images: {', '.join(SUFFIXES)}.")
-        paths += files
+        paths += map(str, files)
         labels += [label] * len(files)
     return np.array(paths), np.array(labels, np.int64)
 

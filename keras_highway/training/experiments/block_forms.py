@@ -14,7 +14,7 @@ nothing is trained.
 
 import sys
 
-from keras_highway.training.experiments.study import Study, cifar10_main
+from keras_highway.training.experiments.study import Study, study_main
 from keras_highway.training.recipes.cifar_20 import RATES
 from keras_highway.training.recipes.cifar_20_forms import FORMS, recipe_of
 
@@ -28,7 +28,7 @@ STUDY = Study(
 
 def main(argv=None) -> int:
     """Parses the command line, trains, prints the table; returns the exit code."""
-    return cifar10_main(STUDY, "block_forms", __doc__ or "", "forms", {name: recipe_of(name) for name in FORMS}, argv)
+    return study_main(STUDY, "block_forms", __doc__ or "", "forms", {name: recipe_of(name) for name in FORMS}, argv)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ trains designs of its own. With `--table` nothing is trained.
 
 import sys
 
-from keras_highway.training.experiments.study import Study, cifar10_main
+from keras_highway.training.experiments.study import Study, study_main
 from keras_highway.training.recipes.cifar_20 import DESIGNS, RATES, variant_of
 
 STUDY = Study(
@@ -23,7 +23,7 @@ STUDY = Study(
 
 def main(argv=None) -> int:
     """Parses the command line, trains, prints the table; returns the exit code."""
-    return cifar10_main(STUDY, "designs", __doc__ or "", "designs", {name: variant_of(name) for name in DESIGNS}, argv)
+    return study_main(STUDY, "designs", __doc__ or "", "designs", {name: variant_of(name) for name in DESIGNS}, argv)
 
 
 if __name__ == "__main__":

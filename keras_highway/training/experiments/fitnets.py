@@ -9,7 +9,7 @@ share OUT if each trains nets of its own. With `--table` nothing is trained.
 
 import sys
 
-from keras_highway.training.experiments.study import Study, cifar10_main
+from keras_highway.training.experiments.study import Study, study_main
 from keras_highway.training.recipes.cifar_fitnets import NETS, RATES, fast
 
 STUDY = Study(
@@ -22,7 +22,7 @@ STUDY = Study(
 
 def main(argv=None) -> int:
     """Parses the command line, trains, prints the table; returns the exit code."""
-    return cifar10_main(STUDY, "fitnets", __doc__ or "", "nets", {name: fast(name) for name in NETS}, argv)
+    return study_main(STUDY, "fitnets", __doc__ or "", "nets", {name: fast(name) for name in NETS}, argv)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,8 @@ class Study:
         base: The one with which the others are compared.
         rates: The highest rates that each may have.
         held_out: Training images that the short runs are tested on.
+        rate_images: Training images of the short runs, spread over the
+            classes. Defaults to `None`, all that are not held out.
         suffix: Of the names of the whole runs' recipes, where these are not
             the `nets` themselves, e.g. `"_5"`. Defaults to `""`.
         seeds: Of the whole runs. Defaults to 1, 2 and 3.
@@ -48,6 +50,7 @@ class Study:
     base: str
     rates: tuple[float, ...]
     held_out: int
+    rate_images: int | None = None
     suffix: str = ""
     seeds: tuple[int, ...] = SEEDS
 
@@ -91,7 +94,8 @@ class Study:
         """Returns the recipe of a short run, tested on images held out of the training set."""
         epochs, held_out = (2, 20) if small else (RATE_EPOCHS, self.held_out)
         recipe = _recipe(net, rate, SEEDS[0], small)
-        return changed(recipe, epochs=epochs, warmup_epochs=1, holdout_images=held_out)
+        images = recipe.train_images if small else self.rate_images
+        return changed(recipe, epochs=epochs, warmup_epochs=1, holdout_images=held_out, train_images=images)
 
     def folder(self, net: str, seed: int, out: Path) -> Path:
         """Returns the folder of a whole run."""
@@ -181,8 +185,16 @@ def add_arguments(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument("--table", action="store_true", help="train nothing, print the table of the runs as they are")
 
 
-def cifar10_main(study: Study, module: str, doc: str, part: str, names: dict[str, str], argv=None) -> int:
-    """The command of a study on CIFAR-10, all of whose nets a word names: trains, prints the table.
+def study_main(
+    study: Study,
+    module: str,
+    doc: str,
+    part: str,
+    names: dict[str, str],
+    argv=None,
+    data: str = "folder of cifar10.npz (default: KERAS_HIGHWAY_DATA)",
+) -> int:
+    """The command of a study all of whose nets a word names: trains, prints the table.
 
     Args:
         study: What is compared.
@@ -191,6 +203,7 @@ def cifar10_main(study: Study, module: str, doc: str, part: str, names: dict[str
         part: What a net is called here, e.g. `"designs"`: the option `--designs`.
         names: Recipe of each word.
         argv: The arguments. Defaults to the process's.
+        data: What is said of `--data`. Defaults to CIFAR-10's.
 
     Returns:
         The exit code.
@@ -204,7 +217,7 @@ def cifar10_main(study: Study, module: str, doc: str, part: str, names: dict[str
         description=doc,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--data", help="folder of cifar10.npz (default: KERAS_HIGHWAY_DATA)")
+    parser.add_argument("--data", help=data)
     parser.add_argument(f"--{part}", dest="nets", nargs="+", choices=names, default=list(names), help="default: all")
     add_arguments(parser, f"runs/{module}")
     args = parser.parse_args(argv)

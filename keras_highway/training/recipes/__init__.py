@@ -15,6 +15,7 @@ from keras_highway.training.recipes import (
     mnist_conv,
     mnist_fc,
     rsb,
+    tiny_imagenet,
 )
 
 _MODULES = (
@@ -28,6 +29,7 @@ _MODULES = (
     cifar_fc,
     imagenet,
     imagenette,
+    tiny_imagenet,
     rsb,
     charlm,
 )
