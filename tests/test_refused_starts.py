@@ -133,6 +133,16 @@ def test_smoothing_beside_a_threshold_is_for_mixed_images():
     assert losses[0.0] == pytest.approx(np.mean(expected) + 2 / 10, rel=1e-5)  # the partner counts: softplus(2)
 
 
+@pytest.mark.parametrize(("threshold", "side"), [(0.005, 1), (0.91, 0), (0.95, 0)])
+def test_a_threshold_beside_which_all_targets_are_alike_is_refused(threshold, side):
+    """Smoothed by 0.1 the targets of ten classes are 0.01 to 0.91."""
+    recipe = changed(RECIPES["highway50_a2"], label_smoothing=0.1, target_threshold=threshold)
+    message = rf"All targets would be {side}: of 10 classes .* are 0.01 to 0.91. Received: target_threshold={threshold}"
+    with pytest.raises(ValueError, match=message):
+        make_loss(recipe, 10)
+    assert make_loss(changed(recipe, target_threshold=0.01), 10)
+
+
 def test_what_a_recipe_states_does_not_hinder_other_settings():
     """Its milestones and momentum lose their use; that is what was asked for."""
     recipe = with_settings(RECIPES["resnet110"], ["schedule=constant", "warmup_epochs=0", "optimizer=lamb"])

@@ -101,24 +101,69 @@ def test_shards_of_the_archive_train_as_the_archive(archive, tmp_path):
         assert same(one, other)
 
 
+LISTED = "".join(f"{file}\t{name}\n" for file, name in ROWS)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a.JPEG\n", r"val_annotations.txt, line 1, must be an image's file name, a tab and its class.*'a.JPEG'"),
+        ("a.JPEG\n", r"val_annotations.txt, line 1, must be an image's file name, .* a tab and its class.*'a.JPEG'"),
         ("a.JPEG\t\n", "line 1, must be"),
         ("a.JPEG\tn01443537\nz.JPEG\tn01629819\n", r"Received: b.JPEG, without a class, and 3 others"),
         (
-            "".join(f"{file}\t{name}\n" for file, name in (*ROWS, ("Z.JPEG", NAMES[0]))),
-            r"must name the images in .*images, each once. Received: Z.JPEG, not there, and 0 others",
+            f"{LISTED}Z.JPEG\tn01443537\n",
+            r"the images in .*images, all and no others. Received: Z.JPEG, not there, and 0",
         ),
+        (f"{LISTED}a.JPEG\tn01443537\n", r"line 5, must be .*, which no line before has, .*Received: 'a.JPEG"),
+        ("", "Received: a.JPEG, without a class, and 3 others"),
+        (LISTED.encode("utf-16"), r"val_annotations.txt must be UTF-8: .*0xff in position 0"),
+        (b"a" * (2**24 + 1), "val_annotations.txt is larger than"),
     ],
 )
 def test_a_list_of_classes_that_is_not_of_the_images_is_refused(archive, text, message):
-    (archive / "val" / ANNOTATIONS).write_text(text)
+    (archive / "val" / ANNOTATIONS).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=message):
         open_source(recipe(), archive)
     with pytest.raises(ValueError, match=message):
         folder_test_set(archive, 2)
+
+
+@pytest.mark.parametrize("text", ["\ufeff" + LISTED, LISTED.replace("\n", "\r\n"), f"{LISTED}\n\n"])
+def test_a_list_that_an_editor_saved_reads_the_same(archive, text):
+    expected = folder_test_set(archive, 2).photographs
+    (archive / "val" / ANNOTATIONS).write_bytes(text.encode())
+    assert folder_test_set(archive, 2).photographs == expected
+
+
+@pytest.mark.parametrize("left", ["nothing", "images"])
+def test_images_that_were_moved_to_sub_folders_count_not_the_list(archive, left):
+    """As scripts do that prepare the archive for other programs."""
+    for file, name in ROWS:
+        (archive / "val" / name).mkdir(exist_ok=True)
+        (archive / "val" / "images" / file).rename(archive / "val" / name / file)
+    if left == "nothing":
+        (archive / "val" / "images").rmdir()
+    assert [(p.file.name, p.label) for p in folder_test_set(archive, 2).photographs] == [
+        ("c.JPEG", 0),
+        ("d.JPEG", 0),
+        ("a.JPEG", 1),
+        ("b.JPEG", 1),
+    ]
+    assert open_source(recipe(), archive).classes == 2
+
+
+def test_a_list_that_is_missing_is_named(archive):
+    (archive / "val" / ANNOTATIONS).unlink()
+    for read in (lambda: open_source(recipe(), archive), lambda: folder_test_set(archive, 2)):
+        with pytest.raises(ValueError, match=r"val holds images/\* and no val_annotations.txt, the list of their"):
+            read()
+
+
+def test_a_class_may_be_called_images(tmp_path):
+    for name in ("images", "pictures"):
+        photograph(tmp_path / "val" / name / "a.png", 3)
+    found = folder_test_set(tmp_path, 2, class_names=("pictures", "images")).photographs
+    assert {p.file.parent.name: p.label for p in found} == {"pictures": 0, "images": 1}
 
 
 def test_test_images_are_whole_and_not_resampled(archive):
@@ -130,15 +175,31 @@ def test_test_images_are_whole_and_not_resampled(archive):
 
 def test_both_nets_have_one_recipe():
     one, other = (RECIPES[name].to_dict() for name in STUDY.nets)
-    assert {key for key in one if one[key] != other[key]} <= {"name", "variant", "weights", "learning_rate"}
+    differ = {key for key in one if one[key] != other[key]}
+    assert {"name", "variant", "weights"} <= differ <= {"name", "variant", "weights", "learning_rate"}
     assert {r["learning_rate"] for r in (one, other)} <= set(STUDY.rates)
     assert dict(one["overrides"])["input_shape"][:2] == TRANSFORMS[one["transform"]].size
 
 
-def test_rates_are_tried_on_a_quarter_of_the_images_that_are_not_held_out():
+def test_rates_are_tried_on_some_of_the_images_that_are_not_held_out():
     short, whole = STUDY.rate_recipe(STUDY.nets[0], 1e-3), STUDY.seed_recipe(STUDY.nets[0], 1e-3, 1)
     assert (short.train_images, short.holdout_images, short.epochs) == (25_000, 5_000, 5)
     assert (whole.train_images, whole.holdout_images, whole.epochs) == (None, None, 15)
+
+
+def test_images_of_short_runs_are_even_over_classes_and_not_held_out(archive):
+    whole = open_source(recipe(holdout_images=4), archive)
+    source = open_source(recipe(holdout_images=4, train_images=2), archive)
+    (paths, labels), (held_out, _) = source._files["train"], source._files["val"]
+    assert labels.tolist() == [0, 1] and len(held_out) == 4
+    assert set(paths) < set(whole._files["train"][0]) and not set(paths) & set(held_out)
+
+
+def test_the_images_of_short_runs_are_the_studys(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--set", "train_images=1000", "--table"])
+    assert ended.value.code == 2
+    assert "`train_images` is what a study sets itself" in capsys.readouterr().err
 
 
 @pytest.mark.slow

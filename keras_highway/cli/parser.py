@@ -128,7 +128,8 @@ def _evaluate(commands) -> None:
     parser.add_argument(
         "--data",
         metavar="DIR",
-        help=f"{_DATA_HELP}; or photographs: DIR/val/CLASS/*, or DIR/CLASS/*, or shards; with --tfds its folder; "
+        help=f"{_DATA_HELP}; or photographs: DIR/val/CLASS/*, or DIR/CLASS/*, or shards, or Tiny ImageNet's archive; "
+        "with --tfds its folder; "
         "for a language model DIR/ptb/test.txt or DIR/test.txt",
     )
     parser.add_argument("--tfds", metavar="NAME", help="a set of photographs that TensorFlow Datasets has prepared")

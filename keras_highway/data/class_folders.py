@@ -1,8 +1,9 @@
 """The photographs of a training or test set by class: `CLASS/*`, and the layout of Tiny ImageNet's archive."""
 
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
+
+from keras_highway._support.bounded_json import read_bounded
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")  # other files are left alone, in training, too
 ANNOTATIONS = "val_annotations.txt"
@@ -14,19 +15,28 @@ def classes_in(folder: Path) -> list[str]:
 
     Args:
         folder: Of sub-folders, one per class, or of `images/*` and Tiny
-            ImageNet's `val_annotations.txt`: a file name, a tab, its class, and
-            what else may stand in a line.
+            ImageNet's `val_annotations.txt`: in each line a file name, a tab,
+            its class, and what else there is. Where the images were moved to
+            sub-folders a list that stayed does not count.
 
     Raises:
-        ValueError: If the annotations are not of this form.
+        ValueError: If the list is missing, not of this form or not of these
+            images.
     """
-    if (folder / ANNOTATIONS).is_file():
-        return sorted({name for _, name in _annotated(folder)})
-    return sorted(path.name for path in folder.iterdir() if path.is_dir())
+    if annotated := _annotated(folder):
+        return sorted(set(annotated.values()))
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    moved = (folder / ANNOTATIONS).is_file()
+    if names == [_IMAGES] and _images(folder / _IMAGES):
+        raise ValueError(
+            f"{folder} holds {_IMAGES}/* and no {ANNOTATIONS}, the list of their classes: add it, or put the images "
+            "into one sub-folder per class."
+        )
+    return [name for name in names if not (moved and name == _IMAGES)]
 
 
-def photographs_of(folder: Path, names: list[str]) -> dict[str, list[Path]]:
-    """Returns the photographs of each class, sorted by name.
+def photographs_of(folder: Path, names: list[str]) -> Iterator[tuple[str, list[Path]]]:
+    """Yields classes, as they are named, with their photographs, sorted by name.
 
     Args:
         folder: As in `classes_in`. A class's photographs lie in its folder,
@@ -34,11 +44,17 @@ def photographs_of(folder: Path, names: list[str]) -> dict[str, list[Path]]:
         names: Some of its classes.
 
     Raises:
-        ValueError: If the annotations are of other files than those in `images`.
+        ValueError: As in `classes_in`.
     """
-    if (folder / ANNOTATIONS).is_file():
-        return _annotated_photographs(folder, names)
-    return {name: _images(folder / name) or _images(folder / name / _IMAGES) for name in names}
+    if annotated := _annotated(folder):
+        files: dict[str, list[Path]] = {name: [] for name in names}
+        for file, name in sorted(annotated.items()):
+            if name in files:
+                files[name].append(folder / _IMAGES / file)
+        yield from files.items()
+        return
+    for name in names:
+        yield name, _images(folder / name) or _images(folder / name / _IMAGES)
 
 
 def _images(folder: Path) -> list[Path]:
@@ -48,28 +64,30 @@ def _images(folder: Path) -> list[Path]:
     return sorted((path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES), key=str)
 
 
-def _annotated_photographs(folder: Path, names: list[str]) -> dict[str, list[Path]]:
-    found = {path.name: path for path in _images(folder / _IMAGES)}
-    of = dict(_annotated(folder))
-    if differ := sorted(set(of) ^ set(found)):
-        where = "not there" if differ[0] in of else "without a class"
-        raise ValueError(
-            f"{folder / ANNOTATIONS} must name the images in {folder / _IMAGES}, each once. Received: {differ[0]}, "
-            f"{where}, and {len(differ) - 1} others. Unpack the archive anew."
-        )
-    pairs = sorted((name, file) for file, name in of.items())
-    by_class = {name: [found[file] for _, file in rows] for name, rows in groupby(pairs, lambda pair: pair[0])}
-    return {name: by_class.get(name, []) for name in names}
-
-
-def _annotated(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yields each image's file name and class."""
-    for number, line in enumerate((folder / ANNOTATIONS).read_text("utf-8").splitlines(), 1):
-        file, _, rest = line.partition("\t")
-        name = rest.split("\t")[0].strip()
-        if not (file and name):
+def _annotated(folder: Path) -> dict[str, str]:
+    """The class of each file in `images` by Tiny ImageNet's list; nothing where a folder is not of that layout."""
+    path, images = folder / ANNOTATIONS, {image.name for image in _images(folder / _IMAGES)}
+    if not images or not path.is_file():
+        return {}
+    try:
+        lines = read_bounded(path).decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be UTF-8: {error}.") from error
+    classes: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        file, name = [*line.split("\t"), ""][:2]
+        if not (file and name) or file in classes:
             raise ValueError(
-                f"{folder / ANNOTATIONS}, line {number}, must be an image's file name, a tab and its class. "
+                f"{path}, line {number}, must be an image's file name, which no line before has, a tab and its class. "
                 f"Received: {line[:80]!r}"
             )
-        yield file, name
+        classes[file] = name
+    if differ := sorted(set(classes) ^ images):
+        where = "not there" if differ[0] in classes else "without a class"
+        raise ValueError(
+            f"{path} must name the images in {folder / _IMAGES}, all and no others. Received: {differ[0]}, {where}, "
+            f"and {len(differ) - 1} others. Unpack the archive anew, or take out what is not of it."
+        )
+    return classes

@@ -103,8 +103,9 @@ def folder_test_set(
     root = root / "val" if (root / "val").is_dir() else root
     names = classes_in(root)
     labels = class_labels(str(root), names, classes, numbered, class_names)
-    files = photographs_of(root, list(labels))
-    photographs = [Photograph(path, label) for name, label in labels.items() for path in files[name]]
+    photographs = [
+        Photograph(path, labels[name]) for name, files in photographs_of(root, list(labels)) for path in files
+    ]
     if not photographs:
         raise ValueError(f"{root} holds no images: {', '.join(SUFFIXES)} in one sub-folder per class.")
     return PhotographSet(str(root), len(photographs), photographs)

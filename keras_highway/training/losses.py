@@ -23,10 +23,19 @@ def make_loss(recipe: Recipe, classes: int) -> Callable:
         `"bce"` the mean over classes of the sigmoid's [RSB]. Smoothing s makes
         targets `(1 - s) * onehot + s / classes` for both; Keras's
         `BinaryCrossentropy(label_smoothing=s)` would spread `s / 2`.
+
+    Raises:
+        ValueError: If all targets are on one side of the threshold.
     """
     kind = keras.losses.CategoricalCrossentropy if recipe.loss == "crossentropy" else keras.losses.BinaryCrossentropy
     function = kind(from_logits=True, reduction=None)
-    smoothing = recipe.label_smoothing
+    smoothing, threshold = recipe.label_smoothing, recipe.target_threshold
+    least, most = smoothing / classes, 1.0 - smoothing + smoothing / classes
+    if recipe.loss == "bce" and threshold is not None and not least <= threshold < most:
+        raise ValueError(
+            f"All targets would be {int(threshold < least)}: of {classes} classes and label_smoothing={smoothing} they "
+            f"are {least:.4g} to {most:.4g}. Received: target_threshold={threshold}"
+        )
 
     def loss(labels, logits, mix=None):
         targets = ops.one_hot(labels, classes, dtype="float32")
@@ -36,8 +45,8 @@ def make_loss(recipe: Recipe, classes: int) -> Callable:
             targets = share * targets + (1.0 - share) * ops.one_hot(others, classes, dtype="float32")
         if smoothing:
             targets = (1.0 - smoothing) * targets + smoothing / classes
-        if recipe.loss == "bce" and recipe.target_threshold is not None:
-            targets = ops.cast(targets > recipe.target_threshold, "float32")
+        if recipe.loss == "bce" and threshold is not None:
+            targets = ops.cast(targets > threshold, "float32")
         return function(targets, logits)
 
     return loss

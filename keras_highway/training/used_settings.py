@@ -75,11 +75,11 @@ def check_together(recipe: Any) -> None:
             "`decay`, the factor of the rate, must be above 0 and at most 1, and below 1 with a schedule that decays, "
             f"{' or '.join(_DECAYING)}. Received: decay={recipe.decay!r}, schedule={recipe.schedule!r}"
         )
-    # Of mixed images smoothing decides for some of the smaller shares on which side of the threshold they are.
+    # With smoothing s of K classes a mixed image's shares are compared with (threshold - s / K) / (1 - s).
     thresholded = recipe.loss == "bce" and recipe.target_threshold is not None and not recipe.mixes
     if thresholded and recipe.label_smoothing:
         raise ValueError(
             "`target_threshold` makes smoothed targets 0 and 1 again: set one of the two, target_threshold=None or "
-            f"label_smoothing=0. Received: label_smoothing={recipe.label_smoothing}, "
+            f"label_smoothing=0, or mix images. Received: label_smoothing={recipe.label_smoothing}, "
             f"target_threshold={recipe.target_threshold}"
         )

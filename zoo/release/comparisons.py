@@ -132,7 +132,7 @@ TINY_IMAGENET = Comparison(
     title="[BLOG] Evidence 3 in small: Highway50 and ResNet50 on Tiny ImageNet",
     intro="200 of ImageNet's classes, 100,000 photographs of 64 x 64 pixels. One recipe for both, "
     f"{_TINY.epochs} epochs; per net a rate chosen from {', '.join(map(str, tiny_imagenet.STUDY.rates))} by "
-    f"{RATE_EPOCHS} epochs on {tiny_imagenet.STUDY.rate_images or 0:,} training photographs, tested on "
+    f"{RATE_EPOCHS} epochs on {tiny_imagenet.STUDY.rate_images:,} training photographs, tested on "
     f"{tiny_imagenet.STUDY.held_out:,} held-out ones. Test accuracy of the last epoch on the 10,000 of its validation "
     f"set, one seed: no spread, no interval. To match is to be at most {MARGIN} points behind. Parameters are those "
     "with a head for 1,000 classes (`python -m keras_highway.training.experiments.tiny_imagenet --data DIR`).",

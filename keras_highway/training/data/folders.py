@@ -201,7 +201,7 @@ def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]
             classes is not of its images.
     """
     paths, labels = [], []
-    for label, (name, files) in enumerate(photographs_of(folder, names).items()):
+    for label, (name, files) in enumerate(photographs_of(folder, names)):
         if not files:
             raise ValueError(f"{folder / name} holds no images: {', '.join(SUFFIXES)}.")
         paths += map(str, files)

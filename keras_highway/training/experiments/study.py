@@ -39,8 +39,8 @@ class Study:
         base: The one with which the others are compared.
         rates: The highest rates that each may have.
         held_out: Training images that the short runs are tested on.
-        rate_images: Training images of the short runs, spread over the
-            classes. Defaults to `None`, all that are not held out.
+        rate_images: Training images of the short runs, as a recipe's
+            `train_images`. Defaults to `None`, those of the recipe.
         suffix: Of the names of the whole runs' recipes, where these are not
             the `nets` themselves, e.g. `"_5"`. Defaults to `""`.
         seeds: Of the whole runs. Defaults to 1, 2 and 3.
@@ -94,7 +94,7 @@ class Study:
         """Returns the recipe of a short run, tested on images held out of the training set."""
         epochs, held_out = (2, 20) if small else (RATE_EPOCHS, self.held_out)
         recipe = _recipe(net, rate, SEEDS[0], small)
-        images = recipe.train_images if small else self.rate_images
+        images = recipe.train_images if small or self.rate_images is None else self.rate_images
         return changed(recipe, epochs=epochs, warmup_epochs=1, holdout_images=held_out, train_images=images)
 
     def folder(self, net: str, seed: int, out: Path) -> Path:
@@ -236,7 +236,7 @@ def run_and_print(study: Study, nets, args) -> None:
     """
     for setting in args.set:
         field = setting.partition("=")[0].strip()
-        if field in _OWN:
+        if field in _OWN or (field == "train_images" and study.rate_images is not None):
             raise ValueError(f"`{field}` is what a study sets itself: see --seeds. Received: --set {setting}")
     out, seeds = args.out / "tiny" if args.tiny else args.out, args.seeds or study.seeds
     lost = None

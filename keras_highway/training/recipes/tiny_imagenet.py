@@ -4,9 +4,9 @@
     python -m keras_highway.training.experiments.tiny_imagenet --data DIR --out RUNS  # rates, then a seed
 
 DIR is the unpacked archive of Stanford's CS231n, `tiny-imagenet-200`: train/CLASS/images/*,
-val/images/* and val/val_annotations.txt. The validation set is the test set: that of
-the archive has no labels. A start for fine-tuning that has seen more classes than
-Imagenette's ten, on small pictures.
+val/images/* and val/val_annotations.txt; or `tiny_imagenet` in KERAS_HIGHWAY_DATA. The
+validation set is the test set: that of the archive has no labels. A start for
+fine-tuning that has seen more classes than Imagenette's ten, on small pictures.
 
 The recipe is that of `highway50_imagenette` (recipes/imagenette.py), AdamW with
 products in bfloat16, for 15 epochs in batches of 128. The nets are as ImageNet's: of
@@ -40,7 +40,7 @@ RECIPES = tuple(
         batch_size=128,
         learning_rate=RATES[1],
         warmup_epochs=3,
-        source="Tiny ImageNet (Stanford CS231n); the recipe is that of `highway50_imagenette`, rates chosen here",
+        source="Tiny ImageNet (Stanford CS231n); the recipe is that of `highway50_imagenette`",
     )
     for net in PAIR
 )
