@@ -47,6 +47,12 @@ def test_rates_are_those_that_were_best_on_held_out_photographs(net):
     assert RECIPES[net].learning_rate == RECIPES[f"{net}_5"].learning_rate == chosen
 
 
+@pytest.mark.parametrize(("study", "net"), [(name, net) for name in ("a3", "uie") for net in STUDIES[name].nets])
+def test_the_other_studies_rates_are_the_recipes(study, net):
+    chosen = STUDIES[study].chosen_rate(net, None, ROOT / "zoo" / "runs" / "imagenette")
+    assert RECIPES[net].learning_rate == chosen
+
+
 @pytest.mark.parametrize("name", [*STUDIES["pair"].nets, *STUDIES["uie"].nets])
 def test_nets_are_built_for_the_size_of_the_test_images(name):
     recipe = RECIPES[name]
