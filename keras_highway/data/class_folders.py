@@ -66,8 +66,11 @@ def _images(folder: Path) -> list[Path]:
 
 def _annotated(folder: Path) -> dict[str, str]:
     """The class of each file in `images` by Tiny ImageNet's list; nothing where a folder is not of that layout."""
-    path, images = folder / ANNOTATIONS, {image.name for image in _images(folder / _IMAGES)}
-    if not images or not path.is_file():
+    path = folder / ANNOTATIONS
+    if not path.is_file():
+        return {}
+    images = {image.name for image in _images(folder / _IMAGES)}
+    if not images:
         return {}
     try:
         lines = read_bounded(path).decode("utf-8-sig").splitlines()

@@ -29,9 +29,10 @@ def make_loss(recipe: Recipe, classes: int) -> Callable:
     """
     kind = keras.losses.CategoricalCrossentropy if recipe.loss == "crossentropy" else keras.losses.BinaryCrossentropy
     function = kind(from_logits=True, reduction=None)
-    smoothing, threshold = recipe.label_smoothing, recipe.target_threshold
+    smoothing = recipe.label_smoothing
+    threshold = recipe.target_threshold if recipe.loss == "bce" else None
     least, most = smoothing / classes, 1.0 - smoothing + smoothing / classes
-    if recipe.loss == "bce" and threshold is not None and not least <= threshold < most:
+    if threshold is not None and not least <= threshold < most:
         raise ValueError(
             f"All targets would be {int(threshold < least)}: of {classes} classes and label_smoothing={smoothing} they "
             f"are {least:.4g} to {most:.4g}. Received: target_threshold={threshold}"
@@ -45,7 +46,7 @@ def make_loss(recipe: Recipe, classes: int) -> Callable:
             targets = share * targets + (1.0 - share) * ops.one_hot(others, classes, dtype="float32")
         if smoothing:
             targets = (1.0 - smoothing) * targets + smoothing / classes
-        if recipe.loss == "bce" and threshold is not None:
+        if threshold is not None:
             targets = ops.cast(targets > threshold, "float32")
         return function(targets, logits)
 
