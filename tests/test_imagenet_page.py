@@ -5,6 +5,7 @@ import re
 import pytest
 from pages import ROOT, commands
 
+from keras_highway._support.log import read_log
 from keras_highway._support.valueless import without_values
 from keras_highway.analysis.cost import cost
 from keras_highway.applications import create_model
@@ -36,3 +37,14 @@ def test_the_figures_are_those_of_the_program():
         assert float(operations) == pytest.approx(6 * total.multiply_adds * speed, rel=0.02)
         for gpus, hours in ((8, eight), (32, many)):
             assert float(hours) == pytest.approx(recipe.epochs * images / (gpus * speed) / 3600, abs=0.06)
+
+
+@pytest.mark.parametrize("net", ["highway50_imagenette_a3", "resnet50_imagenette_a3"])
+def test_the_losses_of_a3_in_small_are_those_of_its_logs(net):
+    rows = re.findall(rf"^\| `{net}` \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
+    log = read_log(ROOT / "zoo" / "runs" / "imagenette" / net / "1" / "log.csv")
+    assert [int(epoch) for epoch, *_ in rows] == [1, 5, 10, 20]
+    for epoch, *shown in rows:
+        measured = log[int(epoch) - 1]
+        losses = [f"{measured[column]:.4f}" for column in ("train_loss", "test_loss")]
+        assert shown == [*losses, f"{100 * measured['test_accuracy']:.2f}"]

@@ -22,7 +22,7 @@ from keras_highway.training.experiments.study import Study, spread
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import has_whole_result
 from zoo.release.commits import short
-from zoo.release.comparisons import COMPARISONS, DESIGNS, MARGIN, TRAINS, Claim, Comparison
+from zoo.release.comparisons import A3, COMPARISONS, DESIGNS, MARGIN, TRAINS, Claim, Comparison
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "zoo" / "runs"
@@ -42,7 +42,8 @@ def sections(runs: Path = RUNS) -> list[str]:
             lines += [" ".join((_sizes(study), *_ends(study, runs / comparison.folder))), ""]
             lines += [f"- {_verdict(claim, comparison, runs, done)}" for claim in comparison.claims]
             lines += [f"- {line}" for line in (*_goal(comparison, done, runs), *_beside(comparison, done, runs))]
-            lines += _losses(comparison, done)
+            if comparison.epochs:
+                lines += ["", *_losses(comparison, comparison.epochs, done)]
             picture = f"![{_described(comparison, done)}](results/{comparison.name}.png)"
             lines += ["", picture, "", _made(comparison, done, runs)]
     return lines
@@ -63,6 +64,13 @@ def designs_table(runs: Path = RUNS) -> str:
         difference = "{} ({:.2f} to {:.2f})".format(spread(pairs, 2), *_interval(pairs)) if len(pairs) > 1 else ""
         lines.append(f"| `{net}` | {parameters()[RECIPES[net].variant]:,} | {len(seeds)} | {accuracy} | {difference} |")
     return "\n".join([*lines, "", f"±: standard deviation over seeds. {_hardware(DESIGNS, done, runs)}."])
+
+
+def a3_losses_table(runs: Path = RUNS) -> str:
+    """Losses and accuracies of procedure A3 in small, after some epochs and the last."""
+    done, last = _finished(A3, runs), RECIPES[A3.study.run_name(A3.study.base)].epochs
+    made = f"{_hardware(A3, done, runs)}. Logs: `zoo/runs/{A3.folder}`."
+    return "\n".join([*_losses(A3, (*A3.epochs, last), done), "", made])
 
 
 def _sizes(study: Study) -> str:
@@ -205,17 +213,15 @@ def _beside(comparison: Comparison, done, runs: Path) -> list[str]:
     return lines
 
 
-def _losses(comparison: Comparison, done) -> list[str]:
+def _losses(comparison: Comparison, epochs: tuple[int, ...], done) -> list[str]:
     """A table of losses and accuracies after some epochs, means over the seeds.
 
     Raises:
         ValueError: If a log has no such epoch.
     """
-    if not comparison.epochs:
-        return []
-    lines = ["", "| recipe | epoch | training loss | test loss | test accuracy, % |", "|---|---|---|---|---|"]
+    lines = ["| recipe | epoch | training loss | test loss | test accuracy, % |", "|---|---|---|---|---|"]
     for net, logs in done.items():
-        for epoch in comparison.epochs:
+        for epoch in epochs:
             rows = [row for log in logs.values() for row in log if row["epoch"] == epoch]
             if len(rows) < len(logs):
                 raise ValueError(f"A log of zoo/runs/{comparison.folder}/{net} has no epoch {epoch}: draw whole runs.")

@@ -123,6 +123,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "language": language_table,
     "variants": variants_table,
     "designs": studies.designs_table,
+    "a3_losses": studies.a3_losses_table,
     "speed": benchmark_tables.speed_table,
     "steps_against_keras": benchmark_tables.steps_against_keras_table,
     "depth": benchmark_tables.depth_table,
