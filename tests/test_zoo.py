@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
-from keras_highway._support.files import sha256_of
+from keras_highway._support.files import atomic_write_json, sha256_of
 from keras_highway._support.folders import put_in_place
 from keras_highway._support.notices import Notice
 from keras_highway.data.transforms import TRANSFORMS
@@ -125,6 +125,42 @@ def test_adding_runs_pools_their_seeds(tmp_path, monkeypatch):
     assert (row["name"], row["sha256"], row["wheel"]) == ("mnist10_w16.tvdn", sha256_of(file), True)
     assert weights_file.read(file).stamp["variant"] == "mnist10_w16"
     assert "98.50 ± 0.71 % (n = 2)" in (folder / "card.md").read_text()
+
+
+def test_a_later_seed_joins_an_entry(tmp_path, monkeypatch):
+    """Its weights stay byte by byte: h5 files of one model differ between versions of what writes them."""
+    monkeypatch.setattr(adding, "ZOO", tmp_path)
+    folder = adding.add([_run(tmp_path / "a", 1, 0.99)])
+    weights = folder / "model.weights.h5"
+    with h5py.File(weights, "a") as file:
+        file.attrs["written_by"] = "another version"
+    later, digest = _run(tmp_path / "b", 2, 0.98), sha256_of(weights)
+    with pytest.raises(ValueError, match=r"is not the file whose sha256 its weights\.json names"):
+        adding.add([folder, later])
+    row = json.loads((folder / "weights.json").read_text())
+    atomic_write_json(folder / "weights.json", {**row, "sha256": digest})
+    shutil.copy(registry.file_of(registry.WEIGHTS["mnist10_w16.tvdn"]).with_name("gates.json"), folder)
+    result = json.loads((folder / "result.json").read_text())
+    atomic_write_json(folder / "result.json", {**result, "stored": {"dtype": "float16"}})
+    (later / "log.csv").write_text((later / "log.csv").read_text() + "\n")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for runs, float16, message in (
+        ([folder, later], True, "leave out --float16"),
+        ([folder, _run(tmp_path / "c", 1, 0.97)], False, "different seeds. Received: 1, 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            adding.add(runs, float16)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert adding.add([folder, later]) == folder
+    after = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert after.keys() == before.keys() | {"log_seed2.csv"}
+    assert [name for name in before if after[name] != before[name]] == ["card.md", "result.json"]
+    assert after["log_seed2.csv"] == (later / "log.csv").read_bytes()
+    result = json.loads(after["result.json"])
+    assert (result["values"], result["mean"], result["stored"]) == ([0.99, 0.98], 0.985, {"dtype": "float16"})
+    assert b"98.50 \xc2\xb1 0.71 % (n = 2)" in after["card.md"] and sha256_of(weights) == digest
+    with pytest.raises(ValueError, match="is of 2 runs already"):
+        adding.add([folder, _run(tmp_path / "d", 3, 0.97)])
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -5,8 +5,10 @@ stamped with their variant, the row that describes them with their hash, the
 card. It is put into its place by one rename, so that whatever stops this
 leaves the entry that was there, or the new one. Several runs of one recipe
 with different seeds make one entry: the first run's weights, and n, mean and
-standard deviation over all of them. With `--float16` weights are stored in
-half the size, if what was measured of them holds on the data.
+standard deviation over all of them. Later seeds join an entry if its own
+folder is the first RUN: its weights stay as they are, byte by byte. With
+`--float16` weights are stored in half the size, if what was measured of them
+holds on the data.
 """
 
 import argparse
@@ -49,7 +51,8 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
     """Adds runs of one recipe to the zoo.
 
     Args:
-        runs: Run folders that hold a result.json; the first gives the weights.
+        runs: Run folders that hold a result.json; the first gives the weights. It may be the entry's own folder,
+            where that is of one run: the others are further seeds, and its weights are left as they are.
         float16: Store weights in half precision.
         data_dir: Folder of the data sets, to measure those once more.
 
@@ -58,10 +61,12 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
 
     Raises:
         ValueError: If a run has no result, runs are of different recipes or
-            numbers of epochs, or of another recipe than the published one of
-            that name; if one went on after its result; if half precision
-            changes what was measured. (A run that was ended early is taken;
-            its entry records it.)
+            numbers of epochs, of a seed that another has, or of another
+            recipe than the published one of that name; if one went on after
+            its result; if half precision changes what was measured; if the
+            entry is to take further seeds and is of several runs, or its
+            weights are to be stored anew. (A run that was ended early is
+            taken; its entry records it.)
     """
     results = [_result(run) for run in runs]
     recipes = [json.loads((run / "recipe.json").read_text("utf-8")) for run in runs]
@@ -75,9 +80,15 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
     row = dataclasses.replace(_row(runs[0], results[0]), recipe=recipe["name"])
     pool = pooled(results)
     folder = ZOO / row.name
+    joins = runs[0].resolve() == folder.resolve()
+    if joins:
+        _check_joins(folder, results[0], float16)
     with _alone(), _partial(folder) as new:
         bring_back(folder)
-        _store(runs[0], row, new)
+        if joins:
+            shutil.copytree(folder, new, dirs_exist_ok=True)
+        else:
+            _store(runs[0], row, new)
         if float16:
             before = measure(row, new, data_dir)  # by the same code; the run may have read or computed otherwise
             _store(runs[0], row, new, float16=True)
@@ -121,6 +132,16 @@ def _partial(folder) -> Iterator[Path]:
         yield new
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def _check_joins(folder, result, float16) -> None:
+    """Whether further seeds may join an entry: the mean of its top-5 accuracies could not be pooled with theirs."""
+    if sha256_of(folder / registry.FILE) != json.loads((folder / registry.ROW).read_text("utf-8"))["sha256"]:
+        raise ValueError(f"{folder / registry.FILE} is not the file whose sha256 its {registry.ROW} names.")
+    if float16:
+        raise ValueError(f"Further seeds leave the weights of {folder} as they are: leave out --float16.")
+    if result["n"] > 1:
+        raise ValueError(f"{folder} is of {result['n']} runs already: give the folders of all runs.")
 
 
 def _row(run, result) -> WeightsInfo:
@@ -189,6 +210,9 @@ def pooled(results: list[dict]) -> dict:
         if len(found := {result.get(field) for result in results}) > 1:
             raise ValueError(f"Runs of one entry must have one {field}. Received: {', '.join(map(str, found))}")
     values = [value for result in results for value in result["values"]]
+    seeds = [seed for result in results for seed in result["seeds"]]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"Runs of one entry must have different seeds. Received: {', '.join(map(str, seeds))}")
     hardware = sorted({result["hardware"] for result in results if "hardware" in result})
     return {
         **results[0],
@@ -196,7 +220,7 @@ def pooled(results: list[dict]) -> dict:
         "n": len(values),
         "mean": statistics.fmean(values),
         "std": statistics.stdev(values) if len(values) > 1 else None,
-        "seeds": [seed for result in results for seed in result["seeds"]],
+        "seeds": seeds,
         "values": values,
         **_pooled_top5(results),
     }
