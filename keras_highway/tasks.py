@@ -150,3 +150,13 @@ def format_metric(result: dict[str, Any] | None, named: bool = False) -> str:
     metric = task_of(result).metric
     name = f"{metric.name} " if named else ""
     return f"{name}{metric.format(result['mean'], result['std'])} (n = {result['n']})"
+
+
+def format_validation(result: dict[str, Any]) -> str:
+    """Returns a language model's validation perplexity as text; of several runs it is the first's, whose file this is.
+
+    Args:
+        result: What a result.json holds, with `valid_perplexity`.
+    """
+    several = result.get("n", 1) > 1 and result.get("seeds")
+    return f"{result['valid_perplexity']:.2f}" + (f" (seed {result['seeds'][0]})" if several else "")

@@ -15,7 +15,7 @@ from keras_highway._support.files import atomic_write_json, sha256_of
 from keras_highway._support.folders import put_in_place
 from keras_highway._support.notices import Notice
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.tasks import format_metric
+from keras_highway.tasks import format_metric, format_validation
 from keras_highway.training.data.synthetic import synthetic_corpus
 from keras_highway.training.loop import train
 from keras_highway.training.recipes import RECIPES
@@ -76,6 +76,17 @@ def test_results_as_people_read_them():
     named = [format_metric({**kind, "n": 1, "mean": 0.5, "std": None}, named=True) for kind in (accuracy, perplexity)]
     assert named == ["accuracy 50.00 % (n = 1)", "perplexity 0.50 (n = 1)"]
     assert format_metric(None) == format_metric({}) == "not measured"
+    validation = {"valid_perplexity": 81.714, "n": 1, "seeds": [4]}
+    assert format_validation(validation) == "81.71"
+    assert format_validation({**validation, "n": 2, "seeds": [4, 5]}) == "81.71 (seed 4)"  # it is of one run alone
+
+
+def test_a_machine_of_several_results_is_named_once():
+    last = tables.language_table().splitlines()[-1]
+    machines = "2 CPU cores, x86_64 AMD EPYC; 2 CPU cores, x86_64 Intel(R) Xeon(R) Processor"
+    assert last == f"Trained on {machines}. Logs: `zoo/weights/*/log.csv`."
+    pooled = {row.split("|")[1].strip(): row for row in tables.language_table().splitlines() if "n = 2" in row}
+    assert " | 79.13 | 81.71 (seed 1) | " in pooled["`charlm_large_coupled.ptb`"]
 
 
 def test_adding_a_search(tmp_path):

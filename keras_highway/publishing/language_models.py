@@ -16,7 +16,7 @@ from keras_highway.language.char_lm import CharLM
 from keras_highway.models.char_lm import reset_state, word_part
 from keras_highway.publishing.gate_report import gate_moments
 from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights, details_of, kind_of
-from keras_highway.tasks import LANGUAGE
+from keras_highway.tasks import LANGUAGE, format_validation
 from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo
@@ -145,5 +145,5 @@ def _details(metrics, published) -> Iterator[tuple[str, str]]:
     if published:
         yield "published", f"test perplexity {published}"
     if "valid_perplexity" in metrics:
-        yield "validation", f"perplexity {metrics['valid_perplexity']:.2f}"
+        yield "validation", f"perplexity {format_validation(metrics)}"
     yield from details_of(metrics, lambda value: f"test perplexity {value:.2f}")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from keras_highway._support.log import read_log
-from keras_highway.tasks import IMAGES, LANGUAGE, format_metric, task_of
+from keras_highway.tasks import IMAGES, LANGUAGE, format_metric, format_validation, task_of
 from keras_highway.training.experiments import analysis_tables, language_steps, search_report
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 from keras_highway.variants import VARIANTS
@@ -59,13 +59,13 @@ def language_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
         products = result["precision"].removeprefix("mixed_")
         lines.append(
             f"| `{name}` | {format_metric(result)} | {PUBLISHED_PERPLEXITIES.get(result['variant'], '-')} "
-            f"| {result['valid_perplexity']:.2f} | {format_epochs(result)} | {products} |"
+            f"| {format_validation(result)} | {format_epochs(result)} | {products} |"
         )
     return "\n".join([*lines, "", _trained_on(models)])
 
 
 def _trained_on(measured) -> str:
-    hardware = sorted({result["hardware"] for result in measured.values()})
+    hardware = sorted({machine for result in measured.values() for machine in result["hardware"].split("; ")})
     return f"Trained on {'; '.join(hardware)}. Logs: `zoo/weights/*/log.csv`."
 
 
