@@ -158,5 +158,41 @@ def format_validation(result: dict[str, Any]) -> str:
     Args:
         result: What a result.json holds, with `valid_perplexity`.
     """
-    several = result.get("n", 1) > 1 and result.get("seeds")
-    return f"{result['valid_perplexity']:.2f}" + (f" (seed {result['seeds'][0]})" if several else "")
+    text = f"{result['valid_perplexity']:.2f}"
+    if result.get("n", 1) == 1:
+        return text
+    return f"{text} (seed {result['seeds'][0]})" if result.get("seeds") else f"{text} (the first run)"
+
+
+def value_of_file(result: dict[str, Any]) -> float | None:
+    """Returns what was measured of the very file that a result is of, `None` if nothing was.
+
+    Of several runs the first gave the file; where it is stored in half
+    precision, it was measured once more.
+
+    Args:
+        result: What a result.json holds, or some of it.
+    """
+    stored = result.get("stored", {}).get(result.get("metric"))
+    return stored if stored is not None else (result.get("values") or [result.get("mean")])[0]
+
+
+def of_this_file(result: dict[str, Any]) -> dict[str, float]:
+    """Returns `value_of_file` as `this_file` where a result is of several runs and it is known, else `{}`."""
+    own = value_of_file(result) if result.get("n", 1) > 1 and result.get("values") else None
+    return {} if own is None else {"this_file": own}
+
+
+def format_recorded(recorded: dict[str, Any]) -> tuple[str, float]:
+    """Returns a result as text, and the number in it with which a measurement of its file is to be compared.
+
+    That is the mean; of several runs the one that gave the file, if it is
+    known: the text names it then.
+
+    Args:
+        recorded: What `format_metric` takes, and `this_file`, if it has one.
+    """
+    if "this_file" not in recorded:
+        return format_metric(recorded), recorded["mean"]
+    own = recorded["this_file"]
+    return f"{format_metric(recorded)}, this file {task_of(recorded).metric.format(own)}", own

@@ -283,6 +283,20 @@ def test_evaluate_shows_what_was_recorded_of_the_same_corpus(capsys, folder, tmp
     line, beside = out.splitlines()
     assert code == 0
     assert beside == f"recorded: 5.00 (n = 1); here {float(line.split()[-1]) - 5:+.2f}"
+    several = {**recorded, "std": 1.0, "n": 2, "seeds": [1, 2], "values": [4.0, 6.0]}
+    (tmp_path / "run" / "result.json").write_text(json.dumps(several))
+    _, out, _ = evaluated(capsys, tmp_path / "run", "--data", tmp_path)  # the first of the runs gave the file
+    assert out.splitlines()[1] == (
+        f"recorded: 5.00 ± 1.00 (n = 2), this file 4.00; here {float(line.split()[-1]) - 4:+.2f}"
+    )
+    _, out, _ = evaluated(capsys, tmp_path / "run", "--data", tmp_path, "--json")
+    assert json.loads(out)["recorded"] == {
+        "metric": "test_perplexity",
+        "mean": 5.0,
+        "std": 1.0,
+        "n": 2,
+        "this_file": 4.0,
+    }
     (tmp_path / "test.txt").write_text("the cat\n")  # of another length: not what was recorded
     assert "recorded" not in evaluated(capsys, tmp_path / "run", "--data", tmp_path)[1]
 
@@ -312,7 +326,8 @@ def test_evaluate_reproduces_the_recorded_perplexity(capsys, data_dir, name):
     code, out, _ = evaluated(capsys, name, "--data", data_dir, "--json")
     report = json.loads(out)
     assert (code, report["tokens"], report["unseen"]) == (0, 82_430, 0)
-    assert report["perplexity"] == pytest.approx(report["recorded"]["mean"], abs=0.01)
+    recorded = report["recorded"]
+    assert report["perplexity"] == pytest.approx(recorded.get("this_file", recorded["mean"]), abs=0.01)
 
 
 def test_overrides_under_which_trained_numbers_would_mean_something_else(tmp_path):

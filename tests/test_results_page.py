@@ -100,7 +100,7 @@ def test_top5_errors_need_a_top5(tmp_path):
     (folder / "recipe.json").write_text(json.dumps(RECIPES["resnet50_uie"].to_dict()))
     with pytest.raises(ValueError, match="has no top5"):
         results.rows(tmp_path)
-    two = [{**result, "values": [0.75], "top5": top5} for top5 in (0.92, 0.93)]
+    two = [{**result, "seeds": [seed], "values": [0.75], "top5": top5} for seed, top5 in ((1, 0.92), (2, 0.93))]
     (folder / "result.json").write_text(json.dumps(pooled(two)))
     row = next(r for r in results.rows(tmp_path) if r["row"] == "Resnet + BN")
     assert (row["ours"], row["std"], row["n"]) == ("7.50", "0.71", "2")  # of top-5, not of top-1

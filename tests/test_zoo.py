@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
-from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway._support.files import sha256_of
 from keras_highway._support.folders import put_in_place
 from keras_highway._support.notices import Notice
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.tasks import format_metric, format_validation
+from keras_highway.tasks import format_metric, format_recorded, format_validation, of_this_file
 from keras_highway.training.data.synthetic import synthetic_corpus
 from keras_highway.training.loop import train
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.tiny import tiny
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
+from tests.finished_runs import finished_run
 from zoo.release import add as adding
 from zoo.release import tables
 from zoo.release.add_search import add_search
@@ -79,14 +80,32 @@ def test_results_as_people_read_them():
     validation = {"valid_perplexity": 81.714, "n": 1, "seeds": [4]}
     assert format_validation(validation) == "81.71"
     assert format_validation({**validation, "n": 2, "seeds": [4, 5]}) == "81.71 (seed 4)"  # it is of one run alone
+    assert format_validation({**validation, "n": 2, "seeds": []}) == "81.71 (the first run)"
 
 
-def test_a_machine_of_several_results_is_named_once():
-    last = tables.language_table().splitlines()[-1]
-    machines = "2 CPU cores, x86_64 AMD EPYC; 2 CPU cores, x86_64 Intel(R) Xeon(R) Processor"
-    assert last == f"Trained on {machines}. Logs: `zoo/weights/*/log.csv`."
-    pooled = {row.split("|")[1].strip(): row for row in tables.language_table().splitlines() if "n = 2" in row}
-    assert " | 79.13 | 81.71 (seed 1) | " in pooled["`charlm_large_coupled.ptb`"]
+def test_a_file_is_compared_with_what_was_measured_of_it():
+    one = {
+        "metric": "test_accuracy",
+        "n": 1,
+        "mean": 0.5,
+        "std": None,
+        "values": [0.5],
+        "stored": {"test_accuracy": 0.4},
+    }
+    assert of_this_file(one) == {} and format_recorded(one) == ("50.00 % (n = 1)", 0.5)
+    three = {**one, "n": 3, "std": 0.01, "values": [0.6, 0.5, 0.4], "stored": {}}
+    assert of_this_file(three) == {"this_file": 0.6}  # of the first run
+    assert format_recorded({**three, **of_this_file(three)}) == ("50.00 ± 1.00 % (n = 3), this file 60.00 %", 0.6)
+    assert of_this_file({**three, "stored": {"test_accuracy": 0.59}}) == {"this_file": 0.59}
+    assert of_this_file({**three, "values": []}) == {}
+
+
+def test_a_machine_of_several_results_is_named_once(tmp_path):
+    for name, hardware in (("charlm_large_full.ptb", "a core; b core"), ("charlm_large_coupled.ptb", "b core")):
+        (tmp_path / name).mkdir()
+        result = {**registry.result(name), "hardware": hardware}
+        (tmp_path / name / "result.json").write_text(json.dumps(result))
+    assert tables.language_table(tmp_path).splitlines()[-1].startswith("Trained on a core; b core. Logs")
 
 
 def test_adding_a_search(tmp_path):
@@ -108,25 +127,12 @@ def test_adding_a_search(tmp_path):
     assert (tmp_path / "docs" / "figure1.png").read_bytes() == drawn and (folder / "curves.csv").read_text() == curves
 
 
-def _run(folder, seed, accuracy):
-    """A finished run of mnist10_w16, made from the shipped one."""
-    shipped = registry.file_of(registry.WEIGHTS["mnist10_w16.tvdn"]).parent
-    folder.mkdir()
-    recipe = RECIPES["mnist10_w16"].to_dict()
-    result = {**registry.result("mnist10_w16.tvdn"), "seeds": [seed], "values": [accuracy], "mean": accuracy, "n": 1}
-    (folder / "recipe.json").write_text(json.dumps({**recipe, "seed": seed}))
-    (folder / "result.json").write_text(json.dumps(result))
-    shutil.copy(shipped / "log.csv", folder / "log.csv")
-    weights_file.save(kh.load("mnist10_w16.tvdn"), folder / "model.weights.h5", "mnist10_w16", 10, transform="mnist")
-    return folder
-
-
 def test_adding_runs_pools_their_seeds(tmp_path, monkeypatch):
     monkeypatch.setattr(adding, "ZOO", tmp_path)
-    run = _run(tmp_path / "a", 1, 0.99)
+    run = finished_run(tmp_path / "a", 1, 0.99)
     recipe = json.loads((run / "recipe.json").read_text())
     (run / "recipe.json").write_text(json.dumps({**recipe, "source": "an older text"}))
-    folder = adding.add([run, _run(tmp_path / "b", 2, 0.98)])
+    folder = adding.add([run, finished_run(tmp_path / "b", 2, 0.98)])
     assert json.loads((folder / "recipe.json").read_text()) == {**recipe, "seed": 1}
     result = json.loads((folder / "result.json").read_text())
     assert (result["n"], result["seeds"], result["values"]) == (2, [1, 2], [0.99, 0.98])
@@ -138,49 +144,13 @@ def test_adding_runs_pools_their_seeds(tmp_path, monkeypatch):
     assert "98.50 ± 0.71 % (n = 2)" in (folder / "card.md").read_text()
 
 
-def test_a_later_seed_joins_an_entry(tmp_path, monkeypatch):
-    """Its weights stay byte by byte: h5 files of one model differ between versions of what writes them."""
-    monkeypatch.setattr(adding, "ZOO", tmp_path)
-    folder = adding.add([_run(tmp_path / "a", 1, 0.99)])
-    weights = folder / "model.weights.h5"
-    with h5py.File(weights, "a") as file:
-        file.attrs["written_by"] = "another version"
-    later, digest = _run(tmp_path / "b", 2, 0.98), sha256_of(weights)
-    with pytest.raises(ValueError, match=r"is not the file whose sha256 its weights\.json names"):
-        adding.add([folder, later])
-    row = json.loads((folder / "weights.json").read_text())
-    atomic_write_json(folder / "weights.json", {**row, "sha256": digest})
-    shutil.copy(registry.file_of(registry.WEIGHTS["mnist10_w16.tvdn"]).with_name("gates.json"), folder)
-    result = json.loads((folder / "result.json").read_text())
-    atomic_write_json(folder / "result.json", {**result, "stored": {"dtype": "float16"}})
-    (later / "log.csv").write_text((later / "log.csv").read_text() + "\n")
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    for runs, float16, message in (
-        ([folder, later], True, "leave out --float16"),
-        ([folder, _run(tmp_path / "c", 1, 0.97)], False, "different seeds. Received: 1, 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            adding.add(runs, float16)
-        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert adding.add([folder, later]) == folder
-    after = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert after.keys() == before.keys() | {"log_seed2.csv"}
-    assert [name for name in before if after[name] != before[name]] == ["card.md", "result.json"]
-    assert after["log_seed2.csv"] == (later / "log.csv").read_bytes()
-    result = json.loads(after["result.json"])
-    assert (result["values"], result["mean"], result["stored"]) == ([0.99, 0.98], 0.985, {"dtype": "float16"})
-    assert b"98.50 \xc2\xb1 0.71 % (n = 2)" in after["card.md"] and sha256_of(weights) == digest
-    with pytest.raises(ValueError, match="is of 2 runs already"):
-        adding.add([folder, _run(tmp_path / "d", 3, 0.97)])
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_kill_leaves_the_old_entry_or_the_new_one(tmp_path, monkeypatch, when):
     """At the one rename; SIGKILL runs no cleaning up, which the next add does."""
     zoo = tmp_path / "zoo"
     zoo.mkdir()
     monkeypatch.setattr(adding, "ZOO", zoo)
-    folder = adding.add([_run(tmp_path / "a", 1, 0.99)])
+    folder = adding.add([finished_run(tmp_path / "a", 1, 0.99)])
     old = {path.name: path.read_bytes() for path in folder.iterdir()}
 
     def killed(new, target):
@@ -192,7 +162,7 @@ def test_a_kill_leaves_the_old_entry_or_the_new_one(tmp_path, monkeypatch, when)
         patch.setattr(adding, "put_in_place", killed)
         patch.setattr(adding.shutil, "rmtree", lambda *args, **kwargs: None)
         with pytest.raises(KeyboardInterrupt):
-            adding.add([_run(tmp_path / "b", 2, 0.98)])
+            adding.add([finished_run(tmp_path / "b", 2, 0.98)])
     assert [path.name for path in zoo.glob(".*")] == [".partial-mnist10_w16.tvdn"]
     there = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert (there == old) == (when == "before") and there.keys() == old.keys()
@@ -204,7 +174,7 @@ def test_a_kill_leaves_the_old_entry_or_the_new_one(tmp_path, monkeypatch, when)
 
 
 def test_a_new_weight_is_a_folder_and_nothing_else(tmp_path, monkeypatch):
-    run = _run(tmp_path / "run", 1, 0.99)
+    run = finished_run(tmp_path / "run", 1, 0.99)
     for name in ("recipe.json", "result.json"):
         (run / name).write_text((run / name).read_text().replace("mnist10_w16.tvdn", "mnist10_w16.new"))
     weights_file.save(kh.create_model("mnist10_w16"), run / "model.weights.h5", "mnist10_w16", 10)
@@ -237,7 +207,7 @@ def test_a_new_weight_is_a_folder_and_nothing_else(tmp_path, monkeypatch):
 @pytest.mark.more
 def test_entries_in_the_wheel_are_bounded_together(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(adding, "ZOO", tmp_path)
-    run = _run(tmp_path / "a", 1, 0.99)
+    run = finished_run(tmp_path / "a", 1, 0.99)
     size = sum(path.stat().st_size for path in adding.add([run]).iterdir())
     (tmp_path / "other.b").mkdir()
     (tmp_path / "other.b" / "weights.json").write_text('{"wheel": true}')
@@ -284,14 +254,14 @@ def test_half_precision_must_keep_what_was_measured(tmp_path, monkeypatch):
 
     for module in ("stored", "add"):  # both weights by the same code: a run may have read images otherwise
         monkeypatch.setattr(f"zoo.release.{module}.measure", measured_before)
-    folder = adding.add([_run(tmp_path / "a", 1, 0.99)], float16=True, data_dir="data")
+    folder = adding.add([finished_run(tmp_path / "a", 1, 0.99)], float16=True, data_dir="data")
     assert measured == [("mnist10_w16.tvdn", "float32", "data"), ("mnist10_w16.tvdn", "float16", "data")]
     result = json.loads((folder / "result.json").read_text())
     assert result["mean"] == 0.99 and result["stored"] == {"dtype": "float16", "test_accuracy": 0.9899}
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     accuracies["float32"] = 0.9910
     with pytest.raises(ValueError, match=r"in float16 its test accuracy is 0\.98990, in float32 0\.99100"):
-        adding.add([_run(tmp_path / "b", 1, 0.991)], float16=True)
+        adding.add([finished_run(tmp_path / "b", 1, 0.991)], float16=True)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert not list(tmp_path.glob(".partial*"))
 
@@ -353,14 +323,14 @@ def test_adding_refuses_unfinished_and_mixed_runs(tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="no finished run"):
         adding.add([tmp_path / "empty"])
-    a, b = _run(tmp_path / "a", 1, 0.99), _run(tmp_path / "b", 2, 0.98)
+    a, b = finished_run(tmp_path / "a", 1, 0.99), finished_run(tmp_path / "b", 2, 0.98)
     recipe = json.loads((b / "recipe.json").read_text())
     (b / "recipe.json").write_text(json.dumps({**recipe, "learning_rate": 1.0}))
     with pytest.raises(ValueError, match="different recipes"):
         adding.add([a, b])
     with pytest.raises(ValueError, match=r"'mnist10_w16' is not the one of that name .* learning_rate differ"):
         adding.add([b])
-    c = _run(tmp_path / "c", 3, 0.97)
+    c = finished_run(tmp_path / "c", 3, 0.97)
     (c / "result.json").write_text(json.dumps({**json.loads((c / "result.json").read_text()), "epochs": 18}))
     with pytest.raises(ValueError, match="different numbers of epochs"):
         adding.add([a, c])
@@ -372,7 +342,7 @@ def test_an_entry_names_the_recipe_of_its_run(tmp_path, monkeypatch):
     monkeypatch.setattr(adding, "ZOO", tmp_path)
     short = dataclasses.replace(RECIPES["mnist10_w16"], name="mnist10_w16_short")
     monkeypatch.setattr(adding, "RECIPES", {**RECIPES, short.name: short})
-    run = _run(tmp_path / "a", 1, 0.99)
+    run = finished_run(tmp_path / "a", 1, 0.99)
     (run / "recipe.json").write_text(json.dumps({**short.to_dict(), "seed": 1}))
     folder = adding.add([run])
     assert json.loads((folder / "weights.json").read_text())["recipe"] == "mnist10_w16_short"

@@ -11,7 +11,7 @@ from keras_highway.cli.image_classifier import find_classifier_and_data
 from keras_highway.cli.tables import percent
 from keras_highway.data.datasets import holds_shards
 from keras_highway.data.photographs import holds_photographs
-from keras_highway.tasks import format_metric, is_of, measured_on
+from keras_highway.tasks import format_recorded, is_of, measured_on, of_this_file
 
 _BATCH = 500
 _RECORDED = ("metric", "mean", "std", "n", "holdout_images", "test_images")
@@ -42,7 +42,7 @@ def _of_images(arguments) -> int:
     )
     same_data = classifier.result.get("data", classifier.data) == classifier.data
     recorded = (
-        {key: classifier.result[key] for key in _RECORDED if key in classifier.result}
+        {key: classifier.result[key] for key in _RECORDED if key in classifier.result} | of_this_file(classifier.result)
         if classifier.result and same_data
         else None
     )
@@ -59,7 +59,8 @@ def _of_images(arguments) -> int:
 
 def _beside(recorded, accuracy, images) -> str:
     """What was recorded, and the difference if it is of the same images."""
-    number = visible(format_metric(recorded))
+    text, before = format_recorded(recorded)
+    number = visible(text)
     if not is_of(recorded, images):
         return f"recorded {measured_on(recorded)}: {number}; not compared"
-    return f"recorded: {number}; here {100 * (accuracy - recorded['mean']):+.2f} points"
+    return f"recorded: {number}; here {100 * (accuracy - before):+.2f} points"

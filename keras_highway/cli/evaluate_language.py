@@ -8,7 +8,7 @@ from keras_highway.cli.errors import OK, UsageError, usage_errors
 from keras_highway.data.ptb import load_split
 from keras_highway.hub import is_hub_name
 from keras_highway.language import CharLM
-from keras_highway.tasks import LANGUAGE, format_metric
+from keras_highway.tasks import LANGUAGE, format_recorded, of_this_file
 from keras_highway.weights import registry
 from keras_highway.weights.description import describe_weights
 from keras_highway.weights.resolve import WeightsFile, is_path, resolve, result_beside
@@ -36,7 +36,8 @@ def run(arguments) -> int:
     perplexity = model.perplexity(model.vocabulary.ids(words), progress=sys.stderr.isatty())
     unseen = model.vocabulary.strange(words).unseen
     same_data = recorded.get("test_tokens") == len(words)
-    result = {key: recorded[key] for key in ("metric", "mean", "std", "n")} if same_data else None
+    kept = {key: recorded[key] for key in ("metric", "mean", "std", "n")} | of_this_file(recorded) if same_data else {}
+    result = kept or None
     if arguments.json:
         report = {"weights": arguments.weights, "tokens": len(words), "unseen": unseen, "perplexity": perplexity}
         print(json.dumps({**report, "recorded": result}, indent=2))
@@ -45,7 +46,8 @@ def run(arguments) -> int:
     if unseen:
         print(f"note: {unseen} of them are no words of its vocabulary: read and predicted as <unk>", file=sys.stderr)
     if result:
-        print(f"recorded: {visible(format_metric(result))}; here {perplexity - result['mean']:+.2f}")
+        text, before = format_recorded(result)
+        print(f"recorded: {visible(text)}; here {perplexity - before:+.2f}")
     return OK
 
 

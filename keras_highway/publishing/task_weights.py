@@ -12,7 +12,7 @@ from keras_highway.analysis import Tracer, blocks
 from keras_highway.applications import get_spec
 from keras_highway.gating import get_gating
 from keras_highway.layers.branch import channel_axis
-from keras_highway.tasks import Task
+from keras_highway.tasks import Task, value_of_file
 from keras_highway.weights.info import WeightsInfo
 
 _GATE = "gate/"
@@ -211,11 +211,5 @@ def _by_channel(gate: np.ndarray) -> np.ndarray:
 
 
 def recorded(row: WeightsInfo) -> float | None:
-    """Returns what was measured of the very file of a row, `None` if nothing was.
-
-    Of several runs the first gave the file; where it is stored in half
-    precision, it was measured once more.
-    """
-    metrics = row.metrics
-    stored = metrics.get("stored", {}).get(metrics.get("metric"))
-    return stored if stored is not None else (metrics.get("values") or [metrics.get("mean")])[0]
+    """Returns what was measured of the very file of a row, `None` if nothing was (`value_of_file`)."""
+    return value_of_file(dict(row.metrics))

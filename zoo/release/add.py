@@ -51,8 +51,8 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
     """Adds runs of one recipe to the zoo.
 
     Args:
-        runs: Run folders that hold a result.json; the first gives the weights. It may be the entry's own folder,
-            where that is of one run: the others are further seeds, and its weights are left as they are.
+        runs: Run folders that hold a result.json; the first gives the weights. Before further ones it may be the
+            entry's own folder: they are later seeds then, and its weights are left as they are.
         float16: Store weights in half precision.
         data_dir: Folder of the data sets, to measure those once more.
 
@@ -63,11 +63,19 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
         ValueError: If a run has no result, runs are of different recipes or
             numbers of epochs, of a seed that another has, or of another
             recipe than the published one of that name; if one went on after
-            its result; if half precision changes what was measured; if the
-            entry is to take further seeds and is of several runs, or its
-            weights are to be stored anew. (A run that was ended early is
+            its result; if half precision changes what was measured; if one
+            is itself of several runs, or the entry that there is, and cannot
+            take later seeds (`_check_joins`). (A run that was ended early is
             taken; its entry records it.)
     """
+    with _alone():  # from the reading on: two that add a seed each must not both start from the same result
+        return _add(runs, float16, data_dir)
+
+
+def _add(runs, float16, data_dir) -> Path:
+    if runs[0].resolve().parent == ZOO.resolve():
+        bring_back(runs[0].resolve())
+    joins = _is_entry(runs[0]) and len(runs) > 1
     results = [_result(run) for run in runs]
     recipes = [json.loads((run / "recipe.json").read_text("utf-8")) for run in runs]
     if any(recipe | _MAY_DIFFER != recipes[0] | _MAY_DIFFER for recipe in recipes):
@@ -78,12 +86,12 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
     for run, result in zip(runs, results, strict=True):
         check_epochs(run, result)
     row = dataclasses.replace(_row(runs[0], results[0]), recipe=recipe["name"])
+    _check_joins(runs, results, joins, float16)
     pool = pooled(results)
+    if not joins:
+        pool.pop("stored", None)  # what an entry that is copied was measured at in half precision
     folder = ZOO / row.name
-    joins = runs[0].resolve() == folder.resolve()
-    if joins:
-        _check_joins(folder, results[0], float16)
-    with _alone(), _partial(folder) as new:
+    with _partial(folder) as new:
         bring_back(folder)
         if joins:
             shutil.copytree(folder, new, dirs_exist_ok=True)
@@ -134,14 +142,33 @@ def _partial(folder) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _check_joins(folder, result, float16) -> None:
-    """Whether further seeds may join an entry: the mean of its top-5 accuracies could not be pooled with theirs."""
-    if sha256_of(folder / registry.FILE) != json.loads((folder / registry.ROW).read_text("utf-8"))["sha256"]:
-        raise ValueError(f"{folder / registry.FILE} is not the file whose sha256 its {registry.ROW} names.")
+def _is_entry(run) -> bool:
+    return run.resolve().parent == ZOO.resolve() and (run / registry.ROW).is_file()
+
+
+def _check_joins(runs, results, joins, float16) -> None:
+    """Refuses what would lose or falsify numbers of an entry.
+
+    Raises:
+        ValueError: If a run is of several runs, or an entry, and not the
+            first before others; if the entry's file is another than its
+            row names, or is to be stored anew; if it is of several runs
+            that have a top-5 accuracy, of which it holds the mean alone.
+    """
+    for run, result in list(zip(runs, results, strict=True))[joins:]:
+        if result["n"] > 1 or (_is_entry(run) and len(runs) > 1):
+            raise ValueError(
+                f"{run} is an entry, or of several runs: give it first, before the runs that are to join it."
+            )
+    if not joins:
+        return
+    folder = runs[0]
     if float16:
         raise ValueError(f"Further seeds leave the weights of {folder} as they are: leave out --float16.")
-    if result["n"] > 1:
-        raise ValueError(f"{folder} is of {result['n']} runs already: give the folders of all runs.")
+    if results[0]["n"] > 1 and "top5" in results[0]:
+        raise ValueError(f"{folder} has the mean top-5 of {results[0]['n']} runs: give the folders of all runs.")
+    if sha256_of(folder / registry.FILE) != json.loads((folder / registry.ROW).read_text("utf-8"))["sha256"]:
+        raise ValueError(f"{folder / registry.FILE} is not the file whose sha256 its {registry.ROW} names.")
 
 
 def _row(run, result) -> WeightsInfo:
@@ -213,7 +240,8 @@ def pooled(results: list[dict]) -> dict:
     seeds = [seed for result in results for seed in result["seeds"]]
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"Runs of one entry must have different seeds. Received: {', '.join(map(str, seeds))}")
-    hardware = sorted({result["hardware"] for result in results if "hardware" in result})
+    hardware = sorted({one for result in results if "hardware" in result for one in result["hardware"].split("; ")})
+    commits = [commit for result in results for commit in result.get("commit_changes", [result.get("commit")])]
     return {
         **results[0],
         **({"hardware": "; ".join(hardware)} if hardware else {}),
@@ -222,6 +250,7 @@ def pooled(results: list[dict]) -> dict:
         "std": statistics.stdev(values) if len(values) > 1 else None,
         "seeds": seeds,
         "values": values,
+        **({"commit_changes": list(dict.fromkeys(commits))} if len(set(commits)) > 1 else {}),
         **_pooled_top5(results),
     }
 
