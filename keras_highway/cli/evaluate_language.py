@@ -35,9 +35,9 @@ def run(arguments) -> int:
         model = CharLM(file)
     perplexity = model.perplexity(model.vocabulary.ids(words), progress=sys.stderr.isatty())
     unseen = model.vocabulary.strange(words).unseen
-    same_data = recorded.get("test_tokens") == len(words)
-    kept = {key: recorded[key] for key in ("metric", "mean", "std", "n")} | of_this_file(recorded) if same_data else {}
-    result = kept or None
+    result = None
+    if recorded.get("test_tokens") == len(words):
+        result = {key: recorded[key] for key in ("metric", "mean", "std", "n")} | of_this_file(recorded)
     if arguments.json:
         report = {"weights": arguments.weights, "tokens": len(words), "unseen": unseen, "perplexity": perplexity}
         print(json.dumps({**report, "recorded": result}, indent=2))
