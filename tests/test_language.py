@@ -283,6 +283,9 @@ def test_evaluate_shows_what_was_recorded_of_the_same_corpus(capsys, folder, tmp
     line, beside = out.splitlines()
     assert code == 0
     assert beside == f"recorded: 5.00 (n = 1); here {float(line.split()[-1]) - 5:+.2f}"
+    exact = kh.CharLM(tmp_path / "run").perplexity(WORDS.ids(["the", "cat", "sat", "<eos>"]))
+    (tmp_path / "run" / "result.json").write_text(json.dumps({**recorded, "mean": exact + 1e-4}))
+    assert evaluated(capsys, tmp_path / "run", "--data", tmp_path)[1].endswith("; here +0.00\n")  # without a minus
     several = {**recorded, "std": 1.0, "n": 2, "seeds": [1, 2], "values": [4.0, 6.0]}
     (tmp_path / "run" / "result.json").write_text(json.dumps(several))
     _, out, _ = evaluated(capsys, tmp_path / "run", "--data", tmp_path)  # the first of the runs gave the file

@@ -63,4 +63,4 @@ def _beside(recorded, accuracy, images) -> str:
     number = visible(text)
     if not is_of(recorded, images):
         return f"recorded {measured_on(recorded)}: {number}; not compared"
-    return f"recorded: {number}; here {100 * (accuracy - before):+.2f} points"
+    return f"recorded: {number}; here {100 * (accuracy - before):+z.2f} points"

@@ -47,7 +47,7 @@ def run(arguments) -> int:
         print(f"note: {unseen} of them are no words of its vocabulary: read and predicted as <unk>", file=sys.stderr)
     if result:
         text, before = format_recorded(result)
-        print(f"recorded: {visible(text)}; here {perplexity - before:+.2f}")
+        print(f"recorded: {visible(text)}; here {perplexity - before:+z.2f}")
     return OK
 
 
