@@ -30,7 +30,7 @@ from keras_highway.weights import registry
 
 OUT = Path(__file__).parents[3] / "docs" / "analysis"
 DENSE, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
-UNIT = "stage1_block2", 11  # finds the end of a stroke at the lower right
+BLOCK = "stage1_block2"  # of `IMAGES`, whose strongest unit is shown
 # Where most change happens according to [TVDN, 4]: "the early layers (about 15 for MNIST and 40 for CIFAR-100)".
 EARLY = {DENSE: 15, CIFAR: 40}
 
@@ -174,7 +174,8 @@ def image_gates(test, out) -> dict:
 
 def unit(test, out) -> dict:
     """Figure 4 of UIE: what excites one unit of the convolutional net, over the blocks of its first stage."""
-    return conv_figures.draw_unit(load(IMAGES), IMAGES, registry.get(IMAGES).images.apply, test[0][:2000], UNIT, out)
+    transform = registry.get(IMAGES).images.apply
+    return conv_figures.strongest_unit(load(IMAGES), IMAGES, transform, test[0][:2000], out, block=BLOCK)
 
 
 def timed(data, out, known) -> dict:
