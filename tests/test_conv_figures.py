@@ -4,13 +4,17 @@ import dataclasses
 import json
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 from miniatures import batch, miniature
 
 from keras_highway import analysis
+from keras_highway.applications import load
+from keras_highway.data import load_image, sample_digits
 from keras_highway.training.experiments import analysis_tables, conv_figures, figures
 from keras_highway.variants import VARIANTS
+from keras_highway.weights import registry
 from zoo.release import conv_nets
 
 NAME = "cifar10_19layer.fast"
@@ -58,6 +62,18 @@ def test_pictures_and_numbers(tmp_path, monkeypatch):
     outputs = traces[conv_figures.BLOCK].y
     strongest = np.sort(outputs.max((1, 2)), 0)[3:].mean(0)  # of the nine strongest of 12 images
     assert numbers["unit"]["channel"] == (strongest - outputs.mean((0, 1, 2))).argmax()
+
+
+def test_the_unit_of_the_digits_is_the_strongest_of_its_block(tmp_path):
+    digits = np.stack([load_image(path, registry.get(figures.IMAGES).images) for path in sample_digits()])
+    unit = figures.unit((digits, None), tmp_path)
+    model, x = load(figures.IMAGES), registry.get(figures.IMAGES).images.apply(digits)
+    outputs = keras.Model(model.input, model.get_layer("stage1_block2").output).predict(x, verbose=0)
+    peaks = outputs.max((1, 2))  # of ten digits; the nine strongest of each channel count
+    assert unit["block"] == "stage1_block2" and unit["samples"] == len(digits) == 10
+    assert unit["channel"] == (np.sort(peaks, 0)[1:].mean(0) - outputs.mean((0, 1, 2))).argmax()
+    assert unit["activation"] == pytest.approx(sorted(peaks[:, unit["channel"]])[::-1][:9], rel=1e-4)
+    assert {path.name for path in tmp_path.iterdir()} == {"patches.png", "guided.png"}
 
 
 @pytest.mark.parametrize("there", [False, True])

@@ -282,7 +282,7 @@ def test_evaluate_shows_what_was_recorded_of_the_same_corpus(capsys, folder, tmp
     code, out, _ = evaluated(capsys, tmp_path / "run", "--data", tmp_path)
     line, beside = out.splitlines()
     assert code == 0
-    assert beside == f"recorded: 5.00 (n = 1); here {float(line.split()[-1]) - 5:+.2f}"
+    assert beside == f"recorded: 5.00 (n = 1); here {float(line.split()[-1]) - 5:+z.2f}"
     exact = kh.CharLM(tmp_path / "run").perplexity(WORDS.ids(["the", "cat", "sat", "<eos>"]))
     (tmp_path / "run" / "result.json").write_text(json.dumps({**recorded, "mean": exact + 1e-4}))
     assert evaluated(capsys, tmp_path / "run", "--data", tmp_path)[1].endswith("; here +0.00\n")  # without a minus
@@ -290,7 +290,7 @@ def test_evaluate_shows_what_was_recorded_of_the_same_corpus(capsys, folder, tmp
     (tmp_path / "run" / "result.json").write_text(json.dumps(several))
     _, out, _ = evaluated(capsys, tmp_path / "run", "--data", tmp_path)  # the first of the runs gave the file
     assert out.splitlines()[1] == (
-        f"recorded: 5.00 ± 1.00 (n = 2), this file 4.00; here {float(line.split()[-1]) - 4:+.2f}"
+        f"recorded: 5.00 ± 1.00 (n = 2), this file 4.00; here {float(line.split()[-1]) - 4:+z.2f}"
     )
     _, out, _ = evaluated(capsys, tmp_path / "run", "--data", tmp_path, "--json")
     assert json.loads(out)["recorded"] == {

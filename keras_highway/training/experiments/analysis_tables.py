@@ -195,8 +195,8 @@ def _fallen(gates) -> str:
 def _slope(gates) -> str:
     depth, activity = gates["bias_with_depth"], gates["bias_with_activity"]
     return (
-        f"{_holds(depth > 0 > activity)}Pearson's correlation of a block's mean bias with its depth is {depth:+.2f}, "
-        f"with its mean gate {activity:+.2f}"
+        f"{_holds(depth > 0 > activity)}Pearson's correlation of a block's mean bias with its depth is {depth:+z.2f}, "
+        f"with its mean gate {activity:+z.2f}"
     )
 
 

@@ -30,7 +30,7 @@ from keras_highway.weights import registry
 
 OUT = Path(__file__).parents[3] / "docs" / "analysis"
 DENSE, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
-BLOCK = "stage1_block2"  # of `IMAGES`, whose strongest unit is shown
+BLOCK = "stage1_block2"  # of `IMAGES`, whose strongest unit is shown: it sees 9 x 9 of 28 x 28 pixels
 # Where most change happens according to [TVDN, 4]: "the early layers (about 15 for MNIST and 40 for CIFAR-100)".
 EARLY = {DENSE: 15, CIFAR: 40}
 
