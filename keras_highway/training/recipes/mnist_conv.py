@@ -13,8 +13,8 @@ rate 0.03, its decays at the published shares. The weights of w 16 in the zoo,
 
 Products of w 32 are in bfloat16 (`--set precision=float32`: as published).
 Images per second of one core of an AMD EPYC with AVX-512's bfloat16, two short
-runs each: 462 and 464 in float32, 735 and 584 in bfloat16. On processors
-without it float32 is faster.
+runs each: 462 and 464 in float32, 735 and 584 in bfloat16. Other processors
+were not measured with it; recipes/imagenette.py has some, of other nets.
 """
 
 from dataclasses import replace
