@@ -5,7 +5,7 @@ TORCH_PY := .venv-torch/bin/python
 DOCS_PY := .venv-docs/bin/python
 DEMO_PY := .venv-demo/bin/python
 RELEASE_PY := .venv-release/bin/python
-# PyTorch's own index has wheels without CUDA, a tenth of the size; set TORCH_INDEX= to use pip's own.
+# PyTorch's own index has wheels without CUDA, a tenth of the size; set TORCH_INDEX= to use pip's own. What torch needs is taken from there.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 comma := ,
 # Bytecode is made of what is imported, when it is; all of TensorFlow's and JAX's takes 25 s.
@@ -20,7 +20,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Without bytecode every process compiles TensorFlow anew: 10 s instead of 4.
 unexport PYTHONDONTWRITEBYTECODE
 # Tests that run on JAX and on PyTorch, too.
-ON_JAX := gating layers valueless biased batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided trainable \
+ON_JAX := gating layers convolve valueless biased batch_norm blocks trace rewire optimizers device_images mixing training lstm_recurrence char_lm_oracle guided trainable \
 	attacks weight_attacks folder_attacks fuzz outside_text images run_attacks hub_faults keras_archives clocks_and_disks replacing_folders ways_to_call kept_state
 # What `make test` runs of these on JAX; `make test-all` runs the list.
 CORE_ON_JAX := gating blocks trace trainable valueless
@@ -36,7 +36,7 @@ N ?= 2000
 STEPS ?= 100000
 # What a user's Keras must do, on the lowest release that pyproject.toml allows: `make test` has the highest.
 LOWEST_KERAS := 3.14.1
-ON_LOWEST := gating layers batch_norm blocks trace rewire variants weights lstm_recurrence guided exporting
+ON_LOWEST := gating layers convolve batch_norm blocks trace rewire variants weights lstm_recurrence guided exporting
 
 .PHONY: demo test test-all test-torch test-lowest fuzz endurance lint docs docs-browser demo-browser release benchmark tables clean
 
@@ -131,7 +131,7 @@ tables: .venv/.demo
 	$(PYTHON) -m venv .venv-torch
 
 .venv-torch/.test: pyproject.toml | .venv-torch/bin/python
-	$(TORCH_PY) $(PIP) torch $(TORCH_INDEX:%=--index-url %)
+	$(TORCH_PY) $(PIP) --no-deps torch $(TORCH_INDEX:%=--index-url %)
 	$(call install,$(TORCH_PY),-e ".[torch$(comma)onnx$(comma)plots$(comma)test-tools]")
 	touch $@
 

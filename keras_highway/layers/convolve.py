@@ -1,9 +1,9 @@
-"""`keras.ops.conv` of images, in another way where TensorFlow's writes beyond its memory or is slow on a CPU.
+"""`keras.ops.conv` of images, in another way where oneDNN's writes beyond its memory or is slow on a CPU.
 
-Kernels of one pixel with a stride: with fewer than 16 input channels and a
-batch that its threads cannot share alike, oneDNN's gradient of such a kernel
-writes beyond its memory, and the process dies sooner or later (TensorFlow 2.21
-on a CPU, docs/upstream.md, 8). In bfloat16 gradients of many kernels are slow,
+Kernels of one pixel with a stride: with fewer than 16 input channels oneDNN's
+gradient of such a kernel writes beyond its memory, in TensorFlow and PyTorch.
+The process dies sooner or later, computes wrong gradients or never ends
+(docs/upstream.md, 8). In bfloat16 gradients of many kernels are slow,
 see `keras_highway._support.conv_product`.
 """
 
@@ -15,6 +15,7 @@ from keras import ops
 
 from keras_highway._support.conv_product import is_product, product
 
+_ONEDNN = ("tensorflow", "torch")  # the backends that compute with it
 _SAFE = 16  # channels from which on the gradient is right
 
 
@@ -39,30 +40,31 @@ def convolve(
     Returns:
         What `keras.ops.conv` does, to the precision of `x`'s dtype.
     """
-    x, strides = subsampled(x, kernel.shape[:2], strides, data_format)
+    x, strides = subsampled(x, kernel.shape, strides, data_format)
     if tuple(dilation_rate) == (1, 1) and is_product(x, kernel.shape, strides, padding, data_format):
         return product(x, ops.cast(kernel, x.dtype), strides, padding)
     return ops.conv(x, kernel, list(strides), padding, data_format, dilation_rate)
 
 
 def subsampled(
-    x: Any, kernel_size: Sequence[int], strides: Sequence[int], data_format: str
+    x: Any, kernel_shape: Sequence[int], strides: Sequence[int], data_format: str
 ) -> tuple[Any, tuple[int, ...]]:
     """Returns the images that a convolution goes over and the strides it takes, the same convolution and safe.
 
     Args:
         x: Tensor, images.
-        kernel_size: Pair of ints.
+        kernel_shape: Four ints, `(height, width, inputs, filters)`.
         strides: Pair of ints.
         data_format: As in `keras.layers.Conv2D`.
 
     Returns:
         `x` and `strides`, or the pixels of `x` that are used and `(1, 1)`.
     """
-    channels = x.shape[1 if data_format == "channels_first" else -1]
-    if keras.backend.backend() != "tensorflow" or tuple(kernel_size) != (1, 1) or channels >= _SAFE:
-        return x, tuple(strides)
+    height, width, channels, _ = kernel_shape  # of the kernel: in an export that PyTorch traces those of x are no ints
     down, right = strides
+    affected = (height, width) == (1, 1) and (down, right) != (1, 1) and channels < _SAFE
+    if not affected or keras.backend.backend() not in _ONEDNN:
+        return x, (down, right)
     if data_format == "channels_first":
         return x[:, :, ::down, ::right], (1, 1)
     return x[:, ::down, ::right, :], (1, 1)
