@@ -12,7 +12,7 @@ from keras import ops
 from keras_highway.layers.biased import Conv2D
 from keras_highway.layers.convolve import subsampled
 
-# The fault needs batches that two threads cannot share alike (docs/upstream.md, 8); with AVX2 alone one thread is enough.
+# The fault needs batches that two threads cannot share alike (docs/upstream.md, 8); with AVX2 alone one is enough.
 TRAIN = """
 import keras, numpy as np
 import keras_highway as kh
@@ -77,7 +77,11 @@ def test_only_what_is_unsafe_is_taken_apart():
     few, many = np.zeros((1, 8, 8, 15), "float32"), np.zeros((1, 8, 8, 16), "float32")
     ours = keras.backend.backend() in ("tensorflow", "torch")
     assert subsampled(few, (1, 1, 15, 4), (2, 2), "channels_last")[1] == ((1, 1) if ours else (2, 2))
-    for x, kernel, strides in ((many, (1, 1, 16, 4), (2, 2)), (few, (3, 3, 15, 4), (2, 2)), (few, (1, 1, 15, 4), (1, 1))):
+    for x, kernel, strides in (
+        (many, (1, 1, 16, 4), (2, 2)),
+        (few, (3, 3, 15, 4), (2, 2)),
+        (few, (1, 1, 15, 4), (1, 1)),
+    ):
         same, kept = subsampled(x, kernel, strides, "channels_last")
         assert same is x and kept == strides
     first = subsampled(np.zeros((1, 4, 8, 6), "float32"), (1, 1, 4, 4), (2, 3), "channels_first")[0]
