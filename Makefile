@@ -5,7 +5,7 @@ TORCH_PY := .venv-torch/bin/python
 DOCS_PY := .venv-docs/bin/python
 DEMO_PY := .venv-demo/bin/python
 RELEASE_PY := .venv-release/bin/python
-# PyTorch's own index has wheels without CUDA, a tenth of the size; set TORCH_INDEX= to use pip's own. What torch needs is taken from there.
+# PyTorch's own index has wheels without CUDA, a tenth of the size; set TORCH_INDEX= to use pip's own.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 comma := ,
 # Bytecode is made of what is imported, when it is; all of TensorFlow's and JAX's takes 25 s.
@@ -50,9 +50,9 @@ test: .venv/.test
 
 # What `make test` leaves out: runs of several devices, processes or jobs, every recipe, notebooks, rare paths.
 test-all: .venv/.test
-	KERAS_BACKEND=tensorflow $(PY) -m pytest -m "slow or more" -n 2 --dist loadfile
 	KERAS_BACKEND=jax $(PY) -m pytest -m $(ALL_CASES) -n 2 --dist loadfile \
 		$(ON_JAX:%=tests/test_%.py) $(ON_JAX_TOO:%=tests/test_%)
+	KERAS_BACKEND=tensorflow $(PY) -m pytest -m "slow or more" -n 2 --dist loadfile
 
 # An environment of its own, without TensorFlow: with both, each would find the other's libraries.
 test-torch: .venv-torch/.test
@@ -131,7 +131,7 @@ tables: .venv/.demo
 	$(PYTHON) -m venv .venv-torch
 
 .venv-torch/.test: pyproject.toml | .venv-torch/bin/python
-	$(TORCH_PY) $(PIP) --no-deps torch $(TORCH_INDEX:%=--index-url %)
+	$(TORCH_PY) $(PIP) torch $(TORCH_INDEX:%=--index-url %)
 	$(call install,$(TORCH_PY),-e ".[torch$(comma)onnx$(comma)plots$(comma)test-tools]")
 	touch $@
 

@@ -229,7 +229,7 @@ def predict_on(backend: str, folder: Path) -> None:
     env = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "XLA_FLAGS": QUICK_XLA}
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), env.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, __file__, str(folder)], env=env, capture_output=True, text=True, timeout=900, check=False
+        [sys.executable, __file__, str(folder)], env=env, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
 

@@ -109,6 +109,7 @@ def supervised(out, backend) -> subprocess.Popen:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)  # it waits 500 s for each of two
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_two_workers_of_which_one_is_killed_end_like_two_left_alone(tmp_path, backend):
     """The supervisor starts both again. That two workers compute what one device does is tested in test_strategies:

@@ -80,8 +80,9 @@ class Conv1D(keras.layers.Conv1D):
 class Conv2D(keras.layers.Conv2D):
     """`keras.layers.Conv2D`, whose bias's gradient is right where it computes in 16 bits.
 
-    On TensorFlow its strides over single pixels of few channels are safe, too,
-    and it is quick in bfloat16, see `keras_highway.layers.convolve`.
+    On TensorFlow and PyTorch its strides over single pixels of few channels are
+    safe, too, and on TensorFlow it is quick in bfloat16, see
+    `keras_highway.layers.convolve`.
     """
 
     def call(self, inputs: Any) -> Any:
