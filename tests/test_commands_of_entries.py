@@ -3,6 +3,7 @@
 import itertools
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,11 @@ def test_the_command_trains_what_was_trained(folder):
     assert same_recipe(trained, with_settings(recipe, settings).to_dict(), defaults_of(recipe))
 
 
-def test_seeds_and_later_settings_are_printed():
+def test_seeds_and_later_settings_are_printed(tmp_path):
     assert command_of(WEIGHTS / "highway_fc50_tanh.tvdn").endswith("--set seed=N (N = 1, 2, 3)")
-    assert command_of(WEIGHTS / "mnist10_w16.tvdn").endswith('--data DIR --set "decay_multipliers=()"')
+    assert command_of(WEIGHTS / "mnist10_w16.tvdn").endswith("--data DIR")
+    shutil.copy(WEIGHTS / "mnist10_w16.tvdn" / "result.json", tmp_path)
+    trained = json.loads((WEIGHTS / "mnist10_w16.tvdn" / "recipe.json").read_text())
+    del trained["decay_multipliers"]  # as of before the recipe had them
+    (tmp_path / "recipe.json").write_text(json.dumps(trained))
+    assert command_of(tmp_path).endswith('--data DIR --set "decay_multipliers=()"')

@@ -42,7 +42,7 @@ def test_a_note_tells_how_the_mnist_nets_were_trained():
         for run in runs
     ]
     # When they are trained again in another way, the note must be told anew.
-    assert settings == [(200, 0.01, False, "float32"), (75, 0.03, True, "mixed_bfloat16")]
+    assert settings == [(200, 0.01, True, "mixed_bfloat16"), (75, 0.03, True, "mixed_bfloat16")]
     page = (results.DOCS / "results.md").read_text("utf-8")
     assert page.index("[TVDN] Table 1") < page.index(table["note"]) < page.index("[TVDN] Table 2")
 

@@ -88,7 +88,7 @@ def list_weights(pattern: str = "*", details: bool = False) -> list[str] | Weigh
     >>> kh.list_weights("mnist*")
     ['mnist10_w16.tvdn', 'mnist10_w32.tvdn']
     >>> kh.list_weights("mnist*", details=True)[0]["top1"]
-    99.38
+    99.45
     """
     names = registry.list_weights(pattern)
     if not details:
