@@ -202,7 +202,8 @@ def test_the_card_of_a_run_lists_what_was_set(hub, tmp_path):
     (line,) = [x for x in hub.files("org/other")["README.md"].decode().splitlines() if x.startswith("| recipe |")]
     assert "keras_highway train mnist10_w16 --data DIR" in line
     assert line.endswith(
-        "here with epochs 4, batch_size 100, learning_rate 0.5, precision mixed_bfloat16, train_images 600: all settings are in `recipe.json` |"
+        "here with epochs 4, batch_size 100, learning_rate 0.5, precision mixed_bfloat16, train_images 600: "
+        "all settings are in `recipe.json` |"
     )
     publish(NAME, REPO)
     assert "here with" not in hub.files(REPO)["README.md"].decode()
