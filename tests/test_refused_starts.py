@@ -41,7 +41,7 @@ def test_the_precision_is_the_recipes_whatever_the_global_policy(tmp_path):
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        recipe = changed(W16, epochs=1)
+        recipe = changed(W16, epochs=1, precision="float32")
         result = train_recipe(recipe, None, tmp_path)
         from keras_highway.training.data.source import open_source
 
