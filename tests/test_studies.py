@@ -56,6 +56,21 @@ def test_claims_are_decided_once_all_runs_are_over(runs):
     assert lines[-1].endswith("jax, float32, a core, commit `0123456789ab`. Logs: `zoo/runs/designs`.")
 
 
+def test_forms_of_the_block_are_told_once_one_beside_the_base_is_trained(runs, tmp_path):
+    assert not any("Forms of `highway20`" in line for line in studies.sections(runs))
+    for seed, accuracy in enumerate((0.90, 0.905, 0.925), start=1):
+        write(tmp_path / "designs" / "highway20_channel" / str(seed), (0.5, accuracy))
+    lines = studies.sections(runs)
+    lines = lines[next(i for i, line in enumerate(lines) if "Forms of `highway20`" in line) :]
+    channel, low_rank, *_ = (line for line in lines if line.startswith("- "))
+    # 0.91 - 0.90, 0.92 - 0.905 and 0.935 - 0.925: mean 1.17, deviation 0.289, as above
+    measured = "`highway20` minus `highway20_channel` is 1.17 ± 0.29 points (0.45 to 1.88), n = 3"
+    assert f"ahead of those that do not: **holds**; {measured}" in channel
+    assert "**not all runs are over**; `highway20_low_rank` minus `highway20`: no pair of seeds" in low_rank
+    (sizes,) = (line for line in lines if line.startswith("Trainable parameters"))
+    assert "`highway20_channel` 266,748 (1.00 times)" in sizes and "`highway20_tied` 263,547 (0.99 times)" in sizes
+
+
 def test_designs_in_short(runs):
     rows = studies.designs_table(runs).splitlines()
     assert rows[2] == "| `resnet20` | 269,722 | 3 | 91.00 ± 1.00 |  |"

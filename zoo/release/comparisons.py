@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from keras_highway.training.experiments import designs, imagenette, tiny_imagenet
+from keras_highway.training.experiments import block_forms, designs, imagenette, tiny_imagenet
 from keras_highway.training.experiments.study import RATE_EPOCHS, Study
 from keras_highway.training.recipes import RECIPES
+from keras_highway.training.recipes.cifar_20_forms import recipe_of as _form
 
 MARGIN = 0.5  # points by which a network may be behind another that it matches
 TRAINS = 20.0  # % of the test images right: twice chance, of ten classes
@@ -49,6 +50,8 @@ class Comparison:
         beside: Name of a comparison of the same networks, in the same order,
             whose accuracy is told beside. Defaults to `""`.
         epochs: After which losses and accuracies are told. Defaults to none.
+        base_of_another: Whether the base's runs are another comparison's, and
+            those of the other nets alone make it one. Defaults to `False`.
     """
 
     name: str
@@ -60,6 +63,7 @@ class Comparison:
     goal: float | None = None
     beside: str = ""
     epochs: tuple[int, ...] = ()
+    base_of_another: bool = False
 
 
 _RECIPE = RECIPES[designs.STUDY.base]
@@ -90,6 +94,29 @@ DESIGNS = Comparison(
             "post-activation with gates of two 3x3 and zeroBN matches them", "postact20_zerobn", "resnet20", "matches"
         ),
         Claim("without zeroBN it is unstable: some run diverges", "postact20_zerobn", "postact20", "diverges"),
+    ),
+)
+
+FORMS = Comparison(
+    name="block_forms",
+    folder="designs",
+    base_of_another=True,
+    title="Forms of `highway20`'s block at equal parameters, CIFAR-10",
+    intro="What [BLOG] and [UIE, 4] suggest to try: gates that do not depend on the data (one per channel), gates of "
+    "low rank, gates and transforms shared by the blocks of a stage, layer dropout (stochastic depth); `highway20` has "
+    f"gates as deep as the transforms. Widths are chosen for equal parameters. {_RECIPE.epochs} epochs of one cycle; "
+    f"per form a rate chosen from {', '.join(map(str, block_forms.STUDY.rates))} on "
+    f"{block_forms.STUDY.held_out:,} held-out training images. Test accuracy of the last epoch, mean ± standard "
+    "deviation over seeds; differences are between runs of the same seed, with the 95 % interval of their mean. To "
+    f"match is to be at most {MARGIN} points behind. No paper has these numbers: the lines below are questions "
+    "(`python -m keras_highway.training.experiments.block_forms --data DIR`).",
+    study=block_forms.STUDY,
+    claims=(
+        Claim("gates that look at the data are ahead of those that do not", "highway20", _form("channel"), "ahead"),
+        Claim("gates of low rank match those as deep as the transforms", _form("low_rank"), "highway20", "matches"),
+        Claim("gates shared by the blocks of a stage match gates of their own", _form("tied"), "highway20", "matches"),
+        Claim("transforms shared by the blocks of a stage match, too", _form("shared"), "highway20", "matches"),
+        Claim("layer dropout is ahead of training whole", _form("stochastic_depth"), "highway20", "ahead"),
     ),
 )
 
@@ -160,6 +187,7 @@ def _trains(net: str, what: str) -> Claim:
 
 COMPARISONS = (
     DESIGNS,
+    FORMS,
     _photographs("pair", f"{_IN_SMALL}, 20 epochs", _BOARD, _PAIR, goal=91.6),
     _photographs("pair_5", f"{_IN_SMALL}, 5 epochs", _BOARD, _PAIR, goal=85.8),
     A3,

@@ -9,18 +9,24 @@ one), whether it trains or diverges by every run.
 
 import argparse
 import json
+import math
 import statistics
 from pathlib import Path
 
 import numpy as np
 
 from keras_highway._support.log import read_log
+from keras_highway._support.valueless import without_values
 from keras_highway.analysis.plots import legend_above, write
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 from keras_highway.cli.listing import parameters
+from keras_highway.models.builder import build
+from keras_highway.specs import override
 from keras_highway.training.experiments.study import Study, spread
+from keras_highway.training.recipe import Recipe
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import has_whole_result
+from keras_highway.variants import VARIANTS
 from zoo.release.commits import short
 from zoo.release.comparisons import A3, COMPARISONS, DESIGNS, MARGIN, TRAINS, Claim, Comparison
 
@@ -28,14 +34,15 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "zoo" / "runs"
 PICTURES = ROOT / "docs" / "results"
 _T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # 97.5 % quantile of Student's t by degrees of freedom
+_SIZES = ("input_shape", "classes")  # what makes no other form of a variant
 _COLUMNS = {"train_loss": 1, "test_accuracy": 100}  # what is drawn, and what it is multiplied by
 
 
 def sections(runs: Path = RUNS) -> list[str]:
-    """Returns the lines of all comparisons that have a finished run."""
+    """Returns the lines of all comparisons that have a finished run of their own."""
     lines = []
     for comparison in COMPARISONS:
-        if done := _finished(comparison, runs):
+        if done := _compared(comparison, runs):
             lines += ["", f"## {comparison.title}", "", comparison.intro, ""]
             study = comparison.study
             lines += [study.table(study.nets, study.seeds, runs / comparison.folder), ""]
@@ -75,11 +82,20 @@ def a3_losses_table(runs: Path = RUNS) -> str:
 
 def _sizes(study: Study) -> str:
     """How many parameters each network has, and how many times the base's."""
-    counts = {net: parameters()[RECIPES[net].variant] for net in study.nets}
+    counts = {net: _parameters(RECIPES[net]) for net in study.nets}
     listed = (
         f"`{study.run_name(net)}` {count:,} ({count / counts[study.base]:.2f} times)" for net, count in counts.items()
     )
     return f"Trainable parameters, beside those of `{study.run_name(study.base)}`: {', '.join(listed)}."
+
+
+def _parameters(recipe: Recipe) -> int:
+    """Trainable parameters of a recipe's network: those of its variant, unless it is another form of it."""
+    form = {key: value for key, value in recipe.overrides if key not in _SIZES}
+    if not form:
+        return parameters()[recipe.variant]
+    model = without_values(lambda: build(override(VARIANTS[recipe.variant], **form)))
+    return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 
 def _ends(study: Study, folder: Path) -> list[str]:
@@ -98,7 +114,7 @@ def draw(runs: Path = RUNS, out: Path = PICTURES) -> list[Path]:
     """Draws training loss and test accuracy of every comparison that has a finished run; returns the files."""
     files = []
     for comparison in COMPARISONS:
-        if done := _finished(comparison, runs):
+        if done := _compared(comparison, runs):
             figure, axes = training_axes(2, 6.8)
             for axis, column, what in zip(axes, _COLUMNS, ("training loss", "test accuracy, %"), strict=True):
                 draw_training(axis, _curves(comparison, done, column, axis), ylabel=what)
@@ -138,6 +154,12 @@ def _finished(comparison, runs) -> dict[str, dict[int, list[dict[str, float]]]]:
         folders = {seed: comparison.study.folder(net, seed, runs / comparison.folder) for seed in seeds}
         logs[net] = {seed: read_log(f / "log.csv") for seed, f in folders.items() if has_whole_result(f)}
     return {net: seeds for net, seeds in logs.items() if seeds}
+
+
+def _compared(comparison, runs):
+    """As `_finished`; nothing, where the base alone has runs that are another comparison's."""
+    done = _finished(comparison, runs)
+    return {} if comparison.base_of_another and set(done) == {comparison.study.base} else done
 
 
 def _verdict(claim: Claim, comparison: Comparison, runs: Path, done) -> str:
