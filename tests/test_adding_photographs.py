@@ -108,6 +108,9 @@ def test_a_run_of_other_classes_does_not_become_the_entry_of_that_name(run, reci
     monkeypatch.setattr(registry, "get", lambda _: known)
     with pytest.raises(ValueError, match=r"has another number of classes than .*: 3, not 2"):
         adding.add([run])
+    known = dataclasses.replace(known, classes=("Shih-Tzu", "beagle"))
+    with pytest.raises(ValueError, match=r"has another list of classes than .*: \('Shih-Tzu', 'beagle'\), not"):
+        adding.add([run])
 
 
 def test_folders_of_other_imagenet_classes_are_refused(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_highway.data.batchify import batchify, deduplicate, every
-from keras_highway.data.ptb import load_corpus
+from keras_highway.data.ptb import is_treebank, load_corpus
 from keras_highway.data.vocabulary import LONGEST, Strange, Vocabulary, words_of
 
 TEXT = " the cat sat on the mat \n a <unk> cat \n"
@@ -31,6 +31,7 @@ def test_the_treebank_has_the_published_sizes(data_dir):
         pytest.skip("needs the Penn Treebank: KERAS_HIGHWAY_DATA/ptb with train.txt, valid.txt, test.txt")
     treebank = load_corpus(data_dir)
     vocabulary = treebank.vocabulary
+    assert is_treebank(treebank)
     assert [len(split) for split in treebank[1:]] == [929_589, 73_760, 82_430]
     assert (len(vocabulary.words), len(vocabulary.characters), vocabulary.word_length) == (10_000, 51, 21)
     assert [int((split == 1).sum()) for split in treebank[1:]] == [42_068, 3_370, 3_761]  # an <eos> a line

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from keras_highway._support.files import atomic_write_json
 from keras_highway.analysis.plots import write
 from keras_highway.training.experiments import analysis_tables, depth, figure4, figures, language_steps
 
@@ -25,6 +26,23 @@ def test_a_part_leaves_the_others_numbers(tmp_path, monkeypatch):
     assert numbers[other]["c"] == {"value": 3} and len(numbers[other]["sha256"]) == 64
     assert set(numbers[net]["made"]) == {"a", "b"} and numbers[net]["made"]["a"]["hardware"]
     assert "a" not in seen[0] and seen[1]["a"] == {"value": 1} and seen[2] == {}
+
+
+def test_numbers_of_earlier_weights_are_not_drawn_as_those_of_new_ones(tmp_path, monkeypatch):
+    parts = {
+        "a": (figures.DENSE, lambda *_: {"value": 1}),
+        "old": (figures.DENSE, lambda *arguments: arguments[-1]["old"]),
+    }
+    monkeypatch.setattr(figures, "PARTS", parts)
+    figures.make("a", None, tmp_path)
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    numbers[figures.DENSE] |= {"old": {"value": 2}, "sha256": 64 * "0"}
+    atomic_write_json(tmp_path / "numbers.json", numbers)
+    with pytest.raises(KeyError):
+        figures.make("old", None, tmp_path)
+    with pytest.raises(ValueError, match="has no old of these weights of"):
+        figures.redraw("old", None, tmp_path)
+    assert json.loads((tmp_path / "numbers.json").read_text()) == numbers
 
 
 def test_baselines_need_their_runs(tmp_path):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import keras
 import numpy as np
@@ -16,6 +17,7 @@ from keras_highway.training.data.shard import Shard
 from keras_highway.training.data.synthetic import synthetic_corpus
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.language.program import LanguageProgram
+from keras_highway.training.language.results import finish
 from keras_highway.training.language.source import TextSource, open_source
 from keras_highway.training.language_recipe import LanguageRecipe, rate_after
 from keras_highway.training.loop import train
@@ -54,6 +56,34 @@ def test_plateau_by_hand():
     rates = [rate_after(recipe, perplexities[:n]) for n in range(6)]
     assert rates == [1.0, 1.0, 1.0, 0.5, 0.5, 0.25]
     assert rate_after(recipe, [100.0, 99.0, 98.0]) == 1.0  # by 1 exactly
+
+
+def test_a_perplexity_that_is_no_number_ends_the_run(tmp_path, monkeypatch):
+    run = run_of(TINY, tmp_path)
+    for wrong in (math.inf, math.nan, 1e13):  # a result may hold 1e12
+        monkeypatch.setattr(run.program, "validation_perplexity", lambda *_, wrong=wrong: wrong)
+        with pytest.raises(FloatingPointError, match=re.escape(f"The validation perplexity became {wrong:g}.")):
+            run._test()
+    monkeypatch.setattr(run.program, "test_perplexity", lambda *_: math.inf)
+    rows = [{"valid_perplexity": 2.0, "train_perplexity": 2.0, "tokens_per_second": 1.0, "waiting": 0.0}]
+    with pytest.raises(FloatingPointError, match="The test perplexity became inf"):
+        finish(run.program, Strategy(), run.folder, rows)
+    assert not run.folder.result.exists()
+    assert rate_after(TINY, [math.inf, math.inf, math.inf]) == TINY.decay * TINY.learning_rate
+
+
+def test_a_text_of_ones_own_is_not_called_the_treebank(tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text(200 * "one two three four\n")
+    recipe = changed(TINY, data="ptb", train_tokens=None, test_tokens=None)
+    assert open_source(recipe, tmp_path).corpus == str(tmp_path)
+    assert run_of(TINY, tmp_path / "run").program.corpus == TINY.data == "synthetic_ptb"
+
+
+@pytest.mark.parametrize("field", ["input_shape=[30]", "characters=20"])
+def test_what_follows_from_the_vocabulary_is_refused(field):
+    with pytest.raises(ValueError, match=f"follows from the vocabulary.*Received: net.{field}".replace("[", r"\[")):
+        with_settings(TINY, [f"net.{field}"])
 
 
 def test_it_learns_and_its_numbers_are_those_of_the_model_it_saves(tmp_path):

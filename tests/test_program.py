@@ -53,6 +53,20 @@ def test_a_reader_that_goes_away_ends_without_a_traceback(monkeypatch):
         pipe.flush()
 
 
+def test_a_run_whose_reader_goes_away_ends_as_other_commands_do(monkeypatch, tmp_path):
+    def prints(*_, **__):
+        print("epoch 1", flush=True)
+
+    monkeypatch.setattr("keras_highway.training.train._train", lambda: prints)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        with pytest.raises(SystemExit) as ended:
+            main(["train", "mnist10_w16", "--tiny", "--out", str(tmp_path)])
+    assert ended.value.code == 141
+
+
 def test_a_bug_shows_its_traceback(monkeypatch):
     """Only what concerns the user's request becomes a one-line message."""
 

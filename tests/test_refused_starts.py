@@ -223,6 +223,15 @@ def test_errors_that_may_pass_have_a_code_of_their_own(number, code, monkeypatch
     assert exit_.value.code == code and "the disk says no" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["init", "freeze"])
+def test_an_empty_start_is_not_a_random_one(option, monkeypatch, capsys):
+    """As of a shell's variable that is not set."""
+    monkeypatch.setattr(train, "_train", lambda: pytest.fail("it trains"))
+    with pytest.raises(SystemExit) as ended:
+        train.main(["mnist10_w16", "--tiny", f"--{option}", ""])
+    assert ended.value.code == 2 and f"--{option} is empty" in capsys.readouterr().err
+
+
 def test_photographs_lie_where_the_variable_says(monkeypatch, tmp_path):
     recipe = RECIPES["resnet50_imagenette"]
     monkeypatch.delenv("KERAS_HIGHWAY_DATA", raising=False)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from keras_highway.cli import main
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.publishing import find_publishable, write_bundle
 from keras_highway.training import loop
+from keras_highway.training.program import Program
 from keras_highway.training.recipe import changed, with_settings
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.results import _data_and_names
@@ -94,10 +96,25 @@ def test_stages_are_frozen_up_to_the_one_that_is_named(start, tmp_path):
     assert any(not np.array_equal(after[p], v) for p, v in before.items() if p.startswith("stage2"))
 
 
+def test_weights_of_another_image_size_are_a_start(start):
+    """`start` was saved for 32 x 32; the recipe's images are of the variant's own size."""
+    overrides = tuple(pair for pair in SMALL if pair[0] != "input_shape")
+    recipe = dataclasses.replace(RECIPE, transform="imagenet", overrides=overrides, init=str(start))
+    source = SimpleNamespace(classes=2, images=4, test_images=4)
+    assert Program(recipe, source, None).net.input_shape == (None, 224, 224, 3)
+    sized = dataclasses.replace(recipe, overrides=(*overrides, ("input_shape", (None, None, 3))))
+    assert Program(sized, source, None).net.input_shape == (None, None, None, 3)
+
+
 def test_what_the_folders_are_decides_what_a_result_claims():
     recipe = RECIPES["highway50"]
     assert _data_and_names(recipe, ("cat", "dog")) == ("", ["cat", "dog"])
     assert _data_and_names(recipe, ("n01440764", "n02102040")) == ("imagenet", ["tench", "English_springer"])
+    shih_tzu, tench = "n02086240", "n01440764"
+    dogs = RECIPES["highway50_imagenette"]
+    assert _data_and_names(dogs, (tench,)) == ("imagenette", ["tench"])
+    assert _data_and_names(dogs, (shih_tzu,)) == ("imagewoof", ["Shih-Tzu"])
+    assert _data_and_names(dogs, (shih_tzu, tench)) == ("", ["Shih-Tzu", "tench"])
     assert _data_and_names(RECIPES["mnist10_w16"], ()) == ("mnist", [])
     assert _data_and_names(dataclasses.replace(recipe, data="tfds:pets"), ("cat",)) == ("tfds:pets", ["cat"])
 

@@ -7,6 +7,7 @@ import h5py
 import pytest
 
 from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway.training.recipes import RECIPES
 from keras_highway.weights import registry
 from tests.finished_runs import finished_run
 from zoo.release import add as adding
@@ -81,6 +82,28 @@ def test_what_would_lose_numbers_of_an_entry_is_refused(entry, tmp_path):
     change(entry, n=2, seeds=[1, 3], values=[0.99, 0.98], top5=1.0)
     with pytest.raises(ValueError, match="mean top-5 of 2 runs"):
         adding.add([entry, later])
+
+
+def test_a_seed_joins_an_entry_that_is_older_than_a_field_of_recipes(entry, tmp_path):
+    recipe = json.loads((entry / "recipe.json").read_text())
+    assert recipe.pop("beta_2") == RECIPES["mnist10_w16"].beta_2
+    atomic_write_json(entry / "recipe.json", recipe)
+    later = finished_run(tmp_path / "b", 2, 0.98)
+    adding.add([entry, later])
+    assert json.loads((entry / "result.json").read_text())["values"] == [0.99, 0.98]
+    other = finished_run(tmp_path / "c", 3, 0.98)
+    changed = {**json.loads((other / "recipe.json").read_text()), "beta_2": 0.5}
+    atomic_write_json(other / "recipe.json", changed)
+    with pytest.raises(ValueError, match="different recipes"):
+        adding.add([entry, other])
+
+
+def test_results_that_do_not_name_their_precision_are_of_float32():
+    old = {**registry.result("highway_fc50_tanh.tvdn"), "seeds": [1], "values": [0.9]}
+    assert "precision" not in old
+    assert adding.pooled([old, {**old, "precision": "float32", "seeds": [2]}])["n"] == 2
+    with pytest.raises(ValueError, match=r"one precision\. Received: .*mixed_bfloat16"):
+        adding.pooled([old, {**old, "precision": "mixed_bfloat16", "seeds": [2]}])
 
 
 def test_an_error_while_a_seed_joins_leaves_the_entry(entry, tmp_path, monkeypatch):

@@ -9,7 +9,6 @@ OK = 0
 SOME_FAILED = 1  # `verify` found a difference
 USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
-CLOSED_PIPE = 141  # 128 + SIGPIPE
 
 
 class UsageError(Exception):

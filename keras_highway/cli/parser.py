@@ -3,15 +3,15 @@
 import argparse
 import contextlib
 import importlib
-import os
 import sys
 
 from keras_highway._support.backend import explained
+from keras_highway._support.closed_pipe import CLOSED_PIPE, drop_output
 from keras_highway._support.notices import as_lines
 from keras_highway._support.outside_text import visible
 from keras_highway._support.quiet import quiet_start
 from keras_highway._support.settings import positive
-from keras_highway.cli.errors import CLOSED_PIPE, INTERRUPTED, USAGE, UsageError
+from keras_highway.cli.errors import INTERRUPTED, USAGE, UsageError
 
 DEFAULT_WEIGHTS = "mnist10_w32.tvdn"
 PROGRAM = "keras_highway"
@@ -63,8 +63,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more on its way out, which must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return CLOSED_PIPE
 
 

@@ -16,6 +16,37 @@ DATA_VARIABLE = "KERAS_HIGHWAY_DATA"
 DATASETS = ("mnist", "cifar10", "cifar100")
 # Photographs in a folder of class sub-folders, or shards of one.
 FOLDERS = ("imagenet", "imagenette", "imagewoof", "tiny_imagenet")
+# WordNet's identifiers of the classes of sets that share some with ImageNet (github.com/fastai/imagenette).
+OWN_CLASSES = {
+    "imagenette": frozenset(
+        [
+            "n01440764",
+            "n02102040",
+            "n02979186",
+            "n03000684",
+            "n03028079",
+            "n03394916",
+            "n03417042",
+            "n03425413",
+            "n03445777",
+            "n03888257",
+        ]
+    ),
+    "imagewoof": frozenset(
+        [
+            "n02086240",
+            "n02087394",
+            "n02088364",
+            "n02089973",
+            "n02093754",
+            "n02096294",
+            "n02099601",
+            "n02105641",
+            "n02111889",
+            "n02115641",
+        ]
+    ),
+}
 MANIFEST, SHARD_SUFFIX = "manifest.json", ".tfrecord"  # of shards
 _TFDS_VARIABLE = "TFDS_DATA_DIR"
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test", "classes")

@@ -12,6 +12,7 @@ from keras_highway.data.vocabulary import Vocabulary, words_of
 __all__ = ["Corpus", "load_corpus", "load_split"]
 
 SPLITS = ("train", "valid", "test")
+_TREEBANK = (10_000, 51)  # words, characters with the marks [Kim et al. 2015]
 
 
 class Corpus(NamedTuple):
@@ -51,7 +52,7 @@ def load_corpus(folder: str | os.PathLike[str] | None = None) -> Corpus:
         FileNotFoundError: If a file is missing, or no folder is known.
         ValueError: If a file is empty or not UTF-8.
     """
-    root = _root(folder)
+    root = corpus_folder(folder)
     paths = [_path(root, split) for split in SPLITS]  # all, before minutes go into the first
     train, valid, test = (_words(path) for path in paths)
     vocabulary = Vocabulary.of(train)
@@ -76,10 +77,17 @@ def load_split(split: str, folder: str | os.PathLike[str] | None = None) -> list
     """
     if split not in SPLITS:
         raise ValueError(f"`split` must be one of {', '.join(SPLITS)}. Received: split={split!r}")
-    return _words(_path(_root(folder), split))
+    return _words(_path(corpus_folder(folder), split))
 
 
-def _root(folder: str | os.PathLike[str] | None) -> Path:
+def is_treebank(corpus: Corpus) -> bool:
+    """Whether a corpus is the Penn Treebank as prepared by Mikolov, by the words and characters that it has."""
+    known = corpus.vocabulary
+    return (len(known.words), len(known.characters)) == _TREEBANK
+
+
+def corpus_folder(folder: str | os.PathLike[str] | None) -> Path:
+    """Returns the folder of a corpus's files; arguments and errors as `load_corpus`."""
     folder = folder or os.environ.get(DATA_VARIABLE)
     if not folder:
         raise FileNotFoundError(

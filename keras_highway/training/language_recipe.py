@@ -11,6 +11,7 @@ from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights.info import NAME
 
 PRECISIONS = ("float32", "mixed_bfloat16")
+_OF_VOCABULARY = ("classes", "characters", "input_shape")  # fields of the spec that no recipe sets
 _POSITIVE = ("epochs", "steps", "learning_rate", "clip_norm", "train_tokens", "test_tokens")
 
 
@@ -85,6 +86,12 @@ class LanguageRecipe:
             raise ValueError(f"`decay` must be in (0, 1]. Received: decay={self.decay!r}")
         if self.seed < 0:
             raise ValueError(f"`seed` must not be negative. Received: seed={self.seed!r}")
+        for name in _OF_VOCABULARY:
+            if name in dict(self.overrides):
+                raise ValueError(
+                    f"`{name}` follows from the vocabulary: leave net.{name} out. "
+                    f"Received: net.{name}={dict(self.overrides)[name]!r}"
+                )
         override(LM_VARIANTS[self.variant], **dict(self.overrides))
 
 
@@ -95,6 +102,6 @@ def rate_after(recipe: LanguageRecipe, perplexities: list[float]) -> float:
     """
     rate = recipe.learning_rate
     for epoch in range(2, len(perplexities)):
-        if perplexities[epoch - 1] - perplexities[epoch] < recipe.plateau_delta:
+        if not perplexities[epoch - 1] - perplexities[epoch] >= recipe.plateau_delta:  # nor where it is no number
             rate *= recipe.decay
     return rate

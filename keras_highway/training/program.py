@@ -19,6 +19,7 @@ from keras_highway.training.data.shard import Source
 from keras_highway.training.losses import make_loss, test_loss
 from keras_highway.training.optimizers import make_optimizer, make_schedule
 from keras_highway.training.recipe import Recipe
+from keras_highway.variants import VARIANTS
 from keras_highway.weights.load import FreshHead
 
 BODY = "body"  # what `freeze` leaves the head alone to train
@@ -97,6 +98,13 @@ class Trainable:
                 variable.assign(value)
 
 
+def _input_shape(recipe: Recipe) -> dict[str, tuple[int | None, ...]]:
+    """The argument of `create_model`; with weights to start from always, which may be of images of another size."""
+    own = dict(recipe.overrides).get("input_shape") or VARIANTS[recipe.variant].input_shape
+    shape = recipe.input_shape or (own if recipe.init else None)
+    return {"input_shape": tuple(shape)} if shape else {}
+
+
 class Program(Trainable):
     """The variables of a run and the functions of a batch over them; built inside a strategy's scope.
 
@@ -122,7 +130,7 @@ class Program(Trainable):
                 classes=source.classes,
                 classifier_activation=None,
                 dtype=recipe.precision,
-                **{**dict(recipe.overrides), **({"input_shape": recipe.input_shape} if recipe.input_shape else {})},
+                **{**dict(recipe.overrides), **_input_shape(recipe)},
             )
         if recipe.freeze:
             freeze(net, None if recipe.freeze == BODY else recipe.freeze)

@@ -15,7 +15,7 @@ times on. KERAS_HIGHWAY_MEMORY_CHECK=note only reports, =off does not check.
 
 Exit codes: 0 finished; 75 stopped by SIGTERM, its state saved: start it again
 and it resumes; 2 an error, named; 1 one that may pass, e.g. of a file system
-that was away for a while.
+that was away for a while; 141 the reader of its output closed it.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from keras_highway._support.backend import explained
+from keras_highway._support.closed_pipe import CLOSED_PIPE, drop_output
 from keras_highway._support.outside_text import visible_lines
 from keras_highway._support.quiet import quiet_again
 from keras_highway._support.settings import positive
@@ -77,7 +78,7 @@ def main(argv=None) -> None:
     )
     args = parser.parse_args(argv)
     try:
-        start = [f"{name}={value!r}" for name, value in (("init", args.init), ("freeze", args.freeze)) if value]
+        start = [f"{name}={value!r}" for name, value in _start(args).items()]
         recipe = choose(args.recipe, [*args.set, *start], args.tiny)
     except ValueError as error:
         parser.error(visible_lines(str(error)))
@@ -100,15 +101,31 @@ def main(argv=None) -> None:
     print(summary(recipe, result, out, args.data))
 
 
+def _start(args: argparse.Namespace) -> dict[str, str]:
+    """What `--init` and `--freeze` are.
+
+    Raises:
+        ValueError: If one is empty, as a variable of a shell that is not set.
+    """
+    start = {name: value for name in ("init", "freeze") if (value := getattr(args, name)) is not None}
+    for name, value in start.items():
+        if not value:
+            raise ValueError(f"--{name} is empty: name what to start from, or leave it out. Received: --{name} ''")
+    return start
+
+
 @contextlib.contextmanager
 def errors_in_a_line() -> Iterator[None]:
-    """Within it an error with a name ends the process: a line on stderr, and its exit code, 2 or 1, as stated above.
+    """Within it an error with a name ends the process: a line on stderr, and its exit code, as stated above.
 
     Raises:
         SystemExit: In the error's place.
     """
     try:
         yield
+    except BrokenPipeError:
+        drop_output()
+        _end(CLOSED_PIPE)
     except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:
         print(f"error: {visible_lines(str(error))}", file=sys.stderr)
         _end(_MAY_PASS if isinstance(error, OSError) and error.errno in _PASSING else USAGE_ERROR)

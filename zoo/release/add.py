@@ -78,7 +78,7 @@ def _add(runs, float16, data_dir) -> Path:
     joins = _is_entry(runs[0]) and len(runs) > 1
     results = [_result(run) for run in runs]
     recipes = [json.loads((run / "recipe.json").read_text("utf-8")) for run in runs]
-    if any(recipe | _MAY_DIFFER != recipes[0] | _MAY_DIFFER for recipe in recipes):
+    if any(_differ(recipe, recipes[0]) for recipe in recipes):
         raise ValueError(f"Runs of different recipes cannot be one entry: {', '.join(map(str, runs))}")
     if len({result["epochs"] for result in results}) > 1:
         raise ValueError(f"Runs of different numbers of epochs cannot be one entry: {', '.join(map(str, runs))}")
@@ -184,6 +184,7 @@ def _row(run, result) -> WeightsInfo:
         for what, of_run, of_entry in (
             ("number of classes", len(row.classes), len(known.classes)),
             ("transform", row.transform, known.transform),
+            *([("list of classes", row.classes, known.classes)] if result.get("class_names") else ()),
         ):
             if of_run != of_entry:
                 raise ValueError(
@@ -219,6 +220,12 @@ def _store(run, row, folder, float16=False) -> None:
     weights_file.save(model, folder / registry.FILE, row.variant, classes, float16, **form)
 
 
+def _differ(recipe: dict, other: dict) -> bool:
+    """Whether two runs' recipes are not one; fields that came later have their defaults in the older one."""
+    published = RECIPES.get(other["name"])
+    return bool(differences(recipe, other, defaults_of(published) if published else {}).keys() - _MAY_DIFFER.keys())
+
+
 def _as_published(recipe: dict) -> dict:
     """A number in the zoo is that of a recipe of the repository, which anyone can train again; with its source."""
     published = RECIPES.get(recipe["name"])
@@ -233,8 +240,8 @@ def _as_published(recipe: dict) -> dict:
 
 def pooled(results: list[dict]) -> dict:
     """Returns one result of several runs: n, mean and sample standard deviation over the seeds."""
-    for field in ("backend", "precision"):
-        if len(found := {result.get(field) for result in results}) > 1:
+    for field, default in (("backend", None), ("precision", "float32")):  # older results do not name theirs
+        if len(found := {result.get(field, default) for result in results}) > 1:
             raise ValueError(f"Runs of one entry must have one {field}. Received: {', '.join(map(str, found))}")
     values = [value for result in results for value in result["values"]]
     seeds = [seed for result in results for seed in result["seeds"]]

@@ -74,15 +74,19 @@ def make(name, data, out, runs=None) -> None:
     path = out / "numbers.json"
     weights, part = PARTS[name]
     here = _here()
-    measured = part(data, out, runs, _read(path).get(weights, {}))
+    measured = part(data, out, runs, _known(_read(path), weights))
     numbers = _read(path)  # another part may have been made meanwhile
     sha256 = registry.get(weights).sha256
-    others = numbers.get(weights, {})
-    if others.get("sha256") != sha256:
-        others = {}  # of other weights
+    others = _known(numbers, weights)
     made = {**others.get("made", {}), name: here} if measured != others.get(name) else others.get("made", {})
     numbers[weights] = {**others, "sha256": sha256, name: measured, "made": made}
     atomic_write_json(path, numbers)
+
+
+def _known(numbers, weights) -> dict:
+    """What was measured of weights before; of other weights of that name nothing."""
+    known = numbers.get(weights, {})
+    return known if known.get("sha256") == registry.get(weights).sha256 else {}
 
 
 def redraw(name, data, out) -> None:
@@ -95,7 +99,9 @@ def redraw(name, data, out) -> None:
     if name in _NOT_DRAWN:
         return
     weights, part = PARTS[name]
-    known = _read(out / "numbers.json").get(weights, {})
+    known = _known(_read(out / "numbers.json"), weights)
+    if name not in known:
+        raise ValueError(f"{out / 'numbers.json'} has no {name} of these weights of {weights}: measure it first.")
     if name == "latency":
         depth.draw(known["trim"], known["tune"], known["latency"], out)
         return

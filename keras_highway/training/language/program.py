@@ -35,6 +35,7 @@ class LanguageProgram(Trainable):
         super().__init__(recipe, net, keras.optimizers.SGD(recipe.learning_rate), recipe.learning_rate)
         self.steps_per_epoch = source.batches_per_epoch
         self.batch_units = source.streams * source.steps
+        self.corpus = source.corpus
         self._source, self._token_losses = source, make_token_losses(net)
         # In float32 whatever Keras's global policy is: this is what is measured and saved.
         self._lm = CharLM(None, recipe.variant, words, dtype="float32", **dict(recipe.overrides))

@@ -3,6 +3,7 @@
 import sys
 
 from keras_highway._support.files import atomic_write_json
+from keras_highway.tasks import LANGUAGE
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.language.program import LanguageProgram
 from keras_highway.training.runs.results import epochs
@@ -20,14 +21,17 @@ def finish(program: LanguageProgram, strategy: Strategy, folder: RunFolder, rows
 
     Returns:
         The result: metric, n, mean, std, seeds, and where it was measured.
+
+    Raises:
+        FloatingPointError: As `checked_perplexity`; nothing is written then.
     """
     recipe, last = program.recipe, {key: float(value) for key, value in rows[-1].items()}
     strategy.finish(program.net)
-    perplexity = program.test_perplexity(sys.stderr.isatty())
+    perplexity = checked_perplexity(program.test_perplexity(sys.stderr.isatty()), "test")
     result = {
         "weights": recipe.weights,
         "variant": recipe.variant,
-        "data": recipe.data,
+        "data": program.corpus,
         "metric": "test_perplexity",
         "n": 1,
         "mean": perplexity,
@@ -48,3 +52,15 @@ def finish(program: LanguageProgram, strategy: Strategy, folder: RunFolder, rows
     program.trained_lm().save(folder.path)
     atomic_write_json(folder.result, result)
     return result
+
+
+def checked_perplexity(perplexity: float, split: str) -> float:
+    """Returns the perplexity of a split.
+
+    Raises:
+        FloatingPointError: If it is beyond what a result may hold.
+    """
+    least, largest = LANGUAGE.metric.bounds
+    if not least <= perplexity <= largest:
+        raise FloatingPointError(f"The {split} perplexity became {perplexity:g}.")
+    return perplexity

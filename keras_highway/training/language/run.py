@@ -5,6 +5,7 @@ import sys
 
 from keras_highway.tasks import LANGUAGE
 from keras_highway.training.language.program import LanguageProgram
+from keras_highway.training.language.results import checked_perplexity
 from keras_highway.training.language_recipe import rate_after
 from keras_highway.training.runs.run import Run
 
@@ -20,7 +21,8 @@ class LanguageRun(Run):
             self.program.begin_text()
 
     def _test(self) -> dict[str, float]:
-        return {"perplexity": self.program.validation_perplexity(sys.stderr.isatty())}
+        perplexity = self.program.validation_perplexity(sys.stderr.isatty())
+        return {"perplexity": checked_perplexity(perplexity, "validation")}
 
     def _measures(self, trained, tested) -> dict[str, float]:
         return {

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_highway.data.batchify import batchify, deduplicate
-from keras_highway.data.ptb import Corpus, load_corpus
+from keras_highway.data.ptb import Corpus, corpus_folder, is_treebank, load_corpus
 from keras_highway.specs import override
 from keras_highway.training.data.shard import Shard
 from keras_highway.training.data.synthetic import SYNTHETIC_CORPUS, synthetic_corpus
@@ -19,12 +19,17 @@ class TextSource:
     Args:
         recipe: What to train; its streams, steps and numbers of tokens count.
         corpus: Its data.
+        name: What a result calls the corpus. Defaults to the recipe's `data`.
+
+    Attributes:
+        corpus: That name.
 
     Raises:
         ValueError: If a split is too short for one batch.
     """
 
-    def __init__(self, recipe: LanguageRecipe, corpus: Corpus):
+    def __init__(self, recipe: LanguageRecipe, corpus: Corpus, name: str | None = None):
+        self.corpus = recipe.data if name is None else name
         self.streams = override(LM_VARIANTS[recipe.variant], **dict(recipe.overrides)).streams
         self.vocabulary = corpus.vocabulary
         self.steps = recipe.steps
@@ -57,8 +62,8 @@ def open_source(recipe: LanguageRecipe, data_dir) -> TextSource:
 
     Args:
         recipe: What to train.
-        data_dir: Folder that holds the folder `ptb`; other corpora are read
-            from their own path.
+        data_dir: Folder that holds the folder `ptb`, or a text of one's own;
+            other corpora are read from their own path.
 
     Raises:
         FileNotFoundError: If a file of the corpus is missing.
@@ -66,4 +71,7 @@ def open_source(recipe: LanguageRecipe, data_dir) -> TextSource:
     """
     if recipe.data == SYNTHETIC_CORPUS:
         return TextSource(recipe, synthetic_corpus())
-    return TextSource(recipe, load_corpus(data_dir if recipe.data == "ptb" else recipe.data))
+    if recipe.data != "ptb":
+        return TextSource(recipe, load_corpus(recipe.data))
+    corpus = load_corpus(data_dir)
+    return TextSource(recipe, corpus, None if is_treebank(corpus) else str(corpus_folder(data_dir).resolve()))

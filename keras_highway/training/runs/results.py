@@ -3,7 +3,7 @@
 from typing import Any
 
 from keras_highway._support.files import atomic_write_json
-from keras_highway.data.datasets import FOLDERS
+from keras_highway.data.datasets import FOLDERS, OWN_CLASSES
 from keras_highway.data.transforms import imagenet_classes
 from keras_highway.models.origin import origin_of
 from keras_highway.specs import override
@@ -78,12 +78,14 @@ def _data_and_names(recipe, folders: tuple[str, ...]) -> tuple[str, list[str]]:
     """The data set, `""` where the folders are one's own, and the names of its classes where it brought them.
 
     A recipe for ImageNet trains on any folder: it is ImageNet's where all
-    classes have WordNet's identifiers, which are named in words then.
+    classes have WordNet's identifiers, which are named in words then. Of
+    Imagenette and Imagewoof the identifiers are their own.
     """
     known = dict(imagenet_classes())
-    if recipe.data not in FOLDERS or all(name in known for name in folders):
-        return recipe.data, [known.get(name, name) for name in folders]
-    return "", list(folders)
+    names = [known.get(name, name) for name in folders]
+    if recipe.data not in FOLDERS or all(name in OWN_CLASSES.get(recipe.data, known) for name in folders):
+        return recipe.data, names
+    return next((data for data, own in OWN_CLASSES.items() if own.issuperset(folders)), ""), names
 
 
 def _form(net) -> dict[str, Any]:
