@@ -105,6 +105,20 @@ def check_gate_rank(gate: str, gate_rank: int | None) -> None:
         )
 
 
+def check_zero_init(zero_init: bool, gating: str, final_relu: bool) -> None:
+    """Raises a `ValueError` where a transform that starts at 0 would never be trained."""
+    if zero_init and not get_gating(gating).has_skip:
+        raise ValueError(
+            "`zero_init` starts the transform at 0, and a block without a skip would pass on nothing but 0: set "
+            f"zero_init=False. Received: zero_init=True, gating={gating!r}"
+        )
+    if zero_init and final_relu:
+        raise ValueError(
+            "`zero_init` starts the transform at 0, where the derivative of its final ReLU is 0, so that it would stay "
+            "there: set one of both to False. Received: zero_init=True, final_relu=True"
+        )
+
+
 def check_gate_bias(gate_bias: float) -> float:
     """Returns `gate_bias` as a float.
 

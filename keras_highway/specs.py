@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from keras_highway._support.fields import coerced
-from keras_highway.gating import check_gate_rank, get_gating
+from keras_highway.gating import check_gate_rank, check_zero_init, get_gating
 from keras_highway.tasks import IMAGES, LANGUAGE, Task
 
 
@@ -132,6 +132,7 @@ class ConvNetSpec(NetSpec):
             raise ValueError(
                 f"`blocks` and `widths` need one number per stage. Received: blocks={self.blocks}, widths={self.widths}"
             )
+        check_zero_init(self.zero_init, self.gating, self.final_relu)
         if self.shared_transforms and not self.batch_norm:
             raise ValueError(
                 "Shared transforms need batch normalization, which is each block's own. "

@@ -230,3 +230,32 @@ def test_a_built_block_refuses_other_channels(block, symbolic):
 def test_unknown_channels(block):
     with pytest.raises(ValueError, match="known number of channels"):
         block(**SMALL[block])(keras.Input((5, 5, None)))
+
+
+@BLOCKS
+@pytest.mark.parametrize(
+    "arguments", [{"gating": "plain"}, {"final_relu": True}, {"final_relu": True, "batch_norm": False}]
+)
+def test_a_transform_that_would_stay_at_zero_is_refused(block, arguments):
+    with pytest.raises(ValueError, match="`zero_init` starts the transform at 0"):
+        block(**SMALL[block], zero_init=True, **arguments)
+
+
+@BLOCKS
+@pytest.mark.parametrize("gate", ["same", "channel"])
+def test_stateless_calls_train_as_others_do(block, gate):
+    """Keras calls `call` itself there, and keeps no mode around it."""
+    layer = block(**SMALL[block], gate=gate, stride=2)
+    x = array(*X)
+    layer.build(x.shape)
+    state = [
+        [variable.value for variable in group] for group in (layer.trainable_variables, layer.non_trainable_variables)
+    ]
+    state = [[keras.ops.copy(value) for value in group] for group in state]
+    alone, moved = layer.stateless_call(*state, x, training=True)
+    np.testing.assert_allclose(to_numpy(alone), to_numpy(layer(x, training=True)), rtol=1e-5, atol=1e-6)
+    assert len(moved) == len(layer.non_trainable_variables)
+    for ours, theirs in zip(moved, layer.non_trainable_variables, strict=True):
+        np.testing.assert_allclose(to_numpy(ours), to_numpy(theirs), rtol=1e-5, atol=1e-6)
+    before = [to_numpy(value) for value in state[1]]
+    assert any(np.abs(to_numpy(a) - b).max() > 1e-3 for a, b in zip(moved, before, strict=True))

@@ -78,6 +78,18 @@ def test_a_net_without_a_block_is_as_frozen():
     assert len(kh.analysis.without(model, ["stage1_block2"]).trainable_weights) == 2
 
 
+@pytest.mark.parametrize("make", [image_net, language_model])
+def test_copies_freeze_the_parts_of_stem_and_of_characters_too(make, tmp_path):
+    model = make()
+    whole = len(model.trainable_weights)
+    for layer in model._flatten_layers():
+        layer.trainable &= not isinstance(layer, (keras.layers.BatchNormalization, keras.layers.Conv1D))
+    known = trained_by(model)
+    assert 0 < len(known) < whole
+    for copy in copies(model, tmp_path):
+        assert trained_by(copy) == known
+
+
 def test_training_a_copy_moves_nothing_that_is_frozen(tmp_path):
     """Neither weights nor moving averages: batch normalization asks its own layer."""
     model = image_net()

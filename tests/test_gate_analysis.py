@@ -41,6 +41,14 @@ def test_activity_is_that_of_the_traces(family):
         np.testing.assert_allclose(activity.open_share[name], (t > 0.4).mean(0), atol=near.mean(0).max() + 1e-12)
 
 
+def test_blocks_are_in_the_networks_order_not_in_that_of_their_names():
+    """PyTorch's tree sorts the outputs of a model by name: block 10 before block 2."""
+    model = miniature("dense_stack", depth=12)
+    names = [f"stage1_block{i + 1}" for i in range(11)]
+    assert list(gate_activity(model, batch(model, 2)).mean) == names
+    assert list(gate_samples(model, batch(model, 2)).blocks) == names
+
+
 def test_activity_of_a_generator_of_pairs_with_a_transform():
     model = miniature("dense_stack")
     pixels = (255 * batch(model, 5)).astype("uint8")

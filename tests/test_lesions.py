@@ -20,7 +20,7 @@ from keras_highway.analysis.scores import measure
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
 from keras_highway.gating import GATINGS
-from keras_highway.layers import HighwayDense
+from keras_highway.layers import ChannelGate, HighwayDense
 from keras_highway.predictions import get_transform
 
 
@@ -92,6 +92,20 @@ def test_any_plans_in_one_batch(gate):
     np.testing.assert_allclose(rewiring(x), expected, atol=1e-5)
     np.testing.assert_allclose(rewiring(x[1:2]), expected[:, 1:2], atol=1e-5)  # a smaller last batch
     np.testing.assert_allclose(BatchedRewiring(nested, plans)(x), expected / 2, atol=1e-5)
+
+
+def test_a_gate_that_blocks_share_and_that_does_not_look_at_the_data():
+    """It has one row whatever the batch, and so for every plan's copies of it."""
+    inputs = keras.Input((8,))
+    gate = ChannelGate(8, bias=-0.5, name="gate")(inputs)
+    h = inputs
+    for i in range(3):
+        h = HighwayDense(gate="tied", name=f"b{i}")(h, gate=gate)
+    model = keras.Model(inputs, keras.layers.Dense(3, name="head")(h))
+    data = np.random.default_rng(0).normal(size=(7, 8)).astype("float32"), np.arange(7) % 3
+    curve = lesion_curve(model, data)
+    for name, loss in zip(curve.blocks, curve.loss, strict=True):
+        np.testing.assert_allclose(loss, measured(rewire(model, lesion(name)), *data)[1], rtol=1e-5)
 
 
 def test_the_prefix_is_computed_once():

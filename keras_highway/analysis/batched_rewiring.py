@@ -10,7 +10,7 @@ from keras import ops
 from keras_highway._support.type_aliases import Shape
 from keras_highway.analysis.graph import blocks, check_names, holds_blocks, walk, walk_nested
 from keras_highway.analysis.rewire import Lesion, LesionedBlock, check_lesionable
-from keras_highway.layers import GatedBlock, SharedKernels
+from keras_highway.layers import ChannelGate, GatedBlock, SharedKernels
 
 Wiring = Mapping[str, Lesion | str | None]
 
@@ -96,7 +96,8 @@ class BatchedRewiring:
         # What is made from a batch before a fork has its few copies, also where it is made after the fork.
         made = self._forks if self._forks > forks else before
         for tensor in keras.tree.flatten(y):
-            if made is not None and not isinstance(layer, SharedKernels):  # weights, the same before and behind a fork
+            # Weights, and gates that do not depend on the data: the same before and behind a fork.
+            if made is not None and not isinstance(layer, (SharedKernels, ChannelGate)):
                 self._made[id(tensor)] = made
             self._tensors.append(tensor)
         return y
@@ -227,7 +228,7 @@ class _Fork(keras.layers.Layer):
 
     def _rows(self, tensor: Any, chosen: list[int]) -> Any:
         """Those copies of the batch, one behind the other."""
-        if chosen == list(range(self._total)):
+        if chosen == list(range(self._total)) or tensor.shape[0] == 1:  # gates that do not depend on the data
             return tensor
         shape = ops.shape(tensor)[1:]
         copies = ops.reshape(tensor, (self._total, -1, *shape))

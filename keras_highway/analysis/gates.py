@@ -310,7 +310,8 @@ def _passes(
     with kept_state(gates):
         for x, labels in feed:
             signals = gates(x, training=False)
-            values = {name: ops.convert_to_numpy(ops.cast(t, "float32")) for name, t in signals.items()}
+            # In the network's order, in which the model has its outputs: PyTorch's tree sorts those of a call.
+            values = {name: ops.convert_to_numpy(ops.cast(signals[name], "float32")) for name in gates.output}
             yield {name: np.broadcast_to(t, (len(x), *t.shape[1:])) for name, t in values.items()}, labels
 
 

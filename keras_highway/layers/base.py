@@ -123,7 +123,9 @@ class GatedBlock(keras.layers.Layer):
             self.drop_path.build(input_shape)
         freeze_parts(self, self._frozen)
 
-    def signals(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None) -> Signals:
+    def signals(
+        self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None, training: bool | None = None
+    ) -> Signals:
         """Computes what the block mixes.
 
         Args:
@@ -132,24 +134,27 @@ class GatedBlock(keras.layers.Layer):
                 with the gating `"full"` a pair, transform and carry.
             kernels: List of tensors, the kernels of a shared transform (only
                 in blocks with `shared_transform=True`).
+            training: Bool, as of a layer. Defaults to that of the call around.
 
         Returns:
             `Signals(x, h, t, c)`, x after any projection, all in the skip
             dtype except h, which is in the compute dtype; constant gates are
             Python numbers and a coupled carry gate is `None`.
         """
-        t = self._gate_value(self.transform_gate, "t", x, gate) if get_gating(self.gating).t == "learned" else 1.0
-        return Signals(self._skip_input(x), self.transformed(x, kernels), t, self._carry_value(x, gate))
+        learned = get_gating(self.gating).t == "learned"
+        t = self._gate_value(self.transform_gate, "t", x, gate, training) if learned else 1.0
+        h = self.transformed(x, kernels, training)
+        return Signals(self._skip_input(x, training), h, t, self._carry_value(x, gate, training))
 
-    def transformed(self, x: Any, kernels: Sequence[Any] | None = None) -> Any:
+    def transformed(self, x: Any, kernels: Sequence[Any] | None = None, training: bool | None = None) -> Any:
         """Computes h. Blocks whose transform may be shared use the kernels."""
-        return self.transform(x)
+        return self.transform(x, training=training)
 
-    def combine(self, signals: Signals) -> Any:
+    def combine(self, signals: Signals, training: bool | None = None) -> Any:
         """Everything after the signals: the mix, stochastic depth, the post-activation."""
         y = mix(*signals, dtype=self.skip_dtype)
         if self.drop_path is not None:
-            y = signals.x + self.drop_path(y - signals.x)
+            y = signals.x + self.drop_path(y - signals.x, training=training)
         return self.finish(y)
 
     def finish(self, y: Any) -> Any:
@@ -160,7 +165,8 @@ class GatedBlock(keras.layers.Layer):
         self._check_inputs(gate, kernels)
         if self.remat and training and not runs(self):
             return rematerialized(self, x, gate, kernels)
-        return self.combine(self.signals(x, gate, kernels))
+        # Passed on, for `stateless_call`, around which Keras keeps no mode.
+        return self.combine(self.signals(x, gate, kernels, training), training)
 
     def skip(self, signals: Signals) -> Any:
         """The output with the transform gate shut, `t = 0`: what a lesion leaves of the block.
@@ -217,18 +223,18 @@ class GatedBlock(keras.layers.Layer):
                 f"Received: shared_transform={self.shared_transform}, kernels={'None' if kernels is None else 'given'}"
             )
 
-    def _skip_input(self, x: Any) -> Any:
-        return ops.cast(x if self.projection is None else self.projection(x), self.skip_dtype)
+    def _skip_input(self, x: Any, training: bool | None = None) -> Any:
+        return ops.cast(x if self.projection is None else self.projection(x, training=training), self.skip_dtype)
 
-    def _carry_value(self, x: Any, gate: Any) -> Any:
+    def _carry_value(self, x: Any, gate: Any, training: bool | None = None) -> Any:
         """c: a tensor where it is learned, else 0.0, 1.0 or (coupled) `None`."""
         gating = get_gating(self.gating)
         if "c" not in gating.learned_gates:
             return gating.constant_carry
-        return self._gate_value(self.carry_gate, "c", x, gate)
+        return self._gate_value(self.carry_gate, "c", x, gate, training)
 
-    def _gate_value(self, layer: Any, which: str, x: Any, gate: Any) -> Any:
-        logits = self._tied_logits(gate)[which] if self.gate == "tied" else layer(x)
+    def _gate_value(self, layer: Any, which: str, x: Any, gate: Any, training: bool | None) -> Any:
+        logits = self._tied_logits(gate)[which] if self.gate == "tied" else layer(x, training=training)
         return ops.sigmoid(ops.cast(logits, self.skip_dtype))
 
     def _tied_logits(self, gate: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.type_aliases import Initializer, Shape
+from keras_highway.gating import check_zero_init
 from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh
 from keras_highway.layers.branch import Branch, ZeroPadProjection, channel_axis
 from keras_highway.layers.gates import ChannelGate
@@ -96,6 +97,7 @@ class ConvBlock(GatedBlock):
         self.post_activation = bool(post_activation)
         self.final_relu = bool(final_relu)
         self.zero_init = bool(zero_init)
+        check_zero_init(self.zero_init, self.gating, self.final_relu)
         self.batch_norm = bool(batch_norm)
         self.projection_option = projection
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -155,8 +157,9 @@ class ConvBlock(GatedBlock):
             filters = (*[self.gate_rank] * (len(filters) - 1), filters[-1])
         return self._branch(name, filters, kernels, strides, final_bias=bias)
 
-    def transformed(self, x: Any, kernels: Sequence[Any] | None = None) -> Any:
-        return self.transform(x, kernels=kernels) if self.shared_transform else self.transform(x)
+    def transformed(self, x: Any, kernels: Sequence[Any] | None = None, training: bool | None = None) -> Any:
+        shared = {"kernels": kernels} if self.shared_transform else {}
+        return self.transform(x, training=training, **shared)
 
     def finish(self, y: Any) -> Any:
         return self.rectify(y) if self.post_activation else y

@@ -12,7 +12,7 @@ from keras_highway._support.type_aliases import Activation, Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.layers.biased import Conv2D
-from keras_highway.layers.frozen import freeze_parts
+from keras_highway.layers.frozen import freeze_parts, frozen_parts
 from keras_highway.layers.shared_kernels import GivenConv2D
 
 BN_MOMENTUM = 0.9  # torch's 0.1
@@ -54,6 +54,9 @@ class Branch(keras.layers.Layer):
             otherwise kernels from `SharedKernels` are passed at every call,
             `branch(x, kernels=[...])`. Batch normalization is the branch's own
             in both cases. Defaults to `True`.
+        frozen: Sublayers of a trainable branch that are not trainable, e.g.
+            `["bn1"]`; its configuration names them, so that copies train what
+            it trains. Defaults to none.
 
     Raises:
         ValueError: If the lists differ in length, a size is not positive, or a
@@ -74,9 +77,11 @@ class Branch(keras.layers.Layer):
         kernel_initializer: Initializer = "he_normal",
         data_format: str | None = None,
         own_kernels: bool = True,
+        frozen: Sequence[str] = (),
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        self._frozen = tuple(frozen)
         self.filters = tuple(checked_size(f, "filters") for f in filters)
         self.kernel_sizes = tuple(tuple(k) if isinstance(k, (list, tuple)) else k for k in kernel_sizes)
         self.strides = tuple(checked_size(s, "strides") for s in strides or (1,) * len(self.filters))
@@ -115,7 +120,7 @@ class Branch(keras.layers.Layer):
             shape = self._shape_after(i, shape)
             if self.batch_norm:
                 getattr(self, f"bn{i + 1}").build(shape)
-        freeze_parts(self)
+        freeze_parts(self, self._frozen)
 
     def call(self, x: Any, training: bool | None = None, kernels: Sequence[Any] | None = None) -> Any:
         wide = training and self._is_quicker_wide(x)
@@ -177,8 +182,10 @@ class Branch(keras.layers.Layer):
             yield getattr(self, f"conv{i + 1}"), shape
 
     def get_config(self) -> dict[str, Any]:
+        frozen = frozen_parts(self) if self.built else list(self._frozen)
         return {
             **super().get_config(),
+            **({"frozen": frozen} if frozen else {}),
             "filters": self.filters,
             "kernel_sizes": self.kernel_sizes,
             "strides": self.strides,

@@ -9,7 +9,7 @@ from keras import ops
 from keras_highway._support.type_aliases import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.biased import Conv1D
-from keras_highway.layers.frozen import freeze_parts
+from keras_highway.layers.frozen import freeze_parts, frozen_parts
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -77,6 +77,9 @@ class CharCNN(keras.layers.Layer):
         filters: Number of filters of each.
         kernel_initializer: Defaults to `"glorot_uniform"`.
         bias_initializer: Defaults to `"zeros"`.
+        frozen: Convolutions of a trainable layer that are not trainable, by
+            their places, e.g. `["0"]`; its configuration names them, so that
+            copies train what it trains. Defaults to none.
 
     Raises:
         ValueError: If there are not as many filters as kernels, or words are
@@ -89,9 +92,11 @@ class CharCNN(keras.layers.Layer):
         filters: Sequence[int],
         kernel_initializer: Initializer = "glorot_uniform",
         bias_initializer: Initializer = "zeros",
+        frozen: Sequence[str] = (),
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        self._frozen = tuple(frozen)
         self.kernels = tuple(checked_size(k, "kernels") for k in kernels)
         self.filters = tuple(checked_size(f, "filters") for f in filters)
         if len(self.kernels) != len(self.filters) or not self.kernels:
@@ -121,7 +126,7 @@ class CharCNN(keras.layers.Layer):
         ]
         for convolution in self.convolutions:
             convolution.build(input_shape)
-        freeze_parts(self)
+        freeze_parts(self, self._frozen)
 
     def call(self, x: Any) -> Any:
         # tanh grows with its argument: the tanh of the maximum is the maximum of the tanh, for a twentieth of the work.
@@ -132,8 +137,10 @@ class CharCNN(keras.layers.Layer):
         return (input_shape[0], sum(self.filters))
 
     def get_config(self) -> dict[str, Any]:
+        frozen = frozen_parts(self) if self.built else list(self._frozen)
         return {
             **super().get_config(),
+            **({"frozen": frozen} if frozen else {}),
             "kernels": list(self.kernels),
             "filters": list(self.filters),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),

@@ -75,7 +75,9 @@ class HighwayDense(GatedBlock):
                 f"Received: input shape {tuple(input_shape)}"
             )
         self._width = check_same_width(self, "units", self.units, input_shape)
-        self.input_spec = keras.InputSpec(min_ndim=2, axes={-1: self._width})
+        # A mask of stochastic depth, one number a sample, has the rank that it is built for.
+        rank = {"ndim": len(input_shape)} if self.stochastic_depth else {"min_ndim": 2}
+        self.input_spec = keras.InputSpec(axes={-1: self._width}, **rank)
         self.transform = self._dense("transform", activation=self.activation)
         self.add_gates()
         self.build_paths(input_shape)

@@ -38,10 +38,9 @@ class ChannelGate(keras.layers.Layer):
             initializer=keras.initializers.Constant(self.bias),
             autocast=False,
         )
-        self.rank = len(input_shape)
 
     def call(self, x: Any) -> Any:
-        shape = [1] * self.rank
+        shape = [1] * len(x.shape)
         shape[self.axis] = self.channels
         return ops.reshape(self.logit, shape)
 

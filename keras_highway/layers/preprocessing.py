@@ -152,6 +152,7 @@ def _parts(matrix: Any) -> tuple[Any, Any]:
 
     The sums of the first part are exact everywhere, and the second's are small.
     """
+    matrix = ops.convert_to_tensor(matrix)
     coarse = ops.floor(matrix * 256.0) / 256.0
     return coarse, matrix - coarse
 

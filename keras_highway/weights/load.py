@@ -233,8 +233,9 @@ def _size(shapes: Counter[tuple[int, ...]]) -> int:
 def _for_channels(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """A kernel of images for images of other channels: one sees the sum, several see the kernel's in turn [timm].
 
-    In turn they are scaled, so that images of equal channels give what they
-    gave. What is not a kernel, or differs in more, stays as it is.
+    In turn they are scaled by the ratio of the channels: images of equal channels
+    give what they gave where it is whole, about that where it is not. What is not
+    a kernel, or differs in more, stays as it is.
     """
     channels = shape[-2] if value.ndim == 4 else None
     if value.shape == tuple(shape) or (*value.shape[:-2], channels, value.shape[-1]) != tuple(shape):
