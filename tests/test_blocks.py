@@ -259,3 +259,26 @@ def test_stateless_calls_train_as_others_do(block, gate):
         np.testing.assert_allclose(to_numpy(ours), to_numpy(theirs), rtol=1e-5, atol=1e-6)
     before = [to_numpy(value) for value in state[1]]
     assert any(np.abs(to_numpy(a) - b).max() > 1e-3 for a, b in zip(moved, before, strict=True))
+
+
+def test_signals_are_those_of_the_mode_around():
+    """Of a block inside of another layer, as in `analysis.outputs`."""
+
+    class Around(keras.layers.Layer):
+        def __init__(self, block):
+            super().__init__()
+            self.block = block
+
+        def build(self, input_shape):
+            self.block.build(input_shape)
+
+        def call(self, x):
+            return self.block.combine(self.block.signals(x))
+
+    block = BasicBlock(4, gating="full")
+    layer, x = Around(block), array(*X)
+    still = to_numpy(layer(x))
+    np.testing.assert_array_equal(still, to_numpy(block(x, training=False)))
+    trained = to_numpy(layer(x, training=True))
+    np.testing.assert_allclose(trained, to_numpy(block(x, training=True)), rtol=1e-5, atol=1e-6)
+    assert np.abs(trained - still).max() > 0.1

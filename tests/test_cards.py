@@ -9,6 +9,7 @@ import yaml
 
 import keras_highway as kh
 from keras_highway.publishing.card import model_card
+from keras_highway.publishing.images import _DATA_SETS
 from keras_highway.publishing.task_weights import kind_of
 
 RUN = {"name": "mnist10_w16", "epochs": 1, "batch_size": 7}
@@ -48,6 +49,15 @@ def test_the_kind_of_network(name, kind, formula):
     assert re.search(rf"^A .*{kind} (network|layers), {re.escape(formula)}", text, re.M)
     other = {"plain", "residual", "highway"} - {kind}
     assert not any(f"{word}-network" in tag for word in other for tag in header(text)["tags"])
+
+
+@pytest.mark.parametrize("name", ["mnist10_w16.tvdn", "resnet20.blog"])
+def test_a_card_claims_a_data_set_of_the_hub_for_its_own_classes_alone(name):
+    row = kh.describe_weights(name)
+    assert header(card(row))["datasets"] == [_DATA_SETS[row.data]]
+    own = card(dataclasses.replace(row, classes=tuple(f"own {i}" for i in range(10))))
+    assert "datasets" not in header(own) and _DATA_SETS[row.data] not in own
+    assert f"trained on other classes than those of {row.data}" in own
 
 
 def test_each_number_has_its_own_spread():

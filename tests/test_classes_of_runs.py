@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.data.transforms import CLASSES
+from keras_highway.publishing import find_publishable
+from keras_highway.publishing.images import ClassifierWeights
 from keras_highway.training.data.source import ArraySource, open_source
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.loop import train
@@ -20,6 +23,7 @@ from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.results import _form
 from keras_highway.training.runs.run_folder import RunFolder
 from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry
 
 OWN = ("apple", "pear", "plum")
 RECIPE = changed(RECIPES["highway_fc10"], epochs=1, batch_size=3, overrides=(("depth", 2), ("units", 4)))
@@ -52,6 +56,29 @@ def test_a_run_on_arrays_with_classes_of_ones_own_names_them(tmp_path, capsys):
     capsys.readouterr()
     assert main(["classify", str(tmp_path / "a.png"), "--weights", str(tmp_path / "run"), "--top", "3"]) == 0
     assert {word for word in capsys.readouterr().out.split() if word.isalpha()} == set(OWN)
+
+
+def test_a_run_is_measured_by_the_names_of_its_classes(tmp_path, capsys):
+    """The same images under the same names, which other numbers stand for; other names are refused."""
+    own, other, strange = (tmp_path / name for name in ("own", "other", "strange"))
+    for folder in (own, other, strange):
+        folder.mkdir()
+    data_set(own, classes=OWN)
+    train(RECIPE, own, tmp_path / "run")
+    with np.load(own / "mnist.npz") as arrays:
+        x, y = arrays["x_train"], arrays["y_train"]
+    np.savez(other / "mnist.npz", x_train=x, y_train=2 - y, x_test=x, y_test=2 - y, classes=np.array(OWN[::-1]))
+    data_set(strange, classes=("a", "b", "c"))
+    capsys.readouterr()
+    accuracies = []
+    for folder in (own, other):
+        assert main(["evaluate", str(tmp_path / "run"), "--data", str(folder)]) == 0
+        accuracies.append(re.findall(r"accuracy +[0-9.]+ %", capsys.readouterr().out))
+        weights = find_publishable(str(tmp_path / "run"))
+        accuracies.append(ClassifierWeights.open(weights.row, weights.folder / registry.FILE).measure(folder).value)
+    assert accuracies[0] and accuracies[:2] == accuracies[2:]
+    assert main(["evaluate", str(tmp_path / "run"), "--data", str(strange)]) == 2
+    assert "classes are not those of mnist.npz: it has a, b, c, they have apple" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("classes", [None, CLASSES["mnist"]])

@@ -1,8 +1,10 @@
 """Arguments that a layer cannot follow are refused, not passed over."""
 
+import numpy as np
 import pytest
+from contracts import array, to_numpy
 
-from keras_highway.layers import Branch, HighwayConv2D
+from keras_highway.layers import Branch, HighwayConv2D, HighwayDense
 
 
 @pytest.mark.parametrize("gate", ["channel", "tied"])
@@ -23,3 +25,17 @@ def test_configurations_that_kept_a_size_without_a_use():
     assert HighwayConv2D.from_config({**config, "gate_kernel_size": 3}).gate_kernel_size is None
     same = HighwayConv2D(4, gate_kernel_size=1).get_config()
     assert HighwayConv2D.from_config(same).gate_kernel_size == 1
+
+
+def test_a_mask_of_stochastic_depth_has_the_rank_it_was_built_for():
+    layer = HighwayDense(stochastic_depth=0.5)
+    layer(array(2, 4))
+    with pytest.raises(ValueError, match="expected ndim=2"):
+        layer(array(2, 3, 4), training=True)
+
+
+def test_channel_gates_serve_inputs_of_any_rank():
+    layer = HighwayDense(gate="channel")
+    x = array(2, 3, 4)
+    together = to_numpy(layer(x))
+    np.testing.assert_allclose(to_numpy(layer(x[:, 1])), together[:, 1], rtol=1e-5, atol=1e-6)

@@ -203,20 +203,6 @@ def test_stochastic_depth(make):
     np.testing.assert_array_equal(to_numpy(layer(x, training=False))[0], to_numpy(layer(x, training=False))[-1])
 
 
-def test_a_mask_of_stochastic_depth_has_the_rank_it_was_built_for():
-    layer = HighwayDense(stochastic_depth=0.5)
-    layer(array(2, 4))
-    with pytest.raises(ValueError, match="expected ndim=2"):
-        layer(array(2, 3, 4), training=True)
-
-
-def test_channel_gates_serve_inputs_of_any_rank():
-    layer = HighwayDense(gate="channel")
-    x = array(2, 3, 4)
-    together = to_numpy(layer(x))
-    np.testing.assert_allclose(to_numpy(layer(x[:, 1])), together[:, 1], rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("gating", GATINGS)
 def test_skip_is_the_output_with_the_transform_shut(gating):
     layer, x = HighwayDense(gating=gating), array(3, 4)

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -134,6 +135,38 @@ def test_broken_files_are_named_left_out_and_counted(photographs, tmp_path, caps
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert manifest["splits"]["train"]["broken"] == ["cat/3.JPEG", "dog/5.JPEG"]
     assert open_source(RECIPE, tmp_path).images == 12
+
+
+def test_photographs_that_change_are_written_again(photographs, tmp_path, capsys):
+    folder = photographs / "train" / "cat"
+    whole = (folder / "3.JPEG").read_bytes()
+    (folder / "3.JPEG").write_bytes(whole[:-200][: len(whole) // 2])
+    written = shards.write(photographs, tmp_path, images=50)
+    assert "3.JPEG" in capsys.readouterr().err
+    assert shards.write(photographs, tmp_path, images=50) == written
+    assert "left out, not an image" in capsys.readouterr().err  # said each time
+    old = (tmp_path / "manifest.json").stat().st_mtime_ns - 10**12
+    (folder / "3.JPEG").write_bytes(whole)
+    os.utime(folder / "3.JPEG", ns=(old, old))  # moved here from an older copy
+    mended = shards.write(photographs, tmp_path, images=50)
+    assert mended["splits"]["train"]["broken"] == [] and mended["splits"]["train"]["images"] == 14
+    (folder / "0.JPEG").write_bytes(whole)
+    os.utime(folder / "0.JPEG", ns=(old, old))
+    assert shards.write(photographs, tmp_path, images=50) != mended
+    (folder / "0.JPEG").write_bytes(whole[:-1] + b"x")  # as many bytes
+    assert shards.write(photographs, tmp_path, images=50) != mended
+
+
+def test_a_manifest_of_another_program_makes_no_shards(photographs):
+    (photographs / "manifest.json").write_text('{"version": 1}')
+    assert open_source(RECIPE, photographs).images == 14
+
+
+def test_a_name_that_is_no_text_is_named(photographs):
+    image = photographs / "train" / "cat" / "0.JPEG"
+    image.rename(Path(os.fsdecode(os.fsencode(str(image.parent)) + b"/caf\xe9.JPEG")))
+    with pytest.raises(ValueError, match=r"is not UTF-8: rename it. Received: .*caf\\udce9"):
+        open_source(RECIPE, photographs)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from PIL import Image
 
 import keras_highway as kh
 from keras_highway.cli import main
+from keras_highway.data.datasets import OWN_CLASSES
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.publishing import find_publishable, write_bundle
 from keras_highway.training import loop
@@ -106,6 +107,17 @@ def test_weights_of_another_image_size_are_a_start(start):
     assert Program(sized, source, None).net.input_shape == (None, None, None, 3)
 
 
+@pytest.mark.parametrize(("names", "same"), [("abc", True), ("abd", False), ("acb", False), ("", True)])
+def test_classes_of_other_names_have_a_fresh_head(start, names, same):
+    """`start` has a, b and c; where the data do not name theirs, as many are taken for these."""
+    recipe = dataclasses.replace(RECIPE, init=str(start))
+    source = SimpleNamespace(classes=3, images=4, test_images=4, class_names=tuple(names))
+    net, known = Program(recipe, source, None).net, kh.load(start)
+    kernel, trained = (np.asarray(model.get_layer("head").kernel) for model in (net, known))
+    assert np.array_equal(kernel, trained) == same and (same or np.abs(kernel).max() > 0)
+    assert all(np.array_equal(value, weights_of(net)[path]) for path, value in weights_of(known).items())
+
+
 def test_what_the_folders_are_decides_what_a_result_claims():
     recipe = RECIPES["highway50"]
     assert _data_and_names(recipe, ("cat", "dog")) == ("", ["cat", "dog"])
@@ -114,6 +126,9 @@ def test_what_the_folders_are_decides_what_a_result_claims():
     dogs = RECIPES["highway50_imagenette"]
     assert _data_and_names(dogs, (tench,)) == ("imagenette", ["tench"])
     assert _data_and_names(dogs, (shih_tzu,)) == ("imagewoof", ["Shih-Tzu"])
+    whole = tuple(sorted(OWN_CLASSES["imagenette"]))
+    assert _data_and_names(recipe, whole)[0] == "imagenette" and "tench" in _data_and_names(recipe, whole)[1]
+    assert _data_and_names(recipe, (tench, "other")) == ("", [tench, "other"])  # which `evaluate` compares with folders
     assert _data_and_names(dogs, (shih_tzu, tench)) == ("", ["Shih-Tzu", "tench"])
     assert _data_and_names(RECIPES["mnist10_w16"], ()) == ("mnist", [])
     assert _data_and_names(dataclasses.replace(recipe, data="tfds:pets"), ("cat",)) == ("tfds:pets", ["cat"])

@@ -1,6 +1,7 @@
 """Several devices compute what one does: weights within 1e-5 on every strategy, in processes of their own."""
 
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -141,6 +142,29 @@ def test_automatic_strategy_follows_the_environment(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", cluster["TF_CONFIG"])
     assert strategies._automatic() == "multiworker"
     assert strategies._tf_cluster() == {"index": 1, "count": 2}
+
+
+@pytest.mark.parametrize(("kind", "index", "place"), [("chief", 0, 0), ("worker", 0, 1), ("worker", 1, 2)])
+def test_a_chief_is_the_first_of_the_processes(monkeypatch, kind, index, place):
+    cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}))
+    assert strategies._tf_cluster() == {"index": place, "count": 3}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "{",
+        "[]",
+        '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}}',
+        '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}}',
+        '{"cluster": {"worker": ["a:1", "b:1"]}}',
+    ],
+)
+def test_a_broken_configuration_is_named(monkeypatch, config):
+    monkeypatch.setenv("TF_CONFIG", config)
+    with pytest.raises(ValueError, match="TF_CONFIG must hold a cluster of workers"):
+        strategies._tf_cluster()
 
 
 def test_highway_nets_are_among_the_nets_compared():

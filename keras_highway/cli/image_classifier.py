@@ -12,6 +12,7 @@ from keras_highway.applications import get_spec, model_of
 from keras_highway.cli.errors import LanguageModelError, UsageError, usage_errors
 from keras_highway.cli.tables import size
 from keras_highway.data import Dataset, load_dataset
+from keras_highway.data.class_labels import relabelled
 from keras_highway.data.datasets import DATASETS, refuse_shards
 from keras_highway.data.transforms import TRANSFORMS, Transform, imagenet_classes
 from keras_highway.hub import is_hub_name
@@ -160,7 +161,7 @@ def find_classifier_and_data(weights: str, data_set: str | None, folder: str | N
 
     Raises:
         UsageError: If there are none, or the weights have another number of
-            classes.
+            classes, or classes of other names.
     """
     classifier = find_classifier(weights, data_set)
     if classifier.data not in DATASETS:
@@ -178,7 +179,8 @@ def find_classifier_and_data(weights: str, data_set: str | None, folder: str | N
             f"The weights have {len(classifier.classes)} classes, {classifier.data} has {len(data.classes)}: name the "
             f"data set they are for (--data-set). Received: {classifier.weights}"
         )
-    return classifier, data
+    with usage_errors():
+        return classifier, relabelled(f"{classifier.data}.npz", data, classifier.class_names())
 
 
 def _transform(data_set) -> Transform:

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from keras_highway.data.datasets import Dataset
 from keras_highway.data.transforms import imagenet_classes
 
 _SHOWN = 5  # names in a message
@@ -42,6 +45,31 @@ def class_labels(
         return _numbers(where, names, classes)
     _check_same(where, names, class_names)
     return {name: i for i, name in enumerate(class_names)}
+
+
+def in_words(names: Sequence[str]) -> list[str]:
+    """Returns names of classes; in words, where all are WordNet's identifiers of ImageNet's."""
+    known = dict(imagenet_classes())
+    return [known[name] for name in names] if set(names) <= set(known) else list(names)
+
+
+def relabelled(where: str, data: Dataset, class_names: Sequence[str]) -> Dataset:
+    """Returns a data set with the labels that weights have for its classes, by their names.
+
+    Args:
+        where: What messages call the data set.
+        data: It.
+        class_names: The weights', none where they are unknown: the labels
+            stay as they are then.
+
+    Raises:
+        ValueError: If it has other classes.
+    """
+    if not class_names:
+        return data
+    labels = class_labels(where, data.classes, len(class_names), class_names=class_names)
+    numbers = np.array([labels[name] for name in data.classes])
+    return data._replace(y_train=numbers[data.y_train], y_test=numbers[data.y_test], classes=tuple(class_names))
 
 
 def _numbers(where: str, names: Sequence[str], classes: int) -> dict[str, int]:

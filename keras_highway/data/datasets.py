@@ -95,8 +95,10 @@ def folder_of(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def is_sharded(folder: Path) -> bool:
-    """Whether a folder holds shards of photographs, finished or not."""
-    return (folder / MANIFEST).exists() or any(folder.glob(f"*{SHARD_SUFFIX}"))
+    """Whether a folder holds shards of photographs, finished or not; beside photographs a manifest may be another's."""
+    if any(folder.glob(f"*{SHARD_SUFFIX}")):
+        return True
+    return (folder / MANIFEST).exists() and not (folder / "train").is_dir()
 
 
 def holds_shards(folder: str | os.PathLike[str] | None) -> bool:

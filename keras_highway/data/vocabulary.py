@@ -25,9 +25,10 @@ PADDING, START, END = "<pad>", "<start>", "<end>"
 _MARKS = (PADDING, START, END, UNKNOWN, END_OF_SENTENCE)
 _PAD, _START, _END, _UNKNOWN = range(4)
 LONGEST = 65
+_LONGEST_WORD = 100_000  # as it may stand in a text; an encoded picture, e.g.
 _SCHEMA = Fields(
     {
-        "words": Items(Text(1000, printable=False), 2, 5_000_000),
+        "words": Items(Text(_LONGEST_WORD, printable=False), 2, 5_000_000),
         "characters": Items(Text(10, printable=False)),
         "word_length": Number(1, 1000, whole=True),
     }
@@ -62,7 +63,8 @@ class Vocabulary:
 
     Raises:
         ValueError: If the marks are not where they must be, something is
-            there twice, or a word cannot have a single character.
+            there twice, a word cannot have a single character, or one is of
+            more than 100,000.
     """
 
     words: tuple[str, ...]
@@ -74,6 +76,11 @@ class Vocabulary:
             raise ValueError(
                 f"The words of a vocabulary are {UNKNOWN!r}, {END_OF_SENTENCE!r} and then others, each once. "
                 f"Received: {len(self.words)} words, {len(set(self.words))} of them distinct, first {self.words[:2]}"
+            )
+        if (longest := max(map(len, self.words))) > _LONGEST_WORD:  # else its file could not be read
+            raise ValueError(
+                f"A word of a vocabulary has at most {_LONGEST_WORD:,} characters; in a text, words stand between "
+                f"spaces. Received: a word of {longest:,} characters"
             )
         singles = self.characters[len(_MARKS) :]
         if self.characters[: len(_MARKS)] != _MARKS or len(set(singles)) != len(singles):

@@ -148,13 +148,13 @@ class GatedBlock(keras.layers.Layer):
 
     def transformed(self, x: Any, kernels: Sequence[Any] | None = None, training: bool | None = None) -> Any:
         """Computes h. Blocks whose transform may be shared use the kernels."""
-        return self.transform(x, training=training)
+        return self.transform(x, **mode(training))
 
     def combine(self, signals: Signals, training: bool | None = None) -> Any:
         """Everything after the signals: the mix, stochastic depth, the post-activation."""
         y = mix(*signals, dtype=self.skip_dtype)
         if self.drop_path is not None:
-            y = signals.x + self.drop_path(y - signals.x, training=training)
+            y = signals.x + self.drop_path(y - signals.x, **mode(training))
         return self.finish(y)
 
     def finish(self, y: Any) -> Any:
@@ -224,7 +224,7 @@ class GatedBlock(keras.layers.Layer):
             )
 
     def _skip_input(self, x: Any, training: bool | None = None) -> Any:
-        return ops.cast(x if self.projection is None else self.projection(x, training=training), self.skip_dtype)
+        return ops.cast(x if self.projection is None else self.projection(x, **mode(training)), self.skip_dtype)
 
     def _carry_value(self, x: Any, gate: Any, training: bool | None = None) -> Any:
         """c: a tensor where it is learned, else 0.0, 1.0 or (coupled) `None`."""
@@ -234,7 +234,7 @@ class GatedBlock(keras.layers.Layer):
         return self._gate_value(self.carry_gate, "c", x, gate, training)
 
     def _gate_value(self, layer: Any, which: str, x: Any, gate: Any, training: bool | None) -> Any:
-        logits = self._tied_logits(gate)[which] if self.gate == "tied" else layer(x, training=training)
+        logits = self._tied_logits(gate)[which] if self.gate == "tied" else layer(x, **mode(training))
         return ops.sigmoid(ops.cast(logits, self.skip_dtype))
 
     def _tied_logits(self, gate: Any) -> dict[str, Any]:
@@ -280,6 +280,11 @@ class GatedBlock(keras.layers.Layer):
                 f"Received: gating='plain', stochastic_depth={rate!r}"
             )
         return float(rate)
+
+
+def mode(training: bool | None) -> dict[str, bool]:
+    """The keyword of a sublayer's call; none for `None`, which Keras would take for inference whatever is around it."""
+    return {} if training is None else {"training": training}
 
 
 def skip_dtype_of(dtype: Any, compute_dtype: str = "") -> str:

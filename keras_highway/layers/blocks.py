@@ -10,7 +10,7 @@ from keras import ops
 from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.type_aliases import Initializer, Shape
 from keras_highway.gating import check_zero_init
-from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh
+from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh, mode
 from keras_highway.layers.branch import Branch, ZeroPadProjection, channel_axis
 from keras_highway.layers.gates import ChannelGate
 
@@ -159,7 +159,7 @@ class ConvBlock(GatedBlock):
 
     def transformed(self, x: Any, kernels: Sequence[Any] | None = None, training: bool | None = None) -> Any:
         shared = {"kernels": kernels} if self.shared_transform else {}
-        return self.transform(x, training=training, **shared)
+        return self.transform(x, **mode(training), **shared)
 
     def finish(self, y: Any) -> Any:
         return self.rectify(y) if self.post_activation else y

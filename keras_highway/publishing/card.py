@@ -118,6 +118,8 @@ def _text(row, shown, code, repository, recipe, torch_names, shipped) -> str:
     spec, metrics = get_spec(row.variant), shown.metrics
     loaded_by = f"hf://{repository}" if repository else row.name
     parts = weights_class(row.variant).card(shown, loaded_by, in_markdown(recipe))
+    data = shown.data if parts.data else parts.data_name
+    licence = shown.data_licence if data == shown.data else ""
     return _TEXT.format(
         name=shown.name,
         kind=parts.kind,
@@ -131,8 +133,8 @@ def _text(row, shown, code, repository, recipe, torch_names, shipped) -> str:
         changes=_changes(shown),
         gating=gating_of(shown),
         source=spec.source,
-        trained=f", trained on {shown.data}" if row.data else "",
-        data=f"| data | {shown.data}; {shown.data_licence or _OWN_TERMS} |\n" if row.data else "",
+        trained=f", trained on {data}" if row.data else "",
+        data=f"| data | {data}; {licence or _OWN_TERMS} |\n" if row.data else "",
         knows=parts.knows[0],
         known=parts.knows[1],
         metric=_metric(metrics),

@@ -11,6 +11,7 @@ import numpy as np
 from keras_highway._support.outside_text import python_string
 from keras_highway.analysis.scores import measure
 from keras_highway.applications import build_with, create_model
+from keras_highway.data.class_labels import relabelled
 from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, FOLDERS, load_dataset, refuse_shards
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.layers.branch import channel_axis
@@ -55,7 +56,7 @@ class ClassifierWeights(TaskWeights):
         if transform not in TRANSFORMS:
             raise ValueError(f"The preprocessing of the training images is unknown. Received: data {data!r}")
         own = tuple(result.get("class_names", ()))
-        known = tuple(name for _, name in imagenet_classes()) if data == "imagenet" else CLASSES.get(data, ())
+        known = _classes_of(data)
         names = next((names for names in (own, known) if len(names) == classes), tuple(map(str, range(classes))))
         return WeightsInfo(
             name=result["weights"],
@@ -74,13 +75,14 @@ class ClassifierWeights(TaskWeights):
     def card(cls, row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
         """As of every task."""
         images, data = row.images, _DATA_SETS.get(row.data, "")
+        own = bool(data) and row.classes != _classes_of(row.data)  # arrays, or folders, of one's own in that form
         (height, width), channels = images.size, images.channels
         words = metric_name(row.metrics, "test accuracy")
         return CardParts(
             task="image-classification",
             task_name=None,
-            data=data,
-            data_name=data or row.data,
+            data="" if own else data,
+            data_name=f"other classes than those of {row.data}" if own else data or row.data,
             language=None,
             kind=f"{kind_of(row)} network",
             example=_EXAMPLE.format(loaded_by=python_string(loaded_by), height=height, width=width, channels=channels),
@@ -120,7 +122,7 @@ class ClassifierWeights(TaskWeights):
     def measure(self, data_dir=None, batch_size: int = 500) -> Measured:
         if self.row.data not in DATASETS:
             return self._measure_photographs(data_dir, min(batch_size, _PHOTOGRAPHS))
-        data = load_dataset(self.row.data, data_dir)
+        data = relabelled(f"{self.row.data}.npz", load_dataset(self.row.data, data_dir), self.row.classes)
         accuracy, _ = measure(
             self.network,
             (data.x_test, data.y_test),
@@ -165,6 +167,11 @@ class ClassifierWeights(TaskWeights):
             raise ImageError(f"{photographs.name}: {scores.broken} photographs cannot be read.")
         where = f"on the {scores.images} test photographs of {self.row.data or photographs.name}"
         return Measured(scores.top1 / scores.images, where, scores.images)
+
+
+def _classes_of(data: str) -> tuple[str, ...]:
+    """Names of a data set's classes, none where it is not known."""
+    return tuple(name for _, name in imagenet_classes()) if data == "imagenet" else CLASSES.get(data, ())
 
 
 def described(transform: Transform) -> str:

@@ -109,7 +109,9 @@ def _workers_here(shards: int) -> int:
             addresses, rank = jax.split(","), int(os.environ["KERAS_DISTRIBUTION_PROCESS_ID"])
         else:
             config = json.loads(os.environ["TF_CONFIG"])
-            addresses, rank = config["cluster"]["worker"], int(config["task"]["index"])
+            chiefs, task = config["cluster"].get("chief", []), config["task"]
+            addresses = [*chiefs, *config["cluster"].get("worker", [])]
+            rank = int(task["index"]) + (len(chiefs) if task["type"] == "worker" else 0)
         hosts = [address.rpartition(":")[0] for address in addresses]
         return hosts.count(hosts[rank]) if len(hosts) == shards else 1
     except (KeyError, ValueError, IndexError, TypeError):

@@ -9,7 +9,9 @@ from keras import ops
 from keras_highway._support.numerics import rank_of
 from keras_highway._support.quiet import quiet_again
 from keras_highway.applications import create_model
-from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.data.class_labels import in_words
+from keras_highway.data.transforms import CLASSES, TRANSFORMS
+from keras_highway.models.origin import origin_of
 from keras_highway.models.transfer import freeze
 from keras_highway.training.data.device_images import WEIGHT, DeviceImages
 from keras_highway.training.data.mixing import SHARE, mixed, partners
@@ -105,6 +107,21 @@ def _input_shape(recipe: Recipe) -> dict[str, tuple[int | None, ...]]:
     return {"input_shape": tuple(shape)} if shape else {}
 
 
+def _other_classes(net: keras.Model, recipe: Recipe, names: tuple[str, ...]) -> bool:
+    """Whether weights that are a start have as many classes as the data, but by their names others."""
+    origin = origin_of(net)
+    theirs = origin.class_names if origin else ()
+    ours = tuple(in_words(names)) or CLASSES.get(recipe.data, ())
+    return bool(theirs and ours) and theirs != ours
+
+
+def _draw_anew(layer: keras.layers.Layer) -> None:
+    """Gives a layer initial weights."""
+    fresh = layer.__class__.from_config(layer.get_config())
+    fresh.build(layer.input.shape)
+    layer.set_weights(fresh.get_weights())
+
+
 class Program(Trainable):
     """The variables of a run and the functions of a batch over them; built inside a strategy's scope.
 
@@ -132,6 +149,8 @@ class Program(Trainable):
                 dtype=recipe.precision,
                 **{**dict(recipe.overrides), **_input_shape(recipe)},
             )
+        if recipe.init and _other_classes(net, recipe, self.class_names):
+            _draw_anew(net.get_layer("head"))
         if recipe.freeze:
             freeze(net, None if recipe.freeze == BODY else recipe.freeze)
             if not net.trainable_variables:

@@ -90,17 +90,29 @@ def _shard(folder: Path, path: Path, rows, classes, pool) -> tuple[dict, list[st
     """Writes a shard and its index, unless they are there; returns its row in the manifest and what was left out."""
     index_path = index_of(path)
     index = _known_index(path, rows) if index_path.exists() and path.exists() else None
-    if index is None:
+    if index is None or _is_older(path, folder, index):
         names = [name for _, name, _ in rows]
         index = {"files": names, "broken": [], "places": [], "labels": [], "offsets": [], "lengths": []}
         atomic_write(path, lambda temporary: _write_records(temporary, folder, rows, classes, pool, index))
         index = {"sha256": sha256_of(path), "bytes": path.stat().st_size, **index}
         atomic_write(index_path, lambda temporary: temporary.write_text(json.dumps(index), "utf-8"))
-        for name in index["broken"]:
-            print(f"left out, not an image that can be decoded: {visible(folder / name)}", file=sys.stderr)
         print(f"{path.name}: {len(index['places'])} images", flush=True)
+    for name in index["broken"]:
+        print(f"left out, not an image that can be decoded: {visible(folder / name)}", file=sys.stderr)
     row = {"file": path.name, "images": len(index["places"]), "bytes": index["bytes"], "sha256": index["sha256"]}
     return {**row, "index_sha256": sha256_of(index_path)}, index["broken"]
+
+
+def _is_older(path: Path, folder: Path, index: dict) -> bool:
+    """Whether a file of a shard's images has been changed since it was written, or one that was left out is mended."""
+    written = path.stat().st_mtime_ns
+    broken = set(index["broken"])
+    kept = iter(index["lengths"])  # those in their records
+    for name in index["files"]:
+        file = (folder / name).stat()
+        if file.st_mtime_ns > written or (name not in broken and file.st_size != next(kept)):
+            return True
+    return any(_encoded(folder / name) is not None for name in broken)
 
 
 def _known_index(path: Path, rows) -> dict | None:

@@ -309,9 +309,29 @@ def _automatic() -> str:
 
 
 def _tf_cluster() -> dict | None:
-    config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-    workers = config.get("cluster", {}).get("worker")
-    return {"index": int(config["task"]["index"]), "count": len(workers)} if workers else None
+    """This process's place among those of TF_CONFIG, a chief first, as TensorFlow counts them; `None` without one.
+
+    Raises:
+        ValueError: If it is not such a configuration, or names tasks that do
+            not train, such as parameter servers.
+    """
+    text = os.environ.get("TF_CONFIG") or "{}"
+    try:
+        config = json.loads(text)
+        cluster = config.get("cluster", {})
+        chiefs, workers = cluster.get("chief", []), cluster.get("worker", [])
+        if not chiefs and not workers:
+            return None
+        kind, index = config["task"]["type"], int(config["task"]["index"])
+        count = {"chief": len(chiefs), "worker": len(workers)}[kind]
+        if not 0 <= index < count or len(chiefs) > 1:
+            raise IndexError
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        raise ValueError(
+            "TF_CONFIG must hold a cluster of workers, at most one chief among them, and which of them this process "
+            f"is, see docs/clusters.md. Received: TF_CONFIG={text!r}"
+        ) from None
+    return {"index": index + (len(chiefs) if kind == "worker" else 0), "count": len(chiefs) + len(workers)}
 
 
 def _dropout_of_replica(layer, replicas, inputs, training=False):

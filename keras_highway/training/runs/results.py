@@ -3,6 +3,7 @@
 from typing import Any
 
 from keras_highway._support.files import atomic_write_json
+from keras_highway.data.class_labels import in_words
 from keras_highway.data.datasets import FOLDERS, OWN_CLASSES
 from keras_highway.data.transforms import imagenet_classes
 from keras_highway.models.origin import origin_of
@@ -79,13 +80,15 @@ def _data_and_names(recipe, folders: tuple[str, ...]) -> tuple[str, list[str]]:
 
     A recipe for ImageNet trains on any folder: it is ImageNet's where all
     classes have WordNet's identifiers, which are named in words then. Of
-    Imagenette and Imagewoof the identifiers are their own.
+    Imagenette and Imagewoof the identifiers are their own; all of them are
+    theirs under any recipe.
     """
-    known = dict(imagenet_classes())
-    names = [known.get(name, name) for name in folders]
-    if recipe.data not in FOLDERS or all(name in OWN_CLASSES.get(recipe.data, known) for name in folders):
+    names, found = in_words(folders), set(folders)
+    if whole := next((data for data, own in OWN_CLASSES.items() if found == own), ""):
+        return (whole if recipe.data in FOLDERS else recipe.data), names
+    if recipe.data not in FOLDERS or found <= OWN_CLASSES.get(recipe.data, dict(imagenet_classes()).keys()):
         return recipe.data, names
-    return next((data for data, own in OWN_CLASSES.items() if own.issuperset(folders)), ""), names
+    return next((data for data, own in OWN_CLASSES.items() if found <= own), ""), names
 
 
 def _form(net) -> dict[str, Any]:
