@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from keras import ops
 
 from keras_highway._support.data_format import checked_data_format
 from keras_highway.data.libraries import library_of
@@ -103,7 +104,7 @@ def decode_predictions(
     """
     if isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 1:
         raise ValueError(f"`top` must be a positive whole number of classes. Received: top={top!r}")
-    scores = np.asarray(predictions)
+    scores = np.asarray(ops.convert_to_numpy(predictions) if ops.is_tensor(predictions) else predictions)
     if classes is None and isinstance(weights, list | tuple):
         classes = weights
     if isinstance(classes, str):

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from miniatures import MINIATURES, batch, miniature, numpy
 
-from keras_highway.analysis import blocks, gate_activity, gate_bias, gate_routing, gate_samples, trace
+from keras_highway.analysis import blocks, estimation_error, gate_activity, gate_bias, gate_routing, gate_samples, trace
 from keras_highway.analysis.moments import Moments
+from keras_highway.layers import HighwayConv2D, HighwayDense
 from keras_highway.models.builder import build
 from keras_highway.specs import override
 
@@ -196,3 +197,24 @@ def test_unknown_blocks_and_models_without_blocks():
     for analysis in (gate_bias, lambda m: gate_activity(m, np.zeros((1, 3)))):
         with pytest.raises(ValueError, match="no gated blocks"):
             analysis(plain)
+
+
+def test_a_tied_gate_that_a_batch_normalization_makes_last():
+    inputs = keras.Input((5, 5, 4))
+    norm = keras.layers.BatchNormalization(beta_initializer=keras.initializers.Constant(-1.5))
+    gate = norm(keras.layers.Conv2D(4, 1)(inputs))
+    model = keras.Model(inputs, HighwayConv2D(gate="tied", name="b")(inputs, gate=gate))
+    np.testing.assert_array_equal(gate_bias(model)["b"], np.full(4, -1.5))
+
+
+def test_models_of_several_inputs():
+    """Samples are counted, not inputs."""
+    inputs = [keras.Input((8,)), keras.Input((3,))]
+    x = keras.layers.Dense(8)(keras.layers.Concatenate()(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(2)(HighwayDense(gate="channel", name="stage1_block1")(x)))
+    rng = np.random.default_rng(0)
+    arrays = tuple(rng.normal(size=(6, n)).astype("float32") for n in (8, 3))
+    data = [(arrays, np.arange(6) % 2)]
+    assert gate_activity(model, data).samples == 6
+    (error,) = estimation_error(model, data).values()
+    assert error.samples == 6

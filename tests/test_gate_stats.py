@@ -65,6 +65,19 @@ def test_records_are_those_of_the_traces(tmp_path, family):
     assert len(set(means.values())) == 3  # the net learns, and each record is of its time
 
 
+def test_steps_are_those_of_the_optimizer_where_it_sums_gradients_of_several_batches(tmp_path):
+    model = miniature("dense_stack")
+    optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, y = batch(model, 16), np.arange(16) % 10
+    stats = GateStats(x[:3], tmp_path, every=2, blocks="stage1_block1")
+    model.fit(x, y, batch_size=2, epochs=3, callbacks=[stats], verbose=0)  # four steps an epoch
+    assert [row.step for row in stats.rows] == [0, 2, 4, 6, 8, 10, 12]
+    more = GateStats(x[:3], tmp_path, every=2, blocks="stage1_block1", append=True)
+    model.fit(x, y, batch_size=2, epochs=1, callbacks=[more], verbose=0)
+    assert [row.step for row in read(tmp_path)] == [0, 2, 4, 6, 8, 10, 12, 14, 16]
+
+
 def test_saturated_gates_are_counted_on_both_sides(tmp_path):
     model = miniature("dense_stack", gating="full")
     block = model.get_layer("stage1_block1")

@@ -128,6 +128,15 @@ def test_generated_text_follows_the_network(model):
     assert [WORDS.words[i] for i in log_p.argmax(axis=1)[2:]] == words[2:]
 
 
+def test_a_prompt_of_whole_lines_is_followed_by_a_new_one(model):
+    text = model.generate("the dog\n", words=3, temperature=1e-4, seed=1)
+    assert text.startswith("the dog\n")
+    log_p = direct(model, ["<eos>", "the", "dog", "<eos>"])
+    log_p[:, 0] = -np.inf
+    first = WORDS.words[log_p[-1].argmax()]
+    assert text == "the dog\n" + text.split("\n", 1)[1] and (text.split("\n")[1].split() or ["<eos>"])[0] == first
+
+
 def test_draws_follow_seed_and_temperature(model):
     assert model.generate(words=20, seed=3) == model.generate(words=20, seed=3) != model.generate(words=20, seed=4)
     assert "<unk>" in model.generate(words=60, temperature=50.0, seed=1, unknown=True)

@@ -205,3 +205,9 @@ def test_weights_are_named_by_variant_folder_file_and_model(run_folder):
         kh.describe_weights("highway101")
     with pytest.raises(ValueError, match="was not loaded from weights"):
         kh.get_transform(kh.create_model("mnist10_w16"))
+
+
+def test_predictions_may_be_tensors_with_gradients():
+    """As a call of a model gives them on PyTorch."""
+    logits = keras.layers.Dense(3)(np.ones((2, 4), "float32"))
+    assert [len(row) for row in kh.decode_predictions(logits, top=2, classes=["a", "b", "c"])] == [2, 2]

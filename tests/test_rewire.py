@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from miniatures import batch, miniature, numpy
 
-from keras_highway.analysis import blocks, lesion, rewire, trace
+from keras_highway.analysis import blocks, lesion, outputs, rewire, trace
 from keras_highway.gating import GATINGS
 
 
@@ -189,3 +189,35 @@ def test_wrong_models_and_blocks():
         rewire(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), {})
     with pytest.raises(ValueError, match="Received: block=2"):
         lesion(2)
+
+
+def test_a_lesion_in_another_blocks_place_is_not_saved(tmp_path):
+    """A file would hold the block's weights once, and what it makes two blocks."""
+    model = miniature("dense_stack", gating="full")
+    rewired = rewire(model, {"stage1_block2": lesion("stage1_block3")})
+    with pytest.raises(ValueError, match="that has 'stage1_block3' and its lesion in another block's place"):
+        rewired.save(tmp_path / "net.keras")
+    both = rewire(model, {"stage1_block2": lesion("stage1_block3"), "stage1_block3": lesion("stage1_block3")})
+    both.save(tmp_path / "net.keras")
+    x = batch(model)
+    np.testing.assert_allclose(output(keras.models.load_model(tmp_path / "net.keras"), x), output(both, x), atol=1e-6)
+
+
+@pytest.mark.parametrize("gating", ["coupled", "full"])
+def test_a_model_that_gives_gates_trains_as_the_model_and_can_be_saved(tmp_path, gating):
+    model = miniature("conv_net", gating=gating)
+    gates = outputs(model, "t")
+    both = keras.Model(model.input, gates.output)
+    x = batch(model, 6)
+    norms = [v for v in both.non_trainable_variables if "moving_mean" in v.path]
+    before = [numpy(v) for v in norms]
+    both(x, training=True)
+    moved = [np.abs(numpy(v) - old).max() for v, old in zip(norms, before, strict=True)]
+    assert len(moved) > 4 and min(moved) > 0  # those inside of the blocks, too
+    both.save(tmp_path / "net.keras")
+    for ours, theirs in zip(
+        keras.tree.flatten(both(x, training=False)),
+        keras.tree.flatten(keras.models.load_model(tmp_path / "net.keras")(x, training=False)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(numpy(theirs), numpy(ours), atol=1e-6)

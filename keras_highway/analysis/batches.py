@@ -14,7 +14,8 @@ class Batch(NamedTuple):
     """Some samples of a data set.
 
     Attributes:
-        x: `(n, ...)`, after the transform, of the model's input shape.
+        x: `(n, ...)`, after the transform, of the model's input shape, or
+            the model's structure of them.
         labels: int64 `(n, ...)`, or `None` if none are requested.
     """
 
@@ -61,7 +62,7 @@ def batches(
     with tqdm(total=total, unit=" samples", disable=not progress, leave=False) as bar:
         for piece in pieces:
             samples, labels = _parts(piece)
-            n = _length(samples)
+            n = _length(samples, model)
             if n:
                 x = samples if transform is None else transform(samples)
                 check_batch(x, model.inputs, what)
@@ -134,8 +135,13 @@ def _slices(array: Any, size: int) -> Iterator[Any]:
     return (array[start : start + size] for start in range(0, len(array), size))
 
 
-def _length(samples: Any) -> int:
-    shape = np.shape(samples)
+def samples_of(x: Any, model: keras.Model) -> int:
+    """Number of samples of a batch, which is a structure of arrays for a model with several inputs."""
+    return len(x) if len(model.inputs) == 1 else len(keras.tree.flatten(x)[0])
+
+
+def _length(samples: Any, model: keras.Model) -> int:
+    shape = np.shape(samples if len(model.inputs) == 1 else keras.tree.flatten(samples)[0])
     if not shape:
         raise ValueError(
             "Every batch must be an array of samples, or a pair (samples, labels) of arrays. "

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway.analysis.batches import batches
+from keras_highway.analysis.batches import batches, samples_of
 from keras_highway.analysis.graph import stages
 from keras_highway.analysis.kept_state import kept_state
 from keras_highway.analysis.moments import Moments
@@ -109,7 +109,7 @@ def estimation_error(
     with kept_state(outputs):
         for x, _ in feed:
             signals = outputs(x, training=False)
-            samples += len(x)
+            samples += samples_of(x, model)
             for group, names in groups.items():
                 values = {name: np.asarray(ops.convert_to_numpy(ops.cast(signals[name], "float32"))) for name in names}
                 target = values[names[-1]]

@@ -112,7 +112,7 @@ class GateStats(keras.callbacks.Callback):
         self._events = None if tensorboard else False  # made with the first record
         self._measured: keras.Model | None = None
         self._names: list[str] = []
-        self._seen = self._last = 0
+        self._seen = self._last = self._wait = 0
         self._first = True
 
     def set_model(self, model: keras.Model) -> None:
@@ -137,7 +137,15 @@ class GateStats(keras.callbacks.Callback):
         # Before a step, not after the one before it: Keras may run what comes after a step in another thread.
         if self.every == "epoch":
             return
-        self._record_if_due(self._epoch, self._seen + batch)
+        optimizer, done = self.model.optimizer, self._seen + batch
+        if optimizer.gradient_accumulation_steps or isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            # Not every batch is a step. It waits for the device: only where there can be enough of them.
+            self._wait -= 1
+            if self._wait > 0:
+                return
+            done = self._steps()
+            self._wait = self.every - done % self.every
+        self._record_if_due(self._epoch, done)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self.every == "epoch":
@@ -181,6 +189,9 @@ class GateStats(keras.callbacks.Callback):
         return self.folder / "gates.csv"
 
     def _steps(self) -> int:
+        sync = getattr(self.model, "jax_state_sync", None)
+        if sync is not None:
+            sync()  # as in `record`
         return int(ops.convert_to_numpy(self.model.optimizer.iterations))
 
     def _write(self, rows: Sequence[GateRow]) -> None:

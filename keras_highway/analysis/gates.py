@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway.analysis.batches import Batch, batches
+from keras_highway.analysis.batches import Batch, batches, samples_of
 from keras_highway.analysis.graph import Blocks, blocks, data_format_of, holds_blocks, walk, walk_nested
 from keras_highway.analysis.kept_state import kept_state
 from keras_highway.analysis.moments import Moments
@@ -312,7 +312,8 @@ def _passes(
             signals = gates(x, training=False)
             # In the network's order, in which the model has its outputs: PyTorch's tree sorts those of a call.
             values = {name: ops.convert_to_numpy(ops.cast(signals[name], "float32")) for name in gates.output}
-            yield {name: np.broadcast_to(t, (len(x), *t.shape[1:])) for name, t in values.items()}, labels
+            n = samples_of(x, model)
+            yield {name: np.broadcast_to(t, (n, *t.shape[1:])) for name, t in values.items()}, labels
 
 
 def _data_formats(model: keras.Model, positions: Iterable[str]) -> dict[str, str]:
@@ -329,6 +330,8 @@ def _offset(layer: Any, name: str) -> np.ndarray:
         weight = layer.up.bias
     elif isinstance(layer, ChannelGate):
         weight = layer.logit
+    elif isinstance(layer, keras.layers.BatchNormalization) and layer.center:
+        weight = layer.beta
     elif isinstance(layer, (keras.layers.Dense, keras.layers.Conv2D)) and layer.use_bias:
         weight = layer.bias
     else:

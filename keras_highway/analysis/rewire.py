@@ -81,8 +81,10 @@ def rewire(model: keras.Model, plan: Plan) -> keras.Model:
     known = blocks(model)
     entries = _entries(plan)
     check_names(entries, known)
-    cache: dict[str, keras.layers.Layer] = {}
+    cache: dict[str, LesionedBlock] = {}
     replacements = {name: _resolve(name, what, known, cache) for name, what in entries.items()}
+    for lesioned in (layer for name, layer in cache.items() if name not in entries):
+        lesioned.stands_elsewhere = True
 
     def swap(layer: keras.layers.Layer) -> Any:
         return walk(layer, visit, swap) if holds_blocks(layer, replacements) else layer
@@ -114,9 +116,14 @@ class LesionedBlock(keras.layers.Layer):
     Args:
         block: The `GatedBlock`, whose layers it shares.
 
+    Attributes:
+        stands_elsewhere: Bool, whether the block is in the model, too.
+
     Raises:
         ValueError: If the block is a transition.
     """
+
+    stands_elsewhere = False
 
     def __init__(self, block: GatedBlock, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
@@ -140,6 +147,11 @@ class LesionedBlock(keras.layers.Layer):
         return keras.KerasTensor(self.block.compute_output_shape(x.shape), dtype=self.block.skip_dtype)
 
     def get_config(self) -> dict[str, Any]:
+        if self.stands_elsewhere:  # the file would have its weights once, a loaded model two blocks
+            raise ValueError(
+                f"A model that has {self.block.name!r} and its lesion in another block's place cannot be saved or "
+                "cloned: save the model that it was made of, and rewire that again."
+            )
         return {**super().get_config(), "block": keras.saving.serialize_keras_object(self.block)}
 
     @classmethod
@@ -165,7 +177,7 @@ def _entries(plan: Plan) -> dict[str, Replacement]:
 
 
 def _resolve(
-    name: str, what: Replacement, known: Mapping[str, GatedBlock], cache: dict[str, keras.layers.Layer]
+    name: str, what: Replacement, known: Mapping[str, GatedBlock], cache: "dict[str, LesionedBlock]"
 ) -> Callable[..., Any]:
     """What to call instead of a block: a layer or a function."""
     if what is None:

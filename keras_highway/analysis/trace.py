@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import keras
 import numpy as np
@@ -196,16 +196,27 @@ def trace(model: keras.Model, x: Any, blocks: Blocks | None = None) -> Trace:
     return Tracer(model, blocks)(x)
 
 
+@keras.saving.register_keras_serializable(package="keras_highway", name="Probe")
 class _Probe(keras.layers.Layer):
     """A block that returns its signals along with its output; constant gates are left out."""
 
     def __init__(self, block: GatedBlock, **kwargs: Any):
-        super().__init__(autocast=False, dtype=block.dtype_policy, **kwargs)
+        super().__init__(autocast=False, **{"dtype": block.dtype_policy, **kwargs})
         self.supports_masking = block.supports_masking
         self.block = block
 
     def build(self, input_shape: Shape) -> None:
-        """Does nothing: the block is built."""
+        """Builds the block of a loaded copy."""
+        if not self.block.built:
+            self.block.build(input_shape)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "block": keras.saving.serialize_keras_object(self.block)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        config.pop("autocast", None)
+        return cls(**{**config, "block": keras.saving.deserialize_keras_object(config["block"])})
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
         """The block's, for what the following layers see."""

@@ -305,7 +305,9 @@ class CharLM:
                 f"Received: temperature={temperature!r}, words={words!r}"
             )
         rng = np.random.default_rng(seed)
-        text = [word for line in words_of(prompt) for word in line][:-1]  # the last line is continued
+        text = [word for line in words_of(prompt) for word in line]
+        if text and not prompt.endswith("\n"):
+            text.pop()  # the last line is continued
         state, log_p = self._reader.start(), None
         for word in (END_OF_SENTENCE, *text):
             log_p, state = self._next(word, state)
