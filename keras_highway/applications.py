@@ -110,6 +110,8 @@ def create_model(
         ValueError: If an argument is unknown or out of its range, or the
             weights do not fit.
     """
+    if weights is None:
+        override(get_spec(variant), **spec_overrides).check_start()
     file = None if weights is None else resolve(weights, get_spec(variant).name)
     head = include_top, input_tensor, input_shape, pooling, classes, classifier_activation
     return build_with(variant, file, (), *head, name, dtype, include_preprocessing, **spec_overrides)

@@ -72,6 +72,9 @@ class NetSpec:
         """
         return None
 
+    def check_start(self) -> None:
+        """Raises a `ValueError` where random weights could not be trained; trained ones may be loaded."""
+
     def check_own(self) -> None:
         """Raises a ValueError where fields that only specs of this class have contradict each other."""
 
@@ -126,13 +129,16 @@ class ConvNetSpec(NetSpec):
         """Stem, blocks, neck and classifier."""
         return 2 + (self.neck_width is not None) + sum(self.blocks) * (2 if self.block == "basic" else 3)
 
+    def check_start(self) -> None:
+        """As every spec's."""
+        check_zero_init(self.zero_init, self.gating, self.final_relu)
+
     def check_own(self) -> None:
         """As every spec's."""
         if len(self.blocks) != len(self.widths):
             raise ValueError(
                 f"`blocks` and `widths` need one number per stage. Received: blocks={self.blocks}, widths={self.widths}"
             )
-        check_zero_init(self.zero_init, self.gating, self.final_relu)
         if self.shared_transforms and not self.batch_norm:
             raise ValueError(
                 "Shared transforms need batch normalization, which is each block's own. "

@@ -25,11 +25,13 @@ from keras_highway.layers import (
     SharedKernels,
 )
 from keras_highway.layers.branch import ZeroPadProjection
+from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.training.loop import train
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.tiny import tiny
+from keras_highway.variants import VARIANTS
 from keras_highway.weights import file as weights_file
 
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -272,3 +274,14 @@ def test_without_the_top_behind_a_tensor_or_preprocessing():
     assert body.input_shape == (None, 64, 48, 3)
     body = kh.create_model("highway20", include_top=False, include_preprocessing="cifar10", **TINY)
     assert body.output_shape[1:] == (8, 8, 8) and body.input_shape == (None, None, None, 3)
+
+
+@pytest.mark.parametrize("changes", [{"gating": "plain"}, {"final_relu": True}, {"gating": "plain", "blocks": (1, 1)}])
+def test_a_net_that_could_not_be_trained_is_refused_and_a_trained_one_is_loaded(changes, tmp_path):
+    small = {"blocks": (1, 1), "widths": (4, 4), "stem_width": 4, "input_shape": (32, 32, 3), "classes": 2}
+    with pytest.raises(ValueError, match="`zero_init` starts the transform at 0"):
+        kh.create_model("highway50", **{**small, **changes})
+    assert kh.create_model("highway50", **{**small, **changes}, zero_init=False).count_params() > 0
+    net = build(override(VARIANTS["highway50"], **{**small, **changes}))  # as an older version made it
+    net.save(tmp_path / "net.keras")
+    assert keras.models.load_model(tmp_path / "net.keras").count_params() == net.count_params()

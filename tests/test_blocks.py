@@ -233,15 +233,6 @@ def test_unknown_channels(block):
 
 
 @BLOCKS
-@pytest.mark.parametrize(
-    "arguments", [{"gating": "plain"}, {"final_relu": True}, {"final_relu": True, "batch_norm": False}]
-)
-def test_a_transform_that_would_stay_at_zero_is_refused(block, arguments):
-    with pytest.raises(ValueError, match="`zero_init` starts the transform at 0"):
-        block(**SMALL[block], zero_init=True, **arguments)
-
-
-@BLOCKS
 @pytest.mark.parametrize("gate", ["same", "channel"])
 def test_stateless_calls_train_as_others_do(block, gate):
     """Keras calls `call` itself there, and keeps no mode around it."""
@@ -282,3 +273,20 @@ def test_signals_are_those_of_the_mode_around():
     trained = to_numpy(layer(x, training=True))
     np.testing.assert_allclose(trained, to_numpy(block(x, training=True)), rtol=1e-5, atol=1e-6)
     assert np.abs(trained - still).max() > 0.1
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+def test_a_block_of_ones_own_need_not_take_the_mode(stateless):
+    class Own(BasicBlock):
+        def transformed(self, x, kernels=None):
+            return 2 * self.transform(x)
+
+        def combine(self, signals):
+            return 1 + super().combine(signals)
+
+    block, x = Own(4), array(*X)
+    block.build(x.shape)
+    expected = 1 + to_numpy(block.signals(x).x + block.signals(x).t * (block.signals(x).h - block.signals(x).x))
+    state = [[v.value for v in group] for group in (block.trainable_variables, block.non_trainable_variables)]
+    y = block.stateless_call(*state, x, training=False)[0] if stateless else block(x)
+    np.testing.assert_allclose(to_numpy(y), expected, rtol=1e-5, atol=1e-5)

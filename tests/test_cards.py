@@ -58,6 +58,8 @@ def test_a_card_claims_a_data_set_of_the_hub_for_its_own_classes_alone(name):
     own = card(dataclasses.replace(row, classes=tuple(f"own {i}" for i in range(10))))
     assert "datasets" not in header(own) and _DATA_SETS[row.data] not in own
     assert f"trained on other classes than those of {row.data}" in own
+    unnamed = dataclasses.replace(row, classes=tuple(map(str, range(10))))  # which may be these
+    assert header(card(unnamed))["datasets"] == [_DATA_SETS[row.data]]
 
 
 def test_each_number_has_its_own_spread():

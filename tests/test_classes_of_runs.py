@@ -12,6 +12,8 @@ import keras_highway as kh
 from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.cli.image_classifier import find_classifier
+from keras_highway.data.class_labels import relabelled
+from keras_highway.data.datasets import load_dataset
 from keras_highway.data.transforms import CLASSES
 from keras_highway.publishing import find_publishable
 from keras_highway.publishing.images import ClassifierWeights
@@ -79,6 +81,13 @@ def test_a_run_is_measured_by_the_names_of_its_classes(tmp_path, capsys):
     assert accuracies[0] and accuracies[:2] == accuracies[2:]
     assert main(["evaluate", str(tmp_path / "run"), "--data", str(strange)]) == 2
     assert "classes are not those of mnist.npz: it has a, b, c, they have apple" in capsys.readouterr().err
+
+
+def test_labels_of_the_same_classes_stay_as_they_are(tmp_path):
+    """Of two of one name, too."""
+    names = ("a", "other", "other")
+    data = load_dataset("mnist", data_set(tmp_path, classes=names))
+    assert relabelled("mnist.npz", data, names) is data is relabelled("mnist.npz", data, ())
 
 
 @pytest.mark.parametrize("classes", [None, CLASSES["mnist"]])

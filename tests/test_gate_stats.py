@@ -78,6 +78,22 @@ def test_steps_are_those_of_the_optimizer_where_it_sums_gradients_of_several_bat
     assert [row.step for row in read(tmp_path)] == [0, 2, 4, 6, 8, 10, 12, 14, 16]
 
 
+@pytest.mark.parametrize("kind", ["plain", "scaled", "summed"])
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_steps_between_records_whatever_the_optimizer(tmp_path, kind, at_once):
+    if keras.backend.backend() == "torch" and at_once > 1:
+        pytest.skip("Keras takes one step at once on PyTorch")
+    model = miniature("dense_stack")
+    optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2 if kind == "summed" else None)
+    if kind == "scaled":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=2.0)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, steps_per_execution=at_once)
+    stats = GateStats(batch(model, 3), tmp_path, every=2, blocks="stage1_block1")
+    model.fit(batch(model, 24), np.arange(24) % 10, batch_size=2, epochs=2, callbacks=[stats], verbose=0)
+    assert [row.step for row in stats.rows] == list(range(0, 13 if kind == "summed" else 25, 2))
+
+
 def test_saturated_gates_are_counted_on_both_sides(tmp_path):
     model = miniature("dense_stack", gating="full")
     block = model.get_layer("stage1_block1")

@@ -197,6 +197,12 @@ def test_a_lesion_in_another_blocks_place_is_not_saved(tmp_path):
     rewired = rewire(model, {"stage1_block2": lesion("stage1_block3")})
     with pytest.raises(ValueError, match="that has 'stage1_block3' and its lesion in another block's place"):
         rewired.save(tmp_path / "net.keras")
+    plan = {"stage1_block1": lesion("stage1_block2"), "stage1_block2": None, "stage1_block3": "stage1_block2"}
+    moved = rewire(model, plan)
+    with pytest.raises(ValueError, match="its lesion in another block's place"):
+        moved.save(tmp_path / "net.keras")
+    without_it = rewire(rewired, {"stage1_block3": None})
+    without_it.save(tmp_path / "net.keras")
     both = rewire(model, {"stage1_block2": lesion("stage1_block3"), "stage1_block3": lesion("stage1_block3")})
     both.save(tmp_path / "net.keras")
     x = batch(model)

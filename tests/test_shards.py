@@ -152,9 +152,10 @@ def test_photographs_that_change_are_written_again(photographs, tmp_path, capsys
     assert mended["splits"]["train"]["broken"] == [] and mended["splits"]["train"]["images"] == 14
     (folder / "0.JPEG").write_bytes(whole)
     os.utime(folder / "0.JPEG", ns=(old, old))
-    assert shards.write(photographs, tmp_path, images=50) != mended
+    second = shards.write(photographs, tmp_path, images=50)
+    assert second != mended
     (folder / "0.JPEG").write_bytes(whole[:-1] + b"x")  # as many bytes
-    assert shards.write(photographs, tmp_path, images=50) != mended
+    assert shards.write(photographs, tmp_path, images=50) != second
 
 
 def test_a_manifest_of_another_program_makes_no_shards(photographs):

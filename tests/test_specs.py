@@ -69,8 +69,6 @@ def test_an_unknown_field_offers_near_names():
         (HIGHWAY50, {"gate_bias": "low"}, "`gate_bias` must be a finite number or 'by_depth'"),
         (HIGHWAY50, {"gating": None}, "`gating` must be of type str"),
         (HIGHWAY50, {"zero_init": 1}, "`zero_init` must be of type bool"),
-        (HIGHWAY50, {"gating": "plain"}, "a block without a skip would pass on nothing but 0: set zero_init=False"),
-        (HIGHWAY50, {"final_relu": True}, "derivative of its final ReLU is 0"),
         (HIGHWAY50, {"classes": True}, "`classes` must be of type int"),
         (HIGHWAY50, {"stochastic_depth": 1.0}, r"must be in \[0, 1\)"),
         (HIGHWAY50, {"stochastic_depth": float("nan")}, r"must be in \[0, 1\)"),

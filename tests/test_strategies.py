@@ -157,6 +157,7 @@ def test_a_chief_is_the_first_of_the_processes(monkeypatch, kind, index, place):
         "{",
         "[]",
         '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}}',
+        '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
         '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}}',
         '{"cluster": {"worker": ["a:1", "b:1"]}}',
     ],

@@ -112,7 +112,7 @@ class GateStats(keras.callbacks.Callback):
         self._events = None if tensorboard else False  # made with the first record
         self._measured: keras.Model | None = None
         self._names: list[str] = []
-        self._seen = self._last = self._wait = 0
+        self._seen = self._last = self._batches = self._next = 0
         self._first = True
 
     def set_model(self, model: keras.Model) -> None:
@@ -128,7 +128,10 @@ class GateStats(keras.callbacks.Callback):
             _drop_after(self._csv, self._seen)
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._epoch, self._seen = epoch, self._steps()
+        self._epoch, self._seen, self._next = epoch, self._steps(), 0
+        self._last = min(self._last, self._seen)
+        if self.model.optimizer.gradient_accumulation_steps:
+            self._batches = int(ops.convert_to_numpy(self.model.optimizer._iterations))  # a step is some of them
         if self._first:  # only here is known how many epochs there were before this `fit`
             self._first = False
             self.record(epoch, self._seen)
@@ -137,15 +140,7 @@ class GateStats(keras.callbacks.Callback):
         # Before a step, not after the one before it: Keras may run what comes after a step in another thread.
         if self.every == "epoch":
             return
-        optimizer, done = self.model.optimizer, self._seen + batch
-        if optimizer.gradient_accumulation_steps or isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-            # Not every batch is a step. It waits for the device: only where there can be enough of them.
-            self._wait -= 1
-            if self._wait > 0:
-                return
-            done = self._steps()
-            self._wait = self.every - done % self.every
-        self._record_if_due(self._epoch, done)
+        self._record_if_due(self._epoch, self._steps_before(batch))
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self.every == "epoch":
@@ -178,6 +173,19 @@ class GateStats(keras.callbacks.Callback):
         self._write(rows)
         self.rows += rows
         return rows
+
+    def _steps_before(self, batch: int) -> int:
+        """Steps taken before a batch of the epoch."""
+        optimizer = self.model.optimizer
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # it leaves steps out: only it knows how many
+            most = self._seen + batch
+            if most < self._next:
+                return self._last
+            done = self._steps()
+            self._next = most + self.every - done % self.every
+            return done
+        summed = optimizer.gradient_accumulation_steps
+        return (self._batches + batch) // summed if summed else self._seen + batch
 
     def _record_if_due(self, epoch: int, done: int) -> None:
         if done // self.every > self._last // self.every:

@@ -30,7 +30,7 @@ def blocks(model: keras.Model) -> dict[str, GatedBlock]:
             blocks of one name.
     """
     by_name: dict[str, GatedBlock] = {}
-    for block in _blocks(_functional(model)):
+    for block in blocks_in(_functional(model)):
         if by_name.setdefault(block.name, block) is not block:
             raise ValueError(
                 f"Two different blocks are named {block.name!r}, so the name is ambiguous. "
@@ -97,7 +97,7 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> None:
 
 def holds_blocks(layer: Any, names: Iterable[str] | None = None) -> bool:
     """Whether a layer is a nested functional model with blocks (of some names)."""
-    return is_functional(layer) and any(names is None or b.name in names for b in _blocks(_functional(layer)))
+    return is_functional(layer) and any(names is None or b.name in names for b in blocks_in(_functional(layer)))
 
 
 def is_functional(model: Any) -> bool:
@@ -178,9 +178,10 @@ def _functional(model: keras.Model) -> keras.Model:
     return keras.Model(model.input, model.output, name=model.name)
 
 
-def _blocks(graph: keras.Model) -> Iterator[GatedBlock]:
+def blocks_in(graph: keras.Model) -> Iterator[GatedBlock]:
+    """Yields the blocks of a graph and of those nested in it; there may be none."""
     for layer in graph.layers:
         if isinstance(layer, GatedBlock):
             yield layer
         elif is_functional(layer):
-            yield from _blocks(_functional(layer))
+            yield from blocks_in(_functional(layer))

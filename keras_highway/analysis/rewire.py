@@ -7,7 +7,7 @@ from typing import Any, Self
 import keras
 
 from keras_highway._support.type_aliases import Shape
-from keras_highway.analysis.graph import block_name, blocks, check_names, holds_blocks, walk
+from keras_highway.analysis.graph import block_name, blocks, blocks_in, check_names, holds_blocks, walk
 from keras_highway.layers import GatedBlock
 
 
@@ -83,8 +83,6 @@ def rewire(model: keras.Model, plan: Plan) -> keras.Model:
     check_names(entries, known)
     cache: dict[str, LesionedBlock] = {}
     replacements = {name: _resolve(name, what, known, cache) for name, what in entries.items()}
-    for lesioned in (layer for name, layer in cache.items() if name not in entries):
-        lesioned.stands_elsewhere = True
 
     def swap(layer: keras.layers.Layer) -> Any:
         return walk(layer, visit, swap) if holds_blocks(layer, replacements) else layer
@@ -94,7 +92,18 @@ def rewire(model: keras.Model, plan: Plan) -> keras.Model:
             return layer(*args, **kwargs)
         return _call(replacements[layer.name], layer, *args, **kwargs)
 
-    return walk(model, visit, swap)
+    rewired = walk(model, visit, swap)
+    _note_twins(rewired)
+    return rewired
+
+
+def _note_twins(model: keras.Model) -> None:
+    """Notes of each lesioned block whether the block itself is in the model, too."""
+    layers = list(model._flatten_layers())
+    whole = {id(block) for block in blocks_in(model)}
+    for layer in layers:
+        if isinstance(layer, LesionedBlock):
+            layer.stands_elsewhere = id(layer.block) in whole
 
 
 def check_lesionable(block: GatedBlock) -> None:

@@ -1,5 +1,7 @@
 """What every gated block shares: gates, the mix in the skip dtype, stochastic depth."""
 
+import functools
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -143,7 +145,7 @@ class GatedBlock(keras.layers.Layer):
         """
         learned = get_gating(self.gating).t == "learned"
         t = self._gate_value(self.transform_gate, "t", x, gate, training) if learned else 1.0
-        h = self.transformed(x, kernels, training)
+        h = self.transformed(x, kernels, **mode(training, self.transformed))
         return Signals(self._skip_input(x, training), h, t, self._carry_value(x, gate, training))
 
     def transformed(self, x: Any, kernels: Sequence[Any] | None = None, training: bool | None = None) -> Any:
@@ -166,7 +168,8 @@ class GatedBlock(keras.layers.Layer):
         if self.remat and training and not runs(self):
             return rematerialized(self, x, gate, kernels)
         # Passed on, for `stateless_call`, around which Keras keeps no mode.
-        return self.combine(self.signals(x, gate, kernels, training), training)
+        signals = self.signals(x, gate, kernels, **mode(training, self.signals))
+        return self.combine(signals, **mode(training, self.combine))
 
     def skip(self, signals: Signals) -> Any:
         """The output with the transform gate shut, `t = 0`: what a lesion leaves of the block.
@@ -282,9 +285,21 @@ class GatedBlock(keras.layers.Layer):
         return float(rate)
 
 
-def mode(training: bool | None) -> dict[str, bool]:
-    """The keyword of a sublayer's call; none for `None`, which Keras would take for inference whatever is around it."""
-    return {} if training is None else {"training": training}
+def mode(training: bool | None, method: Any = None) -> dict[str, bool]:
+    """The keyword of a sublayer's call; none for `None`, which Keras would take for inference whatever is around it.
+
+    Args:
+        training: See a layer's `call`.
+        method: What is called instead of a sublayer. Blocks of one's own may
+            have one that does not take it.
+    """
+    known = method is None or _takes_mode(getattr(method, "__func__", method))
+    return {} if training is None or not known else {"training": training}
+
+
+@functools.cache
+def _takes_mode(function: Any) -> bool:
+    return "training" in inspect.signature(function).parameters
 
 
 def skip_dtype_of(dtype: Any, compute_dtype: str = "") -> str:

@@ -9,7 +9,6 @@ from keras import ops
 
 from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.type_aliases import Initializer, Shape
-from keras_highway.gating import check_zero_init
 from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh, mode
 from keras_highway.layers.branch import Branch, ZeroPadProjection, channel_axis
 from keras_highway.layers.gates import ChannelGate
@@ -35,7 +34,9 @@ _ARGUMENTS = """\
     final_relu: Bool, ReLU at the end of the transform: the "full"
         transform of [UIE, 5.1]. Defaults to `False`.
     zero_init: Bool, the transform starts at zero: the gamma of its last
-        batch normalization is 0 ("zeroBN"). Defaults to `False`.
+        batch normalization is 0 ("zeroBN"). Not with `final_relu`, whose
+        derivative is 0 there, nor in plain blocks one behind the other: it
+        would stay at zero. Defaults to `False`.
     batch_norm: Bool; without it the convolutions have biases. Defaults to
         `True`.
     projection: `"B"` (1x1 convolution and batch normalization) or `"A"`
@@ -97,7 +98,6 @@ class ConvBlock(GatedBlock):
         self.post_activation = bool(post_activation)
         self.final_relu = bool(final_relu)
         self.zero_init = bool(zero_init)
-        check_zero_init(self.zero_init, self.gating, self.final_relu)
         self.batch_norm = bool(batch_norm)
         self.projection_option = projection
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

@@ -75,7 +75,8 @@ class ClassifierWeights(TaskWeights):
     def card(cls, row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
         """As of every task."""
         images, data = row.images, _DATA_SETS.get(row.data, "")
-        own = bool(data) and row.classes != _classes_of(row.data)  # arrays, or folders, of one's own in that form
+        known = (_classes_of(row.data), tuple(map(str, range(len(row.classes)))))  # numbers: the names are unknown
+        own = bool(data) and row.classes not in known  # arrays, or folders, of one's own in that form
         (height, width), channels = images.size, images.channels
         words = metric_name(row.metrics, "test accuracy")
         return CardParts(

@@ -107,12 +107,24 @@ def _input_shape(recipe: Recipe) -> dict[str, tuple[int | None, ...]]:
     return {"input_shape": tuple(shape)} if shape else {}
 
 
-def _other_classes(net: keras.Model, recipe: Recipe, names: tuple[str, ...]) -> bool:
-    """Whether weights that are a start have as many classes as the data, but by their names others."""
+def _bring_to_classes(net: keras.Model, recipe: Recipe, names: tuple[str, ...]) -> None:
+    """Brings the head of weights that are a start to the data's classes, by their names, where both have some.
+
+    The same classes in another order keep theirs; of others, as many, it is
+    drawn anew, as the head for another number of classes is.
+    """
     origin = origin_of(net)
     theirs = origin.class_names if origin else ()
     ours = tuple(in_words(names)) or CLASSES.get(recipe.data, ())
-    return bool(theirs and ours) and theirs != ours
+    numbers = tuple(map(str, range(len(ours))))  # what stands for names that are unknown
+    if not theirs or not ours or theirs == ours or numbers in (theirs, ours):
+        return
+    head = net.get_layer("head")
+    if sorted(theirs) == sorted(ours) and len(set(ours)) == len(ours):
+        order = [theirs.index(name) for name in ours]
+        head.set_weights([value[..., order] for value in head.get_weights()])
+    else:
+        _draw_anew(head)
 
 
 def _draw_anew(layer: keras.layers.Layer) -> None:
@@ -149,8 +161,8 @@ class Program(Trainable):
                 dtype=recipe.precision,
                 **{**dict(recipe.overrides), **_input_shape(recipe)},
             )
-        if recipe.init and _other_classes(net, recipe, self.class_names):
-            _draw_anew(net.get_layer("head"))
+        if recipe.init:
+            _bring_to_classes(net, recipe, self.class_names)
         if recipe.freeze:
             freeze(net, None if recipe.freeze == BODY else recipe.freeze)
             if not net.trainable_variables:

@@ -5,7 +5,9 @@ images, labels and order of one with `--data DIR`, from a few hundred large
 files instead of a million small ones. Every image is decoded once to see that
 it can be: one that cannot is named and left out. A shard is written whole or
 not at all; started again, the command compares those that are there with their
-indexes, makes what is missing or altered, and the manifest last.
+indexes, makes what is missing or altered, and the manifest last. A shard is made
+again, too, where a photograph of it is of another size or newer than it, or one
+that was left out can be decoded now.
 `--check SHARDS` compares every shard and its index with their SHA-256.
 """
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from keras_highway._support.backend import explained
-from keras_highway._support.closed_pipe import CLOSED_PIPE, drop_output
+from keras_highway._support.closed_pipe import CLOSED_PIPE, drop_output, is_closed
 from keras_highway._support.outside_text import visible_lines
 from keras_highway._support.quiet import quiet_again
 from keras_highway._support.settings import positive
@@ -123,7 +123,10 @@ def errors_in_a_line() -> Iterator[None]:
     """
     try:
         yield
-    except BrokenPipeError:
+    except BrokenPipeError as error:
+        if not is_closed():  # another pipe
+            print(f"error: {visible_lines(str(error))}", file=sys.stderr)
+            _end(USAGE_ERROR)
         drop_output()
         _end(CLOSED_PIPE)
     except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:

@@ -320,8 +320,10 @@ def _tf_cluster() -> dict | None:
         config = json.loads(text)
         cluster = config.get("cluster", {})
         chiefs, workers = cluster.get("chief", []), cluster.get("worker", [])
-        if not chiefs and not workers:
+        if not cluster:
             return None
+        if cluster.keys() - {"chief", "worker", "evaluator"}:
+            raise KeyError
         kind, index = config["task"]["type"], int(config["task"]["index"])
         count = {"chief": len(chiefs), "worker": len(workers)}[kind]
         if not 0 <= index < count or len(chiefs) > 1:

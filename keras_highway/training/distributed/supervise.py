@@ -23,8 +23,9 @@ its own.
 
 The workers find each other by TF_CONFIG or KERAS_DISTRIBUTION_JOB_ADDRESSES,
 which this program sets. Exit codes: 0 finished; 75 stopped by SIGTERM, the
-state saved; 2 a worker named an error that starting again would repeat; 1 given
-up, or stopped before every worker had saved.
+state saved; 2 a worker named an error that starting again would repeat; 141 the
+output of a worker was closed; 1 given up, or stopped before every worker had
+saved.
 """
 
 import argparse
@@ -37,6 +38,7 @@ import subprocess
 import sys
 import time
 
+from keras_highway._support.closed_pipe import CLOSED_PIPE
 from keras_highway.training.distributed.stopping import EXIT_CODE, USAGE_ERROR, stop_requests
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
@@ -101,6 +103,9 @@ def _supervise(start, stop, restarts, pause, grace) -> int:
         if USAGE_ERROR in codes:
             print(f"a worker reports that it cannot work: exit codes {codes}", file=sys.stderr, flush=True)
             return USAGE_ERROR
+        if CLOSED_PIPE in codes:
+            print(f"the output of a worker was closed: exit codes {codes}", file=sys.stderr, flush=True)
+            return CLOSED_PIPE
         left = restarts - attempt
         print(f"a worker ended: exit codes {codes}; restarting all, {left} restarts left", file=sys.stderr, flush=True)
         _wait(pause if left else 0, stop)
