@@ -25,6 +25,7 @@ GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
 class Text:
     """What a program wants of a source: the golden text's words."""
 
+    corpus = "golden"
     streams, steps, batches_per_epoch = STREAMS, text()[1].shape[2], len(text()[1])
     vocabulary = Vocabulary(
         ("<unk>", "<eos>", *"abcdefghi"), ("<pad>", "<start>", "<end>", "<unk>", "<eos>", *"abcd"), LENGTH

@@ -25,7 +25,7 @@ PADDING, START, END = "<pad>", "<start>", "<end>"
 _MARKS = (PADDING, START, END, UNKNOWN, END_OF_SENTENCE)
 _PAD, _START, _END, _UNKNOWN = range(4)
 LONGEST = 65
-_LONGEST_WORD = 100_000  # as it may stand in a text; an encoded picture, e.g.
+_LONGEST_WORD = 5_000  # an address or an encoded picture may stand in a text
 _SCHEMA = Fields(
     {
         "words": Items(Text(_LONGEST_WORD, printable=False), 2, 5_000_000),
@@ -64,7 +64,7 @@ class Vocabulary:
     Raises:
         ValueError: If the marks are not where they must be, something is
             there twice, a word cannot have a single character, or one is of
-            more than 100,000.
+            more than 5,000.
     """
 
     words: tuple[str, ...]
