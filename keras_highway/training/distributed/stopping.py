@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 USAGE_ERROR = 2  # an error with a name: a supervisor need not try again
+CLOSED_PIPE = 141  # the reader of the output closed it: as `_support.closed_pipe`, without which the supervisor runs
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: started again, the run resumes
 
 

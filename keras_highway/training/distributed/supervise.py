@@ -38,8 +38,7 @@ import subprocess
 import sys
 import time
 
-from keras_highway._support.closed_pipe import CLOSED_PIPE
-from keras_highway.training.distributed.stopping import EXIT_CODE, USAGE_ERROR, stop_requests
+from keras_highway.training.distributed.stopping import CLOSED_PIPE, EXIT_CODE, USAGE_ERROR, stop_requests
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
 
