@@ -163,9 +163,7 @@ class GateStats(keras.callbacks.Callback):
         """
         if self._measured is None:
             raise ValueError("There is no model to measure: call stats.set_model(model) first, or pass stats to fit.")
-        sync = getattr(self.model, "jax_state_sync", None)
-        if sync is not None:
-            sync()  # during fit, Keras on JAX holds the weights outside of the model
+        self._sync()
         # Under a strategy of several replicas each of them gives the same rows.
         with kept_state(self._measured):  # training goes on from the state
             table = self._measured.predict_on_batch(self.x)[: len(self._names)]
@@ -196,10 +194,13 @@ class GateStats(keras.callbacks.Callback):
     def _csv(self) -> Path:
         return self.folder / "gates.csv"
 
-    def _steps(self) -> int:
+    def _sync(self) -> None:
         sync = getattr(self.model, "jax_state_sync", None)
         if sync is not None:
-            sync()  # as in `record`
+            sync()  # during fit, Keras on JAX holds the weights outside of the model
+
+    def _steps(self) -> int:
+        self._sync()
         return int(ops.convert_to_numpy(self.model.optimizer.iterations))
 
     def _write(self, rows: Sequence[GateRow]) -> None:

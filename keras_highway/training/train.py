@@ -123,13 +123,10 @@ def errors_in_a_line() -> Iterator[None]:
     """
     try:
         yield
-    except BrokenPipeError as error:
-        if not is_closed():  # another pipe
-            print(f"error: {visible_lines(str(error))}", file=sys.stderr)
-            _end(USAGE_ERROR)
-        drop_output()
-        _end(CLOSED_PIPE)
     except (ValueError, OSError, ImportError, FloatingPointError, MemoryError) as error:
+        if isinstance(error, BrokenPipeError) and is_closed():  # not another pipe
+            drop_output()
+            _end(CLOSED_PIPE)
         print(f"error: {visible_lines(str(error))}", file=sys.stderr)
         _end(_MAY_PASS if isinstance(error, OSError) and error.errno in _PASSING else USAGE_ERROR)
     except Exception:
