@@ -99,7 +99,7 @@ def rewire(model: keras.Model, plan: Plan) -> keras.Model:
 
 def _note_twins(model: keras.Model) -> None:
     """Notes of each lesioned block whether the block itself is in the model, too."""
-    layers = list(model._flatten_layers())
+    layers = list(model._flatten_layers())  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
     whole = {id(block) for block in blocks_in(model)}
     for layer in layers:
         if isinstance(layer, LesionedBlock):
