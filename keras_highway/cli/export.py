@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway._support.outside_text import visible
-from keras_highway.cli.errors import OK, UsageError, usage_errors
+from keras_highway.cli.errors import OK, UsageError, check_out, usage_errors
 from keras_highway.cli.image_classifier import find_classifier_and_data
 from keras_highway.cli.tables import percent
 from keras_highway.exporting import export, fold_batch_norm, part_of
@@ -21,6 +21,8 @@ def run(arguments) -> int:
         raise UsageError(f"--out must name a {suffix} file for --format {arguments.format}. Received: {out}")
     if out.exists():
         raise UsageError(f"{out} exists: remove it, or choose another --out.")
+    if suffix:
+        check_out(str(out), suffix)
     with usage_errors():
         int8 = _representative(arguments) if arguments.int8 else None
         model, spec, samples, where = part_of(arguments.weights, arguments.logits, arguments.any_size)

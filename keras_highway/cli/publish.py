@@ -21,14 +21,16 @@ def run(arguments) -> int:
     if bool(name) == arguments.all:
         expected = "an organization, --repo ORG" if arguments.all else "a repository, --repo ORG/NAME"
         raise UsageError(f"publish needs {expected}. Received: --repo {arguments.repo}")
+
+    def tell(pushed) -> None:
+        print(visible(_line(pushed, arguments.dry_run)), flush=True)
+
     with usage_errors():
         if arguments.all:
-            done = publish_all(organization, arguments.private, arguments.dry_run)
+            publish_all(organization, arguments.private, arguments.dry_run, tell)
         else:
             card_fields = {"dataset": arguments.dataset, "license": arguments.license}
-            done = [publish(arguments.weights, arguments.repo, arguments.private, arguments.dry_run, **card_fields)]
-    for pushed in done:
-        print(visible(_line(pushed, arguments.dry_run)))
+            tell(publish(arguments.weights, arguments.repo, arguments.private, arguments.dry_run, **card_fields))
     return OK
 
 

@@ -27,9 +27,14 @@ def run(arguments) -> int:
             f"{measured_on(row.metrics)}: {metric.format(before)}; not compared"
         )
         return OK
-    right = before is not None and abs(measured.value - before) <= metric.agreement
+    if before is None:
+        print(
+            f"{metric.name} {visible(measured.where)}: {metric.format(measured.value)}; none is recorded: not compared"
+        )
+        return OK
+    right = abs(measured.value - before) <= metric.agreement
     print(
         f"{metric.name} {visible(measured.where)}: {metric.format(measured.value)}, recorded: "
-        f"{metric.format(before) if before is not None else 'nothing'}{'' if right else ': DIFFERENT'}"
+        f"{metric.format(before)}{'' if right else ': DIFFERENT'}"
     )
     return OK if right else SOME_FAILED

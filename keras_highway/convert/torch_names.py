@@ -23,6 +23,7 @@ from keras import ops
 from keras_highway._support.layer_names import position_of
 from keras_highway.layers.blocks import BottleneckBlock, ConvBlock
 from keras_highway.layers.branch import Branch
+from keras_highway.models.lora import has_lora
 
 _SHOWN = 5  # names of one kind in an error message; with a wrong net, hundreds do not match
 
@@ -93,9 +94,14 @@ def assign_torch_state(model: keras.Model, state: Mapping[str, Any]) -> None:
 
     Raises:
         ValueError: If names are missing or unexpected, or shapes differ (the
-            message lists them); or as `torch_variables`. The model is then
+            message lists them); if the model has low-rank updates; or as
+            `torch_variables`. The model is then
             as it was.
     """
+    if has_lora(model):
+        raise ValueError(
+            f"Model {model.name!r} has low-rank updates, and its kernels are sums: assign to kh.merge_lora(model)."
+        )
     variables = torch_variables(model)
     arrays = {k: np.asarray(v) for k, v in state.items() if k.rpartition(".")[2] != "num_batches_tracked"}
     _check(model, variables, arrays)

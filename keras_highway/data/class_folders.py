@@ -25,7 +25,8 @@ def classes_in(folder: Path) -> list[str]:
     """
     if annotated := _annotated(folder):
         return sorted(set(annotated.values()))
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    # Hidden folders are other programs', such as .ipynb_checkpoints; Keras's image_dataset_from_directory skips them.
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     moved = (folder / ANNOTATIONS).is_file()
     if names == [_IMAGES] and _images(folder / _IMAGES):
         raise ValueError(

@@ -122,7 +122,7 @@ def decoded(content: bytes, path: str) -> str:
         ValueError: As `read_text`.
     """
     try:
-        text = content.decode("utf-8")
+        text = content.decode("utf-8").removeprefix("\ufeff")  # editors' mark of UTF-8: no part of the first word
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise ValueError(

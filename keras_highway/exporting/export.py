@@ -75,11 +75,14 @@ def export(
         raise ValueError("With `int8` the file is run on its images: leave `samples` out. Received: both")
     if path.is_dir() and (export_format != "tf_saved_model" or any(path.iterdir())):
         raise ValueError(f"{path} is a folder: remove it, or choose another path.")
-    _check_outputs(model)
-    model = in_float32(without_updates(model))
+    _check_outputs(model, samples)
+    given, merged = model, without_updates(model)
+    model = in_float32(merged)
     options = {} if int8 is None else int8_options(model, int8)
-    batches = [int8] if int8 is not None else [samples] if samples is not None else _random(model)
-    expected = [keras.ops.convert_to_numpy(model(x, training=False)) for x in batches]  # Keras exports what has run
+    batches = [int8] if int8 is not None else [_as_fed(model, samples)] if samples is not None else random_images(model)
+    expected = [_output(model(x, training=False)) for x in batches]  # Keras exports what has run
+    if model is merged and merged is not given:  # both in float32
+        expected = [_output(given(x, training=False)) for x in batches]
     run, partial = FORMATS[export_format], path.with_name(f".partial-{path.name}")
     try:
         with written(path), quiet_again(f"writing {path.name} ..."):
@@ -113,15 +116,31 @@ def _check(export_format, int8) -> None:
         _check_onnx(backend)
 
 
-def _check_outputs(model) -> None:
+def _check_outputs(model, samples) -> None:
     inputs, outputs = getattr(model, "inputs", None), getattr(model, "outputs", None)
     if inputs is None or outputs is None:
-        return  # a subclassed model: its output is compared on the user's samples
+        if samples is None:
+            raise ValueError(
+                f"The shape of a subclassed model's input is not known: pass `samples`. Received: model {model.name!r} "
+                f"of type {type(model).__name__}"
+            )
+        return  # its output is compared on the user's samples
     if len(inputs) != 1 or len(outputs) != 1:
         raise ValueError(
             "Networks of one input and one output are exported: what the file computes is compared with the network's "
             f"own output. Received: {model.name!r} with {len(inputs)} inputs and {len(outputs)} outputs"
         )
+
+
+def _as_fed(model, samples) -> np.ndarray:
+    """The user's samples in the dtype that the network takes, which was another before it was made float32."""
+    inputs = getattr(model, "inputs", None)
+    return np.asarray(samples) if inputs is None else np.asarray(samples).astype(inputs[0].dtype)
+
+
+def _output(outputs) -> np.ndarray:
+    """The only one; a feature extractor of one stage has it in a dictionary."""
+    return np.asarray(keras.ops.convert_to_numpy(keras.tree.flatten(outputs)[0]))
 
 
 def _check_onnx(backend) -> None:
@@ -135,7 +154,7 @@ def _check_onnx(backend) -> None:
             raise ImportError(f"Exporting to ONNX on {backend} needs {package}: pip install {extra}") from error
 
 
-def _random(model) -> list[np.ndarray]:
+def random_images(model) -> list[np.ndarray]:
     """Random images; of several sizes where the size is open. Pixels, where the network takes these."""
     draw = np.random.default_rng(0)
     shape, dtype = model.input_shape[1:], model.inputs[0].dtype
@@ -173,8 +192,8 @@ def _remove(path) -> None:
 
 
 def _run_saved_model(path, samples) -> np.ndarray:
-    layer = keras.layers.TFSMLayer(str(path), call_endpoint="serve")
-    return np.asarray(keras.ops.convert_to_numpy(layer(samples)))
+    layer = keras.layers.TFSMLayer(str(path), call_endpoint="serve", dtype="float32")  # whatever the global policy
+    return _output(layer(samples))
 
 
 def _run_onnx(path, samples) -> np.ndarray:

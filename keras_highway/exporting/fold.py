@@ -5,12 +5,15 @@ import numpy as np
 
 from keras_highway._support.layer_names import stage_of
 from keras_highway.analysis.graph import blocks
+from keras_highway.exporting.export import TOLERANCE, random_images
 from keras_highway.layers import Preprocessing, SharedKernels
 from keras_highway.layers.branch import Branch
 from keras_highway.models.builder import build
 from keras_highway.models.lora import without_updates
 from keras_highway.specs import ConvNetSpec, override
 from keras_highway.weights.overrides import trimmed
+
+_ROUGH = 0.1  # a network of 16 bits beside the folded one, which is of float32
 
 
 def fold_batch_norm(model: keras.Model, spec: ConvNetSpec | None) -> keras.Model:
@@ -26,7 +29,8 @@ def fold_batch_norm(model: keras.Model, spec: ConvNetSpec | None) -> keras.Model
 
     Raises:
         ValueError: If there is no batch normalization to fold, or the spec is
-            not known.
+            not known, or it is not the network's: what was folded computes
+            something else.
     """
     if spec is None:
         raise ValueError(
@@ -55,7 +59,26 @@ def fold_batch_norm(model: keras.Model, spec: ConvNetSpec | None) -> keras.Model
     for old in model.layers:
         if old.weights and not isinstance(old, SharedKernels):
             _fold_layer(old, folded.get_layer(old.name), shared.get(stage_of(old.name)))
+    _check_equal(model, folded, spec)
     return folded
+
+
+def _check_equal(model, folded, spec) -> None:
+    for images in random_images(model):
+        ours, theirs = (
+            np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(net(images, training=False), "float32")))
+            for net in (folded, model)
+        )
+        worst = float(np.abs(ours - theirs).max()) / max(1.0, float(np.abs(theirs).max()))
+        if not worst <= (TOLERANCE if _is_exact(model) else _ROUGH):
+            raise ValueError(
+                f"What was folded does not compute what model {model.name!r} does (they differ by {worst:.2g}): it is "
+                f"not a network of this spec. Received: spec of {spec.name!r}"
+            )
+
+
+def _is_exact(model) -> bool:
+    return all(getattr(layer, "compute_dtype", "float32") in ("float32", "float64") for layer in model.layers)
 
 
 def _fold_layer(old, new, shared=None) -> None:

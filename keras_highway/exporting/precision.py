@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_highway.models.trainable import cloned_without_compiling
+
 _OTHERS = {"bfloat16", "float16", "float64"}
 
 
@@ -17,7 +19,8 @@ def in_float32(model: keras.Model) -> keras.Model:
     if not _others(model):
         return model
     try:
-        copy = keras.models.clone_model(model, _inputs_in_float32(model), clone_function=_layer_in_float32)
+        with cloned_without_compiling(model):
+            copy = keras.models.clone_model(model, _inputs_in_float32(model), clone_function=_layer_in_float32)
         copy.set_weights(model.get_weights())
     except (TypeError, ValueError) as error:
         raise ValueError(f"{_refusal(model)}, which failed here: {error}") from error
@@ -35,7 +38,10 @@ def _refusal(model) -> str:
 
 def _others(model) -> list[str]:
     """Dtypes other than float32 that layers compute or give."""
-    dtypes = [layer.compute_dtype for layer in model._flatten_layers() if layer is not model]
+    # An input gives the dtype it was made with; the policy that it has besides is the global one.
+    layers = [layer for layer in model._flatten_layers() if not isinstance(layer, keras.layers.InputLayer)]
+    dtypes = [layer.compute_dtype for layer in layers if layer is not model]
+    dtypes += [keras.backend.standardize_dtype(x.dtype) for x in getattr(model, "inputs", None) or ()]
     dtypes += [getattr(layer, "skip_dtype", None) for layer in model._flatten_layers()]
     return sorted(_OTHERS.intersection(dtypes))
 

@@ -7,6 +7,7 @@ for good. Here it is compared with its sha256, and removed where it differs.
 """
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from keras_highway.hub.names import HubName
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GIT_SHA1 = re.compile(r"[0-9a-f]{40}")
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def fetch(
@@ -105,10 +107,19 @@ def _known_to_be_absent(name: HubName, filename: str) -> bool:
 
 @contextlib.contextmanager
 def locked(cache: Path, repository: str) -> Iterator[None]:
-    """Holds the lock of a repository's files in the cache; other processes wait."""
+    """Holds the lock of a repository's files in the cache; other processes wait.
+
+    Where the cache cannot be written to, as one that many machines share,
+    there is no lock: what is in it does not change.
+    """
     folder = cache / ".locks" / "keras_highway"
-    folder.mkdir(parents=True, exist_ok=True)
-    with client().utils.WeakFileLock(folder / f"{repository.replace('/', '--')}.lock"):
+    with contextlib.ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(client().utils.WeakFileLock(folder / f"{repository.replace('/', '--')}.lock"))
+        except OSError as error:
+            if error.errno not in _READ_ONLY:
+                raise
         yield
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from keras_highway._support.files import sha256_of
 from keras_highway.hub.client import check_reachable, client, git_sha1, hub_errors, status_of
+from keras_highway.hub.error import HubError
 from keras_highway.hub.names import HubName, parse_target
 
 _ADVICE = "Publish again later: what was uploaded stays, and the repository changes in one commit or not at all."
@@ -70,7 +71,8 @@ def push(
             stay where the folder has none in their place.
 
     Raises:
-        HubError: If the Hub refuses or cannot be reached.
+        HubError: If the Hub refuses or cannot be reached, or the repository
+            is public although `private` is asked for.
         ValueError: If `repository` is not a name on the Hub.
     """
     name = parse_target(repository)
@@ -79,6 +81,11 @@ def push(
         if not dry_run:
             check_reachable(f"publish to {name}", _ADVICE)
             api.create_repo(name.repository, private=private, exist_ok=True)
+            if private and not api.repo_info(name.repository).private:
+                raise HubError(
+                    f"{name} is there and public: make it private in its settings on the Hub, or publish to a new "
+                    "repository. Received: private=True"
+                )
         return _push(api, name, folder, dry_run, keep, outdated)
 
 

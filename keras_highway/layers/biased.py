@@ -44,8 +44,23 @@ def add_bias(x: Any, bias: Any) -> Any:
     return x + ops.cast(bias, x.dtype)  # the operator, not `ops.add`: Keras makes that TensorFlow's BiasAdd
 
 
+class _LearnsOn:
+    """Low-rank updates that learn after weights were loaded: Keras 3.15 sets both factors to zero, which is for good.
+
+    What a file has of them is in its kernel, and the product of the factors
+    is zero as before.
+    """
+
+    def load_own_variables(self, store: Any) -> None:
+        layer: Any = super()
+        layer.load_own_variables(store)
+        factor: Any = getattr(self, "lora_kernel_a", None) if getattr(self, "lora_enabled", False) else None
+        if factor is not None:
+            factor.assign(keras.initializers.HeUniform()(factor.shape, factor.dtype))  # as `enable_lora` does
+
+
 @keras.saving.register_keras_serializable(package="keras_highway")
-class Dense(keras.layers.Dense):
+class Dense(_LearnsOn, keras.layers.Dense):
     """`keras.layers.Dense`, whose bias's gradient is right where it computes in 16 bits."""
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
@@ -60,7 +75,7 @@ class Dense(keras.layers.Dense):
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
-class Conv1D(keras.layers.Conv1D):
+class Conv1D(_LearnsOn, keras.layers.Conv1D):
     """`keras.layers.Conv1D`, whose bias's gradient is right where it computes in 16 bits."""
 
     def call(self, inputs: Any) -> Any:
@@ -77,7 +92,7 @@ class Conv1D(keras.layers.Conv1D):
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
-class Conv2D(keras.layers.Conv2D):
+class Conv2D(_LearnsOn, keras.layers.Conv2D):
     """`keras.layers.Conv2D`, whose bias's gradient is right where it computes in 16 bits.
 
     On TensorFlow and PyTorch its strides over single pixels of few channels are

@@ -8,7 +8,7 @@ import keras
 from keras_highway._support.loss_scale import scale_losses_as
 from keras_highway.layers.base import checked_size
 from keras_highway.models.origin import file_of, note_file, note_origin, origin_of
-from keras_highway.models.trainable import compiled_again, set_trainable
+from keras_highway.models.trainable import cloned_without_compiling, compiled_again, set_trainable
 
 _HEAD = "head"
 
@@ -20,9 +20,9 @@ def enable_lora(model: keras.Model, rank: int = 4) -> int:
     trainable `A·B`, with `A` of `(height, width, channels, rank)`, random, and
     `B` of `(rank, filters)`, zero at first, so that the model still computes
     the same. The classifier `head` is trained in full. Batch normalization,
-    biases, gates of one number per channel, kernels that blocks share and
-    scanned stacks are
-    frozen: Keras has no LoRA for them.
+    biases, gates of one number per channel, kernels that blocks share or that
+    have a constraint and scanned stacks are frozen: Keras has no LoRA for
+    them.
 
     Args:
         model: A model of `keras_highway`. It is changed; a compiled model is
@@ -69,11 +69,21 @@ def merge_lora(model: keras.Model) -> keras.Model:
     Returns:
         A new functional `keras.Model` without updates, all of it trainable. It
         has the model's preprocessing and classes: `kh.get_transform` and
-        `kh.decode_predictions` take it, too.
+        `kh.decode_predictions` take it, too. It is not compiled.
+
+    Raises:
+        ValueError: If the model is not functional or sequential: there is no
+            graph to build again.
     """
-    copy = keras.models.clone_model(model, clone_function=_without_lora, recursive=True)
+    if not isinstance(model, keras.Function | keras.Sequential):
+        raise ValueError(
+            "merge_lora builds the graph of a functional model again, which a subclassed model does not have: merge "
+            f"the functional model in it. Received: {model.name!r} of type {type(model).__name__}"
+        )
+    with cloned_without_compiling(model):
+        copy = keras.models.clone_model(model, clone_function=_without_lora, recursive=True)
     scale_losses_as(copy, model)
-    for old, new in zip(_leaves(model), _leaves(copy), strict=True):
+    for old, new in zip(_all_layers(model), _all_layers(copy), strict=True):
         store: dict[str, Any] = {}
         old.save_own_variables(store)  # Keras's own merging
         new.load_own_variables({key: keras.ops.convert_to_numpy(value) for key, value in store.items()})
@@ -106,18 +116,33 @@ def train_updates_alone(part: keras.layers.Layer) -> None:
                 weight.trainable = weight.name.startswith("lora_")
         elif layer.name != _HEAD:
             set_trainable(layer, False)
+    for layer in set(_all_layers(part)) - set(_leaves(part)):  # a user's layer may have weights beside its sublayers
+        for weight in layer._trainable_variables:  # pyright: ignore[reportPrivateUsage] (its own alone)
+            weight.trainable = False
+
+
+def _all_layers(model: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """A model and all layers in it, in an order that a copy has, too."""
+    return list(model._flatten_layers())  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
 
 
 def _leaves(model: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """All layers without layers inside, in an order that a copy has, too."""
-    layers = model._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
-    return [layer for layer in layers if not list(layer._flatten_layers(include_self=False))]
+    """Those without layers inside."""
+    return [layer for layer in _all_layers(model) if len(_all_layers(layer)) == 1]
 
 
-def _takes_lora(layer: keras.layers.Layer) -> bool:
-    return hasattr(layer, "enable_lora") and hasattr(layer, "kernel") and layer.name != _HEAD  # embeddings have another
+def _takes_lora(layer: Any) -> bool:
+    has = hasattr(layer, "enable_lora") and hasattr(layer, "kernel")  # embeddings have no such kernel
+    return has and layer.name != _HEAD and not layer.kernel_constraint
 
 
 def _without_lora(layer: keras.layers.Layer) -> keras.layers.Layer:
-    config = {k: v for k, v in layer.get_config().items() if not k.startswith("lora_") and k != "frozen"}
+    config = {k: v for k, v in _plain(layer.get_config()).items() if k != "frozen"}
     return type(layer).from_config({**config, "trainable": True} if "trainable" in config else config)
+
+
+def _plain(config: Any) -> Any:
+    """A layer's configuration without low-rank updates, of those that it wraps, too."""
+    if isinstance(config, dict):
+        return {key: _plain(value) for key, value in config.items() if not str(key).startswith("lora_")}
+    return config

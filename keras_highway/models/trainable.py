@@ -41,7 +41,26 @@ def compiled_again(model: keras.Model) -> Iterator[None]:
     yield
     if arguments is not None:
         model.compile(**arguments)
-        model.optimizer.build(model.trainable_variables)
+        if model.optimizer is not None:
+            model.optimizer.build(model.trainable_variables)
+
+
+@contextlib.contextmanager
+def cloned_without_compiling(model: keras.Model) -> Iterator[None]:
+    """Within it `keras.models.clone_model` does not compile the copies of a model and of those nested in it.
+
+    Keras would from what it can save of the arguments: an optimizer for
+    nothing, and an error where a loss is a function of the user's own.
+    """
+    parts: Any = model._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+    compiled = [part for part in parts if getattr(part, "compiled", False)]
+    try:
+        for part in compiled:
+            part.compiled = False
+        yield
+    finally:
+        for part in compiled:
+            part.compiled = True
 
 
 def _arguments(model: keras.Model) -> dict[str, Any]:
@@ -52,7 +71,8 @@ def _arguments(model: keras.Model) -> dict[str, Any]:
         )
     arguments = dict(model._compile_config.config)  # pyright: ignore[reportAttributeAccessIssue] (the live ones)
     scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)  # not kept among the arguments
-    return {**arguments, "optimizer": _fresh(arguments["optimizer"]), "auto_scale_loss": scaled}
+    optimizer = arguments["optimizer"]  # None where the model was compiled to be evaluated alone
+    return {**arguments, "optimizer": optimizer and _fresh(optimizer), "auto_scale_loss": scaled}
 
 
 def _fresh(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:

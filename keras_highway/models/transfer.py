@@ -163,9 +163,15 @@ def reset_classifier(
         A new `keras.Model`; the body is shared with the original, not copied.
 
     Raises:
-        ValueError: If `classes` is not a positive integer.
+        ValueError: If `classes` is not a positive integer, or the model has
+            several outputs.
     """
     classes = checked_size(classes, "classes")
+    if len(model.outputs) != 1:
+        raise ValueError(
+            f"Only a model of one output gets another classifier: name the one that is meant, as keras.Model(inputs, "
+            f"output). Received: {model.name!r} with {len(model.outputs)} outputs"
+        )
     last = model.layers[-1]
     if last.name != "head" and any(layer.name == "head" for layer in model.layers):
         raise ValueError(

@@ -124,6 +124,7 @@ class ClassifierWeights(TaskWeights):
         if self.row.data not in DATASETS:
             return self._measure_photographs(data_dir, min(batch_size, _PHOTOGRAPHS))
         data = relabelled(f"{self.row.data}.npz", load_dataset(self.row.data, data_dir), self.row.classes)
+        self.row.images.check_images(data.x_test, self.row.data)
         accuracy, _ = measure(
             self.network,
             (data.x_test, data.y_test),

@@ -1,5 +1,7 @@
 """Bringing repositories on the Hub up to date with the zoo, and noting them in the table of what is on the Hub."""
 
+from collections.abc import Callable
+
 from keras_highway._support.files import sha256_of
 from keras_highway._support.scratch import scratch_folder
 from keras_highway.hub import HubError, HubName, Pushed, fetch, parse_target, push
@@ -62,24 +64,38 @@ def publish(
     return pushed
 
 
-def publish_all(organization: str, private: bool = False, dry_run: bool = False) -> list[Pushed]:
+def publish_all(
+    organization: str,
+    private: bool = False,
+    dry_run: bool = False,
+    on_pushed: Callable[[Pushed], object] = lambda pushed: None,
+) -> list[Pushed]:
     """Publishes every weight of the table that has a folder here, each as `organization/<its name>`.
 
     Args:
         organization: Of the repositories.
         private: Bool, whether new repositories are private.
         dry_run: Bool, whether only to report what would change.
+        on_pushed: Called after each repository, so that those that are done
+            are known where a later one fails.
 
     Raises:
         HubError: If the Hub refuses or cannot be reached.
-        ValueError: If there is nothing to publish.
+        ValueError: If there is nothing to publish, or one of them cannot be
+            published; before anything is.
     """
     names = zoo_names()
     if not names:
         raise ValueError(
             f"No weights have a folder here: set {registry.ZOO_VARIABLE}, or name the folder of a run instead of --all."
         )
-    return [publish(name, f"{organization}/{name}", private, dry_run) for name in names]
+    for name in names:
+        find_publishable(name)
+    done = []
+    for name in names:
+        done.append(publish(name, f"{organization}/{name}", private, dry_run))
+        on_pushed(done[-1])
+    return done
 
 
 def _right(remote, name: HubName, folder, weights: TaskWeights) -> set[str]:

@@ -64,7 +64,10 @@ def _of_weights(weights: str) -> Publishable:
     if weights not in registry.WEIGHTS and Path(weights).is_dir():
         return _of_run(Path(weights)) if (Path(weights) / RESULT).is_file() else _of_saved(Path(weights))
     row = registry.get(weights)
-    return _of_folder(registry.file_of(row).parent, registry.described(row))
+    folder = registry.file_of(row).parent
+    if not (folder / RESULT).is_file() and (folder / ROW).is_file():  # of a zoo of the user's own
+        return _of_saved(folder)
+    return _of_folder(folder, registry.described(row))
 
 
 def published_files(folder: Path, more: tuple[str, ...]) -> list[Path]:

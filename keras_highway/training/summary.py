@@ -38,7 +38,8 @@ def summary(
 def _next(recipe, out: str, data_dir: str | None) -> list[str]:
     if recipe.data.startswith(PREFIX):  # made-up data: there is nothing to classify
         return [f"train {recipe.name.removesuffix('_tiny')} --data DIR"]
-    folder = shlex.quote(out)
+    # One word could be the name of weights, and would be looked up as such.
+    folder = shlex.quote(out if len(Path(out).parts) > 1 else f"./{out}")
     # Where training found them: the other commands look there for sets of known names alone.
     elsewhere = not data_dir and recipe.data in FOLDERS and os.environ.get(DATA_VARIABLE)
     data_dir = str(folder_of(recipe.data, None)) if elsewhere else data_dir

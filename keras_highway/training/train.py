@@ -78,6 +78,7 @@ def main(argv=None) -> None:
     )
     args = parser.parse_args(argv)
     try:
+        _check_given(args)
         start = [f"{name}={value!r}" for name, value in _start(args).items()]
         recipe = choose(args.recipe, [*args.set, *start], args.tiny)
     except ValueError as error:
@@ -101,17 +102,17 @@ def main(argv=None) -> None:
     print(summary(recipe, result, out, args.data))
 
 
-def _start(args: argparse.Namespace) -> dict[str, str]:
-    """What `--init` and `--freeze` are.
+def _check_given(args: argparse.Namespace) -> None:
+    """Raises a ValueError if an option is empty, as a variable of a shell that is not set: another would be meant."""
+    options = {"init": "what to start from", "freeze": "a stage", "data": "a folder", "out": "a folder"}
+    for name, what in options.items():
+        if getattr(args, name) == "":
+            raise ValueError(f"--{name} is empty: name {what}, or leave it out. Received: --{name} ''")
 
-    Raises:
-        ValueError: If one is empty, as a variable of a shell that is not set.
-    """
-    start = {name: value for name in ("init", "freeze") if (value := getattr(args, name)) is not None}
-    for name, value in start.items():
-        if not value:
-            raise ValueError(f"--{name} is empty: name what to start from, or leave it out. Received: --{name} ''")
-    return start
+
+def _start(args: argparse.Namespace) -> dict[str, str]:
+    """What `--init` and `--freeze` are."""
+    return {name: value for name in ("init", "freeze") if (value := getattr(args, name)) is not None}
 
 
 @contextlib.contextmanager

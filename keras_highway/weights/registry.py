@@ -143,9 +143,8 @@ def _baseline(spec) -> str:
 
 def _made_of(row: WeightsInfo, spec) -> WeightsInfo:
     """The row of the highway net that is made of a ResNet's weights and computes the same function."""
-    tag = row.name.split(".", 1)[1]
     origin = f"{row.origin}; made a highway net by keras_highway.highway_from_resnet"
-    return dataclasses.replace(row, name=f"{spec.name}.{tag}", variant=spec.name, origin=origin)
+    return dataclasses.replace(row, name=f"{spec.name}.{_tag(row)}", variant=spec.name, origin=origin)
 
 
 class _Registry(Mapping[str, WeightsInfo]):
@@ -207,7 +206,12 @@ def list_weights(pattern: str = "*") -> list[str]:
 
 def words() -> set[str]:
     """Returns what rows go by: their names, tags and data sets."""
-    return {word for row in WEIGHTS.values() for word in (row.name, row.name.split(".", 1)[1], row.data)}
+    return {word for row in WEIGHTS.values() for word in (row.name, _tag(row), row.data) if word}
+
+
+def _tag(row: WeightsInfo) -> str:
+    """What follows the variant in a row's name; `""` where a user gave a name without a dot."""
+    return row.name.partition(".")[2]
 
 
 def find(weights: str, variant: str) -> WeightsInfo:
@@ -223,7 +227,7 @@ def find(weights: str, variant: str) -> WeightsInfo:
     """
     rows = [r for r in WEIGHTS.values() if r.variant == variant]
     for row in rows:
-        if weights in (row.name, row.name.split(".", 1)[1], row.data):
+        if weights and weights in (row.name, _tag(row), row.data):
             return row
     if weights in WEIGHTS:
         raise ValueError(
@@ -348,7 +352,7 @@ def _missing(weights, variant, own) -> str:
     if weights == "imagenet" and relatives:  # the default of these builders: nobody mistyped it
         what = f"No ImageNet weights of {variant!r} are published yet."
     else:
-        known = [*own, *sorted({WEIGHTS[name].data for name in own})]
+        known = [*own, *sorted({WEIGHTS[name].data for name in own} - {""})]
         hint = did_you_mean(weights, [*known, *WEIGHTS])
         unpublished = "" if own else f" No weights of {variant!r} are published yet."
         what = f"Unknown weights for {variant!r}: {weights!r}.{hint}{unpublished}"
@@ -368,7 +372,7 @@ def _loads(name) -> str:
         f"; the file is in a checkout: set {ZOO_VARIABLE} to its zoo/weights" if where(row) == "in a checkout" else ""
     )
     classes = f", {len(row.classes)} classes" if row.classes else ""
-    return f"keras_highway.load({name!r}): trained on {row.data}{classes}{absent}"
+    return f"keras_highway.load({name!r}): trained on {row.data or 'data of its own'}{classes}{absent}"
 
 
 def _trained_relative(variant) -> list[str]:

@@ -7,6 +7,7 @@ the checkout's `zoo/weights/`; the Hub's cache; the Hub.
 import contextlib
 import dataclasses
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_highway._support.bounded_json import read_json
+from keras_highway._support.notices import Notice
 from keras_highway.convert.timm import read_safetensors
 from keras_highway.data.datasets import FOLDERS
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform
@@ -298,6 +300,9 @@ def _file_or_folder(weights) -> Path | None:
     if not path.exists() and (weights.endswith(torch_files.SUFFIX) or len(path.parts) > 1):
         raise WeightFileError(f"No such file or folder: {path}. Names of weights: keras_highway.list_weights().")
     if weights in registry.words() or not path.exists():
+        if (path / FILE).is_file():
+            text = f"{weights!r} is taken for what the zoo knows by that name. For the folder write './{weights}'."
+            warnings.warn(text, Notice, stacklevel=2)
         return None
     return path / FILE if path.is_dir() else path
 

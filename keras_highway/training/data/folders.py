@@ -42,6 +42,8 @@ class FolderSource:
             differ = sorted(set(names["train"]) ^ set(names["val"]))
             raise ValueError(f"{root}/train and {root}/val have different classes: {', '.join(differ[:5])}, ...")
         files = {split: image_files(root / split, names[split]) for split in ("train", "val")}
+        if len(names["train"]) == 1:
+            raise ValueError(f"{root}/train has one class, {names['train'][0]}: there is nothing to tell apart.")
         self._start(recipe, TRANSFORMS[recipe.transform], files, len(names["train"]))
         self.class_names = tuple(names["train"])
 

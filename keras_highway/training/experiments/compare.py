@@ -31,10 +31,10 @@ def read_run(folder: Path) -> tuple[str, list[dict[str, float]]]:
     if not log.is_file():
         raise FileNotFoundError(f"{folder} holds no run: there is no {log}.")
     rows = read_log(log)
-    if not rows or not {"epoch", *METRICS} <= set(rows[0]):
-        raise ValueError(f"{log} is not the log of a run: it needs the columns epoch, {', '.join(METRICS)}.")
+    if not rows or not all({"epoch", *METRICS} <= set(row) for row in rows):
+        raise ValueError(f"{log} is not the log of a run: it needs epoch, {', '.join(METRICS)} in each line.")
     recipe = folder / "recipe.json"
-    name = json.loads(recipe.read_text("utf-8"))["name"] if recipe.is_file() else folder.name
+    name = json.loads(recipe.read_text("utf-8")).get("name", folder.name) if recipe.is_file() else folder.name
     return name, rows
 
 
@@ -60,7 +60,11 @@ def compare(folders: list[Path], path: Path) -> str:
 
 
 def _distinct(names, folders) -> list[str]:
-    return [n if names.count(n) == 1 else f"{n} ({f.name})" for n, f in zip(names, folders, strict=True)]
+    """Names of runs; those that several have with their folders, by as many of the last parts as tell them apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    depth = next((n for n in range(1, max(map(len, parts))) if len({p[-n:] for p in parts}) == len(set(parts))), 1)
+    ends = ["/".join(p[-depth:]) for p in parts]
+    return [n if names.count(n) == 1 else f"{n} ({end})" for n, end in zip(names, ends, strict=True)]
 
 
 def _draw(names, logs, path) -> None:

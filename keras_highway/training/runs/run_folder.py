@@ -27,7 +27,8 @@ from keras_highway._support.files import append, atomic_write, atomic_write_json
 from keras_highway._support.log import read_lines
 from keras_highway._support.processor import processor_fields
 from keras_highway._support.schema import Anything, Fields, Items, Table
-from keras_highway.weights.registry import FILE, in_checkout
+from keras_highway.weights.info import FILE, ROW
+from keras_highway.weights.registry import in_checkout
 
 try:
     import fcntl
@@ -37,6 +38,8 @@ except ImportError:  # not on Windows: there, nothing keeps two processes from t
 COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
 _MAY_CHANGE = ("commit", "versions", "python", "backend", "hardware", "strategy", "replicas")  # from session to session
 _TABLE = Table(Anything())
+_BEGUN = ("checkpoint.npz", "log.csv", "result.json", "diverged.json")
+_WRITTEN = (*_BEGUN, "environment.json", "sessions.json", "data.json", "steps.csv", FILE, ROW)
 _SESSIONS = Items(Fields({key: Anything(2) for key in _MAY_CHANGE}))
 
 
@@ -95,7 +98,23 @@ def has_whole_result(path: Path) -> bool:
 
 def has_begun(path: Path) -> bool:
     """Whether a run's folder holds something that was trained, or diverged."""
-    return any((path / name).exists() for name in ("checkpoint.npz", "log.csv", "result.json", "diverged.json"))
+    return any((path / name).exists() for name in _BEGUN)
+
+
+def _check_is_run(path: Path) -> None:
+    """Raises a ValueError where files that a run would overwrite are not of a run, or of one without its recipe."""
+    held = [name for name in _WRITTEN if (path / name).exists()]
+    recipe = path / "recipe.json"  # looked for after the others: the chief of several processes writes it first
+    if recipe.exists():
+        fields = read_json(recipe, _TABLE)
+        strange = [] if isinstance(fields, dict) and "name" in fields else [recipe.name]
+    else:
+        strange = held
+    if strange:
+        raise ValueError(
+            f"{path} holds something else than a run: {', '.join(strange)} without a run's recipe.json. Training would "
+            "overwrite it: choose another --out."
+        )
 
 
 def _told(name: str, value: Any) -> str:
@@ -115,7 +134,8 @@ class RunFolder:
             lack, see `defaults_of`.
 
     Raises:
-        ValueError: If the folder holds a run of another recipe.
+        ValueError: If the folder holds a run of another recipe, or something
+            else than a run.
     """
 
     def __init__(self, path, recipe: dict, strategy, defaults: Mapping[str, Any] = MappingProxyType({})):
@@ -125,6 +145,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         recipe = json.loads(json.dumps(recipe))
         known = self.path / "recipe.json"
+        _check_is_run(self.path)
         other = known.exists() and not same_recipe(read_json(known, _TABLE), recipe, defaults)
         if other and has_begun(self.path):
             raise ValueError(

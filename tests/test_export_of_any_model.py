@@ -1,0 +1,83 @@
+"""Exported: nets under a global policy, feature extractors, losses and classes of the user's, samples of any dtype."""
+
+import keras
+import numpy as np
+import pytest
+from contracts import to_numpy
+
+import keras_highway as kh
+from keras_highway.exporting import export, fold_batch_norm
+from keras_highway.exporting.precision import in_float32
+from keras_highway.specs import override
+from tests.test_updates_in_use import SMALL, Own, Scaled, X, net, squared_error, with_layers
+
+pytestmark = [
+    pytest.mark.more,
+    pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="LiteRT files come from TensorFlow"),
+]
+
+
+@pytest.fixture(params=["mixed_float16", "mixed_bfloat16"])
+def policy(request):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(request.param)
+    yield request.param
+    keras.config.set_dtype_policy(before)
+
+
+def test_under_a_global_policy(policy, tmp_path):
+    model = net()
+    assert in_float32(model)(X).dtype == "float32"
+    assert export(model, tmp_path / "x.tflite", "litert") < 1e-4
+
+
+def test_a_net_of_float32_under_a_global_policy(tmp_path):
+    model, before = net(), keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        assert export(model, tmp_path / "saved", "tf_saved_model") < 1e-4
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def test_a_loss_of_the_users(tmp_path):
+    model = net(dtype="mixed_bfloat16")
+    model.compile("adam", squared_error)
+    assert export(model, tmp_path / "x.tflite", "litert") < 1e-4
+    assert model.compiled
+
+
+def test_a_users_layer_beside_updates(tmp_path):
+    model = with_layers(Scaled(6, name="scale"))
+    model.get_layer("scale").gamma.assign([1, 2, 3, 4, 5, 6])
+    kh.enable_lora(model, 2)
+    assert export(model, tmp_path / "x.tflite", "litert") < 1e-4
+
+
+def test_features_of_one_stage(tmp_path):
+    features = kh.features(net(), "stage3").model
+    assert export(features, tmp_path / "x.tflite", "litert") < 1e-4
+    assert export(features, tmp_path / "saved", "tf_saved_model") < 1e-4
+
+
+def test_samples_of_another_dtype(tmp_path):
+    samples = X.astype("float64")
+    assert export(net(), tmp_path / "x.tflite", "litert", samples=samples) < 1e-4
+    assert export(net(dtype="float64"), tmp_path / "y.tflite", "litert", samples=samples) < 1e-4
+
+
+def test_a_subclassed_model_needs_samples(tmp_path):
+    own = Own()
+    own(X)
+    with pytest.raises(ValueError, match="pass `samples`"):
+        export(own, tmp_path / "x.tflite", "litert")
+    assert export(own, tmp_path / "x.tflite", "litert", samples=X) < 1e-4
+
+
+def test_a_spec_of_another_net_is_not_folded():
+    spec = override(kh.get_spec("highway20"), **SMALL)
+    model = net()
+    np.testing.assert_allclose(to_numpy(fold_batch_norm(model, spec)(X)), to_numpy(model(X)), atol=1e-4)
+    other = kh.reset_classifier(net(include_top=False), 3, pooling="max")
+    with pytest.raises(ValueError, match="not a network of this spec"):
+        fold_batch_norm(other, spec)

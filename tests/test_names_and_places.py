@@ -1,0 +1,279 @@
+"""What a user names, and where: a zoo of one's own, folders that hold something else, names that folders share."""
+
+import dataclasses
+import errno
+import hashlib
+import json
+import shutil
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+
+import fake_hub as fake
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+import keras_highway as kh
+from keras_highway.cli import main
+from keras_highway.data.class_folders import classes_in
+from keras_highway.data.ptb import read_text
+from keras_highway.data.transforms import CLASSES, TRANSFORMS
+from keras_highway.hub import HubError, download
+from keras_highway.publishing import find_publishable, publish_all, verify
+from keras_highway.training import train
+from keras_highway.training.data import source as sources
+from keras_highway.training.distributed.strategy import Strategy
+from keras_highway.training.experiments.compare import compare
+from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs.run_folder import RunFolder
+from keras_highway.training.summary import summary
+from keras_highway.weights import registry
+
+SHIPPED = "mnist10_w16.tvdn"
+DIGITS = [f"digit {i}" for i in range(10)]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    """A model of one's own in a zoo of one's own, by a name without a dot."""
+    keras.utils.set_random_seed(0)
+    model = kh.create_model("highway_fc10", depth=2, units=8)
+    return kh.save(model, tmp_path_factory.mktemp("zoo") / "digits", DIGITS, transform="mnist")
+
+
+@pytest.fixture
+def own_zoo(saved, monkeypatch):
+    monkeypatch.setenv(registry.ZOO_VARIABLE, str(saved.parent))
+    registry.reread()
+    yield saved
+    monkeypatch.undo()
+    registry.reread()
+
+
+def contents(folder) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir() if path.is_file()}
+
+
+def start(out, **changes):
+    recipe = dataclasses.replace(RECIPES["mnist10_w16"], **changes)
+    return RunFolder(out, recipe.to_dict(), Strategy())
+
+
+# --- a zoo of one's own ---------------------------------------------------------------------------------------------
+
+
+def test_a_name_without_a_dot_is_a_name_like_others(own_zoo):
+    assert kh.load("digits").count_params() == kh.load(own_zoo).count_params()
+    assert kh.load(SHIPPED).name == "mnist10_w16"
+    assert "" not in registry.words() and {"digits", SHIPPED, "tvdn", "mnist"} <= registry.words()
+    with pytest.raises(ValueError, match=r"Unknown weights for 'highway_fc10': ''\. What there is"):
+        registry.find("", "highway_fc10")
+
+
+def test_a_saved_model_is_published_by_its_name_as_by_its_folder(own_zoo):
+    assert find_publishable("digits") == find_publishable(str(own_zoo))
+
+
+# --- folders that hold something else -------------------------------------------------------------------------------
+
+
+def test_training_does_not_overwrite_a_saved_model(saved, tmp_path):
+    target = shutil.copytree(saved, tmp_path / "digits")
+    before = contents(target)
+    with pytest.raises(ValueError, match=r"digits holds something else than a run: model\.weights\.h5, weights\.json"):
+        start(target)
+    assert contents(target) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("data.json", "{}"), ("recipe.json", '{"flour": 500}'), ("steps.csv", "1,2")]
+)
+def test_training_does_not_overwrite_files_of_the_users(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=f"something else than a run: {name}"):
+        start(tmp_path)
+    assert (tmp_path / name).read_text() == text and list(tmp_path.iterdir()) == [tmp_path / name]
+
+
+def test_a_run_that_lost_its_recipe_is_not_resumed_by_another(tmp_path):
+    start(tmp_path / "run", learning_rate=0.01)
+    (tmp_path / "run" / "log.csv").write_text("epoch,train_loss\n1,2.0\n")
+    (tmp_path / "run" / "recipe.json").unlink()
+    with pytest.raises(ValueError, match=r"log\.csv.* without a run's recipe\.json"):
+        start(tmp_path / "run", learning_rate=0.5)
+
+
+def test_a_run_begins_beside_files_that_it_does_not_write(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    start(tmp_path)
+    start(tmp_path)  # and again, before anything was trained
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("option", ["--out", "--data", "--init", "--freeze"])
+def test_an_empty_option_is_refused(option, capsys):
+    with pytest.raises(SystemExit):
+        train.main(["mnist10_w16", option, ""])
+    assert f"{option} is empty: name " in capsys.readouterr().err
+
+
+# --- names that folders share ---------------------------------------------------------------------------------------
+
+
+def test_the_next_commands_name_the_run_and_not_weights_of_its_name(tmp_path, monkeypatch):
+    result = {"metric": "test_accuracy", "mean": 0.5, "std": None, "n": 1, "epochs": 1}
+    lines = summary(RECIPES["mnist10_w16"], result, SHIPPED, "data").splitlines()
+    assert f"  python -m keras_highway evaluate ./{SHIPPED} --data data" in lines
+    assert any(line.endswith(f"publish ./{SHIPPED} --repo ORG/NAME") for line in lines)
+    lines = summary(RECIPES["mnist10_w16"], result, f"runs/{SHIPPED}", None).splitlines()
+    assert f"  python -m keras_highway evaluate runs/{SHIPPED}" in lines
+
+
+def test_a_folder_of_a_known_name_is_mentioned(saved, tmp_path, monkeypatch):
+    shutil.copytree(saved, tmp_path / SHIPPED)
+    (tmp_path / "imagenet").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(kh.Notice, match=f"For the folder write './{SHIPPED}'"):
+        assert kh.load(SHIPPED).name == "mnist10_w16"
+    assert kh.load(f"./{SHIPPED}").count_params() == kh.load(saved).count_params()
+    with warnings.catch_warnings(), pytest.raises(ValueError, match="Unknown weights"):  # a folder of images, say
+        warnings.simplefilter("error")
+        kh.load("imagenet")
+
+
+# --- data -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_mark_of_utf_8_is_no_part_of_the_first_word(tmp_path):
+    (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbfthe cat\r\n")
+    assert read_text(tmp_path / "text.txt").split() == ["the", "cat"]
+    (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbfthe\n\xff")
+    with pytest.raises(ValueError, match="byte 7, in line 2, is 0xff"):
+        read_text(tmp_path / "text.txt")
+
+
+def test_hidden_folders_are_no_classes(tmp_path):
+    for name in ("dog", ".ipynb_checkpoints", "cat"):
+        (tmp_path / name).mkdir()
+    assert classes_in(tmp_path) == ["cat", "dog"]
+
+
+def test_one_class_is_nothing_to_learn(tmp_path):
+    for split in ("train", "val"):
+        (tmp_path / split / "cat").mkdir(parents=True)
+        Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / split / "cat" / "1.png")
+    with pytest.raises(ValueError, match="train has one class, cat: there is nothing to tell apart"):
+        sources.open_source(RECIPES["resnet50"], tmp_path)
+
+
+@pytest.fixture(scope="module")
+def small_cifar(tmp_path_factory) -> Path:
+    """A CIFAR-10 of few images."""
+    draw, folder = np.random.default_rng(0), tmp_path_factory.mktemp("data")
+    x, y = draw.integers(0, 256, (20, 32, 32, 3), np.uint8), np.arange(20) % 10
+    np.savez(folder / "cifar10.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    return folder
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+def test_images_of_another_size_are_refused_in_a_line(command, small_cifar, tmp_path, capsys):
+    net = kh.create_model("highway20", input_shape=(64, 64, 3), blocks=(1, 1, 1), widths=(2, 2, 2), classes=10)
+    transform = dataclasses.replace(TRANSFORMS["cifar10"], size=(64, 64))
+    folder = kh.save(net, tmp_path / "c64", CLASSES["cifar10"], transform=transform, dataset="cifar10")
+    out = ["--out", str(tmp_path / "r.html")] if command == "report" else []
+    assert main([command, str(folder), "--data", str(small_cifar), *out]) == 2
+    told = capsys.readouterr().err
+    assert "take images of 64 x 64 x 3 (height, width, channels), and those of cifar10 are 32 x 32 x 3" in told
+
+
+# --- the Hub --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(fake_hub, hub_table, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", fake.TOKEN)
+    return fake_hub
+
+
+def test_nothing_recorded_is_no_difference(hub, saved, monkeypatch, capsys, tmp_path):
+    assert main(["publish", str(saved), "--repo", "me/digits", "--dataset", "mnist"]) == 0
+    draw = np.random.default_rng(0)
+    x, y = draw.integers(0, 256, (20, 28, 28), np.uint8), np.arange(20) % 10
+    np.savez(tmp_path / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y, classes=np.array(DIGITS))
+    assert main(["verify", "me/digits", "--data", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("%; none is recorded: not compared")
+
+
+def test_what_was_published_is_told_although_a_later_one_fails(hub, own_zoo, monkeypatch, capsys):
+    monkeypatch.setattr(registry, "WEIGHTS", {name: registry.WEIGHTS[name] for name in ("digits", SHIPPED)})
+    real = hub.add
+
+    def add(name, *args, **kwargs):
+        if name.endswith(SHIPPED):
+            raise OSError("the disk is full")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(hub, "add", add)
+    told = []
+    with pytest.raises(HubError, match=f"Could not publish to hf://org/{SHIPPED}"):
+        publish_all("org", on_pushed=told.append)
+    assert [pushed.repository for pushed in told] == ["org/digits"]
+
+
+def test_nothing_is_published_where_one_cannot_be(hub, own_zoo, monkeypatch):
+    monkeypatch.setattr(registry, "WEIGHTS", {name: registry.WEIGHTS[name] for name in ("digits", SHIPPED)})
+    broken = own_zoo / "model.weights.h5"
+    content = broken.read_bytes()
+    broken.write_bytes(content + b"more")
+    try:
+        with pytest.raises(ValueError, match=r"is not the file of weights\.json"):
+            publish_all("org")
+    finally:
+        broken.write_bytes(content)
+    assert not hub.repositories
+
+
+def test_private_is_not_taken_for_public(hub, saved):
+    hub.add("me/digits", {"README.md": b"old"})
+    with pytest.raises(HubError, match="me/digits is there and public"):
+        kh.push_to_hub(kh.load(saved), "me/digits", DIGITS, TRANSFORMS["mnist"], private=True)
+    assert set(hub.repositories["me/digits"].commits[-1][1]) == {"README.md"}
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_cache_that_cannot_be_written_to_is_read(number, hub, saved, monkeypatch):
+    assert main(["publish", str(saved), "--repo", "me/digits"]) == 0
+    assert verify("me/digits").row.name == "digits"
+    kh.load("hf://me/digits")
+
+    @contextmanager
+    def lock(path):
+        raise OSError(number, "read-only", str(path))
+        yield
+
+    monkeypatch.setattr(download.client().utils, "WeakFileLock", lock)
+    assert kh.load("hf://me/digits").count_params() == kh.load(saved).count_params()
+
+
+def test_other_errors_of_the_lock_are_told(hub, monkeypatch, tmp_path):
+    monkeypatch.setattr(Path, "mkdir", lambda *args, **kwargs: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    with pytest.raises(OSError, match="full"), download.locked(tmp_path, "me/digits"):
+        pass
+
+
+# --- runs side by side ----------------------------------------------------------------------------------------------
+
+
+def test_runs_of_one_recipe_are_told_apart_by_their_folders(tmp_path):
+    row = {"train_loss": 1, "train_accuracy": 0.5, "test_loss": 1, "test_accuracy": 0.5}
+    for net in ("a", "b"):
+        (tmp_path / net / "1").mkdir(parents=True)
+        lines = [",".join(["epoch", *row]), ",".join(map(str, [1, *row.values()]))]
+        (tmp_path / net / "1" / "log.csv").write_text("\n".join(lines) + "\n")
+        (tmp_path / net / "1" / "recipe.json").write_text(json.dumps({"name": "tiny"}))
+    text = compare([tmp_path / "a" / "1", tmp_path / "b" / "1"], tmp_path / "both.png")
+    assert "| tiny (a/1) |" in text and "| tiny (b/1) |" in text
+    (tmp_path / "b" / "1" / "recipe.json").write_text("{}")
+    assert "| 1 | 1 |" in compare([tmp_path / "b" / "1"], tmp_path / "one.png")
