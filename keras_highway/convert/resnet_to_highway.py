@@ -274,7 +274,7 @@ def _check_model(model: keras.Model) -> None:
             f"Model {model.name!r} has no residual blocks of keras_highway among its layers (a nested model's do not "
             f"count). {advice} Received: a model with layers {', '.join(x.name for x in model.layers[:8])}"
         )
-    for layer in model._flatten_layers():
+    for layer in model._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
         if getattr(layer, "quantization_mode", None):
             raise ValueError(
                 "highway_from_resnet scales kernels, which whole numbers do not take: convert the model first and "
