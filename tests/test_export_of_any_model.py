@@ -1,5 +1,7 @@
 """Exported: nets under a global policy, feature extractors, losses and classes of the user's, samples of any dtype."""
 
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -81,3 +83,42 @@ def test_a_spec_of_another_net_is_not_folded():
     other = kh.reset_classifier(net(include_top=False), 3, pooling="max")
     with pytest.raises(ValueError, match="not a network of this spec"):
         fold_batch_norm(other, spec)
+
+
+class Two(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+
+    def call(self, x):
+        return self.net(x), self.net(x)
+
+
+def test_a_subclassed_model_of_two_outputs_is_refused(tmp_path):
+    two = Two()
+    two(X)
+    with pytest.raises(ValueError, match="returns 2 tensors"):
+        export(two, tmp_path / "saved", "tf_saved_model", samples=X)
+    with pytest.raises(ValueError, match="Only functional models are quantized"):
+        export(two, tmp_path / "x.tflite", "litert", int8=X)
+
+
+def test_a_wrong_merge_is_noticed(tmp_path, monkeypatch):
+    model = net()
+    kh.enable_lora(model, 2)
+
+    def wrong(model):
+        merged = kh.merge_lora(model)
+        merged.get_layer("head").bias.assign([1, 2, 3])
+        return merged
+
+    monkeypatch.setattr(sys.modules[export.__module__], "without_updates", wrong)
+    with pytest.raises(ValueError, match="differs from the Keras network"):
+        export(model, tmp_path / "x.tflite", "litert")
+    assert not (tmp_path / "x.tflite").exists()
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float64"])
+def test_nets_of_other_precisions_are_folded(dtype):
+    folded = fold_batch_norm(net(dtype=dtype), override(kh.get_spec("highway20"), **SMALL))
+    assert folded(X).dtype == ("float64" if dtype == "float64" else "float32")

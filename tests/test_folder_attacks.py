@@ -30,6 +30,7 @@ from keras_highway.weights.info import RUN_RESULT, read_row
 
 DEEP = "[" * 500 + "]" * 500
 TEXTS = ["", "[" * 200_000, DEEP, '{"a": ' + DEEP + "}", "3", '"a"', "[]", "null", '{"a": NaN}', "1" * 5000, "\x00"]
+RECIPE = RECIPES["mnist10_w16"].to_dict()
 STRATEGY = types.SimpleNamespace(is_chief=True, name="none", replicas=1)
 any_text = pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[:12])
 
@@ -49,13 +50,13 @@ def test_recipes_of_what_is_published(tmp_path, text):
 @any_text
 @pytest.mark.parametrize("name", ["recipe.json", "sessions.json", "environment.json"])
 def test_json_of_a_run(tmp_path, name, text):
-    folder = RunFolder(tmp_path / "run", {"name": "a"}, STRATEGY)
+    folder = RunFolder(tmp_path / "run", RECIPE, STRATEGY)
     folder.begin_session(0)
     assert folder.environment()["replicas"] == 1
     path = folder.path / name
     path.write_text(text)
     if name == "recipe.json":
-        refused(lambda: RunFolder(path.parent, {"name": "a"}, STRATEGY), path)
+        refused(lambda: RunFolder(path.parent, RECIPE, STRATEGY), path)
     elif name == "environment.json":
         refused(folder.environment, path)
     elif text != "[]":  # no session yet
@@ -76,7 +77,7 @@ LOGS = {
 
 @pytest.mark.parametrize("content", LOGS, ids=lambda content: str(content[:30]))
 def test_logs(tmp_path, content):
-    folder = RunFolder(tmp_path / "run", {"name": "a"}, STRATEGY)
+    folder = RunFolder(tmp_path / "run", RECIPE, STRATEGY)
     folder.log.write_bytes(content)
     if b"epoch" in content:
         assert LOGS[content] in refused(lambda: read_log(folder.log), folder.log)

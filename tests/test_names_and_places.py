@@ -32,6 +32,7 @@ from keras_highway.training.summary import summary
 from keras_highway.weights import registry
 
 SHIPPED = "mnist10_w16.tvdn"
+TINY = {"blocks": (1, 1), "widths": (2, 3), "stem_width": 4}
 DIGITS = [f"digit {i}" for i in range(10)]
 
 
@@ -82,17 +83,17 @@ def test_a_saved_model_is_published_by_its_name_as_by_its_folder(own_zoo):
 def test_training_does_not_overwrite_a_saved_model(saved, tmp_path):
     target = shutil.copytree(saved, tmp_path / "digits")
     before = contents(target)
-    with pytest.raises(ValueError, match=r"digits holds something else than a run: model\.weights\.h5, weights\.json"):
+    with pytest.raises(ValueError, match=r"digits holds model\.weights\.h5, weights\.json and no recipe\.json"):
         start(target)
     assert contents(target) == before
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("data.json", "{}"), ("recipe.json", '{"flour": 500}'), ("steps.csv", "1,2")]
+    ("name", "text"), [("data.json", "{}"), ("recipe.json", '{"name": "Pancakes"}'), ("steps.csv", "1,2")]
 )
 def test_training_does_not_overwrite_files_of_the_users(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=f"something else than a run: {name}"):
+    with pytest.raises(ValueError, match=name):
         start(tmp_path)
     assert (tmp_path / name).read_text() == text and list(tmp_path.iterdir()) == [tmp_path / name]
 
@@ -101,7 +102,7 @@ def test_a_run_that_lost_its_recipe_is_not_resumed_by_another(tmp_path):
     start(tmp_path / "run", learning_rate=0.01)
     (tmp_path / "run" / "log.csv").write_text("epoch,train_loss\n1,2.0\n")
     (tmp_path / "run" / "recipe.json").unlink()
-    with pytest.raises(ValueError, match=r"log\.csv.* without a run's recipe\.json"):
+    with pytest.raises(ValueError, match=r"log\.csv, environment\.json and no recipe\.json"):
         start(tmp_path / "run", learning_rate=0.5)
 
 
@@ -134,6 +135,7 @@ def test_the_next_commands_name_the_run_and_not_weights_of_its_name(tmp_path, mo
 def test_a_folder_of_a_known_name_is_mentioned(saved, tmp_path, monkeypatch):
     shutil.copytree(saved, tmp_path / SHIPPED)
     (tmp_path / "imagenet").mkdir()
+    shipped = registry.file_of(registry.get(SHIPPED)).parent
     monkeypatch.chdir(tmp_path)
     with pytest.warns(kh.Notice, match=f"For the folder write './{SHIPPED}'"):
         assert kh.load(SHIPPED).name == "mnist10_w16"
@@ -141,6 +143,10 @@ def test_a_folder_of_a_known_name_is_mentioned(saved, tmp_path, monkeypatch):
     with warnings.catch_warnings(), pytest.raises(ValueError, match="Unknown weights"):  # a folder of images, say
         warnings.simplefilter("error")
         kh.load("imagenet")
+    monkeypatch.chdir(shipped.parent)
+    with warnings.catch_warnings():  # the folder is what the name means
+        warnings.simplefilter("error")
+        assert kh.load(SHIPPED).name == "mnist10_w16"
 
 
 # --- data -----------------------------------------------------------------------------------------------------------
@@ -185,7 +191,14 @@ def test_images_of_another_size_are_refused_in_a_line(command, small_cifar, tmp_
     out = ["--out", str(tmp_path / "r.html")] if command == "report" else []
     assert main([command, str(folder), "--data", str(small_cifar), *out]) == 2
     told = capsys.readouterr().err
-    assert "take images of 64 x 64 x 3 (height, width, channels), and those of cifar10 are 32 x 32 x 3" in told
+    assert "takes images of 64 x 64 x 3 (height, width, channels), and those of cifar10 are 32 x 32 x 3" in told
+
+
+def test_images_of_any_size_are_measured_where_the_networks_is_open(small_cifar, tmp_path, capsys):
+    net = kh.create_model("highway50", input_shape=(None, None, 3), classes=10, **TINY)
+    folder = kh.save(net, tmp_path / "open", CLASSES["cifar10"], transform="imagenet")
+    assert main(["evaluate", str(folder), "--data-set", "cifar10", "--data", str(small_cifar)]) == 0
+    assert "on the 20 test images of cifar10: accuracy" in capsys.readouterr().out
 
 
 # --- the Hub --------------------------------------------------------------------------------------------------------
@@ -222,16 +235,31 @@ def test_what_was_published_is_told_although_a_later_one_fails(hub, own_zoo, mon
     assert [pushed.repository for pushed in told] == ["org/digits"]
 
 
-def test_nothing_is_published_where_one_cannot_be(hub, own_zoo, monkeypatch):
+@pytest.mark.parametrize("broken", ["digits", SHIPPED])
+def test_nothing_is_published_where_one_cannot_be(broken, hub, tmp_path, saved, monkeypatch):
+    """The copies of the user's zoo come before those of the checkout."""
+    shutil.copytree(saved, tmp_path / "own" / "digits")
+    shutil.copytree(registry.file_of(registry.get(SHIPPED)).parent, tmp_path / "own" / SHIPPED)
+    monkeypatch.setenv(registry.ZOO_VARIABLE, str(tmp_path / "own"))
+    registry.reread()
     monkeypatch.setattr(registry, "WEIGHTS", {name: registry.WEIGHTS[name] for name in ("digits", SHIPPED)})
-    broken = own_zoo / "model.weights.h5"
-    content = broken.read_bytes()
-    broken.write_bytes(content + b"more")
-    try:
-        with pytest.raises(ValueError, match=r"is not the file of weights\.json"):
-            publish_all("org")
-    finally:
-        broken.write_bytes(content)
+    file = tmp_path / "own" / broken / "model.weights.h5"
+    file.write_bytes(file.read_bytes() + b"more")
+    with pytest.raises(ValueError, match=r"sha256|damaged"):
+        publish_all("org")
+    assert not hub.repositories
+
+
+def test_a_name_that_is_none_on_the_hub_is_found_first(hub, saved, tmp_path, monkeypatch):
+    for name in ("digits", "my digits"):
+        shutil.copytree(saved, tmp_path / "own" / name)
+        row = json.loads((tmp_path / "own" / name / "weights.json").read_text())
+        (tmp_path / "own" / name / "weights.json").write_text(json.dumps({**row, "name": name}))
+    monkeypatch.setenv(registry.ZOO_VARIABLE, str(tmp_path / "own"))
+    registry.reread()
+    monkeypatch.setattr(registry, "WEIGHTS", {name: registry.WEIGHTS[name] for name in ("digits", "my digits")})
+    with pytest.raises(ValueError, match="A name on the Hub"):
+        publish_all("org")
     assert not hub.repositories
 
 
@@ -255,6 +283,20 @@ def test_a_cache_that_cannot_be_written_to_is_read(number, hub, saved, monkeypat
 
     monkeypatch.setattr(download.client().utils, "WeakFileLock", lock)
     assert kh.load("hf://me/digits").count_params() == kh.load(saved).count_params()
+
+
+def test_a_damaged_file_that_cannot_be_removed_is_named(hub, saved, monkeypatch):
+    assert main(["publish", str(saved), "--repo", "me/digits"]) == 0
+
+    def refuse(path):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(download, "_remove", refuse)
+    monkeypatch.setattr(download, "_check_content", lambda *args: (_ for _ in ()).throw(ValueError("is damaged")))
+    with pytest.raises(
+        ValueError, match=r"is damaged\. It could not be removed \(Read-only file system\): have /.* removed"
+    ):
+        kh.load("hf://me/digits")
 
 
 def test_other_errors_of_the_lock_are_told(hub, monkeypatch, tmp_path):

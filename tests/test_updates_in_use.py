@@ -93,16 +93,17 @@ def test_updates_learn_on_after_weights_were_loaded(tmp_path):
         (lambda: biased.Conv2D(3, 2), (2, 5, 5, 4)),
     ],
 )
-def test_loading_leaves_one_factor_random_and_one_zero(layer, shape):
+def test_loading_keeps_one_factor_and_sets_the_other_to_zero(layer, shape):
     layer = layer()
     layer.build(shape)
     layer.enable_lora(2)
     layer.lora_kernel_b.assign(np.ones(layer.lora_kernel_b.shape))
-    kernel, store = to_numpy(layer.kernel), {}
+    kernel, factor, store = to_numpy(layer.kernel), to_numpy(layer.lora_kernel_a), {}
     layer.save_own_variables(store)
     layer.load_own_variables({key: to_numpy(value) for key, value in store.items()})
     np.testing.assert_allclose(to_numpy(layer.kernel), kernel, atol=1e-6)
-    assert np.all(to_numpy(layer.lora_kernel_b) == 0) and np.all(to_numpy(layer.lora_kernel_a) != 0)
+    assert np.all(to_numpy(layer.lora_kernel_b) == 0) and np.all(factor != 0)
+    np.testing.assert_array_equal(to_numpy(layer.lora_kernel_a), factor)
 
 
 @pytest.mark.more
@@ -136,12 +137,23 @@ def test_kernels_with_a_constraint_are_frozen():
     assert not model.get_layer("held").trainable_weights and has_lora(model)
 
 
-def test_a_wrapped_layer_is_merged():
-    x = keras.Input((5, 4))
-    model = keras.Model(x, keras.layers.TimeDistributed(keras.layers.Dense(3))(x))
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda: [keras.layers.Dense(3)],
+        lambda: [keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])],
+        lambda: [keras.layers.Dense(3), keras.layers.LayerNormalization()],
+    ],
+)
+def test_wrapped_layers_are_merged_and_all_train(wrapped):
+    x = y = keras.Input((5, 4))
+    for layer in wrapped():
+        y = keras.layers.TimeDistributed(layer)(y)
+    model = keras.Model(x, y)
+    before = len(model.trainable_weights)
     kh.enable_lora(model, 2)
     merged = kh.merge_lora(model)
-    assert has_lora(model) and not has_lora(merged)
+    assert has_lora(model) and not has_lora(merged) and len(merged.trainable_weights) == before
     steps = np.random.default_rng(1).random((2, 5, 4), "float32")
     np.testing.assert_allclose(to_numpy(merged(steps)), to_numpy(model(steps)), atol=1e-6)
 

@@ -31,6 +31,29 @@ class Scores(NamedTuple):
     samples: int
 
 
+def check_images(model: keras.Model, images: np.ndarray, where: str) -> None:
+    """Refuses images of another size than the network takes, before anything is computed.
+
+    Args:
+        model: A network of images; a size of its input may be open.
+        images: Array `(n, height, width, channels)`.
+        where: What the message calls them.
+
+    Raises:
+        ValueError: If their size or their channels are others.
+    """
+    wanted = model.input_shape[1:]
+    if keras.config.image_data_format() == "channels_first":
+        wanted = (*wanted[1:], wanted[0])
+    given = images.shape[1:]
+    if any(ours not in (None, theirs) for ours, theirs in zip(wanted, given, strict=True)):
+        raise ValueError(
+            f"The network takes images of {' x '.join(map(str, wanted))} (height, width, channels), and those of "
+            f"{where} are {' x '.join(map(str, given))}. Only photographs are resized: pass a folder of them, "
+            "DIR/val/CLASS/*."
+        )
+
+
 class Paired(NamedTuple):
     """Two classifiers on the same labels.
 

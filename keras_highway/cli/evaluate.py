@@ -4,9 +4,9 @@ import json
 import sys
 
 from keras_highway._support.outside_text import visible
-from keras_highway.analysis.scores import measure
+from keras_highway.analysis.scores import check_images, measure
 from keras_highway.cli import evaluate_language, evaluate_photographs
-from keras_highway.cli.errors import OK, LanguageModelError, UsageError
+from keras_highway.cli.errors import OK, LanguageModelError, UsageError, usage_errors
 from keras_highway.cli.image_classifier import find_classifier_and_data
 from keras_highway.cli.tables import percent
 from keras_highway.data.datasets import holds_shards
@@ -33,6 +33,8 @@ def _of_images(arguments) -> int:
         raise UsageError(f"--{for_photographs[0]} is for photographs: --data DIR of DIR/val/CLASS/* or DIR/CLASS/*.")
     classifier, data = find_classifier_and_data(arguments.weights, arguments.data_set, arguments.data)
     model = classifier.model(classifier_activation=None)
+    with usage_errors():
+        check_images(model, data.x_test, classifier.data)
     accuracy, loss = measure(
         model,
         (data.x_test, data.y_test),

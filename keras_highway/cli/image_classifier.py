@@ -180,7 +180,6 @@ def find_classifier_and_data(weights: str, data_set: str | None, folder: str | N
             f"data set they are for (--data-set). Received: {classifier.weights}"
         )
     with usage_errors():
-        classifier.transform.check_images(data.x_test, classifier.data)
         return classifier, relabelled(f"{classifier.data}.npz", data, classifier.class_names())
 
 

@@ -199,7 +199,9 @@ def _publish(commands) -> None:
     parser.add_argument("weights", nargs="?", metavar="RUN|NAME", help="a finished run's folder, or a weights name")
     parser.add_argument("--repo", required=True, metavar="ORG/NAME", help="the repository; with --all, only ORG")
     parser.add_argument("--all", action="store_true", help="all weights that have a folder in the zoo")
-    parser.add_argument("--private", action="store_true", help="make a new repository private")
+    parser.add_argument(
+        "--private", action="store_true", help="make a new repository private; one that is public is refused"
+    )
     parser.add_argument("--dry-run", action="store_true", help="only report what would be uploaded")
     parser.add_argument(
         "--dataset", metavar="TEXT", help="the card's data set, not with --all (default: what the run knows)"

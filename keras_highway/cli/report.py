@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from keras_highway._support.outside_text import visible
 from keras_highway.analysis import blocks
+from keras_highway.analysis.scores import check_images
 from keras_highway.cli.errors import OK, USAGE, UsageError, check_out, usage_errors
 from keras_highway.cli.image_classifier import ImageClassifier, find_classifier, find_classifier_and_data
 from keras_highway.data.photographs import PhotographSet, folder_test_set, holds_photographs, read_batches, some_of
@@ -38,6 +39,8 @@ def run(arguments) -> int:
     else:
         classifier, data = find_classifier_and_data(arguments.weights, arguments.data_set, arguments.data)
         model, where = classifier.model(), classifier.data
+        with usage_errors():
+            check_images(model, data.x_test, where)
         samples = _samples(model, arguments)
         images, labels, broken = data.x_test, data.y_test, 0
     report = make_report(

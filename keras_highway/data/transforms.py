@@ -72,24 +72,6 @@ class Transform:
         high, wide = (math.floor(side / self.crop) for side in self.size)
         return larger(high, wide * height // width), larger(wide, high * width // height)
 
-    def check_images(self, images: Any, where: str) -> None:
-        """Refuses images of another size than the network takes, which are not resized.
-
-        Args:
-            images: Array `(n, height, width, channels)`.
-            where: What the message calls them.
-
-        Raises:
-            ValueError: If their size or their channels are others.
-        """
-        if images.shape[1:] != (*self.size, self.channels):
-            wanted = " x ".join(map(str, (*self.size, self.channels)))
-            raise ValueError(
-                f"The weights take images of {wanted} (height, width, channels), and those of {where} are "
-                f"{' x '.join(map(str, images.shape[1:]))}. Only photographs are resized: pass a folder of them, "
-                "DIR/val/CLASS/*."
-            )
-
     @staticmethod
     def window(height: Any, width: Any, smaller: Callable[..., Any] = min) -> tuple[Any, Any]:
         """The part at the centre of an image, at most 16 times as long as wide, that is resized at all.

@@ -62,7 +62,9 @@ def export(
 
     Raises:
         ValueError: If the format is unknown or not of this backend, `int8` is
-            passed for another format or together with `samples`, there is a
+            passed for another format or together with `samples`, the model is
+            subclassed and there are no `samples`, or it has several inputs or
+            outputs, there is a
             folder at `path` already, or the exported network computes
             something else.
         OSError: If the file cannot be written. Whatever is raised, what was
@@ -75,7 +77,7 @@ def export(
         raise ValueError("With `int8` the file is run on its images: leave `samples` out. Received: both")
     if path.is_dir() and (export_format != "tf_saved_model" or any(path.iterdir())):
         raise ValueError(f"{path} is a folder: remove it, or choose another path.")
-    _check_outputs(model, samples)
+    _check_outputs(model, samples, int8)
     given, merged = model, without_updates(model)
     model = in_float32(merged)
     options = {} if int8 is None else int8_options(model, int8)
@@ -116,9 +118,14 @@ def _check(export_format, int8) -> None:
         _check_onnx(backend)
 
 
-def _check_outputs(model, samples) -> None:
+def _check_outputs(model, samples, int8) -> None:
     inputs, outputs = getattr(model, "inputs", None), getattr(model, "outputs", None)
     if inputs is None or outputs is None:
+        if int8 is not None:
+            raise ValueError(
+                "Only functional models are quantized to int8: export the one inside. Received: model "
+                f"{model.name!r} of type {type(model).__name__}"
+            )
         if samples is None:
             raise ValueError(
                 f"The shape of a subclassed model's input is not known: pass `samples`. Received: model {model.name!r} "
@@ -140,7 +147,10 @@ def _as_fed(model, samples) -> np.ndarray:
 
 def _output(outputs) -> np.ndarray:
     """The only one; a feature extractor of one stage has it in a dictionary."""
-    return np.asarray(keras.ops.convert_to_numpy(keras.tree.flatten(outputs)[0]))
+    flat = keras.tree.flatten(outputs)
+    if len(flat) != 1:
+        raise ValueError(f"Networks of one output are exported. Received: a model that returns {len(flat)} tensors")
+    return np.asarray(keras.ops.convert_to_numpy(flat[0]))
 
 
 def _check_onnx(backend) -> None:

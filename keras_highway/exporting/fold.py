@@ -6,14 +6,13 @@ import numpy as np
 from keras_highway._support.layer_names import stage_of
 from keras_highway.analysis.graph import blocks
 from keras_highway.exporting.export import TOLERANCE, random_images
+from keras_highway.exporting.precision import in_float32
 from keras_highway.layers import Preprocessing, SharedKernels
 from keras_highway.layers.branch import Branch
 from keras_highway.models.builder import build
 from keras_highway.models.lora import without_updates
 from keras_highway.specs import ConvNetSpec, override
 from keras_highway.weights.overrides import trimmed
-
-_ROUGH = 0.1  # a network of 16 bits beside the folded one, which is of float32
 
 
 def fold_batch_norm(model: keras.Model, spec: ConvNetSpec | None) -> keras.Model:
@@ -64,21 +63,15 @@ def fold_batch_norm(model: keras.Model, spec: ConvNetSpec | None) -> keras.Model
 
 
 def _check_equal(model, folded, spec) -> None:
-    for images in random_images(model):
-        ours, theirs = (
-            np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(net(images, training=False), "float32")))
-            for net in (folded, model)
-        )
+    exact = in_float32(model) if folded.layers[-1].compute_dtype == "float32" else model
+    for images in random_images(folded):
+        ours, theirs = (np.asarray(keras.ops.convert_to_numpy(net(images, training=False))) for net in (folded, exact))
         worst = float(np.abs(ours - theirs).max()) / max(1.0, float(np.abs(theirs).max()))
-        if not worst <= (TOLERANCE if _is_exact(model) else _ROUGH):
+        if not worst <= TOLERANCE:
             raise ValueError(
                 f"What was folded does not compute what model {model.name!r} does (they differ by {worst:.2g}): it is "
                 f"not a network of this spec. Received: spec of {spec.name!r}"
             )
-
-
-def _is_exact(model) -> bool:
-    return all(getattr(layer, "compute_dtype", "float32") in ("float32", "float64") for layer in model.layers)
 
 
 def _fold_layer(old, new, shared=None) -> None:

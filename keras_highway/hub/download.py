@@ -71,11 +71,12 @@ def fetch(
             if check is not None:
                 check(path)
         except ValueError as error:
-            _remove(path)
-            reason = str(error).rstrip(".")
-            raise ValueError(
-                f"{filename} of {name}: {reason}. It was removed: the next call fetches it anew."
-            ) from error
+            reason, done = str(error).rstrip("."), "It was removed: the next call fetches it anew"
+            try:
+                _remove(path)
+            except OSError as kept:
+                done = f"It could not be removed ({kept.strerror}): have {path} removed"
+            raise ValueError(f"{filename} of {name}: {reason}. {done}.") from error
     return path
 
 
@@ -109,8 +110,8 @@ def _known_to_be_absent(name: HubName, filename: str) -> bool:
 def locked(cache: Path, repository: str) -> Iterator[None]:
     """Holds the lock of a repository's files in the cache; other processes wait.
 
-    Where the cache cannot be written to, as one that many machines share,
-    there is no lock: what is in it does not change.
+    Where we cannot write to the cache, as to one that many machines share,
+    there is no lock: it is only read.
     """
     folder = cache / ".locks" / "keras_highway"
     with contextlib.ExitStack() as held:

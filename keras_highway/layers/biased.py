@@ -47,16 +47,17 @@ def add_bias(x: Any, bias: Any) -> Any:
 class _LearnsOn:
     """Low-rank updates that learn after weights were loaded: Keras 3.15 sets both factors to zero, which is for good.
 
-    What a file has of them is in its kernel, and the product of the factors
-    is zero as before.
+    What a file has of them is in its kernel. Here the first factor stays as
+    it is; with the second their product is zero.
     """
 
     def load_own_variables(self, store: Any) -> None:
         layer: Any = super()
-        layer.load_own_variables(store)
         factor: Any = getattr(self, "lora_kernel_a", None) if getattr(self, "lora_enabled", False) else None
+        kept = None if factor is None else ops.convert_to_numpy(factor)
+        layer.load_own_variables(store)
         if factor is not None:
-            factor.assign(keras.initializers.HeUniform()(factor.shape, factor.dtype))  # as `enable_lora` does
+            factor.assign(kept)
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")

@@ -49,7 +49,10 @@ def enable_lora(model: keras.Model, rank: int = 4) -> int:
             f"Model {model.name!r} has low-rank updates already: kh.merge_lora(model) makes them part of its kernels."
         )
     if not any(_takes_lora(layer) for layer in layers):
-        raise ValueError(f"Model {model.name!r} has no convolution and no dense layer before its head.")
+        raise ValueError(
+            f"Model {model.name!r} has no convolution and no dense layer before its head whose kernel is without a "
+            "constraint."
+        )
     with compiled_again(model):
         set_trainable(model, True)
         for layer in layers:
@@ -82,6 +85,7 @@ def merge_lora(model: keras.Model) -> keras.Model:
         )
     with cloned_without_compiling(model):
         copy = keras.models.clone_model(model, clone_function=_without_lora, recursive=True)
+    set_trainable(copy, True)
     scale_losses_as(copy, model)
     for old, new in zip(_all_layers(model), _all_layers(copy), strict=True):
         store: dict[str, Any] = {}
@@ -116,7 +120,11 @@ def train_updates_alone(part: keras.layers.Layer) -> None:
                 weight.trainable = weight.name.startswith("lora_")
         elif layer.name != _HEAD:
             set_trainable(layer, False)
-    for layer in set(_all_layers(part)) - set(_leaves(part)):  # a user's layer may have weights beside its sublayers
+    leaves = _leaves(part)
+    for layer in _all_layers(part):
+        if layer in leaves or layer.name == _HEAD:
+            continue
+        # A user's layer may have weights beside its sublayers.
         for weight in layer._trainable_variables:  # pyright: ignore[reportPrivateUsage] (its own alone)
             weight.trainable = False
 
@@ -133,16 +141,16 @@ def _leaves(model: keras.layers.Layer) -> list[keras.layers.Layer]:
 
 def _takes_lora(layer: Any) -> bool:
     has = hasattr(layer, "enable_lora") and hasattr(layer, "kernel")  # embeddings have no such kernel
-    return has and layer.name != _HEAD and not layer.kernel_constraint
+    return has and layer.name != _HEAD and not getattr(layer, "kernel_constraint", None)
 
 
 def _without_lora(layer: keras.layers.Layer) -> keras.layers.Layer:
-    config = {k: v for k, v in _plain(layer.get_config()).items() if k != "frozen"}
-    return type(layer).from_config({**config, "trainable": True} if "trainable" in config else config)
+    return type(layer).from_config(_plain(layer.get_config()))
 
 
 def _plain(config: Any) -> Any:
-    """A layer's configuration without low-rank updates, of those that it wraps, too."""
+    """A layer's configuration without low-rank updates and what is frozen beside them, of layers that it wraps, too."""
     if isinstance(config, dict):
-        return {key: _plain(value) for key, value in config.items() if not str(key).startswith("lora_")}
-    return config
+        left = {k: v for k, v in config.items() if not str(k).startswith("lora_") and k not in ("frozen", "trainable")}
+        return {key: _plain(value) for key, value in left.items()}
+    return [_plain(value) for value in config] if isinstance(config, list) else config

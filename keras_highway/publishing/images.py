@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.outside_text import python_string
-from keras_highway.analysis.scores import measure
+from keras_highway.analysis.scores import check_images, measure
 from keras_highway.applications import build_with, create_model
 from keras_highway.data.class_labels import relabelled
 from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, FOLDERS, load_dataset, refuse_shards
@@ -124,7 +124,7 @@ class ClassifierWeights(TaskWeights):
         if self.row.data not in DATASETS:
             return self._measure_photographs(data_dir, min(batch_size, _PHOTOGRAPHS))
         data = relabelled(f"{self.row.data}.npz", load_dataset(self.row.data, data_dir), self.row.classes)
-        self.row.images.check_images(data.x_test, self.row.data)
+        check_images(self.network, data.x_test, self.row.data)
         accuracy, _ = measure(
             self.network,
             (data.x_test, data.y_test),

@@ -148,8 +148,8 @@ def push_to_hub(
             there before.
         class_names: See `save`.
         transform: See `save`.
-        private: Bool, whether to make a new repository private. Defaults to
-            `False`.
+        private: Bool, whether to make a new repository private; one that is
+            there and public is refused then. Defaults to `False`.
         **facts: `name` (defaults to the repository's), `dataset`, `license`,
             `variant` and `overrides` as in `save`.
 

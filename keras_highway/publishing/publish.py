@@ -11,6 +11,7 @@ from keras_highway.publishing.check import CHECK, compare_check
 from keras_highway.publishing.curve import CURVE
 from keras_highway.publishing.publishable import Publishable, find_publishable, zoo_names
 from keras_highway.publishing.task_weights import TaskWeights
+from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE
 
@@ -36,7 +37,8 @@ def publish(
         weights: The folder of a finished run or of `kh.save`, or a weights
             name.
         repository: `org/name`.
-        private: Bool, whether the repository is private.
+        private: Bool, whether a new repository is private. One that is there
+            and public is refused then.
         dry_run: Bool, whether only to report what would change; where the Hub
             cannot be reached, of an empty repository.
         dataset: What they were trained on, for the card. Defaults to what is
@@ -47,7 +49,8 @@ def publish(
         What was uploaded and removed, the commit and its tag.
 
     Raises:
-        HubError: If the Hub refuses or cannot be reached.
+        HubError: If the Hub refuses or cannot be reached, or the repository
+            is public although `private` is asked for.
         ValueError: If there is nothing to publish, or it is not right.
     """
     name = parse_target(repository)
@@ -74,15 +77,17 @@ def publish_all(
 
     Args:
         organization: Of the repositories.
-        private: Bool, whether new repositories are private.
+        private: Bool, whether new repositories are private. One that is there
+            and public is refused then.
         dry_run: Bool, whether only to report what would change.
         on_pushed: Called after each repository, so that those that are done
             are known where a later one fails.
 
     Raises:
         HubError: If the Hub refuses or cannot be reached.
-        ValueError: If there is nothing to publish, or one of them cannot be
-            published; before anything is.
+        ValueError: If there is nothing to publish; before anything is
+            published, if a folder lacks files or has others than its row
+            says, or if a name is none on the Hub.
     """
     names = zoo_names()
     if not names:
@@ -90,7 +95,9 @@ def publish_all(
             f"No weights have a folder here: set {registry.ZOO_VARIABLE}, or name the folder of a run instead of --all."
         )
     for name in names:
-        find_publishable(name)
+        parse_target(f"{organization}/{name}")
+        row = find_publishable(name).row
+        weights_file.read(registry.file_of(row), registry.promised(row))
     done = []
     for name in names:
         done.append(publish(name, f"{organization}/{name}", private, dry_run))

@@ -9,7 +9,7 @@ from pathlib import Path
 from keras_highway._support.files import atomic_write_json, read_regular, sha256_of
 from keras_highway.convert.timm import model_of, read_config, read_safetensors, resnet_of
 from keras_highway.data.transforms import imagenet_classes
-from keras_highway.hub.client import cache_folder, home_folder
+from keras_highway.hub.client import home_folder
 from keras_highway.hub.download import fetch, fetch_if_there, locked
 from keras_highway.hub.names import HubName
 from keras_highway.variants import VARIANTS
@@ -168,7 +168,7 @@ def _converted(torch_file: Path, variant: str, name: str, note: str, **facts: st
     made_by = hashlib.sha256(repr((_CONVERSION, VARIANTS.get(variant))).encode()).hexdigest()
     stem = f"{name}-{content_sha256[:16]}-{made_by[:8]}"
     target, record = (folder / f"{stem}{suffix}" for suffix in (weights_file.SUFFIX, ".json"))
-    with locked(cache_folder(), f"converted/{name}"):
+    with locked(home_folder(), f"converted/{name}"):
         if not _recorded(target, record):
             folder.mkdir(parents=True, exist_ok=True)
             print(f"{name}: converting {note}", file=sys.stderr)

@@ -39,6 +39,7 @@ COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
 _MAY_CHANGE = ("commit", "versions", "python", "backend", "hardware", "strategy", "replicas")  # from session to session
 _TABLE = Table(Anything())
 _BEGUN = ("checkpoint.npz", "log.csv", "result.json", "diverged.json")
+_OF_A_RECIPE = {"name", "variant", "weights"}
 _WRITTEN = (*_BEGUN, "environment.json", "sessions.json", "data.json", "steps.csv", FILE, ROW)
 _SESSIONS = Items(Fields({key: Anything(2) for key in _MAY_CHANGE}))
 
@@ -106,14 +107,12 @@ def _check_is_run(path: Path) -> None:
     held = [name for name in _WRITTEN if (path / name).exists()]
     recipe = path / "recipe.json"  # looked for after the others: the chief of several processes writes it first
     if recipe.exists():
-        fields = read_json(recipe, _TABLE)
-        strange = [] if isinstance(fields, dict) and "name" in fields else [recipe.name]
-    else:
-        strange = held
-    if strange:
+        if not read_json(recipe, _TABLE).keys() >= _OF_A_RECIPE:
+            raise ValueError(f"{recipe} is not a run's, and training would overwrite it: choose another --out.")
+    elif held:
         raise ValueError(
-            f"{path} holds something else than a run: {', '.join(strange)} without a run's recipe.json. Training would "
-            "overwrite it: choose another --out."
+            f"{path} holds {', '.join(held)} and no recipe.json: training would overwrite what is not a run, or is one "
+            "of a recipe that is not known. Choose another --out, or put the recipe.json of that run back."
         )
 
 
