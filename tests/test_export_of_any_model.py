@@ -81,7 +81,7 @@ def test_a_spec_of_another_net_is_not_folded():
     model = net()
     np.testing.assert_allclose(to_numpy(fold_batch_norm(model, spec)(X)), to_numpy(model(X)), atol=1e-4)
     other = kh.reset_classifier(net(include_top=False), 3, pooling="max")
-    with pytest.raises(ValueError, match="not a network of this spec"):
+    with pytest.raises(ValueError, match="is not a network of this spec"):
         fold_batch_norm(other, spec)
 
 

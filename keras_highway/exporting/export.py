@@ -187,11 +187,16 @@ def random_images(model) -> list[np.ndarray]:
 def _difference(computed, expected) -> float:
     worst = 0.0
     for ours, theirs in zip(computed, expected, strict=True):
-        difference = float(np.abs(ours - theirs).max()) / max(1.0, float(np.abs(theirs).max()))
+        difference = relative_difference(ours, theirs)
         if not difference <= TOLERANCE:  # NaN is not an agreement
             raise ValueError(f"The exported network differs from the Keras network by {difference:.2g}.")
         worst = max(worst, difference)
     return worst
+
+
+def relative_difference(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """The largest difference of two outputs, relative to the largest of the second where that is above 1."""
+    return float(np.abs(ours - theirs).max()) / max(1.0, float(np.abs(theirs).max()))
 
 
 def _remove(path) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 
 from keras_highway._support.layer_names import stage_of
 from keras_highway.analysis.graph import blocks
-from keras_highway.exporting.export import TOLERANCE, random_images
+from keras_highway.exporting.export import TOLERANCE, random_images, relative_difference
 from keras_highway.exporting.precision import in_float32
 from keras_highway.layers import Preprocessing, SharedKernels
 from keras_highway.layers.branch import Branch
@@ -66,11 +66,11 @@ def _check_equal(model, folded, spec) -> None:
     exact = in_float32(model) if folded.layers[-1].compute_dtype == "float32" else model
     for images in random_images(folded):
         ours, theirs = (np.asarray(keras.ops.convert_to_numpy(net(images, training=False))) for net in (folded, exact))
-        worst = float(np.abs(ours - theirs).max()) / max(1.0, float(np.abs(theirs).max()))
-        if not worst <= TOLERANCE:
+        difference = relative_difference(ours, theirs)
+        if not difference <= TOLERANCE:  # NaN is not an agreement
             raise ValueError(
-                f"What was folded does not compute what model {model.name!r} does (they differ by {worst:.2g}): it is "
-                f"not a network of this spec. Received: spec of {spec.name!r}"
+                f"What was folded does not compute what model {model.name!r} does (they differ by {difference:.2g}): "
+                f"it is not a network of this spec. Received: spec of {spec.name!r}"
             )
 
 

@@ -53,7 +53,7 @@ class _LearnsOn:
 
     def load_own_variables(self, store: Any) -> None:
         layer: Any = super()
-        factor: Any = getattr(self, "lora_kernel_a", None) if getattr(self, "lora_enabled", False) else None
+        factor: Any = getattr(self, "lora_kernel_a", None)  # where `enable_lora` was called
         kept = None if factor is None else ops.convert_to_numpy(factor)
         layer.load_own_variables(store)
         if factor is not None:

@@ -114,19 +114,16 @@ def has_lora(model: keras.Model) -> bool:
 
 def train_updates_alone(part: keras.layers.Layer) -> None:
     """Freezes all of a trainable layer or model with low-rank updates but these and the classifier `head`."""
-    for layer in _leaves(part):
-        if getattr(layer, "lora_enabled", False):
-            for weight in layer._trainable_variables:  # pyright: ignore[reportPrivateUsage] (with those that are frozen)
-                weight.trainable = weight.name.startswith("lora_")
-        elif layer.name != _HEAD:
-            set_trainable(layer, False)
-    leaves = _leaves(part)
     for layer in _all_layers(part):
-        if layer in leaves or layer.name == _HEAD:
+        updated = getattr(layer, "lora_enabled", False)
+        if layer.name == _HEAD and not updated:
             continue
-        # A user's layer may have weights beside its sublayers.
-        for weight in layer._trainable_variables:  # pyright: ignore[reportPrivateUsage] (its own alone)
-            weight.trainable = False
+        if _is_leaf(layer) and not updated:
+            set_trainable(layer, False)
+            continue
+        # Its own alone, with those that are frozen: a user's layer may have some beside its sublayers.
+        for weight in layer._trainable_variables:  # pyright: ignore[reportPrivateUsage]
+            weight.trainable = weight.name.startswith("lora_")
 
 
 def _all_layers(model: keras.layers.Layer) -> list[keras.layers.Layer]:
@@ -136,7 +133,11 @@ def _all_layers(model: keras.layers.Layer) -> list[keras.layers.Layer]:
 
 def _leaves(model: keras.layers.Layer) -> list[keras.layers.Layer]:
     """Those without layers inside."""
-    return [layer for layer in _all_layers(model) if len(_all_layers(layer)) == 1]
+    return [layer for layer in _all_layers(model) if _is_leaf(layer)]
+
+
+def _is_leaf(layer: keras.layers.Layer) -> bool:
+    return len(_all_layers(layer)) == 1
 
 
 def _takes_lora(layer: Any) -> bool:

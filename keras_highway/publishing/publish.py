@@ -54,7 +54,10 @@ def publish(
         ValueError: If there is nothing to publish, or it is not right.
     """
     name = parse_target(repository)
-    publishable = find_publishable(weights, dataset, license)
+    return _publish(find_publishable(weights, dataset, license), name, private, dry_run)
+
+
+def _publish(publishable: Publishable, name: HubName, private: bool, dry_run: bool) -> Pushed:
     with scratch_folder("publish") as scratch:
         folder = scratch / "bundle"
         folder.mkdir()
@@ -94,13 +97,12 @@ def publish_all(
         raise ValueError(
             f"No weights have a folder here: set {registry.ZOO_VARIABLE}, or name the folder of a run instead of --all."
         )
-    for name in names:
-        parse_target(f"{organization}/{name}")
-        row = find_publishable(name).row
-        weights_file.read(registry.file_of(row), registry.promised(row))
+    found = [(find_publishable(name), parse_target(f"{organization}/{name}")) for name in names]
+    for publishable, _ in found:
+        weights_file.read(publishable.folder / FILE, registry.promised(publishable.row))
     done = []
-    for name in names:
-        done.append(publish(name, f"{organization}/{name}", private, dry_run))
+    for publishable, target in found:
+        done.append(_publish(publishable, target, private, dry_run))
         on_pushed(done[-1])
     return done
 

@@ -102,18 +102,21 @@ def has_begun(path: Path) -> bool:
     return any((path / name).exists() for name in _BEGUN)
 
 
-def _check_is_run(path: Path) -> None:
-    """Raises a ValueError where files that a run would overwrite are not of a run, or of one without its recipe."""
+def _recipe_in(path: Path) -> dict[str, Any] | None:
+    """The recipe of the run in a folder, if there is one; a ValueError where a run would overwrite something else."""
     held = [name for name in _WRITTEN if (path / name).exists()]
     recipe = path / "recipe.json"  # looked for after the others: the chief of several processes writes it first
     if recipe.exists():
-        if not read_json(recipe, _TABLE).keys() >= _OF_A_RECIPE:
-            raise ValueError(f"{recipe} is not a run's, and training would overwrite it: choose another --out.")
-    elif held:
+        fields = read_json(recipe, _TABLE)
+        if fields.keys() >= _OF_A_RECIPE:
+            return fields
+        raise ValueError(f"{recipe} is not a run's, and training would overwrite it: choose another --out.")
+    if held:
         raise ValueError(
             f"{path} holds {', '.join(held)} and no recipe.json: training would overwrite what is not a run, or is one "
             "of a recipe that is not known. Choose another --out, or put the recipe.json of that run back."
         )
+    return None
 
 
 def _told(name: str, value: Any) -> str:
@@ -144,8 +147,8 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         recipe = json.loads(json.dumps(recipe))
         known = self.path / "recipe.json"
-        _check_is_run(self.path)
-        other = known.exists() and not same_recipe(read_json(known, _TABLE), recipe, defaults)
+        before = _recipe_in(self.path)
+        other = before is not None and not same_recipe(before, recipe, defaults)
         if other and has_begun(self.path):
             raise ValueError(
                 f"{self.path} holds a run of another recipe: see {known}. Choose another --out, or remove the folder."
