@@ -75,6 +75,7 @@ def test_a_run_goes_on_with_the_data_it_began_with(tmp_path):
     assert train_recipe(recipe, None, tmp_path)["epochs"] == 2
     other = tmp_path / "other"  # where nothing was trained, the data may be others
     other.mkdir()
+    (other / "recipe.json").write_text(json.dumps(recipe.to_dict()))
     (other / "data.json").write_text(json.dumps({**facts, "steps_per_epoch": 99}))
     assert train_recipe(recipe, None, other, until=1) is None
 
