@@ -18,7 +18,7 @@ from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import ALL_VARIANTS, VARIANTS
 from keras_highway.weights import keras_archive, registry
 from keras_highway.weights.description import published_for, transform_of
-from keras_highway.weights.load import check_language_model, form_of, load_exactly, load_into, without_removed
+from keras_highway.weights.load import check_language_model, load_exactly, load_into, own_form, without_removed
 from keras_highway.weights.overrides import trimmed
 from keras_highway.weights.resolve import WeightsFile, resolve
 
@@ -134,9 +134,7 @@ def build_with(
     **spec_overrides: Any,
 ) -> keras.Model:
     """As `create_model`, with a weight file that has been read, or `None`, and without the blocks `removed`."""
-    own = dict(file.overrides) if file is not None else {}
-    if own:
-        form_of(file, variant)  # before anything of a size that a file names is built
+    own = own_form(variant, file, {"classes": classes, "input_shape": input_shape, **spec_overrides})
     spec = override(get_spec(variant), **{**own, **spec_overrides})
     if spec.task is LANGUAGE:
         images = {"input_tensor": input_tensor, "pooling": pooling} | ({} if include_top else {"include_top": False})

@@ -9,7 +9,7 @@ mark, then padding.
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -26,11 +26,12 @@ _MARKS = (PADDING, START, END, UNKNOWN, END_OF_SENTENCE)
 _PAD, _START, _END, _UNKNOWN = range(4)
 LONGEST = 65
 _LONGEST_WORD = 5_000  # an address or an encoded picture may stand in a text
+_LONGEST_SPELLING = 1_000
 _SCHEMA = Fields(
     {
         "words": Items(Text(_LONGEST_WORD, printable=False), 2, 5_000_000),
         "characters": Items(Text(10, printable=False)),
-        "word_length": Number(1, 1000, whole=True),
+        "word_length": Number(1, _LONGEST_SPELLING, whole=True),
     }
 )
 
@@ -42,8 +43,8 @@ class Strange(NamedTuple):
         unseen: Words outside the vocabulary: read by their spelling, predicted
             as `<unk>`.
         unreadable: Characters outside it: read as the character of `<unk>`.
-        cut: Words longer than `word_length`: read without their last
-            characters.
+        cut: Words outside it of more than `word_length - 2` characters: read
+            without their last ones.
     """
 
     unseen: int
@@ -63,8 +64,9 @@ class Vocabulary:
 
     Raises:
         ValueError: If the marks are not where they must be, something is
-            there twice, a word cannot have a single character, or one is of
-            more than 5,000.
+            there twice, a word cannot have a single character, one is of more
+            than 5,000, a spelling is of more than 1,000, or a character is not
+            a single one that a file can hold.
     """
 
     words: tuple[str, ...]
@@ -88,10 +90,16 @@ class Vocabulary:
                 f"The characters of a vocabulary are the marks {_MARKS} and then single ones, each once. "
                 f"Received: first {self.characters[: len(_MARKS)]}, {len(singles)} others"
             )
-        if self.word_length < 3:
+        if wrong := [c for c in singles if len(c) != 1 or not _is_unicode(c)]:
             raise ValueError(
-                "`word_length` counts a start mark, an end mark and at least one character. "
-                f"Received: word_length={self.word_length}"
+                f"The characters of a vocabulary are single ones that a text can have. Received: {wrong[0]!r}"
+            )
+        if wrong := [word for word in self.words if not _is_unicode(word)]:
+            raise ValueError(f"A word of a vocabulary has characters that no text can hold. Received: {wrong[0]!r}")
+        if not 3 <= self.word_length <= _LONGEST_SPELLING:
+            raise ValueError(
+                "`word_length` counts a start mark, an end mark and at least one character, at most "
+                f"{_LONGEST_SPELLING:,} in all. Received: word_length={self.word_length}"
             )
 
     @property
@@ -111,6 +119,7 @@ class Vocabulary:
             tokens: The words of the text, in order; they are numbered as they
                 first appear.
             longest: Longest spelling with its marks; longer words are cut.
+                Defaults to 65.
 
         Raises:
             ValueError: If there are no words.
@@ -121,6 +130,10 @@ class Vocabulary:
         characters = dict.fromkeys(c for word in words for c in word)
         length = min(max(map(len, words)) + 2, longest)
         return cls((UNKNOWN, END_OF_SENTENCE, *words), (*_MARKS, *characters), length)
+
+    def padded(self, shortest: int) -> "Vocabulary":
+        """Returns the vocabulary with spellings padded to at least so many characters: a net's widest kernel."""
+        return self if self.word_length >= shortest else replace(self, word_length=shortest)
 
     @cached_property
     def table(self) -> np.ndarray:
@@ -194,6 +207,15 @@ class Vocabulary:
     @cached_property
     def _character_numbers(self) -> dict[str, int]:
         return {character: i for i, character in enumerate(self.characters)}
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether text can be written to a file: half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def words_of(text: str) -> list[list[str]]:

@@ -5,68 +5,31 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 from tqdm import tqdm
 
-from keras_highway._support.bounded_json import read_bounded
 from keras_highway._support.files import atomic_write
 from keras_highway.applications import build_with, get_spec
 from keras_highway.data.batchify import batchify
-from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY, Strange, Vocabulary, words_of
+from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY, Vocabulary, words_of
+from keras_highway.language import arguments
 from keras_highway.language.reader import Reader, State
+from keras_highway.language.scores import Line, Score
 from keras_highway.language.word_table import AFTER, Neighbour, WordTable
+from keras_highway.specs import override
 from keras_highway.tasks import LANGUAGE
+from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights import file as weights_file
-from keras_highway.weights.info import FILE
+from keras_highway.weights import registry
+from keras_highway.weights.info import FILE, ROW
 from keras_highway.weights.resolve import WeightsFile, resolve
+from keras_highway.weights.vocabulary import belonging
 
 DEFAULT = "charlm_large_coupled"
-_LARGEST_VOCABULARY = 2**28  # bytes
 _STEPS = 128  # words a call in scoring
-
-
-class Line(NamedTuple):
-    """A scored line.
-
-    Attributes:
-        text: Its words, one space apart.
-        tokens: Their number, with the end of the sentence.
-        log_probability: Natural logarithm of the line's probability.
-    """
-
-    text: str
-    tokens: int
-    log_probability: float
-
-    @property
-    def perplexity(self) -> float:
-        """`exp(-log_probability / tokens)`."""
-        return float(np.exp(-self.log_probability / self.tokens))
-
-
-class Score(NamedTuple):
-    """A scored text.
-
-    Attributes:
-        lines: Every line of it.
-        strange: What of it the vocabulary does not know.
-    """
-
-    lines: tuple[Line, ...]
-    strange: Strange
-
-    @property
-    def tokens(self) -> int:
-        """Number of words and ends of sentences."""
-        return sum(line.tokens for line in self.lines)
-
-    @property
-    def perplexity(self) -> float:
-        """Perplexity of the whole text."""
-        return float(np.exp(-sum(line.log_probability for line in self.lines) / self.tokens))
 
 
 class CharLM:
@@ -82,16 +45,18 @@ class CharLM:
             to `"ptb"`. Or a file that `resolve` has read.
         variant: One of `list_models("charlm_*")`. Defaults to that of the
             weights, else to `"charlm_large_coupled"`.
-        vocabulary: A `Vocabulary`, e.g. that of `load_corpus`. Defaults to
-            the one beside the weights.
+        vocabulary: A `Vocabulary`, e.g. that of `load_corpus`; one of short
+            words is padded to the widest kernel. Defaults to the one beside
+            the weights.
         dtype: Dtype policy of all layers. Defaults to Keras's global policy.
+        name: Name of the network. Defaults to the variant.
         **spec_overrides: Fields of the variant's spec, e.g. `units=100`; the
             sizes of the vocabulary follow from `vocabulary`, and a folder that
             `save` wrote records the other overrides.
 
     Raises:
-        ValueError: If there are no such weights, no vocabulary, or the two do
-            not belong together.
+        ValueError: If there are no such weights, no vocabulary, the two do
+            not belong together, or an override follows from the vocabulary.
 
     Example:
 
@@ -107,8 +72,10 @@ class CharLM:
         variant: str | None = None,
         vocabulary: Vocabulary | None = None,
         dtype: str | keras.DTypePolicy | None = None,
+        name: str | None = None,
         **spec_overrides: Any,
     ):
+        arguments.check_vocabulary(vocabulary)
         read = weights is None or isinstance(weights, WeightsFile)
         file = weights if read else resolve(weights, variant or _variant_of_words(weights))
         self.variant = variant or (file and file.variant) or DEFAULT
@@ -118,13 +85,16 @@ class CharLM:
                 f"Received: variant={self.variant!r}"
             )
         if file is not None:
-            vocabulary = _belonging(file, vocabulary)
+            vocabulary = belonging(file, vocabulary)
             spec_overrides = {**file.stamp.get("overrides", {}), **spec_overrides}
         if vocabulary is None:
             raise ValueError(
                 "CharLM has words: pass vocabulary=load_corpus(FOLDER).vocabulary (see keras_highway.data.ptb) "
                 "or trained weights. Received: weights=None, vocabulary=None"
             )
+        arguments.check_overrides(spec_overrides, vocabulary)
+        if file is None:
+            vocabulary = vocabulary.padded(max(override(LM_VARIANTS[self.variant], **spec_overrides).kernels))
         self.vocabulary = vocabulary
         self._overrides = spec_overrides
         self.network: keras.Model = build_with(
@@ -132,9 +102,14 @@ class CharLM:
             file,
             **vocabulary.sizes,
             classifier_activation=None,
+            name=name,
             dtype=dtype,
             **spec_overrides,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: without what is computed from the network, which they compute anew."""
+        return {key: value for key, value in self.__dict__.items() if key not in ("table", "_reader")}
 
     @cached_property
     def table(self) -> WordTable:
@@ -161,22 +136,26 @@ class CharLM:
             float32 `(n, sum(filters))`.
 
         Raises:
-            ValueError: If there is no such stage.
+            ValueError: If there is no such stage, or a word is not a string.
         """
         if stage not in ("before", AFTER):
             raise ValueError(f"`stage` must be 'before' or 'after' (the highway layers). Received: stage={stage!r}")
-        return self.table.vectors(words.split() if isinstance(words, str) else words, stage)
+        return self.table.vectors(words.split() if isinstance(words, str) else arguments.checked_words(words), stage)
 
     def neighbours(self, word: str, count: int = 5, stage: str = AFTER) -> list[Neighbour]:
         """Returns the words of the vocabulary nearest to a word, by the cosine of their vectors [Kim et al. 2015, 5].
 
         Args:
             word: Any word, seen or unseen.
-            count: Number of words.
+            count: Number of words; of a smaller vocabulary, all but the word.
             stage: As in `encode`.
+
+        Raises:
+            ValueError: If it is not one word, `count` is not positive, or
+                there is no such stage.
         """
-        if len(word.split()) != 1:
-            raise ValueError(f"Expected one word, without spaces. Received: word={word!r}")
+        arguments.check_one_word(word)
+        arguments.check_count(count, "count")
         self.encode([word], stage)
         return self.table.neighbours(word, count, stage)
 
@@ -199,6 +178,7 @@ class CharLM:
         Raises:
             ValueError: If there is no text.
         """
+        arguments.check_text(text)
         lines = words_of(text)
         if not text.strip():
             raise ValueError("There is nothing to score: a text needs a word. Received: an empty text")
@@ -214,12 +194,16 @@ class CharLM:
 
         Args:
             words: The words.
-            targets: The words that follow each, to be predicted.
+            targets: The words that follow each, to be predicted, as many.
             progress: Whether to show a progress bar.
 
         Returns:
             float64 `(n,)`, the natural logarithm of each target's probability.
+
+        Raises:
+            ValueError: If these are not as many strings, at least one.
         """
+        words, targets = arguments.checked_pairs(words, targets)
         state, log_probabilities = self._reader.start(), []
         target_ids = self.vocabulary.ids(targets)
         with tqdm(total=len(words), unit=" words", disable=not progress, leave=False) as bar:
@@ -249,16 +233,9 @@ class CharLM:
             ValueError: If the split is too short, a number is not in this
                 vocabulary, or the number of texts or steps is not positive.
         """
-        tokens = np.asarray(tokens)
+        tokens = arguments.checked_tokens(tokens, self.vocabulary)
         if texts < 1 or steps < 1:
             raise ValueError(f"`texts` and `steps` must be at least 1. Received: texts={texts}, steps={steps}")
-        known = len(self.vocabulary.words)
-        if tokens.ndim != 1 or not tokens.size or tokens.min() < 0 or tokens.max() >= known:
-            span = f", from {tokens.min()} to {tokens.max()}" if tokens.size else ""
-            raise ValueError(
-                f"`tokens` must be numbers of this model's {known} words, (n,): those of a `Corpus` of the same "
-                f"vocabulary. Received: shape {tokens.shape}{span}"
-            )
         if texts > 1:
             return float(np.exp(-self._stream_log_probability(tokens, texts, steps, progress)))
         words = [self.vocabulary.words[i] for i in tokens]
@@ -297,13 +274,12 @@ class CharLM:
 
         Raises:
             ValueError: If the temperature or the number of words is not
-                positive.
+                positive, or the prompt is not a text.
         """
-        if not 0 < temperature < float("inf") or words < 1:
-            raise ValueError(
-                "`temperature` must be a positive number and `words` at least 1. "
-                f"Received: temperature={temperature!r}, words={words!r}"
-            )
+        arguments.check_text(prompt, "prompt")
+        arguments.check_count(words, "words")
+        if not 0 < temperature < float("inf"):
+            raise ValueError(f"`temperature` must be a positive number. Received: temperature={temperature!r}")
         rng = np.random.default_rng(seed)
         text = [word for line in words_of(prompt) for word in line]
         if text and not prompt.endswith("\n"):
@@ -320,10 +296,18 @@ class CharLM:
         """Writes weights and vocabulary into a folder, from which `CharLM(weights=folder)` makes the model again.
 
         Args:
-            folder: The folder, made if needed.
+            folder: The folder, made if needed. What an earlier `save` left in
+                it is replaced, other files stay.
             float16: Store weights in half precision, in half the size.
+
+        Raises:
+            ValueError: If the folder holds another model's weights with their
+                description, or a result, which would not be of these weights.
         """
         folder = Path(folder)
+        for name, what in ((ROW, "weights that are described there"), ("result.json", "a run or weights of the zoo")):
+            if (folder / name).exists():
+                raise ValueError(f"{folder} holds {what} ({name}), not of this model: choose another folder.")
         folder.mkdir(parents=True, exist_ok=True)
         facts = {"vocabulary": self.vocabulary.fingerprint, "overrides": self._overrides}
         words = len(self.vocabulary.words)
@@ -356,38 +340,15 @@ def _written(words: Sequence[str]) -> str:
 
 
 def _draw(log_p: np.ndarray, temperature: float, unknown: bool, rng: np.random.Generator) -> int:
-    logits = log_p / temperature
-    if not unknown:
-        logits[0] = -np.inf
-    p = np.exp(logits - logits.max())
+    log_p = log_p if unknown else np.concatenate([[-np.inf], log_p[1:]])
+    with np.errstate(over="ignore"):  # at a temperature near 0 all but the likeliest are -inf
+        p = np.exp((log_p - log_p.max()) / temperature)
     return int(rng.choice(len(p), p=p / p.sum()))
 
 
 def _variant_of_words(weights: str | os.PathLike[str]) -> str:
     """The variant that a data set or tag means where none is passed; a weight file records its own."""
-    is_word = not str(weights).endswith(weights_file.SUFFIX) and not Path(weights).exists() and "." not in str(weights)
-    return DEFAULT if is_word and "/" not in str(weights) else ""
-
-
-def _belonging(file: WeightsFile, vocabulary: Vocabulary | None) -> Vocabulary:
-    """The vocabulary of a weight file, checked against what the file records of it."""
-    passed = vocabulary is not None
-    if not passed:
-        beside = file.path.with_name(VOCABULARY)
-        if not beside.is_file():
-            raise ValueError(
-                f"There is no {VOCABULARY} beside {file.path}: pass vocabulary=, that of the corpus it was trained on."
-            )
-        try:
-            vocabulary = Vocabulary.from_json(read_bounded(beside, _LARGEST_VOCABULARY))
-        except ValueError as error:
-            raise ValueError(f"{beside} is broken: {error}") from error
-    stamped = file.stamp.get("vocabulary", vocabulary.fingerprint)
-    if stamped != vocabulary.fingerprint:
-        what = "the vocabulary that was passed" if passed else str(file.path.with_name(VOCABULARY))
-        raise ValueError(
-            f"{what} does not match the weights {file.path}: they were trained with other words or characters. "
-            f"Received: {len(vocabulary.words)} words, fingerprint {vocabulary.fingerprint[:12]}; "
-            f"expected {stamped[:12]}"
-        )
-    return vocabulary
+    word = str(weights)
+    if "." in word or "/" in word or not isinstance(weights, str | os.PathLike):
+        return ""
+    return DEFAULT if word in registry.words() or not Path(weights).exists() else ""  # words first, as `resolve` does

@@ -1,6 +1,7 @@
 """Vectors of words by their spelling alone, computed once: the table that evaluation and serving look words up in."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import keras
@@ -11,7 +12,10 @@ from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.layers import CharCNN, TakeRows
 
 _ROWS = 500  # words a call, always as many: a new shape would be compiled anew
+_MOST_OTHERS = 10_000  # words outside the vocabulary that are kept: 190 MB of a large model's
 BEFORE, AFTER = "before", "after"
+_STAGES = (BEFORE, AFTER)
+_PROJECTION = len(_STAGES)
 
 
 class Neighbour(NamedTuple):
@@ -27,7 +31,7 @@ class Neighbour(NamedTuple):
 
 
 class WordTable:
-    """The vectors of a vocabulary's words, and of any other word on request.
+    """The vectors of a vocabulary's words, and of any other word on request, of which the last 10,000 are kept.
 
     Args:
         network: A network of `build_char_lm`. Its weights must not change
@@ -42,8 +46,8 @@ class WordTable:
         self._project = network.get_layer("lstm1")
         self._vocabulary = vocabulary
         self._row = {word: i for i, word in enumerate(vocabulary.words)}
-        self._vectors = self._encode(vocabulary.table)
-        self._projections = self._projected(self._vectors[1])
+        self._known = self._computed(vocabulary.table)
+        self._others: dict[str, tuple[np.ndarray, ...]] = {}
 
     def vectors(self, words: Sequence[str], stage: str = AFTER) -> np.ndarray:
         """Returns vectors of words.
@@ -55,40 +59,48 @@ class WordTable:
         Returns:
             float32 `(n, sum(filters))`.
         """
-        rows = self._rows(words)
-        return self._vectors[(BEFORE, AFTER).index(stage)][rows]
+        return self._look_up(words, _STAGES.index(stage))
 
     def projections(self, words: Sequence[str]) -> np.ndarray:
         """Returns what words add to the gates of the first LSTM: float32 `(n, 4 * units)`."""
-        rows = self._rows(words)
-        return self._projections[rows]
+        return self._look_up(words, _PROJECTION)
 
     def projections_of(self, numbers: np.ndarray) -> np.ndarray:
         """Returns the same of words of the vocabulary by their numbers: float32 `(*numbers.shape, 4 * units)`."""
-        return self._projections[numbers]
+        return self._known[_PROJECTION][numbers]
 
     def neighbours(self, word: str, count: int, stage: str = AFTER) -> list[Neighbour]:
         """Returns the words of the vocabulary whose vectors are nearest to a word's, the word itself left out."""
-        known = len(self._vocabulary.words)
         vector = self.vectors([word], stage)[0]
-        table = self._vectors[(BEFORE, AFTER).index(stage)][:known]
+        table = self._known[_STAGES.index(stage)]
         norms = np.linalg.norm(table, axis=1) * np.linalg.norm(vector)
         cosines = table @ vector / np.maximum(norms, np.finfo(np.float32).tiny)
         order = [i for i in np.argsort(-cosines, kind="stable") if self._vocabulary.words[i] != word]
         return [Neighbour(self._vocabulary.words[i], float(cosines[i])) for i in order[:count]]
 
-    def _rows(self, words: Sequence[str]) -> np.ndarray:
-        self._add(word for word in words if word not in self._row)
-        return np.fromiter((self._row[word] for word in words), np.int64, len(words))
+    def _look_up(self, words: Sequence[str], which: int) -> np.ndarray:
+        rows = np.fromiter((self._row.get(word, -1) for word in words), np.int64, len(words))
+        found = self._known[which][rows]  # a copy
+        others = np.flatnonzero(rows < 0)
+        vectors = self._vectors_of([words[i] for i in others])
+        for i in others:
+            found[i] = vectors[words[i]][which]
+        return found
 
-    def _add(self, words: Iterable[str]) -> None:
-        new = list(dict.fromkeys(words))
+    def _vectors_of(self, words: Sequence[str]) -> dict[str, tuple[np.ndarray, ...]]:
+        """What is known of words outside the vocabulary; kept at the end, so that a call that fails changes nothing."""
+        new = [word for word in dict.fromkeys(words) if word not in self._others]
         if not new:
-            return
-        self._row |= {word: i for i, word in enumerate(new, start=len(self._row))}
-        vectors = self._encode(self._vocabulary.spell(new))
-        self._vectors = [np.concatenate(pair) for pair in zip(self._vectors, vectors, strict=True)]
-        self._projections = np.concatenate([self._projections, self._projected(vectors[1])])
+            return self._others
+        computed = self._computed(self._vocabulary.spell(new))
+        vectors = self._others | dict(zip(new, zip(*computed, strict=True), strict=True))
+        self._others = dict(islice(vectors.items(), max(len(vectors) - _MOST_OTHERS, 0), None))
+        return vectors
+
+    def _computed(self, spelled: np.ndarray) -> list[np.ndarray]:
+        """Vectors before and after the highway layers, and what they add to the gates of the first LSTM."""
+        before, after = self._encode(spelled)
+        return [before, after, self._projected(after)]
 
     def _encode(self, spelled: np.ndarray) -> list[np.ndarray]:
         parts = []

@@ -24,8 +24,7 @@ class HierarchicalSoftmax(keras.layers.Layer):
     equally independent of the meaning of words and needs no table.
 
     Input: `(..., features)`. Output: `(..., classes)`, float32 under every
-        dtype policy, log-probabilities: they sum to one after `exp`, and a
-        softmax
+    dtype policy, log-probabilities: they sum to one after `exp`, and a softmax
     of them changes nothing.
 
     Args:

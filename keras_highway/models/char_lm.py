@@ -160,8 +160,8 @@ def word_part(network: keras.Model) -> keras.Model:
 
 def reset_state(model: keras.Model) -> None:
     """Sets the state of every `CarriedLSTM` of a model to zero, as at the start of a text."""
-    for layer in model.layers:
-        if isinstance(layer, CarriedLSTM):
+    for layer in model._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+        if isinstance(layer, CarriedLSTM) and layer.built:
             layer.reset_state()
 
 

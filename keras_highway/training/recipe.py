@@ -14,7 +14,7 @@ from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.specs import override
 from keras_highway.tasks import IMAGES, Task
 from keras_highway.training.rand_augment_policy import parse_policy
-from keras_highway.training.used_settings import check_together, check_used
+from keras_highway.training.used_settings import NEVER_SET, check_together, check_used
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import NAME
 
@@ -379,11 +379,8 @@ def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
     changes, overrides, sized = {}, dict(recipe.overrides), False
     for setting in settings:
         name, value = parse_setting(setting)
-        if name == "net.classes":
-            raise ValueError(
-                "The number of classes follows from the data: from its folders, or its vocabulary. Leave "
-                f"net.classes out. Received: {setting}"
-            )
+        if name in NEVER_SET:
+            raise ValueError(f"{NEVER_SET[name]} Leave {name} out. Received: {setting}")
         if name.startswith("net."):
             sized |= name == "net.input_shape"
             overrides[name.removeprefix("net.")] = value

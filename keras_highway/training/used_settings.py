@@ -4,6 +4,11 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+# What --set never sets, and why.
+NEVER_SET = {
+    "net.classes": "The number of classes follows from the data: from its folders, or its vocabulary.",
+    "net.name": "A net goes by its variant's name, by which its weights are loaded again.",
+}
 _WITH_A_LAST_RATE = ("cosine", "epoch_cosine", "one_cycle")
 _DECAYING = ("exponential", "plateau")
 _WARMING_UP = ("step", *_WITH_A_LAST_RATE)

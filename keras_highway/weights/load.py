@@ -17,6 +17,7 @@ from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights.file import UncheckedWeights, WeightFileError, check_finite, set_weights
 from keras_highway.weights.overrides import shapes_of_form, trimmed
 from keras_highway.weights.resolve import WeightsFile
+from keras_highway.weights.vocabulary import form_beside
 
 # Fields that change no trained function: how parameters start, what happens in training alone, precision.
 _HARMLESS = {
@@ -58,6 +59,29 @@ def form_of(file: WeightsFile, variant: str) -> NetSpec:
             f"{file.path} holds only a small part of what {_format_overrides(file.overrides)} would need."
         )
     return spec
+
+
+def own_form(variant: str, file: WeightsFile | None, passed: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a spec that a weight file states of its own network.
+
+    Args:
+        variant: The architecture.
+        file: The file; with `None` there are no such fields.
+        passed: Fields that are requested. The vocabulary beside a language
+            model is read for sizes that are not among them.
+
+    Raises:
+        ValueError: If a field is no variant's, or the file's arrays or its
+            vocabulary are others.
+    """
+    if file is None:
+        return {}
+    if variant in LM_VARIANTS:
+        sized = all(passed.get(name) is not None for name in ("classes", "input_shape", "characters"))
+        return {} if sized else form_beside(file)
+    if file.overrides:
+        form_of(file, variant)  # before anything of a size that a file names is built
+    return dict(file.overrides)
 
 
 def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:

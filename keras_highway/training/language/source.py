@@ -30,8 +30,9 @@ class TextSource:
 
     def __init__(self, recipe: LanguageRecipe, corpus: Corpus, name: str | None = None):
         self.corpus = recipe.data if name is None else name
-        self.streams = override(LM_VARIANTS[recipe.variant], **dict(recipe.overrides)).streams
-        self.vocabulary = corpus.vocabulary
+        spec = override(LM_VARIANTS[recipe.variant], **dict(recipe.overrides))
+        self.streams = spec.streams
+        self.vocabulary = corpus.vocabulary.padded(max(spec.kernels))
         self.steps = recipe.steps
         self.valid, self.test = (split[: recipe.test_tokens] for split in (corpus.valid, corpus.test))
         self._inputs, self._targets = batchify(corpus.train[: recipe.train_tokens], self.streams, recipe.steps)

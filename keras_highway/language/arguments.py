@@ -1,0 +1,86 @@
+"""What a language model is asked, checked: each function raises a `ValueError` with what was expected and received."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_highway.data.vocabulary import Vocabulary
+
+_OF_CHAR_LM = ("classifier_activation",)  # arguments of the builder that `CharLM` itself sets
+
+
+def check_text(text: Any, name: str = "text") -> None:
+    """A text is one string."""
+    if not isinstance(text, str):
+        raise ValueError(f"`{name}` must be a text, one string. Received: {name}={_short(text)}")
+
+
+def checked_words(words: Any, name: str = "words") -> list[str]:
+    """Returns words as a list; they are any number of strings, not one string, whose letters would be read as words."""
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        raise ValueError(f"`{name}` must be a list of words, e.g. a_text.split(). Received: {name}={_short(words)}")
+    words = list(words)
+    for word in words:
+        if not isinstance(word, str):
+            raise ValueError(f"`{name}` must be strings, each one word. Received: {_short(word)} among them")
+    return words
+
+
+def check_one_word(word: Any) -> None:
+    """One word without spaces."""
+    if not isinstance(word, str) or len(word.split()) != 1:
+        raise ValueError(f"Expected one word, without spaces. Received: word={_short(word)}")
+
+
+def check_count(count: Any, name: str) -> None:
+    """A whole number, at least 1."""
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        raise ValueError(f"`{name}` must be a positive number, a whole one. Received: {name}={count!r}")
+
+
+def checked_pairs(words: Any, targets: Any) -> tuple[list[str], list[str]]:
+    """Returns words, and the words that follow them, as many, as lists."""
+    words, targets = checked_words(words), checked_words(targets, "targets")
+    if len(words) != len(targets) or not words:
+        raise ValueError(
+            "`targets` are the words that follow each of `words`, as many, at least one. "
+            f"Received: {len(words)} words, {len(targets)} targets"
+        )
+    return words, targets
+
+
+def checked_tokens(tokens: Any, vocabulary: Vocabulary) -> np.ndarray:
+    """Returns numbers of words of a vocabulary, `(n,)`, as an array."""
+    array, known = np.asarray(tokens), len(vocabulary.words)
+    numbers = np.issubdtype(array.dtype, np.integer)
+    if not numbers or array.ndim != 1 or not array.size or array.min() < 0 or array.max() >= known:
+        span = f", from {array.min()} to {array.max()}" if numbers and array.size else ""
+        raise ValueError(
+            f"`tokens` must be numbers of this model's {known} words, (n,): those of a `Corpus` of the same "
+            "vocabulary, or `lm.vocabulary.ids(words)`; `lm.score` takes a text. "
+            f"Received: {array.dtype}, shape {array.shape}{span}"
+        )
+    return array
+
+
+def check_vocabulary(vocabulary: Any) -> None:
+    """`None`, or a `Vocabulary`."""
+    if vocabulary is not None and not isinstance(vocabulary, Vocabulary):
+        raise ValueError(
+            "`vocabulary` must be a keras_highway.Vocabulary, e.g. that of a `Corpus` or Vocabulary.of(words). "
+            f"Received: vocabulary={_short(vocabulary)}"
+        )
+
+
+def check_overrides(overrides: Mapping[str, Any], vocabulary: Vocabulary) -> None:
+    """No field of a spec that follows from the vocabulary."""
+    for name in (*vocabulary.sizes, *_OF_CHAR_LM):
+        if name in overrides:
+            why = "is None, for logits" if name in _OF_CHAR_LM else "follows from the vocabulary"
+            raise ValueError(f"`{name}` of a CharLM {why}: leave it out. Received: {name}={overrides[name]!r}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,186 @@
+"""`kh.CharLM` as sessions use it: calls that fail half-way, copies, texts and arguments of any kind, folders in use."""
+
+import copy
+import json
+import pickle
+
+import keras
+import numpy as np
+import pytest
+from contracts import to_numpy
+
+import keras_highway as kh
+from keras_highway.data.ptb import load_corpus
+from keras_highway.language import word_table
+from keras_highway.models.char_lm import reset_state
+from keras_highway.training.language.source import open_source
+from keras_highway.training.recipe import with_settings
+from keras_highway.training.recipes import RECIPES
+
+WORDS = kh.Vocabulary.of(["the", "cat", "sat", "on", "the", "mat", "dog", "ate", "unbelievable", "things"])
+SMALL = {"kernels": (1, 2), "filters": (3, 4), "units": 6, "streams": 2, "char_units": 3, "init_range": 0.7}
+
+
+def tiny(vocabulary=WORDS, **changes):
+    return kh.CharLM(None, "charlm_small_coupled", vocabulary, **{**SMALL, **changes})
+
+
+@pytest.fixture(scope="module")
+def lm():
+    keras.utils.set_random_seed(1)
+    return tiny()
+
+
+# --- The table of words -------------------------------------------------------
+
+
+def test_a_call_that_was_broken_off_changes_nothing(lm, monkeypatch):
+    used, fresh = tiny(), tiny()
+    for one in (used, fresh):
+        one.network.set_weights(lm.network.get_weights())
+    used.encode("the")
+    with monkeypatch.context() as broken:
+        broken.setattr(used.table, "_encode", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            used.score("the zebra")
+    with pytest.raises(ValueError, match=r"`words` must be strings, each one word\. Received: 5 among them"):
+        used.encode(["the", 5])
+    np.testing.assert_array_equal(used.encode("zebra yak"), fresh.encode("zebra yak"))
+    assert used.score("the zebra").perplexity == fresh.score("the zebra").perplexity
+
+
+def test_the_table_keeps_the_last_unseen_words_alone(lm, monkeypatch):
+    monkeypatch.setattr(word_table, "_MOST_OTHERS", 3)
+    table = word_table.WordTable(lm.network, WORDS)
+    words = ["ab", "the", "cd", "ef", "cat", "gh", "ab", "ij"]
+    together = table.vectors(words)
+    assert list(table._others) == ["ef", "gh", "ij"]
+    alone = np.concatenate([table.vectors([word]) for word in words])
+    np.testing.assert_allclose(together, alone, rtol=1e-6)
+    np.testing.assert_allclose(table.projections(["ab", "the"])[1], table.projections_of(np.array([2]))[0])
+
+
+def test_a_used_model_can_be_copied(lm):
+    expected = lm.score("the cat").perplexity
+    assert copy.deepcopy(lm).score("the cat").perplexity == pytest.approx(expected)
+    assert pickle.loads(pickle.dumps(lm)).score("the cat").perplexity == pytest.approx(expected)
+
+
+def test_the_state_of_a_net_within_a_net_is_set_to_zero():
+    inner = keras.Sequential([keras.Input((3, 4), batch_size=2), kh.layers.CarriedLSTM(5, 2)])
+    outer = keras.Sequential([keras.Input((3, 4), batch_size=2), inner])
+    x = np.ones((2, 3, 4), "float32")
+    first, second = to_numpy(outer(x)), to_numpy(outer(x))
+    reset_state(outer)
+    np.testing.assert_allclose(to_numpy(outer(x)), first, rtol=1e-6)
+    assert not np.allclose(first, second)
+    reset_state(keras.Sequential([kh.layers.CarriedLSTM(5, 2)]))  # not built: there is no state yet
+
+
+# --- Vocabularies -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: kh.Vocabulary.of(["a" * 1200, "b"], longest=1202), "at most 1,000 in all. Received: word_length=1202"),
+        (lambda: kh.Vocabulary(WORDS.words, (*WORDS.characters, "xy"), 9), "single ones that a text can have.*'xy'"),
+        (lambda: kh.Vocabulary.of(["a\ud800b"]), "single ones that a text can have"),
+        (lambda: kh.Vocabulary((*WORDS.words, "\udfff"), WORDS.characters, 9), "characters that no text can hold"),
+    ],
+)
+def test_a_vocabulary_that_could_not_be_loaded_again_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_corpus_of_short_words_is_read_and_trained_on(tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("a b c d\n" * 400)
+    lm = kh.CharLM(None, "charlm_large_coupled", load_corpus(tmp_path).vocabulary, **{**SMALL, "kernels": (1, 7)})
+    np.testing.assert_array_equal(lm.vocabulary.spell(["a"]), [[1, 5, 2, 0, 0, 0, 0]])
+    lm.save(tmp_path / "lm")
+    assert kh.CharLM(tmp_path / "lm").score("a b").tokens == 3
+    recipe = RECIPES["charlm_small_coupled"]
+    words, positions, targets = next(open_source(recipe, tmp_path).batches(1, 0, None))
+    assert words.shape[1:] == (6,) and positions.shape == targets.shape == (20, 35)
+
+
+# --- Arguments ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda lm: lm.perplexity("the cat"), "`tokens` must be numbers of this model's 11 words.*`lm.score` takes a"),
+        (lambda lm: lm.perplexity(["the", "cat"]), "`lm.vocabulary.ids.words.`.*Received: <U3, shape .2,."),
+        (lambda lm: lm.perplexity(np.array([1.0, 2.0])), "Received: float64"),
+        (lambda lm: lm.log_probabilities(["the"] * 130, ["cat"] * 129), "Received: 130 words, 129 targets"),
+        (lambda lm: lm.log_probabilities(["the", "cat"], ["cat"]), "Received: 2 words, 1 targets"),
+        (lambda lm: lm.log_probabilities([], []), "at least one. Received: 0 words"),
+        (lambda lm: lm.log_probabilities("the cat", "cat sat"), r"a_text\.split\(\)\. Received: words='the cat'"),
+        (lambda lm: lm.neighbours("the", -1), "`count` must be a positive number, a whole one. Received: count=-1"),
+        (lambda lm: lm.neighbours(["the"]), "one word, without spaces. Received: word=.'the'."),
+        (lambda lm: lm.score(None), "`text` must be a text, one string. Received: text=None"),
+        (lambda lm: lm.generate(["the"]), "`prompt` must be a text, one string"),
+        (lambda lm: lm.generate("the", 2.5), "`words` must be a positive number, a whole one. Received: words=2.5"),
+        (lambda _: tiny(classes=3), "`classes` of a CharLM follows from the vocabulary: leave it out"),
+        (lambda _: tiny(classifier_activation="softmax"), "`classifier_activation` of a CharLM is None, for logits"),
+        (lambda _: tiny(["a", "b"]), r"`vocabulary` must be a keras_highway\.Vocabulary"),
+        (lambda _: kh.CharLM(3), "`weights` must be a name or a path. Received: weights=3"),
+    ],
+)
+def test_what_cannot_be_asked(lm, ask, message):
+    with pytest.raises(ValueError, match=message):
+        ask(lm)
+
+
+def test_near_a_temperature_of_0_the_likeliest_word_is_taken(lm):
+    expected = lm.generate("the", 5, temperature=1e-6)
+    assert lm.generate("the", 5, temperature=1e-308) == lm.generate("the", 5, temperature=5e-324) == expected
+
+
+# --- Names and folders --------------------------------------------------------
+
+
+def test_the_default_is_found_where_a_folder_has_its_name(tmp_path, monkeypatch):
+    (tmp_path / "ptb").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert kh.CharLM().variant == "charlm_large_coupled"
+
+
+def test_a_model_of_another_name_comes_back(tmp_path):
+    lm = tiny(name="mine")
+    lm.save(tmp_path)
+    assert lm.network.name == "mine"
+    assert kh.CharLM(tmp_path).score("the cat") == lm.score("the cat")
+    for name in ("charlm_small_coupled", "mnist10_w16"):
+        with pytest.raises(ValueError, match=r"by which its weights are loaded again. Leave net\.name out"):
+            with_settings(RECIPES[name], ["net.name=abc"])
+
+
+@pytest.mark.parametrize("changes", [{}, {"gating": "residual", "highways": 3, "lstms": 1}])
+def test_load_takes_what_save_wrote(tmp_path, changes):
+    lm = tiny(**changes)
+    lm.save(tmp_path)
+    for net in (kh.load(tmp_path), kh.create_model("charlm_small_coupled", weights=tmp_path)):
+        assert net.count_params() == lm.network.count_params()
+        for ours, theirs in zip(net.get_weights(), lm.network.get_weights(), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    with pytest.raises(ValueError, match="do not fit the requested model: it overrides units=7"):
+        kh.load(tmp_path, units=7)
+
+
+def test_save_leaves_others_weights_and_results_alone(lm, tmp_path):
+    images = kh.create_model("mnist10_w16")
+    kh.save(images, tmp_path / "images", [str(i) for i in range(10)], "mnist")
+    before = (tmp_path / "images" / "model.weights.h5").read_bytes()
+    with pytest.raises(ValueError, match=r"images holds weights that are described there \(weights\.json\)"):
+        lm.save(tmp_path / "images")
+    assert (tmp_path / "images" / "model.weights.h5").read_bytes() == before
+    lm.save(tmp_path / "run")
+    (tmp_path / "run" / "result.json").write_text(json.dumps({"mean": 50.0}))
+    before = (tmp_path / "run" / "model.weights.h5").read_bytes()
+    with pytest.raises(ValueError, match=r"run holds a run or weights of the zoo \(result\.json\)"):
+        tiny().save(tmp_path / "run")
+    assert (tmp_path / "run" / "model.weights.h5").read_bytes() == before
