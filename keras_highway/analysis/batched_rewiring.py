@@ -35,13 +35,18 @@ class BatchedRewiring:
             later, without compiling anew.
 
     Raises:
-        ValueError: If the model has no blocks or a tensor bypasses them, for
-            an unknown block, the lesion of a transition, or a replacement of
-            another shape than its block.
+        ValueError: If the model has no blocks, several inputs, or a tensor
+            bypasses its blocks, for an unknown block, the lesion of a
+            transition, or a replacement of another shape than its block.
     """
 
     def __init__(self, model: keras.Model, plans: Sequence[Wiring], switches: Sequence[str] = ()):
         self._known = blocks(model)
+        if len(model.inputs) != 1:
+            raise ValueError(
+                "Many wirings at once need a model of one input: evaluate rewire(model, plan) for each plan instead. "
+                f"Received: {model.name!r} with {len(model.inputs)} inputs"
+            )
         self._plans = list(plans)
         check_names(switches, self._known)
         for name in switches:
@@ -57,7 +62,8 @@ class BatchedRewiring:
         self._made = {id(tensor): 0 for tensor in model.inputs}  # tensor -> after how many forks it was made
         self._tensors = []  # keeps them alive, so that no id is used twice
         graph = walk(model, self._visit)
-        self._model = keras.Model(graph.input, graph.output, name=f"{model.name}_rewiring")
+        (tensor,) = keras.tree.flatten(graph.input)
+        self._model = keras.Model(tensor, graph.output, name=f"{model.name}_rewiring")
         if keras.backend.backend() == "tensorflow":
             self._model.jit_compile = False  # XLA would compile for longer than most analyses run
         self._size = 0
@@ -66,11 +72,14 @@ class BatchedRewiring:
         """Returns the outputs of every plan for a batch.
 
         Args:
-            x: `(n, ...)`, of the model's input shape.
+            x: `(n, ...)`, of the model's input shape; or the model's structure
+                of it.
 
         Returns:
             A NumPy array `(plans, n, ...)`.
         """
+        if isinstance(x, (tuple, list, dict)) and len(x) == 1:  # the structure of a model built with [input]
+            (x,) = keras.tree.flatten(x)
         x = np.asarray(ops.convert_to_numpy(x))
         n = len(x)
         self._size = max(self._size, n)

@@ -82,6 +82,8 @@ def _parts(piece: Any) -> tuple[Any, Any]:
         )
     if isinstance(piece, (tuple, list)) and len(piece) == 2:
         return piece[0], piece[1]
+    if isinstance(piece, tuple) and len(piece) == 1:  # as of tf.data.Dataset.from_tensor_slices((x,))
+        return piece[0], None
     return piece, None
 
 
@@ -137,11 +139,19 @@ def _slices(array: Any, size: int) -> Iterator[Any]:
 
 def samples_of(x: Any, model: keras.Model) -> int:
     """Number of samples of a batch, which is a structure of arrays for a model with several inputs."""
-    return len(x) if len(model.inputs) == 1 else len(keras.tree.flatten(x)[0])
+    return len(_first(x, model))
+
+
+def _first(x: Any, model: keras.Model) -> Any:
+    """The array of the first input: of a batch in the model's structure, or the batch itself."""
+    if not isinstance(x, (tuple, list, dict)):
+        return x
+    arrays = keras.tree.flatten(x)
+    return arrays[0] if len(arrays) == len(model.inputs) else x
 
 
 def _length(samples: Any, model: keras.Model) -> int:
-    shape = np.shape(samples if len(model.inputs) == 1 else keras.tree.flatten(samples)[0])
+    shape = np.shape(_first(samples, model))
     if not shape:
         raise ValueError(
             "Every batch must be an array of samples, or a pair (samples, labels) of arrays. "

@@ -93,7 +93,10 @@ def parameters_of(weights: Iterable[Any]) -> int:
     Args:
         weights: Variables, each once.
     """
-    return sum(math.prod(w.shape) for w in weights if w.name not in ("moving_mean", "moving_variance"))
+    return sum(math.prod(w.shape) for w in weights if w.name not in _STATISTICS)
+
+
+_STATISTICS = ("moving_mean", "moving_variance")
 
 
 class _Counter:
@@ -131,6 +134,8 @@ class _Counter:
         return "head" if self.in_body else "stem"
 
     def _parameters(self, layer: keras.layers.Layer) -> int:
+        if isinstance(layer, keras.layers.Normalization):
+            return 0  # mean, variance and count of the data
         new = {id(weight): weight for weight in layer.weights if id(weight) not in self.seen}
         self.seen |= new.keys()
         return parameters_of(new.values())

@@ -123,7 +123,8 @@ class GateStats(keras.callbacks.Callback):
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._seen = self._last = self._steps()
         resumes = self._append and self._csv.exists()
-        self._first = not resumes
+        recorded = bool(self.rows) and self.rows[-1].step == self._seen  # by the `fit` before this one
+        self._first = not resumes and not recorded
         if resumes and not self.rows:
             _drop_after(self._csv, self._seen)
 

@@ -36,6 +36,9 @@ class GateActivity(NamedTuple):
         threshold: The value above which a gate counts as open.
         data_format: Dict from block name to `"channels_last"` or
             `"channels_first"`; `None` for Keras's own.
+        numbers: The place of each block among all blocks of the network, from
+            1, by which pictures count; empty where blocks stand in several
+            places: as many as there are.
     """
 
     samples: int
@@ -45,6 +48,7 @@ class GateActivity(NamedTuple):
     highest: dict[str, np.ndarray]
     threshold: float
     data_format: dict[str, str] | None = None
+    numbers: tuple[int, ...] = ()
 
 
 class SampleGates(NamedTuple):
@@ -73,6 +77,7 @@ class Routing(NamedTuple):
         difference: Dict from block name to float64 array `(k, ...)`: the mean
             over a class minus `mean`.
         data_format: As in `GateActivity`.
+        numbers: As in `GateActivity`.
     """
 
     classes: np.ndarray
@@ -80,6 +85,7 @@ class Routing(NamedTuple):
     mean: dict[str, np.ndarray]
     difference: dict[str, np.ndarray]
     data_format: dict[str, str] | None = None
+    numbers: tuple[int, ...] = ()
 
 
 def gate_bias(model: keras.Model, gate: str = "t") -> dict[str, np.ndarray]:
@@ -175,6 +181,7 @@ def gate_activity(
         highest={name: values.astype(np.float64) for name, values in highest.items()},
         threshold=float(threshold),
         data_format=_data_formats(model, moments),
+        numbers=_numbers(model, moments),
     )
 
 
@@ -270,6 +277,7 @@ def gate_routing(
             for name, moments in overall.items()
         },
         data_format=_data_formats(model, overall),
+        numbers=_numbers(model, overall),
     )
 
 
@@ -319,6 +327,12 @@ def _passes(
 def _data_formats(model: keras.Model, positions: Iterable[str]) -> dict[str, str]:
     known = blocks(model)
     return {name: data_format_of(known[name.split(":")[0]]) for name in positions}
+
+
+def _numbers(model: keras.Model, positions: Iterable[str]) -> tuple[int, ...]:
+    places = {name: place for place, name in enumerate(blocks(model), start=1)}
+    positions = list(positions)
+    return tuple(places[name] for name in positions) if places.keys() >= set(positions) else ()
 
 
 def _offset(layer: Any, name: str) -> np.ndarray:

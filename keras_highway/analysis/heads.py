@@ -70,7 +70,8 @@ def head_of(model: keras.Model) -> Head:
     if _is(operation, "Softmax", _SOFTMAX) or isinstance(activation, layers.Softmax):
         return Head(False, keras.backend.standardize_dtype(tensor.dtype))
     # What a reshaping layer has before it may be features of any kind: as logits they are only not what a sigmoid made.
-    other = activation not in (None, keras.activations.linear) and not behind
+    as_logits = (None, keras.activations.linear, keras.activations.log_softmax)  # a softmax leaves the last as it is
+    other = activation not in as_logits and not behind
     if other or _is(operation, "Sigmoid", _SIGMOID):
         name = getattr(activation, "__name__", type(activation or operation).__name__.lower())
         raise ValueError(

@@ -236,6 +236,7 @@ class Panel(NamedTuple):
         power: Colours follow this power of the value: below 1, small values
             differ more.
         column: What a column is, `"unit"` or `"channel"`.
+        numbers: Of its blocks; empty for 1, 2, ...
     """
 
     title: str
@@ -247,6 +248,7 @@ class Panel(NamedTuple):
     extend: str = "neither"
     power: float = 1.0
     column: str = "unit"
+    numbers: tuple[int, ...] = ()
 
 
 def draw_panels(figure: Any, axes: Any, panels: "Iterable[Panel]") -> None:
@@ -276,7 +278,23 @@ def draw_table(axis: Any, panel: Panel) -> Any:
     axis.set_title(panel.title, fontsize=10)
     axis.set_xlabel(panel.column)
     axis.set_facecolor("0.85")
+    number_blocks(axis.yaxis, panel.numbers)
     return drawn
+
+
+def number_blocks(axis: Any, numbers: Sequence[int]) -> None:
+    """Names the rows or columns of a table by the places of its blocks where these are not 1, 2, ...
+
+    Args:
+        axis: An `Axis` on which the blocks stand at 1, 2, ...
+        numbers: Their places in the network, or none.
+    """
+    places = range(1, len(numbers) + 1)
+    if list(numbers) == list(places):
+        axis.get_major_locator().set_params(integer=True)
+        return
+    kept = places[:: -(-len(numbers) // 12)]  # more would overlap
+    axis.set_ticks(list(kept), [str(numbers[place - 1]) for place in kept])
 
 
 def bar_below(figure: Any, drawn: Any, axes: Any, label: str, extend: str = "neither") -> None:

@@ -18,6 +18,7 @@ from keras_highway.analysis.plots import (
     draw_table,
     legend_above,
     new_figure,
+    number_blocks,
     robust_limits,
     spread_gates,
     write,
@@ -74,14 +75,13 @@ def plot_gate_summary(
     of_place = {name: bias[name.split(":")[0]] for name in gates}  # a block may stand in several places
     tables = [_table(part, widths, formats) for part in (of_place, activity.mean, gates, outputs)]
     limit = float(np.percentile(np.abs(tables[3].compressed()), 99)) or 1.0
-    column = _column(outputs)
-    gates_alike = {"low": GATE_SCALE[0], "high": GATE_SCALE[1], "label": "t (0 shut, 1 open)", "power": 0.5}
-    gates_alike["column"] = column
+    alike = {"column": _column(outputs), "numbers": activity.numbers}
+    gates_alike = {"low": GATE_SCALE[0], "high": GATE_SCALE[1], "label": "t (0 shut, 1 open)", "power": 0.5, **alike}
     panels = (
-        Panel("gate bias", tables[0], *robust_limits(tables[0].compressed()), "bias", extend="both", column=column),
+        Panel("gate bias", tables[0], *robust_limits(tables[0].compressed()), "bias", extend="both", **alike),
         Panel(f"mean gate t, {activity.samples:,} samples", tables[1], **gates_alike),
         Panel("gate t, one sample", tables[2], **gates_alike),
-        Panel("block output y, one sample", tables[3], -limit, limit, "y", "RdBu_r", "both", column=column),
+        Panel("block output y, one sample", tables[3], -limit, limit, "y", "RdBu_r", "both", **alike),
     )
     figure = new_figure(7.0)
     draw_panels(figure, figure.subplots(2, 2).ravel(), panels)
@@ -113,7 +113,7 @@ def plot_routing(
         ValueError: If a class is not in the data.
     """
     known = routing.classes.tolist()
-    chosen = known[:2] if classes is None else list(classes)
+    chosen = known[:2] if classes is None else list(dict.fromkeys(classes))
     unknown = [k for k in chosen if k not in known]
     if unknown or not chosen:
         raise ValueError(f"The data have the classes {known}. Received: classes={chosen}")
@@ -130,10 +130,10 @@ def plot_routing(
     for axis in axes.ravel()[len(chosen) :]:
         axis.axis("off")
     for axis, (k, table) in zip(axes.ravel(), tables.items(), strict=False):
-        drawn = draw_table(axis, Panel(f"class {k}", table, -limit, limit, "", "RdBu_r", column=column))
+        panel = Panel(f"class {k}", table, -limit, limit, "", "RdBu_r", column=column, numbers=routing.numbers)
+        drawn = draw_table(axis, panel)
     for axis in axes[:, 0]:
         axis.set_ylabel("block")
-        axis.yaxis.get_major_locator().set_params(integer=True)
     bar_below(figure, drawn, axes, "gate: mean of the class − mean of all samples", "both")
     return write(figure, path, title)
 
@@ -162,7 +162,7 @@ def plot_gate_profile(
     rows = 1 + (bias is not None)
     figure = new_figure(2.7 * rows)
     axes = figure.subplots(rows, 1, squeeze=False, sharex=True)[:, 0]
-    numbers = np.arange(1, len(activity.mean) + 1)
+    numbers = activity.numbers or range(1, len(activity.mean) + 1)
     above = f"share above {activity.threshold:g}"
     lines = (
         ("mean gate", "o", [mean.mean() for mean in activity.mean.values()]),
@@ -219,7 +219,7 @@ def plot_routing_profile(
     edges = (0.5, table.shape[1] + 0.5, count - 0.5, -0.5)  # blocks count from 1
     drawn = axis.imshow(table, vmin=0, cmap="viridis", aspect="auto", interpolation="nearest", extent=edges)
     axis.set(xlabel="block", ylabel="class", yticks=range(count), yticklabels=list(map(in_figure, names)))
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    number_blocks(axis.xaxis, routing.numbers)
     bar_below(figure, drawn, axis, "mean over gates of |mean of the class − mean of all samples|")
     return write(figure, path, title)
 

@@ -31,8 +31,9 @@ class TrimCurve(NamedTuple):
         depth: int64 `(rows,)`, blocks left.
         accuracy: float64 `(rows,)`.
         loss: float64 `(rows,)`, mean cross-entropy in nats.
-        parameters: int64 `(rows,)`, weights left (a tied gate and shared
-            kernels stay, since other blocks may use them).
+        parameters: int64 `(rows,)`, weights left, as `count_params` counts
+            them, with the statistics of batch normalization (a tied gate and
+            shared kernels stay, since other blocks may use them).
         samples: How many samples.
     """
 
@@ -258,6 +259,7 @@ def latency_curve(
     known = blocks_of(model)
     check_names(removed, known)
     check_batch(x, model.inputs, "time")
+    depths = None if depths is None else list(depths)
     if depths is None:
         steps = np.linspace(0, len(removed), min(6, len(removed) + 1))
         depths = [len(known) - round(float(step)) for step in steps]
@@ -265,7 +267,7 @@ def latency_curve(
     if repeats < 1 or not all(low <= depth <= len(known) for depth in depths):
         raise ValueError(
             f"Depths go from {low} to {len(known)} blocks, and there must be a repeat. "
-            f"Received: depths={list(depths)}, repeats={repeats}"
+            f"Received: depths={depths}, repeats={repeats}"
         )
     nets = [rewire(model, dict.fromkeys(removed[: len(known) - depth])) for depth in depths]
     with kept_state(model):

@@ -11,6 +11,7 @@ from keras_highway.cli.reading import read_images
 from keras_highway.cli.tables import percent
 
 _SUFFIX = ".png"
+_NAMES = {"t": "transform", "c": "carry"}
 
 
 def run(arguments) -> int:
@@ -21,10 +22,11 @@ def run(arguments) -> int:
     if errors:
         return USAGE
     traces = trace(classifier.model(), classifier.transform.apply(pixels[0][None]))
+    gate = "c" if all(entry.t.ndim == 0 < entry.c.ndim for entry in traces.values()) else "t"
     best = classifier.decode(traces.output, top=1)[0][0]
     out = Path(arguments.out)
     title = f"{Path(arguments.image).name}: {best.name} ({percent(best.score)}) by {classifier.weights}"
     with usage_errors():
-        atomic_write(out, lambda path: plot_gates(traces, pixels[0].squeeze(), path, title=title))
-    print(f"wrote the transform gates of {len(traces)} blocks to {visible(out)}")
+        atomic_write(out, lambda path: plot_gates(traces, pixels[0].squeeze(), path, gate=gate, title=title))
+    print(f"wrote the {_NAMES[gate]} gates of {len(traces)} blocks to {visible(out)}")
     return OK

@@ -128,7 +128,8 @@ def trimming(inputs: ReportInput) -> Section:
     text = (
         "Blocks are taken out permanently, the one that costs the least loss alone first. "
         f"{most} of {curve.depth[0]} blocks can go at a loss of at most 0.1 point, and with them "
-        f"{curve.parameters[0] - curve.parameters[most]:,} of {curve.parameters[0]:,} parameters. Order and accuracy "
+        f"{curve.parameters[0] - curve.parameters[most]:,} of {curve.parameters[0]:,} parameters (here with the "
+        "statistics of batch normalization). Order and accuracy "
         f"are of the same {curve.samples} images here: choose with others before you trust the number."
     )
     numbers = {

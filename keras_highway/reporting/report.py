@@ -86,6 +86,10 @@ def make_report(
             "A report needs images, a label for each, and at least one sample. Received: "
             f"{len(images)} images, {'no' if labels is None else len(labels)} labels, samples={samples}"
         )
+    if classes is not None and np.max(labels) >= len(classes):
+        raise ValueError(
+            f"`classes` must have a name for each label. Received: {len(classes)} names, labels up to {np.max(labels)}"
+        )
     known = analysis.blocks(model)
     if np.ndim(labels) == 2 and labels.shape[1] == 1 and len(model.output_shape) == 2:
         labels = labels[:, 0]  # as Keras's CIFAR has them

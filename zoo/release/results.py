@@ -23,7 +23,7 @@ from keras_highway.variants import VARIANTS
 from keras_highway.weights.overrides import trimmed
 from zoo.release import conv_nets, photograph_nets
 from zoo.release.commands import command_of
-from zoo.release.commits import short
+from zoo.release.commits import all_short, short
 from zoo.release.generated import bring_up_to_date
 from zoo.release.studies import precision_of, sections
 
@@ -102,7 +102,7 @@ def _ours(row, table, zoo) -> dict:
         "top5": f"{100 * result['top5']:.2f}" if "top5" in result else "",
         "precision": precision_of(result),
         "hardware": result["hardware"],
-        "commit": short(result["commit"]),
+        "commit": all_short(result),
         "command": command,
     }
 
@@ -194,8 +194,13 @@ def _first_epochs(runs: Path = RUNS) -> list[str]:
     return lines
 
 
+def _commits(row) -> str:
+    first, *others = row["commit"].split()
+    return f"`{first}`" + (f" and {len(others)} more" if others else "")
+
+
 def _line(row) -> str:
-    where = f"{row['hardware']}, `{row['commit']}`" if row["ours"] else row["would_take"]
+    where = f"{row['hardware']}, {_commits(row)}" if row["ours"] else row["would_take"]
     if row["rival"]:
         where = f"reported by {row['rival']}"
     ours = plus_minus(row["ours"], row["std"])

@@ -136,14 +136,14 @@ def _errors_of_three(net) -> str:
 def _taken_out(net) -> str:
     whole, *fewer = (100 * accuracy for accuracy in net["trim"]["accuracy"])
     gone = len(list(itertools.takewhile(lambda accuracy: whole - accuracy <= _CHEAP, fewer)))
-    sizes, cost = net["trim"]["parameters"], f"that can go cost at most {_CHEAP} points of {whole:.2f} %"
+    sizes, cost = net["trim"]["parameters"], f"at most {_CHEAP} points of {whole:.2f} %"
     if gone == len(fewer):
-        return f"all {gone} {cost}"
+        return f"all {gone} that can go cost {cost}"
     if not gone:
-        return f"none of the {len(fewer)} {cost}; without the first, {fewer[0]:.2f} %"
+        return f"in this order not even the first of {len(fewer)} costs {cost}: {fewer[0]:.2f} % without it"
     return (
-        f"{gone} of the {len(fewer)} {cost}: {sizes[0]:,} parameters become {sizes[gone]:,}; without the next, "
-        f"{fewer[gone]:.2f} %"
+        f"the first {gone} of {len(fewer)} that can go cost {cost}: {sizes[0]:,} parameters become {sizes[gone]:,}; "
+        f"without the next, {fewer[gone]:.2f} %"
     )
 
 
@@ -184,7 +184,8 @@ def _one_swap(net) -> str:
     curve = net["reshuffle"]
     cost = {stage: 100 * (curve["intact_accuracy"] - accuracy) for stage, accuracy in curve["one_swap"].items()}
     words = _listed([f"{points:.2f} ({stage})" for stage, points in cost.items()])
-    return f"two blocks in each other's place cost {words} points; means of three pairs, {curve['samples']:,} images"
+    drawn = f"means of three random draws of a pair, {curve['samples']:,} images"
+    return f"two blocks in each other's place cost {words} points; {drawn}"
 
 
 def _fallen(gates) -> str:
