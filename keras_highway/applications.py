@@ -142,9 +142,10 @@ def build_with(
         _refuse_images(variant, images)
         sizes = {"classes": classes, "input_shape": input_shape}
         spec = override(spec, **{key: value for key, value in sizes.items() if value is not None})
-        model = build_char_lm(spec, classifier_activation, name or variant, dtype)
         if file is not None:
             check_language_model(file, spec)
+        model = build_char_lm(spec, classifier_activation, name or variant, dtype)
+        if file is not None:
             load_exactly(model, file)
             note_file(model, file.without_content())
         return model

@@ -7,7 +7,11 @@ import pytest
 import keras_highway as kh
 from keras_highway import analysis
 from keras_highway.cli import main
+from keras_highway.publishing.card import _trained_on
 from keras_highway.reporting.report import make_report
+from keras_highway.weights.info import RESULT
+from zoo.release.commits import all_short
+from zoo.release.results import _commits
 
 X, Y = np.random.default_rng(0).random((20, 5), "float32"), np.arange(20) % 3
 
@@ -61,6 +65,22 @@ def test_batches_may_have_the_structure_of_the_model(wrap, batch):
     )
 
 
+def test_a_last_batch_of_one_sample_may_be_lists():
+    parts = [(X[:8].tolist(), Y[:8].tolist()), (X[8:9].tolist(), Y[8:9].tolist())]
+    np.testing.assert_allclose(
+        analysis.lesion_curve(net(), parts).loss, analysis.lesion_curve(net(), (X[:9], Y[:9])).loss, rtol=1e-5
+    )
+
+
+def test_batches_of_a_model_of_two_inputs_may_have_more_than_these():
+    a, b = keras.Input((5,), name="a"), keras.Input((5,), name="b")
+    x = kh.layers.HighwayDense(name="stage1_block1")(a + b)
+    model = keras.Model({"a": a, "b": b}, keras.layers.Dense(3, name="head")(x))
+    with pytest.warns(UserWarning, match="structure of `inputs`"):  # as in `predict`
+        activity = analysis.gate_activity(model, [{"a": X, "b": X, "id": np.arange(20)}])
+    assert activity.samples == 20
+
+
 def test_many_wirings_are_of_one_input():
     a, b = keras.Input((5,)), keras.Input((5,))
     x = kh.layers.HighwayDense(name="stage1_block1")(a + b)
@@ -100,6 +120,16 @@ def test_a_second_fit_records_the_step_between_once(tmp_path):
     assert len((tmp_path / "gates.csv").read_text().splitlines()) == 1 + 3 * 3
 
 
+def test_a_report_counts_parameters_as_cost_does():
+    normalization = keras.layers.Normalization()
+    normalization.adapt(X)
+    whole = keras.Sequential([keras.Input((5,)), normalization, net()])
+    report = make_report(whole, (X, Y), "t", samples=12)
+    assert report.facts["parameters"] == analysis.cost(whole).total.parameters == net().count_params()
+    with pytest.raises(ValueError, match="Labels must be class numbers"):
+        make_report(net(), (X, np.array(list("abcde" * 4))), "t", classes=["a", "b"])
+
+
 def test_depths_may_be_any_iterable():
     latency = analysis.latency_curve(net(), ["stage1_block1"], X, depths=iter([3, 2]), repeats=1)
     assert latency.depth.tolist() == [3, 2]
@@ -128,19 +158,40 @@ def test_pictures_count_blocks_as_the_network_does():
     twice = analysis.rewire(model, {"stage1_block3": "stage1_block2"})
     assert analysis.gate_activity(twice, X).numbers == ()
     assert len(analysis.plot_routing(routing, classes=[0, 0]).axes) == 2  # one panel and its colour bar
+    one = analysis.plot_gates(analysis.trace(net(), X, blocks=["stage1_block1"])).axes[0].yaxis
+    assert [tick.get_loc() for tick in one.get_major_ticks()] == [1]
+
+
+def test_every_commit_of_several_seeds_is_named():
+    assert all_short({"commit": "0123456789abcdef"}) == "0123456789ab"
+    several = {"commit": "a" * 40, "commit_changes": ["a" * 40, None, "keras-highway 0.2.0", f"{'b' * 40}-dirty"]}
+    assert all_short(several) == f"{'a' * 12}; keras-highway 0.2.0; {'b' * 12}-dirty"
+    assert _commits({"commit": all_short(several)}) == f"`{'a' * 12}` and 2 more"
+    assert _commits({"commit": "0123456789ab"}) == "`0123456789ab`"
+    row = _trained_on({"hardware": "a core", **several})
+    assert row == f"a core, commit `{'a' * 40}`, keras-highway 0.2.0, commit `{'b' * 40}-dirty`"
+    with pytest.raises(ValueError, match="commit_changes"):
+        RESULT.check({"metric": "test_accuracy", "mean": 0.5, "std": None, "n": 1, "commit_changes": "abc"}, "result")
 
 
 @pytest.mark.parametrize("channels", [2, 5])
-def test_images_without_colours_are_drawn_grey(channels):
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_images_without_colours_are_drawn_grey(channels, dtype):
     pytest.importorskip("matplotlib")
-    images = np.random.default_rng(1).random((6, 8, 8, channels), "float32")
-    patches = analysis.top_patches(conv(channels), images, "stage1_block2", 0, count=2)
-    figure = analysis.plot_patches(patches)
-    drawn = [axis.images[0].get_array() for axis in figure.axes if axis.images]
-    assert drawn and all(np.ndim(image) == 2 for image in drawn)
+    images = np.random.default_rng(1).integers(0, 256, (6, 8, 8, channels)).astype(dtype)
+    model = conv(channels)
+    patches = analysis.top_patches(model, images, "stage1_block2", 0, count=2)
+    drawn = [axis.images[0] for axis in analysis.plot_patches(patches).axes if axis.images]
+    for image in drawn:
+        values = image.get_array()
+        assert values.ndim == 2 and image.get_clim() == (0, 255 if dtype == "uint8" else 1)
+        assert values.min() < 0.5 * image.get_clim()[1] < values.max() <= image.get_clim()[1]
+    assert drawn
+    picture = analysis.plot_gates(analysis.trace(model, images.astype("float32")), images[0]).axes[0].images[0]
+    assert picture.get_array().shape == (8, 8)
 
 
-def test_the_gates_command_draws_what_is_learned(tmp_path, capsys):
+def test_the_gates_command_draws_what_is_learned(tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
     from PIL import Image
 
@@ -153,5 +204,10 @@ def test_the_gates_command_draws_what_is_learned(tmp_path, capsys):
     assert main([*command, str(tmp_path / "c_only")]) == 0
     assert "wrote the carry gates of 8 blocks" in capsys.readouterr().out
     assert (tmp_path / "gates.png").stat().st_size > 0
+    drawn = {}
+    monkeypatch.setattr("keras_highway.cli.gates.plot_gates", lambda *a, **options: drawn.update(options))
+    main([*command, str(tmp_path / "c_only")])
+    assert drawn["gate"] == "c"
+    monkeypatch.undo()
     assert main([*command, str(tmp_path / "residual")]) == 2
     assert "There is no gate t to draw" in capsys.readouterr().err

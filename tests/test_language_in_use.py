@@ -16,6 +16,9 @@ from keras_highway.models.char_lm import reset_state
 from keras_highway.training.language.source import open_source
 from keras_highway.training.recipe import with_settings
 from keras_highway.training.recipes import RECIPES
+from keras_highway.weights import file as weights_file
+from keras_highway.weights import registry
+from keras_highway.weights.file import UncheckedWeights, WeightFileError
 
 WORDS = kh.Vocabulary.of(["the", "cat", "sat", "on", "the", "mat", "dog", "ate", "unbelievable", "things"])
 SMALL = {"kernels": (1, 2), "filters": (3, 4), "units": 6, "streams": 2, "char_units": 3, "init_range": 0.7}
@@ -43,7 +46,7 @@ def test_a_call_that_was_broken_off_changes_nothing(lm, monkeypatch):
         broken.setattr(used.table, "_encode", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             used.score("the zebra")
-    with pytest.raises(ValueError, match=r"`words` must be strings, each one word\. Received: 5 among them"):
+    with pytest.raises(ValueError, match=r"`words` must be words, each a string\. Received: 5 among them"):
         used.encode(["the", 5])
     np.testing.assert_array_equal(used.encode("zebra yak"), fresh.encode("zebra yak"))
     assert used.score("the zebra").perplexity == fresh.score("the zebra").perplexity
@@ -55,9 +58,23 @@ def test_the_table_keeps_the_last_unseen_words_alone(lm, monkeypatch):
     words = ["ab", "the", "cd", "ef", "cat", "gh", "ab", "ij"]
     together = table.vectors(words)
     assert list(table._others) == ["ef", "gh", "ij"]
+    assert all(row.base is None for rows in table._others.values() for row in rows)  # no views
     alone = np.concatenate([table.vectors([word]) for word in words])
     np.testing.assert_allclose(together, alone, rtol=1e-6)
     np.testing.assert_allclose(table.projections(["ab", "the"])[1], table.projections_of(np.array([2]))[0])
+
+
+def test_another_thread_may_drop_words_meanwhile(lm, monkeypatch):
+    table = word_table.WordTable(lm.network, WORDS)
+    expected, compute = table.vectors(["ab", "cd"]), table._computed
+
+    def computed(spelled):
+        table._others = {}
+        return compute(spelled)
+
+    table._others.pop("cd")
+    monkeypatch.setattr(table, "_computed", computed)
+    np.testing.assert_allclose(table.vectors(["ab", "cd"]), expected, rtol=1e-6)
 
 
 def test_a_used_model_can_be_copied(lm):
@@ -115,6 +132,10 @@ def test_a_corpus_of_short_words_is_read_and_trained_on(tmp_path):
         (lambda lm: lm.perplexity("the cat"), "`tokens` must be numbers of this model's 11 words.*`lm.score` takes a"),
         (lambda lm: lm.perplexity(["the", "cat"]), "`lm.vocabulary.ids.words.`.*Received: <U3, shape .2,."),
         (lambda lm: lm.perplexity(np.array([1.0, 2.0])), "Received: float64"),
+        (lambda lm: lm.perplexity(np.array([1, 2]), texts="2"), "`texts` must be a whole number. Received: texts='2'"),
+        (lambda lm: lm.perplexity(np.array([1, 2]), steps=1.5), "`steps` must be a whole number. Received: steps=1.5"),
+        (lambda lm: lm.generate("the", temperature=None), "`temperature` must be a positive number. Received: temp"),
+        (lambda lm: lm.neighbours(" the "), "one word, without spaces. Received: word=' the '"),
         (lambda lm: lm.log_probabilities(["the"] * 130, ["cat"] * 129), "Received: 130 words, 129 targets"),
         (lambda lm: lm.log_probabilities(["the", "cat"], ["cat"]), "Received: 2 words, 1 targets"),
         (lambda lm: lm.log_probabilities([], []), "at least one. Received: 0 words"),
@@ -171,11 +192,83 @@ def test_load_takes_what_save_wrote(tmp_path, changes):
         kh.load(tmp_path, units=7)
 
 
+def test_what_a_file_states_counts_whatever_sizes_are_passed(tmp_path):
+    lm = tiny(gating="full")
+    lm.save(tmp_path)
+    for sizes in ({}, {"classes": 11}, lm.vocabulary.sizes):
+        net = kh.create_model("charlm_small_coupled", weights=tmp_path, **sizes)
+        np.testing.assert_array_equal(net.get_weights()[-1], lm.network.get_weights()[-1])
+
+
+def test_a_vocabulary_that_the_file_does_not_name_is_not_read(tmp_path):
+    lm = tiny()
+    lm.network.save_weights(tmp_path / "model.weights.h5")
+    (tmp_path / "vocabulary.json").write_text("{}")
+    with pytest.warns(UncheckedWeights):
+        net = kh.create_model(
+            "charlm_small_coupled", weights=tmp_path / "model.weights.h5", **SMALL, **lm.vocabulary.sizes
+        )
+    np.testing.assert_array_equal(net.get_weights()[0], lm.network.get_weights()[0])
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        (
+            {"kernels": [200], "filters": [500], "char_units": 1000, "input_shape": [1000]},
+            "which has 100,634,980 weights: the file has 940",
+        ),
+        ({"units": 1000}, "which has .* weights: the file has"),
+        ({"colour": 3}, "that make no network: unknown field 'colour'"),
+        ({"dtype": "float16"}, "unknown field 'dtype'"),
+        ({"highways": "two"}, "that make no network"),
+    ],
+)
+def test_a_file_that_states_a_network_that_it_does_not_hold(lm, tmp_path, stated, message):
+    weights_file.save(lm.network, tmp_path / "model.weights.h5", lm.variant, 11, overrides={**SMALL, **stated})
+    (tmp_path / "vocabulary.json").write_text(WORDS.to_json())
+    for load in (kh.load, kh.CharLM):
+        if load is kh.CharLM and "input_shape" in stated:
+            continue  # the vocabulary states it
+        with pytest.raises(WeightFileError, match=message):
+            load(tmp_path)
+
+
+def test_a_name_that_an_older_file_states_is_passed_over(lm, tmp_path):
+    facts = {"vocabulary": WORDS.fingerprint, "overrides": {**SMALL, "name": "mine"}}
+    weights_file.save(lm.network, tmp_path / "model.weights.h5", lm.variant, 11, **facts)
+    (tmp_path / "vocabulary.json").write_text(WORDS.to_json())
+    assert kh.CharLM(tmp_path).score("the cat") == lm.score("the cat")
+    assert kh.load(tmp_path).count_params() == lm.network.count_params()
+
+
+def test_the_vocabulary_that_was_padded_in_training_belongs_to_the_weights(tmp_path):
+    short = kh.Vocabulary.of(["a", "b"])
+    lm = tiny(short, kernels=(1, 5))
+    lm.save(tmp_path)
+    again = kh.CharLM(tmp_path, vocabulary=short)
+    assert again.vocabulary == lm.vocabulary != short
+    assert again.score("a b") == lm.score("a b")
+
+
+def test_a_name_without_a_dot_is_of_its_own_variant(lm, tmp_path, monkeypatch):
+    (tmp_path / "mylm").mkdir()
+    row = registry.language_row("mylm", "charlm_small_coupled", "mine")
+    monkeypatch.setattr(registry, "WEIGHTS", {**registry.WEIGHTS, "mylm": row})
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError) as error:  # found by its name, and not there
+        kh.CharLM("mylm")
+    assert "charlm_large_coupled" not in str(error.value)
+
+
 def test_save_leaves_others_weights_and_results_alone(lm, tmp_path):
     images = kh.create_model("mnist10_w16")
     kh.save(images, tmp_path / "images", [str(i) for i in range(10)], "mnist")
     before = (tmp_path / "images" / "model.weights.h5").read_bytes()
-    with pytest.raises(ValueError, match=r"images holds weights that are described there \(weights\.json\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"described there \(weights\.json\), which would not be true of other",
+    ):
         lm.save(tmp_path / "images")
     assert (tmp_path / "images" / "model.weights.h5").read_bytes() == before
     lm.save(tmp_path / "run")
@@ -184,3 +277,10 @@ def test_save_leaves_others_weights_and_results_alone(lm, tmp_path):
     with pytest.raises(ValueError, match=r"run holds a run or weights of the zoo \(result\.json\)"):
         tiny().save(tmp_path / "run")
     assert (tmp_path / "run" / "model.weights.h5").read_bytes() == before
+    kh.create_model("mnist10_w16").save_weights(tmp_path / "model.weights.h5")
+    with pytest.raises(ValueError, match=r"weights of a model without words \(model\.weights\.h5\)"):
+        lm.save(tmp_path)
+    (tmp_path / "under_way").mkdir()
+    (tmp_path / "under_way" / "recipe.json").write_text("{}")
+    lm.save(tmp_path / "under_way")  # as a run does at its end
+    lm.save(tmp_path / "under_way")

@@ -108,7 +108,7 @@ def test_the_page_tells_what_both_nets_do(tmp_path):
     both = {"highway50": {**net, "gates": gates}, "resnet50": {**net, "trim": {**trim, "accuracy": [0.9, 0.9, 0.9]}}}
     dear = {"trim": {**trim, "accuracy": [0.9, 0.8, 0.7]}}
     assert analysis_tables._taken_out(dear) == (
-        "in this order not even the first of 2 costs at most 0.5 points of 90.00 %: 80.00 % without it"
+        "in this order not even the first of 2 can go for at most 0.5 points of 90.00 %: 80.00 % without it"
     )
     made = {"hardware": "a core", "commit": "0123456789abcdef"}
     path = tmp_path / "numbers.json"
@@ -119,9 +119,9 @@ def test_the_page_tells_what_both_nets_do(tmp_path):
     assert estimated[0].startswith("**not here**: in these it is up to 0.05, 0.10 and 0.15 of the standard deviation")
     assert lesioned[0].startswith("1 of 2 cost at most 0.1 point") and "stage2_block2, 5.00" in lesioned[0]
     assert gone == [
-        "the first 1 of 2 that can go cost at most 0.5 points of 90.00 %: 3,000 parameters become 2,000; without the "
+        "in this order 1 of 2 can go for at most 0.5 points of 90.00 %: 3,000 parameters become 2,000; without the "
         "next, 85.00 %",
-        "all 2 that can go cost at most 0.5 points of 90.00 %",
+        "all 2 can go for at most 0.5 points of 90.00 %",
     ]
     assert opened == ["0.30 (stage1) and 0.50 (stage2); 2,000 test photographs", "-"]
     assert "comes from 1,000 training photographs" in lines[3]

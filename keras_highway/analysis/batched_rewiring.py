@@ -78,7 +78,7 @@ class BatchedRewiring:
         Returns:
             A NumPy array `(plans, n, ...)`.
         """
-        if isinstance(x, (tuple, list, dict)) and len(x) == 1:  # the structure of a model built with [input]
+        if isinstance(x, (tuple, list, dict)) and len(keras.tree.flatten(x)) == 1:  # as of a model built with [input]
             (x,) = keras.tree.flatten(x)
         x = np.asarray(ops.convert_to_numpy(x))
         n = len(x)

@@ -38,7 +38,8 @@ def batches(
 
     Args:
         data: An array of samples; a pair (samples, labels) of arrays; or an
-            iterable of batches or of pairs of them, e.g. a `tf.data.Dataset`.
+            iterable of batches, of pairs of them or of tuples of one, e.g. a
+            `tf.data.Dataset`.
         model: The `keras.Model` they are for.
         labelled: Bool, whether labels are needed; without it they are
             ignored. Defaults to `False`.
@@ -138,7 +139,7 @@ def _slices(array: Any, size: int) -> Iterator[Any]:
 
 
 def samples_of(x: Any, model: keras.Model) -> int:
-    """Number of samples of a batch, which is a structure of arrays for a model with several inputs."""
+    """Number of samples of a batch, which may be a structure of arrays, as a model with several inputs has it."""
     return len(_first(x, model))
 
 
@@ -147,7 +148,7 @@ def _first(x: Any, model: keras.Model) -> Any:
     if not isinstance(x, (tuple, list, dict)):
         return x
     arrays = keras.tree.flatten(x)
-    return arrays[0] if len(arrays) == len(model.inputs) else x
+    return arrays[0] if len(arrays) == 1 or len(model.inputs) > 1 else x
 
 
 def _length(samples: Any, model: keras.Model) -> int:

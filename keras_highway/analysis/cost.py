@@ -19,6 +19,8 @@ from keras_highway.layers import (
     SharedKernels,
 )
 
+_STATISTICS = ("moving_mean", "moving_variance")
+
 
 class StageCost(NamedTuple):
     """What a stage costs.
@@ -96,7 +98,10 @@ def parameters_of(weights: Iterable[Any]) -> int:
     return sum(math.prod(w.shape) for w in weights if w.name not in _STATISTICS)
 
 
-_STATISTICS = ("moving_mean", "moving_variance")
+def adapted_weights(model: keras.Model) -> set[int]:
+    """Returns the ids of the weights that `Normalization` layers have from their data: they are no parameters."""
+    layers: Any = model._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+    return {id(w) for layer in layers if isinstance(layer, keras.layers.Normalization) for w in layer.weights}
 
 
 class _Counter:

@@ -57,7 +57,8 @@ class GateStats(keras.callbacks.Callback):
     TensorBoard (`gates_mean/<block>` and so on, against the step) into a
     folder; neither needs TensorFlow. A record is one compiled forward pass of
     the batch, up to the last gate, which returns four numbers per block. By
-    default there is one before the first step and one after each epoch, so
+    default there is one before the first step (where another `fit` ended
+    there, its last) and one after each epoch, so
     that it costs one forward pass per epoch: less than 2 % of the time where
     an epoch has 50 steps on batches of that size. Between records, a step
     costs one comparison.

@@ -278,7 +278,7 @@ def draw_table(axis: Any, panel: Panel) -> Any:
     axis.set_title(panel.title, fontsize=10)
     axis.set_xlabel(panel.column)
     axis.set_facecolor("0.85")
-    number_blocks(axis.yaxis, panel.numbers)
+    number_blocks(axis.yaxis, panel.numbers or range(1, len(values) + 1))
     return drawn
 
 
@@ -287,10 +287,10 @@ def number_blocks(axis: Any, numbers: Sequence[int]) -> None:
 
     Args:
         axis: An `Axis` on which the blocks stand at 1, 2, ...
-        numbers: Their places in the network, or none.
+        numbers: Their places in the network.
     """
     places = range(1, len(numbers) + 1)
-    if list(numbers) == list(places):
+    if list(numbers) == list(places) and len(numbers) > 1:  # of one row the locator would name fractions
         axis.get_major_locator().set_params(integer=True)
         return
     kept = places[:: -(-len(numbers) // 12)]  # more would overlap
@@ -344,6 +344,8 @@ def _show_image(axis: Any, image: Any) -> None:
         raise ValueError(
             f"`image` must be (height, width) or (height, width, channels). Received: image.shape={image.shape}"
         )
+    if image.ndim == 3 and image.shape[-1] not in (3, 4):  # no colours: the mean over the channels
+        image = image.mean(-1)
     low, high = float(image.min()), float(image.max())
     axis.imshow((image - low) / (high - low or 1.0), cmap="gray", interpolation="nearest")
     axis.set_title("image", fontsize=SMALL)

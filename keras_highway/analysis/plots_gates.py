@@ -219,7 +219,7 @@ def plot_routing_profile(
     edges = (0.5, table.shape[1] + 0.5, count - 0.5, -0.5)  # blocks count from 1
     drawn = axis.imshow(table, vmin=0, cmap="viridis", aspect="auto", interpolation="nearest", extent=edges)
     axis.set(xlabel="block", ylabel="class", yticks=range(count), yticklabels=list(map(in_figure, names)))
-    number_blocks(axis.xaxis, routing.numbers)
+    number_blocks(axis.xaxis, routing.numbers or range(1, table.shape[1] + 1))
     bar_below(figure, drawn, axis, "mean over gates of |mean of the class − mean of all samples|")
     return write(figure, path, title)
 

@@ -106,9 +106,9 @@ def draw_image(axis: Any, image: Any, data_format: str | None = None) -> Any:
     if image.dtype != np.uint8:
         low, high = float(image.min()), float(image.max())
         image = (image - low) / (high - low or 1.0)
+    scale = {"vmin": 0, "vmax": 255 if image.dtype == np.uint8 else 1}
     if image.shape[-1] not in (1, 3, 4):  # no colours: the mean over the channels
         image = image.mean(-1, keepdims=True)
-    scale = {"vmin": 0, "vmax": 255 if image.dtype == np.uint8 else 1}
     image = image.squeeze(-1) if image.shape[-1] == 1 else image
     return axis.imshow(image, cmap="gray", interpolation="nearest", **scale)
 

@@ -22,7 +22,8 @@ def run(arguments) -> int:
     if errors:
         return USAGE
     traces = trace(classifier.model(), classifier.transform.apply(pixels[0][None]))
-    gate = "c" if all(entry.t.ndim == 0 < entry.c.ndim for entry in traces.values()) else "t"
+    constant = {gate: any(getattr(entry, gate).ndim == 0 for entry in traces.values()) for gate in _NAMES}
+    gate = "c" if constant["t"] and not constant["c"] else "t"
     best = classifier.decode(traces.output, top=1)[0][0]
     out = Path(arguments.out)
     title = f"{Path(arguments.image).name}: {best.name} ({percent(best.score)}) by {classifier.weights}"

@@ -122,7 +122,8 @@ class Vocabulary:
                 Defaults to 65.
 
         Raises:
-            ValueError: If there are no words.
+            ValueError: If there are no words, `longest` is too large, or a
+                word has characters that no file can hold.
         """
         words = [word for word in dict.fromkeys(tokens) if word not in (UNKNOWN, END_OF_SENTENCE)]
         if not words:

@@ -107,7 +107,7 @@ def _result(hub, facts: ModelFacts, measured: Measured, conditions: Mapping[str,
         dataset_split=measured.split,
         metric_type=measured.metric,
         metric_name=measured.name or None,
-        metric_value=round(measured.value, 10),  # means have further digits that are none
+        metric_value=measured.value,
         metric_args=dict(conditions) or None,
         source_name=RESULT if facts.repository else None,
         source_url=page if facts.repository else None,

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_highway.data.vocabulary import Vocabulary
+from keras_highway.weights.language_form import SIZES
 
 _OF_CHAR_LM = ("classifier_activation",)  # arguments of the builder that `CharLM` itself sets
 
@@ -23,14 +24,20 @@ def checked_words(words: Any, name: str = "words") -> list[str]:
     words = list(words)
     for word in words:
         if not isinstance(word, str):
-            raise ValueError(f"`{name}` must be strings, each one word. Received: {_short(word)} among them")
+            raise ValueError(f"`{name}` must be words, each a string. Received: {_short(word)} among them")
     return words
 
 
 def check_one_word(word: Any) -> None:
     """One word without spaces."""
-    if not isinstance(word, str) or len(word.split()) != 1:
+    if not isinstance(word, str) or word.split() != [word]:
         raise ValueError(f"Expected one word, without spaces. Received: word={_short(word)}")
+
+
+def check_whole(number: Any, name: str) -> None:
+    """A whole number; a bool is not one."""
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        raise ValueError(f"`{name}` must be a whole number. Received: {name}={number!r}")
 
 
 def check_count(count: Any, name: str) -> None:
@@ -73,9 +80,9 @@ def check_vocabulary(vocabulary: Any) -> None:
         )
 
 
-def check_overrides(overrides: Mapping[str, Any], vocabulary: Vocabulary) -> None:
+def check_overrides(overrides: Mapping[str, Any]) -> None:
     """No field of a spec that follows from the vocabulary."""
-    for name in (*vocabulary.sizes, *_OF_CHAR_LM):
+    for name in (*SIZES, *_OF_CHAR_LM):
         if name in overrides:
             why = "is None, for logits" if name in _OF_CHAR_LM else "follows from the vocabulary"
             raise ValueError(f"`{name}` of a CharLM {why}: leave it out. Received: {name}={overrides[name]!r}")

@@ -25,8 +25,8 @@ from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE, ROW
+from keras_highway.weights.language_form import SIZES, stated_overrides, vocabulary_of
 from keras_highway.weights.resolve import WeightsFile, resolve
-from keras_highway.weights.vocabulary import belonging
 
 DEFAULT = "charlm_large_coupled"
 _STEPS = 128  # words a call in scoring
@@ -84,15 +84,16 @@ class CharLM:
                 "CharLM is for language models, see keras_highway.list_models('charlm_*'). "
                 f"Received: variant={self.variant!r}"
             )
+        arguments.check_overrides(spec_overrides)
         if file is not None:
-            vocabulary = belonging(file, vocabulary)
-            spec_overrides = {**file.stamp.get("overrides", {}), **spec_overrides}
+            vocabulary = vocabulary_of(file, self.variant, vocabulary)
+            own = stated_overrides(file, self.variant)
+            spec_overrides = {key: value for key, value in own.items() if key not in SIZES} | spec_overrides
         if vocabulary is None:
             raise ValueError(
                 "CharLM has words: pass vocabulary=load_corpus(FOLDER).vocabulary (see keras_highway.data.ptb) "
                 "or trained weights. Received: weights=None, vocabulary=None"
             )
-        arguments.check_overrides(spec_overrides, vocabulary)
         if file is None:
             vocabulary = vocabulary.padded(max(override(LM_VARIANTS[self.variant], **spec_overrides).kernels))
         self.vocabulary = vocabulary
@@ -234,6 +235,8 @@ class CharLM:
                 vocabulary, or the number of texts or steps is not positive.
         """
         tokens = arguments.checked_tokens(tokens, self.vocabulary)
+        for name, count in (("texts", texts), ("steps", steps)):
+            arguments.check_whole(count, name)
         if texts < 1 or steps < 1:
             raise ValueError(f"`texts` and `steps` must be at least 1. Received: texts={texts}, steps={steps}")
         if texts > 1:
@@ -278,7 +281,7 @@ class CharLM:
         """
         arguments.check_text(prompt, "prompt")
         arguments.check_count(words, "words")
-        if not 0 < temperature < float("inf"):
+        if isinstance(temperature, bool | str) or temperature is None or not 0 < temperature < float("inf"):
             raise ValueError(f"`temperature` must be a positive number. Received: temperature={temperature!r}")
         rng = np.random.default_rng(seed)
         text = [word for line in words_of(prompt) for word in line]
@@ -301,13 +304,18 @@ class CharLM:
             float16: Store weights in half precision, in half the size.
 
         Raises:
-            ValueError: If the folder holds another model's weights with their
-                description, or a result, which would not be of these weights.
+            ValueError: If the folder holds a description of weights, or a
+                result, which would not be true of others; or weights without
+                a vocabulary.
         """
         folder = Path(folder)
         for name, what in ((ROW, "weights that are described there"), ("result.json", "a run or weights of the zoo")):
             if (folder / name).exists():
-                raise ValueError(f"{folder} holds {what} ({name}), not of this model: choose another folder.")
+                raise ValueError(
+                    f"{folder} holds {what} ({name}), which would not be true of other weights: choose another folder."
+                )
+        if (folder / FILE).exists() and not (folder / VOCABULARY).exists():
+            raise ValueError(f"{folder} holds weights of a model without words ({FILE}): choose another folder.")
         folder.mkdir(parents=True, exist_ok=True)
         facts = {"vocabulary": self.vocabulary.fingerprint, "overrides": self._overrides}
         words = len(self.vocabulary.words)
@@ -347,8 +355,8 @@ def _draw(log_p: np.ndarray, temperature: float, unknown: bool, rng: np.random.G
 
 
 def _variant_of_words(weights: str | os.PathLike[str]) -> str:
-    """The variant that a data set or tag means where none is passed; a weight file records its own."""
+    """The variant that a data set or tag means where none is passed; a weight file or a name records its own."""
     word = str(weights)
-    if "." in word or "/" in word or not isinstance(weights, str | os.PathLike):
+    if "." in word or "/" in word or word in registry.WEIGHTS or not isinstance(weights, str | os.PathLike):
         return ""
     return DEFAULT if word in registry.words() or not Path(weights).exists() else ""  # words first, as `resolve` does

@@ -82,6 +82,8 @@ class WordTable:
         rows = np.fromiter((self._row.get(word, -1) for word in words), np.int64, len(words))
         found = self._known[which][rows]  # a copy
         others = np.flatnonzero(rows < 0)
+        if not len(others):
+            return found
         vectors = self._vectors_of([words[i] for i in others])
         for i in others:
             found[i] = vectors[words[i]][which]
@@ -89,12 +91,17 @@ class WordTable:
 
     def _vectors_of(self, words: Sequence[str]) -> dict[str, tuple[np.ndarray, ...]]:
         """What is known of words outside the vocabulary; kept at the end, so that a call that fails changes nothing."""
-        new = [word for word in dict.fromkeys(words) if word not in self._others]
+        known = self._others  # read once: another thread may put another in its place
+        new = [word for word in dict.fromkeys(words) if word not in known]
         if not new:
-            return self._others
+            return known
         computed = self._computed(self._vocabulary.spell(new))
-        vectors = self._others | dict(zip(new, zip(*computed, strict=True), strict=True))
-        self._others = dict(islice(vectors.items(), max(len(vectors) - _MOST_OTHERS, 0), None))
+        vectors = known | dict(zip(new, zip(*computed, strict=True), strict=True))
+        kept = dict(islice(vectors.items(), max(len(vectors) - _MOST_OTHERS, 0), None))
+        for word in new:
+            if word in kept:  # a row of its own: a view would keep the whole call's
+                kept[word] = tuple(row.copy() for row in kept[word])
+        self._others = kept
         return vectors
 
     def _computed(self, spelled: np.ndarray) -> list[np.ndarray]:

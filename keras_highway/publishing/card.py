@@ -222,7 +222,7 @@ def _trained_on(metrics) -> str:
     known = [in_markdown(metrics["hardware"])] if "hardware" in metrics else []
     known += [f"{in_markdown(metrics['backend'])} backend"] if "backend" in metrics else []
     known += [f"{format_epochs(metrics)} epochs"] if "epochs" in metrics else []
-    known += list(map(_program, metrics.get("commit_changes", [metrics["commit"]]))) if metrics.get("commit") else []
+    known += [_program(commit) for commit in metrics.get("commit_changes", [metrics.get("commit")]) if commit]
     return ", ".join(known) or "not recorded"
 
 

@@ -20,6 +20,7 @@ from keras_highway.tasks import LANGUAGE, format_validation
 from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo
+from keras_highway.weights.language_form import stated_overrides
 from keras_highway.weights.resolve import resolve
 
 _WORDS, _CALLS = 8, 2
@@ -60,7 +61,7 @@ class LanguageModel(TaskWeights):
     @classmethod
     def open(cls, row: WeightsInfo, path: Path) -> "LanguageModel":
         file = resolve(path, row.variant)
-        return cls(row, CharLM(file), dict(file.stamp.get("overrides", {})))
+        return cls(row, CharLM(file), stated_overrides(file, row.variant))
 
     @classmethod
     def new_row(cls, result, stamp) -> WeightsInfo:
@@ -124,7 +125,7 @@ class LanguageModel(TaskWeights):
     def measure(self, data_dir=None, batch_size: int = 500) -> Measured:
         """As of every task; a text is one sequence, which has no batches."""
         corpus = load_corpus(data_dir)
-        if corpus.vocabulary != self.lm.vocabulary:
+        if corpus.vocabulary.padded(self.lm.vocabulary.word_length) != self.lm.vocabulary:  # as in training
             raise ValueError(
                 f"The corpus in {data_dir} is not the one that {self.row.name!r} was trained on: other words."
             )

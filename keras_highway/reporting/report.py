@@ -7,7 +7,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_highway import analysis
-from keras_highway.analysis.cost import parameters_of
+from keras_highway.analysis.cost import adapted_weights, parameters_of
 from keras_highway.reporting import depth, gates
 from keras_highway.reporting.section import ReportInput, Section
 
@@ -77,8 +77,8 @@ def make_report(
         A `Report`.
 
     Raises:
-        ValueError: If the model has no blocks, or the data are empty,
-            unlabelled or of another shape.
+        ValueError: If the model has no blocks, the data are empty, unlabelled
+            or of another shape, or a label has no name in `classes`.
     """
     images, labels = data
     if labels is None or not len(images) or len(images) != len(labels) or (samples is not None and samples < 1):
@@ -86,7 +86,8 @@ def make_report(
             "A report needs images, a label for each, and at least one sample. Received: "
             f"{len(images)} images, {'no' if labels is None else len(labels)} labels, samples={samples}"
         )
-    if classes is not None and np.max(labels) >= len(classes):
+    numbers = np.issubdtype(np.asarray(labels).dtype, np.integer)  # of others the analyses say what labels are
+    if classes is not None and numbers and np.max(labels) >= len(classes):
         raise ValueError(
             f"`classes` must have a name for each label. Received: {len(classes)} names, labels up to {np.max(labels)}"
         )
@@ -106,11 +107,12 @@ def make_report(
             bar.update()
             bar.set_description(make.__name__)
             sections.append(make(inputs))
+    weights = {id(weight): weight for weight in model.weights}
     facts: dict[str, str | int | float] = {
         "network": model.name,
         "gating": ", ".join(sorted({block.gating for block in known.values()})),
         "blocks": len(known),
-        "parameters": parameters_of({id(weight): weight for weight in model.weights}.values()),
+        "parameters": parameters_of(weight for key, weight in weights.items() if key not in adapted_weights(model)),
         "multiply_adds": "unknown" if multiply_adds is None else multiply_adds,
         "images": count,
         "accuracy": float(accuracy[0]),

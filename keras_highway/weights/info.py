@@ -108,6 +108,7 @@ RESULT = _Result(
         "precision": Text(),
         "hardware": Text(1000),
         "commit": Maybe(Text()),
+        "commit_changes": Items(Maybe(Text())),
         "backend": Text(),
         "stored": Fields({"dtype": Text()}, {"test_accuracy": _ACCURACY, "test_perplexity": _PERPLEXITY}),
     },

@@ -12,12 +12,12 @@ import numpy as np
 
 from keras_highway._support.notices import Notice
 from keras_highway.models.builder import TOP, build
-from keras_highway.specs import NetSpec, override
+from keras_highway.specs import CharLMSpec, NetSpec, override
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights.file import UncheckedWeights, WeightFileError, check_finite, set_weights
+from keras_highway.weights.language_form import check_size, stated_form, stated_overrides
 from keras_highway.weights.overrides import shapes_of_form, trimmed
 from keras_highway.weights.resolve import WeightsFile
-from keras_highway.weights.vocabulary import form_beside
 
 # Fields that change no trained function: how parameters start, what happens in training alone, precision.
 _HARMLESS = {
@@ -67,18 +67,16 @@ def own_form(variant: str, file: WeightsFile | None, passed: Mapping[str, Any]) 
     Args:
         variant: The architecture.
         file: The file; with `None` there are no such fields.
-        passed: Fields that are requested. The vocabulary beside a language
-            model is read for sizes that are not among them.
+        passed: Fields that are requested, see `stated_form`.
 
     Raises:
-        ValueError: If a field is no variant's, or the file's arrays or its
-            vocabulary are others.
+        ValueError: If a field is no variant's, or an image net's file has
+            other arrays, a language model's another vocabulary.
     """
     if file is None:
         return {}
     if variant in LM_VARIANTS:
-        sized = all(passed.get(name) is not None for name in ("classes", "input_shape", "characters"))
-        return {} if sized else form_beside(file)
+        return stated_form(file, variant, passed)
     if file.overrides:
         form_of(file, variant)  # before anything of a size that a file names is built
     return dict(file.overrides)
@@ -182,10 +180,15 @@ def _set(model: keras.Model, file: WeightsFile) -> None:
         )
 
 
-def check_language_model(file: WeightsFile, spec: NetSpec) -> None:
-    """Raises a `ValueError` for overrides under which a language model's trained numbers would mean something else."""
+def check_language_model(file: WeightsFile, spec: CharLMSpec) -> None:
+    """Raises a `ValueError` for a language model that is larger than its file, or computes something else.
+
+    The second are overrides under which the trained numbers would mean
+    something else. To be called before the network is built.
+    """
     if _states_its_form(file):
-        _check_function(file, spec, override(LM_VARIANTS[spec.name], **file.stamp.get("overrides", {})))
+        _check_function(file, spec, override(LM_VARIANTS[spec.name], **stated_overrides(file, spec.name)))
+    check_size(file, spec)
 
 
 def _states_its_form(file: WeightsFile) -> bool:

@@ -203,7 +203,7 @@ def _classes(path, contents, row) -> int | None:
 
 
 def _changes(contents, row) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """Overrides and removed blocks of a net that looks at images; `CharLM` reads those of a language model."""
+    """Overrides and removed blocks of a net that looks at images; those of a language model: `stated_overrides`."""
     stamp = contents.stamp
     if task_of_variant(row.variant if row else stamp.get("variant")) is LANGUAGE:
         return {}, ()

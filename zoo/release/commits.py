@@ -11,5 +11,5 @@ def short(commit: str) -> str:
 
 
 def all_short(result: Mapping[str, Any]) -> str:
-    """Returns the commits of a result's runs, shortened, in the order of the runs and of their starts."""
-    return " ".join(map(short, result.get("commit_changes", [result["commit"]])))
+    """Returns the commits of a result's runs, shortened, in the order of runs and starts, with `"; "` between."""
+    return "; ".join(short(commit) for commit in result.get("commit_changes", [result["commit"]]) if commit)

@@ -195,7 +195,7 @@ def _first_epochs(runs: Path = RUNS) -> list[str]:
 
 
 def _commits(row) -> str:
-    first, *others = row["commit"].split()
+    first, *others = row["commit"].split("; ")
     return f"`{first}`" + (f" and {len(others)} more" if others else "")
 
 

@@ -136,13 +136,13 @@ def _errors_of_three(net) -> str:
 def _taken_out(net) -> str:
     whole, *fewer = (100 * accuracy for accuracy in net["trim"]["accuracy"])
     gone = len(list(itertools.takewhile(lambda accuracy: whole - accuracy <= _CHEAP, fewer)))
-    sizes, cost = net["trim"]["parameters"], f"at most {_CHEAP} points of {whole:.2f} %"
+    sizes, cost = net["trim"]["parameters"], f"for at most {_CHEAP} points of {whole:.2f} %"
     if gone == len(fewer):
-        return f"all {gone} that can go cost {cost}"
+        return f"all {gone} can go {cost}"
     if not gone:
-        return f"in this order not even the first of {len(fewer)} costs {cost}: {fewer[0]:.2f} % without it"
+        return f"in this order not even the first of {len(fewer)} can go {cost}: {fewer[0]:.2f} % without it"
     return (
-        f"the first {gone} of {len(fewer)} that can go cost {cost}: {sizes[0]:,} parameters become {sizes[gone]:,}; "
+        f"in this order {gone} of {len(fewer)} can go {cost}: {sizes[0]:,} parameters become {sizes[gone]:,}; "
         f"without the next, {fewer[gone]:.2f} %"
     )
 
