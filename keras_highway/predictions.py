@@ -105,8 +105,8 @@ def decode_predictions(
     if isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 1:
         raise ValueError(f"`top` must be a positive whole number of classes. Received: top={top!r}")
     scores = np.asarray(ops.convert_to_numpy(predictions) if ops.is_tensor(predictions) else predictions)
-    if classes is None and isinstance(weights, list | tuple):
-        classes = weights
+    if classes is None and isinstance(weights, list | tuple | np.ndarray):
+        classes = list(weights)
     if isinstance(classes, str):
         raise ValueError(f"`classes` must be the names of the classes, one each. Received: classes={classes!r}")
     pairs = classes_of(cast(Weights, weights)) if classes is None else [(str(i), str(n)) for i, n in enumerate(classes)]

@@ -1,6 +1,7 @@
 """What WEIGHTS means on the command line: a name of the zoo, a weight file, or the folder of one."""
 
 import warnings
+from pathlib import Path
 from typing import NamedTuple
 
 import keras
@@ -113,10 +114,11 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
         if data is None:
             raise UsageError(f"The data set of variant {spec.name!r} is unknown: pass --data-set.")
         transform = _transform(data) if data_set or file.transform is None else file.transform
-        # A requested data set has its own names; ImageNet's thousand have WordNet's identifiers, too.
+        # ImageNet's thousand have WordNet's identifiers, too; numbers stand for names that a data set may have.
+        numbers = data_set and list(file.class_names) == list(map(str, range(len(file.class_names))))
         whole = data == "imagenet" and len(file.class_names) == len(imagenet_classes())
         named = bool(file.class_names)
-        own = named and not data_set and not whole
+        own = named and not numbers and not whole
         classes = _numbered(file.class_names) if own else identified(data, class_names(data, file.classes))
         return ImageClassifier(
             weights, data, transform, classes, result_beside(file.path), file, bool(named or data_set)
@@ -167,6 +169,11 @@ def find_classifier_and_data(weights: str, data_set: str | None, folder: str | N
     if classifier.data not in DATASETS:
         with usage_errors():
             refuse_shards(folder)
+    if classifier.data not in DATASETS and folder:
+        there = "holds no folders of classes" if Path(folder).is_dir() else "is no folder that is there"
+        raise UsageError(
+            f"{folder} {there}, and {weights} is for photographs: --data DIR of DIR/val/CLASS/* or DIR/CLASS/*."
+        )
     if not classifier.data:
         raise UsageError(
             f"{weights} does not name its data set: pass --data-set, or the folder of its photographs, --data DIR of "

@@ -21,8 +21,9 @@ _WEIGHTS_HELP = (
     "model.save wrote of one of its networks, or hf://org/name[@revision] (default: %(default)s)"
 )
 _DATA_SET_HELP = (
-    "mnist, cifar10, cifar100 or imagenet: scaling, size and class names of the images (default: what the weights were "
-    "trained on as `list` shows it; for a file, the data set its variant was published for)"
+    "mnist, cifar10, cifar100 or imagenet: scaling and size of the images, and names of classes that have none "
+    "(default: what the weights were trained on as `list` shows it; for a file, the data set its "
+    "variant was published for)"
 )
 _DATA_HELP = (
     "folder of mnist.npz, cifar10.npz, cifar100.npz (default: KERAS_HIGHWAY_DATA, else TensorFlow Datasets, else what "

@@ -1,5 +1,6 @@
 """The photographs of a training or test set by class: `CLASS/*`, and the layout of Tiny ImageNet's archive."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,7 +63,9 @@ def _images(folder: Path) -> list[Path]:
     """The images in a folder, which may not exist, sorted as their paths are."""
     if not folder.is_dir():
         return []
-    return sorted((path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES), key=str)
+    with os.scandir(folder) as entries:  # it knows what is a folder without another look at the disk
+        names = [entry.name for entry in entries if entry.name.lower().endswith(SUFFIXES) and not entry.is_dir()]
+    return sorted((folder / name for name in names), key=str)
 
 
 def _annotated(folder: Path) -> dict[str, str]:

@@ -34,7 +34,9 @@ def class_labels(
     if classes == len(known) and names and set(names) <= set(known):
         return {name: known[name] for name in names}
     if len(names) != classes:
-        raise ValueError(f"The weights have {classes} classes, {where} holds {len(names)}.")
+        missing = sorted(set(class_names) - set(names))
+        which = f" Not there: {_some(missing)}." if class_names and set(names) < set(class_names) else ""
+        raise ValueError(f"The weights have {classes} classes, {where} holds {len(names)}.{which}")
     if set(names) <= set(known) and (labels := _imagenet_labels(where, names, class_names)):
         return labels
     numbers = [str(i) for i in range(classes)]

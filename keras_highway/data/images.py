@@ -29,7 +29,9 @@ class ImageError(ValueError):
     """A file that is not an image, or is broken; the message names it."""
 
 
-def load_image(path: str | os.PathLike[str] | io.BytesIO, transform: Transform, *, upright: bool = True) -> np.ndarray:
+def load_image(
+    path: str | os.PathLike[str] | io.BytesIO | bytes, transform: Transform, *, upright: bool = True
+) -> np.ndarray:
     """Reads an image file and brings it to a transform's size and channels.
 
     The image is turned upright by its EXIF orientation and converted from any
@@ -41,7 +43,7 @@ def load_image(path: str | os.PathLike[str] | io.BytesIO, transform: Transform, 
 
     Args:
         path: File that Pillow can read (PNG, JPEG, GIF, BMP, TIFF, WebP, ...),
-            or its content. At most `MOST_PIXELS` pixels, 67 million, and
+            or its content, bytes or `io.BytesIO`. At most `MOST_PIXELS` pixels, 67 million, and
             65,536 per side.
         transform: The transform of the weights that it is for, a `Transform`.
         upright: Bool, whether to turn the image by its EXIF orientation.
@@ -54,13 +56,20 @@ def load_image(path: str | os.PathLike[str] | io.BytesIO, transform: Transform, 
     Raises:
         ImageError: If the file is missing, not an image, truncated, or too
             large.
-        TypeError: If `transform` is not a `Transform`.
+        TypeError: If `transform` is not a `Transform`, or `path` neither a
+            path nor a content.
     """
     if not isinstance(transform, Transform):
         raise TypeError(
-            "`transform` must be a Transform: keras_highway.data.TRANSFORMS['mnist'], or get_transform(weights). "
+            "`transform` must be a Transform: keras_highway.get_transform('mnist'), or that of weights. "
             f"Received: transform={transform!r}"
         )
+    if not isinstance(path, str | os.PathLike | io.BytesIO | bytes):
+        raise TypeError(
+            "`path` must be the path of an image file or its content, bytes or io.BytesIO. "
+            f"Received: path of type {type(path).__name__}"
+        )
+    path = io.BytesIO(path) if isinstance(path, bytes) else path
     with _explained(path):
         image = _opened(path, transform.channels, upright)
         return _as_array(_resized(image, transform), transform.channels)

@@ -14,7 +14,7 @@ import numpy as np
 from keras_highway._support.bounded_json import read_json
 from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
 from keras_highway.data.class_labels import class_labels
-from keras_highway.data.datasets import DATA_VARIABLE
+from keras_highway.data.datasets import DATA_VARIABLE, DATASETS
 from keras_highway.data.images import ImageError, load_image
 from keras_highway.data.transforms import Transform
 
@@ -65,9 +65,11 @@ class PhotographSet(NamedTuple):
 
 
 def holds_photographs(folder: str | os.PathLike[str] | None) -> bool:
-    """Whether a folder holds sub-folders, one per class or `val`, and no arrays."""
+    """Whether a folder holds sub-folders, one per class or `val`, and no data sets of arrays."""
     path = Path(folder or "")
-    if not folder or not path.is_dir() or any(path.glob("*.npz")):
+    if not folder or not path.is_dir():
+        return False
+    if not (path / "val").is_dir() and any((path / f"{name}.npz").is_file() for name in DATASETS):
         return False
     return any(entry.is_dir() for entry in path.iterdir())
 

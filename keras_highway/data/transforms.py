@@ -18,6 +18,7 @@ import numpy as np
 
 from keras_highway.data.libraries import Library, known_shape, library_of
 
+INTERPOLATIONS = ("bicubic", "bilinear")
 _MAX_RATIO = 16  # of the longer side to the shorter: beyond it, what the central crop cuts away is not resized at all
 
 
@@ -34,13 +35,17 @@ class Transform:
         size: Height and width the network was evaluated at.
         channels: 1 (greyscale) or 3 (RGB).
         scale: Factor on the pixels.
-        mean: One number per channel, subtracted after scaling.
-        std: One number per channel, divided by at the end.
+        mean: One number per channel, or one for all, subtracted after
+            scaling.
+        std: One number per channel, or one for all, divided by at the end.
         crop: Share of the shorter side kept by the central crop, 1.0 for all.
-        interpolation: Resampling filter (Pillow's name) of resizing.
+        interpolation: Filter of resizing, `"bicubic"` or `"bilinear"`.
         contrast: Whether images are normalized by their own contrast.
         mean_image: Data set whose mean image, after contrast normalization,
             is subtracted (see `mean_image`), or `""`. Needs `contrast`.
+
+    Raises:
+        ValueError: If a field is none of these.
     """
 
     size: tuple[int, int]
@@ -102,11 +107,29 @@ class Transform:
         return (away + away % 4 // 3) // 2
 
     def __post_init__(self):
+        self._check()
         if self.mean_image and not self.contrast:
             raise ValueError(
                 "A mean image is subtracted after contrast normalization: pass contrast=True. "
                 f"Received: mean_image={self.mean_image!r}, contrast={self.contrast!r}"
             )
+
+    def _check(self) -> None:
+        """What else a field could be only shows when an image is resized or normalized, as a fault of the image."""
+        sides = tuple(self.size)
+        wrong = [
+            (len(sides) != 2 or not all(side >= 1 for side in sides), "size", "height and width, at least 1"),
+            (self.channels not in (1, 3), "channels", "1 or 3"),
+            (not 0.0 < self.crop <= 1.0, "crop", "in (0, 1]"),
+            (self.interpolation not in INTERPOLATIONS, "interpolation", " or ".join(map(repr, INTERPOLATIONS))),
+            (len(self.mean) not in (1, self.channels), "mean", "one number, or one per channel"),
+            (len(self.std) not in (1, self.channels), "std", "one number, or one per channel"),
+        ]
+        for is_wrong, name, expected in wrong:
+            if is_wrong:
+                raise ValueError(
+                    f"`{name}` of a transform must be {expected}. Received: {name}={getattr(self, name)!r}"
+                )
 
     def apply(self, pixels: Any, data_format: str = "channels_last") -> Any:
         """Scales and normalizes; the argument is not changed.

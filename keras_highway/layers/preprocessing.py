@@ -40,6 +40,7 @@ class Preprocessing(keras.layers.Layer):
 
     Raises:
         ValueError: If the images have other channels than the transform.
+        TypeError: If `transform` is none.
     """
 
     def __init__(self, transform: Transform | Mapping[str, Any], data_format: str | None = None, **kwargs: Any):
@@ -181,5 +182,10 @@ def _whole(x: Any, resampled: Any) -> Any:
     return x + ops.stop_gradient(whole - x) * resampled
 
 
-def _from_fields(fields: Mapping[str, Any]) -> Transform:
+def _from_fields(fields: Any) -> Transform:
+    if not isinstance(fields, Mapping):
+        raise TypeError(
+            "`transform` must be a Transform: keras_highway.get_transform('mnist'), or that of weights. "
+            f"Received: transform={fields!r}"
+        )
     return Transform(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})

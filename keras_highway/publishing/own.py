@@ -215,9 +215,10 @@ def _checked_transform(model: keras.Model, transform: Transform | str | None, fo
     height, width, channels = form.input_shape
     shape = (*transform.size, transform.channels)
     if any(side not in (None, own) for side, own in zip((height, width, channels), shape, strict=True)):
+        fields = "size=(height, width)" if channels == transform.channels else "channels=1, mean=(m,), std=(s,)"
         raise ValueError(
             f"The transform gives images of shape {shape} and the model takes {form.input_shape}: pass the "
-            "transform=... that its images went through, e.g. dataclasses.replace(transform, size=(height, width))."
+            f"transform=... that its images went through, e.g. dataclasses.replace(transform, {fields})."
         )
     return transform
 

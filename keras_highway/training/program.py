@@ -11,7 +11,7 @@ from keras_highway._support.quiet import quiet_again
 from keras_highway.applications import create_model
 from keras_highway.data.class_labels import in_words
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
-from keras_highway.models.origin import origin_of
+from keras_highway.models.origin import file_of, origin_of
 from keras_highway.models.transfer import freeze
 from keras_highway.training.data.device_images import WEIGHT, DeviceImages
 from keras_highway.training.data.mixing import SHARE, mixed, partners
@@ -111,13 +111,16 @@ def _bring_to_classes(net: keras.Model, recipe: Recipe, names: tuple[str, ...]) 
     """Brings the head of weights that are a start to the data's classes, by their names, where both have some.
 
     The same classes in another order keep theirs; of others, as many, it is
-    drawn anew, as the head for another number of classes is.
+    drawn anew, as the head for another number of classes is. Numbers stand for
+    names that are unknown, except for those of weights of a data set whose
+    classes are numbers.
     """
     origin = origin_of(net)
     theirs = origin.class_names if origin else ()
     ours = tuple(in_words(names)) or CLASSES.get(recipe.data, ())
-    numbers = tuple(map(str, range(len(ours))))  # what stands for names that are unknown
-    if not theirs or not ours or theirs == ours or numbers in (theirs, ours):
+    file, numbers = file_of(net), tuple(map(str, range(len(ours))))
+    unknown = ours == numbers or (theirs == numbers and CLASSES.get(file.data if file else "") != theirs)
+    if not theirs or not ours or theirs == ours or unknown:
         return
     head = net.get_layer("head")
     if sorted(theirs) == sorted(ours) and len(set(ours)) == len(ours):

@@ -111,7 +111,12 @@ def _is_older(path: Path, folder: Path, index: dict) -> bool:
     broken = set(index["broken"])
     kept = iter(index["lengths"])  # those in their records
     for name in index["files"]:
-        file = (folder / name).stat()
+        try:
+            file = (folder / name).stat()
+        except FileNotFoundError:
+            if name in broken:
+                continue
+            return True
         if file.st_mtime_ns > written or (name not in broken and file.st_size != next(kept)):
             return True
     return any(_encoded(folder / name) is not None for name in broken)
@@ -178,9 +183,12 @@ def _write_records(path, folder, rows, classes, pool, index) -> None:
 
 
 def _encoded(path: Path) -> bytes | None:
-    """An image file's content, or None where it cannot be decoded."""
+    """An image file's content, or None where it cannot be decoded, or is a link to nothing."""
     tf = tensorflow()
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
     try:
         # As in training; on the CPU, which a machine's GPUs need not know of.
         with tf.device("CPU"):

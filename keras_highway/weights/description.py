@@ -7,7 +7,7 @@ import keras
 
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.layers import Preprocessing
-from keras_highway.models.origin import file_of
+from keras_highway.models.origin import file_of, origin_of
 from keras_highway.specs import NetSpec
 from keras_highway.tasks import IMAGES
 from keras_highway.variants import ALL_VARIANTS, VARIANTS, task_of_variant
@@ -57,6 +57,9 @@ def transform_of(weights: Weights) -> Transform:
         for layer in weights.layers:
             if isinstance(layer, Preprocessing):
                 return layer.transform
+        origin = origin_of(weights)
+        if file_of(weights) is None and origin is not None and origin.transform is not None:
+            return origin.transform  # of a net that was made of a loaded one, e.g. by `reset_classifier`
         return describe_weights(weights).images
     if weights in TRANSFORMS:
         return TRANSFORMS[str(weights)]
@@ -72,6 +75,12 @@ def classes_of(weights: Weights) -> tuple[tuple[str, str], ...]:
     if not isinstance(weights, keras.Model) and (data := _data_of_variant(weights)):
         return classes_of(data)
     row = describe_weights(weights)
+    heads = [layer for layer in weights.layers if layer.name == "head"] if isinstance(weights, keras.Model) else []
+    if any(getattr(head, "units", len(row.classes)) != len(row.classes) for head in heads):
+        raise ValueError(
+            f"The classifier of model {weights.name!r} is not that of the weights it was loaded from, so the names of "
+            "its classes are unknown: pass classes=, their names in order."
+        )
     return identified(row.data, row.classes)
 
 

@@ -83,9 +83,7 @@ class Augment:
             uint8 tensor of shape `(height, width, channels)`.
         """
         tf = tensorflow()
-        crop = tf.cond(
-            tf.io.is_jpeg(encoded), lambda: self._jpeg_crop(encoded, seed), lambda: self._other_crop(encoded, seed)
-        )
+        crop = self._crop(encoded, seed)
         image = tf.numpy_function(self.finished, [crop, seed], tf.uint8)
         return tf.ensure_shape(image, (*self.size, self._channels))
 
@@ -108,6 +106,15 @@ class Augment:
         windows = [self._drawn_window(np.array(image.shape), seed) for seed in seeds]
         crops = [image[top : top + height, left : left + width] for top, left, height, width in windows]
         return np.stack([self.finished(crop, seed) for crop, seed in zip(crops, seeds, strict=True)])
+
+    def _crop(self, encoded, seed):
+        """Decodes the window alone where TensorFlow does, see `decoded`."""
+        tf = tensorflow()
+        if self._channels == 1:
+            return self._other_crop(encoded, seed)
+        return tf.cond(
+            tf.io.is_jpeg(encoded), lambda: self._jpeg_crop(encoded, seed), lambda: self._other_crop(encoded, seed)
+        )
 
     def _jpeg_crop(self, encoded, seed):
         tf = tensorflow()

@@ -35,10 +35,10 @@ def tensorflow():
 
 
 def decoded(encoded, channels: int):
-    """Returns an image's pixels as `load_image` reads them: JPEG by TensorFlow, everything else by Pillow.
+    """Returns an image's pixels as `load_image` reads them: JPEG in colour by TensorFlow, everything else by Pillow.
 
-    TensorFlow drops transparency, which shows the colour below it, and knows
-    neither WebP nor palettes of BMP.
+    TensorFlow drops transparency, which shows the colour below it, knows
+    neither WebP nor palettes of BMP, and cannot make CMYK grey.
 
     Args:
         encoded: Scalar tf.string, the content of a file.
@@ -48,6 +48,8 @@ def decoded(encoded, channels: int):
         uint8 tensor of shape `(height, width, channels)`.
     """
     tf = tensorflow()
+    if channels == 1:
+        return decoded_by_pillow(encoded, channels)
     return tf.cond(
         tf.io.is_jpeg(encoded),
         # By default TensorFlow takes the fast inverse transform, Pillow the accurate one.
