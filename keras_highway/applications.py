@@ -134,14 +134,14 @@ def build_with(
     **spec_overrides: Any,
 ) -> keras.Model:
     """As `create_model`, with a weight file that has been read, or `None`, and without the blocks `removed`."""
-    own = own_form(variant, file, {"classes": classes, "input_shape": input_shape, **spec_overrides})
-    spec = override(get_spec(variant), **{**own, **spec_overrides})
+    sizes = {"classes": classes, "input_shape": input_shape}
+    own = own_form(variant, file, {**sizes, **spec_overrides})
+    passed = {k: v for k, v in sizes.items() if v is not None} if get_spec(variant).task is LANGUAGE else {}
+    spec = override(get_spec(variant), **{**own, **spec_overrides, **passed})
     if spec.task is LANGUAGE:
         images = {"input_tensor": input_tensor, "pooling": pooling} | ({} if include_top else {"include_top": False})
         images["include_preprocessing"] = include_preprocessing or None
         _refuse_images(variant, images)
-        sizes = {"classes": classes, "input_shape": input_shape}
-        spec = override(spec, **{key: value for key, value in sizes.items() if value is not None})
         if file is not None:
             check_language_model(file, spec)
         model = build_char_lm(spec, classifier_activation, name or variant, dtype)

@@ -218,6 +218,7 @@ def test_a_vocabulary_that_the_file_does_not_name_is_not_read(tmp_path):
             {"kernels": [200], "filters": [500], "char_units": 1000, "input_shape": [1000]},
             "which has 100,634,980 weights: the file has 940",
         ),
+        ({"highways": 1000}, "of 1,004 highway layers, LSTMs and convolutions: the file has"),
         ({"units": 1000}, "which has .* weights: the file has"),
         ({"colour": 3}, "that make no network: unknown field 'colour'"),
         ({"dtype": "float16"}, "unknown field 'dtype'"),
@@ -249,6 +250,8 @@ def test_the_vocabulary_that_was_padded_in_training_belongs_to_the_weights(tmp_p
     again = kh.CharLM(tmp_path, vocabulary=short)
     assert again.vocabulary == lm.vocabulary != short
     assert again.score("a b") == lm.score("a b")
+    tiny(short, kernels=(1, 30)).save(tmp_path)  # wider than the Treebank's spellings
+    assert kh.CharLM(tmp_path, vocabulary=short).vocabulary.word_length == kh.load(tmp_path).input_shape[0][1] == 30
 
 
 def test_a_name_without_a_dot_is_of_its_own_variant(lm, tmp_path, monkeypatch):

@@ -78,8 +78,10 @@ class BatchedRewiring:
         Returns:
             A NumPy array `(plans, n, ...)`.
         """
-        if isinstance(x, (tuple, list, dict)) and len(keras.tree.flatten(x)) == 1:  # as of a model built with [input]
-            (x,) = keras.tree.flatten(x)
+        if isinstance(x, (tuple, list, dict)):
+            tensors = keras.tree.flatten(x)
+            if len(tensors) == 1 and np.ndim(tensors[0]):  # the structure of a model built with [input]
+                (x,) = tensors
         x = np.asarray(ops.convert_to_numpy(x))
         n = len(x)
         self._size = max(self._size, n)

@@ -148,7 +148,8 @@ def _first(x: Any, model: keras.Model) -> Any:
     if not isinstance(x, (tuple, list, dict)):
         return x
     arrays = keras.tree.flatten(x)
-    return arrays[0] if len(arrays) == 1 or len(model.inputs) > 1 else x
+    whole = len(model.inputs) > 1 or (len(arrays) == 1 and np.ndim(arrays[0]) > 0)  # else lists of numbers
+    return arrays[0] if whole else x
 
 
 def _length(samples: Any, model: keras.Model) -> int:

@@ -116,7 +116,7 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
         transform = _transform(data) if data_set or file.transform is None else file.transform
         # ImageNet's thousand have WordNet's identifiers, too; numbers stand for names that a data set may have.
         numbers = data_set and list(file.class_names) == list(map(str, range(len(file.class_names))))
-        whole = data == "imagenet" and len(file.class_names) == len(imagenet_classes())
+        whole = data == "imagenet" and list(file.class_names) == [name for _, name in imagenet_classes()]
         named = bool(file.class_names)
         own = named and not numbers and not whole
         classes = _numbered(file.class_names) if own else identified(data, class_names(data, file.classes))
@@ -169,15 +169,12 @@ def find_classifier_and_data(weights: str, data_set: str | None, folder: str | N
     if classifier.data not in DATASETS:
         with usage_errors():
             refuse_shards(folder)
-    if classifier.data not in DATASETS and folder:
-        there = "holds no folders of classes" if Path(folder).is_dir() else "is no folder that is there"
-        raise UsageError(
-            f"{folder} {there}, and {weights} is for photographs: --data DIR of DIR/val/CLASS/* or DIR/CLASS/*."
-        )
+    if classifier.data not in DATASETS and folder and not Path(folder).is_dir():
+        raise UsageError(f"{folder} is no folder: --data DIR of DIR/val/CLASS/* or DIR/CLASS/*.")
     if not classifier.data:
         raise UsageError(
             f"{weights} does not name its data set: pass --data-set, or the folder of its photographs, --data DIR of "
-            "DIR/val/CLASS/*."
+            "DIR/val/CLASS/* without mnist.npz, cifar10.npz or cifar100.npz."
         )
     with usage_errors():
         data = load_dataset(classifier.data, folder)

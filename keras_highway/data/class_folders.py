@@ -63,9 +63,16 @@ def _images(folder: Path) -> list[Path]:
     """The images in a folder, which may not exist, sorted as their paths are."""
     if not folder.is_dir():
         return []
-    with os.scandir(folder) as entries:  # it knows what is a folder without another look at the disk
-        names = [entry.name for entry in entries if entry.name.lower().endswith(SUFFIXES) and not entry.is_dir()]
+    with os.scandir(folder) as entries:  # what is no link it knows without another look at the disk
+        names = [e.name for e in entries if os.path.splitext(e.name)[1].lower() in SUFFIXES and not _is_folder(e)]
     return sorted((folder / name for name in names), key=str)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, which whatever reads it reports
+        return False
 
 
 def _annotated(folder: Path) -> dict[str, str]:

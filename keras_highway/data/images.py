@@ -22,11 +22,28 @@ _BROKEN = (
     *(OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError),
     *(NotImplementedError, struct.error, zlib.error),
 )
+NAMELESS = "an image"  # what messages call one whose file they do not know
 _BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)  # of Pillow, which looks first
 
 
 class ImageError(ValueError):
     """A file that is not an image, or is broken; the message names it."""
+
+
+class EncodedImage(io.BytesIO):
+    """An encoded image in memory that knows its name.
+
+    Args:
+        content: The bytes of the file.
+        name: What messages call it.
+    """
+
+    def __init__(self, content: bytes, name: str):
+        super().__init__(content)
+        self.name = name
+
+    def __str__(self):
+        return self.name
 
 
 def load_image(
@@ -43,8 +60,8 @@ def load_image(
 
     Args:
         path: File that Pillow can read (PNG, JPEG, GIF, BMP, TIFF, WebP, ...),
-            or its content, bytes or `io.BytesIO`. At most `MOST_PIXELS` pixels, 67 million, and
-            65,536 per side.
+            or its content, bytes or `io.BytesIO`. At most `MOST_PIXELS`
+            pixels, 67 million, and 65,536 per side.
         transform: The transform of the weights that it is for, a `Transform`.
         upright: Bool, whether to turn the image by its EXIF orientation.
             Training, and the published numbers of test sets, take images as
@@ -69,7 +86,7 @@ def load_image(
             "`path` must be the path of an image file or its content, bytes or io.BytesIO. "
             f"Received: path of type {type(path).__name__}"
         )
-    path = io.BytesIO(path) if isinstance(path, bytes) else path
+    path = EncodedImage(path, NAMELESS) if isinstance(path, bytes) else path
     with _explained(path):
         image = _opened(path, transform.channels, upright)
         return _as_array(_resized(image, transform), transform.channels)

@@ -1,6 +1,5 @@
 """Test sets of photographs: folders of classes, ImageNet-V2; ImageNet's ReaL labels."""
 
-import io
 import os
 import re
 from collections import deque
@@ -15,27 +14,11 @@ from keras_highway._support.bounded_json import read_json
 from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
 from keras_highway.data.class_labels import class_labels
 from keras_highway.data.datasets import DATA_VARIABLE, DATASETS
-from keras_highway.data.images import ImageError, load_image
+from keras_highway.data.images import EncodedImage, ImageError, load_image
 from keras_highway.data.transforms import Transform
 
 _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})")
 _VALIDATION_IMAGES = 50_000
-
-
-class EncodedImage(io.BytesIO):
-    """An encoded image in memory that knows its name.
-
-    Args:
-        content: The bytes of the file.
-        name: What messages call it.
-    """
-
-    def __init__(self, content: bytes, name: str):
-        super().__init__(content)
-        self.name = name
-
-    def __str__(self):
-        return self.name
 
 
 class Photograph(NamedTuple):
@@ -69,9 +52,9 @@ def holds_photographs(folder: str | os.PathLike[str] | None) -> bool:
     path = Path(folder or "")
     if not folder or not path.is_dir():
         return False
-    if not (path / "val").is_dir() and any((path / f"{name}.npz").is_file() for name in DATASETS):
+    if any((path / f"{name}.npz").is_file() for name in DATASETS):
         return False
-    return any(entry.is_dir() for entry in path.iterdir())
+    return any(entry.is_dir() and not entry.name.startswith(".") for entry in path.iterdir())
 
 
 def folder_test_set(

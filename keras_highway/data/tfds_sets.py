@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from keras_highway.data.class_labels import class_labels
-from keras_highway.data.photographs import EncodedImage, Photograph, PhotographSet
+from keras_highway.data.images import EncodedImage
+from keras_highway.data.photographs import Photograph, PhotographSet
 
 
 def labelled_split(name: str, splits: Iterable[str]) -> str | None:

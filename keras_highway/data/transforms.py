@@ -35,9 +35,9 @@ class Transform:
         size: Height and width the network was evaluated at.
         channels: 1 (greyscale) or 3 (RGB).
         scale: Factor on the pixels.
-        mean: One number per channel, or one for all, subtracted after
+        mean: One number per channel, or `(m,)` for all, subtracted after
             scaling.
-        std: One number per channel, or one for all, divided by at the end.
+        std: One number per channel, or `(s,)` for all, divided by at the end.
         crop: Share of the shorter side kept by the central crop, 1.0 for all.
         interpolation: Filter of resizing, `"bicubic"` or `"bilinear"`.
         contrast: Whether images are normalized by their own contrast.
@@ -116,17 +116,20 @@ class Transform:
 
     def _check(self) -> None:
         """What else a field could be only shows when an image is resized or normalized, as a fault of the image."""
-        sides = tuple(self.size)
-        wrong = [
-            (len(sides) != 2 or not all(side >= 1 for side in sides), "size", "height and width, at least 1"),
-            (self.channels not in (1, 3), "channels", "1 or 3"),
-            (not 0.0 < self.crop <= 1.0, "crop", "in (0, 1]"),
-            (self.interpolation not in INTERPOLATIONS, "interpolation", " or ".join(map(repr, INTERPOLATIONS))),
-            (len(self.mean) not in (1, self.channels), "mean", "one number, or one per channel"),
-            (len(self.std) not in (1, self.channels), "std", "one number, or one per channel"),
-        ]
-        for is_wrong, name, expected in wrong:
-            if is_wrong:
+        whole, several = _is_whole, (1, self.channels)
+        filters = " or ".join(map(repr, INTERPOLATIONS))
+        fits = {
+            "size": (_numbers(self.size, (2,), lambda x: whole(x) and x >= 1), "height and width, whole numbers"),
+            "channels": (whole(self.channels) and self.channels in (1, 3), "1 or 3"),
+            "scale": (_numbers((self.scale,), (1,), lambda x: x > 0), "a positive number"),
+            "crop": (_numbers((self.crop,), (1,), lambda x: 0 < x <= 1), "a number in (0, 1]"),
+            "interpolation": (self.interpolation in INTERPOLATIONS, filters),
+            "mean": (_numbers(self.mean, several, lambda _: True), "numbers, (m,) or one per channel"),
+            "std": (_numbers(self.std, several, lambda x: x > 0), "positive numbers, (s,) or one per channel"),
+            "mean_image": (self.mean_image in ("", *MEAN_IMAGES), f"one of {', '.join(MEAN_IMAGES)}, or ''"),
+        }
+        for name, (is_right, expected) in fits.items():
+            if not is_right:
                 raise ValueError(
                     f"`{name}` of a transform must be {expected}. Received: {name}={getattr(self, name)!r}"
                 )
@@ -248,6 +251,20 @@ def mean_image(data: str) -> np.ndarray:
 
 
 MEAN_IMAGES = ("cifar10", "cifar100")
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
+
+
+def _numbers(values: Any, counts: tuple[int, ...], fits: Callable[[Any], bool]) -> bool:
+    """Whether values are so many finite numbers that fit."""
+    try:
+        return len(values) in counts and all(math.isfinite(value) and fits(value) for value in values)
+    except TypeError:
+        return False
+
+
 MNIST = Transform(size=(28, 28), channels=1, scale=1 / 256)
 CIFAR = Transform(size=(32, 32), channels=3, scale=1 / 255, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 CIFAR_CONTRAST = Transform(size=(32, 32), channels=3, scale=1.0, contrast=True)

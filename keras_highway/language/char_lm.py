@@ -19,13 +19,11 @@ from keras_highway.language import arguments
 from keras_highway.language.reader import Reader, State
 from keras_highway.language.scores import Line, Score
 from keras_highway.language.word_table import AFTER, Neighbour, WordTable
-from keras_highway.specs import override
 from keras_highway.tasks import LANGUAGE
-from keras_highway.variants import LM_VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE, ROW
-from keras_highway.weights.language_form import SIZES, stated_overrides, vocabulary_of
+from keras_highway.weights.language_form import SIZES, form_of_words, stated_overrides, vocabulary_of
 from keras_highway.weights.resolve import WeightsFile, resolve
 
 DEFAULT = "charlm_large_coupled"
@@ -95,7 +93,7 @@ class CharLM:
                 "or trained weights. Received: weights=None, vocabulary=None"
             )
         if file is None:
-            vocabulary = vocabulary.padded(max(override(LM_VARIANTS[self.variant], **spec_overrides).kernels))
+            vocabulary = vocabulary.padded(max(form_of_words(self.variant, spec_overrides).kernels))
         self.vocabulary = vocabulary
         self._overrides = spec_overrides
         self.network: keras.Model = build_with(

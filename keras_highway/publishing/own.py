@@ -215,7 +215,14 @@ def _checked_transform(model: keras.Model, transform: Transform | str | None, fo
     height, width, channels = form.input_shape
     shape = (*transform.size, transform.channels)
     if any(side not in (None, own) for side, own in zip((height, width, channels), shape, strict=True)):
-        fields = "size=(height, width)" if channels == transform.channels else "channels=1, mean=(m,), std=(s,)"
+        if channels not in (None, 1, 3):
+            raise ValueError(
+                f"Transforms are for images of 1 or 3 channels, and the model takes {form.input_shape}: save it by "
+                "Keras's model.save, without the preprocessing of its images."
+            )
+        fields = "size=(height, width)"
+        if channels not in (None, transform.channels):
+            fields = f"channels={channels}, mean=(m,), std=(s,)"
         raise ValueError(
             f"The transform gives images of shape {shape} and the model takes {form.input_shape}: pass the "
             f"transform=... that its images went through, e.g. dataclasses.replace(transform, {fields})."

@@ -107,12 +107,12 @@ def make_report(
             bar.update()
             bar.set_description(make.__name__)
             sections.append(make(inputs))
-    weights = {id(weight): weight for weight in model.weights}
+    weights, adapted = {id(weight): weight for weight in model.weights}, adapted_weights(model)
     facts: dict[str, str | int | float] = {
         "network": model.name,
         "gating": ", ".join(sorted({block.gating for block in known.values()})),
         "blocks": len(known),
-        "parameters": parameters_of(weight for key, weight in weights.items() if key not in adapted_weights(model)),
+        "parameters": parameters_of(weight for key, weight in weights.items() if key not in adapted),
         "multiply_adds": "unknown" if multiply_adds is None else multiply_adds,
         "images": count,
         "accuracy": float(accuracy[0]),

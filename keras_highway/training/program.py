@@ -115,11 +115,12 @@ def _bring_to_classes(net: keras.Model, recipe: Recipe, names: tuple[str, ...]) 
     names that are unknown, except for those of weights of a data set whose
     classes are numbers.
     """
-    origin = origin_of(net)
-    theirs = origin.class_names if origin else ()
+    origin, file = origin_of(net), file_of(net)
+    known = CLASSES.get(file.data if file else "", ())  # a run on a data set does not record its classes
+    theirs = (origin.class_names if origin else ()) or (known if len(known) == len(names) else ())
     ours = tuple(in_words(names)) or CLASSES.get(recipe.data, ())
-    file, numbers = file_of(net), tuple(map(str, range(len(ours))))
-    unknown = ours == numbers or (theirs == numbers and CLASSES.get(file.data if file else "") != theirs)
+    numbers = tuple(map(str, range(len(ours))))
+    unknown = ours == numbers or (theirs == numbers != known)
     if not theirs or not ours or theirs == ours or unknown:
         return
     head = net.get_layer("head")

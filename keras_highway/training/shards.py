@@ -12,6 +12,7 @@ that was left out can be decoded now.
 """
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -32,6 +33,7 @@ from keras_highway.training.distributed.stopping import USAGE_ERROR
 
 IMAGES = 5_000  # of a shard: some 550 MB of ImageNet, 257 files
 _AT_ONCE = 256  # images in memory
+_LEADS_NOWHERE = (errno.ENOENT, errno.ELOOP)  # a link to what is not there, or to itself
 _FRAME = 12, 4  # bytes of a TFRecord before and after its content: length and checksums
 
 
@@ -113,7 +115,9 @@ def _is_older(path: Path, folder: Path, index: dict) -> bool:
     for name in index["files"]:
         try:
             file = (folder / name).stat()
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in _LEADS_NOWHERE:
+                raise
             if name in broken:
                 continue
             return True
@@ -187,7 +191,9 @@ def _encoded(path: Path) -> bytes | None:
     tf = tensorflow()
     try:
         content = path.read_bytes()
-    except FileNotFoundError:
+    except OSError as error:
+        if error.errno not in _LEADS_NOWHERE:
+            raise
         return None
     try:
         # As in training; on the CPU, which a machine's GPUs need not know of.

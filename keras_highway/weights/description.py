@@ -17,6 +17,11 @@ from keras_highway.weights.resolve import WeightsFile, is_path, resolve, result_
 
 _NUMBER_OF_CLASSES = {**{data: len(names) for data, names in CLASSES.items()}, "imagenet": 1000}
 
+_UNNAMED = (
+    "The classifier of model {!r} is not that of weights that it was loaded from, so the names of its classes are "
+    "unknown: pass classes=, their names in order."
+)
+
 Weights = str | os.PathLike[str] | keras.Model
 
 
@@ -74,13 +79,15 @@ def classes_of(weights: Weights) -> tuple[tuple[str, str], ...]:
         return identified(weights, CLASSES.get(weights, ()))
     if not isinstance(weights, keras.Model) and (data := _data_of_variant(weights)):
         return classes_of(data)
+    origin = origin_of(weights) if isinstance(weights, keras.Model) else None
+    if isinstance(weights, keras.Model) and file_of(weights) is None and origin is not None:
+        if not origin.class_names:
+            raise ValueError(_UNNAMED.format(weights.name))
+        return identified("", origin.class_names)  # of a net that was made of a loaded one, e.g. by `trim`
     row = describe_weights(weights)
     heads = [layer for layer in weights.layers if layer.name == "head"] if isinstance(weights, keras.Model) else []
-    if any(getattr(head, "units", len(row.classes)) != len(row.classes) for head in heads):
-        raise ValueError(
-            f"The classifier of model {weights.name!r} is not that of the weights it was loaded from, so the names of "
-            "its classes are unknown: pass classes=, their names in order."
-        )
+    if row.classes and any(getattr(head, "units", len(row.classes)) != len(row.classes) for head in heads):
+        raise ValueError(_UNNAMED.format(weights.name))
     return identified(row.data, row.classes)
 
 

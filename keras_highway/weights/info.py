@@ -22,7 +22,7 @@ from keras_highway._support.schema import (
     Text,
     refuse,
 )
-from keras_highway.data.transforms import MEAN_IMAGES, Transform
+from keras_highway.data.transforms import INTERPOLATIONS, MEAN_IMAGES, Transform
 from keras_highway.tasks import IMAGES, LANGUAGE, task_of
 
 FILE = "model.weights.h5"
@@ -69,7 +69,7 @@ _TRANSFORM = Fields(
         "mean": Items(Number(-1e9, 1e9), 1, 3),
         "std": Items(Number(1e-9, 1e9), 1, 3),
         "crop": Number(0.01, 1.0),
-        "interpolation": OneOf(("bicubic", "bilinear")),
+        "interpolation": OneOf(INTERPOLATIONS),
         "contrast": BOOL,
         "mean_image": OneOf(("", *MEAN_IMAGES)),
     },

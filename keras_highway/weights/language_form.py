@@ -17,6 +17,16 @@ from keras_highway.weights.resolve import WeightsFile
 
 SIZES = ("classes", "characters", "input_shape")  # fields of the spec that follow from the vocabulary
 _LARGEST = 2**28  # bytes of a vocabulary
+_LONGEST_SPELLING = 1_000
+
+
+def form_of_words(variant: str, overrides: Mapping[str, Any]) -> CharLMSpec:
+    """Returns the spec of a variant with overrides, for spellings of any length where these do not state it.
+
+    Raises:
+        ValueError: As `override`.
+    """
+    return override(LM_VARIANTS[variant], **{"input_shape": (_LONGEST_SPELLING,), **overrides})
 
 
 def stated_form(file: WeightsFile, variant: str, passed: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +60,7 @@ def stated_overrides(file: WeightsFile, variant: str) -> dict[str, Any]:
     try:
         if unknown := sorted(own.keys() - known):
             raise ValueError(f"unknown field {unknown[0]!r}")
-        override(LM_VARIANTS[variant], **own)
+        form_of_words(variant, own)
     except ValueError as error:
         raise WeightFileError(f"{file.path} names overrides of {variant!r} that make no network: {error}") from error
     return own
@@ -64,6 +74,12 @@ def check_size(file: WeightsFile, spec: CharLMSpec) -> None:
     """
     if spec == LM_VARIANTS[spec.name]:
         return
+    layers = spec.highways + spec.lstms + len(spec.kernels)  # each has an array at least
+    if layers > sum(file.shapes.values()):
+        raise WeightFileError(
+            f"{file.path} does not fit the requested model of {layers:,} highway layers, LSTMs and convolutions: the "
+            f"file has {sum(file.shapes.values())} arrays."
+        )
     try:
         needed = Counter(tuple(w.shape) for w in without_values(lambda: build_char_lm(spec).weights))
     except Exception as error:  # of sizes that make no network Keras raises nearly anything
@@ -90,7 +106,7 @@ def vocabulary_of(file: WeightsFile, variant: str, passed: Vocabulary | None = N
     if passed is None:
         vocabulary = _beside(file)
     else:
-        vocabulary = passed.padded(max(override(LM_VARIANTS[variant], **stated_overrides(file, variant)).kernels))
+        vocabulary = passed.padded(max(form_of_words(variant, stated_overrides(file, variant)).kernels))
     stamped = file.stamp.get("vocabulary", vocabulary.fingerprint)
     if stamped != vocabulary.fingerprint:
         what = str(file.path.with_name(VOCABULARY)) if passed is None else "the vocabulary that was passed"

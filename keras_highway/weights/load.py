@@ -15,7 +15,7 @@ from keras_highway.models.builder import TOP, build
 from keras_highway.specs import CharLMSpec, NetSpec, override
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights.file import UncheckedWeights, WeightFileError, check_finite, set_weights
-from keras_highway.weights.language_form import check_size, stated_form, stated_overrides
+from keras_highway.weights.language_form import check_size, form_of_words, stated_form, stated_overrides
 from keras_highway.weights.overrides import shapes_of_form, trimmed
 from keras_highway.weights.resolve import WeightsFile
 
@@ -187,7 +187,7 @@ def check_language_model(file: WeightsFile, spec: CharLMSpec) -> None:
     something else. To be called before the network is built.
     """
     if _states_its_form(file):
-        _check_function(file, spec, override(LM_VARIANTS[spec.name], **stated_overrides(file, spec.name)))
+        _check_function(file, spec, form_of_words(spec.name, stated_overrides(file, spec.name)))
     check_size(file, spec)
 
 

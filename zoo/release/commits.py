@@ -12,4 +12,4 @@ def short(commit: str) -> str:
 
 def all_short(result: Mapping[str, Any]) -> str:
     """Returns the commits of a result's runs, shortened, in the order of runs and starts, with `"; "` between."""
-    return "; ".join(short(commit) for commit in result.get("commit_changes", [result["commit"]]) if commit)
+    return "; ".join(short(commit) for commit in result.get("commit_changes", [result.get("commit")]) if commit)

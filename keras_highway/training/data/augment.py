@@ -1,7 +1,7 @@
 """The training images of photographs: cropped, resized, mirrored and augmented on the host's cores.
 
-TensorFlow reads a JPEG's size, Python draws the crop, TensorFlow decodes that
-part alone, and Pillow does the rest: its resampling and its operations are
+TensorFlow reads a colour JPEG's size, Python draws the crop, TensorFlow decodes
+that part alone, and Pillow does the rest: its resampling and its operations are
 those of torchvision and timm, to the pixel. An image of which an epoch has
 several copies is decoded once, whole.
 """

@@ -7,11 +7,8 @@ import keras
 import numpy as np
 
 from keras_highway._support.quiet import quiet_again
-from keras_highway.data.images import decode_image
-from keras_highway.data.photographs import EncodedImage
+from keras_highway.data.images import NAMELESS, EncodedImage, decode_image
 from keras_highway.data.transforms import Transform
-
-NAMELESS = "an image"  # what messages call one whose file they do not know
 
 
 @functools.cache

@@ -9,10 +9,10 @@ import numpy as np
 from keras_highway._support.outside_text import visible
 from keras_highway._support.schema import CLASS_NAME
 from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
-from keras_highway.data.images import ImageError
+from keras_highway.data.images import NAMELESS, ImageError
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.training.data.augment import augment_of
-from keras_highway.training.data.decoding import NAMELESS, CentralCrop, batches, decoded, tensorflow
+from keras_highway.training.data.decoding import CentralCrop, batches, decoded, tensorflow
 from keras_highway.training.data.holdout import split_off
 from keras_highway.training.data.repeated import repeated, runs
 from keras_highway.training.data.shard import Shard

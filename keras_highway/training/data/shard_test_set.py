@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_highway.data.class_labels import class_labels
-from keras_highway.data.photographs import EncodedImage, Photograph, PhotographSet
+from keras_highway.data.images import EncodedImage
+from keras_highway.data.photographs import Photograph, PhotographSet
 from keras_highway.training.data.shards import FILE_NAMES, index_of, read_manifest, read_shard
 
 
