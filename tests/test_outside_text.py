@@ -87,7 +87,7 @@ def test_names_of_ours_read_well_in_markdown():
 
 
 def test_pictures_with_hostile_names(tmp_path):
-    routing = types.SimpleNamespace(classes=np.arange(2), difference={"stage1_block1": np.ones((2, 3))})
+    routing = types.SimpleNamespace(classes=np.arange(2), difference={"stage1_block1": np.ones((2, 3))}, numbers=(1,))
     names = ["$\\frac{", "a$b$"]
     figure = plot_routing_profile(routing, names, tmp_path / "a.png", title="$\\frac{$")
     labels = [label._preprocess_math(label.get_text()) for label in figure.axes[0].get_yticklabels()]

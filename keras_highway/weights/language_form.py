@@ -87,7 +87,8 @@ def check_size(file: WeightsFile, spec: CharLMSpec) -> None:
     sizes = [sum(math.prod(shape) * n for shape, n in shapes.items()) for shapes in (needed, file.shapes)]
     if sizes[0] > sizes[1]:
         raise WeightFileError(
-            f"{file.path} does not fit the requested model, which has {sizes[0]:,} weights: the file has {sizes[1]:,}."
+            f"{file.path} does not hold weights of the requested model, which has {sizes[0]:,}: the file has "
+            f"{sizes[1]:,}."
         )
 
 
