@@ -216,7 +216,7 @@ def test_a_vocabulary_that_the_file_does_not_name_is_not_read(tmp_path):
     [
         (
             {"kernels": [200], "filters": [500], "char_units": 1000, "input_shape": [1000]},
-            "which has 100,634,980 weights: the file has 940",
+            "which has 100,634,980: the file has 940",
         ),
         ({"highways": 1000}, "of 1,004 highway layers, LSTMs and convolutions: the file has"),
         ({"units": 1000}, "does not hold weights of the requested model, which has .*: the file has"),
