@@ -99,3 +99,12 @@ def in_code_span(text: object) -> str:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def is_text(text: str) -> bool:
+    """Whether a string can be written to a file as UTF-8: half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

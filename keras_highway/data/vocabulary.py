@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_highway._support.bounded_json import parse_json
+from keras_highway._support.outside_text import is_text
 from keras_highway._support.schema import Fields, Items, Number, Text
 
 VOCABULARY = "vocabulary.json"  # the file of one, beside weights
@@ -26,12 +27,12 @@ _MARKS = (PADDING, START, END, UNKNOWN, END_OF_SENTENCE)
 _PAD, _START, _END, _UNKNOWN = range(4)
 LONGEST = 65
 _LONGEST_WORD = 5_000  # an address or an encoded picture may stand in a text
-_LONGEST_SPELLING = 1_000
+LONGEST_SPELLING = 1_000
 _SCHEMA = Fields(
     {
         "words": Items(Text(_LONGEST_WORD, printable=False), 2, 5_000_000),
         "characters": Items(Text(10, printable=False)),
-        "word_length": Number(1, _LONGEST_SPELLING, whole=True),
+        "word_length": Number(1, LONGEST_SPELLING, whole=True),
     }
 )
 
@@ -90,16 +91,16 @@ class Vocabulary:
                 f"The characters of a vocabulary are the marks {_MARKS} and then single ones, each once. "
                 f"Received: first {self.characters[: len(_MARKS)]}, {len(singles)} others"
             )
-        if wrong := [c for c in singles if len(c) != 1 or not _is_unicode(c)]:
+        if wrong := [c for c in singles if len(c) != 1 or not is_text(c)]:
             raise ValueError(
                 f"The characters of a vocabulary are single ones that a text can have. Received: {wrong[0]!r}"
             )
-        if wrong := [word for word in self.words if not _is_unicode(word)]:
+        if wrong := [word for word in self.words if not is_text(word)]:
             raise ValueError(f"A word of a vocabulary has characters that no text can hold. Received: {wrong[0]!r}")
-        if not 3 <= self.word_length <= _LONGEST_SPELLING:
+        if not 3 <= self.word_length <= LONGEST_SPELLING:
             raise ValueError(
                 "`word_length` counts a start mark, an end mark and at least one character, at most "
-                f"{_LONGEST_SPELLING:,} in all. Received: word_length={self.word_length}"
+                f"{LONGEST_SPELLING:,} in all. Received: word_length={self.word_length}"
             )
 
     @property
@@ -208,15 +209,6 @@ class Vocabulary:
     @cached_property
     def _character_numbers(self) -> dict[str, int]:
         return {character: i for i, character in enumerate(self.characters)}
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether text can be written to a file: half of a surrogate pair cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def words_of(text: str) -> list[list[str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from keras_highway._support.bounded_json import read_bounded
 from keras_highway._support.valueless import without_values
-from keras_highway.data.vocabulary import VOCABULARY, Vocabulary
+from keras_highway.data.vocabulary import LONGEST_SPELLING, VOCABULARY, Vocabulary
 from keras_highway.models.char_lm import build_char_lm
 from keras_highway.specs import CharLMSpec, override
 from keras_highway.variants import LM_VARIANTS
@@ -17,7 +17,6 @@ from keras_highway.weights.resolve import WeightsFile
 
 SIZES = ("classes", "characters", "input_shape")  # fields of the spec that follow from the vocabulary
 _LARGEST = 2**28  # bytes of a vocabulary
-_LONGEST_SPELLING = 1_000
 
 
 def form_of_words(variant: str, overrides: Mapping[str, Any]) -> CharLMSpec:
@@ -26,7 +25,7 @@ def form_of_words(variant: str, overrides: Mapping[str, Any]) -> CharLMSpec:
     Raises:
         ValueError: As `override`.
     """
-    return override(LM_VARIANTS[variant], **{"input_shape": (_LONGEST_SPELLING,), **overrides})
+    return override(LM_VARIANTS[variant], **{"input_shape": (LONGEST_SPELLING,), **overrides})
 
 
 def stated_form(file: WeightsFile, variant: str, passed: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_highway._support.outside_text import visible
+from keras_highway._support.outside_text import is_text, visible
 from keras_highway._support.schema import CLASS_NAME
 from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
 from keras_highway.data.images import NAMELESS, ImageError
@@ -207,19 +207,11 @@ def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]
     for label, (name, files) in enumerate(photographs_of(folder, names)):
         if not files:
             raise ValueError(f"{folder / name} holds no images: {', '.join(SUFFIXES)}.")
-        if strange := next((file for file in files if not _is_text(str(file))), None):
+        if strange := next((file for file in files if not is_text(str(file))), None):
             raise ValueError(f"The name of a file is not UTF-8: rename it. Received: {visible(strange)}")
         paths += map(str, files)
         labels += [label] * len(files)
     return np.array(paths), np.array(labels, np.int64)
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _thinned(files, count):
