@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_highway._support.data_format import checked_data_format
+from keras_highway._support.whole_numbers import is_count
 from keras_highway.data.libraries import library_of
 from keras_highway.data.pixels import check_pixels
 from keras_highway.data.transforms import Transform
@@ -102,7 +103,7 @@ def decode_predictions(
         ValueError: If the number of classes does not fit, or `top` is not
             positive.
     """
-    if isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 1:
+    if not is_count(top):
         raise ValueError(f"`top` must be a positive whole number of classes. Received: top={top!r}")
     scores = np.asarray(ops.convert_to_numpy(predictions) if ops.is_tensor(predictions) else predictions)
     if classes is None and isinstance(weights, list | tuple | np.ndarray):

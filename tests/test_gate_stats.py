@@ -108,7 +108,8 @@ def test_saturated_gates_are_counted_on_both_sides(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("every", "steps"), [(1, [0, 1, 2, 3, 4, 5, 6]), (2, [0, 2, 4, 6]), (3, [0, 3, 6]), (4, [0, 4]), (7, [0])]
+    ("every", "steps"),
+    [(1, [0, 1, 2, 3, 4, 5, 6]), (2, [0, 2, 4, 6]), (3, [0, 3, 6]), (4, [0, 4]), (7, [0]), (np.int64(2), [0, 2, 4, 6])],
 )
 def test_every_so_many_steps(tmp_path, every, steps):
     x = batch(miniature("dense_stack"), 2)

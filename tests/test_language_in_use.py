@@ -135,6 +135,11 @@ def test_a_corpus_of_short_words_is_read_and_trained_on(tmp_path):
         (lambda lm: lm.perplexity(np.array([1, 2]), texts="2"), "`texts` must be a whole number. Received: texts='2'"),
         (lambda lm: lm.perplexity(np.array([1, 2]), steps=1.5), "`steps` must be a whole number. Received: steps=1.5"),
         (lambda lm: lm.generate("the", temperature=None), "`temperature` must be a positive number. Received: temp"),
+        (
+            lambda lm: lm.generate("the", temperature=[0.5]),
+            "`temperature` must be.*Received: temperature=.0.5",
+        ),
+        (lambda lm: lm.generate("the", temperature=1j), "`temperature` must be a positive number. Received: temp"),
         (lambda lm: lm.neighbours(" the "), "one word, without spaces. Received: word=' the '"),
         (lambda lm: lm.log_probabilities(["the"] * 130, ["cat"] * 129), "Received: 130 words, 129 targets"),
         (lambda lm: lm.log_probabilities(["the", "cat"], ["cat"]), "Received: 2 words, 1 targets"),

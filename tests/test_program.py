@@ -53,6 +53,18 @@ def test_a_reader_that_goes_away_ends_without_a_traceback(monkeypatch):
         pipe.flush()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk without space")
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"]])
+def test_a_full_disk_ends_without_a_traceback(capsys, monkeypatch, arguments):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(arguments) == 2
+        full.write("what Python flushes on its way out")
+        full.flush()
+    error = capsys.readouterr().err
+    assert error == "keras_highway: error: No space left on device: the output could not be written\n"
+
+
 def test_a_run_whose_reader_goes_away_ends_as_other_commands_do(monkeypatch, tmp_path):
     def prints(*_, **__):
         print("epoch 1", flush=True)

@@ -17,7 +17,7 @@ from safetensors.numpy import save
 import keras_highway as kh
 from keras_highway.cli import main
 from keras_highway.convert import torch_state
-from keras_highway.convert.timm import read_safetensors
+from keras_highway.convert.timm import read_config, read_safetensors
 from keras_highway.hub import HubError
 from keras_highway.models.builder import build
 from keras_highway.specs import override
@@ -113,6 +113,13 @@ def test_any_resnet_on_the_hub(fake_hub, capsys):
     row = kh.describe_weights(name)
     assert (row.variant, row.data, row.classes[1], row.licence) == ("resnet50", "imagenet", "goldfish", "bsd-3-clause")
     assert resolve(name).variant == "resnet50" and resolve(name, "highway_resnet50").variant == "highway_resnet50"
+
+
+def test_a_filter_that_the_package_does_not_have(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**CONFIG, "pretrained_cfg": {**CONFIG["pretrained_cfg"], "interpolation": "lanczos"}}))
+    with pytest.raises(ValueError, match=r"resized with the filter 'lanczos': keras_highway has bicubic and bilinear"):
+        read_config(path)
 
 
 def test_a_repository_of_something_else(fake_hub):

@@ -8,6 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_highway._support.type_aliases import Shape
+from keras_highway._support.whole_numbers import is_count
 
 
 class Batch(NamedTuple):
@@ -115,7 +116,7 @@ def check_batch(x: Any, inputs: Sequence[Any], what: str = "trace") -> None:
 
 def _pieces(data: Any, batch_size: Any) -> tuple[Iterable[Any], int | None]:
     """The data in pieces, and their number of samples where it is known."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+    if not is_count(batch_size):
         raise ValueError(f"`batch_size` must be a positive integer. Received: batch_size={batch_size!r}")
     if hasattr(data, "shape") and len(data.shape):
         return _slices(data, batch_size), len(data)

@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_highway._support.event_file import EventFile
 from keras_highway._support.files import append, atomic_write
+from keras_highway._support.whole_numbers import is_count
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.gates import check_learned
 from keras_highway.analysis.graph import Blocks
@@ -104,8 +105,7 @@ class GateStats(keras.callbacks.Callback):
         append: bool = False,
     ):
         super().__init__()
-        whole = isinstance(every, int) and not isinstance(every, bool) and every > 0
-        if every != "epoch" and not whole:
+        if every != "epoch" and not is_count(every):
             raise ValueError(f"`every` must be 'epoch' or a positive number of steps. Received: every={every!r}")
         self.x, self.folder, self.every, self.gate = x, Path(folder), every, gate
         self.rows: list[GateRow] = []

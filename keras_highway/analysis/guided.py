@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_highway._support.numerics import input_gradient, with_gradient
+from keras_highway._support.whole_numbers import is_whole
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.graph import Blocks, block_name, check_names, data_format_of, is_functional, stages, walk
 from keras_highway.analysis.graph import blocks as blocks_of
@@ -132,7 +133,7 @@ def channel_of(y: Any, block: GatedBlock, channel: int | np.integer[Any]) -> Any
         ValueError: If there is no such channel.
     """
     axis = 1 if len(y.shape) == 4 and data_format_of(block) == "channels_first" else -1
-    if isinstance(channel, bool) or not isinstance(channel, (int, np.integer)) or not 0 <= channel < y.shape[axis]:
+    if not is_whole(channel) or not 0 <= channel < y.shape[axis]:
         raise ValueError(f"Block {block.name!r} has channels 0 to {y.shape[axis] - 1}. Received: channel={channel!r}")
     return y[:, channel] if axis == 1 else y[..., channel]
 

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import importlib
 import sys
 
@@ -29,6 +30,7 @@ _DATA_HELP = (
     "folder of mnist.npz, cifar10.npz, cifar100.npz (default: KERAS_HIGHWAY_DATA, else TensorFlow Datasets, else what "
     "Keras downloads once)"
 )
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _INVERT_HELP = "swap dark and light first: the MNIST networks were trained on white digits on black"
 
 
@@ -41,8 +43,9 @@ def main(argv: list[str] | None = None) -> int:
 
     Returns:
         The exit code: 0; 1 if `verify` finds a difference; 2 for an unknown
-        name, an impossible request or an image that cannot be read; 130 after
-        Ctrl-C, 141 if the reader of its output closed it.
+        name, an impossible request, an image that cannot be read or a disk
+        that is full; 130 after Ctrl-C, 141 if the reader of its output closed
+        it.
 
     Raises:
         SystemExit: With code 2 for malformed arguments, 0 for `--help`.
@@ -66,6 +69,12 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         drop_output()
         return CLOSED_PIPE
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        drop_output()
+        print(f"{PROGRAM}: error: {error.strerror}: the output could not be written", file=sys.stderr)
+        return USAGE
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,7 +15,7 @@ from keras_highway._support.bounded_json import read_json
 from keras_highway._support.schema import Fields, Items, Maybe, Number, Text
 from keras_highway.convert.resnet_to_highway import highway_from_resnet
 from keras_highway.convert.torch_names import assign_torch_state
-from keras_highway.data.transforms import Transform
+from keras_highway.data.transforms import INTERPOLATIONS, Transform
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvNetSpec
 from keras_highway.variants import VARIANTS
@@ -162,23 +163,33 @@ def read_config(path: Path) -> TimmConfig:
         path: The file.
 
     Raises:
-        ValueError: If it is not such a file.
+        ValueError: If it is not such a file, or images are resized with a
+            filter that the package does not have.
     """
     try:
         whole = read_json(path, _CONFIG)
-        values = whole["pretrained_cfg"]
-        channels, *size = values.get("test_input_size") or values["input_size"]
-        transform = Transform(
-            size=(int(size[0]), int(size[1])),
-            channels=int(channels),
-            scale=1 / 255,
-            mean=tuple(map(float, values["mean"])),
-            std=tuple(map(float, values["std"])),
-            crop=float(values.get("test_crop_pct") or values["crop_pct"]),
-            interpolation=str(values["interpolation"]),
-        )
-        classes = int(values["num_classes"])
-        imagenet = classes == 1000 and str(values.get("tag") or "").endswith("in1k")
-        return TimmConfig(str(whole["architecture"]), classes, imagenet, transform, str(values.get("license") or ""))
+        if (used := whole["pretrained_cfg"]["interpolation"]) in INTERPOLATIONS:
+            return _config_of(whole)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a config.json of timm's: {error!r}") from error
+    raise ValueError(
+        f"{path} is of a network whose images are resized with the filter {used!r}: keras_highway has "
+        f"{' and '.join(INTERPOLATIONS)}. If the network is as accurate with one of these, write it into the file."
+    )
+
+
+def _config_of(whole: dict[str, Any]) -> TimmConfig:
+    values = whole["pretrained_cfg"]
+    channels, *size = values.get("test_input_size") or values["input_size"]
+    transform = Transform(
+        size=(int(size[0]), int(size[1])),
+        channels=int(channels),
+        scale=1 / 255,
+        mean=tuple(map(float, values["mean"])),
+        std=tuple(map(float, values["std"])),
+        crop=float(values.get("test_crop_pct") or values["crop_pct"]),
+        interpolation=str(values["interpolation"]),
+    )
+    classes = int(values["num_classes"])
+    imagenet = classes == 1000 and str(values.get("tag") or "").endswith("in1k")
+    return TimmConfig(str(whole["architecture"]), classes, imagenet, transform, str(values.get("license") or ""))

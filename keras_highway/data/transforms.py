@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_highway._support.whole_numbers import is_count, is_whole
 from keras_highway.data.libraries import Library, known_shape, library_of
 
 INTERPOLATIONS = ("bicubic", "bilinear")
@@ -116,11 +117,11 @@ class Transform:
 
     def _check(self) -> None:
         """What else a field could be only shows when an image is resized or normalized, as a fault of the image."""
-        whole, several = _is_whole, (1, self.channels)
+        several = (1, self.channels)
         filters = " or ".join(map(repr, INTERPOLATIONS))
         fits = {
-            "size": (_numbers(self.size, (2,), lambda x: whole(x) and x >= 1), "height and width, whole numbers"),
-            "channels": (whole(self.channels) and self.channels in (1, 3), "1 or 3"),
+            "size": (_numbers(self.size, (2,), is_count), "height and width, whole numbers"),
+            "channels": (is_whole(self.channels) and self.channels in (1, 3), "1 or 3"),
             "scale": (_numbers((self.scale,), (1,), lambda x: x > 0), "a positive number"),
             "crop": (_numbers((self.crop,), (1,), lambda x: 0 < x <= 1), "a number in (0, 1]"),
             "interpolation": (self.interpolation in INTERPOLATIONS, filters),
@@ -251,10 +252,6 @@ def mean_image(data: str) -> np.ndarray:
 
 
 MEAN_IMAGES = ("cifar10", "cifar100")
-
-
-def _is_whole(number: Any) -> bool:
-    return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
 def _numbers(values: Any, counts: tuple[int, ...], fits: Callable[[Any], bool]) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_highway._support.whole_numbers import is_count, is_whole
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.weights.language_form import SIZES
 
@@ -36,14 +37,21 @@ def check_one_word(word: Any) -> None:
 
 def check_whole(number: Any, name: str) -> None:
     """A whole number; a bool is not one."""
-    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+    if not is_whole(number):
         raise ValueError(f"`{name}` must be a whole number. Received: {name}={number!r}")
 
 
 def check_count(count: Any, name: str) -> None:
     """A whole number, at least 1."""
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+    if not is_count(count):
         raise ValueError(f"`{name}` must be a positive number, a whole one. Received: {name}={count!r}")
+
+
+def check_temperature(temperature: Any) -> None:
+    """A positive, finite number, Python's or NumPy's."""
+    number = is_whole(temperature) or isinstance(temperature, float | np.floating)
+    if not number or not 0 < temperature < float("inf"):
+        raise ValueError(f"`temperature` must be a positive number. Received: temperature={_short(temperature)}")
 
 
 def checked_pairs(words: Any, targets: Any) -> tuple[list[str], list[str]]:

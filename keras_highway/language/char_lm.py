@@ -279,8 +279,7 @@ class CharLM:
         """
         arguments.check_text(prompt, "prompt")
         arguments.check_count(words, "words")
-        if isinstance(temperature, bool | str) or temperature is None or not 0 < temperature < float("inf"):
-            raise ValueError(f"`temperature` must be a positive number. Received: temperature={temperature!r}")
+        arguments.check_temperature(temperature)
         rng = np.random.default_rng(seed)
         text = [word for line in words_of(prompt) for word in line]
         if text and not prompt.endswith("\n"):
