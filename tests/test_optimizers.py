@@ -12,7 +12,7 @@ from keras_highway.training.lamb import DecayedLamb
 from keras_highway.training.losses import make_loss
 from keras_highway.training.optimizers import CaffeSGD, OneCycle, make_optimizer, make_schedule, plateau_rate
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.schedules import EpochCosine
+from keras_highway.training.schedules import EpochCosine, EpochExponential
 from tests.miniatures import numpy
 
 BASE = RECIPES["mnist10_w16"]
@@ -126,6 +126,25 @@ def test_one_cycle_is_two_lines():
 def test_exponential_decay_falls_by_epoch():
     recipe = dataclasses.replace(BASE, schedule="exponential", learning_rate=1.0, decay=0.5)
     assert rates(recipe, 10, (0, 9, 10, 20)) == [1.0, 1.0, 0.5, 0.25]
+    schedule = make_schedule(recipe, 41)
+    again = EpochExponential.from_config(schedule.get_config())
+    for step in (40, 41, 81, 82):  # 41 * (1 / 41) is less than 1 in float32, as XLA has it
+        assert float(compiled(again)(step)) == float(schedule(step)) == 0.5 ** (step // 41), step
+
+
+def compiled(schedule):
+    """A schedule in a program of the backend's compiler."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        return jax.jit(schedule)
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        program = tf.function(schedule, jit_compile=True)
+        return lambda step: program(tf.constant(step))
+    return schedule
 
 
 def test_plateau_halves_where_the_loss_does_not_fall_enough():

@@ -1,6 +1,7 @@
 """Fields of dataclasses, set by name: unknown names and wrong types are refused."""
 
 import dataclasses
+import math
 import types
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -33,6 +34,20 @@ def coerced(row: RowT, what: str, **changes: Any) -> RowT:
             )
         clean[name] = _coerce(name, value, hints[name])
     return dataclasses.replace(row, **clean)
+
+
+def check_finite(row: Any) -> None:
+    """Raises a ValueError where a number of a dataclass, or of its tuples, is not finite: JSON has none such."""
+    for field in dataclasses.fields(row):
+        value = getattr(row, field.name)
+        if not _is_finite(value):
+            raise ValueError(f"`{field.name}` must be a finite number. Received: {field.name}={value!r}")
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _fits_items(values, hints) -> bool:

@@ -4,6 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
+from keras_highway._support.fields import check_finite
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.specs import override
 from keras_highway.tasks import LANGUAGE, Task
@@ -81,11 +82,14 @@ class LanguageRecipe:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        check_finite(self)
+        NAME.check(self.name, "`name`")
         NAME.check(self.weights, "`weights`")
         if not 0 < self.decay <= 1:
             raise ValueError(f"`decay` must be in (0, 1]. Received: decay={self.decay!r}")
-        if self.seed < 0:
-            raise ValueError(f"`seed` must not be negative. Received: seed={self.seed!r}")
+        for name in ("plateau_delta", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(self, name)!r}")
         for name in _OF_VOCABULARY:
             if name in dict(self.overrides):
                 raise ValueError(

@@ -1,5 +1,8 @@
 """The training loop over any recipe."""
 
+import contextlib
+from collections.abc import Iterator
+
 from keras_highway._support.data_format import channels_last
 from keras_highway.training.distributed.stopping import stop_requests
 from keras_highway.training.distributed.strategy import Strategy, make_strategy
@@ -50,39 +53,54 @@ def train(
     Raises:
         FloatingPointError: If the loss or a weight is not finite.
         MemoryError: If a step does not fit into a GPU's memory.
-        Stopped: A `SystemExit`, if SIGTERM stopped the run.
+        Stopped: A `SystemExit`, if SIGTERM stopped the run, or came while its
+            result was written, which is whole then.
         ValueError: If the recipe, the data or the folder do not fit, or a step
             is far from fitting into the machine's memory.
     """
     recipe.check()
-    with stop_requests() as stop, channels_last():
+    with stop_requests() as stop, stop.honoured(), channels_last():
         strategy = make_strategy(strategy) if isinstance(strategy, str) else strategy
         stop.install()  # what connects several processes takes SIGTERM for itself
         strategy.check(recipe)
         parts = training_of(recipe.task)
         source = parts.open_source(recipe, data_dir)
-        folder = RunFolder(out, recipe.to_dict(), strategy, defaults_of(recipe))
-        with strategy.data_scope():
-            data = source.on_device()
-        with strategy.scope():
-            program = parts.program(recipe, source, data)
-        names = list(getattr(source, "class_names", ()))
-        folder.check_data({"steps_per_epoch": program.steps_per_epoch, "class_names": names})
-        strategy.prepare(program)
-        check_memory(program, strategy.shard.count, accelerators(), resumed=folder.checkpoint.exists())
-        run = parts.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)
-        run.restore()
-        last = min(recipe.epochs if until is None else until, recipe.epochs)
-        if run.progress.epoch >= last and (result := run.known_result()):
-            return result  # of the weights beside it: nothing is left to do
-        run.begin_session()
-        with explained_memory(recipe):
-            while run.progress.epoch < last:
-                run.epoch(stop)
-        if run.progress.epoch < recipe.epochs and not finish:
-            return None
-        _check_whole(run)
-        return parts.finish(program, strategy, folder, run.rows)
+        with contextlib.closing(RunFolder(out, recipe.to_dict(), strategy, defaults_of(recipe))) as folder:
+            with strategy.data_scope():
+                data = source.on_device()
+            with strategy.scope(), _explained_start(recipe, folder):
+                program = parts.program(recipe, source, data)
+            names = list(getattr(source, "class_names", ()))
+            folder.check_data({"steps_per_epoch": program.steps_per_epoch, "class_names": names})
+            strategy.prepare(program)
+            check_memory(program, strategy.shard.count, accelerators(), resumed=folder.checkpoint.exists())
+            run = parts.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)
+            run.restore()
+            last = min(recipe.epochs if until is None else until, recipe.epochs)
+            if run.progress.epoch >= last and (result := run.known_result()):
+                return result  # of the weights beside it: nothing is left to do
+            run.begin_session()
+            with explained_memory(recipe):
+                while run.progress.epoch < last:
+                    run.epoch(stop)
+            if run.progress.epoch < recipe.epochs and not finish:
+                return None
+            _check_whole(run)
+            return parts.finish(program, strategy, folder, run.rows)
+
+
+@contextlib.contextmanager
+def _explained_start(recipe: Recipe | LanguageRecipe, folder: RunFolder) -> Iterator[None]:
+    """Says of a run that resumes, and whose start cannot be read any more, that it is this that is missing."""
+    try:
+        yield
+    except ValueError as error:
+        if not getattr(recipe, "init", None) or not folder.checkpoint.exists():
+            raise
+        raise ValueError(
+            f"{folder.path} holds a run that was begun from {recipe.init!r}: its net is built as that is also "
+            f"where it resumes; put it back, or start this where the path leads to it. {error}"
+        ) from error
 
 
 def _check_whole(run: Run) -> None:

@@ -7,7 +7,7 @@ import keras
 
 from keras_highway.training.lamb import DecayedLamb
 from keras_highway.training.recipe import Recipe
-from keras_highway.training.schedules import EpochCosine
+from keras_highway.training.schedules import EpochCosine, EpochExponential
 
 
 # Files made before it had this name call it PaperSGD.
@@ -161,7 +161,7 @@ def make_schedule(recipe: Recipe, steps_per_epoch: int):
     schedules = keras.optimizers.schedules
     warmup = recipe.warmup_epochs * steps_per_epoch
     if recipe.schedule == "exponential":
-        return schedules.ExponentialDecay(recipe.learning_rate, steps_per_epoch, recipe.decay, staircase=True)
+        return EpochExponential(recipe.learning_rate, steps_per_epoch, recipe.decay)
     if recipe.schedule == "epoch_cosine":
         return EpochCosine(
             recipe.learning_rate,

@@ -2,11 +2,10 @@
 
 import dataclasses
 import itertools
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from keras_highway._support.fields import coerced
+from keras_highway._support.fields import check_finite, coerced
 from keras_highway._support.settings import parse_setting
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.data.datasets import FOLDERS
@@ -210,6 +209,7 @@ class Recipe:
         for name in _NOT_NEGATIVE:
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(self, name)!r}")
+        NAME.check(self.name, "`name`")
         NAME.check(self.weights, "`weights`")
         if not 0 < self.crop_scale <= 1:
             raise ValueError(f"`crop_scale` must be in (0, 1]. Received: crop_scale={self.crop_scale!r}")
@@ -222,10 +222,7 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"`{field.name}` must be a finite number. Received: {field.name}={value!r}")
+        check_finite(self)
         for name in _SHARES:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
@@ -247,6 +244,9 @@ class Recipe:
                 "`batch_size` must be a multiple of `micro_batches`. "
                 f"Received: batch_size={self.batch_size}, micro_batches={self.micro_batches}"
             )
+        for name in ("rate_multipliers", "decay_multipliers"):
+            if any(factor < 0 for _, factor in getattr(self, name)):
+                raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(self, name)!r}")
         if self.optimizer != "sgd" and (self.rate_multipliers or self.decay_multipliers or self.bias_multiplier != 1):
             raise ValueError(
                 "Multipliers of rate and decay are for SGD: an adaptive optimizer divides them out again. "

@@ -41,6 +41,13 @@ class Request:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._note)
 
+    @contextlib.contextmanager
+    def honoured(self) -> Iterator[None]:
+        """Raises `Stopped` at its end if a request came too late for a run: what the process would train next waits."""
+        yield
+        if self.made:
+            raise Stopped
+
     def _note(self, _number: int, _frame: Any) -> None:
         self.made = True
 

@@ -143,6 +143,7 @@ class RunFolder:
     def __init__(self, path, recipe: dict, strategy, defaults: Mapping[str, Any] = MappingProxyType({})):
         self.path = Path(path)
         self._writes = strategy.is_chief
+        self._unlock: weakref.finalize[..., Any] | None = None
         self._environment = environment(strategy)
         self.path.mkdir(parents=True, exist_ok=True)
         recipe = json.loads(json.dumps(recipe))
@@ -163,7 +164,7 @@ class RunFolder:
                 atomic_write_json(self.path / "environment.json", self._environment)
 
     def _lock(self) -> None:
-        """Keeps other processes from writing here as long as this object lives."""
+        """Keeps other processes from writing here until `close`, or as long as this object lives."""
         if fcntl is None:
             return
         file = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR)
@@ -172,7 +173,12 @@ class RunFolder:
         except BlockingIOError:
             os.close(file)
             raise ValueError(f"Another process is training in {self.path}: end it, or choose another --out.") from None
-        weakref.finalize(self, os.close, file)
+        self._unlock = weakref.finalize(self, os.close, file)
+
+    def close(self) -> None:
+        """Lets another run write here, of this process or of another; called again it does nothing."""
+        if self._unlock is not None:
+            self._unlock()
 
     def check_shared(self, strategy) -> None:
         """Refuses processes that do not see each other's files; every process must call it.
