@@ -9,8 +9,9 @@ from keras_highway.training.distributed.strategy import Strategy, make_strategy
 from keras_highway.training.language_recipe import LanguageRecipe
 from keras_highway.training.memory import check_memory, explained_memory
 from keras_highway.training.recipe import Recipe
+from keras_highway.training.runs.environment import accelerators
 from keras_highway.training.runs.run import Run
-from keras_highway.training.runs.run_folder import RunFolder, accelerators, defaults_of
+from keras_highway.training.runs.run_folder import RunFolder, defaults_of
 from keras_highway.training.tasks import training_of
 
 

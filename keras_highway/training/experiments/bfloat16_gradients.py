@@ -19,7 +19,7 @@ from keras_highway._support.files import atomic_write_json
 from keras_highway.data.batchify import batchify, deduplicate
 from keras_highway.data.ptb import load_corpus
 from keras_highway.training.distributed.strategy import Strategy
-from keras_highway.training.runs.run_folder import environment
+from keras_highway.training.runs.environment import environment
 
 OUT = Path(__file__).parents[3] / "zoo" / "runs" / "biases_in_bfloat16" / "gradients.json"
 BATCH = 28  # of 1,327

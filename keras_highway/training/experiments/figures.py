@@ -25,7 +25,7 @@ from keras_highway.data import load_dataset
 from keras_highway.training.experiments import conv_figures, depth, figure4, photograph_figures
 from keras_highway.training.experiments.analysis_tables import CONV, PHOTOGRAPHS
 from keras_highway.training.experiments.gate_figures import draw_gates
-from keras_highway.training.runs.run_folder import environment
+from keras_highway.training.runs.environment import environment
 from keras_highway.weights import registry
 
 OUT = Path(__file__).parents[3] / "docs" / "analysis"
