@@ -1,5 +1,6 @@
 """The program around the commands: exit codes, interruptions, and what reaches the terminal."""
 
+import errno
 import importlib
 import json
 import os
@@ -63,6 +64,15 @@ def test_a_full_disk_ends_without_a_traceback(capsys, monkeypatch, arguments):
         full.flush()
     error = capsys.readouterr().err
     assert error == "keras_highway: error: No space left on device: the output could not be written\n"
+
+
+def test_another_full_disk_than_that_of_the_output_is_not_hidden(capsys, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("keras_highway.cli.listing.table", full)
+    with pytest.raises(OSError, match="No space left"):
+        main(["list"])
 
 
 def test_a_run_whose_reader_goes_away_ends_as_other_commands_do(monkeypatch, tmp_path):

@@ -1,5 +1,6 @@
-"""How a command ends whose reader has closed its output, as `| head -1` does."""
+"""How a command ends whose reader has closed its output, as `| head -1` does, or whose output finds no space."""
 
+import errno
 import os
 import sys
 
@@ -12,6 +13,17 @@ def is_closed() -> bool:
         sys.stdout.flush()
     except BrokenPipeError:
         return True
+    return False
+
+
+def is_full(error: OSError) -> bool:
+    """Whether an error is of stdout, which goes to a full disk: it does not take a line feed either."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename is not None:
+        return False
+    try:
+        print(flush=True)  # what could not be written may have been dropped: a flush alone would do nothing
+    except OSError as again:
+        return again.errno == error.errno
     return False
 
 

@@ -2,12 +2,11 @@
 
 import argparse
 import contextlib
-import errno
 import importlib
 import sys
 
 from keras_highway._support.backend import explained
-from keras_highway._support.closed_pipe import CLOSED_PIPE, drop_output
+from keras_highway._support.closed_pipe import CLOSED_PIPE, drop_output, is_full
 from keras_highway._support.notices import as_lines
 from keras_highway._support.outside_text import visible
 from keras_highway._support.quiet import quiet_start
@@ -30,7 +29,6 @@ _DATA_HELP = (
     "folder of mnist.npz, cifar10.npz, cifar100.npz (default: KERAS_HIGHWAY_DATA, else TensorFlow Datasets, else what "
     "Keras downloads once)"
 )
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _INVERT_HELP = "swap dark and light first: the MNIST networks were trained on white digits on black"
 
 
@@ -70,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
         drop_output()
         return CLOSED_PIPE
     except OSError as error:
-        if error.errno not in _FULL:
+        if not is_full(error):
             raise
         drop_output()
         print(f"{PROGRAM}: error: {error.strerror}: the output could not be written", file=sys.stderr)

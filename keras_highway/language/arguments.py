@@ -1,5 +1,6 @@
 """What a language model is asked, checked: each function raises a `ValueError` with what was expected and received."""
 
+import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -49,8 +50,8 @@ def check_count(count: Any, name: str) -> None:
 
 def check_temperature(temperature: Any) -> None:
     """A positive, finite number, Python's or NumPy's."""
-    number = is_whole(temperature) or isinstance(temperature, float | np.floating)
-    if not number or not 0 < temperature < float("inf"):
+    is_number = isinstance(temperature, numbers.Real) and not isinstance(temperature, bool)
+    if not is_number or not 0 < temperature < float("inf"):
         raise ValueError(f"`temperature` must be a positive number. Received: temperature={_short(temperature)}")
 
 
