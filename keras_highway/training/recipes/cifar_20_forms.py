@@ -24,7 +24,7 @@ three on 5,000 held-out training images. No published numbers. Ours:
 docs/results.md; `highway20_channel` 87.85 ± 0.26 % (n = 3),
 `highway20_low_rank` 88.70 ± 0.25 % (n = 3), `highway20_tied` 88.14 ± 0.29 %
 (n = 3), `highway20_shared` 88.55 ± 0.10 % (n = 3), `highway20` 88.68 ± 0.27 %.
-Layer dropout has no whole result yet.
+Of layer dropout one seed of three is over, 87.04 %.
 """
 
 from dataclasses import replace
