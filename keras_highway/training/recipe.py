@@ -244,14 +244,7 @@ class Recipe:
                 "`batch_size` must be a multiple of `micro_batches`. "
                 f"Received: batch_size={self.batch_size}, micro_batches={self.micro_batches}"
             )
-        for name in ("rate_multipliers", "decay_multipliers"):
-            if any(factor < 0 for _, factor in getattr(self, name)):
-                raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(self, name)!r}")
-        if self.optimizer != "sgd" and (self.rate_multipliers or self.decay_multipliers or self.bias_multiplier != 1):
-            raise ValueError(
-                "Multipliers of rate and decay are for SGD: an adaptive optimizer divides them out again. "
-                f"Received: optimizer={self.optimizer!r}"
-            )
+        self._check_multipliers()
         if self.optimizer != "adamw" and self.beta_2 != Recipe.beta_2:
             raise ValueError(
                 "`beta_2` can be set with optimizer='adamw' alone: leave it at its default, or take that optimizer. "
@@ -261,6 +254,16 @@ class Recipe:
         self._check_train_size(spec.min_size)
         self._check_input_shape()
         self._check_augmentation()
+
+    def _check_multipliers(self) -> None:
+        for name in ("rate_multipliers", "decay_multipliers"):
+            if any(factor < 0 for _, factor in getattr(self, name)):
+                raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(self, name)!r}")
+        if self.optimizer != "sgd" and (self.rate_multipliers or self.decay_multipliers or self.bias_multiplier != 1):
+            raise ValueError(
+                "Multipliers of rate and decay are for SGD: an adaptive optimizer divides them out again. "
+                f"Received: optimizer={self.optimizer!r}"
+            )
 
     @property
     def _decoded(self) -> bool:

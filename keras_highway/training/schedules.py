@@ -25,7 +25,7 @@ class EpochExponential(keras.optimizers.schedules.LearningRateSchedule):
         self.learning_rate, self.steps_per_epoch, self.decay = float(learning_rate), int(steps_per_epoch), float(decay)
 
     def __call__(self, step):
-        epoch = ops.cast(_epoch(step, self.steps_per_epoch), "float32")
+        epoch = _epoch(step, self.steps_per_epoch)
         return self.learning_rate * ops.power(ops.cast(self.decay, "float32"), epoch)
 
     def get_config(self):
@@ -61,7 +61,7 @@ class EpochCosine(keras.optimizers.schedules.LearningRateSchedule):
         self.epochs, self.steps_per_epoch, self.warmup_epochs = int(epochs), int(steps_per_epoch), int(warmup_epochs)
 
     def __call__(self, step):
-        epoch = ops.cast(_epoch(step, self.steps_per_epoch), "float32")
+        epoch = _epoch(step, self.steps_per_epoch)
         rising = self.first_rate + epoch * ((self.learning_rate - self.first_rate) / max(self.warmup_epochs, 1))
         left = ops.maximum(self.epochs - epoch, 0.0) / self.epochs
         # The square of a sine is (1 + cos(pi * e / E)) / 2, exact to the end, where that would round away.
@@ -80,5 +80,5 @@ class EpochCosine(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def _epoch(step, steps_per_epoch: int):
-    """The epoch of a step, both counted from 0."""
-    return ops.floor_divide(ops.cast(step, "int32"), steps_per_epoch)
+    """The epoch of a step, both counted from 0: a whole number, as float32."""
+    return ops.cast(ops.floor_divide(ops.cast(step, "int32"), steps_per_epoch), "float32")
