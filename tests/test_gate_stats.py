@@ -121,6 +121,14 @@ def test_every_so_many_steps(tmp_path, every, steps):
         agree(stats.rows[-len(rows_of(model, x, 2, 6)) :], rows_of(model, x, 2, 6))
 
 
+def test_steps_are_counted_beyond_numpys_small_numbers(tmp_path):
+    model = miniature("dense_stack")
+    stats = GateStats(batch(model, 2), tmp_path, every=np.int8(100), tensorboard=False)
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    model.fit(batch(model, 301), np.zeros(301), batch_size=1, callbacks=[stats], verbose=0)
+    assert [row.step for row in stats.rows[::3]] == [0, 100, 200, 300]
+
+
 @pytest.mark.slow
 def test_training_is_the_same_with_and_without(tmp_path):
     models = []

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from fractions import Fraction
 
 import keras
 import numpy as np
@@ -159,6 +160,21 @@ def test_a_corpus_of_short_words_is_read_and_trained_on(tmp_path):
 def test_what_cannot_be_asked(lm, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(lm)
+
+
+@pytest.mark.parametrize(
+    "half", [Fraction(1, 2), np.float16(0.5), np.longdouble(0.5), np.array(0.5), keras.ops.convert_to_tensor(0.5)]
+)
+def test_any_kind_of_number_is_a_temperature(lm, half):
+    assert lm.generate("the", 3, temperature=half, seed=0) == lm.generate("the", 3, temperature=0.5, seed=0)
+
+
+@pytest.mark.parametrize(
+    "none", [10**400, Fraction(1, 10**400), np.timedelta64(5), True, "0.5", np.array([0.5]), np.array("a"), np.inf]
+)
+def test_what_is_no_temperature(lm, none):
+    with pytest.raises(ValueError, match=r"`temperature` must be a positive number. Received: temperature="):
+        lm.generate("the", temperature=none)
 
 
 def test_near_a_temperature_of_0_the_likeliest_word_is_taken(lm):

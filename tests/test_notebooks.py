@@ -28,6 +28,7 @@ TINY = {
     "07_train_and_publish": {"IMAGES": 100, "EPOCHS": 2},
     "08_photographs": {"PHOTOGRAPHS": 40},
 }
+PRINTED = {"07_train_and_publish": "mnist10_w16: test accuracy "}  # by a cell that picks lines of a command's
 NEED_DATA = ("03_gates_and_routing", "04_lesions_reshuffling_trimming", "08_photographs")
 
 
@@ -84,6 +85,7 @@ def test_committed_outputs_are_of_one_run_in_order(path):
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
+    assert PRINTED.get(path.stem, "") in "".join(output.get("text", "") for output in outputs)
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert not [
         cell.source for cell in cells if "colab" not in cell.source and prints(cell.source) and not cell.outputs
@@ -141,7 +143,7 @@ def test_notebook_runs(path, small_data, installed, monkeypatch, tmp_path):
     cells = execute(path, tmp_path, installed)
     assert all(cell.execution_count for cell in cells)
     printed = "".join(output.get("text", "") for cell in cells for output in cell.outputs)
-    assert "Left out:" not in printed
+    assert "Left out:" not in printed and PRINTED.get(path.stem, "") in printed
 
 
 @pytest.mark.slow

@@ -1,17 +1,21 @@
 """Training from consoles, searches and schedulers: ends, starts that are gone, numbers that JSON does not have."""
 
+import errno
 import json
 import os
 import signal
 
 import pytest
 
-from keras_highway.training.experiments import search
+from keras_highway.hub.error import HubError
+from keras_highway.training import program
+from keras_highway.training.experiments import block_forms, search
 from keras_highway.training.experiments.rungs import Rung
+from keras_highway.training.language_recipe import rate_after
 from keras_highway.training.loop import train
 from keras_highway.training.recipe import with_settings
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs import results
+from keras_highway.training.runs import results, run_folder
 from keras_highway.training.runs.run import Run
 from keras_highway.training.tiny import tiny
 
@@ -25,16 +29,21 @@ LM = tiny(RECIPES["charlm_small_full"])
         (LM, "plateau_delta=1e999", "`plateau_delta` must be a finite number. Received: plateau_delta=inf"),
         (LM, "clip_norm=1e999", "`clip_norm` must be a finite number"),
         (LM, "learning_rate=1e999", "`learning_rate` must be a finite number"),
-        (LM, "plateau_delta=-1", "`plateau_delta` must not be negative. Received: plateau_delta=-1"),
+        (LM, "net.dropout=1e999", "`dropout` must be .*Received: dropout=inf"),
         (LM, "name=", "`name`.* a name without '/'"),
         (NET, "rate_multipliers=(('*kernel', 1e999),)", "`rate_multipliers` must be a finite number"),
         (NET, "decay_multipliers=(('*', -1),)", "`decay_multipliers` must not be negative"),
+        (NET, "net.gate_bias=1e999", "`gate_bias` must be a finite number or .*Received: gate_bias=inf"),
         (NET, "name=", "`name`.* a name without '/'"),
         (NET, "name=../x", "`name`.* a name without '/'"),
     ],
 )
-def test_settings_that_a_run_could_not_be_resumed_with(recipe, setting, message):
-    """Infinity is not of JSON: the recipe.json of such a run was refused when it was read again."""
+def test_settings_that_no_recipe_has(recipe, setting, message):
+    """Infinity is not of JSON: the recipe.json of such a run was refused when it was read again.
+
+    Factors below 0 would train away from the optimum; a name is that of a
+    folder.
+    """
     with pytest.raises(ValueError, match=message):
         with_settings(recipe, [setting])
 
@@ -52,6 +61,44 @@ def test_a_run_that_was_broken_off_is_resumed_in_the_same_process(tmp_path, monk
             train(NET, None, tmp_path)
     result = train(NET, None, tmp_path)
     assert result is not None and result["epochs"] == NET.epochs and kept.tb is not None
+
+
+def test_a_run_that_could_not_write_what_it_begins_with_begins_anew(tmp_path, monkeypatch):
+    def is_full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "atomic_write_json", is_full)
+        with pytest.raises(OSError, match="No space left") as kept:
+            train(NET, None, tmp_path)
+    assert train(NET, None, tmp_path, until=1) is None and kept.tb is not None
+    assert (tmp_path / "checkpoint.npz").exists()
+
+
+def test_a_language_model_may_wait_for_a_rise():
+    """A negative difference: the rate falls only where the perplexity rises by more than 1."""
+    recipe = with_settings(LM, ["plateau_delta=-1", "learning_rate=1", "decay=0.5"])
+    assert rate_after(recipe, [9.0, 9.0, 9.5]) == 1.0
+    assert rate_after(recipe, [9.0, 9.0, 10.5]) == 0.5
+
+
+def test_sigterm_while_a_run_diverges_ends_a_search_and_a_study(tmp_path, monkeypatch):
+    begun = []
+
+    def diverges(self):
+        begun.append(self.folder.path.name)
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise FloatingPointError("the loss is nan")
+
+    monkeypatch.setattr(Run, "_prepare_epoch", diverges)
+    with pytest.raises(SystemExit) as ended:
+        search.run_search(search.SEARCHES["figure1"], (Rung(2, 1),), None, tmp_path / "search", True, ["highway_fc10"])
+    assert ended.value.code == 75 and begun == ["0"]
+    assert "nan" in (tmp_path / "search" / "highway_fc10" / "0" / "diverged.json").read_text()
+    with pytest.raises(SystemExit) as ended:
+        block_forms.STUDY.run(["highway20"], (1,), None, tmp_path / "study", True)
+    assert ended.value.code == 75 and len(begun) == 2
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_sigterm_while_a_result_is_written_ends_a_search(tmp_path, monkeypatch):
@@ -83,3 +130,20 @@ def test_a_run_whose_start_is_gone_says_so(tmp_path):
     (tmp_path / "moved").rename(start)
     result = train(recipe, None, out)
     assert result is not None and result["epochs"] == 2
+    start.rename(tmp_path / "moved")
+    assert train(recipe, None, out) == result  # it is over
+
+
+def test_a_run_whose_start_was_on_the_hub_says_so(tmp_path, monkeypatch):
+    """An error of the Hub is an OSError."""
+    start, out = tmp_path / "start", tmp_path / "run"
+    train(NET, None, start)
+    recipe = with_settings(NET, [f"init={str(start)!r}"])
+    assert train(recipe, None, out, until=1) is None
+
+    def is_offline(*_, **__):
+        raise HubError("Could not download config.json of 'org/name'")
+
+    monkeypatch.setattr(program, "create_model", is_offline)
+    with pytest.raises(ValueError, match=r"holds a run that was begun from .*start': .*Could not download config.json"):
+        train(recipe, None, out)

@@ -118,6 +118,7 @@ def _pieces(data: Any, batch_size: Any) -> tuple[Iterable[Any], int | None]:
     """The data in pieces, and their number of samples where it is known."""
     if not is_count(batch_size):
         raise ValueError(f"`batch_size` must be a positive integer. Received: batch_size={batch_size!r}")
+    batch_size = int(batch_size)  # 200 + np.uint8(100) is 44
     if hasattr(data, "shape") and len(data.shape):
         return _slices(data, batch_size), len(data)
     if isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "shape") for part in data):

@@ -107,7 +107,8 @@ class GateStats(keras.callbacks.Callback):
         super().__init__()
         if every != "epoch" and not is_count(every):
             raise ValueError(f"`every` must be 'epoch' or a positive number of steps. Received: every={every!r}")
-        self.x, self.folder, self.every, self.gate = x, Path(folder), every, gate
+        self.x, self.folder, self.gate = x, Path(folder), gate
+        self.every = every if every == "epoch" else int(every)
         self.rows: list[GateRow] = []
         self._blocks, self._append = blocks, append
         self._events = None if tensorboard else False  # made with the first record

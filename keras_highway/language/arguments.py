@@ -48,11 +48,17 @@ def check_count(count: Any, name: str) -> None:
         raise ValueError(f"`{name}` must be a positive number, a whole one. Received: {name}={count!r}")
 
 
-def check_temperature(temperature: Any) -> None:
-    """A positive, finite number, Python's or NumPy's."""
-    is_number = isinstance(temperature, numbers.Real) and not isinstance(temperature, bool)
-    if not is_number or not 0 < temperature < float("inf"):
+def checked_temperature(temperature: Any) -> float:
+    """Returns a positive, finite number, Python's, NumPy's or a tensor's, as a float."""
+    is_number = isinstance(temperature, numbers.Real) or getattr(temperature, "shape", None) == ()
+    is_number = is_number and not isinstance(temperature, bool | np.timedelta64)
+    try:
+        value = float(temperature) if is_number else 0.0
+    except (TypeError, ValueError, OverflowError):
+        value = 0.0
+    if not 0 < value < float("inf"):
         raise ValueError(f"`temperature` must be a positive number. Received: temperature={_short(temperature)}")
+    return value
 
 
 def checked_pairs(words: Any, targets: Any) -> tuple[list[str], list[str]]:

@@ -279,7 +279,7 @@ class CharLM:
         """
         arguments.check_text(prompt, "prompt")
         arguments.check_count(words, "words")
-        arguments.check_temperature(temperature)
+        temperature = arguments.checked_temperature(temperature)
         rng = np.random.default_rng(seed)
         text = [word for line in words_of(prompt) for word in line]
         if text and not prompt.endswith("\n"):

@@ -82,14 +82,6 @@ class LanguageRecipe:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
-        check_finite(self)
-        NAME.check(self.name, "`name`")
-        NAME.check(self.weights, "`weights`")
-        if not 0 < self.decay <= 1:
-            raise ValueError(f"`decay` must be in (0, 1]. Received: decay={self.decay!r}")
-        for name in ("plateau_delta", "seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(self, name)!r}")
         for name in _OF_VOCABULARY:
             if name in dict(self.overrides):
                 raise ValueError(
@@ -97,6 +89,13 @@ class LanguageRecipe:
                     f"Received: net.{name}={dict(self.overrides)[name]!r}"
                 )
         override(LM_VARIANTS[self.variant], **dict(self.overrides))
+        check_finite(self)
+        NAME.check(self.name, "`name`")
+        NAME.check(self.weights, "`weights`")
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"`decay` must be in (0, 1]. Received: decay={self.decay!r}")
+        if self.seed < 0:
+            raise ValueError(f"`seed` must not be negative. Received: seed={self.seed!r}")
 
 
 def rate_after(recipe: LanguageRecipe, perplexities: list[float]) -> float:

@@ -1,7 +1,6 @@
 """The training loop over any recipe."""
 
 import contextlib
-from collections.abc import Iterator
 
 from keras_highway._support.data_format import channels_last
 from keras_highway.training.distributed.stopping import stop_requests
@@ -69,8 +68,15 @@ def train(
         with contextlib.closing(RunFolder(out, recipe.to_dict(), strategy, defaults_of(recipe))) as folder:
             with strategy.data_scope():
                 data = source.on_device()
-            with strategy.scope(), _explained_start(recipe, folder):
-                program = parts.program(recipe, source, data)
+            try:
+                with strategy.scope():
+                    program = parts.program(recipe, source, data)
+            except (ValueError, OSError) as error:  # `HubError` is an OSError
+                if not getattr(recipe, "init", None) or not folder.checkpoint.exists():
+                    raise
+                if result := folder.final_result(recipe.epochs):
+                    return result  # the run is over: its start may be gone
+                raise _start_is_gone(folder, recipe, error) from error
             names = list(getattr(source, "class_names", ()))
             folder.check_data({"steps_per_epoch": program.steps_per_epoch, "class_names": names})
             strategy.prepare(program)
@@ -90,18 +96,12 @@ def train(
             return parts.finish(program, strategy, folder, run.rows)
 
 
-@contextlib.contextmanager
-def _explained_start(recipe: Recipe | LanguageRecipe, folder: RunFolder) -> Iterator[None]:
-    """Says of a run that resumes, and whose start cannot be read any more, that it is this that is missing."""
-    try:
-        yield
-    except ValueError as error:
-        if not getattr(recipe, "init", None) or not folder.checkpoint.exists():
-            raise
-        raise ValueError(
-            f"{folder.path} holds a run that was begun from {recipe.init!r}: its net is built as that is also "
-            f"where it resumes; put it back, or start this where the path leads to it. {error}"
-        ) from error
+def _start_is_gone(folder: RunFolder, recipe: Recipe | LanguageRecipe, error: Exception) -> ValueError:
+    """The error of a run that resumes, and whose start cannot be read any more: it is this that is missing."""
+    return ValueError(
+        f"{folder.path} holds a run that was begun from {getattr(recipe, 'init', '')!r}: its net is built as that is "
+        f"also where it resumes; put it back, or start this where the path or name leads to it. {error}"
+    )
 
 
 def _check_whole(run: Run) -> None:

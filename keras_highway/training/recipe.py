@@ -222,6 +222,7 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        spec = override(VARIANTS[self.variant], **dict(self.overrides))  # in the words of the net's own fields
         check_finite(self)
         for name in _SHARES:
             value = getattr(self, name)
@@ -250,7 +251,6 @@ class Recipe:
                 "`beta_2` can be set with optimizer='adamw' alone: leave it at its default, or take that optimizer. "
                 f"Received: beta_2={self.beta_2}, optimizer={self.optimizer!r}"
             )
-        spec = override(VARIANTS[self.variant], **dict(self.overrides))
         self._check_train_size(spec.min_size)
         self._check_input_shape()
         self._check_augmentation()

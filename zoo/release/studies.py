@@ -22,6 +22,7 @@ from keras_highway.analysis.plots_training import Curve, draw_training, training
 from keras_highway.cli.listing import parameters
 from keras_highway.models.builder import build
 from keras_highway.specs import override
+from keras_highway.training.experiments.divergence import has_diverged
 from keras_highway.training.experiments.study import Study, spread
 from keras_highway.training.recipe import Recipe
 from keras_highway.training.recipes import RECIPES
@@ -192,7 +193,7 @@ def _diverged(comparison: Comparison, net: str, runs: Path) -> int:
     study, folder = comparison.study, runs / comparison.folder
     if study.diverged_at_every_rate(net, folder):
         return len(study.seeds)
-    return sum((study.folder(net, seed, folder) / "diverged.json").exists() for seed in study.seeds)
+    return sum(has_diverged(study.folder(net, seed, folder)) for seed in study.seeds)
 
 
 def _last_accuracies(logs) -> list[float]:

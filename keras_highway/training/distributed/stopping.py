@@ -54,8 +54,14 @@ class Request:
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[Request]:
-    """Notes SIGTERM instead of dying of it; the handler that was there comes back at the end."""
-    request, before = Request(), signal.getsignal(signal.SIGTERM)
+    """Notes SIGTERM instead of dying of it; the handler that was there comes back at the end.
+
+    Within such a block the request is that of the outer one, which learns of
+    it whatever becomes of the inner one.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    outer = getattr(before, "__self__", None)
+    request = outer if isinstance(outer, Request) else Request()
     request.install()
     try:
         yield request

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway._support.suggest import did_you_mean
+from keras_highway.training.experiments.divergence import has_diverged, train_or_diverge
 from keras_highway.training.experiments.rungs import Rung, Search, loss_at, parse_rungs
 from keras_highway.training.experiments.search_report import report
 from keras_highway.training.recipe import Recipe, changed
@@ -97,10 +98,6 @@ def run_search(search: Search, rungs: tuple[Rung, ...], data_dir, out: Path, sma
 
 
 def _resume(recipe, data_dir, folder, epochs) -> None:
-    import keras
-
-    from keras_highway._support.files import atomic_write_json
-    from keras_highway.training.loop import train
     from keras_highway.training.runs.checkpoint import epochs_of
     from keras_highway.training.runs.run_folder import has_begun, has_whole_result, is_run_of
 
@@ -111,13 +108,9 @@ def _resume(recipe, data_dir, folder, epochs) -> None:
             f"{folder} holds a run of another recipe than this search's: see its recipe.json. Choose another --out, or "
             "remove the folder."
         )
-    if (folder / "diverged.json").exists() or (epochs_of(folder / "checkpoint.npz") >= epochs and finished):
+    if has_diverged(folder) or (epochs_of(folder / "checkpoint.npz") >= epochs and finished):
         return
-    keras.utils.clear_session()
-    try:
-        train(recipe, data_dir, folder, until=epochs)
-    except FloatingPointError as error:
-        atomic_write_json(folder / "diverged.json", {"error": str(error)})
+    train_or_diverge(recipe, data_dir, folder, until=epochs)
 
 
 def main(argv=None) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from keras_highway._support.log import read_log
 from keras_highway.tasks import plus_minus
+from keras_highway.training.experiments.divergence import has_diverged, train_or_diverge
 from keras_highway.training.recipe import Recipe, changed, with_settings
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import check_finished, has_whole_result
@@ -124,7 +125,7 @@ class Study:
 
     def diverged_at_every_rate(self, net: str, out: Path) -> bool:
         """Whether all of a net's short runs diverged, so that it has no whole ones."""
-        return all((folder / "diverged.json").exists() for folder in self.rate_folders(net, out).values())
+        return all(map(has_diverged, self.rate_folders(net, out).values()))
 
     def known_rate(self, net: str, out: Path) -> float | None:
         """Returns a net's chosen rate, `None` where short runs are missing or all diverged. Nothing is trained."""
@@ -155,7 +156,7 @@ class Study:
                 self.run_name(net),
                 rate,
                 len(done),
-                sum((self.folder(net, seed, out) / "diverged.json").exists() for seed in seeds),
+                sum(has_diverged(self.folder(net, seed, out)) for seed in seeds),
                 spread([row["train_loss"] for row in done.values()], 4),
                 spread([100 * row["test_accuracy"] for row in done.values()], 2),
                 "" if net == self.base else spread(pairs, 2),
@@ -257,24 +258,14 @@ def _recipe(name, rate, seed, small) -> Recipe:
 
 def _is_over(folder: Path) -> bool:
     """Whether a run has finished or diverged."""
-    return has_whole_result(folder) or (folder / "diverged.json").exists()
+    return has_whole_result(folder) or has_diverged(folder)
 
 
 def _train(recipe: Recipe, data_dir, folder: Path) -> None:
     if _is_over(folder):
         check_finished(folder, recipe)
-        return
-
-    import keras
-
-    from keras_highway._support.files import atomic_write_json
-    from keras_highway.training.loop import train
-
-    keras.utils.clear_session()
-    try:
-        train(recipe, data_dir, folder)
-    except FloatingPointError as error:
-        atomic_write_json(folder / "diverged.json", {"error": str(error)})
+    else:
+        train_or_diverge(recipe, data_dir, folder)
 
 
 def _accuracy(folder: Path) -> float:

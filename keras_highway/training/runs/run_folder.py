@@ -20,6 +20,7 @@ from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import append, atomic_write, atomic_write_json
 from keras_highway._support.log import read_lines
 from keras_highway._support.schema import Anything, Fields, Items, Table
+from keras_highway.training.runs.checkpoint import epochs_of
 from keras_highway.training.runs.environment import environment
 from keras_highway.weights.info import FILE, ROW
 
@@ -148,12 +149,20 @@ class RunFolder:
             )
         if self._writes:
             self._lock()
-            if other:  # of a start that was refused, or ended before anything was trained
-                for name in ("environment.json", "sessions.json", "data.json", "steps.csv"):
-                    (self.path / name).unlink(missing_ok=True)
-            atomic_write_json(known, recipe)
-            if not (self.path / "environment.json").exists():
-                atomic_write_json(self.path / "environment.json", self._environment)
+            try:
+                self._begin(recipe, other)
+            except BaseException:
+                self.close()  # a traceback that is kept would keep this object
+                raise
+
+    def _begin(self, recipe: dict, other: bool) -> None:
+        """Writes what a run begins with; `other`: in place of that of another run."""
+        if other:  # of a start that was refused, or ended before anything was trained
+            for name in ("environment.json", "sessions.json", "data.json", "steps.csv"):
+                (self.path / name).unlink(missing_ok=True)
+        atomic_write_json(self.path / "recipe.json", recipe)
+        if not (self.path / "environment.json").exists():
+            atomic_write_json(self.path / "environment.json", self._environment)
 
     def _lock(self) -> None:
         """Keeps other processes from writing here until `close`, or as long as this object lives."""
@@ -283,6 +292,11 @@ class RunFolder:
         """Returns the result, or None where it or the weights that it is of are missing."""
         whole = self.result.exists() and (self.path / FILE).exists()
         return read_json(self.result, _TABLE) if whole else None
+
+    def final_result(self, epochs: int) -> dict | None:
+        """Returns the result of a run that is over, after so many epochs; else None."""
+        result = self.known_result() if epochs_of(self.checkpoint) == epochs else None
+        return result if (result or {}).get("epochs") == epochs else None
 
     def drop_result(self) -> None:
         """Takes away the result of weights that are about to be replaced: where one is, the weights are its own."""
