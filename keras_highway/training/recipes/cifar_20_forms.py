@@ -23,8 +23,8 @@ All start with highway20's gate bias, -2. All else is the recipe of `highway20`:
 three on 5,000 held-out training images. No published numbers. Ours:
 docs/results.md; `highway20_channel` 87.85 ± 0.26 % (n = 3),
 `highway20_low_rank` 88.70 ± 0.25 % (n = 3), `highway20_tied` 88.14 ± 0.29 %
-(n = 3), `highway20_shared` 88.55 ± 0.10 % (n = 3), `highway20` 88.68 ± 0.27 %.
-Of layer dropout one seed of three is over, 87.04 %.
+(n = 3), `highway20_shared` 88.55 ± 0.10 % (n = 3), `highway20_stochastic_depth`
+86.80 ± 0.30 % (n = 3), `highway20` 88.68 ± 0.27 %.
 """
 
 from dataclasses import replace
