@@ -153,7 +153,7 @@ def build_with(
         classes = file.classes
     if include_preprocessing:
         transform = _transform_of(spec, file, include_preprocessing)
-        input_tensor, input_shape = preprocessed(transform, input_tensor, input_shape), None
+        input_tensor, input_shape = preprocessed(spec, transform, input_tensor, input_shape), None
     elif include_top and input_tensor is None and input_shape is None and file is not None:
         input_shape = _tested_shape(spec, file)
     model = build(
@@ -231,6 +231,11 @@ def _transform_of(spec: NetSpec, file: WeightsFile | None, wanted: bool | str | 
     if isinstance(wanted, Transform):
         return wanted
     if not isinstance(wanted, bool):
+        if not isinstance(wanted, str | os.PathLike):
+            raise ValueError(
+                "`include_preprocessing` must be True, False, a Transform or a name as `get_transform` takes it. "
+                f"Received: include_preprocessing={wanted!r}"
+            )
         return transform_of(wanted)
     if file is not None and file.transform is not None:
         return file.transform

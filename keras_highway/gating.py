@@ -105,6 +105,15 @@ def check_gate_rank(gate: str, gate_rank: int | None) -> None:
         )
 
 
+def check_skip(gating: str, stochastic_depth: float) -> None:
+    """Raises a `ValueError` where stochastic depth has no skip connection to leave."""
+    if stochastic_depth and not get_gating(gating).has_skip:
+        raise ValueError(
+            f"Stochastic depth replaces a block by its skip connection, which gating={gating!r} does not have. "
+            f"Received: gating={gating!r}, stochastic_depth={stochastic_depth!r}"
+        )
+
+
 def check_zero_init(zero_init: bool, gating: str, final_relu: bool) -> None:
     """Raises a `ValueError` where a transform that starts at 0 would never be trained."""
     if zero_init and not get_gating(gating).has_skip:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from keras_highway._support.fields import coerced
-from keras_highway.gating import check_gate_rank, check_zero_init, get_gating
+from keras_highway.gating import check_gate_rank, check_skip, check_zero_init, get_gating
 from keras_highway.tasks import IMAGES, LANGUAGE, Task
 
 
@@ -355,6 +355,7 @@ def check(spec: NetSpec) -> None:
     _check_gate_bias(spec)
     if not 0.0 <= spec.stochastic_depth < 1.0:
         raise ValueError(f"`stochastic_depth` must be in [0, 1). Received: stochastic_depth={spec.stochastic_depth!r}")
+    check_skip(spec.gating, spec.stochastic_depth)
     if spec.gate == "tied" and not spec.can_tie_gates:
         raise ValueError(
             "gate='tied' is for nets of residual-style blocks and for fully connected nets. "

@@ -5,6 +5,8 @@ import math
 import types
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from keras_highway._support.suggest import did_you_mean
 
 RowT = TypeVar("RowT")
@@ -32,7 +34,7 @@ def coerced(row: RowT, what: str, **changes: Any) -> RowT:
             raise ValueError(
                 f"Unknown field of {what}.{hint} Its fields are {', '.join(hints)}. Received: {name}={value!r}"
             )
-        clean[name] = _coerce(name, value, hints[name])
+        clean[name] = _coerce(name, _plain(value), hints[name])
     return dataclasses.replace(row, **clean)
 
 
@@ -48,6 +50,17 @@ def _is_finite(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_finite, value))
     return not isinstance(value, float) or math.isfinite(value)
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy's as Python's, which have the types that fields are annotated with; in lists, too."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
+    return value.item() if isinstance(value, np.bool_ | np.integer | np.floating) and not _is_span(value) else value
+
+
+def _is_span(value: Any) -> bool:
+    return isinstance(value, np.timedelta64)  # a subclass of np.integer
 
 
 def _fits_items(values, hints) -> bool:

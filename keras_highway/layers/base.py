@@ -10,8 +10,9 @@ from keras import ops
 
 from keras_highway._support.type_aliases import Shape
 from keras_highway.equation import mix
-from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, check_gate_rank, get_gating
-from keras_highway.layers.frozen import freeze_parts, frozen_parts
+from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, check_gate_rank, check_skip, get_gating
+from keras_highway.layers.checks import broadcasts, is_rate
+from keras_highway.layers.frozen import checked_parts, freeze_parts, frozen_parts
 from keras_highway.layers.rematerialize import rematerialized, runs
 
 PATHS = ("transform", "transform_gate", "carry_gate", "projection")
@@ -81,7 +82,7 @@ class GatedBlock(keras.layers.Layer):
         self.skip_dtype = skip_dtype_of(skip_dtype, self.compute_dtype)
         self.stochastic_depth = self._checked_rate(stochastic_depth)
         self.remat = bool(remat)
-        self._frozen = tuple(frozen)
+        self._frozen = checked_parts(frozen)
         self.transform_gate = None
         self.carry_gate = None
         self.projection = None
@@ -194,7 +195,14 @@ class GatedBlock(keras.layers.Layer):
 
     def compute_output_spec(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None, **kwargs: Any) -> Any:
         self._check_inputs(gate, kernels)
-        return keras.KerasTensor(self.compute_output_shape(x.shape), dtype=self.skip_dtype)
+        shape = tuple(self.compute_output_shape(x.shape))
+        for logits in self._tied_logits(gate).values() if self.gate == "tied" else ():
+            if not broadcasts(tuple(logits.shape), shape):
+                raise ValueError(
+                    f"{type(self).__name__} {self.name!r} needs logits of a shared gate that broadcast to its output. "
+                    f"Received: logits of shape {tuple(logits.shape)}, output of shape {shape}"
+                )
+        return keras.KerasTensor(shape, dtype=self.skip_dtype)
 
     def get_config(self) -> dict[str, Any]:
         frozen = frozen_parts(self) if self.built else list(self._frozen)
@@ -275,13 +283,9 @@ class GatedBlock(keras.layers.Layer):
         return None if rank is None else checked_size(rank, "gate_rank")
 
     def _checked_rate(self, rate: float):
-        if not 0.0 <= rate < 1.0:
+        if not is_rate(rate):
             raise ValueError(f"`stochastic_depth` must be in [0, 1). Received: stochastic_depth={rate!r}")
-        if rate and not get_gating(self.gating).has_skip:
-            raise ValueError(
-                "Stochastic depth replaces a block by its skip connection, which gating='plain' does not have. "
-                f"Received: gating='plain', stochastic_depth={rate!r}"
-            )
+        check_skip(self.gating, rate)
         return float(rate)
 
 
@@ -349,37 +353,3 @@ def fresh(initializer: Any, index: int = 0) -> keras.initializers.Initializer:
     if isinstance(config.get("seed"), int):
         config["seed"] += index
     return initializer.__class__.from_config(config)
-
-
-def check_same_width(
-    layer: keras.layers.Layer, argument: str, output_width: int | None, input_shape: Shape, axis: int = -1
-) -> int:
-    """Returns the width of a layer whose skip needs input and output of equal width.
-
-    Args:
-        layer: The layer, for the message.
-        argument: The name of its width argument (`"units"` or `"filters"`).
-        output_width: Its value, or `None` for the input's width.
-        input_shape: Shape of the input.
-        axis: The axis of the width.
-
-    Raises:
-        ValueError: If the width of the input is unknown or is not `output_width`.
-    """
-    width = input_shape[axis]
-    if width is None:
-        raise ValueError(
-            f"{type(layer).__name__} {layer.name!r} needs an input whose axis {axis} has a known size. "
-            f"Received: input shape {tuple(input_shape)}"
-        )
-    if output_width not in (None, width):
-        output_shape = list(input_shape)
-        output_shape[axis] = output_width
-        plain = "keras.layers.Dense" if argument == "units" else "keras.layers.Conv2D"
-        raise ValueError(
-            f"{type(layer).__name__} {layer.name!r} adds its input to its output, so both need the same width. "
-            f"Received: input shape {tuple(input_shape)}, output shape {tuple(output_shape)} "
-            f"({argument}={output_width}). Leave {argument}=None, or change the width first with a plain layer "
-            f"({plain}) or a block with a projection (BasicBlock, BottleneckBlock)."
-        )
-    return width

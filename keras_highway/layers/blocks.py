@@ -11,6 +11,7 @@ from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.type_aliases import Initializer, Shape
 from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh, mode
 from keras_highway.layers.branch import Branch, ZeroPadProjection, channel_axis
+from keras_highway.layers.checks import check_images
 from keras_highway.layers.gates import ChannelGate
 
 PROJECTIONS = ("A", "B")
@@ -119,11 +120,7 @@ class ConvBlock(GatedBlock):
         return self.shape_of_branch()[0][-1]
 
     def build(self, input_shape: Shape) -> None:
-        if len(input_shape) != 4:
-            raise ValueError(
-                f"{type(self).__name__} {self.name!r} needs an input of rank 4: (batch, height, width, channels). "
-                f"Received: input shape {tuple(input_shape)}"
-            )
+        check_images(self, input_shape)
         axis = channel_axis(self.data_format)
         channels = input_shape[axis]
         if channels is None:
@@ -131,8 +128,13 @@ class ConvBlock(GatedBlock):
                 f"{type(self).__name__} {self.name!r} needs an input with a known number of channels. "
                 f"Received: input shape {tuple(input_shape)}"
             )
-        self.input_spec = keras.InputSpec(ndim=4, axes={axis: channels})
         filters, kernels, strides = self.shape_of_branch()
+        projection = None
+        if self.stride != 1 or channels != self.output_filters:
+            projection = self._make_projection()
+            if isinstance(projection, ZeroPadProjection):
+                projection.checked_channels(input_shape)  # before anything is made
+        self.input_spec = keras.InputSpec(ndim=4, axes={axis: channels})
         self.transform = self._branch(
             "transform",
             filters,
@@ -143,8 +145,7 @@ class ConvBlock(GatedBlock):
             own_kernels=not self.shared_transform,
         )
         self.add_gates()
-        if self.stride != 1 or channels != self.output_filters:
-            self.projection = self._make_projection()
+        self.projection = projection  # after the others: the order of weights
         self.build_paths(input_shape)
 
     def make_gate(self, bias: float, name: str) -> keras.layers.Layer:

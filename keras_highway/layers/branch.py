@@ -12,7 +12,8 @@ from keras_highway._support.type_aliases import Activation, Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.layers.biased import Conv2D
-from keras_highway.layers.frozen import freeze_parts, frozen_parts
+from keras_highway.layers.checks import check_images
+from keras_highway.layers.frozen import checked_parts, freeze_parts, frozen_parts
 from keras_highway.layers.shared_kernels import GivenConv2D
 
 BN_MOMENTUM = 0.9  # torch's 0.1
@@ -42,8 +43,8 @@ class Branch(keras.layers.Layer):
         strides: Tuple of ints, one per convolution. Defaults to all `1`.
         batch_norm: Bool; without it the convolutions have biases. Defaults to
             `True`.
-        activation: After the last convolution: `"relu"` or `None`. Defaults
-            to `None`.
+        activation: After the last convolution, e.g. `"relu"`. Defaults to
+            `None`.
         final_bias: Float, initial offset of the output: the last BN's beta, or
             the last bias. Defaults to `0.0`.
         zero_init: Bool, start at `final_bias` exactly: the last BN's gamma, or
@@ -81,7 +82,7 @@ class Branch(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self._frozen = tuple(frozen)
+        self._frozen = checked_parts(frozen)
         self.filters = tuple(checked_size(f, "filters") for f in filters)
         self.kernel_sizes = tuple(tuple(k) if isinstance(k, (list, tuple)) else k for k in kernel_sizes)
         self.strides = tuple(checked_size(s, "strides") for s in strides or (1,) * len(self.filters))
@@ -113,6 +114,7 @@ class Branch(keras.layers.Layer):
         return len(self.filters)
 
     def build(self, input_shape: Shape) -> None:
+        check_images(self, input_shape)
         shape = tuple(input_shape)
         for i in range(self.depth):
             conv = getattr(self, f"conv{i + 1}")
@@ -129,8 +131,9 @@ class Branch(keras.layers.Layer):
                 x = ops.pad(x, self._padding(self.kernel_sizes[i]))
             kernel = None if self.own_kernels else self._shared_kernel(i, kernels)
             x = self._wide(i, x, kernel) if wide else self._normalized(i, x, training, kernel)
-            x = self.rectify(x) if i < self.depth - 1 else self.activation(x)
-        return narrow(x, self.filters[-1]) if wide else x
+            if i < self.depth - 1:
+                x = self.rectify(x)
+        return self.activation(narrow(x, self.filters[-1]) if wide else x)
 
     def _shared_kernel(self, i: int, kernels: Sequence[Any] | None):
         """The kernel of a convolution among those that several branches share."""
@@ -302,14 +305,19 @@ class ZeroPadProjection(keras.layers.Layer):
         self.data_format = checked_data_format(data_format)
 
     def build(self, input_shape: Shape) -> None:
+        channels = self.checked_channels(input_shape)
+        self._before = (self.filters - channels) // 2
+        self._after = self.filters - channels - self._before
+
+    def checked_channels(self, input_shape: Shape) -> int:
+        """Returns the channels of an input that has not too many, see `build`."""
         channels = input_shape[channel_axis(self.data_format)]
         if channels > self.filters:
             raise ValueError(
                 "Shortcut option A pads channels and cannot remove any: use projection='B'. "
                 f"Received: input shape {tuple(input_shape)}, filters={self.filters}"
             )
-        self._before = (self.filters - channels) // 2
-        self._after = self.filters - channels - self._before
+        return channels
 
     def call(self, x: Any) -> Any:
         s, pad = self.stride, [self._before, self._after]

@@ -108,8 +108,8 @@ class CarriedLSTM(keras.layers.Layer):
         return y
 
     def reset_state(self) -> None:
-        """Sets the state to zero: what comes next does not follow what came before."""
-        for variable in self.carried:
+        """Sets the state to zero: what comes next does not follow what came before. Before `build` there is none."""
+        for variable in self.carried if self.built else ():
             variable.assign(ops.zeros(variable.shape, variable.dtype))
 
     @property

@@ -9,7 +9,7 @@ from keras import ops
 from keras_highway._support.type_aliases import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.biased import Conv1D
-from keras_highway.layers.frozen import freeze_parts, frozen_parts
+from keras_highway.layers.frozen import checked_parts, freeze_parts, frozen_parts
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -96,7 +96,7 @@ class CharCNN(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self._frozen = tuple(frozen)
+        self._frozen = checked_parts(frozen)
         self.kernels = tuple(checked_size(k, "kernels") for k in kernels)
         self.filters = tuple(checked_size(f, "filters") for f in filters)
         if len(self.kernels) != len(self.filters) or not self.kernels:

@@ -6,9 +6,10 @@ import keras
 
 from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.type_aliases import Activation, Initializer, Shape
-from keras_highway.layers.base import PATHS, GatedBlock, check_same_width, checked_size, fresh
+from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh
 from keras_highway.layers.biased import Conv2D
 from keras_highway.layers.branch import Branch, channel_axis
+from keras_highway.layers.checks import check_images, check_same_width
 from keras_highway.layers.gates import ChannelGate
 
 _NO_KERNEL = ("channel", "tied")  # gates without a kernel of the layer's own
@@ -75,24 +76,20 @@ class HighwayConv2D(GatedBlock):
     ):
         super().__init__(gating, gate_bias, gate, gate_rank, skip_dtype, stochastic_depth, **kwargs)
         self.filters = None if filters is None else checked_size(filters, "filters")
-        self.kernel_size = _int_or_pair(kernel_size)
+        self.kernel_size = _int_or_pair(kernel_size, "kernel_size")
         if gate_kernel_size is not None and gate in _NO_KERNEL:
             raise ValueError(
                 "Gates that are one number per channel, or come from a layer that blocks share, have no kernel of "
                 f"their own: leave `gate_kernel_size` out. Received: gate={gate!r}, gate_kernel_size={gate_kernel_size}"
             )
-        self.gate_kernel_size = None if gate_kernel_size is None else _int_or_pair(gate_kernel_size)
+        self.gate_kernel_size = None if gate_kernel_size is None else _int_or_pair(gate_kernel_size, "gate_kernel_size")
         self.activation = keras.activations.get(activation)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.data_format = checked_data_format(data_format)
         self.transform = None
 
     def build(self, input_shape: Shape) -> None:
-        if len(input_shape) != 4:
-            raise ValueError(
-                f"HighwayConv2D {self.name!r} needs an input of rank 4: (batch, height, width, channels). "
-                f"Received: input shape {tuple(input_shape)}"
-            )
+        check_images(self, input_shape)
         axis = channel_axis(self.data_format)
         self._width = check_same_width(self, "filters", self.filters, input_shape, axis)
         self.input_spec = keras.InputSpec(ndim=4, axes={axis: self._width})
@@ -154,6 +151,10 @@ class HighwayConv2D(GatedBlock):
         return fresh(self.kernel_initializer, PATHS.index(name))
 
 
-def _int_or_pair(kernel_size: int | tuple[int, int]):
+def _int_or_pair(kernel_size: int | tuple[int, int], name: str) -> int | tuple[int, ...]:
     """JSON knows no tuples: a pair comes back from a saved config as a list."""
-    return tuple(kernel_size) if isinstance(kernel_size, (list, tuple)) else kernel_size
+    if not isinstance(kernel_size, (list, tuple)):
+        return checked_size(kernel_size, name)
+    if len(kernel_size) != 2:
+        raise ValueError(f"`{name}` must be a positive integer or two. Received: {name}={kernel_size!r}")
+    return tuple(checked_size(size, name) for size in kernel_size)

@@ -6,6 +6,18 @@ from typing import Any
 import keras
 
 
+def checked_parts(names: Any) -> tuple[str, ...]:
+    """Returns names of parts to freeze as a tuple.
+
+    Raises:
+        ValueError: If they are not several strings: one would be read letter
+            by letter.
+    """
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"`frozen` must be a list of names of sublayers. Received: frozen={names!r}")
+    return tuple(names)
+
+
 def freeze_parts(layer: keras.layers.Layer, names: Sequence[str] = ()) -> None:
     """Freezes the sublayers of a layer that is frozen; to be called at the end of its `build`.
 

@@ -11,6 +11,7 @@ from keras import ops
 from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.type_aliases import Shape
 from keras_highway.data.transforms import Transform
+from keras_highway.layers.checks import check_images
 
 _GREY = 1
 
@@ -50,7 +51,8 @@ class Preprocessing(keras.layers.Layer):
         self.data_format = checked_data_format(data_format)
 
     def build(self, input_shape: Shape) -> None:
-        """Checks the channels; there are no weights."""
+        """Checks rank and channels; there are no weights."""
+        check_images(self, input_shape)
         channels = input_shape[1 if self._first else -1]
         if channels not in (_GREY, self.transform.channels):
             raise ValueError(
@@ -69,6 +71,10 @@ class Preprocessing(keras.layers.Layer):
         """The transform's size and channels."""
         size, channels = self.transform.size, self.transform.channels
         return (input_shape[0], channels, *size) if self._first else (input_shape[0], *size, channels)
+
+    def compute_output_spec(self, images: Any, **kwargs: Any) -> Any:
+        """Float32, whatever the policy."""
+        return keras.KerasTensor(self.compute_output_shape(images.shape), "float32")
 
     def get_config(self) -> dict[str, Any]:
         """The transform's fields."""

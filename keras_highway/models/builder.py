@@ -91,26 +91,22 @@ def check_double() -> None:
         )
 
 
-def preprocessed(transform: Transform, input_tensor=None, input_shape=None):
+def preprocessed(spec: NetSpec, transform: Transform, input_tensor=None, input_shape=None):
     """Returns images that went through a layer `preprocessing`.
 
     Args:
-        transform: What it does.
+        spec: The network's.
+        transform: What the layer does.
         input_tensor: Keras tensor of the images. Defaults to an input.
         input_shape: Their shape (height, width, channels). Defaults to any
             height and width.
 
     Raises:
-        ValueError: If they have other channels than the transform.
+        ValueError: If `input_shape` is not that of images, or of
+            `input_tensor`; or if they have other channels than the transform.
     """
-    if input_tensor is None and input_shape is None:
-        input_shape = in_format((None, None, transform.channels))
-    if input_tensor is None and len(input_shape) != 3:
-        raise ValueError(
-            f"`input_shape` must have three numbers, {in_format(('height', 'width', 'channels'))}. "
-            f"Received: input_shape={input_shape}"
-        )
-    return Preprocessing(transform, name="preprocessing")(_input_layer(input_tensor, input_shape, None))
+    shape = _given_shape(spec, input_tensor, input_shape) or in_format((None, None, transform.channels))
+    return Preprocessing(transform, name="preprocessing")(_input_layer(input_tensor, shape, None))
 
 
 def takes_any_size(spec: NetSpec, include_top: bool = True) -> bool:
@@ -157,16 +153,7 @@ def _input_layer(input_tensor, shape, dtype):
 
 def _input_shape(spec, input_tensor, input_shape, include_top) -> tuple:
     """Checks the shape of the input; the spec's is the default."""
-    given = None if input_shape is None else _checked_shape(spec, input_shape)
-    if input_tensor is not None and hasattr(input_tensor, "shape"):
-        shape = _checked_shape(spec, input_tensor.shape[1:])
-        if given not in (None, shape):
-            raise ValueError(
-                "`input_shape` must be that of `input_tensor`, or left out. "
-                f"Received: input_shape={given}, input_tensor of shape {(None, *shape)}"
-            )
-    else:
-        shape = in_format(spec.input_shape) if given is None else given
+    shape = _given_shape(spec, input_tensor, input_shape) or in_format(spec.input_shape)
     channels_first = keras.config.image_data_format() == "channels_first"
     size = shape[1:] if channels_first else shape[:2]
     channels = shape[0] if channels_first else shape[2]
@@ -180,6 +167,20 @@ def _input_shape(spec, input_tensor, input_shape, include_top) -> tuple:
     if None in shape and not takes_any_size(spec, include_top):
         raise ValueError(
             f"Variant {spec.name!r} ends in a layer that needs a fixed image size. Received: input_shape={shape}"
+        )
+    return shape
+
+
+def _given_shape(spec, input_tensor, input_shape) -> tuple | None:
+    """That of the tensor, else the one passed, which must agree; `None` where neither is."""
+    given = None if input_shape is None else _checked_shape(spec, input_shape)
+    if not hasattr(input_tensor, "shape"):
+        return given
+    shape = _checked_shape(spec, input_tensor.shape[1:])
+    if given not in (None, shape):
+        raise ValueError(
+            "`input_shape` must be that of `input_tensor`, or left out. "
+            f"Received: input_shape={given}, input_tensor of shape {(None, *shape)}"
         )
     return shape
 

@@ -81,7 +81,7 @@ def merge_lora(model: keras.Model) -> keras.Model:
     if not isinstance(model, keras.Function | keras.Sequential):
         raise ValueError(
             "merge_lora builds the graph of a functional model again, which a subclassed model does not have: merge "
-            f"the functional model in it. Received: {model.name!r} of type {type(model).__name__}"
+            f"the functional model in it. Received: {getattr(model, 'name', model)!r} of type {type(model).__name__}"
         )
     with cloned_without_compiling(model):
         copy = keras.models.clone_model(model, clone_function=_without_lora, recursive=True)

@@ -10,7 +10,7 @@ from keras_highway._support.graph_ends import input_in, output_in
 from keras_highway._support.layer_names import position_of, stage_of
 from keras_highway._support.loss_scale import scale_losses_as
 from keras_highway._support.suggest import did_you_mean
-from keras_highway.layers import GatedBlock, Preprocessing
+from keras_highway.layers import GatedBlock
 from keras_highway.layers.base import checked_size
 from keras_highway.models.lora import learns_by_updates, train_updates_alone
 from keras_highway.models.origin import note_origin, origin_of
@@ -74,7 +74,7 @@ def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, po
     outputs = {stage: output_in(model, layer) for stage, layer in ends.items()}
     if any(len(output.shape) != 4 for output in outputs.values()):
         raise ValueError(f"Model {model.name!r} is not convolutional; its stages have no pyramid.")
-    chosen = tuple(ends) if stages is None else (stages,) if isinstance(stages, str) else tuple(stages)
+    chosen = _chosen(stages, ends)
     for stage in chosen:
         _check_stage(stage, ends, model)
     if pool not in (None, *_POOLS):
@@ -279,6 +279,16 @@ def _stage_ends(model: keras.Model) -> dict[str, keras.layers.Layer]:
     return ends
 
 
+def _chosen(stages: Any, ends: Mapping[str, Any]) -> tuple[str, ...]:
+    chosen = tuple(ends) if stages is None else (stages,) if isinstance(stages, str) else stages
+    if not isinstance(chosen, tuple | list) or not chosen:
+        raise ValueError(
+            "`stages` must be the name of a stage, several names, at least one, or None for all. "
+            f"Received: stages={stages!r}"
+        )
+    return tuple(chosen)
+
+
 def _check_stage(stage: str, ends: Mapping[str, keras.layers.Layer], model: keras.Model) -> None:
     if stage not in ends:
         raise ValueError(f"Model {model.name!r} has no stage {stage!r}; its stages are {', '.join(ends)}.")
@@ -287,19 +297,17 @@ def _check_stage(stage: str, ends: Mapping[str, keras.layers.Layer], model: kera
 def _info(pyramid: keras.Model, layers: Mapping[str, str]) -> tuple[FeatureInfo, ...]:
     """Counts strides at 1024 pixels: at the model's own size, border effects may be a good part of an output.
 
-    They are of the pixels that the network sees: a layer that resizes is passed over.
+    They are of the pixels that the network sees: what comes before its stem is passed over.
     """
     first = model_data_format(pyramid) == "channels_first"
     rows, axis = (2, 1) if first else (1, 3)
+    stem = next((layer for layer in pyramid.layers if layer.name == "stem"), None)
+    images = pyramid.inputs[0] if stem is None else input_in(pyramid, stem)
     shape = [1024, 1024]
-    shape.insert(axis - 1, pyramid.inputs[0].shape[axis])
-    inputs = keras.Input(shape)
-    large = keras.models.clone_model(pyramid, input_tensors=inputs, clone_function=_without_resizing)
+    shape.insert(axis - 1, images.shape[axis])
+    net = keras.Model(images, pyramid.output)
+    large = keras.models.clone_model(net, input_tensors=keras.Input(shape))
     return tuple(
         FeatureInfo(stage, layers[stage], round(1024 / y.shape[rows]), y.shape[axis])
         for stage, y in large.output.items()
     )
-
-
-def _without_resizing(layer: keras.layers.Layer) -> keras.layers.Layer:
-    return keras.layers.Identity(name=layer.name) if isinstance(layer, Preprocessing) else layer

@@ -208,10 +208,23 @@ def set_weights(model: keras.Model, content: bytes) -> None:
             or Keras finds that the file does not fit; some weights have been
             set then.
     """
+    _unset(model)
     with np.errstate(over="ignore"):
         model.load_weights(_InMemory(content))
     for weight in model.weights:
+        if np.isnan(keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))).any():
+            raise WeightFileError(f"it has no values for {weight.path}")
         check_finite(weight, weight)
+
+
+def _unset(model: keras.Model) -> None:
+    """Sets all weights to no number, which no file that was read has: Keras only warns of those it passes over.
+
+    Warnings are the whole process's, and other threads may be at work.
+    """
+    for weight in model.weights:
+        if "float" in weight.dtype:
+            weight.assign(keras.ops.full(weight.shape, float("nan"), weight.dtype))
 
 
 def check_finite(value: Any, variable: keras.Variable) -> None:

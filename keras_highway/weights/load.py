@@ -10,8 +10,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_highway._support.graph_ends import input_in
 from keras_highway._support.notices import Notice
-from keras_highway.models.builder import TOP, build
+from keras_highway.models.builder import TOP, build, in_format
 from keras_highway.specs import CharLMSpec, NetSpec, override
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights.file import UncheckedWeights, WeightFileError, check_finite, set_weights
@@ -22,7 +23,8 @@ from keras_highway.weights.resolve import WeightsFile
 # Fields that change no trained function: how parameters start, what happens in training alone, precision.
 _HARMLESS = {
     *("gate_bias", "stochastic_depth", "dropout_scale", "head_dropout", "zero_init", "skip_dtype"),
-    *("input_shape", "classes", "remat"),
+    *("stem_init_std", "head_init_std", "kernel_init"),
+    *("input_shape", "min_size", "classes", "remat"),
     *("characters", "dropout", "streams", "init_range"),  # of language models, whose shapes determine sizes
 }
 _MOST_TIMES = 100  # larger a network may be before blocks were left out of it
@@ -102,6 +104,7 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     head = next((layer for layer in model.layers if layer.name == "head"), None)
     same_head = head is not None and file.classes in (None, head.units)
     # Of a file that says nothing of itself, as Keras writes it, also what was saved without a head.
+    _check_pixels(model, file, row)
     may_be_it = (same_head and spec == row) or ((same_head or head is None) and not _states_its_form(file))
     if may_be_it and file.shapes == _shapes_of(model):
         _set(model, file)
@@ -110,6 +113,26 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     donor = without_removed(_donor(file, row), file)
     load_exactly(donor, file)
     _copy(donor, model, file)
+
+
+def _check_pixels(model: keras.Model, file: WeightsFile, row: NetSpec) -> None:
+    """Refuses images of another shape where a layer flattens them: behind it, each weight is of one pixel."""
+    flattened = _flattened(model)
+    images = tuple(model.inputs[0].shape[1:])
+    if flattened is None or (len(model.inputs) == 1 and images == in_format(row.input_shape)):
+        return
+    theirs = _flattened(build(row, classes=file.classes, dtype="float32"))
+    if flattened != theirs:
+        raise ValueError(
+            f"Trained weights of {file.variant!r} do not fit the requested model: layer 'flatten' makes vectors of "
+            f"{flattened}, and each weight behind it is of one of {theirs}. Use the input shape of the weights, "
+            f"{in_format(row.input_shape)}, or pass weights=None."
+        )
+
+
+def _flattened(model: keras.Model) -> tuple[int | None, ...] | None:
+    layer = next((layer for layer in model.layers if layer.name == "flatten"), None)
+    return None if layer is None else tuple(input_in(model, layer).shape[1:])
 
 
 def _donor(file: WeightsFile, row: NetSpec) -> keras.Model:
@@ -162,9 +185,7 @@ def load_exactly(model: keras.Model, file: WeightsFile) -> None:
 def _set(model: keras.Model, file: WeightsFile) -> None:
     before = model.get_weights()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)  # Keras only warns where layers stay as they were
-            set_weights(model, file.content)
+        set_weights(model, file.content)
     except Exception as error:  # of a file with other contents than it should have Keras raises nearly anything
         model.set_weights(before)  # Keras sets what it can before it raises
         reason = " ".join(str(error).split())[:300].rstrip(".")
