@@ -55,9 +55,7 @@ def test_weights_that_keras_passes_over_are_an_error(monkeypatch):
         model.get_layer("head").kernel.assign(kept)
 
     monkeypatch.setattr(keras.Model, "load_weights", passes_over)
-    with pytest.raises(
-        WeightFileError, match=r"fit variant 'mnist10_w16': it has no values for .*head/kernel"
-    ):
+    with pytest.raises(WeightFileError, match=r"fit variant 'mnist10_w16': it has no values for .*head/kernel"):
         kh.load("mnist10_w16.tvdn")
 
 

@@ -1,5 +1,7 @@
 """Low-rank updates beside what users do: weights loaded again, losses and layers of their own; what is refused."""
 
+import copy
+
 import keras
 import numpy as np
 import pytest
@@ -69,6 +71,95 @@ def test_a_users_layer_keeps_its_weight_and_is_frozen():
     merged = kh.merge_lora(model)
     np.testing.assert_array_equal(to_numpy(merged.get_layer("scale").gamma), [1, 2, 3, 4, 5, 6])
     np.testing.assert_allclose(to_numpy(merged(X)), to_numpy(model(X)), atol=1e-5)
+
+
+def h5(model, folder):
+    model.save(folder / "net.h5")
+    return keras.models.load_model(folder / "net.h5")
+
+
+def archived(model, folder):
+    model.save(folder / "net.keras")
+    return keras.models.load_model(folder / "net.keras")
+
+
+def cloned(model, _):
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    return clone
+
+
+def learning(model) -> dict[str, tuple[int, ...]]:
+    """What learns, by its path; layers of Keras's own are named anew in copies, ours are not."""
+    return {w.path: tuple(w.shape) for w in model.trainable_weights}
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
+@pytest.mark.parametrize(
+    "form",
+    [
+        {},
+        {"gate": "low_rank", "gate_rank": 2},
+        {"gate": "tied"},
+        pytest.param({"gate": "pointwise", "gating": "full"}, marks=pytest.mark.more),
+        pytest.param({"batch_norm": False}, marks=pytest.mark.more),
+    ],
+)
+@pytest.mark.parametrize("copied", [h5, archived, cloned, lambda model, _: copy.deepcopy(model)])
+def test_copies_learn_by_the_same_updates(form, copied, tmp_path):
+    """They trained whole kernels, and .h5 files could not be read: blocks did not name their updates."""
+    model = net(**form)
+    model.compile("sgd", squared_error)
+    numbers = kh.enable_lora(model, 2)
+    model.fit(X, Y, epochs=2, verbose=0)
+    model.compile("sgd", keras.losses.MeanSquaredError())  # a function of one's own is not in files
+    copy_ = copied(model, tmp_path)
+    assert learning(copy_) == learning(model)
+    assert sum(w.size for w in copy_.get_weights()) == sum(w.size for w in model.get_weights())
+    assert sum(int(np.prod(shape)) for shape in learning(copy_).values()) == numbers
+    np.testing.assert_allclose(to_numpy(copy_(X)), to_numpy(model(X)), atol=1e-5)
+    copy_.compile("sgd", squared_error)
+    assert {path for path in moved_by_fit(copy_) if path.endswith("lora_kernel_b")}
+    np.testing.assert_allclose(to_numpy(kh.merge_lora(copy_)(X)), to_numpy(copy_(X)), atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["highway_fc10", "mnist10_w16"])
+def test_copies_of_nets_of_other_layers_learn_by_the_same_updates(variant, tmp_path):
+    """Their first layer is not a block; its bias, too, is frozen."""
+    model = kh.create_model(variant, weights=None, gate="low_rank", gate_rank=2)
+    numbers = kh.enable_lora(model, 2)
+    for copied in (archived, cloned):
+        assert learning(copied(model, tmp_path)) == learning(model)
+    assert sum(int(np.prod(shape)) for shape in learning(model).values()) == numbers
+    loaded = kh.load(str(tmp_path / "net.keras"))  # merged
+    assert not has_lora(loaded) and len(loaded.trainable_weights) == len(kh.merge_lora(model).trainable_weights)
+
+
+def test_updates_of_a_users_choice_are_copied():
+    """One convolution, with a factor, whose bias learns on."""
+    block = kh.layers.BasicBlock(4, batch_norm=False, name="block")
+    block.build((None, 8, 8, 4))
+    block.transform.conv2.enable_lora(2, lora_alpha=8)
+    assert block.get_config()["lora_updates"] == {"transform/conv2": {"rank": 2, "alpha": 8.0, "bias": True}}
+    same = kh.layers.BasicBlock.from_config(block.get_config())
+    assert same.get_config() == block.get_config()
+    same.build((None, 8, 8, 4))
+    assert same.transform.conv2.lora_alpha == 8 and same.get_config() == block.get_config()
+    assert [w.path for w in same.trainable_weights] == [w.path for w in block.trainable_weights]
+
+
+@pytest.mark.parametrize(
+    "updates", ["transform", {"transform": 2}, {"transform": {"rank": 2}}, {"a": {"rank": 0, "alpha": 1, "bias": True}}]
+)
+def test_updates_that_no_configuration_has(updates):
+    with pytest.raises(ValueError, match="`lora_updates` must be a dict of sublayers"):
+        kh.layers.BasicBlock(4, lora_updates=updates)
+
+
+def test_updates_of_parts_that_are_not_there():
+    updates = {"transform/conv3": {"rank": 2, "alpha": 2, "bias": False}}
+    with pytest.raises(ValueError, match=r"has no part for updates. Received: 'transform/conv3'"):
+        kh.layers.BasicBlock(4, lora_updates=updates).build((None, 8, 8, 4))
 
 
 @pytest.mark.more

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -12,8 +12,8 @@ from keras_highway._support.type_aliases import Shape
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, check_gate_rank, check_skip, get_gating
 from keras_highway.layers.checks import broadcasts, is_rate
-from keras_highway.layers.frozen import checked_parts, freeze_parts, frozen_parts
 from keras_highway.layers.rematerialize import rematerialized, runs
+from keras_highway.layers.updates import learning_config, note_learning, restore_learning
 
 PATHS = ("transform", "transform_gate", "carry_gate", "projection")
 GATES = ("same", "pointwise", "low_rank", "channel", "tied")
@@ -52,6 +52,8 @@ class GatedBlock(keras.layers.Layer):
         frozen: Sublayers of a trainable block that are not trainable, e.g.
             `["transform", "projection/bn1"]`; a block's configuration names
             them, so that copies train what it trains. Defaults to none.
+        lora_updates: Sublayers with a low-rank update, see `kh.enable_lora`;
+            a block's configuration names them, too. Defaults to none.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -70,6 +72,7 @@ class GatedBlock(keras.layers.Layer):
         stochastic_depth: float = 0.0,
         remat: bool = False,
         frozen: Sequence[str] = (),
+        lora_updates: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ):
         # Without autocasting, x reaches us in its own precision; sublayers cast to theirs.
@@ -82,7 +85,7 @@ class GatedBlock(keras.layers.Layer):
         self.skip_dtype = skip_dtype_of(skip_dtype, self.compute_dtype)
         self.stochastic_depth = self._checked_rate(stochastic_depth)
         self.remat = bool(remat)
-        self._frozen = checked_parts(frozen)
+        note_learning(self, frozen, lora_updates)
         self.transform_gate = None
         self.carry_gate = None
         self.projection = None
@@ -124,7 +127,7 @@ class GatedBlock(keras.layers.Layer):
                 self.stochastic_depth, noise_shape=noise_shape, dtype=self.skip_dtype, name="drop_path"
             )
             self.drop_path.build(input_shape)
-        freeze_parts(self, self._frozen)
+        restore_learning(self)
 
     def signals(
         self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None, training: bool | None = None
@@ -205,10 +208,9 @@ class GatedBlock(keras.layers.Layer):
         return keras.KerasTensor(shape, dtype=self.skip_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        frozen = frozen_parts(self) if self.built else list(self._frozen)
         return {
             **super().get_config(),
-            **({"frozen": frozen} if frozen else {}),
+            **learning_config(self),
             "gating": self.gating,
             "gate_bias": self.gate_bias,
             "gate": self.gate,

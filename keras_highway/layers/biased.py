@@ -48,8 +48,33 @@ class _LearnsOn:
     """Low-rank updates that learn after weights were loaded: Keras 3.15 sets both factors to zero, which is for good.
 
     What a file has of them is in its kernel. Here the first factor stays as
-    it is; with the second their product is zero.
+    it is; with the second their product is zero. Copies of a layer with an
+    update learn what it does: of its bias Keras's configuration says nothing.
     """
+
+    _freezes_bias = False
+
+    def build(self, input_shape: Any) -> None:
+        parent: Any = super()
+        layer: Any = self
+        parent.build(input_shape)
+        if self._freezes_bias and layer.bias is not None:
+            layer.bias.trainable = False
+
+    def get_config(self) -> dict[str, Any]:
+        layer: Any = super()
+        bias: Any = getattr(self, "bias", None)
+        frozen = getattr(self, "lora_kernel_a", None) is not None and bias is not None and not bias.trainable
+        return {**layer.get_config(), **({"lora_freezes_bias": True} if frozen else {})}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """Makes a layer from a configuration."""
+        config = dict(config)
+        freezes, parent = config.pop("lora_freezes_bias", False), super()
+        layer: Any = parent.from_config(config)  # pyright: ignore[reportAttributeAccessIssue]
+        layer._freezes_bias = freezes is True
+        return layer
 
     def load_own_variables(self, store: Any) -> None:
         layer: Any = super()

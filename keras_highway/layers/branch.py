@@ -1,6 +1,6 @@
 """A branch of convolutions: the function class of transforms, gates and projections."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,8 +13,8 @@ from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.layers.biased import Conv2D
 from keras_highway.layers.checks import check_images
-from keras_highway.layers.frozen import checked_parts, freeze_parts, frozen_parts
 from keras_highway.layers.shared_kernels import GivenConv2D
+from keras_highway.layers.updates import learning_config, note_learning, restore_learning
 
 BN_MOMENTUM = 0.9  # torch's 0.1
 BN_EPSILON = 1e-5
@@ -58,6 +58,8 @@ class Branch(keras.layers.Layer):
         frozen: Sublayers of a trainable branch that are not trainable, e.g.
             `["bn1"]`; its configuration names them, so that copies train what
             it trains. Defaults to none.
+        lora_updates: Sublayers with a low-rank update, see `kh.enable_lora`;
+            its configuration names them, too. Defaults to none.
 
     Raises:
         ValueError: If the lists differ in length, a size is not positive, or a
@@ -79,10 +81,11 @@ class Branch(keras.layers.Layer):
         data_format: str | None = None,
         own_kernels: bool = True,
         frozen: Sequence[str] = (),
+        lora_updates: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self._frozen = checked_parts(frozen)
+        note_learning(self, frozen, lora_updates)
         self.filters = tuple(checked_size(f, "filters") for f in filters)
         self.kernel_sizes = tuple(tuple(k) if isinstance(k, (list, tuple)) else k for k in kernel_sizes)
         self.strides = tuple(checked_size(s, "strides") for s in strides or (1,) * len(self.filters))
@@ -122,7 +125,7 @@ class Branch(keras.layers.Layer):
             shape = self._shape_after(i, shape)
             if self.batch_norm:
                 getattr(self, f"bn{i + 1}").build(shape)
-        freeze_parts(self, self._frozen)
+        restore_learning(self)
 
     def call(self, x: Any, training: bool | None = None, kernels: Sequence[Any] | None = None) -> Any:
         wide = training and self._is_quicker_wide(x)
@@ -185,10 +188,9 @@ class Branch(keras.layers.Layer):
             yield getattr(self, f"conv{i + 1}"), shape
 
     def get_config(self) -> dict[str, Any]:
-        frozen = frozen_parts(self) if self.built else list(self._frozen)
         return {
             **super().get_config(),
-            **({"frozen": frozen} if frozen else {}),
+            **learning_config(self),
             "filters": self.filters,
             "kernel_sizes": self.kernel_sizes,
             "strides": self.strides,

@@ -1,6 +1,6 @@
 """From the characters of a word to its vector: embedding, convolutions of several widths, maximum over time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -9,7 +9,7 @@ from keras import ops
 from keras_highway._support.type_aliases import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.biased import Conv1D
-from keras_highway.layers.frozen import checked_parts, freeze_parts, frozen_parts
+from keras_highway.layers.updates import learning_config, note_learning, restore_learning
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -80,6 +80,8 @@ class CharCNN(keras.layers.Layer):
         frozen: Convolutions of a trainable layer that are not trainable, by
             their places, e.g. `["0"]`; its configuration names them, so that
             copies train what it trains. Defaults to none.
+        lora_updates: Sublayers with a low-rank update, see `kh.enable_lora`;
+            its configuration names them, too. Defaults to none.
 
     Raises:
         ValueError: If there are not as many filters as kernels, or words are
@@ -93,10 +95,11 @@ class CharCNN(keras.layers.Layer):
         kernel_initializer: Initializer = "glorot_uniform",
         bias_initializer: Initializer = "zeros",
         frozen: Sequence[str] = (),
+        lora_updates: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self._frozen = checked_parts(frozen)
+        note_learning(self, frozen, lora_updates)
         self.kernels = tuple(checked_size(k, "kernels") for k in kernels)
         self.filters = tuple(checked_size(f, "filters") for f in filters)
         if len(self.kernels) != len(self.filters) or not self.kernels:
@@ -126,7 +129,7 @@ class CharCNN(keras.layers.Layer):
         ]
         for convolution in self.convolutions:
             convolution.build(input_shape)
-        freeze_parts(self, self._frozen)
+        restore_learning(self)
 
     def call(self, x: Any) -> Any:
         # tanh grows with its argument: the tanh of the maximum is the maximum of the tanh, for a twentieth of the work.
@@ -137,10 +140,9 @@ class CharCNN(keras.layers.Layer):
         return (input_shape[0], sum(self.filters))
 
     def get_config(self) -> dict[str, Any]:
-        frozen = frozen_parts(self) if self.built else list(self._frozen)
         return {
             **super().get_config(),
-            **({"frozen": frozen} if frozen else {}),
+            **learning_config(self),
             "kernels": list(self.kernels),
             "filters": list(self.filters),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),

@@ -34,13 +34,13 @@ def freeze_parts(layer: keras.layers.Layer, names: Sequence[str] = ()) -> None:
         ValueError: If it has no such part.
     """
     if not layer.trainable:
-        for part in _parts(layer).values():
+        for part in parts_of(layer).values():
             part.trainable = False
         return
     for name in names:
         part = layer
         for step in name.split("/"):
-            part = _parts(part).get(step)
+            part = parts_of(part).get(step)
             if part is None:
                 raise ValueError(f"{type(layer).__name__} {layer.name!r} has no part to freeze. Received: {name!r}")
         part.trainable = False
@@ -56,7 +56,7 @@ def frozen_parts(layer: keras.layers.Layer) -> list[str]:
     if not layer.trainable:
         return []
     names: list[str] = []
-    for name, part in _parts(layer).items():
+    for name, part in parts_of(layer).items():
         if part.trainable:
             names += [f"{name}/{inner}" for inner in frozen_parts(part)]
         elif part.weights:
@@ -64,7 +64,7 @@ def frozen_parts(layer: keras.layers.Layer) -> list[str]:
     return names
 
 
-def _parts(layer: Any) -> dict[str, Any]:
+def parts_of(layer: Any) -> dict[str, Any]:
     """Sublayers by the attribute that holds them, else by their place: names that Keras makes up differ in copies."""
     held = {**vars(layer), **getattr(layer, "_modules", {})}  # PyTorch's modules keep theirs apart
     names = {id(value): name for name, value in held.items() if not name.startswith("_")}

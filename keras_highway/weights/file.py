@@ -223,7 +223,7 @@ def _unset(model: keras.Model) -> None:
     Warnings are the whole process's, and other threads may be at work.
     """
     for weight in model.weights:
-        if "float" in weight.dtype:
+        if "float" in weight.dtype and not weight.name.startswith("lora_kernel"):  # whose product is in the kernel
             weight.assign(keras.ops.full(weight.shape, float("nan"), weight.dtype))
 
 

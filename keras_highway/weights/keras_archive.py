@@ -162,7 +162,7 @@ def load(archive: Archive, **changes: Any) -> keras.Model:
             )
         model = _built(archive.configuration)
         weights_file.set_weights(model, archive.content)
-        if has_lora(model):  # of the layers that are not blocks: Keras saves merged kernels, and blocks forget it
+        if has_lora(model):  # Keras saves merged kernels, and makes updates of zero beside them
             model = merge_lora(model)
     if "classifier_activation" in changes:
         model.get_layer("head").activation = keras.activations.get(changes["classifier_activation"])
