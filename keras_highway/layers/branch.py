@@ -314,9 +314,9 @@ class ZeroPadProjection(keras.layers.Layer):
     def checked_channels(self, input_shape: Shape) -> int:
         """Returns the channels of an input that has not too many, see `build`."""
         channels = input_shape[channel_axis(self.data_format)]
-        if channels > self.filters:
+        if channels is None or channels > self.filters:
             raise ValueError(
-                "Shortcut option A pads channels and cannot remove any: use projection='B'. "
+                "Shortcut option A pads a known number of channels and cannot remove any: use projection='B'. "
                 f"Received: input shape {tuple(input_shape)}, filters={self.filters}"
             )
         return channels
