@@ -195,6 +195,10 @@ def test_unknown_blocks_and_models_without_blocks():
         gate_activity(model, batch(model), batch_size=0)
     with pytest.raises(ValueError, match=r"batch_size=.*timedelta64"):
         gate_activity(model, batch(model), batch_size=np.timedelta64(3))
+    plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    for analysis in (gate_bias, lambda m: gate_activity(m, np.zeros((1, 3)))):
+        with pytest.raises(ValueError, match="no gated blocks"):
+            analysis(plain)
 
 
 def test_all_samples_are_measured_in_batches_of_numpys_small_numbers():
@@ -204,10 +208,6 @@ def test_all_samples_are_measured_in_batches_of_numpys_small_numbers():
     measured, expected = (gate_activity(model, x, batch_size=size) for size in (np.uint8(100), 100))
     assert measured.samples == 300
     np.testing.assert_array_equal(measured.mean["stage1_block1"], expected.mean["stage1_block1"])
-    plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    for analysis in (gate_bias, lambda m: gate_activity(m, np.zeros((1, 3)))):
-        with pytest.raises(ValueError, match="no gated blocks"):
-            analysis(plain)
 
 
 def test_a_tied_gate_that_a_batch_normalization_makes_last():

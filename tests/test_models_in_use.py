@@ -66,6 +66,17 @@ def test_weights_of_pixels_are_not_those_of_other_pixels(shape):
     assert kh.load("highway_fc50_tanh.tvdn", input_shape=(28, 28, 1)).input_shape == (None, 28, 28, 1)
 
 
+@pytest.mark.parametrize(("variant", "shape"), [("highway_fc10", (20, 20, 1)), ("mnist10_w16", (32, 32, 1))])
+def test_files_that_do_not_say_of_which_pixels_they_are(variant, shape, tmp_path):
+    """Of Keras's own, which fit what is requested."""
+    model = kh.create_model(variant, weights=None, input_shape=shape)
+    model.save_weights(tmp_path / "own.weights.h5")
+    with pytest.warns(kh.UncheckedWeights):
+        again = kh.create_model(variant, weights=str(tmp_path / "own.weights.h5"), input_shape=shape)
+    for ours, theirs in zip(model.get_weights(), again.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_fields_that_change_no_function_are_no_obstacle():
     """Smaller images than a row's least, and how weights would have started."""
     small = kh.load("highway20.blog", input_shape=(24, 24, 3), min_size=24)
@@ -97,6 +108,12 @@ def test_strides_are_of_the_pixels_that_the_network_sees(images):
     pyramid = kh.features(kh.create_model("resnet50", input_tensor=images(), **SMALL))
     assert [level.stride for level in pyramid.info] == [4, 8, 16, 32]
     assert [level.channels for level in pyramid.info] == [16] * 4
+
+
+def test_stages_are_any_names():
+    model = kh.create_model("resnet50", **SMALL)
+    stages = {"stage1": 0, "stage3": 1}
+    assert [level.stage for level in kh.features(model, stages=stages.keys()).info] == ["stage1", "stage3"]
 
 
 @pytest.mark.parametrize("stages", [(), 3, {}])
@@ -137,6 +154,25 @@ def test_a_branch_ends_in_its_activation_in_training_too():
         np.testing.assert_allclose(numpy(branch(x, training=training)).sum(-1), 1.0, rtol=1e-5)
 
 
+def test_a_seed_draws_what_it_did():
+    """Numbers of 0.1.0: of a seed come a recipe's weights, and paired differences between runs of one seed."""
+    keras.utils.set_random_seed(0)
+    model = kh.create_model("highway20", weights=None, blocks=(1, 1, 1))
+    block = model.get_layer("stage2_block1")
+    sums = [float(np.abs(numpy(part.conv1.kernel)).sum()) for part in (block.transform, block.transform_gate)]
+    sums.append(float(np.abs(numpy(block.projection.conv1.kernel)).sum()))
+    expected = {"tensorflow": [245.736, 245.433, 84.368]}.get(keras.backend.backend())
+    if expected is None:
+        pytest.skip("draws differ by backend")
+    np.testing.assert_allclose(sums, expected, rtol=1e-5)
+
+
+def test_parts_to_freeze_may_come_one_by_one():
+    layer = layers.HighwayDense(frozen=(name for name in ["transform"]))
+    layer.build((None, 4))
+    assert {w.path.split("/")[-2] for w in layer.trainable_weights} == {"transform_gate"}
+
+
 def test_a_block_that_refused_an_input_takes_a_right_one():
     block = layers.BasicBlock(4, projection="A")
     with pytest.raises(ValueError, match="option A pads a known number of channels and cannot remove any"):
@@ -167,6 +203,9 @@ def test_a_tied_gate_of_another_width_is_refused_in_the_graph():
         (lambda: layers.Branch((4,), (3,), (2,))(np.zeros((2, 8))), "needs an input of rank 4"),
         (lambda: layers.HighwayDense(stochastic_depth=None), r"`stochastic_depth` must be in \[0, 1\)"),
         (lambda: layers.HighwayDense(stochastic_depth="0.1"), r"`stochastic_depth` must be in \[0, 1\)"),
+        (lambda: layers.HighwayDense(stochastic_depth=b"0.1"), r"`stochastic_depth` must be in \[0, 1\)"),
+        (lambda: layers.HighwayDense(stochastic_depth=10**400), r"`stochastic_depth` must be in \[0, 1\)"),
+        (lambda: layers.HighwayDense(frozen=None), "`frozen` must be a list of names of sublayers"),
         (lambda: kh.merge_lora("x"), "Received: 'x' of type str"),
         (lambda: layers.HighwayDense(frozen="transform"), "`frozen` must be a list of names of sublayers"),
         (lambda: layers.CharCNN((1,), (2,), frozen="conv1"), "`frozen` must be a list of names of sublayers"),

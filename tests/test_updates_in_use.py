@@ -140,7 +140,9 @@ def test_updates_of_a_users_choice_are_copied():
     block = kh.layers.BasicBlock(4, batch_norm=False, name="block")
     block.build((None, 8, 8, 4))
     block.transform.conv2.enable_lora(2, lora_alpha=8)
-    assert block.get_config()["lora_updates"] == {"transform/conv2": {"rank": 2, "alpha": 8.0, "bias": True}}
+    assert block.get_config()["lora_updates"] == {
+        "transform/conv2": {"rank": 2, "alpha": 8.0, "kernel": False, "bias": True}
+    }
     same = kh.layers.BasicBlock.from_config(block.get_config())
     assert same.get_config() == block.get_config()
     same.build((None, 8, 8, 4))
@@ -149,15 +151,69 @@ def test_updates_of_a_users_choice_are_copied():
 
 
 @pytest.mark.parametrize(
-    "updates", ["transform", {"transform": 2}, {"transform": {"rank": 2}}, {"a": {"rank": 0, "alpha": 1, "bias": True}}]
+    "updates",
+    [
+        "transform",
+        [],
+        {"transform": 2},
+        {"transform": {"rank": 2}},
+        {"a": {"rank": 0, "alpha": 1, "kernel": False, "bias": True}},
+        {"a": {"rank": 1, "alpha": 1, "kernel": 0, "bias": True}},
+    ],
 )
 def test_updates_that_no_configuration_has(updates):
     with pytest.raises(ValueError, match="`lora_updates` must be a dict of sublayers"):
         kh.layers.BasicBlock(4, lora_updates=updates)
 
 
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
+@pytest.mark.parametrize("copied", [h5, archived, cloned])
+@pytest.mark.parametrize("until", [None, "stage3"])
+def test_copies_of_what_was_unfrozen_learn_all_of_it(copied, until, tmp_path):
+    """Kernels then learn beside their updates, and biases."""
+    model = net(batch_norm=False)
+    kh.enable_lora(model, 2)
+    kh.unfreeze(model, until)
+    assert any(w.path.endswith("conv1/kernel") for w in model.trainable_weights)
+    assert learning(copied(model, tmp_path)) == learning(model)
+
+
+def test_a_layer_that_is_not_built_yet_keeps_what_learns():
+    dense = biased.Dense(3)
+    dense.build((None, 4))
+    dense.enable_lora(2)
+    dense.bias.trainable = False
+    config = dense.get_config()
+    again = biased.Dense.from_config(config)
+    assert again.get_config() == config
+    twice = biased.Dense.from_config(again.get_config())
+    twice.build((None, 4))
+    assert [w.name for w in twice.trainable_weights] == ["lora_kernel_a", "lora_kernel_b"]
+    with pytest.raises(ValueError, match="`lora_learning_beside` says whether kernel and bias"):
+        biased.Dense.from_config({**config, "lora_learning_beside": 3})
+
+
+def test_numbers_of_numpy_in_a_configuration():
+    updates = {"transform": {"rank": np.int64(2), "alpha": np.float32(2), "kernel": False, "bias": True}}
+    config = kh.layers.HighwayDense(lora_updates=updates).get_config()["lora_updates"]
+    assert config == {"transform": {"rank": 2, "alpha": 2.0, "kernel": False, "bias": True}}
+    assert type(config["transform"]["rank"]) is int
+
+
+def test_a_loaded_file_keeps_what_a_user_froze(tmp_path):
+    """One update of the user's choice, in a network of which a part is frozen."""
+    model = net()
+    kh.freeze(model, "stage2")
+    model.get_layer("stage3_block1").transform.conv2.enable_lora(2)
+    model.save(tmp_path / "net.keras")
+    loaded = kh.load(str(tmp_path / "net.keras"))
+    expected = {path for path in learning(model) if "lora_kernel" not in path}
+    assert set(learning(loaded)) - expected == {"stage3_block1/transform/conv2/kernel"}
+    assert expected <= set(learning(loaded))
+
+
 def test_updates_of_parts_that_are_not_there():
-    updates = {"transform/conv3": {"rank": 2, "alpha": 2, "bias": False}}
+    updates = {"transform/conv3": {"rank": 2, "alpha": 2, "kernel": False, "bias": False}}
     with pytest.raises(ValueError, match=r"has no part for updates. Received: 'transform/conv3'"):
         kh.layers.BasicBlock(4, lora_updates=updates).build((None, 8, 8, 4))
 

@@ -6,8 +6,9 @@ import numpy as np
 
 from keras_highway._support.outside_text import visible
 from keras_highway.cli.errors import OK, UsageError, check_out, usage_errors
-from keras_highway.cli.image_classifier import find_classifier_and_data
+from keras_highway.cli.image_classifier import find_classifier, find_classifier_and_data
 from keras_highway.cli.tables import percent
+from keras_highway.data.datasets import DATASETS
 from keras_highway.exporting import export, fold_batch_norm, part_of
 
 _REPRESENTATIVE = 300  # training images that an int8 file is scaled by
@@ -39,6 +40,13 @@ def run(arguments) -> int:
 
 def _representative(arguments) -> np.ndarray:
     """Training images from all over the data set, as the network is fed."""
-    classifier, data = find_classifier_and_data(arguments.weights, None, arguments.data)
+    data_set = arguments.data_set or find_classifier(arguments.weights).data
+    if data_set not in DATASETS:
+        raise UsageError(
+            f"--int8 is scaled by training images of {', '.join(DATASETS)}: pass one that the weights are for by "
+            "--data-set, or in Python images of your own, keras_highway.exporting.export(model, path, 'litert', "
+            f"int8=images). Received: {arguments.weights}, of {data_set or 'a data set that it does not name'}"
+        )
+    classifier, data = find_classifier_and_data(arguments.weights, data_set, arguments.data)
     chosen = np.linspace(0, len(data.x_train) - 1, min(_REPRESENTATIVE, len(data.x_train))).astype(int)
     return np.asarray(classifier.transform.apply(data.x_train[chosen]), "float32")

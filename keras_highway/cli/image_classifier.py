@@ -75,7 +75,15 @@ class ImageClassifier(NamedTuple):
         return model
 
     def decode(self, probabilities: np.ndarray, top: int) -> list[list[Prediction]]:
-        """Returns the best classes of each row of probabilities, best first."""
+        """Returns the best classes of each row of probabilities, best first.
+
+        Raises:
+            UsageError: If one is no number, so that no class is the best.
+        """
+        if not np.isfinite(probabilities).all():
+            raise UsageError(
+                f"The network gives values that are not finite: it names no class. Received: {self.weights}"
+            )
         return best_classes(probabilities, self.classes, top)
 
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from keras_highway._support.outside_text import visible, visible_json, visible_lines
-from keras_highway.cli.errors import OK, usage_errors
+from keras_highway.cli.errors import OK, UsageError, usage_errors
 from keras_highway.cli.tables import table
 from keras_highway.data.ptb import decoded, read_text
 from keras_highway.language import CharLM
@@ -18,6 +18,8 @@ def run(arguments) -> int:
 
 
 def _score(arguments) -> int:
+    if arguments.file == "-" and sys.stdin is None:
+        raise UsageError("There is no standard input to read: name a file.")
     with usage_errors():
         text = decoded(sys.stdin.buffer.read(), "-") if arguments.file == "-" else read_text(Path(arguments.file))
         model = CharLM(arguments.weights)

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib
+import io
 import sys
 
 from keras_highway._support.backend import explained
@@ -15,7 +16,7 @@ from keras_highway.cli.errors import INTERRUPTED, USAGE, UsageError
 
 DEFAULT_WEIGHTS = "mnist10_w32.tvdn"
 PROGRAM = "keras_highway"
-_READ_IMAGES = ("classify", "evaluate", "gates", "report", "summary", "verify")
+_READ_IMAGES = ("classify", "evaluate", "export", "gates", "publish", "report", "summary", "verify")
 _WEIGHTS_HELP = (
     "a name that `list` shows, a .weights.h5 file that keras_highway wrote, the folder of one, a .keras file that "
     "model.save wrote of one of its networks, or hf://org/name[@revision] (default: %(default)s)"
@@ -29,6 +30,7 @@ _DATA_HELP = (
     "folder of mnist.npz, cifar10.npz, cifar100.npz (default: KERAS_HIGHWAY_DATA, else TensorFlow Datasets, else what "
     "Keras downloads once)"
 )
+_IN_MEMORY = ("mnist", "cifar10", "cifar100")
 _INVERT_HELP = "swap dark and light first: the MNIST networks were trained on white digits on black"
 
 
@@ -49,6 +51,8 @@ def main(argv: list[str] | None = None) -> int:
         SystemExit: With code 2 for malformed arguments, 0 for `--help`.
     """
     arguments = _arguments(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be beyond the output's encoding
     try:
         with quiet_start():
             command = _module(arguments.module)
@@ -237,7 +241,10 @@ def _export(commands) -> None:
     parser.add_argument("--any-size", action="store_true", help="take images of any height and width")
     text = "a LiteRT file of 8-bit whole numbers, scaled by training images of the data set that the weights are for"
     parser.add_argument("--int8", action="store_true", help=text)
-    parser.add_argument("--data", metavar="DIR", help=_DATA_HELP)
+    parser.add_argument(
+        "--data-set", metavar="NAME", help=f"of --int8: {', '.join(_IN_MEMORY)} (default: the weights')"
+    )
+    parser.add_argument("--data", metavar="DIR", help=f"of --int8: {_DATA_HELP}")
 
 
 def _lm(commands) -> None:

@@ -6,6 +6,7 @@ the format that needs them.
 
 import os
 import shutil
+import uuid
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -73,10 +74,14 @@ def export(
     """
     path = Path(path)
     _check(export_format, int8)
+    if int8 is not None:
+        int8 = np.asarray(int8, "float32")
     if int8 is not None and samples is not None:
         raise ValueError("With `int8` the file is run on its images: leave `samples` out. Received: both")
-    if path.is_dir() and (export_format != "tf_saved_model" or any(path.iterdir())):
+    if path.is_dir() and (export_format != "tf_saved_model" or path.is_symlink() or any(path.iterdir())):
         raise ValueError(f"{path} is a folder: remove it, or choose another path.")
+    if export_format == "tf_saved_model" and path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file, and {export_format} is a folder: remove it, or choose another path.")
     _check_outputs(model, samples, int8)
     given, merged = model, without_updates(model)
     model = in_float32(merged)
@@ -85,10 +90,10 @@ def export(
     expected = [_output(model(x, training=False)) for x in batches]  # Keras exports what has run
     if model is merged and merged is not given:  # both in float32
         expected = [_output(given(x, training=False)) for x in batches]
-    run, partial = FORMATS[export_format], path.with_name(f".partial-{path.name}")
+    # A name of its own: two processes that export to one path do not meet.
+    run, partial = FORMATS[export_format], path.with_name(f".partial-{uuid.uuid4().hex[:8]}-{path.name}")
     try:
         with written(path), quiet_again(f"writing {path.name} ..."):
-            _remove(partial)  # of a process that was killed
             with warnings.catch_warnings():
                 for theirs in _NOISY:
                     warnings.filterwarnings("ignore", module=theirs)

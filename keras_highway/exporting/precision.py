@@ -20,7 +20,9 @@ def in_float32(model: keras.Model) -> keras.Model:
         return model
     try:
         with cloned_without_compiling(model):
-            copy = keras.models.clone_model(model, _inputs_in_float32(model), clone_function=_layer_in_float32)
+            copy = keras.models.clone_model(
+                model, _inputs_in_float32(model), clone_function=_layer_in_float32, recursive=True
+            )
         copy.set_weights(model.get_weights())
     except (TypeError, ValueError) as error:
         raise ValueError(f"{_refusal(model)}, which failed here: {error}") from error

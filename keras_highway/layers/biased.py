@@ -20,6 +20,7 @@ from keras import ops
 
 from keras_highway._support.numerics import loses_sums
 from keras_highway.layers.convolve import convolve
+from keras_highway.layers.updates import checked_beside, learn_beside, learning_beside
 
 # By backend, dtypes in which the gradient of `keras.ops.add(x, bias)` by the bias adds up on CPU.
 _LOSSY = {"tensorflow": ("bfloat16",), "jax": ("bfloat16", "float16")}
@@ -52,29 +53,36 @@ class _LearnsOn:
     update learn what it does: of its bias Keras's configuration says nothing.
     """
 
-    _freezes_bias = False
+    _beside: dict[str, bool] | None = None  # until it is built
 
     def build(self, input_shape: Any) -> None:
         parent: Any = super()
-        layer: Any = self
         parent.build(input_shape)
-        if self._freezes_bias and layer.bias is not None:
-            layer.bias.trainable = False
+        if self._beside is not None and self._has_update:
+            learn_beside(self, self._beside)
 
     def get_config(self) -> dict[str, Any]:
-        layer: Any = super()
-        bias: Any = getattr(self, "bias", None)
-        frozen = getattr(self, "lora_kernel_a", None) is not None and bias is not None and not bias.trainable
-        return {**layer.get_config(), **({"lora_freezes_bias": True} if frozen else {})}
+        parent: Any = super()
+        beside = learning_beside(self) if self._has_update else self._beside
+        return {**parent.get_config(), **({"lora_learning_beside": beside} if beside else {})}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """Makes a layer from a configuration."""
+        """Makes a layer from a configuration.
+
+        Raises:
+            ValueError: If what learns beside an update is not as `get_config`
+                has it.
+        """
         config = dict(config)
-        freezes, parent = config.pop("lora_freezes_bias", False), super()
+        beside, parent = config.pop("lora_learning_beside", None), super()
         layer: Any = parent.from_config(config)  # pyright: ignore[reportAttributeAccessIssue]
-        layer._freezes_bias = freezes is True
+        layer._beside = checked_beside(beside)
         return layer
+
+    @property
+    def _has_update(self) -> bool:
+        return getattr(self, "lora_kernel_a", None) is not None
 
     def load_own_variables(self, store: Any) -> None:
         layer: Any = super()

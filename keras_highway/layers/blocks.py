@@ -11,7 +11,7 @@ from keras_highway._support.data_format import checked_data_format
 from keras_highway._support.type_aliases import Initializer, Shape
 from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh, mode
 from keras_highway.layers.branch import Branch, ZeroPadProjection, channel_axis
-from keras_highway.layers.checks import check_images
+from keras_highway.layers.checks import check_images, check_padding
 from keras_highway.layers.gates import ChannelGate
 
 PROJECTIONS = ("A", "B")
@@ -129,11 +129,9 @@ class ConvBlock(GatedBlock):
                 f"Received: input shape {tuple(input_shape)}"
             )
         filters, kernels, strides = self.shape_of_branch()
-        projection = None
-        if self.stride != 1 or channels != self.output_filters:
-            projection = self._make_projection()
-            if isinstance(projection, ZeroPadProjection):
-                projection.checked_channels(input_shape)  # before anything is made
+        changes = self.stride != 1 or channels != self.output_filters
+        if changes and self.projection_option == "A":
+            check_padding(input_shape, axis, self.output_filters)  # before anything is made
         self.input_spec = keras.InputSpec(ndim=4, axes={axis: channels})
         self.transform = self._branch(
             "transform",
@@ -145,7 +143,8 @@ class ConvBlock(GatedBlock):
             own_kernels=not self.shared_transform,
         )
         self.add_gates()
-        self.projection = projection  # after the others: the order of weights
+        if changes:
+            self.projection = self._make_projection()  # after the others, of draws and of weights
         self.build_paths(input_shape)
 
     def make_gate(self, bias: float, name: str) -> keras.layers.Layer:

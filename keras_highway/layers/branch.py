@@ -12,7 +12,7 @@ from keras_highway._support.type_aliases import Activation, Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.layers.biased import Conv2D
-from keras_highway.layers.checks import check_images
+from keras_highway.layers.checks import check_images, check_padding
 from keras_highway.layers.shared_kernels import GivenConv2D
 from keras_highway.layers.updates import learning_config, note_learning, restore_learning
 
@@ -307,19 +307,9 @@ class ZeroPadProjection(keras.layers.Layer):
         self.data_format = checked_data_format(data_format)
 
     def build(self, input_shape: Shape) -> None:
-        channels = self.checked_channels(input_shape)
+        channels = check_padding(input_shape, channel_axis(self.data_format), self.filters)
         self._before = (self.filters - channels) // 2
         self._after = self.filters - channels - self._before
-
-    def checked_channels(self, input_shape: Shape) -> int:
-        """Returns the channels of an input that has not too many, see `build`."""
-        channels = input_shape[channel_axis(self.data_format)]
-        if channels is None or channels > self.filters:
-            raise ValueError(
-                "Shortcut option A pads a known number of channels and cannot remove any: use projection='B'. "
-                f"Received: input shape {tuple(input_shape)}, filters={self.filters}"
-            )
-        return channels
 
     def call(self, x: Any) -> Any:
         s, pad = self.stride, [self._before, self._after]

@@ -10,8 +10,8 @@ from keras_highway._support.type_aliases import Shape
 def is_rate(value: Any) -> bool:
     """Whether a value is a number in [0, 1)."""
     try:
-        return not isinstance(value, bool | str) and 0.0 <= float(value) < 1.0
-    except (TypeError, ValueError):
+        return not isinstance(value, bool | str | bytes) and 0.0 <= float(value) < 1.0
+    except (TypeError, ValueError, OverflowError):
         return False
 
 
@@ -28,6 +28,21 @@ def check_images(layer: keras.layers.Layer, input_shape: Shape) -> None:
             f"{type(layer).__name__} {layer.name!r} needs an input of rank 4: (batch, height, width, channels). "
             f"Received: input shape {tuple(input_shape)}"
         )
+
+
+def check_padding(input_shape: Shape, axis: int, filters: int) -> int:
+    """Returns the channels of an input, to which a shortcut of option A adds some.
+
+    Raises:
+        ValueError: If they are unknown, or more than `filters`.
+    """
+    channels = input_shape[axis]
+    if channels is None or channels > filters:
+        raise ValueError(
+            "Shortcut option A pads a known number of channels and cannot remove any: use projection='B'. "
+            f"Received: input shape {tuple(input_shape)}, filters={filters}"
+        )
+    return channels
 
 
 def check_same_width(

@@ -1,6 +1,6 @@
 """Which parts of a layer are frozen, where a layer's configuration knows only whether all of it is."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -13,9 +13,10 @@ def checked_parts(names: Any) -> tuple[str, ...]:
         ValueError: If they are not several strings: one would be read letter
             by letter.
     """
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+    listed = () if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    if isinstance(names, str) or not isinstance(names, Iterable) or not all(isinstance(name, str) for name in listed):
         raise ValueError(f"`frozen` must be a list of names of sublayers. Received: frozen={names!r}")
-    return tuple(names)
+    return listed
 
 
 def freeze_parts(layer: keras.layers.Layer, names: Sequence[str] = ()) -> None:

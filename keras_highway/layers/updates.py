@@ -8,16 +8,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_highway._support.whole_numbers import is_count
 from keras_highway.layers.frozen import checked_parts, freeze_parts, frozen_parts, parts_of
 
-_FIELDS = {"rank", "alpha", "bias"}
+_BESIDE = {"kernel", "bias"}  # what may learn beside an update
+_FIELDS = {"rank", "alpha", *_BESIDE}
 
 
 def note_learning(layer: Any, frozen: Any, lora_updates: Any) -> None:
     """Keeps, checked, what a layer's constructor was passed of its parts; to be called after that of Keras."""
-    layer._frozen, layer._lora_updates = checked_parts(frozen), checked_updates(lora_updates or {})
+    layer._frozen, layer._lora_updates = (
+        checked_parts(frozen),
+        checked_updates({} if lora_updates is None else lora_updates),
+    )
 
 
 def restore_learning(layer: Any) -> None:
@@ -40,17 +45,27 @@ def checked_updates(updates: Any) -> dict[str, dict[str, Any]]:
         ValueError: If it is anything else.
     """
     for update in updates.values() if isinstance(updates, Mapping) else (None,):
-        numbers = isinstance(update, Mapping) and update.keys() == _FIELDS and is_count(update["rank"])
-        if not numbers or type(update["alpha"]) not in (int, float) or type(update["bias"]) is not bool:
+        if not _is_update(update):
             raise ValueError(
-                "`lora_updates` must be a dict of sublayers, each with its rank, alpha and whether its bias learns, "
-                f"as get_config() has it. Received: lora_updates={updates!r}"
+                "`lora_updates` must be a dict of sublayers, each with its rank, alpha and whether kernel and bias "
+                f"learn, as get_config() has it. Received: lora_updates={updates!r}"
             )
-    return {str(path): dict(update) for path, update in updates.items()}
+    return {
+        str(path): {**update, "rank": int(update["rank"]), "alpha": float(update["alpha"])}
+        for path, update in updates.items()
+    }
+
+
+def _is_update(update: Any) -> bool:
+    if not isinstance(update, Mapping) or update.keys() != _FIELDS or not is_count(update["rank"]):
+        return False
+    alpha = update["alpha"]
+    is_number = isinstance(alpha, int | float | np.integer | np.floating) and not isinstance(alpha, bool)
+    return is_number and all(_is_bool(update[name]) for name in _BESIDE)
 
 
 def updates_of(layer: keras.layers.Layer) -> dict[str, dict[str, Any]]:
-    """Returns rank, alpha and whether the bias learns, of each sublayer with an update, by its path.
+    """Returns rank, alpha and whether kernel and bias learn, of each sublayer with an update, by its path.
 
     Args:
         layer: The layer, built.
@@ -58,9 +73,8 @@ def updates_of(layer: keras.layers.Layer) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name, part in parts_of(layer).items():
         if getattr(part, "lora_enabled", False):
-            bias = getattr(part, "bias", None)
-            learns = bool(bias is not None and bias.trainable)
-            found[name] = {"rank": int(part.lora_rank), "alpha": float(part.lora_alpha), "bias": learns}
+            rank, alpha = int(part.lora_rank), float(part.lora_alpha)
+            found[name] = {"rank": rank, "alpha": alpha, **learning_beside(part)}
         found.update({f"{name}/{inner}": update for inner, update in updates_of(part).items()})
     return found
 
@@ -82,5 +96,42 @@ def give_updates(layer: keras.layers.Layer, updates: Mapping[str, Mapping[str, A
         if not hasattr(part, "enable_lora"):
             raise ValueError(f"{type(layer).__name__} {layer.name!r} has no part for updates. Received: {path!r}")
         part.enable_lora(update["rank"], lora_alpha=update["alpha"])
-        if getattr(part, "bias", None) is not None:
-            part.bias.trainable = update["bias"]
+        learn_beside(part, update)
+
+
+def learning_beside(part: Any) -> dict[str, bool]:
+    """Returns whether kernel and bias of a layer with an update learn: `unfreeze` may have made them."""
+    bias = getattr(part, "bias", None)
+    return {"kernel": bool(kernel_of(part).trainable), "bias": bool(bias is not None and bias.trainable)}
+
+
+def checked_beside(learning: Any) -> dict[str, bool] | None:
+    """Returns what `learning_beside` has made, or `None`.
+
+    Raises:
+        ValueError: If it is anything else.
+    """
+    if learning is None:
+        return None
+    if not isinstance(learning, Mapping) or learning.keys() != _BESIDE or not all(map(_is_bool, learning.values())):
+        raise ValueError(
+            "`lora_learning_beside` says whether kernel and bias of a layer with an update learn, as get_config() has "
+            f"it. Received: lora_learning_beside={learning!r}"
+        )
+    return dict(learning)
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def learn_beside(part: Any, learning: Mapping[str, Any]) -> None:
+    """Makes kernel and bias of a layer with an update learn, or not, as `learning_beside` has it."""
+    kernel_of(part).trainable = learning["kernel"]
+    if getattr(part, "bias", None) is not None:
+        part.bias.trainable = learning["bias"]
+
+
+def kernel_of(part: Any) -> keras.Variable:
+    """The variable: `kernel` of a layer with an update is a sum."""
+    return part._kernel

@@ -280,13 +280,16 @@ def _stage_ends(model: keras.Model) -> dict[str, keras.layers.Layer]:
 
 
 def _chosen(stages: Any, ends: Mapping[str, Any]) -> tuple[str, ...]:
-    chosen = tuple(ends) if stages is None else (stages,) if isinstance(stages, str) else stages
-    if not isinstance(chosen, tuple | list) or not chosen:
+    try:
+        chosen = tuple(ends) if stages is None else (stages,) if isinstance(stages, str) else tuple(stages)
+    except TypeError:
+        chosen = ()
+    if not chosen:
         raise ValueError(
             "`stages` must be the name of a stage, several names, at least one, or None for all. "
             f"Received: stages={stages!r}"
         )
-    return tuple(chosen)
+    return chosen
 
 
 def _check_stage(stage: str, ends: Mapping[str, keras.layers.Layer], model: keras.Model) -> None:

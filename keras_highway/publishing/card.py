@@ -50,6 +50,7 @@ _CONDITIONS = ("n", "seeds", "std", "precision", "holdout_images", "test_images"
 _HIGHWAY = "y = H(x)·T(x) + x·C(x)"
 _OWN_TERMS = "see the data set's own terms"
 _TRAINING = "| trained on | {} |\n| recipe | {} |\n"
+_FOLDER = "path/of/this/folder"
 _UNRECORDED = "that was not recorded"
 _CURVE = """The file is the run with seed {seed}; its epochs are in `log.csv`.
 
@@ -105,7 +106,7 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
     """
     known = registry.WEIGHTS.get(row.name)
     shipped = known is not None and known.sha256 == row.sha256 if shipped is None else shipped
-    loaded_by = f"hf://{repository}" if repository else row.name
+    loaded_by = _loaded_by(row, repository, shipped)
     code = weights_class(row.variant).card(row, loaded_by, recipe)
     header = _header(row, repository, get_spec(row.variant), code)
     texts = {field.name: in_markdown(getattr(row, field.name)) for field in dataclasses.fields(row)}
@@ -113,10 +114,15 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
     return header + _text(row, shown, code, repository, recipe, torch_names, shipped)
 
 
+def _loaded_by(row, repository, shipped) -> str:
+    """What `kh.load` takes: of a folder a path, which only its owner knows; the zoo's have a name."""
+    return f"hf://{repository}" if repository else row.name if shipped else _FOLDER
+
+
 def _text(row, shown, code, repository, recipe, torch_names, shipped) -> str:
     """What readers see: `shown` has what is outside of code as Markdown, `row` and `code` have it as it is."""
     spec, metrics = get_spec(row.variant), shown.metrics
-    loaded_by = f"hf://{repository}" if repository else row.name
+    loaded_by = _loaded_by(row, repository, shipped)
     parts = weights_class(row.variant).card(shown, loaded_by, in_markdown(recipe))
     data = shown.data if parts.data else parts.data_name
     licence = shown.data_licence if data == shown.data else ""

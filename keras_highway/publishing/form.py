@@ -148,6 +148,9 @@ def _blocks(model) -> list[str]:
 
 def _difference(model, other) -> str:
     """In words the first layer in which two networks differ, `""` if they do not."""
+    for operation in model.operations:
+        if not isinstance(operation, keras.layers.Layer):
+            return f"it has an operation {operation.name!r}"
     ours, theirs = (
         {layer.name: layer for layer in one.layers if not isinstance(layer, keras.layers.InputLayer)}
         for one in (model, other)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from keras_highway._support.data_format import channels_last
 from keras_highway._support.outside_text import python_string
 from keras_highway.analysis.scores import check_images, measure
 from keras_highway.applications import build_with, create_model
@@ -46,7 +47,8 @@ class ClassifierWeights(TaskWeights):
 
     @classmethod
     def open(cls, row: WeightsInfo, path: Path) -> "ClassifierWeights":
-        return cls(row, create_model(row.variant, str(path), classes=len(row.classes), classifier_activation=None))
+        head = {"classes": len(row.classes), "classifier_activation": None}
+        return cls(row, create_model(row.variant, str(path), dtype="float32", **head))  # whatever the global policy
 
     @classmethod
     def new_row(cls, result, stamp) -> WeightsInfo:
@@ -100,11 +102,17 @@ class ClassifierWeights(TaskWeights):
         )
 
     def with_softmax(self) -> keras.Model:
-        inputs = keras.Input(self.network.input_shape[1:], name="images")  # Keras would number its name
+        shape = self.network.input_shape[1:]
+        if keras.config.image_data_format() == "channels_first" and len(shape) == 3:
+            shape = (*shape[1:], shape[0])
         form = dict(from_json_values(self.row.overrides))
         form.pop("input_shape", None)  # that of the inputs
-        classes = len(self.row.classes)
-        return build_with(self.row.variant, None, tuple(self.row.removed), input_tensor=inputs, classes=classes, **form)
+        classes, removed = len(self.row.classes), tuple(self.row.removed)
+        with channels_last():  # as the card has it
+            inputs = keras.Input(shape, name="images", dtype="float32")  # Keras would number its name
+            return build_with(
+                self.row.variant, None, removed, input_tensor=inputs, classes=classes, dtype="float32", **form
+            )
 
     def example(self) -> dict[str, np.ndarray]:
         """A smooth picture and its mirror image: noise would look alike to every pooling layer."""
@@ -183,7 +191,7 @@ def described(transform: Transform) -> str:
     if transform.contrast:
         text += "; each image minus its mean, over its standard deviation"
         return f"{text}; then minus the mean image of {transform.mean_image}" if transform.mean_image else text
-    text += f", times 1/{round(1 / transform.scale)}"
-    if any(transform.mean):
+    text += f", times {transform.scale:g}" if transform.scale >= 1 else f", times 1/{1 / transform.scale:g}"
+    if any(transform.mean) or any(std != 1 for std in transform.std):
         text += f", minus {transform.mean}, over {transform.std}"
     return text

@@ -61,7 +61,7 @@ class LanguageModel(TaskWeights):
     @classmethod
     def open(cls, row: WeightsInfo, path: Path) -> "LanguageModel":
         file = resolve(path, row.variant)
-        return cls(row, CharLM(file), stated_overrides(file, row.variant))
+        return cls(row, CharLM(file, dtype="float32"), stated_overrides(file, row.variant))
 
     @classmethod
     def new_row(cls, result, stamp) -> WeightsInfo:
@@ -95,7 +95,7 @@ class LanguageModel(TaskWeights):
 
     def with_softmax(self) -> keras.Model:
         """As of every task."""
-        return create_model(self.row.variant, **self.lm.vocabulary.sizes, **self._overrides)
+        return create_model(self.row.variant, dtype="float32", **self.lm.vocabulary.sizes, **self._overrides)
 
     def example(self) -> dict[str, np.ndarray]:
         """Words from all over the vocabulary and one never seen; every text begins with another of them."""

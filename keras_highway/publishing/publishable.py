@@ -13,6 +13,7 @@ from keras_highway.publishing.by_task import weights_class
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE, ROW, RUN_RESULT, WeightsInfo, check_field, read_row
+from keras_highway.weights.resolve import is_elsewhere
 from keras_highway.weights.saved_folder import settle
 
 RESULT = "result.json"
@@ -64,6 +65,11 @@ def _of_weights(weights: str) -> Publishable:
     if weights not in registry.WEIGHTS and Path(weights).is_dir():
         return _of_run(Path(weights)) if (Path(weights) / RESULT).is_file() else _of_saved(Path(weights))
     row = registry.get(weights)
+    if weights in registry.WEIGHTS and is_elsewhere(Path(weights), weights):
+        raise ValueError(
+            f"{weights!r} is the name of weights of the zoo, and here also a folder of others. To publish the folder "
+            f"write './{weights}'; for the zoo's, call this from elsewhere."
+        )
     folder = registry.file_of(row).parent
     if not (folder / RESULT).is_file() and (folder / ROW).is_file():  # of a zoo of the user's own
         return _of_saved(folder)

@@ -24,7 +24,8 @@ from keras_highway._support.files import read_regular
 from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Text, refuse
 from keras_highway._support.valueless import without_values
 from keras_highway.data.transforms import Transform
-from keras_highway.models.lora import has_lora, merge_lora
+from keras_highway.layers.frozen import freeze_parts, frozen_parts
+from keras_highway.models.lora import has_lora, learns_by_updates, merge_lora
 from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import VARIANTS, task_of_variant
 from keras_highway.weights import file as weights_file
@@ -163,7 +164,9 @@ def load(archive: Archive, **changes: Any) -> keras.Model:
         model = _built(archive.configuration)
         weights_file.set_weights(model, archive.content)
         if has_lora(model):  # Keras saves merged kernels, and makes updates of zero beside them
+            frozen = [] if learns_by_updates(model) else frozen_parts(model)
             model = merge_lora(model)
+            freeze_parts(model, frozen)
     if "classifier_activation" in changes:
         model.get_layer("head").activation = keras.activations.get(changes["classifier_activation"])
     return model

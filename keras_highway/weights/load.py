@@ -10,10 +10,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_highway._support.graph_ends import input_in
+from keras_highway._support.graph_ends import input_in, output_in
 from keras_highway._support.notices import Notice
+from keras_highway.layers import Preprocessing
 from keras_highway.models.builder import TOP, build, in_format
-from keras_highway.specs import CharLMSpec, NetSpec, override
+from keras_highway.specs import CharLMSpec, DenseStackSpec, NetSpec, override
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights.file import UncheckedWeights, WeightFileError, check_finite, set_weights
 from keras_highway.weights.language_form import check_size, form_of_words, stated_form, stated_overrides
@@ -104,7 +105,8 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     head = next((layer for layer in model.layers if layer.name == "head"), None)
     same_head = head is not None and file.classes in (None, head.units)
     # Of a file that says nothing of itself, as Keras writes it, also what was saved without a head.
-    _check_pixels(model, file, row)
+    if _states_its_form(file):
+        _check_pixels(model, file, row)
     may_be_it = (same_head and spec == row) or ((same_head or head is None) and not _states_its_form(file))
     if may_be_it and file.shapes == _shapes_of(model):
         _set(model, file)
@@ -118,16 +120,22 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
 def _check_pixels(model: keras.Model, file: WeightsFile, row: NetSpec) -> None:
     """Refuses images of another shape where a layer flattens them: behind it, each weight is of one pixel."""
     flattened = _flattened(model)
-    images = tuple(model.inputs[0].shape[1:])
-    if flattened is None or (len(model.inputs) == 1 and images == in_format(row.input_shape)):
+    if flattened is None or _images(model) == in_format(row.input_shape):
         return
-    theirs = _flattened(build(row, classes=file.classes, dtype="float32"))
+    dense = isinstance(row, DenseStackSpec)  # which flattens the images themselves
+    theirs = in_format(row.input_shape) if dense else _flattened(build(row, classes=file.classes, dtype="float32"))
     if flattened != theirs:
         raise ValueError(
             f"Trained weights of {file.variant!r} do not fit the requested model: layer 'flatten' makes vectors of "
             f"{flattened}, and each weight behind it is of one of {theirs}. Use the input shape of the weights, "
             f"{in_format(row.input_shape)}, or pass weights=None."
         )
+
+
+def _images(model: keras.Model) -> tuple[int | None, ...]:
+    """The shape of what the network itself sees, behind a layer that prepares images."""
+    prepared = next((layer for layer in model.layers if isinstance(layer, Preprocessing)), None)
+    return tuple((model.inputs[0] if prepared is None else output_in(model, prepared)).shape[1:])
 
 
 def _flattened(model: keras.Model) -> tuple[int | None, ...] | None:

@@ -300,14 +300,14 @@ def _file_or_folder(weights) -> Path | None:
     if not path.exists() and (weights.endswith(torch_files.SUFFIX) or len(path.parts) > 1):
         raise WeightFileError(f"No such file or folder: {path}. Names of weights: keras_highway.list_weights().")
     if weights in registry.words() or not path.exists():
-        if _is_elsewhere(path, weights):
+        if is_elsewhere(path, weights):
             text = f"{weights!r} is taken for what the zoo knows by that name. For the folder write './{weights}'."
             warnings.warn(text, Notice, stacklevel=2)
         return None
     return path / FILE if path.is_dir() else path
 
 
-def _is_elsewhere(folder: Path, weights: str) -> bool:
+def is_elsewhere(folder: Path, weights: str) -> bool:
     """Whether a folder holds weights and is not that of the zoo whose name it has."""
     with contextlib.suppress(OSError):  # one that may not be looked into is none of the user's own
         known = [place.resolve() for place in registry.folders(weights)]
