@@ -62,7 +62,7 @@ def test_a_run_that_goes_on_after_its_result_is_not_over(tmp_path, monkeypatch):
     assert "| highway20 | - | 0 | 0 |" in STUDY.table(("highway20",), (1,), tmp_path)
     (comparison,) = (one for one in studies.COMPARISONS if one.study is STUDY)
     assert studies._finished(replace(comparison, folder="."), tmp_path) == {}
-    monkeypatch.setattr("keras_highway.training.loop.train", lambda recipe, data, out: trained.append(out))
+    monkeypatch.setattr("keras_highway.training.loop.train", lambda recipe, data, out, until: trained.append(out))
     assert STUDY.chosen_rate("highway20", None, tmp_path) and trained == [short]
     (short / "diverged.json").write_text("{}")
     assert STUDY.chosen_rate("highway20", None, tmp_path) == RATES[0]  # it counts as accuracy 0
