@@ -212,9 +212,10 @@ def test_a_loaded_file_keeps_what_a_user_froze(tmp_path):
     assert expected <= set(learning(loaded))
 
 
-def test_updates_of_parts_that_are_not_there():
-    updates = {"transform/conv3": {"rank": 2, "alpha": 2, "kernel": False, "bias": False}}
-    with pytest.raises(ValueError, match=r"has no part for updates. Received: 'transform/conv3'"):
+@pytest.mark.parametrize("path", ["transform/conv3", "carry/conv1"])
+def test_updates_of_parts_that_are_not_there(path):
+    updates = {path: {"rank": 2, "alpha": 2, "kernel": False, "bias": False}}
+    with pytest.raises(ValueError, match=r"has no part for updates. Received: '.*/conv"):
         kh.layers.BasicBlock(4, lora_updates=updates).build((None, 8, 8, 4))
 
 

@@ -19,10 +19,8 @@ _FIELDS = {"rank", "alpha", *_BESIDE}
 
 def note_learning(layer: Any, frozen: Any, lora_updates: Any) -> None:
     """Keeps, checked, what a layer's constructor was passed of its parts; to be called after that of Keras."""
-    layer._frozen, layer._lora_updates = (
-        checked_parts(frozen),
-        checked_updates({} if lora_updates is None else lora_updates),
-    )
+    layer._frozen = checked_parts(frozen)
+    layer._lora_updates = checked_updates({} if lora_updates is None else lora_updates)
 
 
 def restore_learning(layer: Any) -> None:
@@ -92,7 +90,7 @@ def give_updates(layer: keras.layers.Layer, updates: Mapping[str, Mapping[str, A
     for path, update in updates.items():
         part: Any = layer
         for step in path.split("/"):
-            part = parts_of(part).get(step)
+            part = None if part is None else parts_of(part).get(step)
         if not hasattr(part, "enable_lora"):
             raise ValueError(f"{type(layer).__name__} {layer.name!r} has no part for updates. Received: {path!r}")
         part.enable_lora(update["rank"], lora_alpha=update["alpha"])
