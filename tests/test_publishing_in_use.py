@@ -1,5 +1,7 @@
 """Saving, publishing and exporting under settings that users have, and beside files that lie there already."""
 
+import io
+
 import keras
 import numpy as np
 import pytest
@@ -159,3 +161,22 @@ def test_what_is_no_number_names_no_class(tmp_path, capsys):
     assert main(["classify", image, "--weights", str(tmp_path / "large.keras"), "--data-set", "cifar10", "--json"]) == 2
     out, error = capsys.readouterr()
     assert not out and "not finite" in error
+
+
+def test_gates_of_a_net_in_a_scan_are_refused(tmp_path, capsys):
+    kh.save(kh.create_model("plain_fc1000", weights=None), tmp_path / "fc", transform="mnist")
+    arguments = ["gates", str(sample_digits()[7]), "--weights", str(tmp_path / "fc"), "--out", str(tmp_path / "g.png")]
+    assert main(arguments) == 2 and "run in a scan" in capsys.readouterr().err
+
+
+def test_characters_beyond_the_output_are_escaped(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", out)
+    assert main(["list", "mnist10_w32*"]) == 0
+    out.flush()
+    assert b"\\xb1" in out.buffer.getvalue()
+
+
+def test_without_standard_input_a_file_is_asked_for(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(["lm", "score", "-"]) == 2 and "There is no standard input to read" in capsys.readouterr().err

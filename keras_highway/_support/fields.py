@@ -56,11 +56,8 @@ def _plain(value: Any) -> Any:
     """A number of NumPy's as Python's, which have the types that fields are annotated with; in lists, too."""
     if isinstance(value, list | tuple):
         return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
-    return value.item() if isinstance(value, np.bool_ | np.integer | np.floating) and not _is_span(value) else value
-
-
-def _is_span(value: Any) -> bool:
-    return isinstance(value, np.timedelta64)  # a subclass of np.integer
+    is_number = isinstance(value, np.bool_ | np.integer | np.floating) and not isinstance(value, np.timedelta64)
+    return value.item() if is_number else value
 
 
 def _fits_items(values, hints) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from keras_highway._support.files import atomic_write
 from keras_highway._support.outside_text import visible
-from keras_highway.analysis import blocks, plot_gates, trace
+from keras_highway.analysis import plot_gates, trace
 from keras_highway.cli.errors import OK, USAGE, check_out, usage_errors
 from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.cli.reading import read_images
@@ -21,10 +21,8 @@ def run(arguments) -> int:
     pixels, errors = read_images([arguments.image], classifier, arguments.invert)
     if errors:
         return USAGE
-    model = classifier.model()
-    with usage_errors():
-        blocks(model)  # of nets in a scan there are none
-    traces = trace(model, classifier.transform.apply(pixels[0][None]))
+    with usage_errors():  # nets in a scan have no blocks
+        traces = trace(classifier.model(), classifier.transform.apply(pixels[0][None]))
     constant = {gate: any(getattr(entry, gate).ndim == 0 for entry in traces.values()) for gate in _NAMES}
     gate = "c" if constant["t"] and not constant["c"] else "t"
     best = classifier.decode(traces.output, top=1)[0][0]

@@ -30,7 +30,6 @@ _DATA_HELP = (
     "folder of mnist.npz, cifar10.npz, cifar100.npz (default: KERAS_HIGHWAY_DATA, else TensorFlow Datasets, else what "
     "Keras downloads once)"
 )
-_IN_MEMORY = ("mnist", "cifar10", "cifar100")
 _INVERT_HELP = "swap dark and light first: the MNIST networks were trained on white digits on black"
 
 
@@ -241,9 +240,8 @@ def _export(commands) -> None:
     parser.add_argument("--any-size", action="store_true", help="take images of any height and width")
     text = "a LiteRT file of 8-bit whole numbers, scaled by training images of the data set that the weights are for"
     parser.add_argument("--int8", action="store_true", help=text)
-    parser.add_argument(
-        "--data-set", metavar="NAME", help=f"of --int8: {', '.join(_IN_MEMORY)} (default: the weights')"
-    )
+    text = "of --int8: mnist, cifar10 or cifar100 (default: what the weights were trained on)"
+    parser.add_argument("--data-set", metavar="NAME", help=text)
     parser.add_argument("--data", metavar="DIR", help=f"of --int8: {_DATA_HELP}")
 
 

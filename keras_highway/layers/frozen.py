@@ -13,8 +13,8 @@ def checked_parts(names: Any) -> tuple[str, ...]:
         ValueError: If they are not several strings: one would be read letter
             by letter.
     """
-    listed = () if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
-    if isinstance(names, str) or not isinstance(names, Iterable) or not all(isinstance(name, str) for name in listed):
+    listed: tuple[Any, ...] = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (None,)
+    if not all(isinstance(name, str) for name in listed):
         raise ValueError(f"`frozen` must be a list of names of sublayers. Received: frozen={names!r}")
     return listed
 
@@ -39,11 +39,9 @@ def freeze_parts(layer: keras.layers.Layer, names: Sequence[str] = ()) -> None:
             part.trainable = False
         return
     for name in names:
-        part = layer
-        for step in name.split("/"):
-            part = parts_of(part).get(step)
-            if part is None:
-                raise ValueError(f"{type(layer).__name__} {layer.name!r} has no part to freeze. Received: {name!r}")
+        part = part_at(layer, name)
+        if part is None:
+            raise ValueError(f"{type(layer).__name__} {layer.name!r} has no part to freeze. Received: {name!r}")
         part.trainable = False
 
 
@@ -63,6 +61,13 @@ def frozen_parts(layer: keras.layers.Layer) -> list[str]:
         elif part.weights:
             names.append(name)
     return names
+
+
+def part_at(layer: Any, path: str) -> Any:
+    """The sublayer at a path, e.g. `"projection/bn1"`, or `None`."""
+    for step in path.split("/"):
+        layer = None if layer is None else parts_of(layer).get(step)
+    return layer
 
 
 def parts_of(layer: Any) -> dict[str, Any]:

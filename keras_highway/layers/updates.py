@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.whole_numbers import is_count
-from keras_highway.layers.frozen import checked_parts, freeze_parts, frozen_parts, parts_of
+from keras_highway.layers.frozen import checked_parts, freeze_parts, frozen_parts, part_at, parts_of
 
 _BESIDE = {"kernel", "bias"}  # what may learn beside an update
 _FIELDS = {"rank", "alpha", *_BESIDE}
@@ -59,7 +59,7 @@ def _is_update(update: Any) -> bool:
         return False
     alpha = update["alpha"]
     is_number = isinstance(alpha, int | float | np.integer | np.floating) and not isinstance(alpha, bool)
-    return is_number and all(_is_bool(update[name]) for name in _BESIDE)
+    return is_number and _are_flags(update)
 
 
 def updates_of(layer: keras.layers.Layer) -> dict[str, dict[str, Any]]:
@@ -88,9 +88,7 @@ def give_updates(layer: keras.layers.Layer, updates: Mapping[str, Mapping[str, A
         ValueError: If it has no such sublayer, or that takes none.
     """
     for path, update in updates.items():
-        part: Any = layer
-        for step in path.split("/"):
-            part = None if part is None else parts_of(part).get(step)
+        part = part_at(layer, path)
         if not hasattr(part, "enable_lora"):
             raise ValueError(f"{type(layer).__name__} {layer.name!r} has no part for updates. Received: {path!r}")
         part.enable_lora(update["rank"], lora_alpha=update["alpha"])
@@ -100,7 +98,7 @@ def give_updates(layer: keras.layers.Layer, updates: Mapping[str, Mapping[str, A
 def learning_beside(part: Any) -> dict[str, bool]:
     """Returns whether kernel and bias of a layer with an update learn: `unfreeze` may have made them."""
     bias = getattr(part, "bias", None)
-    return {"kernel": bool(kernel_of(part).trainable), "bias": bool(bias is not None and bias.trainable)}
+    return {"kernel": bool(_kernel_of(part).trainable), "bias": bool(bias is not None and bias.trainable)}
 
 
 def checked_beside(learning: Any) -> dict[str, bool] | None:
@@ -111,7 +109,7 @@ def checked_beside(learning: Any) -> dict[str, bool] | None:
     """
     if learning is None:
         return None
-    if not isinstance(learning, Mapping) or learning.keys() != _BESIDE or not all(map(_is_bool, learning.values())):
+    if not isinstance(learning, Mapping) or learning.keys() != _BESIDE or not _are_flags(learning):
         raise ValueError(
             "`lora_learning_beside` says whether kernel and bias of a layer with an update learn, as get_config() has "
             f"it. Received: lora_learning_beside={learning!r}"
@@ -119,17 +117,17 @@ def checked_beside(learning: Any) -> dict[str, bool] | None:
     return dict(learning)
 
 
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool)
+def _are_flags(learning: Mapping[str, Any]) -> bool:
+    return all(isinstance(learning[name], bool) for name in _BESIDE)
 
 
 def learn_beside(part: Any, learning: Mapping[str, Any]) -> None:
     """Makes kernel and bias of a layer with an update learn, or not, as `learning_beside` has it."""
-    kernel_of(part).trainable = learning["kernel"]
+    _kernel_of(part).trainable = learning["kernel"]
     if getattr(part, "bias", None) is not None:
         part.bias.trainable = learning["bias"]
 
 
-def kernel_of(part: Any) -> keras.Variable:
+def _kernel_of(part: Any) -> keras.Variable:
     """The variable: `kernel` of a layer with an update is a sum."""
     return part._kernel

@@ -106,23 +106,18 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
     """
     known = registry.WEIGHTS.get(row.name)
     shipped = known is not None and known.sha256 == row.sha256 if shipped is None else shipped
-    loaded_by = _loaded_by(row, repository, shipped)
+    # Of a folder a path, which only its owner knows; the zoo's have a name.
+    loaded_by = f"hf://{repository}" if repository else row.name if shipped else _FOLDER
     code = weights_class(row.variant).card(row, loaded_by, recipe)
     header = _header(row, repository, get_spec(row.variant), code)
     texts = {field.name: in_markdown(getattr(row, field.name)) for field in dataclasses.fields(row)}
     shown = dataclasses.replace(row, **texts)
-    return header + _text(row, shown, code, repository, recipe, torch_names, shipped)
+    return header + _text(row, shown, code, loaded_by, repository, recipe, torch_names, shipped)
 
 
-def _loaded_by(row, repository, shipped) -> str:
-    """What `kh.load` takes: of a folder a path, which only its owner knows; the zoo's have a name."""
-    return f"hf://{repository}" if repository else row.name if shipped else _FOLDER
-
-
-def _text(row, shown, code, repository, recipe, torch_names, shipped) -> str:
+def _text(row, shown, code, loaded_by, repository, recipe, torch_names, shipped) -> str:
     """What readers see: `shown` has what is outside of code as Markdown, `row` and `code` have it as it is."""
     spec, metrics = get_spec(row.variant), shown.metrics
-    loaded_by = _loaded_by(row, repository, shipped)
     parts = weights_class(row.variant).card(shown, loaded_by, in_markdown(recipe))
     data = shown.data if parts.data else parts.data_name
     licence = shown.data_licence if data == shown.data else ""

@@ -64,7 +64,7 @@ def form_of_model(model: keras.Model, variant: str | None = None, overrides: Map
         raise ValueError(f"Variant {row.name!r} is a language model: save it with keras_highway.CharLM.save.")
     spec = override(row, **from_json_values(origin.overrides))
     spec = dataclasses.replace(spec, classes=row.classes)  # one class per name
-    input_shape = _input_shape(model)
+    input_shape = image_shape(model)
     if None not in input_shape:
         spec = override(spec, input_shape=input_shape)
     own = to_json_values(spec, row)
@@ -104,7 +104,8 @@ def _origin(model, variant, overrides) -> Origin:
     return origin if overrides is None else origin._replace(overrides=dict(overrides))
 
 
-def _input_shape(model) -> tuple[int | None, int | None, int]:
+def image_shape(model: keras.Model) -> tuple[int | None, int | None, int]:
+    """Returns (height, width, channels) of what a model takes, built in Keras's data format."""
     shape = model.input_shape[1:]
     if len(shape) == 3 and keras.config.image_data_format() == "channels_first":
         shape = (*shape[1:], shape[0])

@@ -16,6 +16,7 @@ from keras_highway.data.class_labels import relabelled
 from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, FOLDERS, load_dataset, refuse_shards
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.layers.branch import channel_axis
+from keras_highway.publishing.form import image_shape
 from keras_highway.publishing.gate_report import gate_moments, gate_report
 from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights, details_of, kind_of
 from keras_highway.tasks import IMAGES, metric_name
@@ -102,9 +103,7 @@ class ClassifierWeights(TaskWeights):
         )
 
     def with_softmax(self) -> keras.Model:
-        shape = self.network.input_shape[1:]
-        if keras.config.image_data_format() == "channels_first" and len(shape) == 3:
-            shape = (*shape[1:], shape[0])
+        shape = image_shape(self.network)
         form = dict(from_json_values(self.row.overrides))
         form.pop("input_shape", None)  # that of the inputs
         classes, removed = len(self.row.classes), tuple(self.row.removed)

@@ -104,9 +104,9 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     row = form_of(file, spec.name)
     head = next((layer for layer in model.layers if layer.name == "head"), None)
     same_head = head is not None and file.classes in (None, head.units)
-    # Of a file that says nothing of itself, as Keras writes it, also what was saved without a head.
     if _states_its_form(file):
         _check_pixels(model, file, row)
+    # Of a file that says nothing of itself, as Keras writes it, also what was saved without a head.
     may_be_it = (same_head and spec == row) or ((same_head or head is None) and not _states_its_form(file))
     if may_be_it and file.shapes == _shapes_of(model):
         _set(model, file)
