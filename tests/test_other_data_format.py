@@ -4,8 +4,10 @@ import keras
 import numpy as np
 import pytest
 
+import keras_highway as kh
 from keras_highway import analysis
 from keras_highway._support import data_format as formats
+from keras_highway.cli import main
 from keras_highway.layers import HighwayConv2D
 
 NAMES = ("stage1_block1", "stage1_block2")
@@ -86,3 +88,20 @@ def test_axes_moved_before_the_blocks_leave_derivatives_of_images_as_they_are():
         expected = drawn(analysis.plot_guided(analysis.guided_backprop(*net("channels_last"), NAMES[1], 1)))
         actual = drawn(analysis.plot_guided(analysis.guided_backprop(moved, IMAGES, NAMES[1], 1)))
         np.testing.assert_allclose(np.stack(actual), np.stack(expected), rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_saved_channels_first_is_named_on_the_command_line_and_its_weights_do(tmp_path, capsys):
+    before = keras.config.image_data_format()
+    keras.config.set_image_data_format("channels_first")
+    try:
+        model = kh.load("mnist10_w16.tvdn")
+    finally:
+        keras.config.set_image_data_format(before)
+    model.save(tmp_path / "net.keras")
+    kh.save(model, tmp_path / "net")
+    command = ["classify", "samples/digit_7.png", "--data-set", "mnist", "--weights"]
+    assert main([*command, str(tmp_path / "net.keras")]) == 2
+    message = capsys.readouterr().err
+    assert "channels first, 1x28x28" in message and "keras_highway.save(model, 'net')" in message
+    assert main([*command, str(tmp_path / "net")]) == 0
+    assert capsys.readouterr().out.startswith("samples/digit_7.png: 7 ")

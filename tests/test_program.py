@@ -66,6 +66,17 @@ def test_a_full_disk_ends_without_a_traceback(capsys, monkeypatch, arguments):
     assert error == "keras_highway: error: No space left on device: the output could not be written\n"
 
 
+@pytest.mark.parametrize(("arguments", "code"), [(["list", "mnist*"], 0), (["list", "nothing"], 2)])
+def test_a_program_without_stdout_and_stderr_does_its_work(monkeypatch, arguments, code):
+    """As a shell's `>&- 2>&-` and some services start it."""
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert main(arguments) == code
+    for stream in (sys.stdout, sys.stderr):
+        assert stream.name == os.devnull
+        stream.close()
+
+
 def test_another_full_disk_than_that_of_the_output_is_not_hidden(capsys, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -7,6 +7,17 @@ import sys
 CLOSED_PIPE = 141  # 128 + SIGPIPE, as shells have it
 
 
+def open_missing() -> None:
+    """Opens stdout and stderr onto nothing where the program began without them (`>&-`).
+
+    Else the next file that is opened would have their numbers, and what C++
+    code says would be written into it.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (as long as the process)
+
+
 def is_closed() -> bool:
     """Whether it is stdout whose reader is gone: what could not be written is still to be."""
     try:

@@ -3,12 +3,13 @@
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from keras_highway._support.json_text import json_text
 
 
 def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
@@ -133,11 +134,9 @@ def append(path: Path, content: bytes, flush: bool = False) -> None:
 
 
 def atomic_write_json(path: Path, value) -> None:
-    """Writes JSON, whole or not at all."""
-    atomic_write(
-        path,
-        lambda p: p.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8", "backslashreplace"),
-    )
+    """Writes JSON, whole or not at all; what is not finite is `null`."""
+    text = json_text(value, ensure_ascii=False) + "\n"
+    atomic_write(path, lambda p: p.write_text(text, "utf-8", "backslashreplace"))
 
 
 def sha256_of(path: str | os.PathLike) -> str:

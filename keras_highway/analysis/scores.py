@@ -307,7 +307,7 @@ def _compare(outputs: np.ndarray, labels: np.ndarray, head: Head) -> tuple[np.nd
 
 
 def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True, dtype: str | None = None) -> np.ndarray:
-    """Returns the cross-entropy of each label in nats, float64 `(...)`.
+    """Returns the cross-entropy of each label in nats, float64 `(...)`; NaN where logits are not finite.
 
     Args:
         outputs: Array `(..., classes)`.
@@ -323,7 +323,8 @@ def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True, 
     if not logits:
         return -np.log(np.maximum(true, _smallest(dtype or outputs.dtype.name)))
     top = scores.max(-1)
-    return np.log(np.exp(scores - top[..., None]).sum(-1)) - (true - top)
+    with np.errstate(invalid="ignore"):  # logits that overflowed have no cross-entropy: NaN
+        return np.log(np.exp(scores - top[..., None]).sum(-1)) - (true - top)
 
 
 def _smallest(dtype: str) -> float:

@@ -1,10 +1,9 @@
 """`classify`: what images show."""
 
-import json
-
 import keras
 import numpy as np
 
+from keras_highway._support.json_text import json_text
 from keras_highway._support.outside_text import visible
 from keras_highway.cli.errors import OK, USAGE
 from keras_highway.cli.image_classifier import find_classifier
@@ -26,7 +25,7 @@ def run(arguments) -> int:
             else {"file": path, "predictions": [guess._asdict() for guess in guesses[index]]}
             for index, path in enumerate(arguments.images)
         ]
-        print(json.dumps({"weights": classifier.weights, "images": images}, indent=2))
+        print(json_text({"weights": classifier.weights, "images": images}))
     else:
         for index, best in guesses.items():
             scores = "  ".join(f"{visible(guess.name)} {percent(guess.score)}" for guess in best)

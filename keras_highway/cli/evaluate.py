@@ -1,8 +1,8 @@
 """`evaluate`: accuracy and loss, or perplexity, on a test set, beside what was recorded."""
 
-import json
 import sys
 
+from keras_highway._support.json_text import json_text
 from keras_highway._support.outside_text import visible
 from keras_highway.analysis.scores import check_images, measure
 from keras_highway.cli import evaluate_language, evaluate_photographs
@@ -50,7 +50,7 @@ def _of_images(arguments) -> int:
     )
     if arguments.json:
         report = {"weights": classifier.weights, "data": classifier.data, "images": len(data.x_test)}
-        print(json.dumps({**report, "accuracy": accuracy, "loss": loss, "recorded": recorded}, indent=2))
+        print(json_text({**report, "accuracy": accuracy, "loss": loss, "recorded": recorded}))
         return OK
     where = f"{classifier.weights} on the {len(data.x_test)} test images of {classifier.data}"
     print(f"{visible(where)}: accuracy {percent(accuracy)}, loss {loss:.4f}")

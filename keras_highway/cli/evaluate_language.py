@@ -1,8 +1,8 @@
 """`evaluate` of a language model: perplexity of a corpus's test split, beside what was recorded."""
 
-import json
 import sys
 
+from keras_highway._support.json_text import json_text
 from keras_highway._support.outside_text import visible
 from keras_highway.cli.errors import OK, UsageError, usage_errors
 from keras_highway.data.ptb import load_split
@@ -40,7 +40,7 @@ def run(arguments) -> int:
         result = {key: recorded[key] for key in ("metric", "mean", "std", "n")} | of_this_file(recorded)
     if arguments.json:
         report = {"weights": arguments.weights, "tokens": len(words), "unseen": unseen, "perplexity": perplexity}
-        print(json.dumps({**report, "recorded": result}, indent=2))
+        print(json_text({**report, "recorded": result}))
         return OK
     print(f"{visible(arguments.weights)} on the {len(words)} test tokens: {LANGUAGE.metric.name} {perplexity:.2f}")
     if unseen:

@@ -1,10 +1,10 @@
 """`evaluate` on photographs: top-1 and top-5 accuracy over a folder of classes, shards of one, or a set of TFDS."""
 
 import csv
-import json
 import os
 from pathlib import Path
 
+from keras_highway._support.json_text import json_text
 from keras_highway._support.outside_text import visible
 from keras_highway.analysis.photograph_scores import PhotographScores, measure_photographs
 from keras_highway.cli.errors import OK, USAGE, UsageError, check_out, usage_errors
@@ -43,7 +43,7 @@ def run(arguments) -> int:
     if not scores.images:
         raise UsageError(f"None of the {scores.broken} files in {test_set.name} can be read.")
     report = {"weights": classifier.weights, "data": test_set.name, **_figures(scores)}
-    print(json.dumps(report, indent=2) if arguments.json else visible(_line(report)))
+    print(json_text(report) if arguments.json else visible(_line(report)))
     if arguments.csv:
         with usage_errors():
             _add_line(Path(arguments.csv), report)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from keras_highway._support.data_format import model_data_format
 from keras_highway._support.notices import Notice
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.applications import get_spec, model_of
@@ -68,6 +69,12 @@ class ImageClassifier(NamedTuple):
                 model = model_of(file, **_sized(get_spec(file.variant), actual, kwargs))
         expected = model.input_shape[1:]
         if any(side not in (None, own) for side, own in zip(expected, actual, strict=True)):
+            if model_data_format(model) == "channels_first":  # a whole model that was saved so
+                raise UsageError(
+                    f"The network takes images channels first, {size(expected)}, and commands read them channels last: "
+                    "save its weights, which are the same for both, keras_highway.save(model, 'net'). "
+                    f"Received: {self.weights}"
+                )
             raise UsageError(
                 f"The network takes images of {size(expected)} and those of {self.data} are {size(actual)}: name the "
                 f"data set it is for (--data-set). Received: {self.weights}"

@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from keras_highway._support.json_text import json_text
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.cli.errors import OK, UsageError
 from keras_highway.cli.tables import size, table
@@ -25,7 +26,7 @@ def run(arguments) -> int:
         hint = did_you_mean(arguments.pattern, [*known, *registry.WEIGHTS])
         raise UsageError(f"No variant and no weights have such a name.{hint} Received: {arguments.pattern!r}")
     if arguments.json:
-        print(json.dumps({"variants": variants, "weights": weights}, indent=2))
+        print(json_text({"variants": variants, "weights": weights}))
     else:
         print("\n\n".join(part for part in (_variant_table(variants), _weights_table(weights)) if part))
     return OK

@@ -7,7 +7,7 @@ import io
 import sys
 
 from keras_highway._support.backend import explained
-from keras_highway._support.closed_pipe import CLOSED_PIPE, drop_output, is_full
+from keras_highway._support.closed_pipe import CLOSED_PIPE, drop_output, is_full, open_missing
 from keras_highway._support.notices import as_lines
 from keras_highway._support.outside_text import visible
 from keras_highway._support.quiet import quiet_start
@@ -49,6 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     Raises:
         SystemExit: With code 2 for malformed arguments, 0 for `--help`.
     """
+    open_missing()
     arguments = _arguments(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be beyond the output's encoding

@@ -1,7 +1,6 @@
 """`summary`: what a network costs, stage by stage."""
 
-import json
-
+from keras_highway._support.json_text import json_text
 from keras_highway._support.settings import parse_setting
 from keras_highway.analysis import cost
 from keras_highway.applications import create_model, get_spec
@@ -23,7 +22,7 @@ def run(arguments) -> int:
     costs = cost(model)
     if arguments.json:
         report = {"variant": arguments.variant, "input_shape": model.input_shape[1:]}
-        print(json.dumps({**report, "stages": [row._asdict() for row in (*costs, costs.total)]}, indent=2))
+        print(json_text({**report, "stages": [row._asdict() for row in (*costs, costs.total)]}))
         return OK
     rows = [
         (row.stage, f"{row.parameters:,}", f"{row.multiply_adds:,}", f"{row.activation_bytes / 2**20:,.2f} MiB")

@@ -65,9 +65,8 @@ def export(
         ValueError: If the format is unknown or not of this backend, `int8` is
             passed for another format or together with `samples`, the model is
             subclassed and there are no `samples`, or it has several inputs or
-            outputs, there is a
-            folder at `path` already, or the exported network computes
-            something else.
+            outputs, gives NaN or infinity, there is a folder at `path`
+            already, or the exported network computes something else.
         OSError: If the file cannot be written. Whatever is raised, what was
             at `path` before is as it was.
         ImportError: If a package that the format needs is not installed.
@@ -90,6 +89,12 @@ def export(
     expected = [_output(model(x, training=False)) for x in batches]  # Keras exports what has run
     if model is merged and merged is not given:  # both in float32
         expected = [_output(given(x, training=False)) for x in batches]
+    if not all(np.isfinite(output).all() for output in expected):
+        of = "`int8` images" if int8 is not None else "samples"
+        raise ValueError(
+            "The network's own outputs are not all finite: there is nothing to compare a file with. Received: model "
+            f"{model.name!r}, which gives NaN or infinity for the {of}"
+        )
     # A name of its own: two processes that export to one path do not meet.
     run, partial = FORMATS[export_format], path.with_name(f".partial-{uuid.uuid4().hex[:8]}-{path.name}")
     try:
