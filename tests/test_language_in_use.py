@@ -308,3 +308,68 @@ def test_save_leaves_others_weights_and_results_alone(lm, tmp_path):
     (tmp_path / "under_way" / "recipe.json").write_text("{}")
     lm.save(tmp_path / "under_way")  # as a run does at its end
     lm.save(tmp_path / "under_way")
+
+
+# --- Networks that change, and that are of other numbers ------------------------
+
+
+def test_a_network_that_is_set_is_used_at_once(tmp_path):
+    model = tiny()
+    before = model.score("the cat sat").perplexity
+    kh.enable_lora(model.network, 2)
+    model.network = kh.merge_lora(model.network)
+    assert abs(model.score("the cat sat").perplexity - before) < 1e-3 * before
+    for name in ("lstm1", "head"):
+        layer = model.network.get_layer(name)
+        layer.set_weights([2 * w + 0.3 for w in layer.get_weights()])
+    model.forget()
+    model.save(tmp_path)
+    assert model.score("the cat sat").perplexity == kh.CharLM(tmp_path).score("the cat sat").perplexity != before
+
+
+def test_numpys_numbers_are_saved(tmp_path):
+    changes = {
+        "units": np.int64(7),
+        "dropout": np.float32(0.5),
+        "gate_bias": np.float64(-1),
+    }
+    model = tiny(**changes)
+    model.save(tmp_path)
+    assert kh.CharLM(tmp_path).score("the cat").perplexity == model.score("the cat").perplexity
+
+
+def test_two_convolutions_of_a_width_are_two(tmp_path):
+    from keras_highway._support.variable_paths import by_path
+
+    model = tiny(kernels=(2, 2), filters=(3, 4)).network
+    assert len({w.path for w in model.weights}) == len(model.weights) == len(by_path(model.weights))
+    twice = [model.weights[0], model.weights[1], model.weights[0]]
+    assert list(by_path(twice)) == [twice[0].path, twice[1].path, f"{twice[0].path}:2"]
+
+
+def test_a_text_is_no_list_of_words():
+    for read in (kh.Vocabulary.of, WORDS.ids, WORDS.spell, WORDS.strange):
+        with pytest.raises(
+            ValueError, match=r"must be a list of words, e\.g\. a_text\.split\(\)\. Received: .*'the cat'"
+        ):
+            read("the cat")
+        with pytest.raises(ValueError, match=r"must be words, each a string\. Received: 1 among them"):
+            read(["the", 1])
+    assert WORDS.strange(word for word in ["the", "zebra"]).unseen == 1
+
+
+def test_values_that_are_not_finite_predict_no_word():
+    model = tiny()
+    head = model.network.get_layer("head")
+    head.set_weights([np.full(w.shape, np.nan, "float32") for w in head.get_weights()])
+    with pytest.raises(ValueError, match="not finite: it predicts no word"):
+        model.generate(words=3, seed=0)
+    assert np.isnan(model.score("the cat").perplexity)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (2, -1), (2.0, 5), (True, 5)])
+def test_batches_of_no_size(shape):
+    from keras_highway.data.batchify import batchify
+
+    with pytest.raises(ValueError, match=r"must be a positive number, a whole one\. Received"):
+        batchify(np.arange(40), *shape)

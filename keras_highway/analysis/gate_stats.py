@@ -115,7 +115,7 @@ class GateStats(keras.callbacks.Callback):
         self._measured: keras.Model | None = None
         self._names: list[str] = []
         self._seen = self._last = self._batches = self._next = 0
-        self._first = True
+        self._first = self._begins = True
 
     def set_model(self, model: keras.Model) -> None:
         if self._measured is None or model is not self._model:
@@ -123,14 +123,21 @@ class GateStats(keras.callbacks.Callback):
         super().set_model(model)
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        self._seen = self._last = self._steps()
+        self._begins = True
+
+    def _begin(self) -> None:
+        """Looks at what there is already: in the first epoch, when every callback has restored what it restores."""
+        self._begins = False
+        self._last = self._steps()
         resumes = self._append and self._csv.exists()
-        recorded = bool(self.rows) and self.rows[-1].step == self._seen  # by the `fit` before this one
+        recorded = bool(self.rows) and self.rows[-1].step == self._last  # by the `fit` before this one
         self._first = not resumes and not recorded
         if resumes and not self.rows:
-            _drop_after(self._csv, self._seen)
+            _drop_after(self._csv, self._last)
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        if self._begins:
+            self._begin()
         self._epoch, self._seen, self._next = epoch, self._steps(), 0
         self._last = min(self._last, self._seen)
         if self.model.optimizer.gradient_accumulation_steps:

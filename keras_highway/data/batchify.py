@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_highway._support.whole_numbers import is_count
+
 
 class UniqueWords(NamedTuple):
     """The words of a batch, each once.
@@ -35,9 +37,13 @@ def batchify(tokens: np.ndarray, batch: int = 20, steps: int = 35) -> tuple[np.n
         Inputs and targets, each `(n // (batch * steps), batch, steps)`.
 
     Raises:
-        ValueError: If there are not enough tokens for one batch.
+        ValueError: If there are not enough tokens for one batch, or a number
+            is not positive.
     """
-    tokens = np.asarray(tokens)
+    for name, count in (("batch", batch), ("steps", steps)):
+        if not is_count(count):
+            raise ValueError(f"`{name}` must be a positive number, a whole one. Received: {name}={count!r}")
+    tokens, batch, steps = np.asarray(tokens), int(batch), int(steps)
     used = len(tokens) // (batch * steps) * batch * steps
     if used == 0:
         raise ValueError(

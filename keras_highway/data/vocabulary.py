@@ -123,10 +123,13 @@ class Vocabulary:
                 Defaults to 65.
 
         Raises:
-            ValueError: If there are no words, `longest` is too large, or a
-                word has characters that no file can hold.
+            ValueError: If there are no words, `longest` is too large, a
+                word has characters that no file can hold, or `tokens` is a
+                text: `Vocabulary.of(a_text.split())`.
         """
-        words = [word for word in dict.fromkeys(tokens) if word not in (UNKNOWN, END_OF_SENTENCE)]
+        words = [
+            word for word in dict.fromkeys(checked_words(tokens, "tokens")) if word not in (UNKNOWN, END_OF_SENTENCE)
+        ]
         if not words:
             raise ValueError("A vocabulary needs words. Received: a text without any (or of `<unk>` alone)")
         characters = dict.fromkeys(c for word in words for c in word)
@@ -148,8 +151,12 @@ class Vocabulary:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def ids(self, words: Sequence[str]) -> np.ndarray:
-        """Returns the numbers of words, int32 `(n,)`; an unseen word is `<unk>`, 0."""
-        number = self._word_numbers
+        """Returns the numbers of words, int32 `(n,)`; an unseen word is `<unk>`, 0.
+
+        Raises:
+            ValueError: If these are no list of words, but e.g. a text.
+        """
+        number, words = self._word_numbers, checked_words(words)
         return np.fromiter((number.get(word, 0) for word in words), np.int32, len(words))
 
     def spell(self, words: Sequence[str]) -> np.ndarray:
@@ -164,7 +171,11 @@ class Vocabulary:
 
         Returns:
             int32 `(n, word_length)`.
+
+        Raises:
+            ValueError: As `ids`.
         """
+        words = checked_words(words)
         spelled = np.full((len(words), self.word_length), _PAD, np.int32)
         number = self._character_numbers
         for row, word in zip(spelled, words, strict=True):
@@ -174,9 +185,13 @@ class Vocabulary:
         return spelled
 
     def strange(self, words: Iterable[str]) -> Strange:
-        """Counts what the vocabulary does not know of a text, every occurrence."""
+        """Counts what the vocabulary does not know of the words of a text, every occurrence.
+
+        Raises:
+            ValueError: As `ids`.
+        """
         unseen = unreadable = cut = 0
-        for word in words:
+        for word in checked_words(words):
             if word not in self._word_numbers:
                 unseen += 1
                 unreadable += sum(letter not in self._character_numbers for letter in word)
@@ -224,3 +239,20 @@ def words_of(text: str) -> list[list[str]]:
     if not lines[-1]:
         lines.pop()
     return [[*line.split(), END_OF_SENTENCE] for line in lines]
+
+
+def checked_words(words: Any, name: str = "words") -> list[str]:
+    """Returns words as a list; they are any number of strings, not one string, whose letters would be read as words."""
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        raise ValueError(f"`{name}` must be a list of words, e.g. a_text.split(). Received: {name}={shortened(words)}")
+    words = list(words)
+    for word in words:
+        if not isinstance(word, str):
+            raise ValueError(f"`{name}` must be words, each a string. Received: {shortened(word)} among them")
+    return words
+
+
+def shortened(value: Any) -> str:
+    """What was received, for a message."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

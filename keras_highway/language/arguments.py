@@ -1,13 +1,13 @@
 """What a language model is asked, checked: each function raises a `ValueError` with what was expected and received."""
 
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_highway._support.whole_numbers import is_count, is_whole
-from keras_highway.data.vocabulary import Vocabulary
+from keras_highway.data.vocabulary import Vocabulary, checked_words, shortened
 from keras_highway.weights.language_form import SIZES
 
 _OF_CHAR_LM = ("classifier_activation",)  # arguments of the builder that `CharLM` itself sets
@@ -16,24 +16,13 @@ _OF_CHAR_LM = ("classifier_activation",)  # arguments of the builder that `CharL
 def check_text(text: Any, name: str = "text") -> None:
     """A text is one string."""
     if not isinstance(text, str):
-        raise ValueError(f"`{name}` must be a text, one string. Received: {name}={_short(text)}")
-
-
-def checked_words(words: Any, name: str = "words") -> list[str]:
-    """Returns words as a list; they are any number of strings, not one string, whose letters would be read as words."""
-    if isinstance(words, str) or not isinstance(words, Iterable):
-        raise ValueError(f"`{name}` must be a list of words, e.g. a_text.split(). Received: {name}={_short(words)}")
-    words = list(words)
-    for word in words:
-        if not isinstance(word, str):
-            raise ValueError(f"`{name}` must be words, each a string. Received: {_short(word)} among them")
-    return words
+        raise ValueError(f"`{name}` must be a text, one string. Received: {name}={shortened(text)}")
 
 
 def check_one_word(word: Any) -> None:
     """One word without spaces."""
     if not isinstance(word, str) or word.split() != [word]:
-        raise ValueError(f"Expected one word, without spaces. Received: word={_short(word)}")
+        raise ValueError(f"Expected one word, without spaces. Received: word={shortened(word)}")
 
 
 def check_whole(number: Any, name: str) -> None:
@@ -57,7 +46,7 @@ def checked_temperature(temperature: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         value = 0.0
     if not 0 < value < float("inf"):
-        raise ValueError(f"`temperature` must be a positive number. Received: temperature={_short(temperature)}")
+        raise ValueError(f"`temperature` must be a positive number. Received: temperature={shortened(temperature)}")
     return value
 
 
@@ -91,7 +80,7 @@ def check_vocabulary(vocabulary: Any) -> None:
     if vocabulary is not None and not isinstance(vocabulary, Vocabulary):
         raise ValueError(
             "`vocabulary` must be a keras_highway.Vocabulary, e.g. that of a `Corpus` or Vocabulary.of(words). "
-            f"Received: vocabulary={_short(vocabulary)}"
+            f"Received: vocabulary={shortened(vocabulary)}"
         )
 
 
@@ -101,8 +90,3 @@ def check_overrides(overrides: Mapping[str, Any]) -> None:
         if name in overrides:
             why = "is None, for logits" if name in _OF_CHAR_LM else "follows from the vocabulary"
             raise ValueError(f"`{name}` of a CharLM {why}: leave it out. Received: {name}={overrides[name]!r}")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -95,8 +95,9 @@ class CharLM:
         if file is None:
             vocabulary = vocabulary.padded(max(form_of_words(self.variant, spec_overrides).kernels))
         self.vocabulary = vocabulary
-        self._overrides = spec_overrides
-        self.network: keras.Model = build_with(
+        spec = form_of_words(self.variant, spec_overrides)
+        self._overrides = {name: getattr(spec, name) for name in spec_overrides}  # Python's numbers, which JSON has
+        self._network: keras.Model = build_with(
             self.variant,
             file,
             **vocabulary.sizes,
@@ -109,6 +110,17 @@ class CharLM:
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: without what is computed from the network, which they compute anew."""
         return {key: value for key, value in self.__dict__.items() if key not in ("table", "_reader")}
+
+    @property
+    def network(self) -> keras.Model:
+        """The model of words and their predictions; what is set, e.g. `kh.merge_lora(lm.network)`, is used at once."""
+        return self._network
+
+    @network.setter
+    def network(self, network: keras.Model) -> None:
+        self.forget()
+        self.__dict__.pop("_reader", None)
+        self._network = network
 
     @cached_property
     def table(self) -> WordTable:
@@ -345,6 +357,8 @@ def _written(words: Sequence[str]) -> str:
 
 
 def _draw(log_p: np.ndarray, temperature: float, unknown: bool, rng: np.random.Generator) -> int:
+    if np.isnan(log_p).any():
+        raise ValueError("The network gives values that are not finite: it predicts no word. Train it again.")
     log_p = log_p if unknown else np.concatenate([[-np.inf], log_p[1:]])
     with np.errstate(over="ignore"):  # at a temperature near 0 all but the likeliest are -inf
         p = np.exp((log_p - log_p.max()) / temperature)

@@ -57,6 +57,11 @@ class CarriedLSTM(keras.layers.Layer):
 
     def build(self, input_shape: Shape) -> None:
         self._check_streams(input_shape)
+        if input_shape[2] is None:
+            raise ValueError(
+                f"CarriedLSTM {self.name!r} needs to know the number of features of its input. "
+                f"Received: input shape {tuple(input_shape)}"
+            )
         wide = 4 * self.units
         self.kernel = self.add_weight(
             name="kernel", shape=(input_shape[-1], wide), initializer=fresh(self.kernel_initializer)

@@ -1,6 +1,6 @@
 """From the characters of a word to its vector: embedding, convolutions of several widths, maximum over time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -44,7 +44,10 @@ class CharEmbedding(keras.layers.Layer):
 
     def call(self, x: Any) -> Any:
         x = ops.cast(x, "int32")
-        vectors = ops.cast(ops.take(self.embeddings, x, axis=0), self.compute_dtype)
+        # The product makes its gradient on TensorFlow one tensor instead of a list of rows, several of one character:
+        # Keras's optimizers would square these one by one, and Adam move other than on JAX.
+        table = ops.convert_to_tensor(self.embeddings) * 1.0
+        vectors = ops.cast(ops.take(table, x, axis=0), self.compute_dtype)
         # Zero times its gradient is zero: the row of the padding never moves.
         return vectors * ops.cast(x != 0, self.compute_dtype)[..., None]
 
@@ -100,8 +103,8 @@ class CharCNN(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         note_learning(self, frozen, lora_updates)
-        self.kernels = tuple(checked_size(k, "kernels") for k in kernels)
-        self.filters = tuple(checked_size(f, "filters") for f in filters)
+        self.kernels = tuple(checked_size(k, "kernels") for k in _sequence(kernels, "kernels"))
+        self.filters = tuple(checked_size(f, "filters") for f in _sequence(filters, "filters"))
         if len(self.kernels) != len(self.filters) or not self.kernels:
             raise ValueError(
                 "CharCNN needs a number of filters for each kernel. "
@@ -111,6 +114,11 @@ class CharCNN(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def build(self, input_shape: Shape) -> None:
+        if len(input_shape) != 3 or input_shape[2] is None:
+            raise ValueError(
+                f"CharCNN {self.name!r} needs an input of shape (words, length, units). "
+                f"Received: input shape {tuple(input_shape)}"
+            )
         if input_shape[1] is None or input_shape[1] < max(self.kernels):
             raise ValueError(
                 f"CharCNN {self.name!r} has a kernel of {max(self.kernels)} characters and needs words of a known "
@@ -122,10 +130,11 @@ class CharCNN(keras.layers.Layer):
                 kernel,
                 kernel_initializer=fresh(self.kernel_initializer, i),
                 bias_initializer=fresh(self.bias_initializer, i),
-                name=f"width{kernel}",
+                name=f"width{kernel}" if again == 0 else f"width{kernel}_{again + 1}",
                 dtype=self.dtype_policy,
             )
             for i, (kernel, filters) in enumerate(zip(self.kernels, self.filters, strict=True))
+            for again in (self.kernels[:i].count(kernel),)  # of one width before it: each has a name of its own
         ]
         for convolution in self.convolutions:
             convolution.build(input_shape)
@@ -148,6 +157,14 @@ class CharCNN(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
+
+
+def _sequence(sizes: Any, name: str) -> Iterable[Any]:
+    if not isinstance(sizes, Iterable) or isinstance(sizes, str):
+        raise ValueError(
+            f"`{name}` must be a list of whole numbers, one of each convolution. Received: {name}={sizes!r}"
+        )
+    return sizes
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")

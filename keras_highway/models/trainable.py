@@ -35,14 +35,22 @@ def compiled_again(model: keras.Model) -> Iterator[None]:
 
     With the very losses and metrics that it was compiled with, so that these
     may be functions that Keras could not save, and a new optimizer of the
-    same settings.
+    same settings. All of it within the strategy that the model was made in:
+    variables of another would not be the same on each replica.
+
+    Raises:
+        ValueError: If the optimizer cannot be made again, or does not fit
+            what is trained now.
     """
-    arguments = _arguments(model) if model.compiled else None  # what can fail fails before the model is changed
-    yield
-    if arguments is not None:
+    strategy = getattr(model, "_distribute_strategy", None)  # on TensorFlow, of a model made in a scope
+    with contextlib.nullcontext() if strategy is None else strategy.scope():
+        arguments = _arguments(model) if model.compiled else None  # what can fail fails before the model is changed
+        yield
+        if arguments is None:
+            return
         model.compile(**arguments)
         if model.optimizer is not None:
-            model.optimizer.build(model.trainable_variables)
+            _build(model)
 
 
 @contextlib.contextmanager
@@ -73,6 +81,17 @@ def _arguments(model: keras.Model) -> dict[str, Any]:
     scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)  # not kept among the arguments
     optimizer = arguments["optimizer"]  # None where the model was compiled to be evaluated alone
     return {**arguments, "optimizer": optimizer and _fresh(optimizer), "auto_scale_loss": scaled}
+
+
+def _build(model: Any) -> None:
+    """Gives the optimizer its variables, as `fit` would."""
+    try:
+        model.optimizer.build(model.trainable_variables)
+    except ValueError as error:  # an optimizer that is particular about what it trains
+        raise ValueError(
+            f"What is trainable of {model.name!r} has changed, and its optimizer is not for that: compile the model "
+            f"again. {error}"
+        ) from error
 
 
 def _fresh(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.quiet import quiet_again
+from keras_highway._support.variable_paths import by_path
 from keras_highway.convert import torch_state
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.card import model_card
@@ -92,7 +93,8 @@ def named_arrays(model: keras.Model) -> tuple[str, dict[str, np.ndarray]]:
         return "pt", torch_state(model)
     except ValueError:
         weights = [w for w in model.weights if "seed_generator" not in w.path]
-        return "keras", {w.path: np.ascontiguousarray(keras.ops.convert_to_numpy(w)) for w in weights}
+        to_numpy = keras.ops.convert_to_numpy
+        return "keras", {path: np.ascontiguousarray(to_numpy(w)) for path, w in by_path(weights).items()}
 
 
 def _write_safetensors(arrays, names, path) -> None:

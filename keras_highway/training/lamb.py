@@ -37,7 +37,7 @@ class DecayedLamb(keras.optimizers.Lamb):
         self.decay, self.decay_vectors = float(decay), bool(decay_vectors)
 
     def update_step(self, gradient, variable, learning_rate):
-        rate, gradient = ops.cast(learning_rate, variable.dtype), ops.cast(gradient, variable.dtype)
+        rate, gradient = ops.cast(learning_rate, variable.dtype), ops.cast(dense(gradient), variable.dtype)
         step = ops.cast(self.iterations + 1, variable.dtype)
         index = self._get_variable_index(variable)
         m, v = self._momentums[index], self._velocities[index]
@@ -55,6 +55,19 @@ class DecayedLamb(keras.optimizers.Lamb):
 
     def get_config(self):
         return {**super().get_config(), "decay": self.decay, "decay_vectors": self.decay_vectors}
+
+
+def dense(gradient):
+    """A gradient as a tensor of the variable's shape.
+
+    TensorFlow's of an embedding is a list of rows, some of them several times:
+    a square of it would be the sum of squares, not that of the sum.
+    """
+    if not hasattr(gradient, "values"):
+        return gradient
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(gradient)
 
 
 def _trust_ratio(w, update):

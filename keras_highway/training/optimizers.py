@@ -5,9 +5,9 @@ import math
 
 import keras
 
-from keras_highway.training.lamb import DecayedLamb
+from keras_highway.training.lamb import DecayedLamb, dense
 from keras_highway.training.recipe import Recipe
-from keras_highway.training.schedules import EpochCosine, EpochExponential
+from keras_highway.training.schedules import EpochCosine, EpochExponential, checked_steps
 
 
 # Files made before it had this name call it PaperSGD.
@@ -57,19 +57,19 @@ class CaffeSGD(keras.optimizers.SGD):
         )
 
     def build(self, variables):
-        super().build(variables)
-        for name in ("rate_multipliers", "decay_multipliers"):
+        for name in ("rate_multipliers", "decay_multipliers"):  # before: what is built is never checked again
             for pattern, _ in getattr(self, name):
                 if not any(fnmatch.fnmatch(variable.path, pattern) for variable in variables):
                     raise ValueError(
                         f"A pattern of `{name}` matches no variable: it would change nothing. Received: {pattern!r}; "
                         f"variables are {', '.join(variable.path for variable in variables[-4:])} and so on."
                     )
+        super().build(variables)
 
     def update_step(self, gradient, variable, learning_rate):
         # Under tf.distribute `variable` is one replica's component, without Keras's name and path.
         known = self._trainable_variables[self._get_variable_index(variable)]
-        super().update_step(self._caffe_gradient(gradient, variable, known), variable, learning_rate)
+        super().update_step(self._caffe_gradient(dense(gradient), variable, known), variable, learning_rate)
 
     def _caffe_gradient(self, gradient, value, variable):
         kernel = "kernel" in variable.name
@@ -106,11 +106,14 @@ class OneCycle(keras.optimizers.schedules.LearningRateSchedule):
         first_rate: Float, rate of the first step of the rise. Defaults to
             `0.0`.
         last_rate: Float, the rate at `steps`. Defaults to `0.0`.
+
+    Raises:
+        ValueError: If there is no step, or fewer than none of the rise.
     """
 
     def __init__(self, learning_rate, steps, warmup_steps=0, first_rate=0.0, last_rate=0.0):
         self.learning_rate, self.first_rate, self.last_rate = float(learning_rate), float(first_rate), float(last_rate)
-        self.steps, self.warmup_steps = int(steps), int(warmup_steps)
+        self.steps, self.warmup_steps = checked_steps(steps, "steps"), checked_steps(warmup_steps, "warmup_steps", 0)
 
     def __call__(self, step):
         step = keras.ops.cast(step, "float32")

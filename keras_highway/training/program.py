@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_highway._support.numerics import rank_of
 from keras_highway._support.quiet import quiet_again
+from keras_highway._support.variable_paths import by_path
 from keras_highway.applications import create_model
 from keras_highway.data.class_labels import in_words
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
@@ -67,7 +68,7 @@ class Trainable:
         net = self.net.variables
         seeds = [v for v in net if is_seed(v)]
         return {
-            **{f"net/{v.path}": v for v in net if not is_seed(v)},
+            **{f"net/{path}": v for path, v in by_path(v for v in net if not is_seed(v)).items()},
             **{f"seed/{i}": v for i, v in enumerate(seeds)},
             **{f"optimizer/{i}_{v.name}": v for i, v in enumerate(self.optimizer.variables)},
             **{f"average/{i}": v for i, v in enumerate(self.averages)},

@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from keras_highway._support.whole_numbers import is_whole
+
 
 @keras.saving.register_keras_serializable(package="keras_highway_training")
 class EpochExponential(keras.optimizers.schedules.LearningRateSchedule):
@@ -19,10 +21,14 @@ class EpochExponential(keras.optimizers.schedules.LearningRateSchedule):
         learning_rate: Float, rate of the first epoch.
         steps_per_epoch: Int, steps of an epoch.
         decay: Float, the factor.
+
+    Raises:
+        ValueError: If an epoch has no step.
     """
 
     def __init__(self, learning_rate, steps_per_epoch, decay):
-        self.learning_rate, self.steps_per_epoch, self.decay = float(learning_rate), int(steps_per_epoch), float(decay)
+        self.learning_rate, self.decay = float(learning_rate), float(decay)
+        self.steps_per_epoch = checked_steps(steps_per_epoch, "steps_per_epoch")
 
     def __call__(self, step):
         epoch = _epoch(step, self.steps_per_epoch)
@@ -54,11 +60,18 @@ class EpochCosine(keras.optimizers.schedules.LearningRateSchedule):
         first_rate: Float, rate of the first epoch of the warm-up. Defaults to
             `0.0`.
         last_rate: Float, the rate at E. Defaults to `0.0`.
+
+    Raises:
+        ValueError: If there is no epoch or no step of one, or fewer than none
+            of the warm-up.
     """
 
     def __init__(self, learning_rate, epochs, steps_per_epoch, warmup_epochs=0, first_rate=0.0, last_rate=0.0):
         self.learning_rate, self.first_rate, self.last_rate = float(learning_rate), float(first_rate), float(last_rate)
-        self.epochs, self.steps_per_epoch, self.warmup_epochs = int(epochs), int(steps_per_epoch), int(warmup_epochs)
+        self.epochs, self.steps_per_epoch = (
+            checked_steps(value, name) for value, name in ((epochs, "epochs"), (steps_per_epoch, "steps_per_epoch"))
+        )
+        self.warmup_epochs = checked_steps(warmup_epochs, "warmup_epochs", 0)
 
     def __call__(self, step):
         epoch = _epoch(step, self.steps_per_epoch)
@@ -77,6 +90,21 @@ class EpochCosine(keras.optimizers.schedules.LearningRateSchedule):
             "first_rate": self.first_rate,
             "last_rate": self.last_rate,
         }
+
+
+def checked_steps(number, name: str, least: int = 1) -> int:
+    """Returns a number of steps or epochs as an int.
+
+    Raises:
+        ValueError: If it is no whole number, or less than `least`: as the
+            cardinality of a data set is whose length is not known.
+    """
+    if not is_whole(number) or number < least:
+        raise ValueError(
+            f"`{name}` must be a whole number, at least {least}; of a data set whose length is not known, count its "
+            f"batches. Received: {name}={number!r}"
+        )
+    return int(number)
 
 
 def _epoch(step, steps_per_epoch: int):

@@ -1,0 +1,157 @@
+"""Layers, optimizers, callbacks and `freeze` in Keras's own `fit`, without the package's training."""
+
+import keras
+import numpy as np
+import pytest
+from contracts import to_numpy
+from keras import ops
+
+import keras_highway as kh
+from keras_highway.analysis import GateStats
+from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding
+from keras_highway.training.lamb import DecayedLamb
+from keras_highway.training.optimizers import CaffeSGD, OneCycle
+from keras_highway.training.schedules import EpochCosine, EpochExponential
+
+on_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute")
+X, Y = np.random.default_rng(0).random((16, 28, 28, 1), "float32"), np.arange(16) % 10
+
+
+def net():
+    keras.utils.set_random_seed(0)
+    return kh.create_model("highway_fc10", units=6, depth=3, classifier_activation=None)
+
+
+def loss():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+# --- Rows of an embedding that stand several times in a batch -------------------
+
+CHARACTERS = np.array([[1, 1, 1, 2], [2, 3, 3, 1]])
+SLOPES = np.random.default_rng(1).standard_normal((2, 4, 3)).astype("float32")
+EMBEDDINGS = [lambda: CharEmbedding(5, 3), lambda: keras.layers.Embedding(5, 3)]
+
+
+def step(embedding, optimizer):
+    """One step down the sum of `SLOPES` times the vectors: what the table moves by, and its gradient."""
+    inputs = keras.Input((4,), dtype="int32")
+    model = keras.Model(inputs, embedding(inputs))
+    model.compile(optimizer, lambda slopes, vectors: ops.sum(slopes * vectors, axis=(1, 2)))
+    before = to_numpy(model.weights[0])
+    model.fit(CHARACTERS, SLOPES, batch_size=2, epochs=1, verbose=0)
+    gradient = np.zeros_like(before)
+    np.add.at(gradient, CHARACTERS, SLOPES / 2)  # Keras takes the mean over the batch
+    return to_numpy(model.weights[0]) - before, gradient
+
+
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+def test_caffe_sgd_follows_the_sum_of_a_rows_gradients(embedding):
+    moved, gradient = step(embedding(), CaffeSGD(0.1, momentum=0.0, nesterov=False, bias_multiplier=2.0))
+    np.testing.assert_allclose(moved, -0.1 * 2.0 * gradient, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+def test_the_first_step_of_lamb_is_its_rate(embedding):
+    moved, gradient = step(embedding(), DecayedLamb(0.1))
+    np.testing.assert_allclose(moved, -0.1 * np.sign(gradient), atol=1e-4)
+
+
+def test_the_first_step_of_adam_is_its_rate_on_characters():
+    """Of Keras's embedding it is another on TensorFlow, which squares a row's gradients one by one: upstream.md, 14."""
+    moved, gradient = step(CharEmbedding(5, 3), keras.optimizers.Adam(0.1))
+    np.testing.assert_allclose(moved, -0.1 * np.sign(gradient), atol=1e-4)
+
+
+# --- What is trained changes, after compiling ------------------------------------
+
+
+@on_tensorflow
+@pytest.mark.parametrize("change", [kh.freeze, kh.enable_lora])
+def test_what_is_trained_changes_outside_the_scope_that_a_model_was_made_in(change):
+    import tensorflow as tf
+
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    with strategy.scope():
+        model = net()
+        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss(), jit_compile=False)
+    change(model)
+    inside = strategy.extended.variable_created_in_scope
+    assert all(inside(v.value) for v in [*model.variables, *model.optimizer.variables])
+    first, *_, last = model.fit(X, Y, batch_size=8, epochs=4, shuffle=False, verbose=0).history["loss"]
+    assert last < first
+
+
+def test_a_pattern_of_what_is_frozen_by_now_is_an_error_until_it_is_compiled_again():
+    model = net()
+    model.compile(CaffeSGD(0.1, rate_multipliers=[("stage1_block1*", 0.5)]), loss())
+    with pytest.raises(
+        ValueError, match=r"of 'highway_fc10' has changed.*compile the model again.*matches no variable"
+    ):
+        kh.freeze(model)
+    with pytest.raises(ValueError, match=r"`rate_multipliers` matches no variable"):
+        model.fit(X, Y, verbose=0)
+    model.compile(CaffeSGD(0.1), loss())
+    model.fit(X, Y, verbose=0)
+
+
+# --- A resumed run ----------------------------------------------------------------
+
+
+class Stop(keras.callbacks.Callback):
+    """A program that is killed in its third epoch."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("first", ["backup", "stats"])
+def test_gates_of_a_run_that_backup_and_restore_resumes(tmp_path, first):
+    for more in ([Stop()], []):
+        model = net()
+        model.compile("adam", loss())
+        stats = GateStats(X[:4], tmp_path / "gates", append=True, tensorboard=False)
+        both = [keras.callbacks.BackupAndRestore(tmp_path / "backup"), stats]
+        callbacks = [*(both if first == "backup" else both[::-1]), *more]
+        try:
+            model.fit(X, Y, batch_size=4, epochs=4, verbose=0, callbacks=callbacks)
+        except KeyboardInterrupt:
+            assert more
+    rows = [line.split(",")[:2] for line in (tmp_path / "gates" / "gates.csv").read_text().splitlines()[1:]]
+    known = [(str(epoch), str(4 * epoch)) for epoch in range(5)]
+    assert list(dict.fromkeys(map(tuple, rows))) == known and len(rows) == 5 * len(kh.analysis.blocks(model))
+    assert [path.name for path in (tmp_path / "gates").iterdir()] == ["gates.csv"]
+
+
+# --- Arguments ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: EpochExponential(0.1, -2, 0.5), r"`steps_per_epoch` must be a whole number, at least 1.*=-2"),
+        (lambda: EpochExponential(0.1, 0, 0.5), r"`steps_per_epoch` .*=0"),
+        (lambda: EpochCosine(0.1, 0, 5), r"`epochs` must be .*=0"),
+        (lambda: EpochCosine(0.1, 3, -1), r"`steps_per_epoch` .*=-1"),
+        (lambda: EpochCosine(0.1, 3, 5, warmup_epochs=-1), r"`warmup_epochs` must be a whole number, at least 0.*=-1"),
+        (lambda: OneCycle(0.1, -2), r"`steps` must be .*=-2"),
+        (lambda: OneCycle(0.1, 9.5), r"`steps` must be .*=9.5"),
+        (lambda: CharCNN(3, (4,)), r"`kernels` must be a list of whole numbers.*kernels=3"),
+        (lambda: CharCNN((3,), "4"), r"`filters` must be a list of whole numbers.*filters='4'"),
+        (lambda: CharCNN((3,), (4,)).build((None,)), r"shape \(words, length, units\)\. Received: .*\(None,\)"),
+        (lambda: CharCNN((3,), (4,)).build((None, 6)), r"shape \(words, length, units\)\. Received: .*\(None, 6\)"),
+        (lambda: CharCNN((3,), (4,))(keras.Input((6, None))), r"\(words, length, units\)\. Received: .*6, None\)"),
+        (lambda: CarriedLSTM(4, 2)(keras.Input(batch_shape=(2, 3, None))), r"number of features.*\(2, 3, None\)"),
+    ],
+)
+def test_what_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_numpys_numbers_are_numbers():
+    schedule = EpochCosine(0.1, np.int64(3), np.int32(5), np.int8(1))
+    assert schedule.get_config() == EpochCosine(0.1, 3, 5, 1).get_config()
+    layer = CharCNN(np.array([2, 3]), np.array([4, 5]))
+    assert layer.kernels == (2, 3) and layer.filters == (4, 5)
