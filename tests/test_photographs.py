@@ -215,7 +215,7 @@ def test_a_prepared_set_of_tensorflow_datasets(capsys, tmp_path, monkeypatch, te
     )
 
     def as_dataset(split, shuffle_files, decoders):
-        assert split == "validation" and not shuffle_files and set(decoders) == {"image"}
+        assert split in ("validation[:1]", "validation") and not shuffle_files and set(decoders) == {"image"}
         return types.SimpleNamespace(as_numpy_iterator=lambda: iter(rows))
 
     builder = types.SimpleNamespace(info=info, is_prepared=lambda: True, as_dataset=as_dataset, data_path="")

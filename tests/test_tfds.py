@@ -2,11 +2,13 @@
 
 import dataclasses
 import warnings
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_highway.data.tfds_sets import tfds_test_set
 from keras_highway.training.data.shard import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.loop import train
@@ -160,3 +162,85 @@ def test_sets_that_are_not_prepared_or_unknown(tmp_path):
         open_source(RECIPE, tmp_path)
     with pytest.raises(ValueError, match="knows no set of that name"):
         open_source(dataclasses.replace(RECIPE, data="tfds:no_such_set"), tmp_path)
+
+
+# --- Sets that are not as most are ----------------------------------------------
+
+
+class Competition(Striped):
+    """Its test images have no labels, as those of a competition."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _split_generators(self, dl_manager):
+        return {split: self._generate_examples(split) for split in ("train", "validation", "test")}
+
+    def _generate_examples(self, split):
+        for i in range(6):
+            label = -1 if split == "test" else i % 3
+            yield str(i), {"image": np.full((40, 36, 3), 10 * i, np.uint8), "label": label}
+
+
+class HeldBack(Competition):
+    """It has no other test images."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _split_generators(self, dl_manager):
+        return {split: self._generate_examples(split) for split in ("train", "test")}
+
+
+class _Other(Striped):
+    features: ClassVar[dict] = {}
+
+    def _info(self):
+        known = {"image": tfds.features.Image(shape=(40, 36, 3)), "label": tfds.features.ClassLabel(num_classes=3)}
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({**known, **self.features}))
+
+
+class ScalarLabel(_Other):
+    """Its labels are numbers without a range."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    features: ClassVar[dict] = {"label": tfds.features.Scalar(np.int64)}
+
+
+class TensorImage(_Other):
+    """Its images are arrays, not files."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    features: ClassVar[dict] = {"image": tfds.features.Tensor(shape=(40, 36, 3), dtype=np.uint8)}
+
+
+def made(kind, folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kind(data_dir=folder).download_and_prepare()
+    return dataclasses.replace(RECIPE, data=f"tfds:{kind.name}")
+
+
+def test_images_without_labels_are_not_tested_on(tmp_path):
+    recipe = made(Competition, tmp_path)
+    labels = [label for _, y, _ in open_source(recipe, tmp_path).test_batches(2, Shard()) for label in y]
+    assert sorted(labels) == [0, 0, 1, 1, 2, 2]
+    assert tfds_test_set("competition", str(tmp_path), 3).name == "competition validation"
+    recipe = made(HeldBack, tmp_path)
+    with pytest.raises(ValueError, match=r"tfds:held_back needs the splits train and, with labels, test or validation"):
+        open_source(recipe, tmp_path)
+    with pytest.raises(ValueError, match="held_back has no labelled images to test on"):
+        tfds_test_set("held_back", str(tmp_path), 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"), [(ScalarLabel, "`label` must .* ClassLabel"), (TensorImage, "`image` .* Image")]
+)
+def test_features_of_other_kinds(tmp_path, kind, message):
+    recipe = made(kind, tmp_path)
+    for ask in (lambda: open_source(recipe, tmp_path), lambda: tfds_test_set(kind.name, str(tmp_path), 3)):
+        with pytest.raises(ValueError, match=message):
+            ask()
+
+
+def test_an_unknown_version(prepared):
+    with pytest.raises(ValueError, match=r"knows no set of that name: .*Received: 'striped:9\.9\.9'"):
+        tfds_test_set("striped:9.9.9", str(prepared), 3)

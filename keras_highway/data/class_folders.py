@@ -64,7 +64,9 @@ def _images(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:  # what is no link it knows without another look at the disk
-        names = [e.name for e in entries if os.path.splitext(e.name)[1].lower() in SUFFIXES and not _is_folder(e)]
+        # Hidden ones are no photographs: macOS keeps what it knows of 0.jpg in ._0.jpg.
+        named = (e for e in entries if not e.name.startswith(".") and os.path.splitext(e.name)[1].lower() in SUFFIXES)
+        names = [e.name for e in named if not _is_folder(e)]
     return sorted((folder / name for name in names), key=str)
 
 

@@ -31,7 +31,9 @@ def class_labels(
     if classes == 1000 and numeric and sorted(names) != sorted(class_names):
         raise ValueError(f"{where} has folders of numbers, as ImageNet-V2: pass --v2 to take them for class numbers.")
     known = {identifier: i for i, (identifier, _) in enumerate(imagenet_classes())}
-    if classes == len(known) and names and set(names) <= set(known):
+    of_imagenet = not class_names or set(class_names) <= {*known, *dict(imagenet_classes()).values()}
+    numbered_names = list(class_names) == [str(i) for i in range(classes)]
+    if classes == len(known) and names and set(names) <= set(known) and (of_imagenet or numbered_names):
         return {name: known[name] for name in names}
     if len(names) != classes:
         missing = sorted(set(class_names) - set(names))

@@ -1,6 +1,7 @@
 """MNIST, CIFAR-10 and CIFAR-100 as NumPy arrays: from files, TensorFlow Datasets, else `keras.datasets`."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,9 +95,14 @@ def folder_of(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
     return Path(folder) / data if (Path(folder) / data).is_dir() else Path(folder)
 
 
+def is_shard(name: str) -> bool:
+    """Whether a file's name is that of a shard of photographs: other programs write TFRecords, too."""
+    return re.fullmatch(rf"(train|val)-\d{{5}}-of-\d{{5}}{re.escape(SHARD_SUFFIX)}", name) is not None
+
+
 def is_sharded(folder: Path) -> bool:
     """Whether a folder holds shards of photographs, finished or not; beside photographs a manifest may be another's."""
-    if any(folder.glob(f"*{SHARD_SUFFIX}")):
+    if any(is_shard(path.name) for path in folder.glob(f"*{SHARD_SUFFIX}")):
         return True
     return (folder / MANIFEST).exists() and not (folder / "train").is_dir()
 
@@ -104,7 +110,8 @@ def is_sharded(folder: Path) -> bool:
 def holds_shards(folder: str | os.PathLike[str] | None) -> bool:
     """Whether a folder of any data set holds shards of photographs, and no arrays."""
     path = Path(folder or "")
-    return bool(folder) and any(path.glob(f"*{SHARD_SUFFIX}")) and not any(path.glob("*.npz"))
+    shards = any(is_shard(file.name) for file in path.glob(f"*{SHARD_SUFFIX}"))
+    return bool(folder) and shards and not any(path.glob("*.npz"))
 
 
 def refuse_shards(folder: str | os.PathLike[str] | None) -> None:
@@ -186,8 +193,14 @@ def _labels(y: np.ndarray) -> np.ndarray:
 
 
 def _names(classes: np.ndarray) -> tuple[str, ...]:
-    names = tuple(map(str, classes.reshape(-1)[: _MOST_CLASSES + 1]))
+    classes = classes.reshape(-1)[: _MOST_CLASSES + 1]
+    if classes.dtype.kind == "S":  # as the archives have them, read as bytes
+        classes = np.char.decode(classes, "utf-8")
+    names = tuple(map(str, classes))
     Items(CLASS_NAME, 1, _MOST_CLASSES).check(names, "classes")
+    for i, name in enumerate(names):
+        if not name.strip() or name in names[:i]:
+            raise ValueError(f"`classes` must be names, each once. Received: {name!r} as the name of class {i}")
     return names
 
 

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Generator
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from keras_highway.data.transforms import Transform
 
@@ -17,6 +17,16 @@ from keras_highway.data.transforms import Transform
 MOST_PIXELS = 2**26  # 8192 x 8192
 LONGEST_SIDE = 2**16
 _FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+# Of EXIF's orientations, what makes the image upright; 1 is upright.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 # What Pillow's decoders raise on damaged files; 20,000 files damaged at random raised nothing else.
 _BROKEN = (
     *(OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError),
@@ -116,8 +126,14 @@ def _opened(path: str | os.PathLike[str] | io.BytesIO, channels: int, upright: b
     with Image.open(path) as file:
         _check_size(path, *file.size)
         file.load()
-        image = ImageOps.exif_transpose(file) if upright else file
+        image = _turned(file) if upright else file
         return _flat(image).convert("L" if channels == 1 else "RGB")
+
+
+def _turned(image: Image.Image) -> Image.Image:
+    """An image upright; Pillow's own `exif_transpose` writes all other tags anew, and an odd one ends it."""
+    turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
+    return image if turn is None else image.transpose(turn)
 
 
 def _as_array(image: Image.Image, channels: int) -> np.ndarray:

@@ -88,11 +88,15 @@ def folder_test_set(
     root = root / "val" if (root / "val").is_dir() else root
     names = classes_in(root)
     labels = class_labels(str(root), names, classes, numbered, class_names)
-    photographs = [
-        Photograph(path, labels[name]) for name, files in photographs_of(root, list(labels)) for path in files
-    ]
+    found = dict(photographs_of(root, list(labels)))
+    photographs = [Photograph(path, labels[name]) for name, files in found.items() for path in files]
     if not photographs:
         raise ValueError(f"{root} holds no images: {', '.join(SUFFIXES)} in one sub-folder per class.")
+    if empty := [name for name, files in found.items() if not files]:  # a number without them would be of others
+        raise ValueError(
+            f"{root / empty[0]} holds no images: {', '.join(SUFFIXES)}, not in further folders. Such classes: "
+            f"{len(empty)} of {len(found)}; remove the folders to leave these out, or put their images there."
+        )
     return PhotographSet(str(root), len(photographs), photographs)
 
 

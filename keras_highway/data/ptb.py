@@ -1,5 +1,6 @@
 """The Penn Treebank as a corpus for language models, or any corpus of the same three files."""
 
+import functools
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -87,14 +88,17 @@ def is_treebank(corpus: Corpus) -> bool:
 
 
 def corpus_folder(folder: str | os.PathLike[str] | None) -> Path:
-    """Returns the folder of a corpus's files; arguments and errors as `load_corpus`."""
+    """Returns the folder of a corpus's files, itself before `ptb` in it; arguments and errors as `load_corpus`."""
     folder = folder or os.environ.get(DATA_VARIABLE)
     if not folder:
         raise FileNotFoundError(
             f"No folder of a corpus: pass the one that holds {', '.join(f'{s}.txt' for s in SPLITS)}, or set "
             f"{DATA_VARIABLE}."
         )
-    return Path(folder) / "ptb" if (Path(folder) / "ptb").is_dir() else Path(folder)
+    places = Path(folder), Path(folder) / "ptb"
+    complete = (place for place in places if all(map(functools.partial(_found, place), SPLITS)))
+    some = (place for place in places[::-1] if any(map(functools.partial(_found, place), SPLITS)))
+    return next(complete, None) or next(some, None) or places[places[1].is_dir()]
 
 
 def _words(path: Path) -> list[str]:
@@ -134,10 +138,14 @@ def decoded(content: bytes, path: str) -> str:
     return text
 
 
+def _found(root: Path, split: str) -> Path | None:
+    names = (f"{split}.txt", f"ptb.{split}.txt")
+    return next((root / name for name in names if (root / name).is_file()), None)
+
+
 def _path(root: Path, split: str) -> Path:
-    for name in (f"{split}.txt", f"ptb.{split}.txt"):
-        if (root / name).is_file():
-            return root / name
+    if (path := _found(root, split)) is not None:
+        return path
     raise FileNotFoundError(
         f"No file {root / f'{split}.txt'}. A corpus is three files, {', '.join(f'{s}.txt' for s in SPLITS)}, of one "
         "sentence per line."

@@ -1,7 +1,7 @@
 """Test sets of photographs that TensorFlow Datasets has prepared; nothing is downloaded."""
 
 import importlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from keras_highway.data.class_labels import class_labels
@@ -9,15 +9,42 @@ from keras_highway.data.images import EncodedImage
 from keras_highway.data.photographs import Photograph, PhotographSet
 
 
-def labelled_split(name: str, splits: Iterable[str]) -> str | None:
-    """Returns the split of a set of TensorFlow Datasets to test on; None if it has none.
+def labelled_split(builder: Any) -> str | None:
+    """Returns the split of a prepared set of TensorFlow Datasets to test on: `test`, or else `validation`.
 
-    Args:
-        name: Of the set.
-        splits: The names of its splits.
+    A split whose first label is -1, as of what was kept for a competition, has
+    none; `None` if no split is left.
     """
-    order = ("validation",) if name.split("/")[0].split(":")[0] == "imagenet2012" else ("test", "validation")
-    return next((split for split in order if split in splits), None)
+    there = (split for split in ("test", "validation") if split in builder.info.splits)
+    return next((split for split in there if _has_labels(builder, split)), None)
+
+
+def _has_labels(builder: Any, split: str) -> bool:
+    decoders = {"image": _tfds("data").decode.SkipDecoding()}
+    rows = builder.as_dataset(f"{split}[:1]", shuffle_files=False, decoders=decoders).as_numpy_iterator()
+    return all(int(row["label"]) >= 0 for row in rows)
+
+
+def check_features(name: str, builder: Any) -> Any:
+    """Returns the feature of a set that numbers its classes.
+
+    Raises:
+        ValueError: If it does not consist of images and one class of each.
+    """
+    features = builder.info.features or {}
+    if not {"image", "label"} <= set(features):
+        raise ValueError(f"{name} is not a set of labelled images: it has {list(features)}.")
+    numbers = isinstance(features["image"], _tfds("data").features.Tensor)  # not the files that are decoded here
+    for key, wrong, known in (
+        ("image", numbers, "Image"),
+        ("label", not hasattr(features["label"], "num_classes"), "ClassLabel"),
+    ):
+        if wrong:
+            raise ValueError(
+                f"{name} is not a set of labelled images: `{key}` must be a feature of the kind {known}. "
+                f"Received: {features[key]!r}"
+            )
+    return features["label"]
 
 
 def tfds_builder(name: str, data_dir: str | None, option: str) -> Any:
@@ -32,12 +59,12 @@ def tfds_builder(name: str, data_dir: str | None, option: str) -> Any:
     Raises:
         ImportError: If tensorflow-datasets is not installed.
         FileNotFoundError: If the set is not prepared.
-        ValueError: If it is unknown.
+        ValueError: If it, or its version, is unknown.
     """
     tfds = _tfds(option)
     try:
         builder = tfds.builder(name, data_dir=data_dir)
-    except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
+    except (tfds.core.registered.DatasetNotFoundError, ValueError, AssertionError) as error:  # or no such version
         raise ValueError(f"TensorFlow Datasets knows no set of that name: {error} Received: {name!r}") from error
     if not builder.is_prepared():
         raise FileNotFoundError(
@@ -57,7 +84,7 @@ def _tfds(option: str) -> Any:
 def tfds_test_set(name: str, data_dir: str | None, classes: int, class_names: Sequence[str] = ()) -> PhotographSet:
     """Opens the split `test`, or else `validation`, of a set that TensorFlow Datasets has prepared.
 
-    Of `imagenet2012` it is `validation`: its `test` has no labels.
+    Of `imagenet2012` it is `validation`, since its `test` has no labels.
 
     Args:
         name: Of the set, e.g. `"imagenette/160px-v2"`.
@@ -76,10 +103,11 @@ def tfds_test_set(name: str, data_dir: str | None, classes: int, class_names: Se
     """
     builder = tfds_builder(name, data_dir, "--tfds")
     info = builder.info
-    split = labelled_split(name, info.splits)
-    if split is None or not {"image", "label"} <= set(info.features or {}):
-        raise ValueError(f"{name} has no labelled images to test on: {list(info.splits)}, {list(info.features or {})}.")
-    labels = _labels(name, info.features["label"], classes, class_names)
+    label = check_features(name, builder)
+    split = labelled_split(builder)
+    if split is None:
+        raise ValueError(f"{name} has no labelled images to test on, no split test or validation: {list(info.splits)}.")
+    labels = _labels(name, label, classes, class_names)
     rows = builder.as_dataset(split, shuffle_files=False, decoders={"image": _tfds("--tfds").decode.SkipDecoding()})
 
     def photographs() -> Iterator[Photograph]:

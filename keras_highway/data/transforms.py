@@ -149,7 +149,8 @@ class Transform:
             of, else of the tensor's library.
 
         Raises:
-            ValueError: If the channels are not those of the transform.
+            ValueError: If the channels are not those of the transform, or the
+                pixels not those of its mean image.
         """
         library = library_of(pixels)
         pixels = np.asarray(pixels) if library is None else pixels
@@ -172,6 +173,13 @@ class Transform:
             raise ValueError(
                 f"Expected images of {self.channels} channel(s), shape (..., {needed}). Received: shape {shape}"
             )
+        if shape is not None and self.mean_image:
+            sides = shape[-2:] if first else shape[-3:-1]
+            if any(side not in (None, own) for side, own in zip(sides, self.size, strict=True)):
+                raise ValueError(
+                    f"Expected images of {self.size[0]}x{self.size[1]} pixels, of which a mean image is subtracted. "
+                    f"Received: shape {shape}"
+                )
 
     def _normalize_contrast(self, x: Any, pixels: Any, library: Library | None, first: bool) -> Any:
         """By each image's own statistics: in NumPy summed in float64, in other libraries in float32."""

@@ -8,6 +8,7 @@ through `html.escape`, which a test with hostile texts keeps.
 import base64
 import html
 import json
+import os
 from pathlib import Path
 
 import keras
@@ -37,7 +38,7 @@ footer { margin-top: 2rem; font-size: .875rem; color: #595959; }
 """
 
 
-def write_report(report: Report, path: Path) -> Path:
+def write_report(report: Report, path: str | os.PathLike[str]) -> Path:
     """Writes the page, and the numbers as JSON beside it; each whole or not at all.
 
     Args:
@@ -48,9 +49,14 @@ def write_report(report: Report, path: Path) -> Path:
         The path of the JSON file: the page's with the suffix `.json`.
 
     Raises:
+        ValueError: If it is another file, whose name may be that of the
+            numbers.
         FileExistsError: If there is a file of that name that no report has
             written.
     """
+    path = Path(path)
+    if path.suffix != ".html":
+        raise ValueError(f"A report is a .html file, with its numbers beside it. Received: path={str(path)!r}")
     numbers = numbers_of(path)
     atomic_write(path, lambda p: p.write_text(page(report, numbers.name), "utf-8", "replace"))  # no lone surrogates
     atomic_write_json(numbers, {"title": report.title, **report.facts, **{s.key: s.numbers for s in report.sections}})

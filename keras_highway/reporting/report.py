@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import keras
 import numpy as np
 from tqdm import tqdm
 
@@ -64,7 +65,7 @@ def make_report(
     Args:
         model: A functional `keras.Model` with gated blocks that ends in a
             softmax or in logits.
-        data: A pair (images, labels) of arrays.
+        data: A pair (images, labels) of arrays or the backend's tensors.
         title: What to call the report.
         transform: Function from a batch of images to the model's input.
         classes: Names of the classes. Defaults to their numbers.
@@ -80,7 +81,8 @@ def make_report(
         ValueError: If the model has no blocks, the data are empty, unlabelled
             or of another shape, or a label has no name in `classes`.
     """
-    images, labels = data
+    to_numpy = keras.ops.convert_to_numpy
+    images, labels = (x if x is None else np.asarray(to_numpy(x) if keras.ops.is_tensor(x) else x) for x in data)
     if labels is None or not len(images) or len(images) != len(labels) or (samples is not None and samples < 1):
         raise ValueError(
             "A report needs images, a label for each, and at least one sample. Received: "

@@ -55,6 +55,7 @@ def write(folder: Path, out: Path, images: int = IMAGES, workers: int | None = N
     if classes != class_names(folder / "val"):
         raise ValueError(f"{folder}/train and {folder}/val have different classes.")
     out.mkdir(parents=True, exist_ok=True)
+    _check_manifest(out / MANIFEST)
     plans = {split: _plan(folder / split, classes, split, images) for split in ("train", "val")}
     known = {name for plan in plans.values() for name in plan}
     here = [path.name for path in out.glob(f"*{SHARD_SUFFIX}") if not path.name.startswith(".")]  # not what a kill left
@@ -70,9 +71,25 @@ def write(folder: Path, out: Path, images: int = IMAGES, workers: int | None = N
                 "broken": sorted(name for _, broken in written for name in broken),
                 "shards": [shard for shard, _ in written],
             }
+            if not splits[split]["images"]:
+                raise ValueError(
+                    f"None of the images in {folder / split} can be decoded: there is nothing to train on."
+                )
     manifest = {"format": FORMAT, "classes": classes, "splits": splits}
     atomic_write_json(out / MANIFEST, manifest)
     return manifest
+
+
+def _check_manifest(path: Path) -> None:
+    """Raises a ValueError where a file is another program's: it would be replaced."""
+    if not path.exists():
+        return
+    try:
+        manifest = read_json(path)
+    except ValueError:
+        manifest = None
+    if not isinstance(manifest, dict) or not str(manifest.get("format")).startswith(FORMAT.rpartition(" ")[0]):
+        raise ValueError(f"{path} is not a manifest of shards but another program's file: choose another --out.")
 
 
 def _plan(folder: Path, classes: list[str], split: str, images: int) -> dict[str, list[tuple[int, str, int]]]:

@@ -250,7 +250,7 @@ def pooled(results: list[dict]) -> dict:
     hardware = sorted({one for result in results if "hardware" in result for one in result["hardware"].split("; ")})
     commits = [commit for result in results for commit in result.get("commit_changes", [result.get("commit")])]
     return {
-        **results[0],
+        **{key: value for key, value in results[0].items() if key not in ("top5", "top5_std")},  # perhaps of it alone
         **({"hardware": "; ".join(hardware)} if hardware else {}),
         "n": len(values),
         "mean": statistics.fmean(values),

@@ -5,13 +5,16 @@ Table and curves go to `zoo/searches/NAME/`, the figure to `docs/NAME.png`. With
 """
 
 import argparse
+import functools
 import json
 import shutil
 from pathlib import Path
 
+from keras_highway._support.files import atomic_write
 from keras_highway.training.experiments.search_report import draw
 
 ROOT = Path(__file__).resolve().parents[2]
+_FILES = ("curves.csv", "result.json")
 
 
 def add_search(out: Path, root: Path = ROOT) -> Path:
@@ -27,17 +30,17 @@ def add_search(out: Path, root: Path = ROOT) -> Path:
     Raises:
         ValueError: If the search is not finished.
     """
-    if not (out / "result.json").is_file():
-        raise ValueError(f"{out} holds no finished search: there is no {out / 'result.json'}.")
-    name = json.loads((out / "result.json").read_text("utf-8"))["search"]
-    folder = root / "zoo" / "searches" / name
-    folder.mkdir(parents=True, exist_ok=True)
+    for file in _FILES:
+        if not (out / file).is_file():
+            raise ValueError(f"{out} holds no finished search: there is no {out / file}.")
+    result = json.loads((out / "result.json").read_text("utf-8"))
+    folder = root / "zoo" / "searches" / result["search"]
     (root / "docs").mkdir(exist_ok=True)
+    draw(result["cells"], out / "curves.csv", root / "docs" / f"{result['search']}.png")  # what it refuses is not taken
     if out.resolve() != folder.resolve():
-        for file in ("result.json", "curves.csv"):
-            shutil.copy(out / file, folder / file)
-    cells = json.loads((folder / "result.json").read_text("utf-8"))["cells"]
-    draw(cells, folder / "curves.csv", root / "docs" / f"{name}.png")
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in _FILES:
+            atomic_write(folder / file, functools.partial(shutil.copy, out / file))
     return folder
 
 
@@ -45,7 +48,11 @@ def main(argv=None) -> None:
     """Parses the command line."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.add_search", description=__doc__)
     parser.add_argument("out", type=Path, help="folder of a finished search")
-    print(f"{add_search(parser.parse_args(argv).out)}: added. Now: python -m zoo.release.tables")
+    try:
+        folder = add_search(parser.parse_args(argv).out)
+    except (ValueError, OSError) as error:
+        parser.exit(2, f"error: {error}\n")
+    print(f"{folder}: added. Now: python -m zoo.release.tables")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import keras_highway as kh
+from keras_highway._support.files import atomic_write
 from keras_highway._support.valueless import without_values
 from keras_highway.convert import torch_variables
 from keras_highway.publishing.card import model_card
@@ -31,7 +32,8 @@ def write_card(row: WeightsInfo, folder: Path) -> None:
         folder: It holds `recipe.json` and `log.csv`.
     """
     draw_curve(folder / "log.csv", folder / CURVE, row.name, kh.get_spec(row.variant).task.metric.name)
-    (folder / CARD).write_text(card(row, folder), "utf-8")
+    text = card(row, folder)
+    atomic_write(folder / CARD, lambda partial: partial.write_text(text, "utf-8"))
 
 
 def card(row: WeightsInfo, folder: Path) -> str:

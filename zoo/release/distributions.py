@@ -45,7 +45,8 @@ def build(out: Path) -> tuple[Path, Path]:
     """Builds both distributions.
 
     Args:
-        out: Folder for them, made anew.
+        out: Folder for them, made if needed; older ones in it are removed,
+            other files stay.
 
     Returns:
         The wheel's path and the sdist's.
@@ -53,14 +54,17 @@ def build(out: Path) -> tuple[Path, Path]:
     Raises:
         ReleaseError: If the wheel of the sdist differs from that of the checkout.
     """
-    for folder in (out, WORK):
-        shutil.rmtree(folder, ignore_errors=True)
-    _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT)
+    shutil.rmtree(WORK, ignore_errors=True)
+    made = WORK / "dist"
+    _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", made, ROOT)
     _run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", WORK / "checkout", ROOT)
-    (wheel,), (sdist,), (direct,) = out.glob("*.whl"), out.glob("*.tar.gz"), (WORK / "checkout").glob("*.whl")
+    (wheel,), (sdist,), (direct,) = made.glob("*.whl"), made.glob("*.tar.gz"), (WORK / "checkout").glob("*.whl")
     if _members(wheel) != _members(direct):
         raise ReleaseError("The wheel built of the sdist is not that of the checkout.")
-    return wheel, sdist
+    out.mkdir(parents=True, exist_ok=True)
+    for old in (path for kind in ("whl", "tar.gz") for path in out.glob(f"keras_highway-*.{kind}")):
+        old.unlink()
+    return Path(shutil.copy(wheel, out)), Path(shutil.copy(sdist, out))
 
 
 def check_wheel(wheel: Path, root: Path = ROOT) -> list[str]:
@@ -210,7 +214,9 @@ def _commit() -> str:
 def main(argv=None) -> int:
     """Parses the command line; returns 1 where a check fails."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.distributions", description=__doc__)
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder for wheel and sdist, made anew")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "dist", help="folder for wheel and sdist, whose older ones it replaces"
+    )
     parser.add_argument("--log", type=Path, help="file for what was checked")
     parser.add_argument("--only", nargs="*", choices=ENVIRONMENTS, default=ENVIRONMENTS, help="environments to try")
     args = parser.parse_args(argv)

@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+from keras_highway._support.files import atomic_write
+
 
 def bring_up_to_date(path: Path, text: str, check: bool, message: str) -> int:
     """Writes a file where its text differs, or only reports the difference.
@@ -21,5 +23,5 @@ def bring_up_to_date(path: Path, text: str, check: bool, message: str) -> int:
     if check:
         print(f"{path}: {message}", file=sys.stderr)
         return 1
-    path.write_text(text, "utf-8")
+    atomic_write(path, lambda partial: partial.write_text(text, "utf-8"))
     return 0

@@ -39,7 +39,8 @@ def weights_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
         "|---|---|---|---|---|",
     ]
     images = {name: result for name, result in results(zoo).items() if task_of(result) is IMAGES}
-    printed = {row["weights"]: row["published"] for table in published() for row in table["rows"] if "weights" in row}
+    tables = [table for table in published() if table["metric"] in ("accuracy, %", "top-1 accuracy, %")]
+    printed = {row["weights"]: row["published"] for table in tables for row in table["rows"] if "weights" in row}
     for name, result in images.items():
         lines.append(
             f"| `{name}` | {format_metric(result)} | {printed.get(name, '-')} | {format_epochs(result)} "
@@ -56,7 +57,7 @@ def language_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
     ]
     models = {name: result for name, result in results(zoo).items() if task_of(result) is LANGUAGE}
     for name, result in models.items():
-        products = result["precision"].removeprefix("mixed_")
+        products = result.get("precision", "float32").removeprefix("mixed_")
         lines.append(
             f"| `{name}` | {format_metric(result)} | {PUBLISHED_PERPLEXITIES.get(result['variant'], '-')} "
             f"| {format_validation(result)} | {format_epochs(result)} | {products} |"
@@ -65,7 +66,7 @@ def language_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
 
 
 def _trained_on(measured) -> str:
-    hardware = sorted({machine for result in measured.values() for machine in result["hardware"].split("; ")})
+    hardware = sorted({one for result in measured.values() for one in result.get("hardware", "unknown").split("; ")})
     return f"Trained on {'; '.join(hardware)}. Logs: `zoo/weights/*/log.csv`."
 
 
@@ -158,6 +159,13 @@ def render(text: str) -> str:
     return new
 
 
+def _rendered(page: Path) -> str:
+    try:
+        return render(page.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{page}: {error}") from error
+
+
 def pages(root: Path = ROOT) -> list[Path]:
     """Returns the files that have marked tables: the README and pages of `docs/`."""
     candidates = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
@@ -171,7 +179,10 @@ def main(argv=None) -> int:
     parser.add_argument("pages", nargs="*", type=Path, help="Markdown files (default: the README and all of docs/)")
     args = parser.parse_args(argv)
     message = "a table differs from its results; run python -m zoo.release.tables"
-    made = {page: render(page.read_text("utf-8")) for page in args.pages or pages()}
+    try:
+        made = {page: _rendered(page) for page in args.pages or pages()}
+    except (ValueError, OSError) as error:
+        parser.exit(2, f"error: {error}\n")
     return max([bring_up_to_date(page, text, args.check, message) for page, text in made.items()], default=0)
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from keras_highway.data.transforms import Transform
 from keras_highway.training.data.crops import SMALLEST, random_crop
-from keras_highway.training.data.decoding import decoded, decoded_by_pillow, tensorflow
+from keras_highway.training.data.decoding import decoded, decoded_by_pillow, jpeg_shape, tensorflow
 from keras_highway.training.data.rand_augment import RandAugment
 from keras_highway.training.recipe import Recipe
 
@@ -118,7 +118,7 @@ class Augment:
 
     def _jpeg_crop(self, encoded, seed):
         tf = tensorflow()
-        window = self._window(tf.io.extract_jpeg_shape(encoded), seed)
+        window = self._window(jpeg_shape(encoded), seed)
         return tf.io.decode_and_crop_jpeg(encoded, window, self._channels, dct_method="INTEGER_ACCURATE")
 
     def _other_crop(self, encoded, seed):

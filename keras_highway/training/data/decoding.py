@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.quiet import quiet_again
-from keras_highway.data.images import NAMELESS, EncodedImage, decode_image
+from keras_highway.data.images import MOST_PIXELS, NAMELESS, EncodedImage, decode_image
 from keras_highway.data.transforms import Transform
 
 
@@ -49,10 +49,30 @@ def decoded(encoded, channels: int):
         return decoded_by_pillow(encoded, channels)
     return tf.cond(
         tf.io.is_jpeg(encoded),
-        # By default TensorFlow takes the fast inverse transform, Pillow the accurate one.
-        lambda: tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE"),
+        lambda: _decoded_jpeg(encoded, channels),
         lambda: decoded_by_pillow(encoded, channels),
     )
+
+
+def jpeg_shape(encoded):
+    """Returns height, width and channels of a JPEG, which may be no larger than `load_image` reads.
+
+    A larger one is an `InvalidArgumentError`: a run would be trained on images
+    that `evaluate` calls broken.
+    """
+    tf = tensorflow()
+    shape = tf.io.extract_jpeg_shape(encoded)
+    pixels = tf.cast(shape[0], tf.int64) * tf.cast(shape[1], tf.int64)
+    message = f"too large: images of at most {MOST_PIXELS:,} pixels are read"
+    with tf.control_dependencies([tf.debugging.assert_less_equal(pixels, np.int64(MOST_PIXELS), message)]):
+        return tf.identity(shape)
+
+
+def _decoded_jpeg(encoded, channels: int):
+    tf = tensorflow()
+    with tf.control_dependencies([jpeg_shape(encoded)]):
+        # By default TensorFlow takes the fast inverse transform, Pillow the accurate one.
+        return tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE")
 
 
 def decoded_by_pillow(encoded, channels: int):

@@ -1,7 +1,7 @@
 """A folder of class sub-folders with images, e.g. ImageNet: decoded in parallel, never all in memory."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,8 +42,7 @@ class FolderSource:
             differ = sorted(set(names["train"]) ^ set(names["val"]))
             raise ValueError(f"{root}/train and {root}/val have different classes: {', '.join(differ[:5])}, ...")
         files = {split: image_files(root / split, names[split]) for split in ("train", "val")}
-        if len(names["train"]) == 1:
-            raise ValueError(f"{root}/train has one class, {names['train'][0]}: there is nothing to tell apart.")
+        check_several(names["train"], f"{root}/train")
         self._start(recipe, TRANSFORMS[recipe.transform], files, len(names["train"]))
         self.class_names = tuple(names["train"])
 
@@ -187,6 +186,12 @@ def class_names(folder: Path) -> list[str]:
     for name in names:  # else a run would end without weights: a result may not have such names
         CLASS_NAME.check(name, f"Rename a sub-folder of {folder}: the name of a class")
     return names
+
+
+def check_several(names: Sequence[str], where: str) -> None:
+    """Raises a ValueError where there is one class."""
+    if len(names) == 1:
+        raise ValueError(f"{where} has one class, {names[0]}: there is nothing to tell apart.")
 
 
 def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -18,10 +18,10 @@ import numpy as np
 
 from keras_highway._support.bounded_json import parse_json, read_bounded, read_json
 from keras_highway._support.schema import CLASS_NAME, Fields, Items, Maybe, Number, OneOf, Text
-from keras_highway.data.datasets import MANIFEST
+from keras_highway.data.datasets import MANIFEST, is_sharded
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.decoding import tensorflow
-from keras_highway.training.data.folders import FolderSource
+from keras_highway.training.data.folders import FolderSource, check_several
 from keras_highway.training.recipe import Recipe
 
 FORMAT = "keras_highway shards 1"
@@ -57,10 +57,17 @@ def read_manifest(folder: Path) -> dict:
     """Returns the manifest of a folder of shards.
 
     Raises:
+        FileNotFoundError: If there is no such folder.
         ValueError: If they are not finished, or of another program, or if it
             names files outside of the folder.
     """
     path = folder / MANIFEST
+    if not folder.is_dir():
+        raise FileNotFoundError(f"No folder {folder}.")
+    if not path.exists() and not is_sharded(folder):
+        raise ValueError(
+            f"{folder} holds no shards: `python -m keras_highway.training.shards DIR --out SHARDS` writes them."
+        )
     if not path.exists():
         raise ValueError(
             f"{folder} holds shards that are not finished: run `python -m keras_highway.training.shards` again."
@@ -86,6 +93,7 @@ class ShardSource(FolderSource):
         manifest = read_manifest(folder)
         self._shards: list[tuple[Path, int]] = []  # files and their descriptors
         weakref.finalize(self, _close, self._shards)
+        check_several(manifest["classes"], str(folder))
         splits, classes = manifest["splits"], len(manifest["classes"])
         files = {split: self._opened(folder, splits[split]["shards"], classes) for split in ("train", "val")}
         self._start(recipe, TRANSFORMS[recipe.transform], files, classes)

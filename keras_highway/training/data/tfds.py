@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_highway._support.schema import CLASS_NAME, Items
-from keras_highway.data.tfds_sets import labelled_split, tfds_builder
+from keras_highway.data.tfds_sets import check_features, labelled_split, tfds_builder
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.augment import augment_of
 from keras_highway.training.data.decoding import CentralCrop, batches, tensorflow
@@ -41,12 +41,12 @@ class TfdsSource:
         self._transform = TRANSFORMS[recipe.transform]
         self._builder = tfds_builder(recipe.data.removeprefix(PREFIX), data_dir, 'data="tfds:..."')
         info = self._builder.info
-        if not {"image", "label"} <= set(info.features or {}):
-            raise ValueError(f"{recipe.data} is not a set of labelled images: it has {list(info.features or {})}.")
-        self._test_split = labelled_split(recipe.data.removeprefix(PREFIX), info.splits) or ""
+        label = check_features(recipe.data, self._builder)
+        self._test_split = labelled_split(self._builder) or ""
         if "train" not in info.splits or not self._test_split:
             raise ValueError(
-                f"{recipe.data} needs the splits train and test or validation. It has {list(info.splits)}."
+                f"{recipe.data} needs the splits train and, with labels, test or validation. It has "
+                f"{list(info.splits)}."
             )
         images, self._tested = info.splits["train"].num_examples, (self._test_split, 0)
         test_images = info.splits[self._test_split].num_examples
@@ -54,8 +54,8 @@ class TfdsSource:
             images, test_images = _without(images, recipe, info.disable_shuffling), recipe.holdout_images
             self._tested = ("train", images)
         self.images, self.test_images = _limited(images, recipe.train_images), _limited(test_images, recipe.test_images)
-        self.classes = info.features["label"].num_classes
-        self.class_names = tuple(getattr(info.features["label"], "names", None) or ())
+        self.classes = label.num_classes
+        self.class_names = tuple(getattr(label, "names", None) or ())
         Items(CLASS_NAME).check(self.class_names, f"{recipe.data}: the names of its classes")
 
     def on_device(self) -> None:
