@@ -14,8 +14,8 @@ The `_fast` recipes are that of `cifar10_19layer_fast`, AdamW with translations 
 to 4 pixels and mirroring, for 24 epochs instead of 30 and with products in
 bfloat16 (docs/results.md has what they take and what came of it); the
 study chooses the highest rate of each net from the same three on 5,000 held-out
-training images: 0.004, the highest, for A; of B and C, which are not trained yet,
-theirs is that of `cifar10_19layer_fast`.
+training images: 0.004, the highest, for A (65.18 % after 5 epochs), 0.002 for B
+(73.74 %; 73.40 % at 0.004) and for C (69.16 %; 69.08 % at 0.004).
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ from keras_highway.training.recipes.cifar_conv import CIFAR10, CIFAR10_FAST
 
 NETS = ("highway_a", "highway_b", "highway_c")
 RATES = (0.001, 0.002, 0.004)
-_CHOSEN = {"highway_a": 0.004}
+_CHOSEN = {"highway_a": 0.004, "highway_b": 0.002, "highway_c": 0.002}
 
 
 def fast(net: str) -> str:
@@ -52,7 +52,7 @@ _FAST = tuple(
         variant=name,
         weights=f"{name}.fast",
         epochs=24,
-        learning_rate=_CHOSEN.get(name, CIFAR10_FAST.learning_rate),
+        learning_rate=_CHOSEN[name],
         precision="mixed_bfloat16",
         source="TVDN, Table 2's net; the recipe is ours",
     )
