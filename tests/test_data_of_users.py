@@ -191,11 +191,16 @@ def test_names_of_classes_as_bytes(tmp_path):
     assert load_dataset("cifar10", tmp_path).classes == known == ("airplane", "café")
 
 
-@pytest.mark.parametrize("classes", [["cat", "dog", "cat"], ["cat", ""], ["cat", " "], [b"cat", b"\xff"]])
+@pytest.mark.parametrize("classes", [["cat", ""], ["cat", " "], [b"cat", b"\xff"]])
 def test_names_that_name_nothing(tmp_path, classes):
     cifar(tmp_path, np.array(classes))
-    with pytest.raises(ValueError, match=r"not a cifar10 data set.*(names, each once\. Received: '|can't decode)"):
+    with pytest.raises(ValueError, match=r"not a cifar10 data set.*(must be names\. Received: '|can't decode)"):
         load_dataset("cifar10", tmp_path)
+
+
+def test_classes_of_one_name_in_another_order_cannot_be_told_apart():
+    with pytest.raises(ValueError, match="it has two classes of the name 'a' in another order"):
+        class_labels("it", ["b", "a", "a"], 3, class_names=["a", "a", "b"])
 
 
 def test_a_folder_is_a_corpus_before_one_in_it(tmp_path):

@@ -48,6 +48,8 @@ def class_labels(
     if sorted(names) == sorted(numbers) != sorted(class_names):
         return _numbers(where, names, classes)
     _check_same(where, names, class_names)
+    if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
+        raise ValueError(f"{where} has two classes of the name {twice!r} in another order: they cannot be told apart.")
     return {name: i for i, name in enumerate(class_names)}
 
 

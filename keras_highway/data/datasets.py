@@ -199,8 +199,8 @@ def _names(classes: np.ndarray) -> tuple[str, ...]:
     names = tuple(map(str, classes))
     Items(CLASS_NAME, 1, _MOST_CLASSES).check(names, "classes")
     for i, name in enumerate(names):
-        if not name.strip() or name in names[:i]:
-            raise ValueError(f"`classes` must be names, each once. Received: {name!r} as the name of class {i}")
+        if not name.strip():
+            raise ValueError(f"`classes` must be names. Received: {name!r} as the name of class {i}")
     return names
 
 
