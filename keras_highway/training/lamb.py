@@ -63,11 +63,11 @@ def dense(gradient):
     TensorFlow's of an embedding is a list of rows, some of them several times:
     a square of it would be the sum of squares, not that of the sum.
     """
-    if not hasattr(gradient, "values"):
+    if keras.config.backend() != "tensorflow":
         return gradient
     import tensorflow as tf
 
-    return tf.convert_to_tensor(gradient)
+    return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def _trust_ratio(w, update):
