@@ -1,5 +1,6 @@
 """Data as users have them: odd tags, empty and hidden files, others' files beside ours, names as bytes."""
 
+import dataclasses
 import io
 import json
 import struct
@@ -14,12 +15,13 @@ import keras_highway as kh
 from keras_highway.data import images as image_files
 from keras_highway.data import load_dataset, load_image
 from keras_highway.data.class_labels import class_labels
-from keras_highway.data.datasets import holds_shards, is_sharded
+from keras_highway.data.datasets import holds_shards, is_shard, is_sharded
 from keras_highway.data.photographs import folder_test_set
 from keras_highway.data.ptb import load_corpus, load_split
 from keras_highway.data.transforms import imagenet_classes
 from keras_highway.reporting import make_report, write_report
 from keras_highway.training import shards
+from keras_highway.training.data.shard import Shard
 from keras_highway.training.data.shards import ShardSource, read_manifest
 from keras_highway.training.recipes import RECIPES
 
@@ -116,6 +118,11 @@ def test_a_thousand_classes_of_ones_own_are_not_imagenets():
         class_labels("it", identifiers, 1000, class_names=own)
     with pytest.raises(ValueError, match="The weights have 1000 classes, it holds 10"):
         class_labels("it", identifiers[:10], 1000, class_names=own)
+    words = [name for _, name in imagenet_classes()]
+    order = np.random.default_rng(2).permutation(1000)
+    labels = class_labels("it", identifiers, 1000, class_names=[words[i] for i in order])
+    assert all(words[order[label]] == words[identifiers.index(name)] for name, label in labels.items())
+    assert sorted(labels.values()) == list(range(1000))
     for names in ((), [name for _, name in imagenet_classes()], identifiers, list(map(str, range(1000)))):
         assert class_labels("it", identifiers[5:7], 1000, class_names=names) == {identifiers[5]: 5, identifiers[6]: 6}
 
@@ -143,6 +150,23 @@ def test_another_programs_manifest_is_not_replaced(photographs, tmp_path):
     assert json.loads((out / "manifest.json").read_text())["classes"] == ["a", "b"]
 
 
+def test_shards_with_an_image_that_is_too_large_are_made_again_without_it(photographs, tmp_path, monkeypatch, capsys):
+    from keras_highway.training.data import decoding
+
+    for split in ("train", "val"):  # written by a version that took any size
+        Image.fromarray(np.zeros((50, 40, 3), np.uint8)).save(photographs / split / "a" / "large.jpg")
+    assert shards.write(photographs, tmp_path / "out")["splits"]["train"]["images"] == 3
+    recipe = dataclasses.replace(RECIPES["resnet50"], batch_size=1, transform="imagenet_64")
+    monkeypatch.setattr(decoding, "MOST_PIXELS", 1999)
+    with pytest.raises(
+        ValueError, match=r"too large: images of at most 1,999 pixels are read.*once more, which leaves it"
+    ):
+        list(ShardSource(recipe, tmp_path / "out").test_batches(1, Shard()))
+    manifest = shards.write(photographs, tmp_path / "out")
+    assert manifest["splits"]["train"]["images"] == 2 and manifest["splits"]["val"]["broken"] == ["a/large.jpg"]
+    assert len(list(ShardSource(recipe, tmp_path / "out").test_batches(1, Shard()))) == 2
+
+
 def test_a_split_of_which_nothing_can_be_decoded(photographs, tmp_path, capsys):
     for path in (photographs / "val").rglob("*.png"):
         path.write_bytes(b"no image")
@@ -164,6 +188,7 @@ def test_records_of_others_are_no_shards(photographs, tmp_path):
     assert len(folder_test_set(photographs, 2).photographs) == 2
     (tmp_path / "train-00000-of-00001.tfrecord").write_bytes(b"")
     assert is_sharded(tmp_path) and holds_shards(tmp_path)
+    assert is_shard("val-00000-of-100001.tfrecord") and not is_shard("val-0-of-1.tfrecord")
 
 
 def test_what_is_missing_of_shards_is_said(photographs, tmp_path):

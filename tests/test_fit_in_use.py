@@ -57,6 +57,21 @@ def test_the_first_step_of_lamb_is_its_rate(embedding):
     np.testing.assert_allclose(moved, -0.1 * np.sign(gradient), atol=1e-4)
 
 
+CLIPPED = {
+    "clipvalue": lambda gradient: np.clip(gradient, -0.5, 0.5),
+    "clipnorm": lambda gradient: gradient * min(1.0, 0.5 / np.linalg.norm(gradient)),
+    "global_clipnorm": lambda gradient: gradient * min(1.0, 0.5 / np.linalg.norm(gradient)),
+}
+
+
+@pytest.mark.parametrize("clip", CLIPPED)
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+def test_it_is_the_sum_of_a_rows_gradients_that_is_clipped(embedding, clip):
+    optimizer = CaffeSGD(0.1, momentum=0.0, nesterov=False, **{clip: 0.5})
+    moved, gradient = step(embedding(), optimizer)
+    np.testing.assert_allclose(moved, -0.1 * CLIPPED[clip](gradient), rtol=1e-4, atol=1e-6)
+
+
 def test_the_first_step_of_adam_is_its_rate_on_characters():
     """Of Keras's embedding it is another on TensorFlow, which squares a row's gradients one by one: upstream.md, 14."""
     moved, gradient = step(CharEmbedding(5, 3), keras.optimizers.Adam(0.1))
@@ -80,6 +95,21 @@ def test_what_is_trained_changes_outside_the_scope_that_a_model_was_made_in(chan
     assert all(inside(v.value) for v in [*model.variables, *model.optimizer.variables])
     first, *_, last = model.fit(X, Y, batch_size=8, epochs=4, shuffle=False, verbose=0).history["loss"]
     assert last < first
+
+
+@on_tensorflow
+def test_a_strategy_that_a_model_was_not_made_in_is_open():
+    import tensorflow as tf
+
+    first, second = (tf.distribute.MirroredStrategy(["/cpu:0"]) for _ in range(2))
+    with first.scope():
+        inside = net()
+    for model, message in ((net(), "outside of the strategy"), (inside, "in the scope of another strategy than")):
+        for change in (kh.freeze, kh.unfreeze, kh.enable_lora):
+            before = len(model.trainable_weights)
+            with second.scope(), pytest.raises(ValueError, match=message):
+                change(model)
+            assert len(model.trainable_weights) == before > 2
 
 
 def test_a_pattern_of_what_is_frozen_by_now_is_an_error_until_it_is_compiled_again():
@@ -136,7 +166,10 @@ def test_gates_of_a_run_that_backup_and_restore_resumes(tmp_path, first):
         (lambda: EpochCosine(0.1, 3, -1), r"`steps_per_epoch` .*=-1"),
         (lambda: EpochCosine(0.1, 3, 5, warmup_epochs=-1), r"`warmup_epochs` must be a whole number, at least 0.*=-1"),
         (lambda: OneCycle(0.1, -2), r"`steps` must be .*=-2"),
-        (lambda: OneCycle(0.1, 9.5), r"`steps` must be .*=9.5"),
+        (lambda: OneCycle(0.1, 9.5), r"`steps` must be a whole number, at least 1\. Received: .*=9.5"),
+        (lambda: OneCycle(0.1, "9"), r"`steps` must be a whole number, at least 1\. Received: .*='9'"),
+        (lambda: OneCycle(0.1, True), r"`steps` must be .*=True"),
+        (lambda: OneCycle(0.1, float("inf")), r"`steps` must be .*=inf"),
         (lambda: CharCNN(3, (4,)), r"`kernels` must be a list of whole numbers.*kernels=3"),
         (lambda: CharCNN((3,), "4"), r"`filters` must be a list of whole numbers.*filters='4'"),
         (lambda: CharCNN((3,), (4,)).build((None,)), r"shape \(words, length, units\)\. Received: .*\(None,\)"),
@@ -153,5 +186,7 @@ def test_what_is_refused(make, message):
 def test_numpys_numbers_are_numbers():
     schedule = EpochCosine(0.1, np.int64(3), np.int32(5), np.int8(1))
     assert schedule.get_config() == EpochCosine(0.1, 3, 5, 1).get_config()
+    counted = keras.ops.convert_to_tensor(10)  # as the cardinality of a data set
+    assert OneCycle(0.1, counted).get_config() == OneCycle(0.1, 10.0).get_config() == OneCycle(0.1, 10).get_config()
     layer = CharCNN(np.array([2, 3]), np.array([4, 5]))
     assert layer.kernels == (2, 3) and layer.filters == (4, 5)

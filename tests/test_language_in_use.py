@@ -327,6 +327,24 @@ def test_a_network_that_is_set_is_used_at_once(tmp_path):
     assert model.score("the cat sat").perplexity == kh.CharLM(tmp_path).score("the cat sat").perplexity != before
 
 
+def test_a_network_of_another_kind_is_not_set():
+    model = tiny()
+    for other in (None, "x", tiny(units=9).network, tiny(lstms=1).network):
+        with pytest.raises(ValueError, match=r"`network` must be (a keras\.Model|of this CharLM's sizes)\b.*Received"):
+            model.network = other
+    model.network = tiny().network
+
+
+def test_copies_of_before_the_network_could_be_set():
+    """They have it among the attributes, under this name."""
+    model = tiny()
+    state = model.__getstate__()
+    assert state["network"] is model.network
+    copied = kh.CharLM.__new__(kh.CharLM)
+    copied.__dict__.update(state)
+    assert copied.score("the cat").perplexity == model.score("the cat").perplexity
+
+
 def test_numpys_numbers_are_saved(tmp_path):
     changes = {
         "units": np.int64(7),

@@ -211,7 +211,7 @@ def test_a_prepared_set_of_tensorflow_datasets(capsys, tmp_path, monkeypatch, te
         rows.append({"image": (tmp_path / "it.png").read_bytes(), "label": i})
     info = types.SimpleNamespace(
         splits={"train": None, "validation": types.SimpleNamespace(num_examples=10)},
-        features={"image": None, "label": types.SimpleNamespace(num_classes=10)},
+        features={"image": tfds.features.Image(), "label": tfds.features.ClassLabel(num_classes=10)},
     )
 
     def as_dataset(split, shuffle_files, decoders):

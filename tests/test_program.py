@@ -66,6 +66,15 @@ def test_a_full_disk_ends_without_a_traceback(capsys, monkeypatch, arguments):
     assert error == "keras_highway: error: No space left on device: the output could not be written\n"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a shell's `>&-`")
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "<&- 2>&-"])
+def test_a_program_without_any_stream_does_its_work(tmp_path, closed):
+    """As some services start it: the files that it opens do not get the streams' numbers."""
+    command = f'"{sys.executable}" -m keras_highway list "mnist*" {closed}; echo $? > "{tmp_path}/code"'
+    subprocess.run(["sh", "-c", command], cwd=ROOT, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}, check=True)
+    assert (tmp_path / "code").read_text() == "0\n"
+
+
 @pytest.mark.parametrize(("arguments", "code"), [(["list", "mnist*"], 0), (["list", "nothing"], 2)])
 def test_a_program_without_stdout_and_stderr_does_its_work(monkeypatch, arguments, code):
     """As a shell's `>&- 2>&-` and some services start it."""

@@ -126,9 +126,12 @@ def test_a_search_is_taken_whole_or_not_at_all(tmp_path, capsys):
         folder.mkdir(parents=True)
         (folder / "result.json").write_text(content)
     (entry / "curves.csv").write_text("OLD")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "figure1.png").write_text("OLD")
     for wrong in (False, True):
-        with pytest.raises(ValueError, match=r"curves" if not wrong else None):
+        with pytest.raises(ValueError, match="there is no .*curves" if not wrong else None):
             add_search.add_search(out, tmp_path)
+        assert (tmp_path / "docs" / "figure1.png").read_text() == "OLD"
         assert [(entry / name).read_text() for name in ("result.json", "curves.csv")] == ["OLD", "OLD"]
         (out / "curves.csv").write_text("not a table of curves")
     with pytest.raises(SystemExit) as ended:

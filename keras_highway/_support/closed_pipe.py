@@ -8,11 +8,14 @@ CLOSED_PIPE = 141  # 128 + SIGPIPE, as shells have it
 
 
 def open_missing() -> None:
-    """Opens stdout and stderr onto nothing where the program began without them (`>&-`).
+    """Opens stdin, stdout and stderr onto nothing where the program began without them (`<&- >&-`).
 
     Else the next file that is opened would have their numbers, and what C++
     code says would be written into it.
     """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (as long as the process)

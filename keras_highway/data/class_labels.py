@@ -31,9 +31,8 @@ def class_labels(
     if classes == 1000 and numeric and sorted(names) != sorted(class_names):
         raise ValueError(f"{where} has folders of numbers, as ImageNet-V2: pass --v2 to take them for class numbers.")
     known = {identifier: i for i, (identifier, _) in enumerate(imagenet_classes())}
-    of_imagenet = not class_names or set(class_names) <= {*known, *dict(imagenet_classes()).values()}
-    numbered_names = list(class_names) == [str(i) for i in range(classes)]
-    if classes == len(known) and names and set(names) <= set(known) and (of_imagenet or numbered_names):
+    orders = ([], list(known), [name for _, name in imagenet_classes()], [str(i) for i in range(classes)])
+    if classes == len(known) and names and set(names) <= set(known) and list(class_names) in orders:
         return {name: known[name] for name in names}
     if len(names) != classes:
         missing = sorted(set(class_names) - set(names))
@@ -48,7 +47,8 @@ def class_labels(
     if sorted(names) == sorted(numbers) != sorted(class_names):
         return _numbers(where, names, classes)
     _check_same(where, names, class_names)
-    if twice := next((name for i, name in enumerate(names) if name in names[:i]), None):
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise ValueError(f"{where} has two classes of the name {twice!r} in another order: they cannot be told apart.")
     return {name: i for i, name in enumerate(class_names)}
 

@@ -97,7 +97,7 @@ def folder_of(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
 
 def is_shard(name: str) -> bool:
     """Whether a file's name is that of a shard of photographs: other programs write TFRecords, too."""
-    return re.fullmatch(rf"(train|val)-\d{{5}}-of-\d{{5}}{re.escape(SHARD_SUFFIX)}", name) is not None
+    return re.fullmatch(rf"(train|val)-\d{{5,}}-of-\d{{5,}}{re.escape(SHARD_SUFFIX)}", name) is not None
 
 
 def is_sharded(folder: Path) -> bool:

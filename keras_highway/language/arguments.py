@@ -4,6 +4,7 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_highway._support.whole_numbers import is_count, is_whole
@@ -81,6 +82,20 @@ def check_vocabulary(vocabulary: Any) -> None:
         raise ValueError(
             "`vocabulary` must be a keras_highway.Vocabulary, e.g. that of a `Corpus` or Vocabulary.of(words). "
             f"Received: vocabulary={shortened(vocabulary)}"
+        )
+
+
+def check_network(network: Any, known: keras.Model) -> None:
+    """A model of the same weights: what a `CharLM` saves says of which sizes its network is."""
+    if not isinstance(network, keras.Model):
+        raise ValueError(f"`network` must be a keras.Model. Received: network={shortened(network)}")
+    shapes, expected = (
+        [tuple(w.shape) for w in model.weights if not w.name.startswith("lora_")] for model in (network, known)
+    )
+    if shapes != expected:
+        raise ValueError(
+            f"`network` must be of this CharLM's sizes, {len(expected)} weights; make another CharLM for others. "
+            f"Received: {network.name!r}, of {len(shapes)} weights, {shapes[:2]} ... instead of {expected[:2]} ..."
         )
 
 

@@ -97,7 +97,7 @@ class CharLM:
         self.vocabulary = vocabulary
         spec = form_of_words(self.variant, spec_overrides)
         self._overrides = {name: getattr(spec, name) for name in spec_overrides}  # Python's numbers, which JSON has
-        self._network: keras.Model = build_with(
+        self.__dict__["network"] = build_with(
             self.variant,
             file,
             **vocabulary.sizes,
@@ -113,14 +113,19 @@ class CharLM:
 
     @property
     def network(self) -> keras.Model:
-        """The model of words and their predictions; what is set, e.g. `kh.merge_lora(lm.network)`, is used at once."""
-        return self._network
+        """The model of words and their predictions; what is set, e.g. `kh.merge_lora(lm.network)`, is used at once.
+
+        Raises:
+            ValueError: If what is set has other weights than the network.
+        """
+        return self.__dict__["network"]
 
     @network.setter
     def network(self, network: keras.Model) -> None:
+        arguments.check_network(network, self.network)
         self.forget()
         self.__dict__.pop("_reader", None)
-        self._network = network
+        self.__dict__["network"] = network
 
     @cached_property
     def table(self) -> WordTable:

@@ -72,7 +72,8 @@ def merge_lora(model: keras.Model) -> keras.Model:
     Returns:
         A new functional `keras.Model` without updates, all of it trainable. It
         has the model's preprocessing and classes: `kh.get_transform` and
-        `kh.decode_predictions` take it, too. It is not compiled.
+        `kh.decode_predictions` take it, too. It is not compiled, and of a
+        `tf.distribute` strategy only where it is called in its scope.
 
     Raises:
         ValueError: If the model is not functional or sequential: there is no

@@ -39,11 +39,11 @@ def compiled_again(model: keras.Model) -> Iterator[None]:
     variables of another would not be the same on each replica.
 
     Raises:
-        ValueError: If the optimizer cannot be made again, or does not fit
+        ValueError: If the optimizer cannot be made again, the scope of another
+            strategy is open, or, after the change, the optimizer does not fit
             what is trained now.
     """
-    strategy = getattr(model, "_distribute_strategy", None)  # on TensorFlow, of a model made in a scope
-    with contextlib.nullcontext() if strategy is None else strategy.scope():
+    with _scope_of(model):
         arguments = _arguments(model) if model.compiled else None  # what can fail fails before the model is changed
         yield
         if arguments is None:
@@ -81,6 +81,21 @@ def _arguments(model: keras.Model) -> dict[str, Any]:
     scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)  # not kept among the arguments
     optimizer = arguments["optimizer"]  # None where the model was compiled to be evaluated alone
     return {**arguments, "optimizer": optimizer and _fresh(optimizer), "auto_scale_loss": scaled}
+
+
+def _scope_of(model: keras.Model) -> contextlib.AbstractContextManager[Any]:
+    """The scope of the strategy that a model was made in, on TensorFlow, if any."""
+    if keras.config.backend() != "tensorflow":
+        return contextlib.nullcontext()
+    import tensorflow as tf
+
+    own = getattr(model, "_distribute_strategy", None)
+    if tf.distribute.has_strategy() and tf.distribute.get_strategy() is not own:
+        raise ValueError(
+            f"Model {model.name!r} was made {'outside of' if own is None else 'in the scope of another strategy than'} "
+            "the strategy whose scope is open: change what is trainable outside of that scope."
+        )
+    return contextlib.nullcontext() if own is None else own.scope()
 
 
 def _build(model: Any) -> None:

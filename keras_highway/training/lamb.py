@@ -36,8 +36,12 @@ class DecayedLamb(keras.optimizers.Lamb):
         super().__init__(learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, **kwargs)
         self.decay, self.decay_vectors = float(decay), bool(decay_vectors)
 
+    def apply(self, grads, trainable_variables=None):
+        """Takes one step; gradients are dense before they are clipped."""
+        return super().apply([dense(gradient) for gradient in grads], trainable_variables)
+
     def update_step(self, gradient, variable, learning_rate):
-        rate, gradient = ops.cast(learning_rate, variable.dtype), ops.cast(dense(gradient), variable.dtype)
+        rate, gradient = ops.cast(learning_rate, variable.dtype), ops.cast(gradient, variable.dtype)
         step = ops.cast(self.iterations + 1, variable.dtype)
         index = self._get_variable_index(variable)
         m, v = self._momentums[index], self._velocities[index]

@@ -66,10 +66,14 @@ class CaffeSGD(keras.optimizers.SGD):
                     )
         super().build(variables)
 
+    def apply(self, grads, trainable_variables=None):
+        """Takes one step; gradients are dense before they are clipped."""
+        return super().apply([dense(gradient) for gradient in grads], trainable_variables)
+
     def update_step(self, gradient, variable, learning_rate):
         # Under tf.distribute `variable` is one replica's component, without Keras's name and path.
         known = self._trainable_variables[self._get_variable_index(variable)]
-        super().update_step(self._caffe_gradient(dense(gradient), variable, known), variable, learning_rate)
+        super().update_step(self._caffe_gradient(gradient, variable, known), variable, learning_rate)
 
     def _caffe_gradient(self, gradient, value, variable):
         kernel = "kernel" in variable.name

@@ -5,8 +5,6 @@ import math
 import keras
 from keras import ops
 
-from keras_highway._support.whole_numbers import is_whole
-
 
 @keras.saving.register_keras_serializable(package="keras_highway_training")
 class EpochExponential(keras.optimizers.schedules.LearningRateSchedule):
@@ -93,17 +91,20 @@ class EpochCosine(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def checked_steps(number, name: str, least: int = 1) -> int:
-    """Returns a number of steps or epochs as an int.
+    """Returns a number of steps or epochs as an int; a whole float or tensor, as a cardinality is, is one, too.
 
     Raises:
         ValueError: If it is no whole number, or less than `least`: as the
             cardinality of a data set is whose length is not known.
     """
-    if not is_whole(number) or number < least:
-        raise ValueError(
-            f"`{name}` must be a whole number, at least {least}; of a data set whose length is not known, count its "
-            f"batches. Received: {name}={number!r}"
-        )
+    try:
+        whole = not isinstance(number, bool | str | bytes) and float(number).is_integer()
+    except (TypeError, ValueError, OverflowError):
+        whole = False
+    if not whole or int(number) < least:
+        counted = whole and name.startswith("steps")
+        why = "; of a data set whose length is not known, count its batches" if counted else ""
+        raise ValueError(f"`{name}` must be a whole number, at least {least}{why}. Received: {name}={number!r}")
     return int(number)
 
 

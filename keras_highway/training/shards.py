@@ -26,7 +26,7 @@ from keras_highway._support.files import atomic_write, atomic_write_json, sha256
 from keras_highway._support.outside_text import visible
 from keras_highway.data.datasets import MANIFEST, SHARD_SUFFIX
 from keras_highway.data.images import ImageError
-from keras_highway.training.data.decoding import decoded, tensorflow
+from keras_highway.training.data.decoding import decoded, jpeg_shape, tensorflow
 from keras_highway.training.data.folders import class_names, image_files
 from keras_highway.training.data.shards import FORMAT, LARGEST_INDEX, index_of, read_manifest
 from keras_highway.training.distributed.stopping import USAGE_ERROR
@@ -34,6 +34,7 @@ from keras_highway.training.distributed.stopping import USAGE_ERROR
 IMAGES = 5_000  # of a shard: some 550 MB of ImageNet, 257 files
 _AT_ONCE = 256  # images in memory
 _LEADS_NOWHERE = (errno.ENOENT, errno.ELOOP)  # a link to what is not there, or to itself
+_JPEG = b"\xff\xd8\xff"  # as TensorFlow knows one
 _FRAME = 12, 4  # bytes of a TFRecord before and after its content: length and checksums
 
 
@@ -158,16 +159,19 @@ def _index_from(path: Path, rows) -> dict | None:
     from google.protobuf.message import DecodeError  # which TensorFlow brings
 
     tf = tensorflow()
-    records, position = [], 0
+    records, position, too_large = [], 0, False
     try:
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             features = tf.train.Example.FromString(record).features.feature
             encoded, name = (features[f"image/{key}"].bytes_list.value[0] for key in ("encoded", "filename"))
             label = features["image/class/label"].int64_list.value[0]
+            too_large = too_large or _is_too_large(encoded)
             records.append((name.decode(), label, position + _FRAME[0] + record.index(encoded), len(encoded)))
             position += sum(_FRAME) + len(record)
     except (tf.errors.DataLossError, DecodeError, IndexError, UnicodeDecodeError):  # altered, or of another program
         return None
+    if too_large:
+        return None  # written by a version that took any size: made again, without them
     names = {name for name, *_ in records}
     kept = [row for row in rows if row[1] in names]
     if [(name, label) for _, name, label in kept] != [(name, label) for name, label, *_ in records]:
@@ -182,6 +186,16 @@ def _index_from(path: Path, rows) -> dict | None:
         "offsets": [offset for _, _, offset, _ in records],
         "lengths": [length for *_, length in records],
     }
+
+
+def _is_too_large(encoded: bytes) -> bool:
+    tf = tensorflow()
+    try:
+        with tf.device("CPU"):
+            _ = jpeg_shape(encoded) if encoded.startswith(_JPEG) else None
+    except tf.errors.InvalidArgumentError:
+        return True
+    return False
 
 
 def _write_records(path, folder, rows, classes, pool, index) -> None:

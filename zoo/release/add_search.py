@@ -8,6 +8,7 @@ import argparse
 import functools
 import json
 import shutil
+import tempfile
 from pathlib import Path
 
 from keras_highway._support.files import atomic_write
@@ -36,11 +37,14 @@ def add_search(out: Path, root: Path = ROOT) -> Path:
     result = json.loads((out / "result.json").read_text("utf-8"))
     folder = root / "zoo" / "searches" / result["search"]
     (root / "docs").mkdir(exist_ok=True)
-    draw(result["cells"], out / "curves.csv", root / "docs" / f"{result['search']}.png")  # what it refuses is not taken
-    if out.resolve() != folder.resolve():
+    figure = root / "docs" / f"{result['search']}.png"
+    with tempfile.TemporaryDirectory() as drawn:
+        draw(result["cells"], out / "curves.csv", Path(drawn) / figure.name)  # what it refuses is not taken
         folder.mkdir(parents=True, exist_ok=True)
-        for file in _FILES:
-            atomic_write(folder / file, functools.partial(shutil.copy, out / file))
+        if out.resolve() != folder.resolve():
+            for file in _FILES:
+                atomic_write(folder / file, functools.partial(shutil.copy, out / file))
+        atomic_write(figure, functools.partial(shutil.copy, Path(drawn) / figure.name))
     return folder
 
 

@@ -166,7 +166,9 @@ class FolderSource:
 def reason_of(error: Exception) -> str:
     """What TensorFlow or Pillow says of an image, without the names of operations and a full stop."""
     noise = r"\{\{.*?\}\}|\[Op:.*|(ImageError: )?" + NAMELESS + ": "
-    return re.sub(noise, "", str(error).splitlines()[0]).strip(" .")
+    line = str(error).splitlines()[0]
+    asserted = re.search(r"assertion failed: \[(.*?)\]", line)  # what follows are its numbers
+    return asserted[1] if asserted else re.sub(noise, "", line).strip(" .")
 
 
 def class_names(folder: Path) -> list[str]:

@@ -113,7 +113,10 @@ class ShardSource(FolderSource):
             raise ValueError(f"{folder / MANIFEST}: its shards have no images, or two of the same position.")
         return table[:, 1:4], table[:, 4]
 
-    _REMEDY = "Copy it anew: `python -m keras_highway.training.shards SHARDS --check` names all that are damaged."
+    _REMEDY = (
+        "Copy it anew: `python -m keras_highway.training.shards SHARDS --check` names all that are damaged. Of an "
+        "image that is too large, run `... shards DIR --out SHARDS` once more, which leaves it out."
+    )
 
     def _place(self, path) -> str:
         number, offset, _ = map(int, path)
