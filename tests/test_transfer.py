@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
+from keras_highway._support.valueless import without_values
 
 X = np.random.default_rng(0).random((2, 64, 64, 3), "float32")
 
@@ -119,6 +120,18 @@ def test_unfreeze_everything_or_from_a_stage_on():
     assert trainable(model) == everything
     with pytest.raises(ValueError, match=r"Did you mean 'stage4'.*since='stage44'"):
         kh.unfreeze(model, since="stage44")
+
+
+@pytest.mark.parametrize("variant", ["mnist10_w16", "cifar10_19layer", "highway_a", "highway20", "highway_fc10"])
+def test_the_stem_is_before_the_first_stage_whose_dropout_is_before_it(variant):
+    model = without_values(lambda: kh.create_model(variant))
+    everything = trainable(model)
+    assert everything[0] == "stem"
+    kh.freeze(model)
+    kh.unfreeze(model, since="stage1")
+    assert trainable(model) == everything[1:]
+    groups = kh.layer_groups(model)
+    assert list(groups)[:2] == ["stem", "stage1"] and [layer.name for layer in groups["stem"]] == ["stem"]
 
 
 def test_unfrozen_weights_of_a_compiled_model_are_trained():

@@ -64,7 +64,7 @@ class GateStats(keras.callbacks.Callback):
     an epoch has 50 steps on batches of that size. Between records, a step
     costs one comparison.
 
-    Works with `fit` on TensorFlow and JAX, under `tf.distribute` in one process
+    Works with `fit` on every backend, under `tf.distribute` in one process
     (the batch is then not split) and, with several processes, in one of them.
     In a loop of your own: `stats.set_model(model)`, then `stats.record(epoch,
     step)` for each record.

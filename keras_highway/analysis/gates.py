@@ -93,7 +93,7 @@ def gate_bias(model: keras.Model, gate: str = "t") -> dict[str, np.ndarray]:
 
     It is the offset of the gate's last layer: the bias of a dense layer or
     convolution, the beta of a batch normalization. At the start it is the
-    spec's `gate_bias` everywhere.
+    spec's `gate_bias` everywhere, of carry gates its negative.
 
     Args:
         model: A functional `keras.Model` with gated blocks.

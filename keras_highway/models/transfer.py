@@ -17,6 +17,7 @@ from keras_highway.models.origin import note_origin, origin_of
 from keras_highway.models.trainable import admit, compiled_again, set_trainable
 
 _POOLS = {"avg": keras.layers.GlobalAveragePooling2D, "max": keras.layers.GlobalMaxPooling2D}
+_STEM = "stem"
 
 
 class FeatureInfo(NamedTuple):
@@ -119,7 +120,7 @@ def layer_groups(model: keras.Model) -> dict[str, list[keras.layers.Layer]]:
         ValueError: If the model has no stages.
     """
     groups: dict[str, list[keras.layers.Layer]] = {}
-    stages = [stage_of(layer.name) for layer in model.layers]
+    stages = _stages([layer.name for layer in model.layers])
     if not any(stages):
         raise ValueError(f"Model {model.name!r} has no layers named 'stage1_block1', ...: no stages to group by.")
     last = max(index for index, stage in enumerate(stages) if stage)
@@ -266,7 +267,13 @@ def _last_of(model: keras.Model, names: list[str], stage_or_layer: str, argument
 def _first_of(model: keras.Model, names: list[str], stage_or_layer: str) -> int:
     """The index of a layer, or of the first block of a stage."""
     last = _last_of(model, names, stage_or_layer, "since")
-    return next((index for index, name in enumerate(names) if stage_of(name) == stage_or_layer), last)
+    return next((index for index, stage in enumerate(_stages(names)) if stage == stage_or_layer), last)
+
+
+def _stages(names: list[str]) -> list[str | None]:
+    """The stage of each layer: of none up to the stem, which may come after the first stage's dropout."""
+    after = names.index(_STEM) + 1 if _STEM in names else 0
+    return [stage_of(name) if index >= after else None for index, name in enumerate(names)]
 
 
 def _stage_ends(model: keras.Model) -> dict[str, keras.layers.Layer]:

@@ -50,7 +50,8 @@ def save(
     `kh.load`, `classify`, `evaluate` and `export` take the folder. It holds
     weights (`model.weights.h5`, `model.safetensors`), Keras's `config.json`,
     `weights.json`, a card (`README.md`) that states only what is known, and
-    `check.npz`, an input with its logits.
+    `check.npz`: inputs, their logits and the mean of each learned gate by
+    channel.
 
     Args:
         model: A model of `keras_highway` with its classifier, `head`. Low-rank

@@ -54,7 +54,8 @@ def main(argv=None) -> None:
     parser.add_argument(
         "--data",
         metavar="DIR",
-        help="folder of the data (default: KERAS_HIGHWAY_DATA; of MNIST and CIFAR else what Keras downloads once)",
+        help="folder of the data (default: KERAS_HIGHWAY_DATA; of MNIST and CIFAR else TensorFlow Datasets, else what "
+        "Keras downloads once)",
     )
     parser.add_argument("--out", help="the run's folder (default: runs/RECIPE)")
     parser.add_argument(
