@@ -72,10 +72,6 @@ def write(folder: Path, out: Path, images: int = IMAGES, workers: int | None = N
                 "broken": sorted(name for _, broken in written for name in broken),
                 "shards": [shard for shard, _ in written],
             }
-            if not splits[split]["images"]:
-                raise ValueError(
-                    f"None of the images in {folder / split} can be decoded: there is nothing to train on."
-                )
     manifest = {"format": FORMAT, "classes": classes, "splits": splits}
     atomic_write_json(out / MANIFEST, manifest)
     return manifest
