@@ -49,6 +49,7 @@ TRAINING_FLOORS = {
     "language_recipe": 0,
     "recipes": 1,
     "losses": 1,
+    "dense_gradients": 0,
     "lamb": 1,
     "schedules": 1,
     "optimizers": 2,

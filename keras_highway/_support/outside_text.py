@@ -8,6 +8,8 @@ import json
 import re
 from typing import Any
 
+from keras_highway._support.json_text import json_text
+
 _MARKUP = {
     "&": "&amp;",
     "<": "&lt;",
@@ -45,7 +47,7 @@ def visible_json(value: Any) -> str:
     Args:
         value: JSON values.
     """
-    text = json.dumps(value, ensure_ascii=False, indent=2)
+    text = json_text(value, ensure_ascii=False)
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 

@@ -102,7 +102,7 @@ def is_shard(name: str) -> bool:
 
 def is_sharded(folder: Path) -> bool:
     """Whether a folder holds shards of photographs, finished or not; beside photographs a manifest may be another's."""
-    if any(is_shard(path.name) for path in folder.glob(f"*{SHARD_SUFFIX}")):
+    if _has_shards(folder):
         return True
     return (folder / MANIFEST).exists() and not (folder / "train").is_dir()
 
@@ -110,8 +110,11 @@ def is_sharded(folder: Path) -> bool:
 def holds_shards(folder: str | os.PathLike[str] | None) -> bool:
     """Whether a folder of any data set holds shards of photographs, and no arrays."""
     path = Path(folder or "")
-    shards = any(is_shard(file.name) for file in path.glob(f"*{SHARD_SUFFIX}"))
-    return bool(folder) and shards and not any(path.glob("*.npz"))
+    return bool(folder) and _has_shards(path) and not any(path.glob("*.npz"))
+
+
+def _has_shards(folder: Path) -> bool:
+    return any(is_shard(path.name) for path in folder.glob(f"*{SHARD_SUFFIX}"))
 
 
 def refuse_shards(folder: str | os.PathLike[str] | None) -> None:

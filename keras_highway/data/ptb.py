@@ -1,6 +1,5 @@
 """The Penn Treebank as a corpus for language models, or any corpus of the same three files."""
 
-import functools
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -95,10 +94,11 @@ def corpus_folder(folder: str | os.PathLike[str] | None) -> Path:
             f"No folder of a corpus: pass the one that holds {', '.join(f'{s}.txt' for s in SPLITS)}, or set "
             f"{DATA_VARIABLE}."
         )
-    places = Path(folder), Path(folder) / "ptb"
-    complete = (place for place in places if all(map(functools.partial(_found, place), SPLITS)))
-    some = (place for place in places[::-1] if any(map(functools.partial(_found, place), SPLITS)))
-    return next(complete, None) or next(some, None) or places[places[1].is_dir()]
+    itself, inner = Path(folder), Path(folder) / "ptb"
+    own, its = (sum(_found(place, split) is not None for split in SPLITS) for place in (itself, inner))
+    if own == len(SPLITS):
+        return itself
+    return inner if its or (inner.is_dir() and not own) else itself
 
 
 def _words(path: Path) -> list[str]:

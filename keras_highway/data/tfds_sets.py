@@ -20,9 +20,13 @@ def labelled_split(builder: Any) -> str | None:
 
 
 def _has_labels(builder: Any, split: str) -> bool:
+    return all(int(row["label"]) >= 0 for row in encoded_rows(builder, f"{split}[:1]").as_numpy_iterator())
+
+
+def encoded_rows(builder: Any, split: str) -> Any:
+    """Returns a split's examples in the order of its files, as a `tf.data.Dataset`; images are not decoded."""
     decoders = {"image": _tfds("data").decode.SkipDecoding()}
-    rows = builder.as_dataset(f"{split}[:1]", shuffle_files=False, decoders=decoders).as_numpy_iterator()
-    return all(int(row["label"]) >= 0 for row in rows)
+    return builder.as_dataset(split, shuffle_files=False, decoders=decoders)
 
 
 def check_features(name: str, builder: Any) -> Any:
@@ -104,7 +108,7 @@ def tfds_test_set(name: str, data_dir: str | None, classes: int, class_names: Se
     if split is None:
         raise ValueError(f"{name} has no labelled images to test on, no split test or validation: {list(info.splits)}.")
     labels = _labels(name, label, classes, class_names)
-    rows = builder.as_dataset(split, shuffle_files=False, decoders={"image": _tfds("--tfds").decode.SkipDecoding()})
+    rows = encoded_rows(builder, split)
 
     def photographs() -> Iterator[Photograph]:
         for i, row in enumerate(rows.as_numpy_iterator()):

@@ -92,10 +92,10 @@ class CharLM:
                 "CharLM has words: pass vocabulary=load_corpus(FOLDER).vocabulary (see keras_highway.data.ptb) "
                 "or trained weights. Received: weights=None, vocabulary=None"
             )
-        if file is None:
-            vocabulary = vocabulary.padded(max(form_of_words(self.variant, spec_overrides).kernels))
-        self.vocabulary = vocabulary
         spec = form_of_words(self.variant, spec_overrides)
+        if file is None:
+            vocabulary = vocabulary.padded(max(spec.kernels))
+        self.vocabulary = vocabulary
         self._overrides = {name: getattr(spec, name) for name in spec_overrides}  # Python's numbers, which JSON has
         self.__dict__["network"] = build_with(
             self.variant,

@@ -3,9 +3,11 @@
 import keras
 from keras import ops
 
+from keras_highway.training.dense_gradients import DenseGradients
+
 
 @keras.saving.register_keras_serializable(package="keras_highway_training")
-class DecayedLamb(keras.optimizers.Lamb):
+class DecayedLamb(DenseGradients, keras.optimizers.Lamb):
     """LAMB with weight decay inside the trust ratio, as timm's `Lamb` [You et al. 2019, arXiv 1904.00962; RSB].
 
     With the moments m and v of Adam, without their bias:
@@ -36,10 +38,6 @@ class DecayedLamb(keras.optimizers.Lamb):
         super().__init__(learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, **kwargs)
         self.decay, self.decay_vectors = float(decay), bool(decay_vectors)
 
-    def apply(self, grads, trainable_variables=None):
-        """Takes one step; gradients are dense before they are clipped."""
-        return super().apply([dense(gradient) for gradient in grads], trainable_variables)
-
     def update_step(self, gradient, variable, learning_rate):
         rate, gradient = ops.cast(learning_rate, variable.dtype), ops.cast(gradient, variable.dtype)
         step = ops.cast(self.iterations + 1, variable.dtype)
@@ -59,19 +57,6 @@ class DecayedLamb(keras.optimizers.Lamb):
 
     def get_config(self):
         return {**super().get_config(), "decay": self.decay, "decay_vectors": self.decay_vectors}
-
-
-def dense(gradient):
-    """A gradient as a tensor of the variable's shape.
-
-    TensorFlow's of an embedding is a list of rows, some of them several times:
-    a square of it would be the sum of squares, not that of the sum.
-    """
-    if keras.config.backend() != "tensorflow":
-        return gradient
-    import tensorflow as tf
-
-    return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def _trust_ratio(w, update):

@@ -5,14 +5,15 @@ import math
 
 import keras
 
-from keras_highway.training.lamb import DecayedLamb, dense
+from keras_highway.training.dense_gradients import DenseGradients
+from keras_highway.training.lamb import DecayedLamb
 from keras_highway.training.recipe import Recipe
 from keras_highway.training.schedules import EpochCosine, EpochExponential, checked_steps
 
 
 # Files made before it had this name call it PaperSGD.
 @keras.saving.register_keras_serializable(package="keras_highway_training", name="PaperSGD")
-class CaffeSGD(keras.optimizers.SGD):
+class CaffeSGD(DenseGradients, keras.optimizers.SGD):
     """SGD with momentum whose L2 penalty and rate multipliers enter through the gradient, as in Caffe.
 
     `g = (dL/dw + l2 * w) * multiplier`, then Keras's momentum step. Since the
@@ -65,10 +66,6 @@ class CaffeSGD(keras.optimizers.SGD):
                         f"variables are {', '.join(variable.path for variable in variables[-4:])} and so on."
                     )
         super().build(variables)
-
-    def apply(self, grads, trainable_variables=None):
-        """Takes one step; gradients are dense before they are clipped."""
-        return super().apply([dense(gradient) for gradient in grads], trainable_variables)
 
     def update_step(self, gradient, variable, learning_rate):
         # Under tf.distribute `variable` is one replica's component, without Keras's name and path.

@@ -155,19 +155,18 @@ def _index_from(path: Path, rows) -> dict | None:
     from google.protobuf.message import DecodeError  # which TensorFlow brings
 
     tf = tensorflow()
-    records, position, too_large = [], 0, False
+    records, position = [], 0
     try:
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             features = tf.train.Example.FromString(record).features.feature
             encoded, name = (features[f"image/{key}"].bytes_list.value[0] for key in ("encoded", "filename"))
             label = features["image/class/label"].int64_list.value[0]
-            too_large = too_large or _is_too_large(encoded)
+            if _is_too_large(encoded):  # written by a version that took any size: made again, without it
+                return None
             records.append((name.decode(), label, position + _FRAME[0] + record.index(encoded), len(encoded)))
             position += sum(_FRAME) + len(record)
     except (tf.errors.DataLossError, DecodeError, IndexError, UnicodeDecodeError):  # altered, or of another program
         return None
-    if too_large:
-        return None  # written by a version that took any size: made again, without them
     names = {name for name, *_ in records}
     kept = [row for row in rows if row[1] in names]
     if [(name, label) for _, name, label in kept] != [(name, label) for name, label, *_ in records]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_highway._support.schema import CLASS_NAME, Items
-from keras_highway.data.tfds_sets import check_features, labelled_split, tfds_builder
+from keras_highway.data.tfds_sets import check_features, encoded_rows, labelled_split, tfds_builder
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.augment import augment_of
 from keras_highway.training.data.decoding import CentralCrop, batches, tensorflow
@@ -106,11 +106,8 @@ class TfdsSource:
             ) from error
 
     def _encoded(self, split, count, first=0):
-        import tensorflow_datasets as tfds  # pyright: ignore[reportMissingImports] (an extra)
-
         tensorflow()
-        decoders = {"image": tfds.decode.SkipDecoding()}
-        data = self._builder.as_dataset(f"{split}[{first}:{first + count}]", shuffle_files=False, decoders=decoders)
+        data = encoded_rows(self._builder, f"{split}[{first}:{first + count}]")
         return data.map(lambda row: (row["image"], row["label"]))
 
 
