@@ -1,5 +1,6 @@
 """Training of language models: it learns, resumes exactly, measures what it reports, refuses what cannot work."""
 
+import contextlib
 import dataclasses
 import math
 import re
@@ -141,10 +142,9 @@ def test_resume_is_exact_in_the_middle_of_an_epoch(tmp_path, precision):
     recipe = dataclasses.replace(TINY, precision=precision)
     whole = train(recipe, None, tmp_path / "whole")
     run = run_of(recipe, tmp_path / "cut")
-    with pytest.raises(SystemExit):
+    with contextlib.closing(run.folder), pytest.raises(SystemExit):
         run.epoch(Asked(7))
     assert run.progress.step == 8
-    del run  # and its lock
     resumed = train(recipe, None, tmp_path / "cut")
     a, b = (arrays(tmp_path / name / "checkpoint.npz") for name in ("whole", "cut"))
     assert list(a) == list(b) and any(name.endswith("carried_c") for name in a)

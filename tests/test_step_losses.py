@@ -1,5 +1,6 @@
 """`--log-steps` and `--finish`: the loss of every step, exact over a resumed run; results of runs ended early."""
 
+import contextlib
 import csv
 import dataclasses
 import json
@@ -60,10 +61,10 @@ def test_steps_are_exact_in_the_middle_of_an_epoch(tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     train(RECIPE, None, whole, log_steps=True)
     run = run_of(cut, save_steps=2, log_steps=True)
-    run.restore()
-    with pytest.raises(SystemExit):
-        run.epoch(Asked(2))
-    del run  # and its lock
+    with contextlib.closing(run.folder):
+        run.restore()
+        with pytest.raises(SystemExit):
+            run.epoch(Asked(2))
     assert [row["step"] for row in rows(cut, "steps.csv")] == ["1", "2", "3"]
     with (cut / "steps.csv").open("a") as file:
         file.write("4,1")
@@ -102,8 +103,9 @@ def test_a_run_that_is_ended_early_reports_it_and_resumes(tmp_path, monkeypatch)
 
 
 def test_a_result_is_of_whole_epochs(tmp_path):
-    with pytest.raises(SystemExit):
-        run_of(tmp_path).epoch(Asked(0))
+    run = run_of(tmp_path)
+    with contextlib.closing(run.folder), pytest.raises(SystemExit):
+        run.epoch(Asked(0))
     with pytest.raises(ValueError, match=r"after step 1 of epoch 1: train on"):
         train(RECIPE, None, tmp_path, until=0, finish=True)
     assert not (tmp_path / "result.json").exists()
