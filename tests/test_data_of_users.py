@@ -107,8 +107,18 @@ def test_hidden_files_are_no_photographs(tmp_path):
 
 def test_a_class_without_photographs_is_named(tmp_path):
     root = folder(tmp_path, ["val/cat/a.png", "val/dog/monday/a.png", "val/eel/b.png"])
-    with pytest.raises(ValueError, match=r"val/dog holds no images: .*not in further folders\. Such classes: 1 of 3"):
+    message = r"val/dog holds no images: .*not in further folders\. Such classes: 1 of 3; put their images there\.$"
+    with pytest.raises(ValueError, match=message):
         folder_test_set(root, 3)
+    with pytest.raises(ValueError, match="The weights have 3 classes"):  # nor would it do without the folder
+        folder_test_set(folder(tmp_path / "rest", ["val/cat/a.png", "val/eel/b.png"]), 3)
+    numbers = folder(tmp_path / "numbers", ["0/a.png", "1/none/a.png", "2/b.png"])
+    with pytest.raises(ValueError, match="1 of 3; remove the folders to leave these out, or put"):
+        folder_test_set(numbers, 3, numbered=True)
+    (numbers / "1" / "none" / "a.png").unlink()
+    (numbers / "1" / "none").rmdir()
+    (numbers / "1").rmdir()
+    assert folder_test_set(numbers, 3, numbered=True).images == 2
 
 
 def test_a_thousand_classes_of_ones_own_are_not_imagenets():
@@ -145,8 +155,10 @@ def test_another_programs_manifest_is_not_replaced(photographs, tmp_path):
             shards.write(photographs, out)
         assert (out / "manifest.json").read_text() == content and len(list(out.iterdir())) == 1
     (out / "manifest.json").unlink()
+    (out / "annotations.tfrecord").write_bytes(b"another program's, too")
     for _ in range(2):  # its own is replaced
         shards.write(photographs, out)
+    assert (out / "annotations.tfrecord").read_bytes() == b"another program's, too"
     assert json.loads((out / "manifest.json").read_text())["classes"] == ["a", "b"]
 
 
@@ -230,6 +242,11 @@ def test_a_folder_is_a_corpus_before_one_in_it(tmp_path):
     write(tmp_path, "", "my own\n", ["test"])  # no corpus
     assert load_corpus(tmp_path).vocabulary.words[2:] == ("treebank", "sentence")
     assert load_split("test", tmp_path)[:2] == ["treebank", "sentence"]
+    (tmp_path / "ptb" / "ptb.test.txt").unlink()
+    assert load_split("test", tmp_path)[:2] == ["my", "own"]  # what is asked for is there
+    assert load_split("train", tmp_path)[:2] == ["treebank", "sentence"]
+    with pytest.raises(FileNotFoundError, match=rf"No file {tmp_path}/ptb/test\.txt"):
+        load_corpus(tmp_path)
     write(tmp_path, "", "my own words\n")
     assert load_corpus(tmp_path).vocabulary.words[2:] == ("my", "own", "words")
     for path in (tmp_path / "ptb").iterdir():

@@ -2,17 +2,19 @@
 
 import io
 import sys
+import types
 
 import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from keras_highway.data import load_image
+from keras_highway._support.host_tensorflow import tensorflow
+from keras_highway.data import load_image, tfds_sets
 from keras_highway.data.images import decode_image
 from keras_highway.data.photographs import Photograph, read_batches
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.augment import Augment
-from keras_highway.training.data.decoding import CentralCrop, decoded, tensorflow
+from keras_highway.training.data.decoding import CentralCrop, decoded
 from keras_highway.training.data.folders import FolderSource
 from keras_highway.training.data.shard import Shard
 from keras_highway.training.recipe import changed
@@ -35,6 +37,28 @@ def test_photographs_without_tensorflow_name_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(ImportError, match=r"reads photographs.*keras-highway\[tensorflow\]"):
         tensorflow.__wrapped__()
+
+
+@pytest.mark.parametrize("used_before", [False, True])
+def test_tensorflow_datasets_are_opened_after_the_gpus_are_hidden(used_before, monkeypatch):
+    """TensorFlow takes all GPUs that it sees with the first thing that it reads: JAX or PyTorch has them."""
+    calls = []
+
+    def set_visible_devices(devices, kind):
+        calls.append((devices, kind))
+        if used_before:
+            raise RuntimeError("Visible devices cannot be modified after being initialized")
+
+    library = types.SimpleNamespace(
+        core=types.SimpleNamespace(registered=types.SimpleNamespace(DatasetNotFoundError=LookupError)),
+        builder=lambda name, data_dir: calls.append(name) or types.SimpleNamespace(is_prepared=lambda: True),
+    )
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", library)
+    monkeypatch.setattr("tensorflow.config.set_visible_devices", set_visible_devices)
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    monkeypatch.setattr(tfds_sets, "tensorflow", tensorflow.__wrapped__)
+    tfds_sets.tfds_builder("striped", None, "--tfds")
+    assert calls == [([], "GPU"), "striped"]
 
 
 @pytest.mark.parametrize("kind", ["png", "jpeg"])

@@ -125,6 +125,13 @@ def test_the_size_of_the_wheel_is_that_of_the_last_release_check():
     log = (ROOT / "tests" / "logs" / "release.txt").read_text("utf-8")
     (size,) = re.findall(r"^keras_highway-[\d.]+-py3-none-any.whl: ([\d,]+) bytes", log, re.M)
     assert int(told) == round(int(size.replace(",", "")) / 1e6)
+    checked = {
+        name: int(size.replace(",", "")) for name, size in re.findall(r"^  weights: (\S+), ([\d,]+) bytes", log, re.M)
+    }
+    rows = (ROOT / "zoo" / "weights").glob("[!.]*/weights.json")
+    folders = [path.parent for path in rows if json.loads(path.read_text("utf-8"))["wheel"]]
+    now = {folder.name: (folder / "model.weights.h5").stat().st_size for folder in folders}
+    assert checked == now, "other weights than the last release check's: make release"
 
 
 def test_the_lowest_keras_is_the_one_that_is_tested():

@@ -140,8 +140,8 @@ def _evaluate(commands) -> None:
         "--data",
         metavar="DIR",
         help=f"{_DATA_HELP}; or photographs: DIR/val/CLASS/*, or DIR/CLASS/*, or shards, or Tiny ImageNet's archive; "
-        "with --tfds its folder; "
-        "for a language model DIR/ptb/test.txt or DIR/test.txt",
+        "with --tfds its folder; for a language model DIR/ptb/test.txt, or else DIR/test.txt (first where it is with "
+        "train.txt and valid.txt)",
     )
     parser.add_argument("--tfds", metavar="NAME", help="a set of photographs that TensorFlow Datasets has prepared")
     parser.add_argument("--v2", action="store_true", help="the folders in DIR are numbers of classes, as ImageNet-V2's")

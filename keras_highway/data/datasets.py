@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_highway._support.host_tensorflow import tensorflow
 from keras_highway._support.npz import read_npz
 from keras_highway._support.schema import CLASS_NAME, Items
 from keras_highway._support.suggest import did_you_mean
@@ -231,6 +232,7 @@ def _from_tfds(name: str) -> Dataset | None:
     try:
         import tensorflow_datasets as tfds  # pyright: ignore[reportMissingImports] (an extra)
 
+        tensorflow()
         loaded: Any = tfds.load(
             name, split=["train", "test"], batch_size=-1, as_supervised=True, download=False, with_info=True
         )

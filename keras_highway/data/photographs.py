@@ -1,5 +1,6 @@
 """Test sets of photographs: folders of classes, ImageNet-V2; ImageNet's ReaL labels."""
 
+import contextlib
 import os
 import re
 from collections import deque
@@ -93,9 +94,13 @@ def folder_test_set(
     if not photographs:
         raise ValueError(f"{root} holds no images: {', '.join(SUFFIXES)} in one sub-folder per class.")
     if empty := [name for name, files in found.items() if not files]:  # a number without them would be of others
+        remedy = "put their images there"
+        with contextlib.suppress(ValueError):  # where a part of the classes will do
+            class_labels(str(root), [name for name in names if name not in empty], classes, numbered, class_names)
+            remedy = "remove the folders to leave these out, or " + remedy
         raise ValueError(
             f"{root / empty[0]} holds no images: {', '.join(SUFFIXES)}, not in further folders. Such classes: "
-            f"{len(empty)} of {len(found)}; remove the folders to leave these out, or put their images there."
+            f"{len(empty)} of {len(found)}; {remedy}."
         )
     return PhotographSet(str(root), len(photographs), photographs)
 

@@ -1,6 +1,7 @@
 """The Penn Treebank as a corpus for language models, or any corpus of the same three files."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,8 +43,9 @@ def load_corpus(folder: str | os.PathLike[str] | None = None) -> Corpus:
 
     Args:
         folder: Folder of the files, which may also be called `ptb.train.txt`
-            and so on, or one with a folder `ptb` that holds them. Defaults to
-            the environment variable `KERAS_HIGHWAY_DATA`.
+            and so on, or one with a folder `ptb` that holds them; where both
+            do, its own. Defaults to the environment variable
+            `KERAS_HIGHWAY_DATA`.
 
     Returns:
         A `Corpus`.
@@ -64,7 +66,9 @@ def load_split(split: str, folder: str | os.PathLike[str] | None = None) -> list
 
     Args:
         split: `"train"`, `"valid"` or `"test"`.
-        folder: As in `load_corpus`; the other splits need not be there.
+        folder: As in `load_corpus`, but the other splits need not be there.
+            A folder `ptb` with the split comes before the folder's own file,
+            unless the folder has all three.
 
     Returns:
         The words, one `<eos>` for each end of a line among them;
@@ -77,7 +81,7 @@ def load_split(split: str, folder: str | os.PathLike[str] | None = None) -> list
     """
     if split not in SPLITS:
         raise ValueError(f"`split` must be one of {', '.join(SPLITS)}. Received: split={split!r}")
-    return _words(_path(corpus_folder(folder), split))
+    return _words(_path(corpus_folder(folder, (split,)), split))
 
 
 def is_treebank(corpus: Corpus) -> bool:
@@ -86,8 +90,19 @@ def is_treebank(corpus: Corpus) -> bool:
     return (len(known.words), len(known.characters)) == _TREEBANK
 
 
-def corpus_folder(folder: str | os.PathLike[str] | None) -> Path:
-    """Returns the folder of a corpus's files, itself before `ptb` in it; arguments and errors as `load_corpus`."""
+def corpus_folder(folder: str | os.PathLike[str] | None, splits: Sequence[str] = SPLITS) -> Path:
+    """Returns the folder of a corpus's files.
+
+    It is the folder itself where it has all three, else `ptb` in it where
+    that has the splits, else the folder itself where it has these.
+
+    Args:
+        folder: As in `load_corpus`.
+        splits: Those that are asked for. Defaults to all three.
+
+    Raises:
+        FileNotFoundError: If no folder is known.
+    """
     folder = folder or os.environ.get(DATA_VARIABLE)
     if not folder:
         raise FileNotFoundError(
@@ -95,10 +110,12 @@ def corpus_folder(folder: str | os.PathLike[str] | None) -> Path:
             f"{DATA_VARIABLE}."
         )
     itself, inner = Path(folder), Path(folder) / "ptb"
-    own, its = (sum(_found(place, split) is not None for split in SPLITS) for place in (itself, inner))
-    if own == len(SPLITS):
+    own, its = ({split for split in SPLITS if _found(place, split) is not None} for place in (itself, inner))
+    if own == set(SPLITS):
         return itself
-    return inner if its or (inner.is_dir() and not own) else itself
+    if own >= set(splits) and not its >= set(splits):
+        return itself
+    return inner if its or (inner.is_dir() and not own) else itself  # also where files are missing, for the message
 
 
 def _words(path: Path) -> list[str]:

@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from keras_highway._support.host_tensorflow import tensorflow
 from keras_highway.data.class_labels import class_labels
 from keras_highway.data.images import EncodedImage
 from keras_highway.data.photographs import Photograph, PhotographSet
@@ -76,9 +77,11 @@ def tfds_builder(name: str, data_dir: str | None, option: str) -> Any:
 
 def _tfds(option: str) -> Any:
     try:
-        return importlib.import_module("tensorflow_datasets")  # an extra
+        library = importlib.import_module("tensorflow_datasets")  # an extra
     except ImportError as error:
         raise ImportError(f'{option} needs TensorFlow Datasets: pip install "keras-highway[tfds]".') from error
+    tensorflow()
+    return library
 
 
 def tfds_test_set(name: str, data_dir: str | None, classes: int, class_names: Sequence[str] = ()) -> PhotographSet:

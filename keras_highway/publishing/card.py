@@ -82,7 +82,7 @@ import keras_highway as kh
 {licence}| sha256 of `model.weights.h5` | `{sha256}` |
 
 {curve}{gates}
-`check.npz` holds an input, its logits and the means of the gates that blocks learn{verify}.
+`check.npz` holds inputs, their logits and the means of the gates that blocks learn{verify}.
 
 ## Citation
 

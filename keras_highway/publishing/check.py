@@ -1,4 +1,4 @@
-"""`check.npz`: an input, its logits and a trace, so that anyone can check what weights compute."""
+"""`check.npz`: inputs, their logits and means of gates, so that anyone can check what weights compute."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ _MOST_SAMPLES = 256
 
 
 def write_check(weights: TaskWeights, path: Path) -> None:
-    """Writes an input, the network's logits for it, and by channel the mean of each gate that a block learns.
+    """Writes inputs, the network's logits for them, and by channel the mean of each gate that a block learns.
 
     Args:
         weights: The weights.

@@ -23,10 +23,11 @@ import numpy as np
 
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write, atomic_write_json, sha256_of
+from keras_highway._support.host_tensorflow import tensorflow
 from keras_highway._support.outside_text import visible
-from keras_highway.data.datasets import MANIFEST, SHARD_SUFFIX
+from keras_highway.data.datasets import MANIFEST, SHARD_SUFFIX, is_shard
 from keras_highway.data.images import ImageError
-from keras_highway.training.data.decoding import decoded, jpeg_shape, tensorflow
+from keras_highway.training.data.decoding import decoded, jpeg_shape
 from keras_highway.training.data.folders import class_names, image_files
 from keras_highway.training.data.shards import FORMAT, LARGEST_INDEX, index_of, read_manifest
 from keras_highway.training.distributed.stopping import USAGE_ERROR
@@ -59,7 +60,7 @@ def write(folder: Path, out: Path, images: int = IMAGES, workers: int | None = N
     _check_manifest(out / MANIFEST)
     plans = {split: _plan(folder / split, classes, split, images) for split in ("train", "val")}
     known = {name for plan in plans.values() for name in plan}
-    here = [path.name for path in out.glob(f"*{SHARD_SUFFIX}") if not path.name.startswith(".")]  # not what a kill left
+    here = filter(is_shard, (path.name for path in out.iterdir()))  # not what a kill left, nor another program's
     others = sorted(name for name in here if name not in known)
     if others:
         raise ValueError(f"{out} holds shards of another division, {others[0]} for one: choose another --out.")

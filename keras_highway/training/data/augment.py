@@ -9,9 +9,10 @@ several copies is decoded once, whole.
 import numpy as np
 from PIL import Image
 
+from keras_highway._support.host_tensorflow import tensorflow
 from keras_highway.data.transforms import Transform
 from keras_highway.training.data.crops import SMALLEST, random_crop
-from keras_highway.training.data.decoding import decoded, decoded_by_pillow, jpeg_shape, tensorflow
+from keras_highway.training.data.decoding import decoded, decoded_by_pillow, jpeg_shape
 from keras_highway.training.data.rand_augment import RandAugment
 from keras_highway.training.recipe import Recipe
 

@@ -3,32 +3,11 @@
 import functools
 from collections.abc import Callable, Iterator
 
-import keras
 import numpy as np
 
-from keras_highway._support.quiet import quiet_again
+from keras_highway._support.host_tensorflow import tensorflow
 from keras_highway.data.images import MOST_PIXELS, NAMELESS, EncodedImage, decode_image
 from keras_highway.data.transforms import Transform
-
-
-@functools.cache
-def tensorflow():
-    """Returns TensorFlow; where another backend computes, without the GPUs, which it would fill.
-
-    Raises:
-        ImportError: If it is not installed.
-    """
-    try:
-        with quiet_again():
-            import tensorflow as tf
-
-            if keras.backend.backend() != "tensorflow":
-                tf.config.set_visible_devices([], "GPU")
-    except ImportError as error:
-        raise ImportError(
-            'TensorFlow reads photographs, whatever backend trains: pip install "keras-highway[tensorflow]".'
-        ) from error
-    return tf
 
 
 def decoded(encoded, channels: int):

@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
+from keras_highway._support.host_tensorflow import tensorflow
 from keras_highway.data import Dataset
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.training.data.decoding import tensorflow
 from keras_highway.training.data.folders import FolderSource
 from keras_highway.training.recipe import Recipe
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_highway._support.host_tensorflow import tensorflow
 from keras_highway._support.outside_text import is_text, visible
 from keras_highway._support.schema import CLASS_NAME
 from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
 from keras_highway.data.images import NAMELESS, ImageError
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.training.data.augment import augment_of
-from keras_highway.training.data.decoding import CentralCrop, batches, decoded, tensorflow
+from keras_highway.training.data.decoding import CentralCrop, batches, decoded
 from keras_highway.training.data.holdout import split_off
 from keras_highway.training.data.repeated import repeated, runs
 from keras_highway.training.data.shard import Shard

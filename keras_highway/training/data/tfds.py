@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from keras_highway._support.host_tensorflow import tensorflow
 from keras_highway._support.schema import CLASS_NAME, Items
 from keras_highway.data.tfds_sets import check_features, encoded_rows, labelled_split, tfds_builder
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.augment import augment_of
-from keras_highway.training.data.decoding import CentralCrop, batches, tensorflow
+from keras_highway.training.data.decoding import CentralCrop, batches
 from keras_highway.training.data.folders import reason_of
 from keras_highway.training.data.repeated import epoch_samples
 from keras_highway.training.data.shard import Shard

@@ -13,8 +13,8 @@ trained for 400 epochs here.
 The `_fast` recipes are that of `cifar10_19layer_fast`, AdamW with translations by up
 to 4 pixels and mirroring, for 24 epochs instead of 30 and with products in
 bfloat16 (docs/results.md has what they take and what came of it); the
-study chooses the highest rate of each net from the same three on 5,000 held-out
-training images: 0.004, the highest, for A (65.18 % after 5 epochs), 0.002 for B
+study chooses each net's peak rate from the same three on 5,000 held-out training
+images: 0.004, the largest, for A (65.18 % after 5 epochs), 0.002 for B
 (73.74 %; 73.40 % at 0.004) and for C (69.16 %; 69.08 % at 0.004).
 """
 
