@@ -134,6 +134,22 @@ def test_the_size_of_the_wheel_is_that_of_the_last_release_check():
     assert checked == now, "other weights than the last release check's: make release"
 
 
+def test_what_the_readme_says_of_depth_is_what_the_search_found():
+    result = json.loads((ROOT / "zoo" / "searches" / "figure1" / "result.json").read_text("utf-8"))
+    (claim,) = re.findall(r"\*\*Depth\.\*\*(.+?)\n- ", (ROOT / "README.md").read_text("utf-8"), re.S)
+    claim = " ".join(claim.split())
+    for layers, pattern in (
+        (100, r"([\d.]+) times lower .*? ([\d.]+) points more"),
+        (50, r"50 ([\d.]+) times and ([\d.]+)"),
+    ):
+        highway, plain = (result["cells"][f"{kind}_fc{layers}"] for kind in ("highway", "plain"))
+        ((times, points),) = re.findall(pattern, claim)
+        assert int(times) == round(plain["best_loss"] / highway["best_loss"])
+        gap = 100 * (highway["best_test_accuracy"] - plain["best_test_accuracy"])
+        assert float(points) == round(gap, 1)
+        assert highway["n"] == plain["n"] == 30 and "thirty" in claim
+
+
 def test_the_lowest_keras_is_the_one_that_is_tested():
     (lowest,) = re.findall(r"^LOWEST_KERAS := (.+)$", (ROOT / "Makefile").read_text("utf-8"), re.M)
     assert f'"keras>={lowest},' in (ROOT / "pyproject.toml").read_text("utf-8")

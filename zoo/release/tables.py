@@ -116,7 +116,18 @@ def figure1_table(path: Path = ROOT / "zoo" / "searches" / "figure1" / "result.j
     extent += "".join(f", the best {rung['runs']} of them on to {rung['epochs']}" for rung in others)
     where = f"{result['backend']}, {result['hardware']}, commit `{result['commit']}`"
     note = f"A cell: {extent}; n = 1 seed a run. {where}."
-    return f"{search_report.table(result)}\n\n{note}"
+    return f"{search_report.table(result)}\n\n{_plain_over_highway(result['cells'])}\n{note}"
+
+
+def _plain_over_highway(cells) -> str:
+    """The best loss of each plain net over that of the highway net of as many layers."""
+    ratios = []
+    for cell, row in cells.items():
+        other = cells.get(cell.replace("plain_", "highway_"), {})
+        if cell.startswith("plain_") and "best_loss" in row and "best_loss" in other:
+            layers, ratio = cell.removeprefix("plain_fc"), row["best_loss"] / other["best_loss"]
+            ratios.append(f"{ratio:,.{0 if ratio >= 10 else 1}f} at {layers} layers")
+    return f"The plain net's best loss is the highway net's times {', '.join(ratios)}."
 
 
 TABLES: dict[str, Callable[[], str]] = {
