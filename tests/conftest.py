@@ -52,6 +52,19 @@ def _seed():
 
 
 @pytest.fixture(scope="session")
+def computes_channels_first():
+    """TensorFlow convolves channels first on a CPU by oneDNN alone, which it turns on where there is AVX-512 VNNI."""
+    import keras
+
+    try:
+        keras.layers.Conv2D(1, 1, data_format="channels_first")(keras.ops.zeros((1, 1, 2, 2)))
+    except Exception as error:
+        if "only supports the NHWC" not in str(error):
+            raise
+        pytest.skip("TensorFlow convolves channels last alone on this processor: set TF_ENABLE_ONEDNN_OPTS=1")
+
+
+@pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder with the data sets, for the tests that need real images."""
     folder = os.environ.get("KERAS_HIGHWAY_DATA")

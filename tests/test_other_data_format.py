@@ -10,6 +10,7 @@ from keras_highway._support import data_format as formats
 from keras_highway.cli import main
 from keras_highway.layers import HighwayConv2D
 
+pytestmark = pytest.mark.usefixtures("computes_channels_first")
 NAMES = ("stage1_block1", "stage1_block2")
 IMAGES = np.random.default_rng(0).random((5, 12, 10, 3), "float32")
 LABELS = np.array([0, 1, 0, 1, 1])

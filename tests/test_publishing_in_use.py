@@ -50,6 +50,7 @@ def test_what_is_saved_under_a_policy_is_what_is_computed_without_it(policy, tmp
     assert compare_check(weights_class(row.variant).open(row, tmp_path / "c" / FILE), tmp_path / "c" / CHECK) < 1e-5
 
 
+@pytest.mark.usefixtures("computes_channels_first")
 def test_a_folder_that_was_saved_channels_first_is_what_its_card_says(tmp_path):
     model = net()
     kh.save(model, tmp_path / "a" / "net", transform="cifar10")

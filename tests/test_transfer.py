@@ -220,6 +220,7 @@ def test_layer_groups():
         kh.layer_groups(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]))
 
 
+@pytest.mark.usefixtures("computes_channels_first")
 def test_a_channels_first_model_under_another_setting(tmp_path):
     """The format is the model's: pools, strides and channels do not change with Keras's setting."""
     images = np.random.default_rng(1).random((2, 3, 64, 96), "float32")

@@ -4,8 +4,6 @@ import contextlib
 import functools
 from typing import Any
 
-import keras
-
 from keras_highway._support.quiet import quiet_again
 
 
@@ -22,6 +20,7 @@ def tensorflow() -> Any:
     """
     try:
         with quiet_again():
+            import keras  # here: commands that only list do not wait for it
             import tensorflow as tf
 
             if keras.backend.backend() != "tensorflow":
