@@ -247,8 +247,10 @@ def test_a_folder_is_a_corpus_before_one_in_it(tmp_path):
     assert load_split("train", tmp_path)[:2] == ["treebank", "sentence"]
     with pytest.raises(FileNotFoundError, match=rf"No file {tmp_path}/ptb/test\.txt"):
         load_corpus(tmp_path)
+    write(tmp_path / "ptb", "ptb.", "treebank sentence\n")
     write(tmp_path, "", "my own words\n")
     assert load_corpus(tmp_path).vocabulary.words[2:] == ("my", "own", "words")
+    assert load_split("test", tmp_path)[:3] == ["my", "own", "words"]
     for path in (tmp_path / "ptb").iterdir():
         path.unlink()
     (tmp_path / "valid.txt").unlink()

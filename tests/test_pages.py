@@ -140,7 +140,7 @@ def test_what_the_readme_says_of_depth_is_what_the_search_found():
     claim = " ".join(claim.split())
     for layers, pattern in (
         (100, r"([\d.]+) times lower .*? ([\d.]+) points more"),
-        (50, r"50 ([\d.]+) times and ([\d.]+)"),
+        (50, r"50 layers ([\d.]+) times and ([\d.]+)"),
     ):
         highway, plain = (result["cells"][f"{kind}_fc{layers}"] for kind in ("highway", "plain"))
         ((times, points),) = re.findall(pattern, claim)
