@@ -18,9 +18,10 @@ def tensorflow() -> Any:
     Raises:
         ImportError: If it is not installed.
     """
+    with quiet_again():
+        import keras  # here: commands that only list do not wait for it; not below, where its errors are its own
     try:
         with quiet_again():
-            import keras  # here: commands that only list do not wait for it
             import tensorflow as tf
 
             if keras.backend.backend() != "tensorflow":

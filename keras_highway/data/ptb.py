@@ -111,9 +111,7 @@ def corpus_folder(folder: str | os.PathLike[str] | None, splits: Sequence[str] =
         )
     itself, inner = Path(folder), Path(folder) / "ptb"
     own, its = ({split for split in SPLITS if _found(place, split) is not None} for place in (itself, inner))
-    if own == set(SPLITS):
-        return itself
-    if own >= set(splits) and not its >= set(splits):
+    if own == set(SPLITS) or (own >= set(splits) and not its >= set(splits)):
         return itself
     return inner if its or (inner.is_dir() and not own) else itself  # also where files are missing, for the message
 

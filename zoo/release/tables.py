@@ -125,8 +125,8 @@ def _plain_over_highway(cells) -> str:
     for cell, row in cells.items():
         other = cells.get(cell.replace("plain_", "highway_"), {})
         if cell.startswith("plain_") and "best_loss" in row and "best_loss" in other:
-            layers, ratio = cell.removeprefix("plain_fc"), row["best_loss"] / other["best_loss"]
-            ratios.append(f"{ratio:,.{0 if ratio >= 10 else 1}f} at {layers} layers")
+            ratio = row["best_loss"] / other["best_loss"]
+            ratios.append(f"{ratio:,.{0 if ratio >= 10 else 1}f} at {search_report.depth_of(cell)} layers")
     return f"The plain net's best loss is the highway net's times {', '.join(ratios)}."
 
 

@@ -153,7 +153,7 @@ def draw(cells: dict, curves: Path, path: Path) -> None:
     axes = [panels[family] for family in families]
     from matplotlib import colormaps
 
-    depths, run_losses = sorted(map(_depth, cells)), _read_curves(curves)
+    depths, run_losses = sorted(map(depth_of, cells)), _read_curves(curves)
     color = {depth: colormaps["viridis"](0.85 * i / max(len(depths) - 1, 1)) for i, depth in enumerate(depths)}
     for axis, family in zip(axes, families, strict=True):
         axis.sharey(axes[0])
@@ -162,7 +162,7 @@ def draw(cells: dict, curves: Path, path: Path) -> None:
         for cell in own:
             if "best_run" in cells[cell]:
                 curve = run_losses[cell, cells[cell]["best_run"]]
-                lines.append(Curve(range(1, len(curve) + 1), curve, style={"color": color[_depth(cell)]}))
+                lines.append(Curve(range(1, len(curve) + 1), curve, style={"color": color[depth_of(cell)]}))
         if axis is axes[-1]:  # one legend for all, where there is room
             lines += [Curve([], [], f"{depth} layers", {"color": color[depth]}) for depth in color]
         draw_training(axis, lines, scale="log", title=f"{family}, best of {cells[own[0]]['n']} runs")
@@ -185,11 +185,11 @@ def _draw_means(axis, means, cells) -> None:
 
 
 def _means_by_depth(cells, family) -> list[tuple[int, float]]:
-    own = {_depth(cell): row for cell, row in cells.items() if cell.split("_")[0] == family}
+    own = {depth_of(cell): row for cell, row in cells.items() if cell.split("_")[0] == family}
     return [(depth, row["top_mean_loss"]) for depth, row in sorted(own.items()) if row.get("top_mean_loss") is not None]
 
 
-def _depth(cell: str) -> int:
+def depth_of(cell: str) -> int:
     """Number of layers of a fully connected net, e.g. 50 of `"highway_fc50_cifar100"`."""
     return int(cell.split("_fc")[1].split("_")[0])
 
