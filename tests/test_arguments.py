@@ -121,6 +121,7 @@ def test_torch_files_are_converted_in_float32(tmp_path, bfloat16):
 
 
 @pytest.mark.more
+@pytest.mark.usefixtures("computes_channels_first")
 def test_export_for_any_size_with_channels_first(tmp_path, channels_first):
     model = kh.create_model("highway20", **TINY)
     kh.save(model, tmp_path / "net", class_names=[*"abcdefghij"], transform="cifar10")
