@@ -148,6 +148,9 @@ def test_what_the_readme_says_of_depth_is_what_the_search_found():
         gap = 100 * (highway["best_test_accuracy"] - plain["best_test_accuracy"])
         assert float(points) == round(gap, 1)
         assert highway["n"] == plain["n"] == 30 and "thirty" in claim
+    page = (ROOT / "docs" / "analysis.md").read_text("utf-8")
+    best = result["cells"]["plain_fc50"]["best_test_accuracy"]
+    assert f"best one of the [search](training.md#depth-plain-nets-against-highway-nets) {100 * best:.2f} %" in page
 
 
 def test_the_lowest_keras_is_the_one_that_is_tested():

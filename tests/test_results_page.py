@@ -30,13 +30,35 @@ def test_rows_name_variants_recipes_and_published_perplexities_that_exist():
                 assert LM_VARIANTS[row["variant"]].published_perplexity == row["published"]
 
 
+def recipes_of(table) -> list[dict]:
+    """The recipes that its networks were trained by here."""
+    folders = [results.ROOT / "zoo" / "weights" / row["weights"] for row in table["rows"] if "weights" in row]
+    return [json.loads((f / "recipe.json").read_text("utf-8")) for f in folders if (f / "recipe.json").exists()]
+
+
+@pytest.mark.parametrize(
+    ("where", "settings"),
+    [
+        ("Table 2", [(24, "adamw", rate, 0.5, 4, "mixed_bfloat16") for rate in (0.004, 0.002, 0.002)]),
+        ("Table 3", [(30, "adamw", 0.001, 0.5, 4, "float32")]),
+    ],
+)
+def test_notes_tell_how_the_cifar_nets_were_trained(where, settings):
+    """When they are trained in another way, the notes must be told anew."""
+    for table in (table for table in results.published() if table["where"] == where):
+        assert settings == [
+            (
+                *(run[key] for key in ("epochs", "optimizer", "learning_rate")),
+                *(dict(run["overrides"])["dropout_scale"], run["crop_padding"], run.get("precision", "float32")),
+            )
+            for run in recipes_of(table)
+        ]
+        assert f"{settings[0][0]} epochs with AdamW" in table["note"]
+
+
 def test_a_note_tells_how_the_mnist_nets_were_trained():
-    (table,) = (table for table in results.published() if "note" in table)
-    runs = [
-        json.loads((results.ROOT / "zoo" / "weights" / row["weights"] / "recipe.json").read_text("utf-8"))
-        for row in table["rows"]
-        if "weights" in row
-    ]
+    (table,) = (table for table in results.published() if table["where"] == "Table 1")
+    runs = recipes_of(table)
     settings = [
         (run["epochs"], run["learning_rate"], bool(run.get("decay_multipliers")), run.get("precision", "float32"))
         for run in runs

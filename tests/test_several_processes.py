@@ -8,8 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from keras_highway.training.data.synthetic import synthetic_dataset
 from keras_highway.training.distributed.supervise import _free_ports, worker_environment
 from tests.checkpoints import arrays
 
@@ -94,3 +96,27 @@ def test_processes_without_a_common_folder_are_refused(tmp_path, start, backend)
     assert any(process.returncode == 2 for process in processes), errors
     assert any("do not share" in error and "1 of 2 replicas" in error for error in errors)
     assert not any((tmp_path / str(rank) / "log.csv").exists() for rank in (0, 1))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_processes_with_different_data_are_refused(tmp_path, start, backend):
+    """Each would hold out other images, and the parts of a batch would be no parts of one."""
+    data = synthetic_dataset("synthetic_mnist")
+    for rank, order in ((0, slice(None)), (1, slice(None, None, -1))):
+        (tmp_path / str(rank)).mkdir()
+        arrays_of = {"x_train": data.x_train[order], "y_train": data.y_train[order]}
+        np.savez(tmp_path / str(rank) / "mnist.npz", **arrays_of, x_test=data.x_test, y_test=data.y_test)
+    addresses = [f"127.0.0.1:{port}" for port in _free_ports(2)]
+    command = ["keras_highway.training.train", "highway_fc10", "--tiny", "--set", "data=mnist"]
+    processes = [
+        start(
+            [*command, "--data", str(tmp_path / str(rank)), "--out", str(tmp_path / "run")],
+            backend,
+            **worker_environment(addresses, rank),
+        )
+        for rank in (0, 1)
+    ]
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    assert any(process.returncode == 2 for process in processes), errors
+    assert any("The processes of this run have different data='mnist'" in error for error in errors), errors
+    assert not (tmp_path / "run" / "log.csv").exists()

@@ -79,6 +79,16 @@ def test_designs_in_short(runs):
     assert rows[-1] == "±: standard deviation over seeds. jax, float32, a core, commit `0123456789ab`."
 
 
+def test_runs_in_several_places_are_told_by_net_and_seed(runs):
+    """A difference between processors, or commits, is no difference between networks."""
+    path = runs / "designs" / "highway20" / "2" / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "hardware": "another core"}))
+    note = studies.designs_table(runs).splitlines()[-1]
+    assert "a core, commit `0123456789ab` (seeds of `resnet20` 1 2 3, `highway20` 1 3, `preact20` 1 2," in note
+    assert "another core, commit `0123456789ab` (seeds of `highway20` 2)" in note
+    assert "Of `highway20` not every seed had the processor and the commit of `resnet20`'s" in note
+
+
 def test_training_losses_of_nets_with_and_without_normalization(tmp_path, three_seeds):
     """The lower loss fits better; runs of one folder belong to several studies."""
     for seed in (1, 2, 3):

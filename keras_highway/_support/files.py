@@ -11,6 +11,14 @@ from pathlib import Path
 
 from keras_highway._support.json_text import json_text
 
+# Of a shared file system, mostly: what failed so may work later.
+_PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN}
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether an error is of a file system that was away for a while: it says nothing about a file's content."""
+    return isinstance(error, OSError) and error.errno in _PASSING
+
 
 def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
     """Writes a file whole or not at all: `write(temporary path)`, to the disk, then a rename.

@@ -10,6 +10,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from keras_highway._support.files import may_pass
+
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _DENSEST = 1100  # bytes that deflate can make of one
 _ENCRYPTED = 1
@@ -34,6 +36,8 @@ def read_npz(
         ValueError: If it is not such a file, or an array declares what the
             file cannot hold or more than `most`.
         FileNotFoundError: If there is no file.
+        OSError: If the file system is away, see `may_pass`: the file may be
+            sound.
     """
     try:
         with Path(path).open("rb") as stream, zipfile.ZipFile(stream) as archive:
@@ -51,6 +55,8 @@ def read_npz(
         *(zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, TypeError, SyntaxError),
         *(NotImplementedError, RuntimeError, MemoryError, OverflowError, UnicodeError),
     ) as error:
+        if may_pass(error):
+            raise
         reason = " ".join(str(error).split())[:300]
         raise ValueError(f"{path} is not an .npz file that keras_highway wrote, or is damaged: {reason}") from error
 

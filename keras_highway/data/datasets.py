@@ -167,7 +167,7 @@ def _from_npz(name: str, path: Path) -> Dataset:
         images = {key: _images(arrays[key], name) for key in ("x_train", "x_test")}
         labels = {key: _labels(arrays[key]) for key in ("y_train", "y_test")}
         classes = _names(arrays["classes"]) if "classes" in arrays else CLASSES[name]
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} is not a {name} data set: it needs x_train and x_test (uint8 images of shape "
             f"{_SHAPES[name]}), y_train and y_test. Reading it gave: {error}"

@@ -15,7 +15,8 @@ class DecayedLamb(DenseGradients, keras.optimizers.Lamb):
     the ratio is 1 where either norm is 0. Variables of one axis (biases,
     normalization) have no decay, and so no ratio: `w -= rate * u`. Keras's own
     `Lamb(weight_decay=...)` is decoupled, `w -= rate * decay * w` outside the
-    ratio, and has a ratio for every variable: another recipe.
+    ratio, and has a ratio for every variable: another recipe. The layers of a
+    `HighwayDenseStack` have a ratio each.
 
     timm's also clips the gradient to a global norm of 1. That is the recipe's
     `clip_norm` here: the engines clip after the sum over replicas, an
@@ -42,25 +43,33 @@ class DecayedLamb(DenseGradients, keras.optimizers.Lamb):
         rate, gradient = ops.cast(learning_rate, variable.dtype), ops.cast(gradient, variable.dtype)
         step = ops.cast(self.iterations + 1, variable.dtype)
         index = self._get_variable_index(variable)
+        known = self._trainable_variables[index]  # TensorFlow's own variable has another name
         m, v = self._momentums[index], self._velocities[index]
         self.assign_add(m, (gradient - m) * (1 - self.beta_1))
         self.assign_add(v, (ops.square(gradient) - v) * (1 - self.beta_2))
         m_hat = m / (1 - ops.power(ops.cast(self.beta_1, variable.dtype), step))
         v_hat = v / (1 - ops.power(ops.cast(self.beta_2, variable.dtype), step))
         update = m_hat / (ops.sqrt(v_hat) + self.epsilon)
-        stacked = "bias" in variable.name  # of layers in a scan: a vector of each
-        if self.decay and (self.decay_vectors or (len(variable.shape) > 1 and not stacked)):
+        vector = len(variable.shape) == 1 or "bias" in known.name
+        if self.decay and (self.decay_vectors or not vector):
             w = ops.convert_to_tensor(variable)
             update = update + self.decay * w
-            update = update * _trust_ratio(w, update)
+            update = update * _trust_ratio(w, update, _axes_of_one(known))
         self.assign_sub(variable, rate * update)
 
     def get_config(self):
         return {**super().get_config(), "decay": self.decay, "decay_vectors": self.decay_vectors}
 
 
-def _trust_ratio(w, update):
-    """`|w| / |update|`, 1 where either is 0."""
-    w_norm, norm = ops.sqrt(ops.sum(ops.square(w))), ops.sqrt(ops.sum(ops.square(update)))
+def _axes_of_one(variable) -> tuple[int, ...]:
+    """All axes of a variable; without the first in what a `HighwayDenseStack` has of each of its layers."""
+    axes, name = tuple(range(len(variable.shape))), variable.name
+    of_each = name.startswith(("transform_", "carry_gate_")) and len(axes) == (3 if "_kernel" in name else 2)
+    return axes[1:] if of_each else axes
+
+
+def _trust_ratio(w, update, axes):
+    """`|w| / |update|` over axes, 1 where either is 0."""
+    w_norm, norm = (ops.sqrt(ops.sum(ops.square(x), axes, keepdims=True)) for x in (w, update))
     both = (w_norm > 0) & (norm > 0)
     return ops.where(both, w_norm / ops.where(both, norm, 1.0), 1.0)

@@ -10,7 +10,7 @@ from keras_highway.training.memory import check_memory, explained_memory
 from keras_highway.training.recipe import Recipe
 from keras_highway.training.runs.environment import accelerators
 from keras_highway.training.runs.run import Run
-from keras_highway.training.runs.run_folder import RunFolder, defaults_of
+from keras_highway.training.runs.run_folder import FINGERPRINT, RunFolder, defaults_of
 from keras_highway.training.tasks import training_of
 
 
@@ -65,6 +65,7 @@ def train(
         strategy.check(recipe)
         parts = training_of(recipe.task)
         source = parts.open_source(recipe, data_dir)
+        strategy.check_same(source.fingerprint, f"data={recipe.data!r}, or another order of it")
         with contextlib.closing(RunFolder(out, recipe.to_dict(), strategy, defaults_of(recipe))) as folder:
             with strategy.data_scope():
                 data = source.on_device()
@@ -78,7 +79,8 @@ def train(
                     return result  # the run is over: its start may be gone
                 raise _start_is_gone(folder, recipe, error) from error
             names = list(getattr(source, "class_names", ()))
-            folder.check_data({"steps_per_epoch": program.steps_per_epoch, "class_names": names})
+            facts = {"steps_per_epoch": program.steps_per_epoch, "class_names": names, FINGERPRINT: source.fingerprint}
+            folder.check_data(facts)
             strategy.prepare(program)
             check_memory(program, strategy.shard.count, accelerators(), resumed=folder.checkpoint.exists())
             run = parts.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)

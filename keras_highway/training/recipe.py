@@ -117,7 +117,7 @@ class Recipe:
         weight_decay: For SGD an L2 penalty `weight_decay / 2 * |w|^2`, for
             AdamW decoupled, for LAMB inside the trust ratio; on kernels.
         decay_vectors: Weight decay on biases and normalization, too.
-        bias_multiplier: SGD: factor on the learning rate of biases.
+        bias_multiplier: SGD: factor on the learning rate of all but kernels.
         rate_multipliers: SGD: pairs (shell pattern of variable paths, factor
             on their learning rate).
         decay_multipliers: SGD: the same for their weight decay.

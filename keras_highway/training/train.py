@@ -20,7 +20,6 @@ that was away for a while; 141 the reader of its output closed it.
 
 import argparse
 import contextlib
-import errno
 import os
 import sys
 import traceback
@@ -30,6 +29,7 @@ from typing import NoReturn
 
 from keras_highway._support.backend import explained
 from keras_highway._support.closed_pipe import CLOSED_PIPE, drop_output, is_closed
+from keras_highway._support.files import may_pass
 from keras_highway._support.outside_text import visible_lines
 from keras_highway._support.quiet import quiet_again
 from keras_highway._support.settings import positive
@@ -40,9 +40,7 @@ from keras_highway.training.recipes import RECIPES
 from keras_highway.training.summary import summary
 from keras_highway.training.tiny import tiny
 
-_MAY_PASS = 1
-# Of a shared file system, mostly. What a supervisor begins again after these may go on.
-_PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN}
+_MAY_PASS = 1  # what a supervisor begins again after it may go on
 
 
 def main(argv=None) -> None:
@@ -130,7 +128,7 @@ def errors_in_a_line() -> Iterator[None]:
             drop_output()
             _end(CLOSED_PIPE)
         print(f"error: {visible_lines(str(error))}", file=sys.stderr)
-        _end(_MAY_PASS if isinstance(error, OSError) and error.errno in _PASSING else USAGE_ERROR)
+        _end(_MAY_PASS if may_pass(error) else USAGE_ERROR)
     except Exception:
         if not is_one_of_several():
             raise

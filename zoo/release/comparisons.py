@@ -73,7 +73,8 @@ DESIGNS = Comparison(
     title="[BLOG] Evidence 1 and More Comparisons in small: six designs at 20 layers, CIFAR-10",
     intro="`highway20` and `resnet20` have about as many parameters, as the blog matches its own; "
     "`exclusive20` and `preact20` have ResNet's widths and 1x1 gates. Gates start at -2, the bias of this depth "
-    "[TVDN, 2.2], after -6, that of 110, had held `highway20` back on held-out images. "
+    "[TVDN, 2.2], after -6, that of 110, had held `highway20` back on held-out images (52.0 against 75.5 %: "
+    "one seed, 5 epochs, rate 0.1; not tried for the other designs). "
     f"{_RECIPE.epochs} epochs in which the rate rises once and falls again (one cycle); "
     f"per design a rate chosen from {', '.join(map(str, designs.STUDY.rates))} "
     f"on {designs.STUDY.held_out:,} held-out training images. Epochs are equal, not hours: a step of a gated net takes "

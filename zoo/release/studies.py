@@ -314,11 +314,31 @@ def _made(comparison, done, runs) -> str:
 
 
 def _hardware(comparison, done, runs) -> str:
-    """Backend, precision, hardware and commit of the runs, each once."""
-    folders = [comparison.study.folder(net, seed, runs / comparison.folder) for net in done for seed in done[net]]
-    results = [json.loads((folder / "result.json").read_text("utf-8")) for folder in folders]
-    where = {f"{r['backend']}, {precision_of(r)}, {r['hardware']}, commit `{short(r['commit'])}`" for r in results}
-    return "; ".join(sorted(where))
+    """Backend, precision, hardware and commit of the runs, each once; of several, the seeds that each has of a net."""
+    where: dict[str, dict[str, list[int]]] = {}
+    for net, seed in [(name, number) for name, numbers in done.items() for number in numbers]:
+        folder = comparison.study.folder(net, seed, runs / comparison.folder)
+        r = json.loads((folder / "result.json").read_text("utf-8"))
+        place = f"{r['backend']}, {precision_of(r)}, {r['hardware']}, commit `{short(r['commit'])}`"
+        where.setdefault(place, {}).setdefault(net, []).append(seed)
+    if len(where) == 1:
+        return next(iter(where))
+    of = {
+        place: ", ".join(f"`{net}` {' '.join(map(str, s))}" for net, s in nets.items()) for place, nets in where.items()
+    }
+    text = "; ".join(f"{place} (seeds of {of[place]})" for place in sorted(where))
+    pairs = [net for net in done if net != comparison.study.base and not _ran_where(where, net, comparison.study.base)]
+    if not pairs:
+        return text
+    return (
+        f"{text}. Of {', '.join(f'`{net}`' for net in pairs)} not every seed had the processor and the commit of "
+        f"`{comparison.study.base}`'s: what these change, the differences have, and their intervals do not cover"
+    )
+
+
+def _ran_where(where, net, base) -> bool:
+    """Whether each seed of a net ran where the base's did."""
+    return all(set(nets.get(net, [])) <= set(nets.get(base, [])) for nets in where.values())
 
 
 def precision_of(result) -> str:

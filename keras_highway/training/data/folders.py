@@ -16,7 +16,7 @@ from keras_highway.training.data.augment import augment_of
 from keras_highway.training.data.decoding import CentralCrop, batches, decoded
 from keras_highway.training.data.holdout import split_off
 from keras_highway.training.data.repeated import repeated, runs
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.shard import Shard, fingerprint_of
 from keras_highway.training.recipe import Recipe
 
 
@@ -65,6 +65,8 @@ class FolderSource:
         limits = {"train": recipe.train_images, "val": recipe.test_images}
         self._files = {split: _thinned(pair, limits[split]) for split, pair in files.items()}
         self.images, self.test_images = (len(self._files[split][0]) for split in ("train", "val"))
+        # Not of names: shards of a folder may take its place.
+        self.fingerprint = fingerprint_of(*(self._files[split][1].astype(np.int64) for split in ("train", "val")))
 
     def on_device(self) -> None:
         """Batches carry their own images."""

@@ -103,6 +103,7 @@ class MixedSource:
         self._source, self._recipe = source, recipe
         self.images, self.test_images, self.classes = source.images, source.test_images, source.classes
         self.class_names = getattr(source, "class_names", ())
+        self.fingerprint = source.fingerprint
 
     def on_device(self):
         """Returns the source's images for the device, if any."""

@@ -1,5 +1,6 @@
 """What a run's loop and its data agree on: a source, and the part of a batch that a process computes."""
 
+import hashlib
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
@@ -25,6 +26,15 @@ class Shard(NamedTuple):
         return batch[self.index * size : (self.index + 1) * size]
 
 
+def fingerprint_of(*arrays: np.ndarray) -> str:
+    """Returns the SHA-256 of arrays, their shapes and dtypes, in hexadecimal."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
 class Source(Protocol):
     """What the loop requires of a source.
 
@@ -32,11 +42,15 @@ class Source(Protocol):
         images: Number of training images.
         test_images: Number of test images.
         classes: Number of classes.
+        fingerprint: Hexadecimal digits of what is trained and tested on and
+            its order: a run goes on with the same alone, and its processes
+            have the same.
     """
 
     images: int
     test_images: int
     classes: int
+    fingerprint: str
 
     def on_device(self) -> DeviceImages | None:
         """Returns the images for the device, or None where batches carry their own."""

@@ -9,7 +9,7 @@ from keras_highway.data.transforms import CLASSES, TRANSFORMS
 from keras_highway.training.data.device_images import COLUMNS, DeviceImages
 from keras_highway.training.data.mixing import MixedSource
 from keras_highway.training.data.repeated import epoch_samples, repeated
-from keras_highway.training.data.shard import Shard, Source
+from keras_highway.training.data.shard import Shard, Source, fingerprint_of
 from keras_highway.training.data.synthetic import PREFIX, synthetic_dataset
 from keras_highway.training.recipe import Recipe
 
@@ -37,6 +37,7 @@ class ArraySource:
         known = made_up or data.classes == CLASSES[recipe.data]
         self.class_names: tuple[str, ...] = () if known else data.classes
         self.shape = data.x_train.shape[1:]
+        self.fingerprint = fingerprint_of(*self._train, *self._test)
         transform = TRANSFORMS[recipe.transform]
         if self.shape != (*transform.size, transform.channels) and not made_up:  # those have sizes of their own
             raise ValueError(

@@ -1,5 +1,6 @@
 """Any image data set of TensorFlow Datasets that was prepared here: `data="tfds:NAME"`."""
 
+import hashlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -56,6 +57,9 @@ class TfdsSource:
             self._tested = ("train", images)
         self.images, self.test_images = _limited(images, recipe.train_images), _limited(test_images, recipe.test_images)
         self.classes = label.num_classes
+        # Its version fixes the order of its files.
+        facts = (str(info.full_name), self.images, self.test_images, *self._tested)
+        self.fingerprint = hashlib.sha256(repr(facts).encode()).hexdigest()
         self.class_names = tuple(getattr(label, "names", None) or ())
         Items(CLASS_NAME).check(self.class_names, f"{recipe.data}: the names of its classes")
 

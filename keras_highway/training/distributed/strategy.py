@@ -106,6 +106,27 @@ class Strategy:
         """Returns the sum of a whole number over the replicas; every process must call it."""
         return number
 
+    def check_same(self, fingerprint: str, what: str) -> None:
+        """Refuses processes that were given different things; every process must call it.
+
+        Args:
+            fingerprint: Hexadecimal digits, equal where the things are.
+            what: What they were given, as the error calls it.
+
+        Raises:
+            ValueError: On all of them, if one has another fingerprint.
+        """
+        if self.shard.count == 1:
+            return
+        digits = [fingerprint[i : i + 3] for i in range(0, 15, 3)]  # sums of 12 bits each: 60 bits are compared
+        numbers = [int(part, 16) for part in digits]
+        same = [self.total(number) for number in numbers] == [number * self.replicas for number in numbers]
+        if self.total(int(same)) != self.replicas:  # one may have the mean of the others' numbers
+            raise ValueError(
+                f"The processes of this run have different {what}: give all of them the same. Received: fingerprint "
+                f"{fingerprint[:12]} on this one"
+            )
+
     def to_numpy(self, variable) -> np.ndarray:
         """Returns a variable's value."""
         return np.asarray(keras.ops.convert_to_numpy(variable.value))

@@ -1,5 +1,6 @@
 """A corpus as batches: streams of words, each distinct word of a batch spelled once."""
 
+import hashlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from keras_highway.data.batchify import batchify, deduplicate
 from keras_highway.data.ptb import Corpus, corpus_folder, is_treebank, load_corpus
 from keras_highway.specs import override
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.shard import Shard, fingerprint_of
 from keras_highway.training.data.synthetic import SYNTHETIC_CORPUS, synthetic_corpus
 from keras_highway.training.language_recipe import LanguageRecipe
 from keras_highway.variants import LM_VARIANTS
@@ -36,6 +37,8 @@ class TextSource:
         self.steps = recipe.steps
         self.valid, self.test = (split[: recipe.test_tokens] for split in (corpus.valid, corpus.test))
         self._inputs, self._targets = batchify(corpus.train[: recipe.train_tokens], self.streams, recipe.steps)
+        texts = (self._inputs, self._targets, self.valid, self.test)
+        self.fingerprint = hashlib.sha256((self.vocabulary.fingerprint + fingerprint_of(*texts)).encode()).hexdigest()
         batchify(self.valid, self.streams, recipe.steps)  # a split that is too short raises now, not after an epoch
 
     @property

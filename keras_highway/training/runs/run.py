@@ -16,7 +16,9 @@ from keras_highway.training.runs.meter import Meter, means
 
 TEST_BATCH = 500
 _TEST_BATCH_OF_PHOTOGRAPHS = 100  # a replica's; 500 at 224 pixels take more memory than many a training step
-_AGREE_EVERY = 20  # steps
+_AGREE_EVERY = 20  # steps; one where a step takes longer than this many seconds:
+_SLOW = 1.0
+_SLOW_ONE = 2**15  # counts slow processes above those that were asked to stop, in one sum of 32 bits
 
 
 class Run:
@@ -40,13 +42,15 @@ class Run:
         self.rows: list[dict] = []
         self._save_steps, self._save_seconds, self._log_steps = save_steps, save_seconds, log_steps
         self._saved = time.perf_counter()
+        self._agree_every, self._agreed = _AGREE_EVERY, (0, self._saved)  # at which step, and when
 
     def restore(self) -> None:
         """Restores the last state saved.
 
         Raises:
-            ValueError: If it is not of this run, or other processes read
-                another one.
+            ValueError: If it is not of this run, if it is gone and others of
+                the run's files are there, or if other processes read another
+                one.
         """
         self.folder.check_shared(self.strategy)
         # Before a variable is set: on several processes of JAX that is a meeting of all.
@@ -65,6 +69,8 @@ class Run:
                     f"{self.folder.log} has {len(self.rows)} epochs and {self.folder.checkpoint} was "
                     f"saved after {self.progress.epoch}: restore the log, or remove the folder."
                 )
+        else:
+            self.folder.check_state_is_there()
         if self._log_steps:
             self.folder.cut_step_losses(mine)
 
@@ -138,7 +144,14 @@ class Run:
         """Whether to stop; several processes agree on it, at the same step, or one would wait for another forever."""
         if self.strategy.shard.count == 1:
             return stop.made
-        return step % _AGREE_EVERY == 0 and self.strategy.total(int(stop.made)) > 0
+        if step % self._agree_every:
+            return False
+        (last, then), now = self._agreed, time.perf_counter()
+        slow = now - then > _SLOW * max(1, step - last)
+        slow_ones, asked = divmod(self.strategy.total(int(stop.made) + _SLOW_ONE * slow), _SLOW_ONE)
+        # Who asks may wait for a minute: see the supervisor's --grace.
+        self._agree_every, self._agreed = 1 if slow_ones else _AGREE_EVERY, (step, now)
+        return asked > 0
 
     def _is_due(self, step) -> bool:
         if self._save_steps and step % self._save_steps == 0:

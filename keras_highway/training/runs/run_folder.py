@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import random
+import sys
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ try:
 except ImportError:  # not on Windows: there, nothing keeps two processes from training in one folder
     fcntl = None
 
+FINGERPRINT = "fingerprint"  # of what a run is trained on, see `Source`
 _MAY_CHANGE = ("commit", "versions", "python", "backend", "hardware", "strategy", "replicas")  # from session to session
 _TABLE = Table(Anything())
 _BEGUN = ("checkpoint.npz", "log.csv", "result.json", "diverged.json")
@@ -115,7 +117,7 @@ def _recipe_in(path: Path) -> dict[str, Any] | None:
 def _told(name: str, value: Any) -> str:
     """A fact of the data in a few words."""
     text = ", ".join(value[:20]) + (", ..." if len(value) > 20 else "") if isinstance(value, list) else str(value)
-    return f"{name} {text or 'none'}"
+    return f"{name} {(text[:12] if name == FINGERPRINT else text) or 'none'}"
 
 
 class RunFolder:
@@ -174,6 +176,14 @@ class RunFolder:
         except BlockingIOError:
             os.close(file)
             raise ValueError(f"Another process is training in {self.path}: end it, or choose another --out.") from None
+        except OSError as error:  # e.g. Lustre mounted without `flock`, NFS without its lock daemon
+            os.close(file)
+            print(
+                f"{self.path} is on a file system without locks ({error.strerror}): nothing keeps another process from "
+                "training there, too.",
+                file=sys.stderr,
+            )
+            return
         self._unlock = weakref.finalize(self, os.close, file)
 
     def close(self) -> None:
@@ -213,7 +223,8 @@ class RunFolder:
         """Notes what a run is trained on, and refuses to go on with other data.
 
         Args:
-            facts: JSON values: steps of an epoch, names of the classes.
+            facts: JSON values: steps of an epoch, names of the classes, the
+                fingerprint of the data. Older runs may lack some.
 
         Raises:
             ValueError: If the run has begun with other ones.
@@ -269,6 +280,21 @@ class RunFolder:
         if missing:
             raise ValueError(f"{self.log} has no {missing[0]} in some lines: restore the log, or remove the folder.")
         return rows
+
+    def check_state_is_there(self) -> None:
+        """Refuses to begin anew in the place of a run whose checkpoint is gone.
+
+        Raises:
+            ValueError: If there is a result of whole weights, or a log of more
+                epochs than one; a process that is killed after the first has
+                logged that, and saved no state.
+        """
+        epochs = len(self.rows())
+        if self.known_result() or epochs > 1:
+            raise ValueError(
+                f"{self.path} holds a run of {max(epochs, 1)} epochs and no {self.checkpoint.name}: to go on, put that "
+                "back; to train anew, which would replace log and result, choose another --out, or remove the folder."
+            )
 
     def write_rows(self, rows: list[dict]) -> None:
         """Writes the log, whole or not at all."""
