@@ -26,7 +26,9 @@ def test_the_command_trains_what_was_trained(folder):
 
 
 def test_seeds_and_later_settings_are_printed(tmp_path):
-    assert command_of(WEIGHTS / "highway_fc50_tanh.tvdn").endswith("--set seed=N (N = 1, 2, 3)")
+    assert command_of(WEIGHTS / "highway_fc50_tanh.tvdn").endswith(
+        "--set seed=N --out runs/highway_fc50_tanh/N (N = 1, 2, 3)"
+    )
     assert command_of(WEIGHTS / "mnist10_w16.tvdn").endswith("--data DIR")
     shutil.copy(WEIGHTS / "mnist10_w16.tvdn" / "result.json", tmp_path)
     trained = json.loads((WEIGHTS / "mnist10_w16.tvdn" / "recipe.json").read_text())

@@ -2,15 +2,19 @@
 
 import contextlib
 import errno
+import glob
 import hashlib
 import os
 import re
 import stat
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_highway._support.json_text import json_text
 
+_LONG_AGO = 86400.0  # seconds
 # Of a shared file system, mostly: what failed so may work later.
 _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN}
 
@@ -28,8 +32,10 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
         write: Function that writes to the path it receives, which has the
             file's own suffix and folder.
     """
-    temporary = path.with_name(f".partial-{path.name}")
+    # Of this call alone: another process, or thread, may be writing the same file.
+    temporary = path.with_name(f".partial-{uuid.uuid4().hex[:8]}-{path.name}")
     with written(path):
+        _sweep(path)
         try:
             write(temporary)
             to_disk(temporary)
@@ -37,6 +43,14 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
         finally:
             with contextlib.suppress(PermissionError):  # then it was never made
                 temporary.unlink(missing_ok=True)
+
+
+def _sweep(path: Path) -> None:
+    """Removes what processes that were killed have left of a file, a day ago or longer: nobody writes at it still."""
+    for left in path.parent.glob(f".partial-????????-{glob.escape(path.name)}"):
+        with contextlib.suppress(OSError):  # another one removes it, too
+            if time.time() - left.stat().st_mtime > _LONG_AGO:
+                left.unlink()
 
 
 def read_regular(path: str | os.PathLike, most: int) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # not on Windows: folders of killed processes stay there
+except ImportError:  # not on Windows: folders of killed processes stay there, as on file systems without locks
     fcntl = None
 
 _NAME = "keras_highway-"
@@ -25,8 +25,9 @@ def scratch_folder(what: str) -> Iterator[Path]:
     """
     _sweep()
     folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{what}-"))
-    handle = _locked(folder)
+    handle = None
     try:
+        handle = _locked(folder)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -35,11 +36,20 @@ def scratch_folder(what: str) -> Iterator[Path]:
 
 
 def _locked(folder) -> int | None:
+    """Locks a folder; without locks it has no lock file, and so no process takes it for a killed one's."""
     if fcntl is None:
         return None
     new = folder / f"{_LOCK}-new"
     handle = os.open(new, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600)
-    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError:  # a file system without locks
+        os.close(handle)
+        new.unlink()
+        return None
+    except BaseException:
+        os.close(handle)
+        raise
     new.rename(folder / _LOCK)  # visible to others only once it is locked
     return handle
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+import reprlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,10 +13,10 @@ import keras
 import numpy as np
 
 from keras_highway._support.bounded_json import read_json
-from keras_highway._support.schema import Fields, Items, Maybe, Number, Text
+from keras_highway._support.schema import CLASS_NAME, Fields, Items, Maybe, Number, Text
 from keras_highway.convert.resnet_to_highway import highway_from_resnet
 from keras_highway.convert.torch_names import assign_torch_state
-from keras_highway.data.transforms import INTERPOLATIONS, Transform
+from keras_highway.data.transforms import INTERPOLATIONS, Transform, imagenet_classes
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvNetSpec
 from keras_highway.variants import VARIANTS
@@ -133,8 +134,13 @@ _CONFIG = Fields(
                 "license": Maybe(Text()),
             },
         ),
-    }
+    },
+    {"num_classes": Maybe(Number(1, 100_000, whole=True))},
 )
+
+
+class OtherConfigError(ValueError):
+    """A `config.json` is that of another library."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,7 @@ class TimmConfig:
     Attributes:
         architecture: timm's name of it, `"resnet50"`.
         classes: Their number.
+        names: Of the classes, in order; none where they are not stated.
         imagenet: Whether they are ImageNet's 1000.
         transform: What images must go through.
         licence: Of the weights, as it is written there; `""` if it is not.
@@ -151,6 +158,7 @@ class TimmConfig:
 
     architecture: str
     classes: int
+    names: tuple[str, ...]
     imagenet: bool
     transform: Transform
     licence: str
@@ -163,15 +171,30 @@ def read_config(path: Path) -> TimmConfig:
         path: The file.
 
     Raises:
-        ValueError: If it is not such a file, or images are resized with a
-            filter that the package does not have.
+        OtherConfigError: If it is not such a file.
+        ValueError: If it is, and has impossible values, or images are resized
+            with a filter that the package does not have.
     """
     try:
-        whole = read_json(path, _CONFIG)
+        whole = read_json(path)
+    except ValueError as error:
+        raise OtherConfigError(f"{path} is not a config.json of timm's: {error}") from error
+    except OSError as error:  # whose it is cannot be known
+        raise ValueError(f"{path} cannot be read: {error.strerror}. Have it mended or removed.") from error
+    if not isinstance(whole, dict) or not whole.keys() >= _CONFIG.required.keys():
+        raise OtherConfigError(
+            f"{path} is not a config.json of timm's, which has {' and '.join(map(repr, _CONFIG.required))}. "
+            f"Received: {reprlib.repr(whole)}"
+        )
+    try:
+        _CONFIG.check(whole, str(path))
         if (used := whole["pretrained_cfg"]["interpolation"]) in INTERPOLATIONS:
             return _config_of(whole)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a config.json of timm's: {error!r}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} is not a config.json of timm's that keras_highway can read: {error!r}. To load the weights alone, "
+            "download the .safetensors file beside it, and give its path."
+        ) from error
     raise ValueError(
         f"{path} is of a network whose images are resized with the filter {used!r}: keras_highway has "
         f"{' and '.join(INTERPOLATIONS)}. If the network is as accurate with one of these, write it into the file."
@@ -190,6 +213,21 @@ def _config_of(whole: dict[str, Any]) -> TimmConfig:
         crop=float(values.get("test_crop_pct") or values["crop_pct"]),
         interpolation=str(values["interpolation"]),
     )
-    classes = int(values["num_classes"])
+    # timm's own loader, too, takes the root's: `pretrained_cfg` may be that of the net that was fine-tuned.
+    classes = int(whole.get("num_classes") or values["num_classes"])
+    names = _label_names(whole.get("label_names") or values.get("label_names"), classes)
     imagenet = classes == 1000 and str(values.get("tag") or "").endswith("in1k")
-    return TimmConfig(str(whole["architecture"]), classes, imagenet, transform, str(values.get("license") or ""))
+    imagenet = imagenet and names in ((), tuple(synset for synset, _ in imagenet_classes()))
+    licence = str(values.get("license") or "")
+    return TimmConfig(str(whole["architecture"]), classes, names, imagenet, transform, licence)
+
+
+def _label_names(labels: Any, classes: int) -> tuple[str, ...]:
+    """The names of the classes in timm's `label_names`, a list or a table by index; `()` unless it has one for each."""
+    if isinstance(labels, dict) and len(labels) == classes:
+        labels = [labels.get(str(i)) for i in range(classes)]
+    try:
+        Items(CLASS_NAME, classes, classes).check(labels, "label_names")
+    except ValueError:
+        return ()  # they only inform, in timm as well
+    return tuple(labels)

@@ -3,7 +3,9 @@
 huggingface_hub downloads to a file of its own and renames it when its length
 is right, so that a cut download leaves nothing behind. It does not look at
 the content: a file of the right length and the wrong bytes would be trusted
-for good. Here it is compared with its sha256, and removed where it differs.
+for good. Here it is compared with its sha256, and removed where it differs. A
+file of the right bytes that this version cannot read is kept: without it, as
+where a `weights.json` is missing, something else would be loaded offline.
 """
 
 import contextlib
@@ -20,7 +22,11 @@ from keras_highway.hub.names import HubName
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GIT_SHA1 = re.compile(r"[0-9a-f]{40}")
-_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+_AS_PUBLISHED = (
+    "The file is as it was published, and this version of keras_highway cannot read it: try a later version, or have "
+    "its publisher mend it. It was kept"
+)
 
 
 def fetch(
@@ -52,7 +58,8 @@ def fetch(
     Raises:
         HubError: If it cannot be downloaded.
         ValueError: If the content is not what it should be. It has been
-            removed from the cache then.
+            removed from the cache then, but where its hash is right and
+            `check` alone refuses it.
     """
     cache = cache_folder() if cache is None else cache
     with locked(cache, name.repository):
@@ -60,22 +67,19 @@ def fetch(
             if not isinstance(client().try_to_load_from_cache(name.repository, filename, cache, name.revision), str):
                 check_reachable(f"download {filename} of {name}")
             path = Path(client().hf_hub_download(name.repository, filename, revision=name.revision, cache_dir=cache))
+        expected, compared = sha256 or promised(path), False
         try:
-            expected = sha256 or _promised(path)
             if read is not None and not _GIT_SHA1.fullmatch(expected):
                 read(path, expected)
             else:
-                _check_content(path, sha256, name)
+                _check_content(path, expected, name)
                 if read is not None:
                     read(path, "")
+            compared = bool(expected)
             if check is not None:
                 check(path)
         except ValueError as error:
-            reason, done = str(error).rstrip("."), "It was removed: the next call fetches it anew"
-            try:
-                _remove(path)
-            except OSError as kept:
-                done = f"It could not be removed ({kept.strerror}): have {path} removed"
+            reason, done = str(error).rstrip("."), _AS_PUBLISHED if compared else _removed(path, cache, name)
             raise ValueError(f"{filename} of {name}: {reason}. {done}.") from error
     return path
 
@@ -119,32 +123,55 @@ def locked(cache: Path, repository: str) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             held.enter_context(client().utils.WeakFileLock(folder / f"{repository.replace('/', '--')}.lock"))
         except OSError as error:
-            if error.errno not in _READ_ONLY:
+            if error.errno not in READ_ONLY:
                 raise
         yield
 
 
-def _promised(path: Path) -> str:
-    """What the content of a file of the cache should hash to: the cache names contents by their ETag."""
-    return Path(os.readlink(path)).name if path.is_symlink() else ""
+def promised(path: Path) -> str:
+    """Returns what the content of a file of the cache should hash to, a sha256 or git's sha1; `""` if nothing says so.
+
+    The cache names contents by their ETag, which is such a hash on the Hub.
+    That of a mirror may be another, a cache that was copied as links to files
+    has links to other names, and some file systems have no links.
+
+    Args:
+        path: The file, in the folder of its commit.
+    """
+    target = Path(os.readlink(path)).name if path.is_symlink() else ""
+    return target if _SHA256.fullmatch(target) or _GIT_SHA1.fullmatch(target) else ""
 
 
-def _check_content(path, sha256, name) -> None:
-    promised = _promised(path)
-    if sha256 or _SHA256.fullmatch(promised):
-        expected, actual = sha256 or promised, sha256_of(path)
-    elif _GIT_SHA1.fullmatch(promised):
-        expected, actual = promised, git_sha1(path)
-    else:
-        return  # a file system without links: nothing states what the content should be
+def _check_content(path, expected, name) -> None:
+    """Compares a file with the hash that it should have, if there is one."""
+    if not expected:
+        return
+    actual = git_sha1(path) if _GIT_SHA1.fullmatch(expected) else sha256_of(path)
     if actual != expected:
         raise ValueError(f"is damaged or altered: its hash is {actual}, that of {name} is {expected}.")
 
 
-def _remove(path: Path) -> None:
-    """Removes a file of the cache: the link of the snapshot and the content it leads to."""
+def _removed(path: Path, cache: Path, name: HubName) -> str:
+    """Removes a file of the cache, and returns what was done, for the error."""
+    try:
+        left = _remove(path, cache / f"models--{name.repository.replace('/', '--')}" / "blobs")
+    except OSError as kept:
+        return f"It could not be removed ({kept.strerror}): have {path} removed"
+    if left is not None:
+        return f"Its link {path} was removed, and what it led to was kept, for it is outside of this cache: {left}"
+    return "It was removed: the next call fetches it anew"
+
+
+def _remove(path: Path, contents: Path) -> Path | None:
+    """Removes a file of the cache: the link of the snapshot, and the content it leads to, if that is the cache's own.
+
+    Another cache may share what lies elsewhere, which is returned, and kept.
+    """
     while path.is_symlink():
         target = path.parent / os.readlink(path)
         path.unlink(missing_ok=True)
+        if not target.parent.resolve().is_relative_to(contents.resolve()):
+            return target
         path = target
     path.unlink(missing_ok=True)
+    return None

@@ -77,17 +77,22 @@ def _of_weights(weights: str) -> Publishable:
 
 
 def published_files(folder: Path, more: tuple[str, ...]) -> list[Path]:
-    """Returns the files of a folder that go to the Hub, `log_seed*` among them.
+    """Returns the files of a folder that go to the Hub, of a run `log_seed*` among them.
+
+    Recipe and logs are taken only where there is a result: beside a saved
+    model they are a user's own, and tell nothing of how it was trained.
 
     Args:
-        folder: Of a run or of the zoo.
+        folder: Of a run, of the zoo or of a saved model.
         more: Names that weights of their task have besides.
 
     Raises:
         ValueError: If one links outside of the folder, or is not a regular
             file: what lies there is not the run's, and may be secret.
     """
-    files = [p for p in sorted(folder.iterdir()) if p.name in (*_COPIED, *more) or p.name.startswith("log_seed")]
+    of_run = (folder / RESULT).is_file()
+    names = (*(_COPIED if of_run else (FILE,)), *more)
+    files = [p for p in sorted(folder.iterdir()) if p.name in names or (of_run and p.name.startswith("log_seed"))]
     for path in files:
         if not path.resolve().is_relative_to(folder.resolve()):
             raise ValueError(

@@ -98,9 +98,10 @@ _TIMM = (
 
 
 def _rows() -> Mapping[str, WeightsInfo]:
-    """All rows under their names, read anew when a folder has come, gone or been replaced meanwhile."""
-    roots = _roots()
-    return _read_rows(roots, tuple(map(_changed, (*roots, HUB_TABLE))))
+    """All rows under their names, read anew when a folder, or a row of a user's, has come, gone or been replaced."""
+    roots, users = _roots(), _users_root()
+    saved = () if users is None else sorted(users.glob(f"[!.]*/{ROW}"))
+    return _read_rows(roots, tuple(map(_changed, (*roots, HUB_TABLE, *saved))))
 
 
 def _changed(path: Path) -> int:
@@ -324,7 +325,10 @@ def result(name: str) -> dict[str, Any]:
 
 
 def described(row: WeightsInfo) -> WeightsInfo:
-    """Returns a row with what was measured, where it is recorded beside the file."""
+    """Returns a row with what was measured, where it is recorded beside the file; not for others of its name."""
+    known = _rows().get(row.name)
+    if known is None or known.sha256 != row.sha256:
+        return row
     measured, gates = result(row.name), _beside(row.name, GATES, GATE_REPORT)
     if gates.get("sha256") != row.sha256:
         gates = {}  # measured of weights that have been replaced since

@@ -20,7 +20,7 @@ from keras_highway.convert.timm import read_safetensors
 from keras_highway.data.datasets import FOLDERS
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform
 from keras_highway.hub.client import is_absent
-from keras_highway.hub.download import fetch, fetch_if_there
+from keras_highway.hub.download import fetch, fetch_if_there, promised
 from keras_highway.hub.error import HubError
 from keras_highway.hub.names import HubName, is_hub_name, parse
 from keras_highway.tasks import LANGUAGE
@@ -124,7 +124,7 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
         path, contents = _of_row(row)
     _check_variant(path, contents, row, variant)
     stamp = contents.stamp
-    classes = _classes(path, contents, row)
+    classes = _classes(path, contents, row, _row_is_in(row, published))
     overrides, removed = _changes(contents, row)
     names, data = _run_beside(path, classes)
     transform = stamp.get("transform")
@@ -145,7 +145,7 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
         data=row.data if row else data,
         published=published,
         # What comes from the Hub was compared where the cache has links, which name contents by their hashes.
-        checked=contents.checked or bool(row and row.sha256) or (is_hub_name(weights) and path.is_symlink()),
+        checked=contents.checked or bool(row and row.sha256) or (is_hub_name(weights) and bool(promised(path))),
         row=row,
         content=contents.content,
     )
@@ -190,15 +190,22 @@ def _check_variant(path, contents, row, variant) -> None:
         )
 
 
-def _classes(path, contents, row) -> int | None:
+def _row_is_in(row, published) -> str:
+    """What a file's row is written in, for errors: of PyTorch's files no `weights.json` does."""
+    if row is None or row.file != torch_files.FILE:
+        return ROW
+    return "the table of keras_highway" if published else f"the {torch_files.CONFIG} of its repository"
+
+
+def _classes(path, contents, row, row_is_in) -> int | None:
     """The number of classes or words, as row, stamp and the shapes in the file agree on it."""
     stamped, named = contents.stamp.get("classes"), len(row.classes) if row else 0
     if named and stamped not in (None, named):
-        raise WeightFileError(f"{path} holds weights of {stamped} classes, but {ROW} names {named}.")
+        raise WeightFileError(f"{path} holds weights of {stamped} classes, but {row_is_in} names {named}.")
     classes = named or stamped
     variant = row.variant if row else contents.stamp.get("variant")
     if classes is not None and task_of_variant(variant) is not LANGUAGE and (classes,) not in contents.shapes:
-        raise WeightFileError(f"{path} has no classifier of {classes} classes, which it or {ROW} declares.")
+        raise WeightFileError(f"{path} has no classifier of {classes} classes, which it or {row_is_in} declares.")
     return classes
 
 

@@ -1,16 +1,21 @@
 """PyTorch's `.safetensors` of ResNets as weight files of ours: converted once for every content, and kept."""
 
+import atexit
+import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 
 from keras_highway._support.files import atomic_write_json, read_regular, sha256_of
-from keras_highway.convert.timm import model_of, read_config, read_safetensors, resnet_of
+from keras_highway._support.scratch import scratch_folder
+from keras_highway.convert.timm import OtherConfigError, model_of, read_config, read_safetensors, resnet_of
 from keras_highway.data.transforms import imagenet_classes
 from keras_highway.hub.client import home_folder
-from keras_highway.hub.download import fetch, fetch_if_there, locked
+from keras_highway.hub.download import READ_ONLY, fetch, fetch_if_there, locked
 from keras_highway.hub.names import HubName
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import file as weights_file
@@ -19,7 +24,7 @@ from keras_highway.weights.registry import DATA_LICENCES, check_checkout, note_r
 
 SUFFIX = ".safetensors"
 FILE = "model.safetensors"
-_CONFIG = "config.json"
+CONFIG = "config.json"
 _CONVERSION = 2  # raised where a conversion comes to compute something else: files that were kept are made anew
 _PICKLES = (".bin", ".pt", ".pth", ".pth.tar")
 
@@ -56,17 +61,19 @@ def of_repository(name: HubName, torch_file: Path, variant: str) -> tuple[Path, 
             are of.
 
     Raises:
-        ValueError: If the file is not of the variant.
+        ValueError: If the file is not of the variant, or timm's
+            `config.json` is of a network that this package lacks, or that
+            looks at images as it cannot.
         HubError: If the Hub fails.
     """
     variant = variant or _resnet_of(torch_file)
+    try:
+        row = describe(name)
+    except OtherConfigError:
+        row = None  # another library's config.json: only the weights describe themselves
     label = f"{name.repository.replace('/', '--')}.{variant}"
     note = f"{name}, once. Its licence is that of its page."
     path = _converted(torch_file, variant, label, note, repository=name.repository)
-    try:
-        row = describe(name)
-    except ValueError:
-        row = None  # another library's config.json: only the weights describe themselves
     return path, row and dataclasses.replace(row, variant=variant)
 
 
@@ -119,22 +126,26 @@ def describe(name: HubName) -> WeightsInfo | None:
         name: The repository.
 
     Raises:
-        ValueError: If it is not one of timm's, or is of a network that this package lacks.
+        OtherConfigError: If it is not one of timm's.
+        ValueError: If it is, of a network that this package lacks.
         HubError: If the Hub fails.
     """
-    path = fetch_if_there(name, _CONFIG)
+    path = fetch_if_there(name, CONFIG)
     if path is None:
         return None
     config = read_config(path)
     if config.architecture not in VARIANTS:
-        raise ValueError(f"{name} has weights of {config.architecture!r}, which is not a variant of keras_highway.")
-    numbers = map(str, range(config.classes))
+        raise ValueError(
+            f"{name} has weights of {config.architecture!r}, which is not a variant of keras_highway. Where its net is "
+            f"that of a variant, download its {FILE}, and give the path."
+        )
+    names = config.names or tuple(map(str, range(config.classes)))
     row = WeightsInfo(
         name=name.repository,
         variant=config.architecture,
         data="imagenet" if config.imagenet else "",
         recipe="",
-        classes=tuple(name for _, name in imagenet_classes()) if config.imagenet else tuple(numbers),
+        classes=tuple(name for _, name in imagenet_classes()) if config.imagenet else names,
         transform=config.transform,
         sha256="",
         licence=config.licence,
@@ -159,7 +170,7 @@ def _resnet_of(torch_file) -> str:
 
 def _converted(torch_file: Path, variant: str, name: str, note: str, **facts: str) -> Path:
     """The weight file made of a PyTorch file; made once for every content of that file."""
-    folder = home_folder() / "keras_highway" / "converted"
+    kept = home_folder() / "keras_highway" / "converted"
     try:
         content = read_regular(torch_file, weights_file.LARGEST)
     except ValueError as error:
@@ -167,14 +178,37 @@ def _converted(torch_file: Path, variant: str, name: str, note: str, **facts: st
     content_sha256 = hashlib.sha256(content).hexdigest()
     made_by = hashlib.sha256(repr((_CONVERSION, VARIANTS.get(variant))).encode()).hexdigest()
     stem = f"{name}-{content_sha256[:16]}-{made_by[:8]}"
-    target, record = (folder / f"{stem}{suffix}" for suffix in (weights_file.SUFFIX, ".json"))
+    target, record = files = [kept / f"{stem}{suffix}" for suffix in (weights_file.SUFFIX, ".json")]
     with locked(home_folder(), f"converted/{name}"):
-        if not _recorded(target, record):
-            folder.mkdir(parents=True, exist_ok=True)
+        found = _recorded(target, record)
+        if not found and not _writable(kept):
+            target, record = (_temporary_folder() / file.name for file in files)
+            found = _recorded(target, record)
+            note += f" {kept} cannot be written: the result is kept until this process ends."
+        if not found:
             print(f"{name}: converting {note}", file=sys.stderr)
             convert_torch_file(torch_file, target, variant, content)
             atomic_write_json(record, {"sha256": sha256_of(target), "source_sha256": content_sha256, **facts})
     return target
+
+
+def _writable(folder: Path) -> bool:
+    """Makes a folder, and returns whether we may write there: a home may be read-only, as in a container."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
+        return False
+    return os.access(folder, os.W_OK)
+
+
+@functools.cache
+def _temporary_folder() -> Path:
+    """Where this process keeps conversions that it cannot keep for good; removed as it ends."""
+    until_the_end = contextlib.ExitStack()
+    atexit.register(until_the_end.close)
+    return until_the_end.enter_context(scratch_folder("converted"))
 
 
 def convert_torch_file(torch_file: Path, target: Path, variant: str, content: bytes | None = None) -> None:

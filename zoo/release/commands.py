@@ -32,8 +32,10 @@ def command_of(folder: Path) -> str:
         raise ValueError(f"{folder} was trained with another network than its recipe has now: {other['overrides']}.")
     parts = [f"python -m keras_highway train {trained['name']} --data DIR"]
     parts += [f'--set "{field}={_value(value)}"' for field, value in other.items()]
-    if seeds != [recipe.seed]:
-        parts.append("--set seed=" + (str(seeds[0]) if len(seeds) == 1 else f"N (N = {', '.join(map(str, seeds))})"))
+    if len(seeds) > 1:  # a run's folder is one seed's
+        parts.append(f"--set seed=N --out runs/{trained['name']}/N (N = {', '.join(map(str, seeds))})")
+    elif seeds != [recipe.seed]:
+        parts.append(f"--set seed={seeds[0]}")
     return " ".join(parts)
 
 

@@ -133,8 +133,9 @@ def _photographs(name: str, title: str, what: str, *claims: Claim, **more: Any) 
             "interval of their mean"
         )
     intro = (
-        "Imagenette, ten classes, photographs squared to 224 x 224 before (its authors' board has them in their own "
-        f"proportions). {what} {recipe.epochs} epochs; per net a rate chosen from {', '.join(map(str, study.rates))} "
+        "Imagenette, ten classes, photographs squared to 224 x 224 before, as github.com/thunderInfy/imagenette has "
+        f"them (its authors' board: in their own proportions). {what} {recipe.epochs} epochs; "
+        f"per net a rate chosen from {', '.join(map(str, study.rates))} "
         f"by {RATE_EPOCHS} epochs tested on {study.held_out:,} held-out training photographs. Test accuracy of the "
         f"last epoch on 3,925 photographs, {seeds}. To match is to be at most {MARGIN} points behind. "
         "Parameters are those with a head for 1,000 classes "

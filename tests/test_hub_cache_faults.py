@@ -1,0 +1,210 @@
+"""The Hub's cache as others make and share it, files that this version cannot read, and what timm's configs state."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+from test_hub import FILE, NAME, VARIANT, X, flipped, published, trained  # noqa: F401  the last two: fixtures
+from test_timm import CONFIG
+
+import keras_highway as kh
+from keras_highway.convert.timm import read_config
+from keras_highway.hub import local
+from keras_highway.weights import torch_files
+from keras_highway.weights.resolve import resolve
+
+LABELS = [f"bird{i}" for i in range(10)]
+
+
+def blobs(cache: Path) -> list[Path]:
+    return sorted(cache.glob("models--*/blobs/*"))
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """Turns huggingface_hub's offline mode on, from the call on."""
+    return lambda: monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+@pytest.fixture
+def farm(published, tmp_path, monkeypatch, offline):  # noqa: F811
+    """A cache made of links to the files of another one, as `cp -rs` makes it."""
+    kh.load(f"hf://{NAME}")
+    shared, copy = tmp_path / "home" / "hub", tmp_path / "farm"
+    for path in [p for p in shared.rglob("*") if ".locks" not in p.parts]:
+        target = copy / path.relative_to(shared)
+        if path.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+        else:
+            target.symlink_to(path)
+    (ref,) = copy.glob("models--*/refs/main")
+    ref.unlink()
+    ref.write_text(published)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(copy))
+    offline()
+    return copy, shared
+
+
+def test_a_cache_of_links_to_files_is_read(farm, trained):  # noqa: F811
+    np.testing.assert_array_equal(np.asarray(kh.load(f"hf://{NAME}")(X)), trained[0])
+    assert resolve(f"hf://{NAME}").checked  # by its digest
+
+
+def test_what_is_damaged_outside_of_the_cache_is_not_removed_from_there(farm, trained):  # noqa: F811
+    copy, shared = farm
+    (blob,) = blobs(shared)
+    blob.write_bytes(flipped(trained[1]))
+    (link,) = copy.glob(f"models--*/snapshots/*/{FILE}")
+    with pytest.raises(
+        ValueError, match=r"Its link .* was removed, and what it led to was kept.*outside of this cache"
+    ):
+        kh.load(f"hf://{NAME}")
+    assert not link.is_symlink() and blobs(shared) == [blob]
+    assert (shared / link.relative_to(copy)).is_symlink()
+
+
+def test_a_mirror_whose_etags_are_no_hashes(fake_hub, trained, monkeypatch):  # noqa: F811
+    """That of a bucket's, of a file sent in parts."""
+    honest = local.Handler.resolve
+
+    def resolved(self, name, revision, path, body):
+        commit = self._commit_of(name, revision)
+        if not commit or path not in commit[1]:
+            return honest(self, name, revision, path, body)
+        known = {"X-Repo-Commit": commit[0], "ETag": '"d41d8cd98f00b204e9800998ecf8427e-5"'}
+        return self.send(200, commit[1][path], known)
+
+    routes = [(method, route, resolved if call is honest else call) for method, route, call in local._ROUTES]
+    monkeypatch.setattr(local, "_ROUTES", routes)
+    fake_hub.add("org/mirror", {FILE: trained[1]})
+    np.testing.assert_array_equal(np.asarray(kh.load("hf://org/mirror")(X)), trained[0])
+
+
+def test_a_description_of_a_later_version_is_kept_and_never_passed_over(fake_hub, tmp_path, offline):
+    kh.save(kh.create_model(VARIANT), tmp_path / "net", transform="mnist", name="net")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "net").iterdir() if path.is_file()}
+    row = json.loads(files["weights.json"])
+    row["transform"]["interpolation"] = "of a later version"
+    fake_hub.add("org/later", {FILE: files[FILE], "weights.json": json.dumps(row).encode()})
+    kh.hub.fetch(kh.hub.parse("org/later"), "weights.json")
+    kh.hub.fetch(kh.hub.parse("org/later"), FILE)
+    offline()
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"as it was published, and this version .* cannot read it.*It was kept\."):
+            kh.load("hf://org/later")
+    assert len(blobs(tmp_path / "home" / "hub")) == 2
+
+
+def test_safetensors_of_a_type_that_numpy_lacks_are_kept(fake_hub, tmp_path):
+    header = json.dumps({"w": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}).encode()
+    fake_hub.add("org/fp8", {torch_files.FILE: len(header).to_bytes(8, "little") + header + b"ab"})
+    with pytest.raises(ValueError, match=r"save them in float32.*as it was published"):
+        kh.load("hf://org/fp8")
+    assert len(blobs(tmp_path / "home" / "hub")) == 1
+
+
+def test_what_is_damaged_is_removed_whatever_reads_it(fake_hub, tmp_path):
+    """A description of the wrong bytes is not one that this version cannot read."""
+    name = kh.hub.parse("org/other")
+    fake_hub.add("org/other", {"a.json": b"{}"})
+    path = kh.hub.fetch(name, "a.json")
+    path.resolve().write_bytes(b"[]")
+    with pytest.raises(ValueError, match=r"damaged or altered.*It was removed"):
+        kh.hub.fetch(name, "a.json", check=pytest.fail)
+    assert blobs(tmp_path / "home" / "hub") == []
+
+
+def config(root=(), **changes):
+    """timm's of a ResNet50 whose `pretrained_cfg` is that of the net it was made of."""
+    return {**CONFIG, **dict(root), "pretrained_cfg": {**CONFIG["pretrained_cfg"], **changes}}
+
+
+@pytest.mark.parametrize(
+    ("values", "classes", "names"),
+    [
+        (config({"num_classes": 10, "label_names": LABELS}), 10, LABELS),
+        (config({"num_classes": 10}, label_names=LABELS), 10, LABELS),
+        (config({"num_classes": 10, "label_names": {str(i): n for i, n in enumerate(LABELS)}}), 10, LABELS),
+        (config({"num_classes": 10, "label_names": LABELS[:9]}), 10, []),
+        (config({"num_classes": 10, "label_names": [1] * 10}), 10, []),
+        (config({"num_classes": None}, num_classes=7), 7, []),
+    ],
+)
+def test_the_root_of_timms_config_comes_first(tmp_path, values, classes, names):
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    read = read_config(tmp_path / "config.json")
+    assert (read.classes, list(read.names), read.imagenet) == (classes, names, False)
+
+
+def test_a_thousand_other_classes_are_not_imagenets(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config({"label_names": [f"bird{i}" for i in range(1000)]})))
+    assert not read_config(path).imagenet and read_config(path).names[1] == "bird1"
+    path.write_text(
+        json.dumps(config({"label_names": [synset for synset, _ in kh.data.transforms.imagenet_classes()]}))
+    )
+    assert read_config(path).imagenet
+
+
+@pytest.fixture
+def of_ten(fake_hub, monkeypatch):
+    """Publishes a `config.json` beside a net of ten classes that is converted quickly, with a ResNet50's name."""
+    state = kh.convert.torch_state(kh.create_model("resnet110"))
+    monkeypatch.setattr(torch_files, "_resnet_of", lambda path: "resnet110")
+    monkeypatch.setattr("keras_highway.convert.timm._resnet_of", lambda names: "")
+
+    def add(values):
+        fake_hub.add("me/birds", {torch_files.FILE: save(state), "config.json": json.dumps(values).encode()})
+        return "hf://me/birds"
+
+    return add
+
+
+def test_a_fine_tuned_net_of_timms_is_loaded_with_its_own_classes(of_ten):
+    name = of_ten(config({"num_classes": 10, "label_names": LABELS}))
+    assert kh.describe_weights(name).classes == tuple(LABELS) and kh.describe_weights(name).data == ""
+    assert kh.load(name).output_shape == (None, 10)
+
+
+def test_errors_name_the_file_that_the_number_is_from(of_ten):
+    with pytest.raises(ValueError, match=r"of 10 classes, but the config\.json of its repository names 1000"):
+        kh.load(of_ten(config()))
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        (config({"num_classes": 10}, interpolation="lanczos"), "resized with the filter 'lanczos'"),
+        (config({"num_classes": 10, "architecture": "resnetblur50"}), "'resnetblur50', which is not a variant"),
+        (config({"num_classes": 10}, std=[0.5, "a", 0.5]), r"std\[1\] must be a number.*load the weights alone"),
+    ],
+)
+def test_a_config_of_timms_is_not_passed_over(of_ten, values, match):
+    with pytest.raises(ValueError, match=match):
+        kh.load(of_ten(values))
+
+
+@pytest.mark.parametrize("values", [{"architectures": ["ResNet"]}, [], {"architecture": "ours"}])
+def test_a_config_of_another_library_is(of_ten, values):
+    assert kh.load(of_ten(values)).output_shape == (None, 10)
+
+
+def test_a_read_only_home(fake_hub, of_ten, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "mine.safetensors"
+    path.write_bytes(save(kh.convert.torch_state(kh.create_model("resnet110"))))
+    make = Path.mkdir
+
+    def refusing(self, *given, **named):
+        if self.is_relative_to(tmp_path / "home"):
+            raise PermissionError(13, os.strerror(13), str(self))  # as root may write anywhere
+        return make(self, *given, **named)
+
+    monkeypatch.setattr(Path, "mkdir", refusing)
+    first, again = (kh.load(path).get_weights() for _ in range(2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    err = capsys.readouterr().err
+    assert err.count("converting") == 1 and "cannot be written: the result is kept until this process ends" in err
+    assert not (tmp_path / "home" / "keras_highway").exists()
