@@ -288,7 +288,7 @@ def test_a_cache_that_cannot_be_written_to_is_read(number, hub, saved, monkeypat
 def test_a_damaged_file_that_cannot_be_removed_is_named(hub, saved, monkeypatch):
     assert main(["publish", str(saved), "--repo", "me/digits"]) == 0
 
-    def refuse(path):
+    def refuse(path, _contents):
         raise OSError(errno.EROFS, "Read-only file system", str(path))
 
     monkeypatch.setattr(download, "_remove", refuse)
