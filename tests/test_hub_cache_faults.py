@@ -169,6 +169,7 @@ def test_a_fine_tuned_net_of_timms_is_loaded_with_its_own_classes(of_ten):
     assert kh.load(name).output_shape == (None, 10)
 
 
+@pytest.mark.more
 def test_errors_name_the_file_that_the_number_is_from(of_ten):
     with pytest.raises(ValueError, match=r"of 10 classes, but the config\.json of its repository names 1000"):
         kh.load(of_ten(config()))
@@ -187,11 +188,13 @@ def test_a_config_of_timms_is_not_passed_over(of_ten, values, match):
         kh.load(of_ten(values))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("values", [{"architectures": ["ResNet"]}, [], {"architecture": "ours"}])
 def test_a_config_of_another_library_is(of_ten, values):
     assert kh.load(of_ten(values)).output_shape == (None, 10)
 
 
+@pytest.mark.more
 def test_a_read_only_home(fake_hub, of_ten, tmp_path, monkeypatch, capsys):
     path = tmp_path / "mine.safetensors"
     path.write_bytes(save(kh.convert.torch_state(kh.create_model("resnet110"))))

@@ -48,6 +48,8 @@ class ModelFacts(NamedTuple):
             `"test"`.
         repository: `org/name` where the card will lie, whose `result.json` is
             the source of the numbers; `""` if that is not known.
+        licence_name: Of a licence that is `"other"` to the Hub. Defaults to
+            none.
     """
 
     name: str
@@ -65,6 +67,7 @@ class ModelFacts(NamedTuple):
     more: Sequence[Measured] = ()
     split: str = "test"
     repository: str = ""
+    licence_name: str | None = None
 
 
 def card_header(facts: ModelFacts) -> str:
@@ -86,6 +89,7 @@ def card_header(facts: ModelFacts) -> str:
         library_name="keras",
         pipeline_tag=facts.task,
         license=facts.licence or None,
+        license_name=facts.licence_name,
         language=facts.language,
         datasets=[facts.data] if facts.data else None,
         metrics=[facts.metric] if results else None,

@@ -81,12 +81,20 @@ def push(
         if not dry_run:
             check_reachable(f"publish to {name}", _ADVICE)
             api.create_repo(name.repository, private=private, exist_ok=True)
-            if private and not api.repo_info(name.repository).private:
-                raise HubError(
-                    f"{name} is there and public: make it private in its settings on the Hub, or publish to a new "
-                    "repository. Received: private=True"
-                )
-        return _push(api, name, folder, dry_run, keep, outdated)
+            if private:
+                _refuse_public(api, name)
+        pushed = _push(api, name, folder, dry_run, keep, outdated)
+        if dry_run and private and pushed.commit:
+            _refuse_public(api, name)
+        return pushed
+
+
+def _refuse_public(api, name: HubName) -> None:
+    if not api.repo_info(name.repository).private:
+        raise HubError(
+            f"{name} is there and public: make it private in its settings on the Hub, or publish to a new "
+            "repository. Received: private=True"
+        )
 
 
 def _push(api, name: HubName, folder, dry_run, keep, outdated) -> Pushed:

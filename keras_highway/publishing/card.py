@@ -9,7 +9,7 @@ from keras_highway.gating import GATINGS
 from keras_highway.hub import Measured, ModelFacts, card_header
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.curve import CURVE
-from keras_highway.publishing.licences import identifier_of, with_name
+from keras_highway.publishing.licences import OTHER, identifier_of
 from keras_highway.publishing.task_weights import gating_of, kind_of
 from keras_highway.tasks import format_metric, metric_name
 from keras_highway.weights import registry
@@ -157,7 +157,8 @@ def _text(row, shown, code, loaded_by, repository, recipe, torch_names, shipped)
 def _header(row, repository, spec, parts) -> str:
     facts = ModelFacts(
         name=row.name,
-        licence=identifier_of(row.licence),
+        licence=(licence := identifier_of(row.licence)),
+        licence_name=row.licence if licence == OTHER and row.licence.lower() != OTHER else None,
         task=parts.task,
         task_name=parts.task_name,
         data=parts.data,
@@ -176,7 +177,7 @@ def _header(row, repository, spec, parts) -> str:
         conditions={key: row.metrics[key] for key in _CONDITIONS if row.metrics.get(key)} | parts.conditions,
         tags=("keras", "keras-highway", parts.task, f"{kind_of(row)}-network"),
     )
-    return with_name(card_header(facts), row.licence)
+    return card_header(facts)
 
 
 def _measured(metrics, key, name, metric, split) -> Measured:

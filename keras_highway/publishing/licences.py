@@ -1,9 +1,6 @@
 """How the header of a card states a licence: the Hub refuses a card whose identifier is not on its list."""
 
-from keras_highway.hub.client import client
-
-_OTHER = "other"
-_END = "---\n"  # of a header
+OTHER = "other"
 # https://huggingface.co/docs/hub/repositories-licenses, in its order. huggingface_hub has no such list: the Hub checks.
 _LIST = """
 apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m
@@ -26,17 +23,4 @@ def identifier_of(licence: str) -> str:
         licence: Any text, `""` where none is stated.
     """
     identifier = licence.lower()
-    return identifier if not identifier or identifier in _IDENTIFIERS else _OTHER
-
-
-def with_name(header: str, licence: str) -> str:
-    """Returns a card's header with the name of a licence that is `other` to the Hub, else as it is.
-
-    Args:
-        header: Of `card_header`.
-        licence: Any text.
-    """
-    if identifier_of(licence) != _OTHER or licence.lower() == _OTHER:
-        return header
-    named = client().utils.yaml_dump({"license_name": licence})
-    return header.removesuffix(_END) + named + _END
+    return identifier if not identifier or identifier in _IDENTIFIERS else OTHER

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from keras_highway._support.files import sha256_of
 from keras_highway._support.scratch import scratch_folder
 from keras_highway.hub import HubError, HubName, Pushed, fetch, parse_target, push
-from keras_highway.hub.client import client, git_sha1, hub_errors
+from keras_highway.hub.client import git_sha1
 from keras_highway.publishing.bundle import of_a_run, write_bundle
 from keras_highway.publishing.check import CHECK, compare_check
 from keras_highway.publishing.curve import CURVE
@@ -65,21 +65,9 @@ def _publish(publishable: Publishable, name: HubName, private: bool, dry_run: bo
         pushed = push(
             folder, name.repository, private, dry_run, lambda remote: _right(remote, name, folder, loaded), of_a_run
         )
-    if dry_run and private and pushed.commit:
-        _refuse_public(name)
     if not dry_run and not private:
         _note_repository(publishable, pushed)
     return pushed
-
-
-def _refuse_public(name: HubName) -> None:
-    """Raises as `push` does where a repository is public and was to be private; a dry run of it does not look."""
-    with hub_errors(f"see whether {name} is private", "Try again later: a dry run changes nothing."):
-        if not client().HfApi().repo_info(name.repository).private:
-            raise HubError(
-                f"{name} is there and public: make it private in its settings on the Hub, or publish to a new "
-                "repository. Received: private=True"
-            )
 
 
 def publish_all(

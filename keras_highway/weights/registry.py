@@ -99,9 +99,8 @@ _TIMM = (
 
 def _rows() -> Mapping[str, WeightsInfo]:
     """All rows under their names, read anew when a folder, or a row of a user's, has come, gone or been replaced."""
-    roots, users = _roots(), _users_root()
-    saved = () if users is None else sorted(users.glob(f"[!.]*/{ROW}"))
-    return _read_rows(roots, tuple(map(_changed, (*roots, HUB_TABLE, *saved))))
+    roots = _roots()
+    return _read_rows(roots, tuple(map(_changed, (*roots, HUB_TABLE, *_users_rows()))))
 
 
 def _changed(path: Path) -> int:
@@ -260,8 +259,12 @@ def folders(name: str) -> list[Path]:
 
 def users_names() -> set[str]:
     """The names of weights that are in the user's own zoo."""
+    return {path.parent.name for path in _users_rows()}
+
+
+def _users_rows() -> list[Path]:
     root = _users_root()
-    return set() if root is None else {path.parent.name for path in root.glob(f"[!.]*/{ROW}")}
+    return [] if root is None else sorted(root.glob(f"[!.]*/{ROW}"))
 
 
 def zoo_files(name: str) -> list[Path]:

@@ -160,8 +160,8 @@ def as_markdown(numbers: list[dict[str, str]]) -> str:
         "what one would take (small networks sustain less than 100 TFLOP/s of a GPU, and of photographs one process "
         "reads some 1,700 a second at most, fewer than the fastest rows of ImageNet ask for: [imagenet](imagenet.md)). "
         "Test accuracy and perplexity are those of the last epoch, once; n is the number of seeds, ± their standard "
-        "deviation. All columns, with "
-        "hardware, commit and command of each: [results.csv](results.csv). Made by `python -m zoo.release.results`.",
+        "deviation. All columns, with hardware, commit and command of each: [results.csv](results.csv). "
+        "Made by `python -m zoo.release.results`.",
     ]
     for table in published():
         part = [r for r in numbers if all(r[k] == table[k] for k in ("paper", "where", "data", "metric"))]

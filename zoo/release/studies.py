@@ -323,16 +323,16 @@ def _hardware(comparison, done, runs) -> str:
         where.setdefault(place, {}).setdefault(net, []).append(seed)
     if len(where) == 1:
         return next(iter(where))
-    of = {
+    seeds = {
         place: ", ".join(f"`{net}` {' '.join(map(str, s))}" for net, s in nets.items()) for place, nets in where.items()
     }
-    text = "; ".join(f"{place} (seeds of {of[place]})" for place in sorted(where))
-    pairs = [net for net in done if net != comparison.study.base and not _ran_where(where, net, comparison.study.base)]
-    if not pairs:
+    text, base = "; ".join(f"{place} (seeds of {seeds[place]})" for place in sorted(where)), comparison.study.base
+    elsewhere = ", ".join(f"`{net}`" for net in done if not _ran_where(where, net, base))
+    if not elsewhere:
         return text
     return (
-        f"{text}. Of {', '.join(f'`{net}`' for net in pairs)} not every seed had the processor and the commit of "
-        f"`{comparison.study.base}`'s: what these change, the differences have, and their intervals do not cover"
+        f"{text}. Of {elsewhere} not every seed had the processor and the commit of `{base}`'s: what these change, the "
+        "differences have, and their intervals do not cover"
     )
 
 

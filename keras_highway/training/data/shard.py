@@ -26,12 +26,15 @@ class Shard(NamedTuple):
         return batch[self.index * size : (self.index + 1) * size]
 
 
-def fingerprint_of(*arrays: np.ndarray) -> str:
-    """Returns the SHA-256 of arrays, their shapes and dtypes, in hexadecimal."""
+def fingerprint_of(*parts: np.ndarray | str) -> str:
+    """Returns the SHA-256 of arrays, with their shapes and dtypes, and texts, in hexadecimal."""
     digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
+    for part in parts:
+        if isinstance(part, str):
+            digest.update(part.encode())
+        else:
+            digest.update(f"{part.dtype.str}{part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest()
 
 

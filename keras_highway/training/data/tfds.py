@@ -1,6 +1,5 @@
 """Any image data set of TensorFlow Datasets that was prepared here: `data="tfds:NAME"`."""
 
-import hashlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +12,7 @@ from keras_highway.training.data.augment import augment_of
 from keras_highway.training.data.decoding import CentralCrop, batches
 from keras_highway.training.data.folders import reason_of
 from keras_highway.training.data.repeated import epoch_samples
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.shard import Shard, fingerprint_of
 from keras_highway.training.recipe import Recipe
 
 PREFIX = "tfds:"
@@ -59,7 +58,7 @@ class TfdsSource:
         self.classes = label.num_classes
         # Its version fixes the order of its files.
         facts = (str(info.full_name), self.images, self.test_images, *self._tested)
-        self.fingerprint = hashlib.sha256(repr(facts).encode()).hexdigest()
+        self.fingerprint = fingerprint_of(repr(facts))
         self.class_names = tuple(getattr(label, "names", None) or ())
         Items(CLASS_NAME).check(self.class_names, f"{recipe.data}: the names of its classes")
 
