@@ -113,6 +113,14 @@ def test_a_notebook_opens_with_what_it_shows_its_time_and_its_data(path):
     assert "../" not in code and "sys.path" not in code  # nothing of the checkout
 
 
+def test_links_of_a_notebook_lead_to_files_of_the_repository():
+    """As GitHub reads them; `make docs` follows those of the site."""
+    texts = {path: [cell.source for cell in nbformat.read(path, as_version=4).cells] for path in NOTEBOOKS}
+    links = [(path, link) for path in texts for link in re.findall(r"\]\((\.[^)#]+)", "\n".join(texts[path]))]
+    assert links
+    assert not [(path.name, link) for path, link in links if not (path.parent / link).is_file()]
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_notebook_opens_in_colab_and_installs_there(path, tmp_path):
     """One repository for all links; a copy for another address has its links and no other change."""

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#]+)(#[^)]*)?\)")
 _PICTURE = re.compile(r"^(!\[[^\]]*\]\(([^)]+)\)(?:\{[^}]*\})?)$", re.M)
 _BADGE = re.compile(r"!\[([^\]]*)\]\(https?://[^)]+\)")  # a picture that a reader's browser would fetch from elsewhere
+_ABOVE = re.compile(r"(\]\()\.\./(docs/)?")  # the start of a notebook's link: its page lies a folder deeper, in `docs`
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -70,6 +71,7 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
     for number, cell in enumerate(json.loads(path.read_text("utf-8"))["cells"]):
         source = "".join(cell["source"]).strip()
         if cell["cell_type"] == "markdown":
+            source = _ABOVE.sub(lambda start: start[1] + ("../" if start[2] else "../../"), source)
             parts.append(_BADGE.sub(r"\1", source))
         elif cell["cell_type"] == "code":
             parts.append(f"```python\n{source}\n```")
