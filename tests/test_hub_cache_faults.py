@@ -1,7 +1,12 @@
 """The Hub's cache as others make and share it, files that this version cannot read, and what timm's configs state."""
 
+import errno
+import hashlib
 import json
 import os
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +18,7 @@ from test_timm import CONFIG
 import keras_highway as kh
 from keras_highway.convert.timm import read_config
 from keras_highway.hub import local
+from keras_highway.weights import file as weights_file
 from keras_highway.weights import torch_files
 from keras_highway.weights.resolve import resolve
 
@@ -98,6 +104,62 @@ def test_a_description_of_a_later_version_is_kept_and_never_passed_over(fake_hub
     assert len(blobs(tmp_path / "home" / "hub")) == 2
 
 
+def test_a_description_without_a_hash_is_kept_and_never_passed_over(fake_hub, tmp_path, offline, monkeypatch):
+    """Where a cache has no links, as on Windows, nothing states the hash of a `weights.json`."""
+    monkeypatch.setattr("huggingface_hub.file_download.are_symlinks_supported", lambda *args, **named: False)
+    fake_hub.add("org/later", {FILE: b"weights", "weights.json": b'{"of": "a later version"}'})
+    path = kh.hub.fetch(kh.hub.parse("org/later"), "weights.json")
+    offline()
+    for ask in (kh.load, kh.describe_weights, kh.load):
+        with pytest.raises(ValueError, match=r"kept, for nothing here states its hash: .* remove .*weights\.json"):
+            ask("hf://org/later")
+    assert path.is_file() and not path.is_symlink()
+
+
+@pytest.mark.parametrize("content", [b"no weights", pickle.dumps(FILE)])
+def test_a_weight_file_that_was_published_so_is_downloaded_once(fake_hub, trained, tmp_path, content):  # noqa: F811
+    fake_hub.add("org/wrong", {FILE: content})
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"not a weight file.*as it was published.*It was kept\."):
+            kh.load("hf://org/wrong")
+    assert sum("/content/" in path for _, path, *_ in fake_hub.requests) == 1
+    fake_hub.add("org/wrong", {FILE: trained[1]})  # its publisher mends it
+    np.testing.assert_array_equal(np.asarray(kh.load("hf://org/wrong")(X)), trained[0])
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ESTALE, "Stale"), PermissionError(errno.EACCES, "No"), MemoryError()])
+def test_what_the_system_cannot_read_is_not_damaged(published, trained, tmp_path, monkeypatch, error):  # noqa: F811
+    kh.load(f"hf://{NAME}")
+    (blob,) = blobs(tmp_path / "home" / "hub")
+
+    def failing(path, most):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(weights_file, "read_regular", failing)
+        with pytest.raises(ValueError, match="It was kept, for nothing is known about its content"):
+            kh.load(f"hf://{NAME}")
+    assert blob.is_file()
+    np.testing.assert_array_equal(np.asarray(kh.load(f"hf://{NAME}")(X)), trained[0])
+
+
+def test_a_mirror_whose_etags_are_sha1_of_the_content(fake_hub, tmp_path):
+    """Not git's, which begins with the length."""
+    fake_hub.add("org/mirror", {"a.json": b"{}"})
+    path = kh.hub.fetch(kh.hub.parse("org/mirror"), "a.json")
+    blob = path.resolve()
+    other = blob.with_name(hashlib.sha1(b"{}").hexdigest())
+    assert other.name != blob.name == hashlib.sha1(b"blob 2\0{}").hexdigest()
+    blob.rename(other)
+    path.unlink()
+    path.symlink_to(other)
+    name = kh.hub.parse(f"org/mirror@{path.parent.name}")
+    assert kh.hub.fetch(name, "a.json").read_bytes() == b"{}"
+    other.write_bytes(b"[]")
+    with pytest.raises(ValueError, match="damaged or altered"):
+        kh.hub.fetch(name, "a.json")
+
+
 def test_safetensors_of_a_type_that_numpy_lacks_are_kept(fake_hub, tmp_path):
     header = json.dumps({"w": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}).encode()
     fake_hub.add("org/fp8", {torch_files.FILE: len(header).to_bytes(8, "little") + header + b"ab"})
@@ -149,6 +211,20 @@ def test_a_thousand_other_classes_are_not_imagenets(tmp_path):
     assert read_config(path).imagenet
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"label_descriptions": {"x" * 250: "one\nline and another"}},
+        {"description": "x" * 20_000, "model_args": {"global_pool": "avg", "drop_rate": 0.1, "num_classes": 1000}},
+        {"global_pool": "max", "model_args": None},  # timm's loader does not look at this one
+    ],
+)
+def test_what_only_informs_in_timms_config_is_not_refused(tmp_path, more):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config(more, url={"deep": [[[[[[[[[[1]]]]]]]]]]})))
+    assert read_config(path).classes == 1000
+
+
 @pytest.fixture
 def of_ten(fake_hub, monkeypatch):
     """Publishes a `config.json` beside a net of ten classes that is converted quickly, with a ResNet50's name."""
@@ -181,6 +257,9 @@ def test_errors_name_the_file_that_the_number_is_from(of_ten):
         (config({"num_classes": 10}, interpolation="lanczos"), "resized with the filter 'lanczos'"),
         (config({"num_classes": 10, "architecture": "resnetblur50"}), "'resnetblur50', which is not a variant"),
         (config({"num_classes": 10}, std=[0.5, "a", 0.5]), r"std\[1\] must be a number.*load the weights alone"),
+        (config({"num_classes": 10, "model_args": {"act_layer": "silu"}}), "another network, by 'act_layer'.*alone"),
+        (config({"num_classes": 10, "model_args": {"global_pool": "max"}}), "global_pool must be one of 'avg'"),
+        (config({"num_classes": 10}, global_pool="catavgmax"), "global_pool must be one of 'avg'"),
     ],
 )
 def test_a_config_of_timms_is_not_passed_over(of_ten, values, match):
@@ -211,3 +290,30 @@ def test_a_read_only_home(fake_hub, of_ten, tmp_path, monkeypatch, capsys):
     err = capsys.readouterr().err
     assert err.count("converting") == 1 and "cannot be written: the result is kept until this process ends" in err
     assert not (tmp_path / "home" / "keras_highway").exists()
+
+
+def test_a_folder_that_may_not_be_written(tmp_path, monkeypatch):
+    (tmp_path / "kept").mkdir()
+    assert torch_files._writable(tmp_path / "kept")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    assert not torch_files._writable(tmp_path / "kept")
+
+
+@pytest.mark.more
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_fork_leaves_its_parents_conversions(tmp_path):
+    """A server's workers end before it does."""
+    code = (
+        "import os, shutil, sys\n"
+        "from keras_highway.weights.torch_files import _temporary_folder as folder\n"
+        "mine = folder()\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    sys.exit(folder() == mine)\n"
+        "assert os.waitpid(child, 0)[1] == 0 and mine.is_dir() and folder() == mine\n"
+        "shutil.rmtree(mine)  # as what tidies up temporary folders does\n"
+        "assert folder().is_dir()\n"
+        "print(folder())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not Path(done.stdout.strip()).exists()

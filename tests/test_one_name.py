@@ -40,13 +40,22 @@ def test_two_writers_of_one_file_leave_one_of_both_whole(tmp_path):
 
 
 def test_what_a_killed_writer_left_goes_after_a_day(tmp_path):
-    old, new, other = (tmp_path / f".partial-{name}" for name in ("0123abcd-a", "4567abcd-a", "0123abcd-b"))
-    for path in (old, new, other):
+    """Of any file of the folder: that of a shard is written once."""
+    names = ("0123abcd-a", "0123abcd-b", "4567abcd-a", "a-user's-own", "notahash-b")
+    old, other, new, *theirs = (tmp_path / f".partial-{name}" for name in names)
+    for path in (old, other, new, *theirs):
         path.touch()
-    for path in (old, other):
+    for path in (old, other, *theirs):
         os.utime(path, (time.time() - 90_000,) * 2)
     atomic_write(tmp_path / "a", lambda path: path.write_text("whole"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, new.name, "a"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, *(path.name for path in theirs), "a"]
+
+
+@pytest.mark.parametrize("name", [f"{'n' * 242}.txt", f"{'é' * 121}.txt"])
+def test_names_may_be_as_long_as_the_file_system_has_them(tmp_path, name):
+    suffixes = []
+    atomic_write(tmp_path / name, lambda path: (suffixes.append(path.suffix), path.write_text("whole")))
+    assert [path.name for path in tmp_path.iterdir()] == [name] and suffixes == [".txt"]
 
 
 def test_weights_by_the_name_of_the_zoos_do_not_have_its_measurements(tmp_path):

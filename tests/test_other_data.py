@@ -3,8 +3,12 @@
 import contextlib
 import dataclasses
 import errno
+import hashlib
+import itertools
 import json
+import shutil
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +19,7 @@ from PIL import Image
 
 from keras_highway.layers import HighwayDenseStack
 from keras_highway.training import shards, train
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.shard import Shard, fingerprint_of
 from keras_highway.training.data.source import open_source
 from keras_highway.training.data.synthetic import synthetic_dataset
 from keras_highway.training.distributed.strategy import Strategy
@@ -27,6 +31,7 @@ from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs import run_folder
 from keras_highway.training.runs.run import Run
 from keras_highway.training.runs.run_folder import RunFolder
+from keras_highway.training.tasks import training_of
 from keras_highway.training.tiny import tiny
 from tests.miniatures import numpy
 
@@ -56,7 +61,8 @@ def test_a_run_does_not_go_on_with_images_in_another_order_or_with_others(tmp_pa
     recipe = changed(DENSE, holdout_images=50)
     folder, run = mnist_in(tmp_path / "a"), tmp_path / "run"
     assert train_recipe(recipe, folder, run, until=1) is None
-    with pytest.raises(ValueError, match=r"begun with other data: fingerprint \w{12}, now fingerprint \w{12}\. Give"):
+    same = r"begun with other data: fingerprint \w{12}, now fingerprint \w{12}, of as many: .*another order\. Give"
+    with pytest.raises(ValueError, match=same):
         train_recipe(recipe, mnist_in(tmp_path / "b", **other), run)
     assert train_recipe(recipe, mnist_in(tmp_path / "copy"), run)["epochs"] == 2
 
@@ -65,9 +71,37 @@ def test_runs_that_were_begun_before_fingerprints_were_noted_go_on(tmp_path):
     folder, run = mnist_in(tmp_path / "a"), tmp_path / "run"
     train_recipe(DENSE, folder, run, until=1)
     facts = json.loads((run / "data.json").read_text())
-    assert facts.pop("fingerprint")
+    noted = facts.pop("fingerprint")
     (run / "data.json").write_text(json.dumps(facts))
     assert train_recipe(DENSE, folder, run)["epochs"] == 2
+    assert json.loads((run / "data.json").read_text()) == {**facts, "fingerprint": noted}  # compared from now on
+    with pytest.raises(ValueError, match="begun with other data: fingerprint"):
+        train_recipe(DENSE, mnist_in(tmp_path / "b", pixels=1), run)
+
+
+def test_more_images_are_told_by_their_number(tmp_path):
+    with contextlib.closing(RunFolder(tmp_path, DENSE.to_dict(), Strategy())) as folder:
+        facts = {"class_names": [], "fingerprint": 64 * "a", "steps_per_epoch": 10}
+        folder.check_data(facts)
+        folder.log.write_text("epoch,train_loss\n1,2.0\n")
+        with pytest.raises(ValueError, match=r"other data: steps_per_epoch 10, now steps_per_epoch 12\. Give"):
+            folder.check_data({**facts, "fingerprint": 64 * "b", "steps_per_epoch": 12})
+
+
+def test_fingerprints_stay_what_they_are(tmp_path):
+    """Every run that has begun is refused where they change."""
+    arrays = np.arange(12, dtype=np.uint8).reshape(3, 2, 2), np.array([0, 1, 2], np.int64)
+    ours = hashlib.sha256()
+    for array, text in zip(arrays, ("|u1(3, 2, 2)", "<i8(3,)"), strict=True):
+        ours.update(text.encode() + array.tobytes())
+    assert fingerprint_of(*arrays) == ours.hexdigest()
+    assert fingerprint_of("a", "b") == hashlib.sha256(b"ab").hexdigest()
+    images, labels = (np.arange(40 * 784) % 251).reshape(40, 28, 28).astype(np.uint8), np.arange(40) % 10
+    np.savez(tmp_path / "mnist.npz", x_train=images, y_train=labels, x_test=images[:9], y_test=labels[:9])
+    assert open_source(changed(DENSE, train_images=30), tmp_path).fingerprint.startswith("66d55aaf580580464602bd9e")
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text(200 * "one two three four\n")
+    assert training_of(TEXT.task).open_source(TEXT, tmp_path).fingerprint.startswith("8390e60f057ddc31f1c6497a")
 
 
 @pytest.mark.more
@@ -95,6 +129,25 @@ def test_a_folder_and_its_shards_are_the_same_data(tmp_path):
     assert folder == sharded
     Image.new("RGB", (8, 8)).save(tmp_path / "in" / "train" / "cat" / "2.jpg")
     assert open_source(recipe, tmp_path / "in").fingerprint != folder
+
+
+def test_hosts_that_number_classes_otherwise_are_refused(tmp_path, monkeypatch):
+    """Their labels may be the same numbers."""
+    asked, recipe = [], changed(RECIPES["resnet50_a2"], batch_size=8, micro_batches=1)
+    monkeypatch.setattr(Strategy, "check_same", lambda self, fingerprint, what: asked.append(fingerprint) or stop())
+
+    def stop():
+        raise ValueError("enough")
+
+    for names in (("cat", "dog"), ("dog", "wolf"), ("cat", "dog")):
+        for split, name in itertools.product(("train", "val"), names):
+            (tmp_path / "in" / split / name).mkdir(parents=True)
+            for i in range(4):
+                Image.new("RGB", (8, 8)).save(tmp_path / "in" / split / name / f"{i}.jpg")
+        with pytest.raises(ValueError, match="enough"):
+            train_recipe(recipe, tmp_path / "in", tmp_path / "run")
+        shutil.rmtree(tmp_path / "in")
+    assert asked[0] == asked[2] != asked[1]
 
 
 def together(fingerprints: list[str]) -> list[str | None]:
@@ -146,6 +199,18 @@ def test_where_a_file_system_has_no_locks_a_run_says_so_and_goes_on(number, tmp_
     assert (tmp_path / "recipe.json").exists()
     assert f"{tmp_path} is on a file system without locks (no locks here)" in capsys.readouterr().err
     folder.close()
+
+
+@pytest.mark.skipif(run_folder.fcntl is None, reason="locks are those of POSIX")
+def test_a_file_system_that_is_away_is_not_one_without_locks(tmp_path, monkeypatch):
+    """The run would go on without its lock."""
+
+    def away(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(run_folder, "fcntl", SimpleNamespace(flock=away, LOCK_EX=0, LOCK_NB=0))
+    with pytest.raises(OSError, match="Input/output error"):
+        RunFolder(tmp_path, DENSE.to_dict(), Strategy())
 
 
 def test_a_state_that_cannot_be_read_just_now_is_not_called_damaged(tmp_path, monkeypatch, capsys):
@@ -225,7 +290,22 @@ def test_lamb_has_a_ratio_for_each_layer_of_a_stack(decay_vectors):
         )
 
 
-def test_slow_processes_ask_each_other_after_every_step(tmp_path):
+def test_only_a_stacks_own_names_have_a_ratio_for_each_layer_and_scalars_do_not_decay():
+    def moved(name, shape, gradient=1.0):
+        values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        variable, optimizer = keras.Variable(values, name=name), DecayedLamb(0.1, 0.5)
+        optimizer.build([variable])
+        optimizer.apply([keras.ops.full(shape, gradient)])
+        return numpy(variable)
+
+    for name, shape in (("transform_weight", (4, 4)), ("transform_kernel_of_mine", (2, 3, 3))):
+        np.testing.assert_array_equal(moved(name, shape), moved("kernel", shape))
+    assert np.abs(moved("transform_kernel", (2, 3, 3)) - moved("kernel", (2, 3, 3))).max() > 1e-3
+    assert moved("scale", (), 0.0) == np.random.default_rng(0).normal(size=()).astype(np.float32)
+
+
+@pytest.mark.parametrize("start", [0, 361])
+def test_slow_processes_ask_each_other_after_every_step(tmp_path, start):
     """Twenty steps of seven seconds would outlast the minute that a supervisor gives them."""
     recipe = changed(tiny(RECIPES["highway_fc10"]), epochs=1)
     source = open_source(recipe, None)
@@ -236,8 +316,9 @@ def test_slow_processes_ask_each_other_after_every_step(tmp_path):
         totals = []
         run.strategy.total = lambda number: totals.append(number) or number
         calm, asked = SimpleNamespace(made=False), SimpleNamespace(made=True)
-        run._agreed = (0, run._agreed[1] - 140)  # seconds
-        assert not run._should_stop(asked, 19) and run._should_stop(asked, 20) and len(totals) == 1
-        run._agreed = (20, run._agreed[1] - 7)
-        assert run._should_stop(asked, 21) and not run._should_stop(calm, 22) and len(totals) == 3
-        assert not run._should_stop(asked, 23) and run._should_stop(asked, 40)  # the last one was fast
+        run._agreed = (start, time.perf_counter() - 7)  # as before the first step, here of seven seconds
+        assert not run._should_stop(calm, start + 1) and len(totals) == 1
+        run._agreed = (start + 1, run._agreed[1] - 7)
+        assert run._should_stop(asked, start + 2) and not run._should_stop(calm, start + 3) and len(totals) == 3
+        late = -(start + 4) // 20 * -20
+        assert not run._should_stop(asked, late - 1) and run._should_stop(asked, late)  # the last one was fast

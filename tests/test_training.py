@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 
 import keras
 import numpy as np
@@ -272,8 +273,10 @@ def test_several_processes_agree_on_stopping(tmp_path):
     run.strategy.shard = Shard(0, 2)
     request, others = type("Requested", (), {"made": True}), []
     run.strategy.total = lambda own: own + sum(others)
-    assert [run._should_stop(request, step) for step in (1, 19, 20)] == [False, False, True]
     calm = type("Calm", (), {"made": False})
+    run._agreed = (0, time.perf_counter())
+    assert not run._should_stop(calm, 1)  # the first step tells how long steps are
+    assert [run._should_stop(request, step) for step in (2, 19, 20)] == [False, False, True]
     assert not run._should_stop(calm, 20)
     others.append(1)
     assert run._should_stop(calm, 20) and not run._should_stop(calm, 21)

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import glob
 import hashlib
 import os
 import re
@@ -15,6 +14,8 @@ from pathlib import Path
 from keras_highway._support.json_text import json_text
 
 _LONG_AGO = 86400.0  # seconds
+_TEMPORARY = re.compile(r"\.partial-[0-9a-f]{8}-")
+_LONGEST = 230  # bytes of a name, of 255 that most file systems have: a temporary file's has 18 more
 # Of a shared file system, mostly: what failed so may work later.
 _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN}
 
@@ -33,9 +34,10 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
             file's own suffix and folder.
     """
     # Of this call alone: another process, or thread, may be writing the same file.
-    temporary = path.with_name(f".partial-{uuid.uuid4().hex[:8]}-{path.name}")
+    ending = path.name if len(os.fsencode(path.name)) <= _LONGEST else path.name[-_LONGEST // 4 :]
+    temporary = path.with_name(f".partial-{uuid.uuid4().hex[:8]}-{ending}")
     with written(path):
-        _sweep(path)
+        _sweep(path.parent)
         try:
             write(temporary)
             to_disk(temporary)
@@ -45,11 +47,11 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
                 temporary.unlink(missing_ok=True)
 
 
-def _sweep(path: Path) -> None:
-    """Removes what processes that were killed have left of a file, a day ago or longer: nobody writes at it still."""
-    for left in path.parent.glob(f".partial-????????-{glob.escape(path.name)}"):
+def _sweep(folder: Path) -> None:
+    """Removes what processes that were killed have left of files, a day ago or longer: nobody writes at them still."""
+    for left in folder.glob(".partial-????????-*"):
         with contextlib.suppress(OSError):  # another one removes it, too
-            if time.time() - left.stat().st_mtime > _LONG_AGO:
+            if _TEMPORARY.match(left.name) and time.time() - left.stat().st_mtime > _LONG_AGO:
                 left.unlink()
 
 

@@ -175,10 +175,14 @@ class Fields:
     Args:
         required: What must be there.
         optional: What may be there.
+        others: Whether values of other names are looked at, which nobody
+            needs who only reads the known ones.
     """
 
-    def __init__(self, required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None):
-        self.required, self.optional = required, optional or {}
+    def __init__(
+        self, required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None, others: bool = True
+    ):
+        self.required, self.optional, self.others = required, optional or {}, others
 
     def check(self, value: Any, where: str) -> None:
         """Raises `ValueError` where the value does not match."""
@@ -188,6 +192,8 @@ class Fields:
         if missing:
             raise ValueError(f"{where} is incomplete: it has no {', '.join(missing)}.")
         for name, item in value.items():
+            schema = self.required.get(name) or self.optional.get(name)
+            if schema is None and not self.others:
+                continue
             Text().check(name, f"a name in {where}")
-            schema = self.required.get(name) or self.optional.get(name) or Anything()
-            schema.check(item, f"{where}: {name}")
+            (schema or Anything()).check(item, f"{where}: {name}")

@@ -20,17 +20,21 @@ _LOCK = ".lock"  # locked by the folder's process; the system releases it howeve
 def scratch_folder(what: str) -> Iterator[Path]:
     """Makes a temporary folder and removes it, and those of processes that were killed.
 
+    A fork that ends inside leaves the folder to its parent.
+
     Args:
         what: What it is for, a word of its name.
     """
     _sweep()
+    owner = os.getpid()
     folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{what}-"))
     handle = None
     try:
         handle = _locked(folder)
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if os.getpid() == owner:  # not at the end of a fork
+            shutil.rmtree(folder, ignore_errors=True)
         if handle is not None:
             os.close(handle)
 

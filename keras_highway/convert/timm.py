@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.bounded_json import read_json
-from keras_highway._support.schema import CLASS_NAME, Fields, Items, Maybe, Number, Text
+from keras_highway._support.schema import CLASS_NAME, Fields, Items, Maybe, Number, OneOf, Text
 from keras_highway.convert.resnet_to_highway import highway_from_resnet
 from keras_highway.convert.torch_names import assign_torch_state
 from keras_highway.data.transforms import INTERPOLATIONS, Transform, imagenet_classes
@@ -40,7 +40,9 @@ def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.n
 
     try:
         return load_file(path) if content is None else load(content)
-    except (safetensors.SafetensorError, OSError) as error:
+    except OSError as error:
+        raise ValueError(f"{path} could not be read: {error}") from error
+    except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file, or is truncated: {error}") from error
     except (AttributeError, KeyError, TypeError) as error:  # such as an 8-bit float
         raise ValueError(f"{path} holds arrays of a type that NumPy lacks: save them in float32. {error}") from error
@@ -62,7 +64,9 @@ def resnet_of(path: Path) -> str:
     try:
         with safetensors.safe_open(path, "numpy") as file:
             names = list(file.keys())
-    except (safetensors.SafetensorError, OSError) as error:
+    except OSError as error:
+        raise ValueError(f"{path} could not be read: {error}") from error
+    except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file, or is truncated: {error}") from error
     return _resnet_of(names)
 
@@ -131,12 +135,19 @@ _CONFIG = Fields(
                 "crop_pct": _CROP,
                 "test_crop_pct": Maybe(_CROP),
                 "tag": Maybe(Text()),
-                "license": Maybe(Text()),
+                "license": Maybe(Text(1000)),
+                "global_pool": Maybe(OneOf(("avg",))),
             },
+            others=False,
         ),
     },
-    {"num_classes": Maybe(Number(1, 100_000, whole=True))},
+    {
+        "num_classes": Maybe(Number(1, 100_000, whole=True)),
+        "model_args": Maybe(Fields({}, {"global_pool": OneOf(("avg",))}, others=False)),
+    },
+    others=False,  # some of which timm takes from anywhere
 )
+_IN_TRAINING_ALONE = ("drop_rate", "drop_path_rate", "drop_block_rate", "zero_init_last")  # of timm's `model_args`
 
 
 class OtherConfigError(ValueError):
@@ -188,6 +199,7 @@ def read_config(path: Path) -> TimmConfig:
         )
     try:
         _CONFIG.check(whole, str(path))
+        _check_arguments(whole.get("model_args") or {}, str(path))
         if (used := whole["pretrained_cfg"]["interpolation"]) in INTERPOLATIONS:
             return _config_of(whole)
     except (ValueError, KeyError, TypeError) as error:
@@ -197,8 +209,16 @@ def read_config(path: Path) -> TimmConfig:
         ) from error
     raise ValueError(
         f"{path} is of a network whose images are resized with the filter {used!r}: keras_highway has "
-        f"{' and '.join(INTERPOLATIONS)}. If the network is as accurate with one of these, write it into the file."
+        f"{' and '.join(INTERPOLATIONS)}. To load the weights alone, download the .safetensors file beside it, and "
+        "give its path; how images are resized is up to you then."
     )
+
+
+def _check_arguments(arguments: dict[str, Any], where: str) -> None:
+    """Refuses `model_args`, which timm builds the network with, where they make another one."""
+    other = sorted(arguments.keys() - {"num_classes", "global_pool", "in_chans", *_IN_TRAINING_ALONE})
+    if other:
+        raise ValueError(f"{where}: model_args makes another network, by {reprlib.repr(', '.join(other))}")
 
 
 def _config_of(whole: dict[str, Any]) -> TimmConfig:

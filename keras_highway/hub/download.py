@@ -4,12 +4,14 @@ huggingface_hub downloads to a file of its own and renames it when its length
 is right, so that a cut download leaves nothing behind. It does not look at
 the content: a file of the right length and the wrong bytes would be trusted
 for good. Here it is compared with its sha256, and removed where it differs. A
-file of the right bytes that this version cannot read is kept: without it, as
-where a `weights.json` is missing, something else would be loaded offline.
+file of the right bytes that this version cannot read is kept: the next call
+would download the same, and offline something else would be loaded, as where
+a `weights.json` is missing. So is one that the system could not read.
 """
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -27,6 +29,8 @@ _AS_PUBLISHED = (
     "The file is as it was published, and this version of keras_highway cannot read it: try a later version, or have "
     "its publisher mend it. It was kept"
 )
+_KEPT = "It was kept, for nothing is known about its content: call again when the file can be read"
+_UNKNOWN = "It was kept, for nothing here states its hash: where it is damaged, remove {path}, and call again"
 
 
 def fetch(
@@ -36,6 +40,7 @@ def fetch(
     check: Callable[[Path], object] | None = None,
     cache: Path | None = None,
     read: Callable[[Path, str], object] | None = None,
+    needed: bool = True,
 ) -> Path:
     """Returns a file of a repository: from the cache, else downloaded, with its progress on stderr.
 
@@ -54,12 +59,14 @@ def fetch(
         read: Called with the path and the sha256 that the content must have,
             `""` where none is known; raises `ValueError` if it has another or
             is not what it should be. The file is not read but for it.
+        needed: Whether nothing is loaded without the file. Defaults to
+            `True`.
 
     Raises:
         HubError: If it cannot be downloaded.
         ValueError: If the content is not what it should be. It has been
-            removed from the cache then, but where its hash is right and
-            `check` alone refuses it.
+            removed from the cache then if its hash is wrong, or nothing
+            states its hash and it is `needed`.
     """
     cache = cache_folder() if cache is None else cache
     with locked(cache, name.repository):
@@ -67,7 +74,7 @@ def fetch(
             if not isinstance(client().try_to_load_from_cache(name.repository, filename, cache, name.revision), str):
                 check_reachable(f"download {filename} of {name}")
             path = Path(client().hf_hub_download(name.repository, filename, revision=name.revision, cache_dir=cache))
-        expected, compared = sha256 or promised(path), False
+        expected = sha256 or promised(path)
         try:
             if read is not None and not _GIT_SHA1.fullmatch(expected):
                 read(path, expected)
@@ -75,13 +82,31 @@ def fetch(
                 _check_content(path, expected, name)
                 if read is not None:
                     read(path, "")
-            compared = bool(expected)
             if check is not None:
                 check(path)
-        except ValueError as error:
-            reason, done = str(error).rstrip("."), _AS_PUBLISHED if compared else _removed(path, cache, name)
-            raise ValueError(f"{filename} of {name}: {reason}. {done}.") from error
+        except (ValueError, OSError) as error:
+            done = _KEPT if _is_of_the_system(error) else _dealt_with(path, expected, cache, name, needed)
+            raise ValueError(f"{filename} of {name}: {str(error).rstrip('.')}. {done}.") from error
     return path
+
+
+def _is_of_the_system(error: Exception) -> bool:
+    """Whether a file could not be read, such as for a missing permission: that says nothing about its content."""
+    cause = error.__cause__ or error
+    if isinstance(cause, OSError):  # HDF5's about a damaged file have neither a number nor a class of their own
+        return cause.errno is not None or type(cause) is not OSError
+    return isinstance(cause, MemoryError)
+
+
+def _dealt_with(path, expected, cache, name, needed) -> str:
+    """Removes a file that is refused unless it is as it was published; returns what was done, for the error."""
+    if not expected and not needed:
+        return _UNKNOWN.format(path=path)
+    try:
+        as_published = bool(expected) and _has(path, expected)
+    except OSError:
+        return _KEPT
+    return _AS_PUBLISHED if as_published else _removed(path, cache, name)
 
 
 def fetch_if_there(name: HubName, filename: str, check: Callable[[Path], object] | None = None) -> Path | None:
@@ -97,7 +122,7 @@ def fetch_if_there(name: HubName, filename: str, check: Callable[[Path], object]
         ValueError: If the content is not what it should be.
     """
     try:
-        return fetch(name, filename, check=check)
+        return fetch(name, filename, check=check, needed=False)
     except HubError as error:
         if is_absent(error.__cause__) or _known_to_be_absent(name, filename):
             return None
@@ -144,11 +169,18 @@ def promised(path: Path) -> str:
 
 def _check_content(path, expected, name) -> None:
     """Compares a file with the hash that it should have, if there is one."""
-    if not expected:
-        return
-    actual = git_sha1(path) if _GIT_SHA1.fullmatch(expected) else sha256_of(path)
-    if actual != expected:
+    if expected and not _has(path, expected):
+        actual = git_sha1(path) if _GIT_SHA1.fullmatch(expected) else sha256_of(path)
         raise ValueError(f"is damaged or altered: its hash is {actual}, that of {name} is {expected}.")
+
+
+def _has(path: Path, expected: str) -> bool:
+    """Whether a file has a hash: of 40 digits git's, or that of the content alone, as some mirrors state it."""
+    if not _GIT_SHA1.fullmatch(expected):
+        return sha256_of(path) == expected
+    with path.open("rb") as file:
+        alone = hashlib.file_digest(file, lambda: hashlib.sha1(usedforsecurity=False)).hexdigest()
+    return expected in (alone, git_sha1(path))
 
 
 def _removed(path: Path, cache: Path, name: HubName) -> str:
@@ -158,7 +190,10 @@ def _removed(path: Path, cache: Path, name: HubName) -> str:
     except OSError as kept:
         return f"It could not be removed ({kept.strerror}): have {path} removed"
     if left is not None:
-        return f"Its link {path} was removed, and what it led to was kept, for it is outside of this cache: {left}"
+        return (
+            f"Its link {path} was removed, and what it led to was kept, for it is outside of this cache: {left}. "
+            "The next call downloads it into this cache; have the other mended"
+        )
     return "It was removed: the next call fetches it anew"
 
 

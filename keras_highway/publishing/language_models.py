@@ -1,6 +1,5 @@
 """Weights of language models, as publishing treats them."""
 
-import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,12 +65,11 @@ class LanguageModel(TaskWeights):
 
     @classmethod
     def new_row(cls, result, stamp) -> WeightsInfo:
-        """As of every task. A corpus may be any folder: the row has the folder's name. No licence is stated yet."""
+        """As of every task. A corpus may be any folder: the row has the folder's name."""
         name = Path(result["data"]).name
         if name in _CORPORA and name != result["data"]:
             name = f"a folder named {name}"
-        row = registry.language_row(result["weights"], result["variant"], name)
-        return dataclasses.replace(row, licence="")  # not the zoo's: who trained it states one
+        return registry.language_row(result["weights"], result["variant"], name)
 
     @classmethod
     def card(cls, row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:

@@ -50,7 +50,7 @@ class DecayedLamb(DenseGradients, keras.optimizers.Lamb):
         m_hat = m / (1 - ops.power(ops.cast(self.beta_1, variable.dtype), step))
         v_hat = v / (1 - ops.power(ops.cast(self.beta_2, variable.dtype), step))
         update = m_hat / (ops.sqrt(v_hat) + self.epsilon)
-        vector = len(variable.shape) == 1 or "bias" in known.name
+        vector = len(variable.shape) < 2 or "bias" in known.name
         if self.decay and (self.decay_vectors or not vector):
             w = ops.convert_to_tensor(variable)
             update = update + self.decay * w
@@ -61,11 +61,18 @@ class DecayedLamb(DenseGradients, keras.optimizers.Lamb):
         return {**super().get_config(), "decay": self.decay, "decay_vectors": self.decay_vectors}
 
 
+# The number of axes of what a `HighwayDenseStack` has of each of its layers, by name.
+_OF_STACKS = {
+    f"{path}_{kind}": axes
+    for path in ("transform", "transform_gate", "carry_gate")
+    for kind, axes in (("kernel", 3), ("bias", 2))
+}
+
+
 def _axes_of_one(variable) -> tuple[int, ...]:
     """All axes of a variable; without the first in what a `HighwayDenseStack` has of each of its layers."""
-    axes, name = tuple(range(len(variable.shape))), variable.name
-    of_each = name.startswith(("transform_", "carry_gate_")) and len(axes) == (3 if "_kernel" in name else 2)
-    return axes[1:] if of_each else axes
+    axes = tuple(range(len(variable.shape)))
+    return axes[1:] if _OF_STACKS.get(variable.name) == len(axes) else axes
 
 
 def _trust_ratio(w, update, axes):

@@ -1,8 +1,10 @@
 """The training loop over any recipe."""
 
 import contextlib
+import json
 
 from keras_highway._support.data_format import channels_last
+from keras_highway.training.data.shard import fingerprint_of
 from keras_highway.training.distributed.stopping import stop_requests
 from keras_highway.training.distributed.strategy import Strategy, make_strategy
 from keras_highway.training.language_recipe import LanguageRecipe
@@ -65,7 +67,9 @@ def train(
         strategy.check(recipe)
         parts = training_of(recipe.task)
         source = parts.open_source(recipe, data_dir)
-        strategy.check_same(source.fingerprint, f"data={recipe.data!r}, or another order of it")
+        names = list(getattr(source, "class_names", ()))
+        same = fingerprint_of(source.fingerprint, json.dumps(names))
+        strategy.check_same(same, f"data={recipe.data!r}, or names of its classes, or another order of it")
         with contextlib.closing(RunFolder(out, recipe.to_dict(), strategy, defaults_of(recipe))) as folder:
             with strategy.data_scope():
                 data = source.on_device()
@@ -78,7 +82,6 @@ def train(
                 if result := folder.final_result(recipe.epochs):
                     return result  # the run is over: its start may be gone
                 raise _start_is_gone(folder, recipe, error) from error
-            names = list(getattr(source, "class_names", ()))
             facts = {"steps_per_epoch": program.steps_per_epoch, "class_names": names, FINGERPRINT: source.fingerprint}
             folder.check_data(facts)
             strategy.prepare(program)

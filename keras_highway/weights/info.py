@@ -175,7 +175,7 @@ class WeightsInfo:
             words are in the `vocabulary.json` beside the file, none.
         transform: What images must go through; of a language model, `None`.
         sha256: Of the file; `""` where the publisher gives none in advance.
-        licence: Of the weights.
+        licence: Of the weights; `""` where none is stated.
         data_licence: What is known of the data set's terms.
         origin: Who trained it, where it is not this project.
         repository: `org/name` on the Hub, `""` if it is not there.
@@ -196,7 +196,7 @@ class WeightsInfo:
     classes: tuple[str, ...]
     transform: Transform | None
     sha256: str
-    licence: str = "Apache-2.0"
+    licence: str = ""
     data_licence: str = ""
     origin: str = ""
     repository: str = ""

@@ -75,6 +75,7 @@ def _timm(variant: str, tag: str, top1: float | None) -> WeightsInfo:
         classes=tuple(name for _, name in transforms.imagenet_classes()),
         transform=transforms.IMAGENET,
         sha256="",
+        licence="Apache-2.0",
         data_licence=DATA_LICENCES["imagenet"],
         origin="R. Wightman, H. Touvron, H. Jegou: ResNet strikes back (arXiv 2110.00476); published by timm",
         repository=f"timm/{variant}.{tag}_in1k",

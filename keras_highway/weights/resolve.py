@@ -268,7 +268,7 @@ def row_of(weights: str) -> WeightsInfo:
         return registry.described(registry.get(weights))
     name = parse(weights)
     try:
-        return read_row(fetch(name, ROW, check=read_row))
+        return read_row(fetch(name, ROW, check=read_row, needed=False))
     except HubError as error:
         row = torch_files.describe(name) if is_absent(error.__cause__) else None
         if row is None:

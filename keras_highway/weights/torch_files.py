@@ -203,9 +203,17 @@ def _writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-@functools.cache
 def _temporary_folder() -> Path:
     """Where this process keeps conversions that it cannot keep for good; removed as it ends."""
+    folder = _folder_of(os.getpid())
+    if not folder.is_dir():  # something tidies up after a while
+        _folder_of.cache_clear()
+    return _folder_of(os.getpid())
+
+
+@functools.cache
+def _folder_of(process: int) -> Path:
+    """The temporary folder of one process: a fork has its own, for its parent may end before it."""
     until_the_end = contextlib.ExitStack()
     atexit.register(until_the_end.close)
     return until_the_end.enter_context(scratch_folder("converted"))

@@ -330,9 +330,10 @@ def _hardware(comparison, done, runs) -> str:
     elsewhere = ", ".join(f"`{net}`" for net in done if not _ran_where(where, net, base))
     if not elsewhere:
         return text
+    beyond = ", and their intervals do not cover" if len(comparison.study.seeds) > 1 else ""
     return (
         f"{text}. Of {elsewhere} not every seed had the processor and the commit of `{base}`'s: what these change, the "
-        "differences have, and their intervals do not cover"
+        f"differences have{beyond}"
     )
 
 

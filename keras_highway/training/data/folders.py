@@ -32,8 +32,8 @@ class FolderSource:
     """
 
     _REMEDY = (
-        "Put a sound image in its place. `python -m keras_highway.training.shards DIR --out SHARDS` names all that are "
-        "broken, and leaves them out."
+        "Put a sound image in its place, and the run goes on. `python -m keras_highway.training.shards DIR --out "
+        "SHARDS` names all that are broken, and leaves them out: a run on these begins anew, in another folder."
     )
 
     def __init__(self, recipe: Recipe, data_dir):

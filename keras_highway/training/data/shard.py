@@ -46,8 +46,8 @@ class Source(Protocol):
         test_images: Number of test images.
         classes: Number of classes.
         fingerprint: Hexadecimal digits of what is trained and tested on and
-            its order: a run goes on with the same alone, and its processes
-            have the same.
+            its order, of photographs of their labels alone: a run goes on
+            with the same, and its processes have the same.
     """
 
     images: int

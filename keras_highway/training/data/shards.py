@@ -115,7 +115,8 @@ class ShardSource(FolderSource):
 
     _REMEDY = (
         "Copy it anew: `python -m keras_highway.training.shards SHARDS --check` names all that are damaged. Of an "
-        "image that is too large, run `... shards DIR --out SHARDS` once more, which leaves it out."
+        "image that is too large, run `... shards DIR --out SHARDS` once more, which leaves it out: a run on these "
+        "begins anew, in another folder."
     )
 
     def _place(self, path) -> str:

@@ -56,8 +56,9 @@ class TfdsSource:
             self._tested = ("train", images)
         self.images, self.test_images = _limited(images, recipe.train_images), _limited(test_images, recipe.test_images)
         self.classes = label.num_classes
-        # Its version fixes the order of its files.
-        facts = (str(info.full_name), self.images, self.test_images, *self._tested)
+        # The version fixes the order within a file; how many files there are is each machine's that prepared them.
+        files = [[*map(int, info.splits[split].shard_lengths)] for split in ("train", self._tested[0])]
+        facts = (str(info.full_name), self.images, self.test_images, *self._tested, files)
         self.fingerprint = fingerprint_of(repr(facts))
         self.class_names = tuple(getattr(label, "names", None) or ())
         Items(CLASS_NAME).check(self.class_names, f"{recipe.data}: the names of its classes")

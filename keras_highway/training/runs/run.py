@@ -42,7 +42,7 @@ class Run:
         self.rows: list[dict] = []
         self._save_steps, self._save_seconds, self._log_steps = save_steps, save_seconds, log_steps
         self._saved = time.perf_counter()
-        self._agree_every, self._agreed = _AGREE_EVERY, (0, self._saved)  # at which step, and when
+        self._agree_every, self._agreed = 1, (0, self._saved)  # at which step, and when; the first step decides
 
     def restore(self) -> None:
         """Restores the last state saved.
@@ -128,6 +128,7 @@ class Run:
     def _steps(self, meter, stop) -> None:
         epoch = self.progress.epoch
         batches = self.source.batches(epoch, meter.step, self.strategy.shard)
+        self._agreed = (meter.step, time.perf_counter())
         while (batch := meter.wait_for(batches)) is not None:
             meter.add(self.engine.train(batch))
             stopping = self._should_stop(stop, meter.step)
@@ -146,6 +147,7 @@ class Run:
             return stop.made
         if step % self._agree_every:
             return False
+        self.engine.sync()  # or the time would be that of dispatching steps
         (last, then), now = self._agreed, time.perf_counter()
         slow = now - then > _SLOW * max(1, step - last)
         slow_ones, asked = divmod(self.strategy.total(int(stop.made) + _SLOW_ONE * slow), _SLOW_ONE)

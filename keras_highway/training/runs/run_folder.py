@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from keras_highway._support.bounded_json import read_json
-from keras_highway._support.files import append, atomic_write, atomic_write_json
+from keras_highway._support.files import append, atomic_write, atomic_write_json, may_pass
 from keras_highway._support.log import read_lines
 from keras_highway._support.schema import Anything, Fields, Items, Table
 from keras_highway.training.runs.checkpoint import epochs_of
@@ -178,6 +178,8 @@ class RunFolder:
             raise ValueError(f"Another process is training in {self.path}: end it, or choose another --out.") from None
         except OSError as error:  # e.g. Lustre mounted without `flock`, NFS without its lock daemon
             os.close(file)
+            if may_pass(error):
+                raise
             print(
                 f"{self.path} is on a file system without locks ({error.strerror}): nothing keeps another process from "
                 "training there, too.",
@@ -235,13 +237,16 @@ class RunFolder:
                 atomic_write_json(path, facts)
             return
         known = read_json(path, _TABLE)
-        for name in sorted(known.keys() & facts.keys()):
+        for name in sorted(known.keys() & facts.keys(), key=lambda name: (name == FINGERPRINT, name)):
             # Before, runs on arrays noted no names of classes.
             if known[name] != facts[name] and (name != "class_names" or known[name]):
+                alone = ", of as many: others, or in another order" if name == FINGERPRINT else ""
                 raise ValueError(
                     f"{self.path} holds a run that was begun with other data: {_told(name, known[name])}, now "
-                    f"{_told(name, facts[name])}. Give the data that it began with, or choose another --out."
+                    f"{_told(name, facts[name])}{alone}. Give the data that it began with, or choose another --out."
                 )
+        if self._writes and facts.keys() - known.keys():  # from now on they are compared, too
+            atomic_write_json(path, {**facts, **known})
 
     def begin_session(self, step: int) -> None:
         """Notes that the run resumes from a step, on what and with which version of this program."""
@@ -289,10 +294,11 @@ class RunFolder:
                 epochs than one; a process that is killed after the first has
                 logged that, and saved no state.
         """
-        epochs = len(self.rows())
-        if self.known_result() or epochs > 1:
+        result = self.known_result() or {}
+        epochs = len(self.rows()) or result.get("epochs")
+        if result or (epochs or 0) > 1:
             raise ValueError(
-                f"{self.path} holds a run of {max(epochs, 1)} epochs and no {self.checkpoint.name}: to go on, put that "
+                f"{self.path} holds a run of {epochs} epochs and no {self.checkpoint.name}: to go on, put that "
                 "back; to train anew, which would replace log and result, choose another --out, or remove the folder."
             )
 
