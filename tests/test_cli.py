@@ -54,6 +54,7 @@ def known_row(folder) -> WeightsInfo:
         classes=tuple("0123456789"),
         transform=registry.transforms.MNIST,
         sha256=sha256_of(folder / NAME / registry.FILE),
+        licence="Apache-2.0",
     )
 
 
@@ -125,8 +126,7 @@ def test_list_json_with_a_pattern(capsys, known_name):
     listed = json.loads(capsys.readouterr().out)
     assert [v["name"] for v in listed["variants"]] == ["mnist10_w16"]
     (weights,) = listed["weights"]
-    assert weights["name"] == NAME and weights["parameters"] == 38_986 and weights["licence"] == "Apache-2.0"
-    assert weights["file"] == "here"
+    assert [weights[key] for key in ("name", "parameters", "licence", "file")] == [NAME, 38_986, "Apache-2.0", "here"]
     assert weights["result"] == {"metric": "test_accuracy", "mean": 0.4, "std": 0.01, "n": 3}
 
 

@@ -292,6 +292,7 @@ def test_a_damaged_file_that_cannot_be_removed_is_named(hub, saved, monkeypatch)
         raise OSError(errno.EROFS, "Read-only file system", str(path))
 
     monkeypatch.setattr(download, "_remove", refuse)
+    monkeypatch.setattr(download, "_has", lambda *args: False)
     monkeypatch.setattr(download, "_check_content", lambda *args: (_ for _ in ()).throw(ValueError("is damaged")))
     with pytest.raises(
         ValueError, match=r"is damaged\. It could not be removed \(Read-only file system\): have /.* removed"

@@ -40,7 +40,7 @@ def test_the_rate_of_a_net_is_that_of_its_best_short_run(net):
 
 def test_nets_of_110_layers():
     assert differ("highway110_fast", "resnet110_fast") == OWN
-    schedule = {"epochs", "schedule", "warmup_epochs", "precision", "source"}
+    schedule = {"epochs", "schedule", "warmup_epochs", "source"}
     assert differ("highway110_fast", "highway110") == schedule | {"name", "weights"}
 
 

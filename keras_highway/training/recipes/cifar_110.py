@@ -14,10 +14,10 @@ Not trained for 200 epochs here.
     python -m keras_highway train resnet110_fast --data DIR --out RUN
 
 The `_fast` recipes take 10 epochs of one cycle, two of them rising from 0, at the
-same highest rate, 0.1, with products in bfloat16. They show first epochs, and are no
+same highest rate, 0.1. They show first epochs, and are no
 comparison: neither the rate nor the gate bias, -6, was chosen for so short a time
 (recipes/cifar_20.py tells what the bias did at 20 layers), and highway110 has 1.5
-times resnet110's parameters. No result of ours yet.
+times resnet110's parameters. ResNet110 reached 86.45 % (n = 1, last epoch).
 """
 
 from dataclasses import replace
@@ -54,7 +54,6 @@ _FAST = tuple(
         schedule="one_cycle",
         warmup_epochs=2,
         warmup_rate=0.0,
-        precision="mixed_bfloat16",
         source="BLOG, Evidence 1's nets; the recipe is ours: 10 epochs of one cycle",
     )
     for net in ("highway110", "resnet110")
