@@ -1,10 +1,11 @@
 """timm's and torchvision's ResNets as models of this package: state dicts in safetensors, and timm's `config.json`."""
 
+import contextlib
 import math
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,17 +36,26 @@ def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.n
     Raises:
         ValueError: If it is not such a file, or is truncated.
     """
-    import safetensors
     from safetensors.numpy import load, load_file
 
     try:
-        return load_file(path) if content is None else load(content)
+        with _read(path):
+            return load_file(path) if content is None else load(content)
+    except (AttributeError, KeyError, TypeError) as error:  # such as an 8-bit float
+        raise ValueError(f"{path} holds arrays of a type that NumPy lacks: save them in float32. {error}") from error
+
+
+@contextlib.contextmanager
+def _read(path: Path) -> Iterator[None]:
+    """Tells a file that the system cannot read from one that is no safetensors file."""
+    import safetensors
+
+    try:
+        yield
     except OSError as error:
         raise ValueError(f"{path} could not be read: {error}") from error
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file, or is truncated: {error}") from error
-    except (AttributeError, KeyError, TypeError) as error:  # such as an 8-bit float
-        raise ValueError(f"{path} holds arrays of a type that NumPy lacks: save them in float32. {error}") from error
 
 
 def resnet_of(path: Path) -> str:
@@ -61,13 +71,8 @@ def resnet_of(path: Path) -> str:
     """
     import safetensors
 
-    try:
-        with safetensors.safe_open(path, "numpy") as file:
-            names = list(file.keys())
-    except OSError as error:
-        raise ValueError(f"{path} could not be read: {error}") from error
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file, or is truncated: {error}") from error
+    with _read(path), safetensors.safe_open(path, "numpy") as file:
+        names = list(file.keys())
     return _resnet_of(names)
 
 

@@ -14,10 +14,10 @@ Not trained for 200 epochs here.
     python -m keras_highway train resnet110_fast --data DIR --out RUN
 
 The `_fast` recipes take 10 epochs of one cycle, two of them rising from 0, at the
-same highest rate, 0.1. They show first epochs, and are no
-comparison: neither the rate nor the gate bias, -6, was chosen for so short a time
-(recipes/cifar_20.py tells what the bias did at 20 layers), and highway110 has 1.5
-times resnet110's parameters. ResNet110 reached 86.45 % (n = 1, last epoch).
+same highest rate, 0.1. They show first epochs, and are no comparison: neither the
+rate nor the gate bias, -6, was chosen for so short a time (recipes/cifar_20.py tells what
+the bias did at 20 layers), and highway110 has 1.5 times resnet110's parameters.
+ResNet110 reached 86.45 % (n = 1, last epoch).
 """
 
 from dataclasses import replace
