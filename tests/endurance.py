@@ -189,7 +189,7 @@ def assert_same_end(cut: Path, whole: Path, epochs: int) -> int:
     assert steps == (whole / "steps.csv").read_bytes() and steps.count(b"\n") == epochs * STEPS_OF_AN_EPOCH + 1
     actual, expected = (json.loads((folder / "result.json").read_text()) for folder in (cut, whole))
     assert {k: v for k, v in actual.items() if k not in TIMES} == {k: v for k, v in expected.items() if k not in TIMES}
-    assert files(cut) == files(whole)
+    assert files(cut) == files(whole), f"{files(cut)} instead of {files(whole)}"
     return sum(value.size for value in one.values())
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import warnings
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import fake_hub as fake
@@ -30,6 +30,7 @@ from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import RunFolder
 from keras_highway.training.summary import summary
 from keras_highway.weights import registry
+from keras_highway.weights.info import FILE
 
 SHIPPED = "mnist10_w16.tvdn"
 TINY = {"blocks": (1, 1), "widths": (2, 3), "stem_width": 4}
@@ -75,6 +76,20 @@ def test_a_name_without_a_dot_is_a_name_like_others(own_zoo):
 
 def test_a_saved_model_is_published_by_its_name_as_by_its_folder(own_zoo):
     assert find_publishable("digits") == find_publishable(str(own_zoo))
+
+
+def test_what_killed_runs_left_goes_when_a_run_resumes(tmp_path):
+    """Of the run's own files, which only it may write: each had the length of a checkpoint, and stayed for a day."""
+    own = [tmp_path / f".partial-0123abc{i}-{name}" for i, name in enumerate(("checkpoint.npz", "log.csv", FILE))]
+    others = [tmp_path / name for name in (".partial-0123abcd-README.md", ".partial-checkpoint.npz")]
+    for path in (*own, *others):
+        path.touch()
+    with closing(start(tmp_path)):
+        assert [path for path in (*own, *others) if path.exists()] == others
+        own[0].touch()
+        with pytest.raises(ValueError, match="Another process is training in"):
+            start(tmp_path)
+        assert own[0].exists()
 
 
 # --- folders that hold something else -------------------------------------------------------------------------------

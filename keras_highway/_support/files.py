@@ -8,7 +8,7 @@ import re
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 
 from keras_highway._support.json_text import json_text
@@ -37,7 +37,7 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
     ending = path.name if len(os.fsencode(path.name)) <= _LONGEST else path.name[-_LONGEST // 4 :]
     temporary = path.with_name(f".partial-{uuid.uuid4().hex[:8]}-{ending}")
     with written(path):
-        _sweep(path.parent)
+        sweep(path.parent)
         try:
             write(temporary)
             to_disk(temporary)
@@ -47,11 +47,18 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
                 temporary.unlink(missing_ok=True)
 
 
-def _sweep(folder: Path) -> None:
-    """Removes what processes that were killed have left of files, a day ago or longer: nobody writes at them still."""
+def sweep(folder: Path, own: Container[str] = ()) -> None:
+    """Removes what processes that were killed have left of files, a day ago or longer: nobody writes at them still.
+
+    Args:
+        folder: The folder.
+        own: Names of files that only the caller may write now: what is left
+            of these goes however new it is. Defaults to none.
+    """
     for left in folder.glob(".partial-????????-*"):
+        match = _TEMPORARY.match(left.name)
         with contextlib.suppress(OSError):  # another one removes it, too
-            if _TEMPORARY.match(left.name) and time.time() - left.stat().st_mtime > _LONG_AGO:
+            if match and (left.name[match.end() :] in own or time.time() - left.stat().st_mtime > _LONG_AGO):
                 left.unlink()
 
 

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from keras_highway._support.bounded_json import read_json
-from keras_highway._support.files import append, atomic_write, atomic_write_json, may_pass
+from keras_highway._support.files import append, atomic_write, atomic_write_json, may_pass, sweep
 from keras_highway._support.log import read_lines
 from keras_highway._support.schema import Anything, Fields, Items, Table
 from keras_highway.training.runs.checkpoint import epochs_of
@@ -162,6 +162,8 @@ class RunFolder:
         if other:  # of a start that was refused, or ended before anything was trained
             for name in ("environment.json", "sessions.json", "data.json", "steps.csv"):
                 (self.path / name).unlink(missing_ok=True)
+        if self._unlock is not None:  # nobody else writes here
+            sweep(self.path, own=(*_WRITTEN, "recipe.json"))
         atomic_write_json(self.path / "recipe.json", recipe)
         if not (self.path / "environment.json").exists():
             atomic_write_json(self.path / "environment.json", self._environment)
