@@ -120,6 +120,7 @@ def test_a_second_fit_records_the_step_between_once(tmp_path):
     assert len((tmp_path / "gates.csv").read_text().splitlines()) == 1 + 3 * 3
 
 
+@pytest.mark.slow
 def test_a_report_counts_parameters_as_cost_does():
     normalization = keras.layers.Normalization()
     normalization.adapt(X)

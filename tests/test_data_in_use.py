@@ -58,6 +58,7 @@ def test_names_of_ones_own_stay_where_a_data_set_is_requested(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["images"][0]["predictions"][0]["name"] == "zero"
 
 
+@pytest.mark.slow
 def test_names_of_a_thousand_classes_of_ones_own_stay_too(tmp_path):
     net = kh.create_model("highway20", classes=1000)
     transform = dataclasses.replace(TRANSFORMS["imagenet"], size=(32, 32))
@@ -220,6 +221,7 @@ def test_predictions_of_nets_that_were_made_of_loaded_ones():
     assert kh.decode_predictions(np.eye(10), 1, weights=kh.load("mnist10_w16.tvdn"))[3][0].name == "3"
 
 
+@pytest.mark.slow
 def test_what_to_change_where_a_model_has_other_channels(tmp_path):
     with pytest.warns(kh.FreshHead):
         net = kh.load("highway20.blog", input_shape=(32, 32, 1), classes=3)

@@ -262,6 +262,7 @@ def test_a_folder_is_a_corpus_before_one_in_it(tmp_path):
 # --- Reports --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_report_of_lists_and_tensors_into_a_path_of_text(tmp_path):
     model = miniature("dense_stack")
     images, labels = batch(model, 8), np.arange(8) % 4

@@ -90,6 +90,7 @@ def test_copies_freeze_the_parts_of_stem_and_of_characters_too(make, tmp_path):
         assert trained_by(copy) == known
 
 
+@pytest.mark.slow
 def test_training_a_copy_moves_nothing_that_is_frozen(tmp_path):
     """Neither weights nor moving averages: batch normalization asks its own layer."""
     model = image_net()

@@ -225,15 +225,20 @@ def test_what_only_informs_in_timms_config_is_not_refused(tmp_path, more):
     assert read_config(path).classes == 1000
 
 
+@pytest.fixture(scope="module")
+def net_of_ten():
+    """The file of a net of ten classes that is converted quickly."""
+    return save(kh.convert.torch_state(kh.create_model("resnet110")))
+
+
 @pytest.fixture
-def of_ten(fake_hub, monkeypatch):
-    """Publishes a `config.json` beside a net of ten classes that is converted quickly, with a ResNet50's name."""
-    state = kh.convert.torch_state(kh.create_model("resnet110"))
+def of_ten(fake_hub, monkeypatch, net_of_ten):
+    """Publishes a `config.json` beside that net, with a ResNet50's name."""
     monkeypatch.setattr(torch_files, "_resnet_of", lambda path: "resnet110")
     monkeypatch.setattr("keras_highway.convert.timm._resnet_of", lambda names: "")
 
     def add(values):
-        fake_hub.add("me/birds", {torch_files.FILE: save(state), "config.json": json.dumps(values).encode()})
+        fake_hub.add("me/birds", {torch_files.FILE: net_of_ten, "config.json": json.dumps(values).encode()})
         return "hf://me/birds"
 
     return add

@@ -28,6 +28,7 @@ def file_at_another_size(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_a_run_at_another_size_than_its_variants(file_at_another_size, monkeypatch):
     small = override(VARIANTS["highway50"], blocks=(1, 1, 1, 1), widths=(4, 4, 4, 4))
     replace_variants(monkeypatch, {**VARIANTS, "highway50": small})

@@ -19,6 +19,7 @@ RNG = np.random.default_rng(0)
 # --- Loading ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_loading_in_threads_leaves_warnings_alone():
     """Filters are the whole process's: while weights were loaded, any warning of another thread was an error."""
     filters, failed, over = list(warnings.filters), [], threading.Event()
@@ -77,6 +78,7 @@ def test_files_that_do_not_say_of_which_pixels_they_are(variant, shape, tmp_path
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_fields_that_change_no_function_are_no_obstacle():
     """Smaller images than a row's least, and how weights would have started."""
     small = kh.load("highway20.blog", input_shape=(24, 24, 3), min_size=24)

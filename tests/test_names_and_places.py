@@ -209,6 +209,7 @@ def test_images_of_another_size_are_refused_in_a_line(command, small_cifar, tmp_
     assert "takes images of 64 x 64 x 3 (height, width, channels), and those of cifar10 are 32 x 32 x 3" in told
 
 
+@pytest.mark.slow
 def test_images_of_any_size_are_measured_where_the_networks_is_open(small_cifar, tmp_path, capsys):
     net = kh.create_model("highway50", input_shape=(None, None, 3), classes=10, **TINY)
     folder = kh.save(net, tmp_path / "open", CLASSES["cifar10"], transform="imagenet")

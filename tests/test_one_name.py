@@ -58,6 +58,7 @@ def test_names_may_be_as_long_as_the_file_system_has_them(tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == [name] and suffixes == [".txt"]
 
 
+@pytest.mark.slow
 def test_weights_by_the_name_of_the_zoos_do_not_have_its_measurements(tmp_path):
     net = kh.load(NAME)
     assert kh.describe_weights(net).metrics["mean"] > 0.9

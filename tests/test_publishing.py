@@ -123,6 +123,7 @@ def test_only_what_differs_is_uploaded_and_released(hub):
     assert hub.files(REPO)["NOTES.md"] == b"a user's\n"
 
 
+@pytest.mark.slow
 def test_what_was_measured_of_other_weights_does_not_stay_beside_new_ones(hub, tmp_path, capsys):
     first = publish(NAME, REPO)
     hub.add(REPO, {"NOTES.md": b"a user's\n", "log_seed2.csv": b"epoch\n1\n", "log_seeds.md": b"a user's\n"})

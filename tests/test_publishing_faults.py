@@ -76,6 +76,7 @@ def test_a_licence_that_the_hub_does_not_know_is_stated_by_its_name(text, expect
 # --- Files beside a saved model --------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log", [OF_KERAS, OF_A_RUN])
 def test_a_users_files_beside_a_saved_model_are_not_taken_for_a_runs(saved, tmp_path, log):
     own = {"log.csv": log, "log_seed2.csv": log, "recipe.json": '{"name": "mine", "source": "my head", "epochs": 90}'}

@@ -118,6 +118,7 @@ def test_a_net_with_a_net_inside_is_exported_in_float32(policy, tmp_path):
     assert export(sequential, tmp_path / "s", "tf_saved_model") < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow's formats")
 def test_an_export_leaves_alone_what_another_one_writes(tmp_path):
     """Two processes that exported to one path destroyed each other's file."""
@@ -137,12 +138,14 @@ def test_an_export_does_not_replace_a_file_by_a_folder(tmp_path):
     assert (tmp_path / "net").read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow's formats")
 def test_representative_images_of_any_dtype(tmp_path):
     images = np.random.default_rng(0).random((20, 32, 32, 3))
     assert export(net(), tmp_path / "net.tflite", "litert", int8=images) >= 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], ["--data", "."]])
 def test_int8_of_photographs_says_what_there_is(arguments, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -164,6 +167,7 @@ def test_what_is_no_number_names_no_class(tmp_path, capsys):
     assert not out and "not finite" in error
 
 
+@pytest.mark.slow
 def test_gates_of_a_net_in_a_scan_are_refused(tmp_path, capsys):
     kh.save(kh.create_model("plain_fc1000", weights=None), tmp_path / "fc", transform="mnist")
     arguments = ["gates", str(sample_digits()[7]), "--weights", str(tmp_path / "fc"), "--out", str(tmp_path / "g.png")]

@@ -37,6 +37,7 @@ def test_what_a_kill_left_of_a_shard_is_no_other_division(tmp_path):
     assert manifest["splits"]["train"]["images"] == 2
 
 
+@pytest.mark.slow
 def test_the_precision_is_the_recipes_whatever_the_global_policy(tmp_path):
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16")

@@ -257,6 +257,7 @@ def cifar_row(fake_hub, small, monkeypatch):
     return row
 
 
+@pytest.mark.slow
 def test_a_damaged_conversion_is_made_again(cifar_row, tmp_path):
     first = kh.load(cifar_row.name).get_weights()
     (path,) = (tmp_path / "home" / "keras_highway" / "converted").glob("*.h5")

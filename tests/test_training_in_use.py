@@ -48,6 +48,7 @@ def test_settings_that_no_recipe_has(recipe, setting, message):
         with_settings(recipe, [setting])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyboardInterrupt, FloatingPointError])
 def test_a_run_that_was_broken_off_is_resumed_in_the_same_process(tmp_path, monkeypatch, error):
     """A console keeps the last traceback, and with it every object of the call."""
@@ -82,6 +83,7 @@ def test_a_language_model_may_wait_for_a_rise():
     assert rate_after(recipe, [9.0, 9.0, 10.5]) == 0.5
 
 
+@pytest.mark.slow
 def test_sigterm_while_a_run_diverges_ends_a_search_and_a_study(tmp_path, monkeypatch):
     begun = []
 
@@ -101,6 +103,7 @@ def test_sigterm_while_a_run_diverges_ends_a_search_and_a_study(tmp_path, monkey
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+@pytest.mark.slow
 def test_sigterm_while_a_result_is_written_ends_a_search(tmp_path, monkeypatch):
     save, started = results.weights_file.save, []
 
@@ -119,6 +122,7 @@ def test_sigterm_while_a_result_is_written_ends_a_search(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "highway_fc10" / "0" / "result.json").read_text())["epochs"] == 1  # whole
 
 
+@pytest.mark.slow
 def test_a_run_whose_start_is_gone_says_so(tmp_path):
     start, out = tmp_path / "start", tmp_path / "run"
     train(NET, None, start)

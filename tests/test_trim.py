@@ -83,6 +83,7 @@ def test_the_budget_is_kept_and_used():
     assert len(small.removed) == 5
 
 
+@pytest.mark.slow
 def test_the_result_saves_loads_and_fine_tunes_alone(tmp_path):
     model = miniature("conv_net", blocks=(3, 2))
     data = labelled(model)

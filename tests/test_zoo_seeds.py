@@ -84,6 +84,7 @@ def test_what_would_lose_numbers_of_an_entry_is_refused(entry, tmp_path):
         adding.add([entry, later])
 
 
+@pytest.mark.slow
 def test_a_seed_joins_an_entry_that_is_older_than_a_field_of_recipes(entry, tmp_path):
     recipe = json.loads((entry / "recipe.json").read_text())
     assert recipe.pop("beta_2") == RECIPES["mnist10_w16"].beta_2
