@@ -1,6 +1,8 @@
 """tests/core_cases.py names tests that are there, and tells core cases from others."""
 
 import ast
+import subprocess
+import sys
 from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +19,19 @@ def test_rows_are_of_tests_that_are_there(row):
     tree = ast.parse((TESTS / file).read_text("utf-8"))
     assert any(isinstance(node, ast.FunctionDef) and fnmatch(node.name, name) for node in tree.body), row
     assert CORE[row] and not isinstance(CORE[row], str)
+
+
+@pytest.mark.slow
+def test_every_word_is_one_of_a_case():
+    """Of a row whose words no case has any more, `make test` would run none."""
+    files = sorted({row.partition("::")[0] for row in CORE})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0", "-o", "addopts=", *files]
+    listed = subprocess.run(command, cwd=TESTS, capture_output=True, text=True)
+    cases = [line.rpartition("/")[2] for line in listed.stdout.splitlines() if "::" in line and "[" in line]
+    assert listed.returncode == 0 and len(cases) > 500, listed.stdout[-2000:] + listed.stderr[-2000:]
+    for row, words in CORE.items():
+        ids = [f"-{case.partition('[')[2][:-1]}-" for case in cases if fnmatch(case.partition("[")[0], row)]
+        assert [word for word in words if not any(f"-{word}-" in case for case in ids)] == [], row
 
 
 @pytest.mark.parametrize(

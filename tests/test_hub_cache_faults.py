@@ -16,7 +16,8 @@ from test_hub import FILE, NAME, VARIANT, X, flipped, published, trained  # noqa
 from test_timm import CONFIG
 
 import keras_highway as kh
-from keras_highway.convert.timm import read_config
+from keras_highway._support.files import may_pass
+from keras_highway.convert.timm import read_config, read_safetensors
 from keras_highway.hub import local
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import torch_files
@@ -137,10 +138,40 @@ def test_what_the_system_cannot_read_is_not_damaged(published, trained, tmp_path
 
     with monkeypatch.context() as patch:
         patch.setattr(weights_file, "read_regular", failing)
-        with pytest.raises(ValueError, match="It was kept, for nothing is known about its content"):
+        kept = "It was kept, for nothing is known about its content"
+        with pytest.raises((ValueError, OSError), match=kept) as raised:
             kh.load(f"hf://{NAME}")
     assert blob.is_file()
+    # Of a file system that is away: a run of several processes begins again.
+    assert may_pass(raised.value) == isinstance(raised.value, OSError) == (getattr(error, "errno", 0) == errno.ESTALE)
     np.testing.assert_array_equal(np.asarray(kh.load(f"hf://{NAME}")(X)), trained[0])
+
+
+def test_a_state_dict_that_the_system_cannot_read_is_not_damaged(published, tmp_path, monkeypatch):  # noqa: F811
+    """What safetensors raises has the system's number in its text alone."""
+    with pytest.raises(ValueError, match=r"could not be read: .*os error 19") as raised:
+        read_safetensors(tmp_path)
+    assert isinstance(raised.value.__cause__, OSError) and raised.value.__cause__.errno == errno.ENODEV
+    for error in (OSError("No such device (os error 19)"), MemoryError()):
+
+        def failing(path, error=error):
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr("safetensors.numpy.load_file", failing)
+            with pytest.raises(ValueError, match=r"could not be read.* It was kept, for nothing is known"):
+                kh.hub.fetch(kh.hub.parse(NAME), FILE, check=read_safetensors)
+    assert len(blobs(tmp_path / "home" / "hub")) == 1
+
+
+def test_a_damaged_state_dict_without_a_hash_is_fetched_anew(fake_hub, monkeypatch):
+    """Without it nothing is loaded, so that nobody would pass it over; a cache without links states no hash."""
+    monkeypatch.setattr("huggingface_hub.file_download.are_symlinks_supported", lambda *args, **named: False)
+    fake_hub.add("org/timms", {torch_files.FILE: b"cut"})
+    for _ in range(2):
+        with pytest.raises(ValueError, match="removed: the next call fetches it anew"):
+            kh.load("hf://org/timms")
+    assert sum("/content/" in path for _, path, *_ in fake_hub.requests) == 2
 
 
 def test_a_mirror_whose_etags_are_sha1_of_the_content(fake_hub, tmp_path):

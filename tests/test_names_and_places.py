@@ -80,10 +80,14 @@ def test_a_saved_model_is_published_by_its_name_as_by_its_folder(own_zoo):
 
 def test_what_killed_runs_left_goes_when_a_run_resumes(tmp_path):
     """Of the run's own files, which only it may write: each had the length of a checkpoint, and stayed for a day."""
-    own = [tmp_path / f".partial-0123abc{i}-{name}" for i, name in enumerate(("checkpoint.npz", "log.csv", FILE))]
+    names = ("checkpoint.npz", "log.csv", FILE, "vocabulary.json")
+    own = [tmp_path / f".partial-0123abc{i}-{name}" for i, name in enumerate(names)]
     others = [tmp_path / name for name in (".partial-0123abcd-README.md", ".partial-checkpoint.npz")]
     for path in (*own, *others):
         path.touch()
+    own.append(tmp_path / f".partial-89abcdef-{FILE}")  # a language model makes its weights in a folder
+    own[-1].mkdir()
+    (own[-1] / FILE).touch()
     with closing(start(tmp_path)):
         assert [path for path in (*own, *others) if path.exists()] == others
         own[0].touch()

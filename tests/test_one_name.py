@@ -45,7 +45,9 @@ def test_what_a_killed_writer_left_goes_after_a_day(tmp_path):
     old, other, new, *theirs = (tmp_path / f".partial-{name}" for name in names)
     for path in (old, other, new, *theirs):
         path.touch()
-    for path in (old, other, *theirs):
+    export = tmp_path / ".partial-89abcdef-net"
+    (export / "variables").mkdir(parents=True)
+    for path in (old, other, export, *theirs):
         os.utime(path, (time.time() - 90_000,) * 2)
     atomic_write(tmp_path / "a", lambda path: path.write_text("whole"))
     assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, *(path.name for path in theirs), "a"]

@@ -28,7 +28,9 @@ from keras_highway.training.loop import train as train_recipe
 from keras_highway.training.program import Program
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
+from keras_highway.training.runs import run as run_module
 from keras_highway.training.runs import run_folder
+from keras_highway.training.runs.device import Device
 from keras_highway.training.runs.run import Run
 from keras_highway.training.runs.run_folder import RunFolder
 from keras_highway.training.tasks import training_of
@@ -77,6 +79,33 @@ def test_runs_that_were_begun_before_fingerprints_were_noted_go_on(tmp_path):
     assert json.loads((run / "data.json").read_text()) == {**facts, "fingerprint": noted}  # compared from now on
     with pytest.raises(ValueError, match="begun with other data: fingerprint"):
         train_recipe(DENSE, mnist_in(tmp_path / "b", pixels=1), run)
+
+
+def test_what_a_run_was_not_trained_on_is_not_noted(tmp_path):
+    """Of a run that is over nothing is trained, nor is it where a start ends before its first state."""
+    folder, other, run = mnist_in(tmp_path / "a"), mnist_in(tmp_path / "b", pixels=1), tmp_path / "run"
+    train_recipe(DENSE, folder, run, until=1)
+    noted = json.loads((run / "data.json").read_text())
+    facts = {name: value for name, value in noted.items() if name != "fingerprint"}
+    (run / "data.json").write_text(json.dumps(facts))
+    with contextlib.closing(RunFolder(run, DENSE.to_dict(), Strategy())) as resumed:
+        resumed.check_data({**noted, "fingerprint": "of other data"})
+    assert train_recipe(DENSE, folder, run)["epochs"] == 2
+    assert json.loads((run / "data.json").read_text()) == noted
+    (run / "data.json").write_text(json.dumps(facts))
+    assert train_recipe(DENSE, other, run)["epochs"] == 2  # the known result
+    assert json.loads((run / "data.json").read_text()) == facts
+
+
+def test_names_of_classes_that_were_not_noted_are_compared_from_now_on(tmp_path):
+    with contextlib.closing(RunFolder(tmp_path, DENSE.to_dict(), Strategy())) as folder:
+        folder.check_data({"class_names": [], "fingerprint": 64 * "a"})
+        folder.log.write_text("epoch,train_loss\n1,2.0\n")
+        facts = {"class_names": ["cat", "dog"], "fingerprint": 64 * "a"}
+        folder.check_data(facts)
+        folder.note_data()
+        with pytest.raises(ValueError, match="other data: class_names cat, dog, now class_names dog, cat"):
+            folder.check_data({**facts, "class_names": ["dog", "cat"]})
 
 
 def test_more_images_are_told_by_their_number(tmp_path):
@@ -322,3 +351,43 @@ def test_slow_processes_ask_each_other_after_every_step(tmp_path, start):
         assert run._should_stop(asked, start + 2) and not run._should_stop(calm, start + 3) and len(totals) == 3
         late = -(start + 4) // 20 * -20
         assert not run._should_stop(asked, late - 1) and run._should_stop(asked, late)  # the last one was fast
+
+
+class Slow:
+    """The sums of a step that takes seven seconds, and is given back before it is done."""
+
+    def __init__(self, sums, clock):
+        self._sums, self._clock, self._done = sums, clock, False
+
+    def __array__(self, dtype=None, copy=None):
+        self._clock.now += 0.0 if self._done else 7.0
+        self._done = True
+        return np.asarray(self._sums, dtype)
+
+
+def test_steps_that_are_given_back_before_they_are_done_are_slow_ones(tmp_path, monkeypatch):
+    """In every epoch: the quick test at the end of one says nothing about the next."""
+    recipe = changed(tiny(RECIPES["highway_fc10"]), epochs=2)
+    source = open_source(recipe, None)
+    program = Program(recipe, source, source.on_device())
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(Device, "watch", lambda self, sums: None)  # whose thread would wait for the steps
+    with contextlib.closing(RunFolder(tmp_path, recipe.to_dict(), Strategy())) as folder:
+        run = Run(program, source, Strategy(), folder)
+        train_step, totals, calm = run.engine.train, [], SimpleNamespace(made=False)
+        monkeypatch.setattr(run.engine, "train", lambda batch: Slow(train_step(batch), clock))
+        monkeypatch.setattr(run_module.time, "perf_counter", lambda: clock.now)
+        monkeypatch.setattr(run, "_should_stop", lambda stop, step=0: asked(run, stop, step))
+
+        def asked(run, stop, step):
+            """As one of two processes, whose batches are whole."""
+            run.strategy.shard, run.strategy.total = Shard(0, 2), lambda number: totals.append(number) or number
+            try:
+                return Run._should_stop(run, stop, step)
+            finally:
+                run.strategy.shard = Shard(0, 1)
+
+        for epoch in range(2):
+            run.epoch(calm)
+            assert len(totals) == (epoch + 1) * (program.steps_per_epoch + 1) and program.steps_per_epoch > 1
+        assert clock.now == 2 * 7.0 * program.steps_per_epoch

@@ -5,6 +5,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import stat
 import time
 import uuid
@@ -33,9 +34,7 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
         write: Function that writes to the path it receives, which has the
             file's own suffix and folder.
     """
-    # Of this call alone: another process, or thread, may be writing the same file.
-    ending = path.name if len(os.fsencode(path.name)) <= _LONGEST else path.name[-_LONGEST // 4 :]
-    temporary = path.with_name(f".partial-{uuid.uuid4().hex[:8]}-{ending}")
+    temporary = partial_path(path)
     with written(path):
         sweep(path.parent)
         try:
@@ -47,8 +46,33 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
                 temporary.unlink(missing_ok=True)
 
 
+def partial_path(path: Path) -> Path:
+    """Returns a name beside a file or folder to make it under, of this call alone: others may be making the same."""
+    ending = path.name if len(os.fsencode(path.name)) <= _LONGEST else path.name[-_LONGEST // 4 :]
+    return path.with_name(f".partial-{uuid.uuid4().hex[:8]}-{ending}")
+
+
+@contextlib.contextmanager
+def partial_folder(path: Path) -> Iterator[Path]:
+    """Makes a folder beside a file, for what is made before it, and removes it in the end.
+
+    Args:
+        path: The file, after which `sweep` knows the folder if this process
+            is killed.
+    """
+    sweep(path.parent)
+    folder = partial_path(path)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def sweep(folder: Path, own: Container[str] = ()) -> None:
     """Removes what processes that were killed have left of files, a day ago or longer: nobody writes at them still.
+
+    Folders, too, in which what belongs to a file was being made.
 
     Args:
         folder: The folder.
@@ -59,7 +83,7 @@ def sweep(folder: Path, own: Container[str] = ()) -> None:
         match = _TEMPORARY.match(left.name)
         with contextlib.suppress(OSError):  # another one removes it, too
             if match and (left.name[match.end() :] in own or time.time() - left.stat().st_mtime > _LONG_AGO):
-                left.unlink()
+                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
 
 
 def read_regular(path: str | os.PathLike, most: int) -> bytes:

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import re
 import reprlib
 from collections import Counter
@@ -47,15 +48,25 @@ def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.n
 
 @contextlib.contextmanager
 def _read(path: Path) -> Iterator[None]:
-    """Tells a file that the system cannot read from one that is no safetensors file."""
+    """Tells a file that the system cannot read from one that is no safetensors file: by the error's cause."""
     import safetensors
 
     try:
         yield
+    except MemoryError as error:
+        raise ValueError(f"{path} could not be read: the machine's memory is full.") from error
     except OSError as error:
-        raise ValueError(f"{path} could not be read: {error}") from error
+        raise ValueError(f"{path} could not be read: {error}") from _with_number(error)
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file, or is truncated: {error}") from error
+
+
+def _with_number(error: OSError) -> OSError:
+    """The error with the system's number, which those of safetensors have in their text alone."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    if error.errno is not None or number is None:
+        return error
+    return OSError(int(number[1]), os.strerror(int(number[1])))
 
 
 def resnet_of(path: Path) -> str:

@@ -6,7 +6,6 @@ the format that needs them.
 
 import os
 import shutil
-import uuid
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_highway._support.files import written
+from keras_highway._support.files import partial_path, sweep, written
 from keras_highway._support.quiet import quiet_again
 from keras_highway.exporting.precision import in_float32
 from keras_highway.exporting.quantize import agreement, int8_options
@@ -95,8 +94,8 @@ def export(
             "The network's own outputs are not all finite: there is nothing to compare a file with. Received: model "
             f"{model.name!r}, which gives NaN or infinity for the {of}"
         )
-    # A name of its own: two processes that export to one path do not meet.
-    run, partial = FORMATS[export_format], path.with_name(f".partial-{uuid.uuid4().hex[:8]}-{path.name}")
+    sweep(path.parent)
+    run, partial = FORMATS[export_format], partial_path(path)
     try:
         with written(path), quiet_again(f"writing {path.name} ..."):
             with warnings.catch_warnings():

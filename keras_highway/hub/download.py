@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from keras_highway._support.files import sha256_of
+from keras_highway._support.files import may_pass, sha256_of
 from keras_highway.hub.client import cache_folder, check_reachable, client, git_sha1, hub_errors, is_absent
 from keras_highway.hub.error import HubError
 from keras_highway.hub.names import HubName
@@ -66,7 +66,9 @@ def fetch(
         HubError: If it cannot be downloaded.
         ValueError: If the content is not what it should be. It has been
             removed from the cache then if its hash is wrong, or nothing
-            states its hash and it is `needed`.
+            states its hash and it is `needed`. Also if it cannot be read, as
+            for a missing permission; it is kept then.
+        OSError: If a file system is away, see `may_pass`; it is kept, too.
     """
     cache = cache_folder() if cache is None else cache
     with locked(cache, name.repository):
@@ -86,7 +88,9 @@ def fetch(
                 check(path)
         except (ValueError, OSError) as error:
             done = _KEPT if _is_of_the_system(error) else _dealt_with(path, expected, cache, name, needed)
-            raise ValueError(f"{filename} of {name}: {str(error).rstrip('.')}. {done}.") from error
+            text = f"{filename} of {name}: {str(error).rstrip('.')}. {done}."
+            cause = error.__cause__ or error
+            raise OSError(cause.errno, text) if may_pass(cause) else ValueError(text) from error
     return path
 
 
@@ -109,20 +113,24 @@ def _dealt_with(path, expected, cache, name, needed) -> str:
     return _AS_PUBLISHED if as_published else _removed(path, cache, name)
 
 
-def fetch_if_there(name: HubName, filename: str, check: Callable[[Path], object] | None = None) -> Path | None:
+def fetch_if_there(
+    name: HubName, filename: str, check: Callable[[Path], object] | None = None, needed: bool = False
+) -> Path | None:
     """As `fetch`, or None where the repository has no such file, or `HF_HUB_OFFLINE` is set and the cache has none.
 
     Args:
         name: See `fetch`.
         filename: See `fetch`.
         check: See `fetch`.
+        needed: See `fetch`. Defaults to `False`.
 
     Raises:
         HubError: If the Hub answers with another error.
-        ValueError: If the content is not what it should be.
+        ValueError: See `fetch`.
+        OSError: See `fetch`.
     """
     try:
-        return fetch(name, filename, check=check, needed=False)
+        return fetch(name, filename, check=check, needed=needed)
     except HubError as error:
         if is_absent(error.__cause__) or _known_to_be_absent(name, filename):
             return None

@@ -1,7 +1,6 @@
 """`kh.CharLM`: the character-aware language model with its words, for plain text."""
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,7 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from keras_highway._support.files import atomic_write
+from keras_highway._support.files import atomic_write, partial_folder
 from keras_highway.applications import build_with, get_spec
 from keras_highway.data.batchify import batchify
 from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY, Vocabulary, words_of
@@ -333,10 +332,10 @@ class CharLM:
         folder.mkdir(parents=True, exist_ok=True)
         facts = {"vocabulary": self.vocabulary.fingerprint, "overrides": self._overrides}
         words = len(self.vocabulary.words)
-        with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as partial:  # weights may not fit, or be NaN
-            weights_file.save(self.network, Path(partial) / FILE, self.variant, words, float16, **facts)
+        with partial_folder(folder / FILE) as partial:  # weights may not fit, or be NaN
+            weights_file.save(self.network, partial / FILE, self.variant, words, float16, **facts)
             atomic_write(folder / VOCABULARY, lambda path: path.write_text(self.vocabulary.to_json(), "utf-8"))
-            (Path(partial) / FILE).replace(folder / FILE)
+            (partial / FILE).replace(folder / FILE)
 
     def _next(self, word: str, state: State) -> tuple[np.ndarray, State]:
         projected = self.table.projections([word])[None]

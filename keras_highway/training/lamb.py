@@ -12,8 +12,9 @@ class DecayedLamb(DenseGradients, keras.optimizers.Lamb):
 
     With the moments m and v of Adam, without their bias:
     `u = m / (sqrt(v) + epsilon) + decay * w`, then `w -= rate * |w| / |u| * u`;
-    the ratio is 1 where either norm is 0. Variables of one axis (biases,
-    normalization) have no decay, and so no ratio: `w -= rate * u`. Keras's own
+    the ratio is 1 where either norm is 0. Variables of one axis or none
+    (biases, normalization), and biases of more, as those of a
+    `HighwayDenseStack`, have no decay, and so no ratio: `w -= rate * u`. Keras's own
     `Lamb(weight_decay=...)` is decoupled, `w -= rate * decay * w` outside the
     ratio, and has a ratio for every variable: another recipe. The layers of a
     `HighwayDenseStack` have a ratio each.
@@ -26,7 +27,7 @@ class DecayedLamb(DenseGradients, keras.optimizers.Lamb):
         learning_rate: Float or schedule. Defaults to `0.001`.
         decay: Float, the weight decay. Defaults to `0.0`: then no variable has
             a trust ratio, as in timm's.
-        decay_vectors: Bool, whether variables of one axis are decayed, too,
+        decay_vectors: Bool, whether those variables are decayed, too,
             and so have a trust ratio. Defaults to `False`.
         beta_1: Float, decay of the first moment. Defaults to `0.9`.
         beta_2: Float, decay of the second. Defaults to `0.999`.

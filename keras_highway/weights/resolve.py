@@ -333,7 +333,7 @@ def _of_hub(name: HubName, variant: str) -> tuple[Path, Contents, WeightsInfo | 
         path, contents = _fetched(name, row.sha256 if row else "")
     except HubError as error:
         maybe = row is None and is_absent(error.__cause__)
-        torch_file = fetch_if_there(name, torch_files.FILE, check=read_safetensors) if maybe else None
+        torch_file = fetch_if_there(name, torch_files.FILE, read_safetensors, needed=True) if maybe else None
         if torch_file is None:
             raise
         path, row = torch_files.of_repository(name, torch_file, variant)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -42,7 +43,8 @@ class Run:
         self.rows: list[dict] = []
         self._save_steps, self._save_seconds, self._log_steps = save_steps, save_seconds, log_steps
         self._saved = time.perf_counter()
-        self._agree_every, self._agreed = 1, (0, self._saved)  # at which step, and when; the first step decides
+        self._agree_every, self._agreed = 1, (0, self._saved)  # at which step, and when
+        self._sums: Any = ()  # of the last step, perhaps still on its way
 
     def restore(self) -> None:
         """Restores the last state saved.
@@ -128,9 +130,11 @@ class Run:
     def _steps(self, meter, stop) -> None:
         epoch = self.progress.epoch
         batches = self.source.batches(epoch, meter.step, self.strategy.shard)
-        self._agreed = (meter.step, time.perf_counter())
+        # An epoch's first step decides anew: what is asked at the end of one is after a test.
+        self._agree_every, self._agreed = 1, (meter.step, time.perf_counter())
         while (batch := meter.wait_for(batches)) is not None:
-            meter.add(self.engine.train(batch))
+            self._sums = self.engine.train(batch)
+            meter.add(self._sums)
             stopping = self._should_stop(stop, meter.step)
             if stopping or self._is_due(meter.step):
                 meter.pause()
@@ -147,7 +151,7 @@ class Run:
             return stop.made
         if step % self._agree_every:
             return False
-        self.engine.sync()  # or the time would be that of dispatching steps
+        np.asarray(self._sums)  # waits for the step, or the time would be that of dispatching it
         (last, then), now = self._agreed, time.perf_counter()
         slow = now - then > _SLOW * max(1, step - last)
         slow_ones, asked = divmod(self.strategy.total(int(stop.made) + _SLOW_ONE * slow), _SLOW_ONE)
@@ -170,6 +174,7 @@ class Run:
             raise FloatingPointError(f"After step {step} of the run {error}") from None
         if self.strategy.is_chief:
             checkpoint.save(self.folder.checkpoint, values, progress)
+        self.folder.note_data()
 
     def _test(self) -> dict[str, float]:
         replicas = self.strategy.replicas

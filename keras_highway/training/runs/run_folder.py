@@ -21,6 +21,7 @@ from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import append, atomic_write, atomic_write_json, may_pass, sweep
 from keras_highway._support.log import read_lines
 from keras_highway._support.schema import Anything, Fields, Items, Table
+from keras_highway.data.vocabulary import VOCABULARY
 from keras_highway.training.runs.checkpoint import epochs_of
 from keras_highway.training.runs.environment import environment
 from keras_highway.weights.info import FILE, ROW
@@ -114,6 +115,11 @@ def _recipe_in(path: Path) -> dict[str, Any] | None:
     return None
 
 
+def _is_unnoted(name: str, known: dict[str, Any]) -> bool:
+    """Whether a run has not noted a fact of its data; before, runs on arrays noted no names of classes."""
+    return name not in known or (name == "class_names" and not known[name])
+
+
 def _told(name: str, value: Any) -> str:
     """A fact of the data in a few words."""
     text = ", ".join(value[:20]) + (", ..." if len(value) > 20 else "") if isinstance(value, list) else str(value)
@@ -139,6 +145,7 @@ class RunFolder:
         self.path = Path(path)
         self._writes = strategy.is_chief
         self._unlock: weakref.finalize[..., Any] | None = None
+        self._facts: dict[str, Any] | None = None  # to be noted
         self._environment = environment(strategy)
         self.path.mkdir(parents=True, exist_ok=True)
         recipe = json.loads(json.dumps(recipe))
@@ -163,7 +170,7 @@ class RunFolder:
             for name in ("environment.json", "sessions.json", "data.json", "steps.csv"):
                 (self.path / name).unlink(missing_ok=True)
         if self._unlock is not None:  # nobody else writes here
-            sweep(self.path, own=(*_WRITTEN, "recipe.json"))
+            sweep(self.path, own=(*_WRITTEN, "recipe.json", VOCABULARY))
         atomic_write_json(self.path / "recipe.json", recipe)
         if not (self.path / "environment.json").exists():
             atomic_write_json(self.path / "environment.json", self._environment)
@@ -181,7 +188,7 @@ class RunFolder:
         except OSError as error:  # e.g. Lustre mounted without `flock`, NFS without its lock daemon
             os.close(file)
             if may_pass(error):
-                raise
+                raise OSError(error.errno, error.strerror, str(self.path / ".lock")) from error
             print(
                 f"{self.path} is on a file system without locks ({error.strerror}): nothing keeps another process from "
                 "training there, too.",
@@ -226,9 +233,13 @@ class RunFolder:
     def check_data(self, facts: dict[str, Any]) -> None:
         """Notes what a run is trained on, and refuses to go on with other data.
 
+        What an older run has not noted is noted by `note_data`, when it has
+        been trained on it.
+
         Args:
             facts: JSON values: steps of an epoch, names of the classes, the
-                fingerprint of the data. Older runs may lack some.
+                fingerprint of the data. Older runs may lack some, or have no
+                names of classes.
 
         Raises:
             ValueError: If the run has begun with other ones.
@@ -240,15 +251,24 @@ class RunFolder:
             return
         known = read_json(path, _TABLE)
         for name in sorted(known.keys() & facts.keys(), key=lambda name: (name == FINGERPRINT, name)):
-            # Before, runs on arrays noted no names of classes.
-            if known[name] != facts[name] and (name != "class_names" or known[name]):
+            if known[name] != facts[name] and not _is_unnoted(name, known):
                 alone = ", of as many: others, or in another order" if name == FINGERPRINT else ""
                 raise ValueError(
                     f"{self.path} holds a run that was begun with other data: {_told(name, known[name])}, now "
                     f"{_told(name, facts[name])}{alone}. Give the data that it began with, or choose another --out."
                 )
-        if self._writes and facts.keys() - known.keys():  # from now on they are compared, too
-            atomic_write_json(path, {**facts, **known})
+        more = {name: value for name, value in facts.items() if _is_unnoted(name, known)}
+        self._facts = {**known, **more} if more else None
+
+    def note_data(self) -> None:
+        """Notes what an older run lacks of `check_data`'s facts, once a state is saved that was trained on the data.
+
+        From then on they are compared, too. A start that ends before, or finds
+        the run over, notes nothing.
+        """
+        if self._writes and self._facts is not None:
+            atomic_write_json(self.path / "data.json", self._facts)
+        self._facts = None
 
     def begin_session(self, step: int) -> None:
         """Notes that the run resumes from a step, on what and with which version of this program."""
@@ -299,8 +319,9 @@ class RunFolder:
         result = self.known_result() or {}
         epochs = len(self.rows()) or result.get("epochs")
         if result or (epochs or 0) > 1:
+            held = "the result of a run" if epochs is None else f"a run of {epochs} epochs"
             raise ValueError(
-                f"{self.path} holds a run of {epochs} epochs and no {self.checkpoint.name}: to go on, put that "
+                f"{self.path} holds {held} and no {self.checkpoint.name}: to go on, put that "
                 "back; to train anew, which would replace log and result, choose another --out, or remove the folder."
             )
 
