@@ -145,9 +145,15 @@ def test_a_run_whose_start_was_on_the_hub_says_so(tmp_path, monkeypatch):
     recipe = with_settings(NET, [f"init={str(start)!r}"])
     assert train(recipe, None, out, until=1) is None
 
+    error = HubError("Could not download config.json of 'org/name'")
+
     def is_offline(*_, **__):
-        raise HubError("Could not download config.json of 'org/name'")
+        raise error
 
     monkeypatch.setattr(program, "create_model", is_offline)
     with pytest.raises(ValueError, match=r"holds a run that was begun from .*start': .*Could not download config.json"):
         train(recipe, None, out)
+    error = OSError(errno.ESTALE, "Stale file handle")  # of a file system that is away: it may be there again
+    with pytest.raises(OSError, match="Stale") as raised:
+        train(recipe, None, out)
+    assert raised.value is error

@@ -4,6 +4,7 @@ import contextlib
 import json
 
 from keras_highway._support.data_format import channels_last
+from keras_highway._support.files import may_pass
 from keras_highway.training.data.shard import fingerprint_of
 from keras_highway.training.distributed.stopping import stop_requests
 from keras_highway.training.distributed.strategy import Strategy, make_strategy
@@ -57,6 +58,7 @@ def train(
         MemoryError: If a step does not fit into a GPU's memory.
         Stopped: A `SystemExit`, if SIGTERM stopped the run, or came while its
             result was written, which is whole then.
+        OSError: If a file cannot be written, or a file system is away.
         ValueError: If the recipe, the data or the folder do not fit, or a step
             is far from fitting into the machine's memory.
     """
@@ -81,6 +83,8 @@ def train(
                     raise
                 if result := folder.final_result(recipe.epochs):
                     return result  # the run is over: its start may be gone
+                if may_pass(error):
+                    raise  # and a supervisor begins again
                 raise _start_is_gone(folder, recipe, error) from error
             facts = {"steps_per_epoch": program.steps_per_epoch, "class_names": names, FINGERPRINT: source.fingerprint}
             folder.check_data(facts)
