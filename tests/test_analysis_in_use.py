@@ -192,6 +192,7 @@ def test_images_without_colours_are_drawn_grey(channels, dtype):
     assert picture.get_array().shape == (8, 8)
 
 
+@pytest.mark.slow
 def test_the_gates_command_draws_what_is_learned(tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
     from PIL import Image

@@ -64,6 +64,7 @@ def test_pictures_and_numbers(tmp_path, monkeypatch):
     assert numbers["unit"]["channel"] == (strongest - outputs.mean((0, 1, 2))).argmax()
 
 
+@pytest.mark.slow
 def test_the_unit_of_the_digits_is_the_strongest_of_its_block(tmp_path):
     digits = np.stack([load_image(path, registry.get(figures.IMAGES).images) for path in sample_digits()])
     unit = figures.unit((digits, None), tmp_path)

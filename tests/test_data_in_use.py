@@ -46,6 +46,7 @@ def test_a_class_that_is_missing_is_named():
         class_labels("DIR", ["a", "c"], 3, class_names=["a", "b", "c"])
 
 
+@pytest.mark.slow
 def test_names_of_ones_own_stay_where_a_data_set_is_requested(tmp_path, capsys):
     kh.save(kh.load("mnist10_w16.tvdn"), tmp_path / "words", class_names=WORDS)
     folder = digit_folders(tmp_path / "digits", WORDS)
@@ -134,6 +135,7 @@ def test_shards_leave_out_a_link_to_nothing(tmp_path):
     assert shards.write(tmp_path / "in", tmp_path / "out")["splits"]["train"]["images"] == 2
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_there_or_holds_none_is_named(tmp_path, capsys):
     kh.save(kh.load("mnist10_w16.tvdn"), tmp_path / "words", class_names=WORDS)
     (tmp_path / "flat").mkdir()

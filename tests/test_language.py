@@ -283,6 +283,7 @@ def test_evaluate_measures_a_corpus_as_training_does(capsys, model, folder, tmp_
     assert "1 of them are no words of its vocabulary" in err
 
 
+@pytest.mark.slow
 def test_evaluate_shows_what_was_recorded_of_the_same_corpus(capsys, folder, tmp_path):
     shutil.copytree(folder, tmp_path / "run")
     (tmp_path / "test.txt").write_text("the cat sat\n")

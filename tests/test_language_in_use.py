@@ -335,6 +335,7 @@ def test_a_network_of_another_kind_is_not_set():
     model.network = tiny().network
 
 
+@pytest.mark.slow
 def test_copies_of_before_the_network_could_be_set():
     """They have it among the attributes, under this name."""
     model = tiny()
@@ -345,6 +346,7 @@ def test_copies_of_before_the_network_could_be_set():
     assert copied.score("the cat").perplexity == model.score("the cat").perplexity
 
 
+@pytest.mark.slow
 def test_numpys_numbers_are_saved(tmp_path):
     changes = {
         "units": np.int64(7),

@@ -329,6 +329,7 @@ def test_other_errors_of_the_lock_are_told(hub, monkeypatch, tmp_path):
 # --- runs side by side ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_runs_of_one_recipe_are_told_apart_by_their_folders(tmp_path):
     row = {"train_loss": 1, "train_accuracy": 0.5, "test_loss": 1, "test_accuracy": 0.5}
     for net in ("a", "b"):

@@ -48,6 +48,7 @@ def test_evaluate(tmp_path, capsys):
     assert report["loss"] is None and report["images"] == 20 and report["accuracy"] == 0
 
 
+@pytest.mark.slow
 def test_report(tmp_path):
     model = spoilt(miniature("dense_stack"))
     images = batch(model, 12)

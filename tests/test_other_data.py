@@ -69,6 +69,7 @@ def test_a_run_does_not_go_on_with_images_in_another_order_or_with_others(tmp_pa
     assert train_recipe(recipe, mnist_in(tmp_path / "copy"), run)["epochs"] == 2
 
 
+@pytest.mark.slow
 def test_runs_that_were_begun_before_fingerprints_were_noted_go_on(tmp_path):
     folder, run = mnist_in(tmp_path / "a"), tmp_path / "run"
     train_recipe(DENSE, folder, run, until=1)

@@ -141,6 +141,7 @@ def test_photographs_are_evaluated_by_a_saved_folder(trained, tmp_path, capsys):
     assert (numbers["images"], numbers["accuracy"], numbers["lesions"]["intact_accuracy"]) == (3, 1.0, 1.0)
 
 
+@pytest.mark.slow
 def test_folders_are_the_classes_of_their_names_whatever_the_order(trained, tmp_path, capsys):
     folder = kh.save(trained, tmp_path / "pets", class_names=("dog", "cat", "bird"), transform=TRANSFORM)
     for name, kind in zip(("dog", "cat", "bird"), PETS, strict=True):

@@ -178,6 +178,7 @@ def test_dry_run_writes_nothing(hub, hub_table, capsys):
     assert writes(hub) == [] and hub.repositories == {} and hub_table.read_text() == "{}\n"
 
 
+@pytest.mark.slow
 def test_a_run_is_published_with_its_own_result(hub, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(registry.folders(NAME)[-1], run)
@@ -298,6 +299,7 @@ def test_verify_finds_what_is_wrong(hub, what, tmp_path):
         verify(REPO)
 
 
+@pytest.mark.slow
 def test_the_same_weights_make_the_same_files(tmp_path):
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:

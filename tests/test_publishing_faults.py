@@ -171,6 +171,7 @@ def test_an_interruption_leaves_no_folder_behind(flock):
     assert list(temporary.iterdir()) == [] and open_files() == before
 
 
+@pytest.mark.slow
 def test_a_model_is_saved_without_locks(flock, tmp_path):
     temporary = flock(OSError(errno.ENOLCK, "No locks available"))
     kh.save(kh.create_model("highway20", weights=None, **SMALL), tmp_path / "pets", transform="cifar10")

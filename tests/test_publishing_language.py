@@ -209,6 +209,7 @@ def test_verify_finds_what_is_wrong(published, what, match, tmp_path):
         verify(REPO)
 
 
+@pytest.mark.slow
 def test_another_perplexity_is_different_and_another_corpus_no_measure(published, corpus, tmp_path, capsys):
     (tmp_path / "ptb").mkdir()
     for split in ("train", "valid", "test"):

@@ -247,6 +247,7 @@ def test_photographs_lie_where_the_variable_says(monkeypatch, tmp_path):
         kh.data.load_dataset("imagenette")
 
 
+@pytest.mark.slow
 def test_a_search_does_not_take_over_runs_of_another_recipe(tmp_path):
     from keras_highway.training.experiments import search
 

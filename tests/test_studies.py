@@ -56,6 +56,7 @@ def test_claims_are_decided_once_all_runs_are_over(runs):
     assert lines[-1].endswith("jax, float32, a core, commit `0123456789ab`. Logs: `zoo/runs/designs`.")
 
 
+@pytest.mark.slow
 def test_forms_of_the_block_are_told_once_one_beside_the_base_is_trained(runs, tmp_path):
     assert not any("Forms of `highway20`" in line for line in studies.sections(runs))
     for seed, accuracy in enumerate((0.90, 0.905, 0.925), start=1):

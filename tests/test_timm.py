@@ -179,6 +179,7 @@ def test_state_dicts_that_are_none_of_ours(tmp_path):
         kh.load(tmp_path / "absent.safetensors")
 
 
+@pytest.mark.slow
 def test_a_foreign_record_of_a_conversion_is_made_anew(cifar_row, tmp_path):
     kh.load(cifar_row.name)
     (record,) = (tmp_path / "home" / "keras_highway" / "converted").glob("*.json")

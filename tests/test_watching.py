@@ -115,6 +115,7 @@ def test_the_end_of_a_run_prints_the_next_commands(recipe, changes, commands):
         assert line.startswith(f"  python -m keras_highway {command}")
 
 
+@pytest.mark.slow
 def test_a_run_that_is_not_at_its_end_tells_how_many_epochs_it_has(tmp_path, capsys):
     """Those that were trained, which may be more than this call's --until."""
     command = ["highway_fc10", "--tiny", "--out", str(tmp_path), "--set", "epochs=3", "--until"]
@@ -201,6 +202,7 @@ def test_workers_of_a_machine_share_its_memory(monkeypatch, capsys):
     assert f"{needed / 2**30:.1f} GiB are free" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_resnet50_with_256_photographs_on_14_gib_is_refused(monkeypatch):
     """It ran out of memory, and the system ended it without a word."""
     program = Program(changed(RECIPES["resnet50"], batch_size=256, micro_batches=1), Photographs, None)

@@ -138,6 +138,7 @@ def test_a_folder_of_ones_own_is_described_without_it(tmp_path, monkeypatch):
         registry.reread()
 
 
+@pytest.mark.slow
 def test_a_net_takes_images_of_the_size_that_its_weights_were_tested_on(tmp_path):
     """The variant's own size is 224 pixels."""
     form, path = {"blocks": (1, 1), "widths": (4, 8), "stem_width": 8}, tmp_path / "x.weights.h5"

@@ -241,6 +241,7 @@ def test_how_far_half_precision_may_move_a_metric(variant, metric, before, kept,
             check_stored(row, registry.FILE, None, before)
 
 
+@pytest.mark.slow
 def test_half_precision_must_keep_what_was_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(adding, "ZOO", tmp_path)
     measured, accuracies = [], {"float32": 0.9900, "float16": 0.9899}
@@ -338,6 +339,7 @@ def test_adding_refuses_unfinished_and_mixed_runs(tmp_path, monkeypatch):
         adding.add([c])  # its weights are not those of the last line
 
 
+@pytest.mark.slow
 def test_an_entry_names_the_recipe_of_its_run(tmp_path, monkeypatch):
     monkeypatch.setattr(adding, "ZOO", tmp_path)
     short = dataclasses.replace(RECIPES["mnist10_w16"], name="mnist10_w16_short")
