@@ -83,7 +83,15 @@ def sweep(folder: Path, own: Container[str] = ()) -> None:
         match = _TEMPORARY.match(left.name)
         with contextlib.suppress(OSError):  # another one removes it, too
             if match and (left.name[match.end() :] in own or time.time() - left.stat().st_mtime > _LONG_AGO):
-                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+                remove(left)
+
+
+def remove(path: Path) -> None:
+    """Removes a file or a folder, if it is there; of a link, the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def read_regular(path: str | os.PathLike, most: int) -> bytes:

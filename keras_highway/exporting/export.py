@@ -5,7 +5,6 @@ the format that needs them.
 """
 
 import os
-import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_highway._support.files import partial_path, sweep, written
+from keras_highway._support.files import partial_path, remove, sweep, written
 from keras_highway._support.quiet import quiet_again
 from keras_highway.exporting.precision import in_float32
 from keras_highway.exporting.quantize import agreement, int8_options
@@ -108,7 +107,7 @@ def export(
             partial.replace(path)
         return difference
     except BaseException:
-        _remove(partial)
+        remove(partial)
         raise
 
 
@@ -206,13 +205,6 @@ def _difference(computed, expected) -> float:
 def relative_difference(ours: np.ndarray, theirs: np.ndarray) -> float:
     """The largest difference of two outputs, relative to the largest of the second where that is above 1."""
     return float(np.abs(ours - theirs).max()) / max(1.0, float(np.abs(theirs).max()))
-
-
-def _remove(path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _run_saved_model(path, samples) -> np.ndarray:
