@@ -6,6 +6,7 @@ import errno
 import hashlib
 import itertools
 import json
+import os
 import shutil
 import threading
 import time
@@ -63,7 +64,7 @@ def test_a_run_does_not_go_on_with_images_in_another_order_or_with_others(tmp_pa
     recipe = changed(DENSE, holdout_images=50)
     folder, run = mnist_in(tmp_path / "a"), tmp_path / "run"
     assert train_recipe(recipe, folder, run, until=1) is None
-    same = r"begun with other data: fingerprint \w{12}, now fingerprint \w{12}, of as many: .*another order\. Give"
+    same = r"with other data: fingerprint \w{12}, now fingerprint \w{12}, of as many steps: .*another order\. Give"
     with pytest.raises(ValueError, match=same):
         train_recipe(recipe, mnist_in(tmp_path / "b", **other), run)
     assert train_recipe(recipe, mnist_in(tmp_path / "copy"), run)["epochs"] == 2
@@ -96,6 +97,9 @@ def test_what_a_run_was_not_trained_on_is_not_noted(tmp_path):
     (run / "data.json").write_text(json.dumps(facts))
     assert train_recipe(DENSE, other, run)["epochs"] == 2  # the known result
     assert json.loads((run / "data.json").read_text()) == facts
+    (run / "data.json").unlink()
+    assert train_recipe(DENSE, other, run)["epochs"] == 2
+    assert not (run / "data.json").exists()
 
 
 def test_names_of_classes_that_were_not_noted_are_compared_from_now_on(tmp_path):
@@ -229,6 +233,19 @@ def test_where_a_file_system_has_no_locks_a_run_says_so_and_goes_on(number, tmp_
     assert (tmp_path / "recipe.json").exists()
     assert f"{tmp_path} is on a file system without locks (no locks here)" in capsys.readouterr().err
     folder.close()
+
+
+@pytest.mark.skipif(run_folder.fcntl is None, reason="locks are those of POSIX")
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
+def test_a_lock_that_another_has_is_told_from_none(number, tmp_path, monkeypatch):
+    """Linux says EACCES of a file on SMB."""
+
+    def refused(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(run_folder, "fcntl", SimpleNamespace(flock=refused, LOCK_EX=0, LOCK_NB=0))
+    with pytest.raises(ValueError, match="Another process is training in"):
+        RunFolder(tmp_path, DENSE.to_dict(), Strategy())
 
 
 @pytest.mark.skipif(run_folder.fcntl is None, reason="locks are those of POSIX")

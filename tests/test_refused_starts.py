@@ -10,6 +10,8 @@ import pytest
 
 import keras_highway as kh
 from keras_highway._support.event_file import EventFile
+from keras_highway._support.files import may_pass
+from keras_highway.hub.error import HubError
 from keras_highway.training import shards, train
 from keras_highway.training.lamb import DecayedLamb
 from keras_highway.training.loop import train as train_recipe
@@ -20,6 +22,7 @@ from keras_highway.training.recipe import changed, with_settings
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import defaults_of, same_recipe
 from keras_highway.training.tiny import tiny
+from keras_highway.weights.info import WeightFileError
 
 W16 = tiny(RECIPES["mnist10_w16"])
 
@@ -223,6 +226,18 @@ def test_errors_that_may_pass_have_a_code_of_their_own(number, code, monkeypatch
     with pytest.raises(SystemExit) as exit_:
         train.main(["mnist10_w16", "--tiny", "--out", str(tmp_path)])
     assert exit_.value.code == code and "the disk says no" in capsys.readouterr().err
+
+
+def test_what_such_an_error_caused_may_pass_too():
+    """Not what a network caused: the Hub says what to do."""
+    errors = {kind: kind("could not be read") for kind in (ValueError, WeightFileError, HubError)}
+    for error in errors.values():
+        error.__cause__ = OSError(errno.ENETUNREACH, "Network is unreachable")
+    assert {kind: may_pass(error) for kind, error in errors.items()} == {
+        ValueError: True,
+        WeightFileError: True,
+        HubError: False,
+    }
 
 
 @pytest.mark.parametrize("option", ["init", "freeze"])

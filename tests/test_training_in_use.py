@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,8 @@ from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs import results, run_folder
 from keras_highway.training.runs.run import Run
 from keras_highway.training.tiny import tiny
+from keras_highway.training.train import errors_in_a_line
+from keras_highway.weights import file as weights_file
 
 NET = tiny(RECIPES["highway_fc10"])
 LM = tiny(RECIPES["charlm_small_full"])
@@ -138,8 +141,8 @@ def test_a_run_whose_start_is_gone_says_so(tmp_path):
     assert train(recipe, None, out) == result  # it is over
 
 
-def test_a_run_whose_start_was_on_the_hub_says_so(tmp_path, monkeypatch):
-    """An error of the Hub is an OSError."""
+def test_a_run_whose_start_cannot_be_read_just_now_says_so(tmp_path, monkeypatch, capsys):
+    """An error of the Hub is an OSError. A start on a file system that is away may be there again."""
     start, out = tmp_path / "start", tmp_path / "run"
     train(NET, None, start)
     recipe = with_settings(NET, [f"init={str(start)!r}"])
@@ -150,10 +153,20 @@ def test_a_run_whose_start_was_on_the_hub_says_so(tmp_path, monkeypatch):
     def is_offline(*_, **__):
         raise error
 
-    monkeypatch.setattr(program, "create_model", is_offline)
-    with pytest.raises(ValueError, match=r"holds a run that was begun from .*start': .*Could not download config.json"):
-        train(recipe, None, out)
-    error = OSError(errno.ESTALE, "Stale file handle")  # of a file system that is away: it may be there again
-    with pytest.raises(OSError, match="Stale") as raised:
-        train(recipe, None, out)
-    assert raised.value is error
+    with monkeypatch.context() as patched:
+        patched.setattr(program, "create_model", is_offline)
+        with pytest.raises(ValueError, match=r"a run that was begun from .*start': .*Could not download config.json"):
+            train(recipe, None, out)
+
+    def is_away(path, *_):
+        if Path(path).is_relative_to(start):
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return False
+
+    for owner, name in ((Path, "exists"), (weights_file, "read_regular")):
+        with monkeypatch.context() as patched, pytest.raises(SystemExit) as ended, errors_in_a_line():
+            patched.setattr(owner, name, is_away)
+            train(recipe, None, out)
+        said = capsys.readouterr().err
+        assert ended.value.code == 1, said
+        assert "Stale file handle" in said and "damaged" not in said and "was begun from" not in said

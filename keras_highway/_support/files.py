@@ -18,12 +18,27 @@ _LONG_AGO = 86400.0  # seconds
 _TEMPORARY = re.compile(r"\.partial-[0-9a-f]{8}-")
 _LONGEST = 230  # bytes of a name, of 255 that most file systems have: a temporary file's has 18 more
 # Of a shared file system, mostly: what failed so may work later.
-_PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN}
+_PASSING = {
+    *(errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN),
+    *(errno.ENOTCONN, errno.ESHUTDOWN),
+}
 
 
 def may_pass(error: BaseException) -> bool:
     """Whether an error is of a file system that was away for a while: it says nothing about a file's content."""
-    return isinstance(error, OSError) and error.errno in _PASSING
+    return passing_cause(error) is not None
+
+
+def passing_cause(error: BaseException) -> OSError | None:
+    """Returns the system's error, see `may_pass`, that an error is or that made a `ValueError`; None if there is none.
+
+    Of other errors, such as the Hub's of a network that is down, the cause is
+    not looked at.
+    """
+    cause: BaseException | None = error
+    while isinstance(cause, ValueError):
+        cause = cause.__cause__
+    return cause if isinstance(cause, OSError) and cause.errno in _PASSING else None
 
 
 def atomic_write(path: Path, write: Callable[[Path], object]) -> None:

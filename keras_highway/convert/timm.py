@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.bounded_json import read_json
+from keras_highway._support.files import may_pass
 from keras_highway._support.schema import CLASS_NAME, Fields, Items, Maybe, Number, OneOf, Text
 from keras_highway.convert.resnet_to_highway import highway_from_resnet
 from keras_highway.convert.torch_names import assign_torch_state
@@ -207,7 +208,8 @@ def read_config(path: Path) -> TimmConfig:
     except ValueError as error:
         raise OtherConfigError(f"{path} is not a config.json of timm's: {error}") from error
     except OSError as error:  # whose it is cannot be known
-        raise ValueError(f"{path} cannot be read: {error.strerror}. Have it mended or removed.") from error
+        advice = "" if may_pass(error) else " Have it mended or removed."
+        raise ValueError(f"{path} cannot be read: {error.strerror}.{advice}") from error
     if not isinstance(whole, dict) or not whole.keys() >= _CONFIG.required.keys():
         raise OtherConfigError(
             f"{path} is not a config.json of timm's, which has {' and '.join(map(repr, _CONFIG.required))}. "

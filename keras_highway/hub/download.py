@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from keras_highway._support.files import may_pass, sha256_of
+from keras_highway._support.files import passing_cause, sha256_of
 from keras_highway.hub.client import cache_folder, check_reachable, client, git_sha1, hub_errors, is_absent
 from keras_highway.hub.error import HubError
 from keras_highway.hub.names import HubName
@@ -68,7 +68,7 @@ def fetch(
             removed from the cache then if its hash is wrong, or nothing
             states its hash and it is `needed`. Also if it cannot be read, as
             for a missing permission; it is kept then.
-        OSError: If a file system is away, see `may_pass`; it is kept, too.
+        OSError: If a file system is away, see `passing_cause`; it is kept, too.
     """
     cache = cache_folder() if cache is None else cache
     with locked(cache, name.repository):
@@ -87,10 +87,10 @@ def fetch(
             if check is not None:
                 check(path)
         except (ValueError, OSError) as error:
-            done = _KEPT if _is_of_the_system(error) else _dealt_with(path, expected, cache, name, needed)
+            away = passing_cause(error)
+            done = _KEPT if away or _is_of_the_system(error) else _dealt_with(path, expected, cache, name, needed)
             text = f"{filename} of {name}: {str(error).rstrip('.')}. {done}."
-            cause = error.__cause__ or error
-            raise OSError(cause.errno, text) if may_pass(cause) else ValueError(text) from error
+            raise OSError(away.errno, text) if away else ValueError(text) from error
     return path
 
 

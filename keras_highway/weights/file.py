@@ -23,7 +23,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_highway._support.bounded_json import parse_json
-from keras_highway._support.files import atomic_write, read_regular
+from keras_highway._support.files import atomic_write, may_pass, read_regular
 from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Table, Text
 from keras_highway.weights import sealing
 from keras_highway.weights.info import Promised
@@ -246,7 +246,8 @@ def _one_error(path) -> Iterator[None]:
         ) from error
     except Exception as error:  # of a damaged file h5py raises nearly anything
         reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-        raise WeightFileError(f"{path} is not a weight file, or is truncated or damaged: {reason}.") from error
+        what = "could not be read" if may_pass(error) else "is not a weight file, or is truncated or damaged"
+        raise WeightFileError(f"{path} {what}: {reason}.") from error
 
 
 def _read_datasets(opened: h5py.File, stamp, most: float = math.inf) -> tuple[str, Counter]:

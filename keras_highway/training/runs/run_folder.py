@@ -182,7 +182,7 @@ class RunFolder:
         file = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except (BlockingIOError, PermissionError):  # the latter on SMB
             os.close(file)
             raise ValueError(f"Another process is training in {self.path}: end it, or choose another --out.") from None
         except OSError as error:  # e.g. Lustre mounted without `flock`, NFS without its lock daemon
@@ -245,14 +245,14 @@ class RunFolder:
             ValueError: If the run has begun with other ones.
         """
         path = self.path / "data.json"
-        if not path.exists() or not has_begun(self.path):
+        if not has_begun(self.path):
             if self._writes:
                 atomic_write_json(path, facts)
             return
-        known = read_json(path, _TABLE)
+        known = read_json(path, _TABLE) if path.exists() else {}
         for name in sorted(known.keys() & facts.keys(), key=lambda name: (name == FINGERPRINT, name)):
             if known[name] != facts[name] and not _is_unnoted(name, known):
-                alone = ", of as many: others, or in another order" if name == FINGERPRINT else ""
+                alone = ", of as many steps: others, more or fewer, or in another order" if name == FINGERPRINT else ""
                 raise ValueError(
                     f"{self.path} holds a run that was begun with other data: {_told(name, known[name])}, now "
                     f"{_told(name, facts[name])}{alone}. Give the data that it began with, or choose another --out."
