@@ -8,7 +8,7 @@ import pytest
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights.registry import WEIGHTS
-from zoo.release import results
+from zoo.release import first_epochs, results
 from zoo.release.add import pooled
 
 
@@ -135,11 +135,30 @@ def test_first_epochs_stand_beside_the_authors(tmp_path):
     (run / "log.csv").write_text("epoch,test_accuracy\n1,0.3461\n2,0.41\n")
     (run / "recipe.json").write_text('{"seed": 1}')
     (run / "environment.json").write_text('{"hardware": "a core", "commit": "0123456789abcdef"}')
-    lines = results._first_epochs(tmp_path)
+    lines = [line for line in first_epochs.section(tmp_path) if line.startswith("|")]
     assert lines[2].startswith("| `cifar10_19layer`, the authors | 33.8, 40.8 |")
     assert lines[3] == "| `cifar10_19layer`, here | 34.6, 41.0 | 1 | a core, `0123456789ab` |"
     assert len(lines) == 4  # no run of CIFAR-100, no row
     (tmp_path / "cifar10_19layer").rename(tmp_path / "highway110_fast")
-    lines = results._first_epochs(tmp_path)
+    lines = [line for line in first_epochs.section(tmp_path) if line.startswith("|")]
     assert lines[2].startswith("| `highway110_fast`, the authors | 36.2, 44.6 |")
     assert lines[3].startswith("| `highway110_fast`, here | 34.6, 41.0 | 1 |") and len(lines) == 4
+
+
+def test_first_epochs_are_drawn_beside_the_authors(tmp_path, monkeypatch):
+    for recipe, accuracies in {"highway110_fast": (0.3, 0.4, 0.5), "cifar10_19layer": (0.2,)}.items():
+        (tmp_path / recipe).mkdir()
+        lines = "".join(f"{i},{accuracy}\n" for i, accuracy in enumerate(accuracies, 1))
+        (tmp_path / recipe / "log.csv").write_text(f"epoch,test_accuracy\n{lines}")
+        (tmp_path / recipe / "recipe.json").write_text('{"seed": 1}')
+        (tmp_path / recipe / "environment.json").write_text('{"hardware": "a core", "commit": "0123456789abcdef"}')
+    drawn = []
+    monkeypatch.setattr(first_epochs, "draw_training", lambda axis, curves, **options: drawn.extend(curves))
+    first_epochs.draw(tmp_path, tmp_path / "first.png")
+    assert {curve.label: (list(curve.x), [round(y, 2) for y in curve.y]) for curve in drawn} == {
+        "cifar10_19layer, here": ([1], [20.0]),
+        "cifar10_19layer, the authors": ([1], [33.8]),
+        "highway110_fast, here": ([1, 2, 3], [30.0, 40.0, 50.0]),
+        "highway110, the authors": ([1, 2, 3], [36.18, 44.61, 55.75]),
+    }
+    assert (tmp_path / "first.png").stat().st_size > 1000

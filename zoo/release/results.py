@@ -12,7 +12,6 @@ import json
 import sys
 from pathlib import Path
 
-from keras_highway._support.log import read_log
 from keras_highway._support.valueless import without_values
 from keras_highway.analysis import StageCost, cost
 from keras_highway.models.builder import build
@@ -21,16 +20,14 @@ from keras_highway.tasks import LANGUAGE, plus_minus, task_of
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.overrides import trimmed
-from zoo.release import conv_nets, photograph_nets
+from zoo.release import conv_nets, first_epochs, photograph_nets
 from zoo.release.commands import command_of
-from zoo.release.commits import all_short, short
+from zoo.release.commits import all_short
 from zoo.release.generated import bring_up_to_date
 from zoo.release.studies import precision_of, sections
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "zoo" / "published.json"
-LOGS = ROOT / "zoo" / "published_logs.json"
-RUNS = ROOT / "zoo" / "runs"
 DOCS = ROOT / "docs"
 COLUMNS = [
     "paper",
@@ -170,30 +167,8 @@ def as_markdown(numbers: list[dict[str, str]]) -> str:
         lines += [f"| net | {columns} | hardware, commit, or what it takes |", "|---|---|---|---|---|---|---|"]
         lines += [_line(row) for row in part]
         lines += ["", table["note"]] if "note" in table else []
-    lines += [*sections(), *photograph_nets.section(), *conv_nets.section()]
-    lines += ["", "## First epochs beside the authors' logs", "", *_first_epochs()]
+    lines += [*sections(), *photograph_nets.section(), *conv_nets.section(), *first_epochs.section()]
     return "\n".join(lines) + "\n"
-
-
-def _first_epochs(runs: Path = RUNS) -> list[str]:
-    """Test accuracy of the first epochs of runs of nets that have a published log, epoch by epoch.
-
-    Also of a net's short recipe, `_fast`, whose rates are others.
-    """
-    lines = ["| recipe | test accuracy, %, after epoch 1, 2, ... | seed | hardware, commit |", "|---|---|---|---|"]
-    logs = json.loads(LOGS.read_text("utf-8"))
-    for recipe, log in ((f"{net}{form}", log) for net, log in logs.items() for form in ("", "_fast")):
-        path = runs / recipe / "log.csv"
-        if not path.exists():
-            continue
-        ours = [100 * row["test_accuracy"] for row in read_log(path)]
-        seed = json.loads(path.with_name("recipe.json").read_text("utf-8"))["seed"]
-        where = json.loads(path.with_name("environment.json").read_text("utf-8"))
-        theirs = log["epochs"][: len(ours)]
-        lines.append(f"| `{recipe}`, the authors | {', '.join(f'{a:.1f}' for a in theirs)} | | {log['source']} |")
-        accuracies = ", ".join(f"{a:.1f}" for a in ours)
-        lines.append(f"| `{recipe}`, here | {accuracies} | {seed} | {where['hardware']}, `{short(where['commit'])}` |")
-    return lines
 
 
 def _commits(row) -> str:
