@@ -201,7 +201,7 @@ def test_zoo_variable_comes_before_the_checkout(monkeypatch, tmp_path):
     [
         ("mnist10_w16", "mnits", "Did you mean 'mnist'"),
         ("mnist10_w16", "mnist10_w32.tvdn", "of variant 'mnist10_w32', not of 'mnist10_w16'"),
-        ("highway110", "cifar10", "No weights of 'highway110' are published yet"),
+        ("highway111", "cifar10", "No weights of 'highway111' are published yet"),
     ],
 )
 def test_unknown_weights(variant, name, match):
