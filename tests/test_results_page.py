@@ -137,12 +137,12 @@ def test_first_epochs_stand_beside_the_authors(tmp_path):
     (run / "environment.json").write_text('{"hardware": "a core", "commit": "0123456789abcdef"}')
     lines = [line for line in first_epochs.section(tmp_path) if line.startswith("|")]
     assert lines[2].startswith("| `cifar10_19layer`, the authors | 33.8, 40.8 |")
-    assert lines[3] == "| `cifar10_19layer`, here | 34.6, 41.0 | 1 | a core, `0123456789ab` |"
+    assert lines[3] == "| `cifar10_19layer`, here | 34.61, 41 | 1 | a core, `0123456789ab` |"
     assert len(lines) == 4  # no run of CIFAR-100, no row
     (tmp_path / "cifar10_19layer").rename(tmp_path / "highway110_fast")
     lines = [line for line in first_epochs.section(tmp_path) if line.startswith("|")]
-    assert lines[2].startswith("| `highway110_fast`, the authors | 36.2, 44.6 |")
-    assert lines[3].startswith("| `highway110_fast`, here | 34.6, 41.0 | 1 |") and len(lines) == 4
+    assert lines[2].startswith("| `highway110`, the authors | 36.18, 44.61 |")
+    assert lines[3].startswith("| `highway110_fast`, here | 34.61, 41 | 1 |") and len(lines) == 4
 
 
 def test_first_epochs_are_drawn_beside_the_authors(tmp_path, monkeypatch):

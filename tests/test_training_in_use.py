@@ -158,14 +158,17 @@ def test_a_run_whose_start_cannot_be_read_just_now_says_so(tmp_path, monkeypatch
         with pytest.raises(ValueError, match=r"a run that was begun from .*start': .*Could not download config.json"):
             train(recipe, None, out)
 
-    def is_away(path, *_):
-        if Path(path).is_relative_to(start):
-            raise OSError(errno.ESTALE, "Stale file handle", str(path))
-        return False
+    def away(real):
+        def is_away(path, *args):
+            if Path(path).is_relative_to(start):
+                raise OSError(errno.ESTALE, "Stale file handle", str(path))
+            return real(path, *args)
+
+        return is_away
 
     for owner, name in ((Path, "exists"), (weights_file, "read_regular")):
         with monkeypatch.context() as patched, pytest.raises(SystemExit) as ended, errors_in_a_line():
-            patched.setattr(owner, name, is_away)
+            patched.setattr(owner, name, away(getattr(owner, name)))
             train(recipe, None, out)
         said = capsys.readouterr().err
         assert ended.value.code == 1, said

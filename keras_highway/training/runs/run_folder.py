@@ -4,8 +4,10 @@ recipe.json, data.json, environment.json, sessions.json, log.csv, checkpoint.npz
 model.weights.h5, result.json; if requested, steps.csv.
 """
 
+import contextlib
 import csv
 import dataclasses
+import errno
 import itertools
 import json
 import os
@@ -182,14 +184,14 @@ class RunFolder:
         file = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):  # the latter on SMB
+        except OSError as error:
             os.close(file)
-            raise ValueError(f"Another process is training in {self.path}: end it, or choose another --out.") from None
-        except OSError as error:  # e.g. Lustre mounted without `flock`, NFS without its lock daemon
-            os.close(file)
+            if error.errno in (errno.EAGAIN, errno.EACCES):  # the latter on SMB
+                held = f"Another process is training in {self.path}: end it, or choose another --out."
+                raise ValueError(held) from None
             if may_pass(error):
                 raise OSError(error.errno, error.strerror, str(self.path / ".lock")) from error
-            print(
+            print(  # e.g. of Lustre mounted without `flock`, NFS without its lock daemon
                 f"{self.path} is on a file system without locks ({error.strerror}): nothing keeps another process from "
                 "training there, too.",
                 file=sys.stderr,
@@ -233,23 +235,22 @@ class RunFolder:
     def check_data(self, facts: dict[str, Any]) -> None:
         """Notes what a run is trained on, and refuses to go on with other data.
 
-        What an older run has not noted is noted by `note_data`, when it has
-        been trained on it.
+        What an older run has not noted is noted by `note_data`, later.
 
         Args:
             facts: JSON values: steps of an epoch, names of the classes, the
-                fingerprint of the data. Older runs may lack some, or have no
-                names of classes.
+                fingerprint of the data. Older runs may lack some.
 
         Raises:
             ValueError: If the run has begun with other ones.
         """
-        path = self.path / "data.json"
+        known, path = {}, self.path / "data.json"
         if not has_begun(self.path):
             if self._writes:
                 atomic_write_json(path, facts)
             return
-        known = read_json(path, _TABLE) if path.exists() else {}
+        with contextlib.suppress(FileNotFoundError):
+            known = read_json(path, _TABLE)
         for name in sorted(known.keys() & facts.keys(), key=lambda name: (name == FINGERPRINT, name)):
             if known[name] != facts[name] and not _is_unnoted(name, known):
                 alone = ", of as many steps: others, more or fewer, or in another order" if name == FINGERPRINT else ""
@@ -263,8 +264,7 @@ class RunFolder:
     def note_data(self) -> None:
         """Notes what an older run lacks of `check_data`'s facts, once a state is saved that was trained on the data.
 
-        From then on they are compared, too. A start that ends before, or finds
-        the run over, notes nothing.
+        A start that ends before, or finds the run over, notes nothing.
         """
         if self._writes and self._facts is not None:
             atomic_write_json(self.path / "data.json", self._facts)
