@@ -2,7 +2,9 @@
 
 import errno
 import json
+import os
 import struct
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -13,6 +15,7 @@ from keras_highway._support.event_file import EventFile
 from keras_highway._support.files import may_pass
 from keras_highway.hub.error import HubError
 from keras_highway.training import shards, train
+from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.lamb import DecayedLamb
 from keras_highway.training.loop import train as train_recipe
 from keras_highway.training.losses import make_loss
@@ -20,7 +23,8 @@ from keras_highway.training.optimizers import make_optimizer, make_schedule
 from keras_highway.training.program import Program
 from keras_highway.training.recipe import changed, with_settings
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import defaults_of, same_recipe
+from keras_highway.training.runs import run_folder
+from keras_highway.training.runs.run_folder import RunFolder, defaults_of, same_recipe
 from keras_highway.training.tiny import tiny
 from keras_highway.weights.info import WeightFileError
 
@@ -226,6 +230,20 @@ def test_errors_that_may_pass_have_a_code_of_their_own(number, code, monkeypatch
     with pytest.raises(SystemExit) as exit_:
         train.main(["mnist10_w16", "--tiny", "--out", str(tmp_path)])
     assert exit_.value.code == code and "the disk says no" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(run_folder.fcntl is None, reason="locks are those of POSIX")
+@pytest.mark.parametrize("number", [errno.EIO, errno.EAGAIN, errno.EACCES])
+def test_a_file_system_that_is_away_or_a_lock_that_another_has_is_not_one_without_locks(number, tmp_path, monkeypatch):
+    """The run would go on without its lock. Of a file on SMB that another has locked Linux says EACCES."""
+
+    def away(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(run_folder, "fcntl", SimpleNamespace(flock=away, LOCK_EX=0, LOCK_NB=0))
+    refused = (OSError, "Input/output error") if number == errno.EIO else (ValueError, "Another process is training in")
+    with pytest.raises(refused[0], match=refused[1]):
+        RunFolder(tmp_path, W16.to_dict(), Strategy())
 
 
 def test_what_such_an_error_caused_may_pass_too():

@@ -153,10 +153,15 @@ def test_a_run_whose_start_cannot_be_read_just_now_says_so(tmp_path, monkeypatch
     def is_offline(*_, **__):
         raise error
 
+    told = r"holds a run that was begun from .*start': .*Could not download config.json"
     with monkeypatch.context() as patched:
         patched.setattr(program, "create_model", is_offline)
-        with pytest.raises(ValueError, match=r"a run that was begun from .*start': .*Could not download config.json"):
+        with pytest.raises(ValueError, match=told):
             train(recipe, None, out)
+        error = OSError(errno.ESTALE, "Stale file handle")
+        with pytest.raises(OSError, match="Stale") as raised:
+            train(recipe, None, out)
+        assert raised.value is error
 
     def away(real):
         def is_away(path, *args):

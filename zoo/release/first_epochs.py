@@ -14,11 +14,10 @@ from keras_highway._support.log import read_log
 from keras_highway.analysis.plots import write
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 from zoo.release.commits import short
+from zoo.release.studies import PICTURES, RUNS
 
-ROOT = Path(__file__).resolve().parents[2]
-LOGS = ROOT / "zoo" / "published_logs.json"
-RUNS = ROOT / "zoo" / "runs"
-PICTURE = ROOT / "docs" / "results" / "first_epochs.png"
+LOGS = RUNS.with_name("published_logs.json")
+PICTURE = PICTURES / "first_epochs.png"
 _SCHEDULES = (
     "The `_fast` recipes' rate rises to 0.1 in two epochs and falls to 0 until the tenth; the authors' stays at 0.1 in "
     "the first 100 of 200 (that of `resnet110` begins with an epoch at 0.01)."
