@@ -184,7 +184,7 @@ class ConvStackSpec(NetSpec):
         dropout_scale: Factor in (0, 1] on all dropout rates: recipes of
             fewer epochs need less.
         stem_init_std: Standard deviation of the first convolution's normal
-            initialization; `None` for uniform by fan-in like the others.
+            initialization; `None` for He's (by fan-in), like the others.
         head_init_std: The same for the classifier.
     """
 

@@ -81,7 +81,7 @@ def _plain(filters, kernel, padding, std, name, dtype):
 
 
 def _initializer(std):
-    """Caffe's "xavier": uniform with limit sqrt(3 / fan_in), which is LeCun's; or normal with a deviation."""
+    """Return a normal initializer: He's, the "xavier" of the authors' fork of Caffe, if `std` is None."""
     if std is None:
-        return keras.initializers.LecunUniform()
+        return keras.initializers.VarianceScaling(2.0, "fan_in", "untruncated_normal")
     return keras.initializers.RandomNormal(stddev=std)
