@@ -2,6 +2,7 @@
 
 import fnmatch
 import math
+import re
 
 import keras
 
@@ -91,6 +92,83 @@ class CaffeSGD(DenseGradients, keras.optimizers.SGD):
         }
 
 
+@keras.saving.register_keras_serializable(package="keras_highway_training")
+class ConvMuon(DenseGradients, keras.optimizers.Muon):
+    """Muon for kernels of convolutions and dense layers [Jordan et al. 2024, kellerjordan.github.io/posts/muon].
+
+    Keras's own Muon leaves every kernel of rank 4 to AdamW. Here a kernel
+    `(height, width, in, out)` is the matrix `(height * width * in, out)`, and
+    each singular value of an update is about `learning_rate`. Stem, head,
+    embeddings, biases and normalization are trained by AdamW, without decay,
+    at `adam_lr_ratio` times the rate. Transforms and gates have matrices of
+    their own.
+
+    Args:
+        learning_rate: Float or schedule. Defaults to `0.03`.
+        weight_decay: Float, decoupled decay of the matrices: `w -= rate *
+            weight_decay * w`. Defaults to `0.02`.
+        momentum: Float. Defaults to `0.9`.
+        nesterov: Bool. Defaults to `True`.
+        exclude_layers: Regular expressions of variable paths that AdamW
+            trains. Defaults to `("^stem", "^head")`.
+        adam_lr_ratio: Float, AdamW's rate as a share of `learning_rate`.
+            Defaults to `1 / 15`.
+        rms_rate: Float or `None`, see `keras.optimizers.Muon`. Defaults to
+            `None`.
+    """
+
+    def __init__(
+        self,
+        learning_rate=0.03,
+        weight_decay=0.02,
+        momentum=0.9,
+        nesterov=True,
+        exclude_layers=("^stem", "^head"),
+        adam_lr_ratio=1 / 15,
+        rms_rate=None,
+        **kwargs,
+    ):
+        super().__init__(
+            learning_rate,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            nesterov=nesterov,
+            exclude_layers=list(exclude_layers),
+            adam_lr_ratio=adam_lr_ratio,
+            rms_rate=rms_rate,
+            **kwargs,
+        )
+
+    def _should_use_adamw(self, variable):
+        excluded = any(re.search(pattern, variable.path) for pattern in (*self.exclude_layers, "embedding"))
+        return excluded or "kernel" not in variable.name or len(variable.shape) not in (2, 4)
+
+    def _apply_weight_decay(self, variables):
+        """Do nothing: the update does it, where replicas agree."""
+
+    def _muon_update_step(self, gradient, variable, lr, m):
+        lr = keras.ops.cast(lr, variable.dtype)
+        self.assign_add(m, gradient + m * (self.momentum - 1))
+        gradient = gradient + self.momentum * m if self.nesterov else keras.ops.convert_to_tensor(m)
+        matrix = keras.ops.reshape(gradient, (-1, gradient.shape[-1]))
+        update = self.lr_adjust(self.zeropower_via_newtonschulz5(matrix, self.ns_steps))
+        decay = self.weight_decay * keras.ops.convert_to_tensor(variable) if self.weight_decay else 0.0
+        self.assign_sub(variable, lr * (keras.ops.reshape(update, variable.shape) + decay))
+
+    def zeropower_via_newtonschulz5(self, x, steps):
+        """As Keras's, but iterated on the smaller Gram matrix: two large products instead of ten or more."""
+        ops, tall = keras.ops, x.shape[0] >= x.shape[1]
+        x = x if tall else ops.transpose(x)
+        x = x / (ops.norm(x) + 1e-7)
+        gram, eye = ops.matmul(ops.transpose(x), x), ops.eye(x.shape[1], dtype=x.dtype)
+        product = eye
+        for _ in range(steps):  # all of these are polynomials of the first Gram matrix, which commute
+            step = self.muon_a * eye + self.muon_b * gram + self.muon_c * ops.matmul(gram, gram)
+            gram, product = ops.matmul(ops.matmul(step, gram), step), ops.matmul(product, step)
+        x = ops.matmul(x, product)
+        return x if tall else ops.transpose(x)
+
+
 def _factor(variable, multipliers) -> float:
     """The product of the factors whose patterns match a variable's path."""
     return math.prod(factor for pattern, factor in multipliers if fnmatch.fnmatch(variable.path, pattern))
@@ -154,6 +232,8 @@ def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
         )
     if recipe.optimizer == "lamb":
         return DecayedLamb(rate, decay=recipe.weight_decay, decay_vectors=recipe.decay_vectors)
+    if recipe.optimizer == "muon":
+        return ConvMuon(rate, weight_decay=recipe.weight_decay, momentum=recipe.momentum, nesterov=recipe.nesterov)
     optimizer = keras.optimizers.AdamW(rate, weight_decay=recipe.weight_decay, beta_2=recipe.beta_2)
     if not recipe.decay_vectors:
         optimizer.exclude_from_weight_decay(var_names=["bias", "beta", "gamma", "logit"])

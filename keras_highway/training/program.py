@@ -4,6 +4,7 @@ import contextlib
 import warnings
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_highway._support.numerics import rank_of
@@ -14,7 +15,7 @@ from keras_highway.data.class_labels import in_words
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
 from keras_highway.models.origin import file_of, origin_of
 from keras_highway.models.transfer import freeze
-from keras_highway.training.data.device_images import WEIGHT, DeviceImages
+from keras_highway.training.data.device_images import COLUMNS, WEIGHT, DeviceImages
 from keras_highway.training.data.mixing import SHARE, mixed, partners
 from keras_highway.training.data.pixels import normalized
 from keras_highway.training.data.repeated import epoch_samples
@@ -27,6 +28,7 @@ from keras_highway.weights.load import FreshHead
 
 BODY = "body"  # what `freeze` leaves the head alone to train
 SUMS = ("loss", "accuracy", "top5", "weight")
+_WHITENED = 2000  # images whose patches the first filters whiten
 
 
 class Trainable:
@@ -42,11 +44,13 @@ class Trainable:
         sums: Names of what a step sums over samples; the last counts them.
         steps_per_epoch: Set by subclasses.
         batch_units: Images or tokens of a step, for their number per second.
+        phase: What steps depend on beside their arguments; hashable.
     """
 
     sums: tuple[str, ...]
     steps_per_epoch: int
     batch_units: int
+    phase: tuple = ()
 
     def __init__(self, recipe, net: keras.Model, optimizer: keras.optimizers.Optimizer, rate):
         self.recipe, self.net, self.optimizer, self._rate = recipe, net, optimizer, rate
@@ -73,6 +77,9 @@ class Trainable:
             **{f"optimizer/{i}_{v.name}": v for i, v in enumerate(self.optimizer.variables)},
             **{f"average/{i}": v for i, v in enumerate(self.averages)},
         }
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Prepare for the steps of an epoch, counted from 0."""
 
     def rate(self, step: int) -> float:
         """Returns the learning rate of a step of the run, counted from 0."""
@@ -179,11 +186,32 @@ class Program(Trainable):
         super().__init__(recipe, net, make_optimizer(recipe, rate), rate)
         self.data = data
         self._loss = make_loss(recipe, source.classes)
+        layers = net._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+        self._dropouts = [(layer, layer.rate) for layer in layers if isinstance(layer, keras.layers.Dropout)]
+        self.begin_epoch(0)
+        if recipe.whiten_stem and not recipe.init:
+            self._whiten_stem(source.images)
+
+    def begin_epoch(self, epoch: int) -> None:
+        recipe = self.recipe
+        drops = epoch >= round(recipe.dropout_from * recipe.epochs)
+        for layer, rate in self._dropouts:
+            layer.rate = rate if drops else 0.0
+        self.phase = (recipe.training_size(TRANSFORMS[recipe.transform].size, epoch), drops)
+
+    def _whiten_stem(self, images: int) -> None:
+        stem = self.net.get_layer("stem")
+        samples = np.zeros((min(images, _WHITENED), COLUMNS), np.int32)
+        samples[:, 0] = np.arange(len(samples))
+        kernel = next(v for v in stem.trainable_variables if len(v.shape) == 4)
+        kernel.assign(whitening_kernel(ops.convert_to_numpy(self._training_data(samples)[0]), kernel.shape))
 
     @property
     def fixed(self) -> list[keras.Variable]:
         """The data."""
-        return self.data.variables if self.data else []
+        if not self.data:
+            return []
+        return [v for data in (self.data, *self.data.smaller.values()) for v in data.variables]
 
     def train_loss(self, batch):
         """Returns what is differentiated, and sums for the log.
@@ -196,7 +224,7 @@ class Program(Trainable):
             and `SUMS` over the samples; of a mixed one the own label counts.
         """
         mix = None
-        images, labels, weight, *rows = self._samples(batch)
+        images, labels, weight, *rows = self._samples(batch, self._training_data)
         if rows:
             distance = self.recipe.partner_distance
             images, mix = mixed(images, rows[0], distance), (partners(labels, distance), rows[0][:, SHARE])
@@ -206,21 +234,44 @@ class Program(Trainable):
 
     def test_sums(self, batch):
         """Returns `SUMS` over a batch of the test set."""
-        images, labels, weight = self._samples(batch)
+        images, labels, weight = self._samples(batch, self.data)
         logits = self._logits(images, training=False)
         return _sums(test_loss(labels, logits) * weight, labels, weight, logits)
 
-    def _samples(self, batch):
+    @property
+    def _training_data(self) -> DeviceImages | None:
+        """The images on the device, at the size of this phase."""
+        return self.data.smaller.get(self.phase[0], self.data) if self.data else None
+
+    def _samples(self, batch, data):
         """Images, labels and weights of a batch, and what it has beside them."""
-        if self.data is None:
+        if data is None:
             images, *more = batch
             return normalized(images, TRANSFORMS[self.recipe.transform]), *more
         samples, *more = batch
-        images, labels = self.data(samples)
+        images, labels = data(samples)
         return images, labels, ops.cast(samples[:, WEIGHT], "float32"), *more
 
     def _logits(self, images, training):
         return ops.cast(self.net(images, training=training), "float32")
+
+
+def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a kernel that whitens the patches of images [Jordan 2024, arXiv 2404.00498, 3.1].
+
+    Args:
+        images: float32 `(n, height, width, channels)`, normalized.
+        shape: Of the kernel: `(rows, columns, channels, filters)`. Filters
+            come in pairs of both signs, for ReLU; those beyond twice the
+            patches' dimension repeat.
+    """
+    rows, columns, channels, filters = shape
+    patches = np.lib.stride_tricks.sliding_window_view(images, (rows, columns), axis=(1, 2))
+    patches = np.moveaxis(patches, 3, -1).reshape(-1, rows * columns * channels).astype(np.float64)
+    values, vectors = np.linalg.eigh(np.cov(patches, rowvar=False, bias=True))
+    whitening = (vectors / np.sqrt(values + 0.05))[:, ::-1]  # 0.05 bounds the gain of directions without variance
+    pairs = np.stack([whitening, -whitening], axis=-1).reshape(len(whitening), -1)
+    return np.resize(pairs.T, (filters, len(whitening))).T.reshape(shape).astype(np.float32)
 
 
 def set_seed(seed: int) -> None:

@@ -18,7 +18,7 @@ from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import NAME
 
 CHOICES = {
-    "optimizer": ("sgd", "adamw", "lamb"),
+    "optimizer": ("sgd", "adamw", "lamb", "muon"),
     "schedule": ("constant", "step", "exponential", "cosine", "epoch_cosine", "one_cycle", "plateau"),
     "loss": ("crossentropy", "bce"),
     "precision": ("float32", "mixed_bfloat16"),
@@ -49,7 +49,7 @@ _NOT_NEGATIVE = (
     "plateau_delta",
     "seed",
 )
-_SHARES = ("momentum", "beta_2", "label_smoothing", "target_threshold", "ema")
+_SHARES = ("dropout_from", "momentum", "beta_2", "label_smoothing", "target_threshold", "ema")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,18 +82,25 @@ class Recipe:
             on the way (a folder, TensorFlow Datasets), `None` for the
             transform's size, which is that of test images. Where the two
             differ, the network is built for images of any size.
+        train_sizes: Pairs (share of the epochs, height and width): training
+            images have this size until that share of the epochs, e.g.
+            `((0.4, 16), (0.7, 24))`. Images in memory are resized by area
+            before they are normalized.
         crop_padding: Training images are shifted by up to this many pixels per
             side (a random crop of the padded image).
         crop_scale: Smallest share of its area that the random resized crop
             of an image keeps where images are decoded on the way; these are
             always mirrored with a chance of one half.
         flip: Half of the training images are mirrored, of those in memory.
+        alternating_flip: With `flip`, an image is mirrored in every second
+            epoch [Jordan 2024, arXiv 2404.00498, 3.6] instead of at random.
         epochs: Passes over the training set, its remainder of less than a
             batch left out, another one each epoch.
         batch_size: Global batch size.
         micro_batches: A batch is computed in this many parts, its gradients
             summed (gradient accumulation); batch normalization sees the parts.
-        optimizer: `"sgd"` (`CaffeSGD`), `"adamw"`, `"lamb"` (`DecayedLamb`).
+        optimizer: `"sgd"` (`CaffeSGD`), `"adamw"`, `"lamb"` (`DecayedLamb`),
+            `"muon"` (`ConvMuon`).
         learning_rate: Initial rate.
         schedule: `"constant"`, `"step"` (divided by 10 at each of
             `milestones`), `"exponential"` (multiplied by `decay` each epoch),
@@ -110,12 +117,13 @@ class Recipe:
         warmup_epochs: Epochs at `warmup_rate` (`"step"`), or rising from it
             to `learning_rate` (the cosines, `"one_cycle"`).
         warmup_rate: See there; of `"step"` it must be above 0.
-        momentum: Momentum of SGD.
+        momentum: Momentum of SGD and Muon.
         nesterov: Whether it is Nesterov's.
         beta_2: AdamW: decay of the mean of squared gradients. Runs of few
             steps may need less than the default, which forgets one in 1,000.
         weight_decay: For SGD an L2 penalty `weight_decay / 2 * |w|^2`, for
-            AdamW decoupled, for LAMB inside the trust ratio; on kernels.
+            AdamW and Muon decoupled, for LAMB inside the trust ratio; on
+            kernels (with Muon on those that it updates).
         decay_vectors: Weight decay on biases and normalization, too.
         bias_multiplier: SGD: factor on the learning rate of all but kernels.
         rate_multipliers: SGD: pairs (shell pattern of variable paths, factor
@@ -135,6 +143,10 @@ class Recipe:
         cutmix: Alpha of CutMix, or 0; with both a batch has either.
         repeated_augmentation: Copies of an image in an epoch, which then has
             that much fewer images.
+        dropout_from: Share of the epochs from which dropout is active.
+        whiten_stem: The stem starts with filters that whiten the patches of
+            the training images [Jordan 2024, 3.1]; it is trained like any
+            other layer.
         init: Weights to start from, as in `keras_highway.load`, or `""`; the
             head is fresh where they have another number of classes.
         freeze: Everything up to and including this stage (`"stage3"`), block
@@ -154,9 +166,11 @@ class Recipe:
     test_images: int | None = None
     holdout_images: int | None = None
     train_size: int | None = None
+    train_sizes: tuple[tuple[float, int], ...] = ()
     crop_padding: int = 0
     crop_scale: float = 0.08
     flip: bool = False
+    alternating_flip: bool = False
     epochs: int
     batch_size: int = 100
     micro_batches: int = 1
@@ -187,6 +201,8 @@ class Recipe:
     mixup: float = 0.0
     cutmix: float = 0.0
     repeated_augmentation: int = 1
+    dropout_from: float = 0.0
+    whiten_stem: bool = False
     init: str = ""
     freeze: str = ""
     seed: int = 0
@@ -252,6 +268,7 @@ class Recipe:
                 f"Received: beta_2={self.beta_2}, optimizer={self.optimizer!r}"
             )
         self._check_train_size(spec.min_size)
+        self._check_train_sizes()
         self._check_input_shape()
         self._check_augmentation()
 
@@ -273,7 +290,7 @@ class Recipe:
     def _check_augmentation(self) -> None:
         """Refuses settings that the data would ignore: images in memory are shifted, those in files are cropped."""
         decoded = self._decoded
-        fields = ("crop_padding", "flip") if decoded else ("crop_scale",)
+        fields = ("crop_padding", "flip", "alternating_flip", "whiten_stem") if decoded else ("crop_scale",)
         defaults = {f.name: f.default for f in dataclasses.fields(self)}
         ignored = [name for name in fields if getattr(self, name) != defaults[name]]
         if ignored:
@@ -297,6 +314,15 @@ class Recipe:
                 f"memory keep their size. Received: train_size={self.train_size}, data={self.data!r}"
             )
 
+    def _check_train_sizes(self) -> None:
+        shares = [share for share, _ in self.train_sizes]
+        rising = all(a < b for a, b in itertools.pairwise((0.0, *shares, 1.0)))
+        if not rising or any(size < 1 for _, size in self.train_sizes):
+            raise ValueError(
+                "`train_sizes` must be pairs of a share of the epochs, rising between 0 and 1, and a size in pixels. "
+                f"Received: train_sizes={self.train_sizes!r}"
+            )
+
     def _check_input_shape(self) -> None:
         """Refuses a network of another size than the images that the transform makes."""
         if shape := self._other_shape:
@@ -313,9 +339,22 @@ class Recipe:
         size = TRANSFORMS[self.transform].size if self._decoded and self.transform in TRANSFORMS else ()
         return tuple(shape) if any(a not in (None, b) for a, b in zip(shape, size, strict=False)) else ()
 
-    def training_size(self, test_size: tuple[int, int]) -> tuple[int, int]:
-        """Returns height and width of training images that are decoded on the way, by those of test images."""
+    def training_size(self, test_size: tuple[int, int], epoch: int | None = None) -> tuple[int, int]:
+        """Returns height and width of training images, by those of test images.
+
+        Args:
+            test_size: Height and width of test images.
+            epoch: Epoch, counted from 0; `None` for the last.
+        """
+        for share, size in () if epoch is None else self.train_sizes:
+            if epoch < round(share * self.epochs):
+                return size, size
         return test_size if self.train_size is None else (self.train_size, self.train_size)
+
+    def equivalents(self, test_size: tuple[int, int], epochs: int) -> float:
+        """Returns the cost of the first `epochs` in epochs at the test images' size: pixels are what a step costs."""
+        sizes = [self.training_size(test_size, epoch) for epoch in range(epochs)]
+        return sum(height * width for height, width in sizes) / (test_size[0] * test_size[1])
 
     @property
     def input_shape(self) -> tuple[int | None, int | None, int] | None:
@@ -323,7 +362,7 @@ class Recipe:
         decoded on the way, or any size where those of training and test differ.
         """
         transform = TRANSFORMS[self.transform]
-        if self.training_size(transform.size) != transform.size:
+        if self.train_sizes or self.training_size(transform.size) != transform.size:
             return (None, None, transform.channels)
         own = "input_shape" in dict(self.overrides) or VARIANTS[self.variant].input_shape[:2] == transform.size
         if own or not self._decoded:

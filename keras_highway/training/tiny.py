@@ -48,6 +48,7 @@ def _short(recipe: Recipe) -> dict:
         "learning_rate": recipe.learning_rate * (1 if normalized else 0.01),
         "data": PREFIX + ("imagenet" if data in DECODED else data),
         "train_size": None,  # its images are in memory
+        "train_sizes": () if data in DECODED else recipe.train_sizes,
         "crop_scale": Recipe.crop_scale,
         "train_images": (6 if batch == 8 else 3) * batch + 4,
         "test_images": 20,

@@ -14,8 +14,8 @@ _DECAYING = ("exponential", "plateau")
 _WARMING_UP = ("step", *_WITH_A_LAST_RATE)
 # The field, and which values of which other field use it.
 _USED_WITH = {
-    "momentum": ("optimizer", ("sgd",)),
-    "nesterov": ("optimizer", ("sgd",)),
+    "momentum": ("optimizer", ("sgd", "muon")),
+    "nesterov": ("optimizer", ("sgd", "muon")),
     "milestones": ("schedule", ("step",)),
     "decay": ("schedule", _DECAYING),
     "plateau_delta": ("schedule", ("plateau",)),

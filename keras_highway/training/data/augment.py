@@ -19,15 +19,16 @@ from keras_highway.training.recipe import Recipe
 _STREAM = 3  # of random numbers: others of (seed, ...) are for order and mixing
 
 
-def augment_of(recipe: Recipe, transform: Transform) -> "Augment":
-    """Returns what a recipe makes of its training images.
+def augment_of(recipe: Recipe, transform: Transform, epoch: int) -> "Augment":
+    """Return a recipe's augmentation of training images.
 
     Args:
         recipe: What to train.
         transform: What its images go through.
+        epoch: Epoch, counted from 0.
     """
     return Augment(
-        recipe.training_size(transform.size),
+        recipe.training_size(transform.size, epoch),
         recipe.rand_augment,
         transform.mean,
         channels=transform.channels,

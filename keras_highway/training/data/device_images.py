@@ -10,6 +10,7 @@ from keras_highway.data.transforms import Transform, mean_image
 # gets the same crop on any number of devices, and after any restart.
 INDEX, ROW, COLUMN, FLIP, WEIGHT = range(5)
 COLUMNS = 5
+_RESIZED = 1000  # images at a time: all of them in float32 would be large
 
 
 class DeviceImages:
@@ -18,10 +19,15 @@ class DeviceImages:
     Args:
         images: uint8 `(n, height, width, channels)`.
         labels: Integers `(n,)`.
-        transform: How pixels become input.
+        transform: How pixels become input. Its mean image is resized to the
+            size of the images.
+
+    Attributes:
+        smaller: The training images at other sizes, by height and width.
     """
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, transform: Transform):
+        self.smaller: dict[tuple[int, int], DeviceImages] = {}
         n, self.height, self.width, self.channels = images.shape
         self._transform = transform
         self._pixels = _fixed(images.reshape(n * self.height * self.width, self.channels), "uint8", "images")
@@ -33,7 +39,8 @@ class DeviceImages:
             self.variables += [self._mean, self._std]
         self._mean_image = None
         if transform.mean_image:
-            pixels = mean_image(transform.mean_image).reshape(self.height * self.width, self.channels)
+            pixels = resized_by_area(mean_image(transform.mean_image), (self.height, self.width))
+            pixels = pixels.reshape(self.height * self.width, self.channels)
             self._mean_image = _fixed(pixels, "float32", "mean_image")
             self.variables.append(self._mean_image)
 
@@ -77,6 +84,32 @@ class DeviceImages:
         if any(s != 1.0 for s in self._transform.std):
             x = x / ops.convert_to_tensor(self._transform.std, "float32")
         return x
+
+
+def resized_by_area(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Return images resized by the mean over each new pixel's area; integers are rounded.
+
+    Args:
+        images: Array `(..., height, width, channels)`.
+        size: New height and width.
+    """
+    rows, columns = (_area_weights(old, new) for old, new in zip(images.shape[-3:-1], size, strict=True))
+    height, width, channels = images.shape[-3:]
+    flat = images.reshape(-1, height, width * channels)
+    out = np.empty((len(flat), *size, channels), images.dtype)
+    for first in range(0, len(flat), _RESIZED):
+        part = np.matmul(rows, flat[first : first + _RESIZED].astype(np.float32))
+        part = np.matmul(columns, part.reshape(-1, size[0], width, channels))
+        out[first : first + _RESIZED] = np.rint(part) if np.issubdtype(out.dtype, np.integer) else part
+    return out.reshape(*images.shape[:-3], *size, channels)
+
+
+def _area_weights(old: int, new: int) -> np.ndarray:
+    """Return the `(new, old)` shares of old pixels in new ones."""
+    edges = np.arange(new + 1) * (old / new)
+    starts = np.arange(old)
+    overlap = np.minimum(edges[1:, None], starts + 1) - np.maximum(edges[:-1, None], starts)
+    return (np.maximum(overlap, 0) * (new / old)).astype(np.float32)
 
 
 def _within(positions, size):

@@ -84,7 +84,8 @@ class FolderSource:
         if not positions:
             return
         positions = np.concatenate(positions)
-        augment, samples, own = augment_of(self._recipe, self._transform), order[positions], size // shard.count
+        augment, samples = augment_of(self._recipe, self._transform, epoch), order[positions]
+        own = size // shard.count
         if self._recipe.repeated_augmentation > 1:
             made = batches(self._copies(samples, seeds[positions]), augment.copies, own, several=True)
         else:

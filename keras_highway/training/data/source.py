@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_highway.data.datasets import FOLDERS, folder_of, is_sharded, load_dataset
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
-from keras_highway.training.data.device_images import COLUMNS, DeviceImages
+from keras_highway.training.data.device_images import COLUMNS, DeviceImages, resized_by_area
 from keras_highway.training.data.mixing import MixedSource
 from keras_highway.training.data.repeated import epoch_samples, repeated
 from keras_highway.training.data.shard import Shard, Source, fingerprint_of
@@ -48,7 +48,11 @@ class ArraySource:
     def on_device(self) -> DeviceImages:
         """Returns the training images, then the test images, on the device."""
         images, labels = (np.concatenate(pair) for pair in zip(self._train, self._test, strict=True))
-        return DeviceImages(images, labels, TRANSFORMS[self._recipe.transform])
+        transform = TRANSFORMS[self._recipe.transform]
+        data = DeviceImages(images, labels, transform)
+        for size in {(size, size) for _, size in self._recipe.train_sizes}:
+            data.smaller[size] = DeviceImages(resized_by_area(self._train[0], size), self._train[1], transform)
+        return data
 
     def samples(self, epoch: int) -> np.ndarray:
         """Returns an epoch's training samples in order: shuffled, with their crops and mirrorings."""
@@ -58,8 +62,14 @@ class ArraySource:
         samples = np.ones((len(order), COLUMNS), np.int32)
         samples[:, 0] = order
         draw = np.random.default_rng((recipe.seed, epoch, 1))
-        samples[:, 1:3] = draw.integers(-recipe.crop_padding, recipe.crop_padding + 1, (len(order), 2))
-        samples[:, 3] = draw.integers(0, 2, len(order)) if recipe.flip else 0
+        height, width = self.shape[:2]
+        padding = round(recipe.crop_padding * recipe.training_size((height, width), epoch)[0] / height)
+        samples[:, 1:3] = draw.integers(-padding, padding + 1, (len(order), 2))
+        if recipe.alternating_flip:
+            first = np.random.default_rng((recipe.seed, 2)).integers(0, 2, self.images)
+            samples[:, 3] = (first[order] + epoch) % 2
+        else:
+            samples[:, 3] = draw.integers(0, 2, len(order)) if recipe.flip else 0
         return samples
 
     def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:

@@ -84,7 +84,7 @@ class TfdsSource:
         data = data.flat_map(lambda *pair: tf.data.Dataset.from_tensors(pair).repeat(copies)).take(samples)
         data = data.enumerate(epoch * self.images).map(lambda i, pair: (*pair, [np.int64(seed), i]))
         data = _part(data.batch(size, drop_remainder=True).skip(start), size, shard)
-        augment = augment_of(self._recipe, self._transform)
+        augment = augment_of(self._recipe, self._transform, epoch)
         yield from self._explained("train", batches(data, augment, size // shard.count))
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:

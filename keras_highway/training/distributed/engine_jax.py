@@ -20,14 +20,14 @@ class JaxEngine:
     def __init__(self, program: Trainable, strategy):
         self._program, self._strategy = program, strategy
         self._values = None
-        self._train = jax.jit(self._train_step, donate_argnums=0)
+        self._train = jax.jit(self._train_step, donate_argnums=0, static_argnums=3)
         self._test = jax.jit(self._test_step)
 
     def train(self, batch):
         """Takes a step on a host's part of a batch; returns the program's `sums` over the batch, on the device."""
         if self._values is None:
             self._values = self._groups(lambda variable: variable.value)
-        self._values, sums = self._train(self._values, self._fixed(), self._strategy.put(batch))
+        self._values, sums = self._train(self._values, self._fixed(), self._strategy.put(batch), self._program.phase)
         return sums
 
     def test(self, batch):
@@ -58,7 +58,7 @@ class JaxEngine:
     def _fixed(self):
         return [v.value for v in self._program.fixed]
 
-    def _train_step(self, values, fixed, batch):
+    def _train_step(self, values, fixed, batch, _phase):  # another phase is compiled anew
         program = self._program
         trained, others, slots, averages = values
         (_, (sums, others)), gradients = self._gradients(trained, others, fixed, batch)

@@ -22,7 +22,7 @@ class TensorFlowEngine:
 
     def train(self, batch):
         """Takes a step on a host's part of a batch; returns the program's `sums` over the batch, on the device."""
-        return self._train(self._strategy.put(batch))
+        return self._train(self._strategy.put(batch), self._program.phase)
 
     def test(self, batch):
         """Returns the program's `sums` over a test batch, on the device."""
@@ -31,7 +31,7 @@ class TensorFlowEngine:
     def sync(self) -> None:
         """Variables are always up to date."""
 
-    def _train_step(self, batch):
+    def _train_step(self, batch, _phase):  # a Python value: another phase is another graph
         sums = self._strategy.run(self._replica_step, batch)
         decay = self._program.recipe.ema
         for average, variable in zip(self._program.averages, self._program.averaged, strict=True):

@@ -112,6 +112,7 @@ class Run:
 
     def _prepare_epoch(self) -> None:
         recipe = self.program.recipe
+        self.program.begin_epoch(self.progress.epoch)
         if recipe.schedule == "plateau":
             self.program.set_rate(plateau_rate(recipe, [float(row["train_loss"]) for row in self.rows]))
 
