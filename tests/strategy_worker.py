@@ -1,9 +1,10 @@
-"""A process of the strategy tests: `python -m tests.strategy_worker OUT STRATEGY [DEVICES]` trains two tiny nets.
+"""A process of the strategy tests: `python -m tests.strategy_worker OUT STRATEGY [DEVICES]` trains three tiny nets.
 
 `bn`: batch normalization, crops, mirroring, L2 on all parameters, clipping,
 moving average, a test set that does not divide. `rsb`: the procedure of "ResNet
 strikes back" in float32, that is LAMB, RandAugment, Mixup and CutMix in
-micro-batches, repeated augmentation and stochastic depth. Prints nothing that a test reads: the runs'
+micro-batches, repeated augmentation and stochastic depth. `muon`: two image
+sizes, a whitened stem and Muon. Prints nothing that a test reads: the runs'
 folders are the result.
 """
 
@@ -35,6 +36,9 @@ RSB = replace(
     train_images=36,
     test_images=13,
 )  # fmt: skip
+MUON = replace(
+    tiny(RECIPES["cifar10_19layer_fast"]), learning_rate=0.01, precision="float32", train_images=36, test_images=13
+)
 
 
 def main(out: str, strategy: str, devices: str = "1") -> None:
@@ -51,7 +55,7 @@ def main(out: str, strategy: str, devices: str = "1") -> None:
     from keras_highway.training.loop import train
 
     made = make_strategy(strategy)
-    for name, recipe in {"bn": BN, "rsb": RSB}.items():
+    for name, recipe in {"bn": BN, "rsb": RSB, "muon": MUON}.items():
         train(recipe, None, Path(out) / name, made)
     if strategy == "mirrored":
         _draw_masks(made, Path(out) / "masks.npz")

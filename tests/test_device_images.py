@@ -8,7 +8,7 @@ import pytest
 
 from keras_highway.data import load_dataset
 from keras_highway.data.transforms import MEAN_IMAGES, TRANSFORMS, mean_image, mean_image_of
-from keras_highway.training.data.device_images import DeviceImages
+from keras_highway.training.data.device_images import DeviceImages, resized_by_area
 from keras_highway.training.data.shard import Shard
 from keras_highway.training.data.source import ArraySource
 from keras_highway.training.recipe import changed
@@ -73,6 +73,36 @@ def test_samples_are_a_function_of_seed_and_epoch():
     assert sorted(one.samples(0)[:, 0]) == list(range(200))
     assert set(samples[:, 1]) == set(samples[:, 2]) == set(range(-8, 9))  # crops of 32 from 32 + 2 * 8
     assert 0.45 < samples[:, 3].mean() < 0.55 and set(samples[:, 4]) == {1}
+
+
+def test_area_resizing_takes_the_mean_over_each_new_pixel():
+    halves = IMAGES.reshape(6, 16, 2, 16, 2, 3).mean((2, 4))
+    np.testing.assert_allclose(resized_by_area(IMAGES, (16, 16)), halves, atol=0.5)
+    # 4 pixels to 3: a new pixel is an old one and a third of a neighbour, or two halves... of 4/3.
+    ramp = np.array([0.0, 3.0, 6.0, 9.0], "float32")
+    columns = resized_by_area(np.broadcast_to(ramp[None, :, None], (4, 4, 1)), (4, 3))
+    np.testing.assert_allclose(columns[:, :, 0], np.tile([0.75, 4.5, 8.25], (4, 1)), rtol=1e-6)
+
+
+def test_smaller_images_are_resized_before_their_contrast_is_normalized():
+    data = source(train_sizes=((0.5, 16),), epochs=4, crop_padding=8).on_device()
+    images, labels = data.smaller[16, 16](keras.ops.convert_to_tensor(np.array([[3, 0, 0, 0, 1]], np.int32)))
+    pixels = resized_by_area(numpy(data.variables[0]).reshape(-1, 32, 32, 3)[3:4], (16, 16))
+    normalized = (pixels - pixels.mean()) / pixels.std() - resized_by_area(mean_image("cifar10"), (16, 16))
+    np.testing.assert_allclose(numpy(images), normalized, atol=1e-5)
+    assert numpy(labels) == numpy(data.variables[1])[3]
+
+
+def test_crops_are_smaller_where_images_are():
+    one = source(train_sizes=((0.5, 16),), epochs=4, crop_padding=8)
+    assert [np.abs(one.samples(epoch)[:, 1:3]).max() for epoch in range(4)] == [4, 4, 8, 8]
+
+
+def test_alternating_flips_mirror_an_image_in_every_second_epoch():
+    one = source(alternating_flip=True)
+    flips = [dict(one.samples(epoch)[:, [0, 3]].tolist()) for epoch in range(3)]
+    assert all(flips[0][i] != flips[1][i] == 1 - flips[2][i] for i in flips[0])
+    assert 0.35 < np.mean(list(flips[0].values())) < 0.65
 
 
 def test_shards_are_parts_of_the_same_batches_and_resume_in_the_middle():

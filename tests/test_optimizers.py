@@ -10,7 +10,7 @@ from keras_highway import create_model
 from keras_highway.training import losses
 from keras_highway.training.lamb import DecayedLamb
 from keras_highway.training.losses import make_loss
-from keras_highway.training.optimizers import CaffeSGD, OneCycle, make_optimizer, make_schedule, plateau_rate
+from keras_highway.training.optimizers import CaffeSGD, ConvMuon, OneCycle, make_optimizer, make_schedule, plateau_rate
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.schedules import EpochCosine, EpochExponential
 from tests.miniatures import numpy
@@ -73,6 +73,56 @@ def test_adamw_forgets_squared_gradients_as_the_recipe_states():
         dataclasses.replace(recipe, optimizer="sgd").check()
     with pytest.raises(ValueError, match=r"beta_2=1\.0"):
         dataclasses.replace(recipe, beta_2=1.0).check()
+
+
+def newton_schulz(x, steps=5):
+    """Muon's iteration as its authors write it, in float64."""
+    x = x / np.linalg.norm(x)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return x
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 8, 16), (1, 1, 40, 10), (12, 7), (3, 3, 2, 30)])
+def test_muon_updates_a_kernel_by_its_orthogonalized_momentum(shape):
+    draw = np.random.default_rng(0)
+    start = draw.normal(size=shape).astype("float32")
+    kernel = keras.Variable(start, name="kernel")
+    optimizer = ConvMuon(0.1, weight_decay=0.5, momentum=0.9)
+    optimizer.build([kernel])
+    w, m = start.reshape(-1, shape[-1]), 0.0
+    for step in range(2):
+        # Singular values of 1 to 1e-3: those of real gradients differ as much.
+        left, _, right = np.linalg.svd(draw.normal(size=w.shape), full_matrices=False)
+        g = (left * np.geomspace(1, 1e-3, left.shape[1])) @ right
+        optimizer.apply([tensor(g.reshape(shape))])
+        m = 0.9 * m + g
+        w = w - 0.1 * (newton_schulz(g + 0.9 * m) + 0.5 * w)
+        np.testing.assert_allclose(numpy(kernel).reshape(w.shape), w, atol=1e-4, err_msg=str(step))
+
+
+def test_muon_leaves_stem_head_and_biases_to_adamw():
+    recipe = dataclasses.replace(RECIPES["cifar10_19layer_fast"], variant="highway_a")
+    net = create_model("highway_a", weights=None)
+    optimizer = make_optimizer(recipe, 0.03)
+    optimizer.build(net.trainable_variables)
+    by_adamw = {
+        v.path
+        for v, second in zip(net.trainable_variables, optimizer.adam_velocities, strict=True)
+        if second is not None
+    }
+    kernels = {v.path for v in net.trainable_variables if v.name == "kernel"}
+    assert kernels & by_adamw == {"stem/kernel", "head/kernel"}
+    assert {v.path for v in net.trainable_variables} - kernels <= by_adamw
+    before, adamw = numpy(net.get_layer("head").kernel), keras.optimizers.AdamW(0.002, weight_decay=0.0)
+    twin = keras.Variable(before)
+    adamw.build([twin])
+    gradients = [keras.random.normal(v.shape, seed=i) for i, v in enumerate(net.trainable_variables)]
+    optimizer.apply(gradients)
+    adamw.apply([gradients[[v.path for v in net.trainable_variables].index("head/kernel")]])
+    np.testing.assert_allclose(numpy(net.get_layer("head").kernel), numpy(twin), atol=1e-7)
+    assert ConvMuon.from_config(optimizer.get_config()).get_config() == optimizer.get_config()
 
 
 def rates(recipe, steps_per_epoch, at):

@@ -61,6 +61,14 @@ def test_a3_trains_at_another_size_than_it_is_tested_at():
     assert changed(a2, data="tfds:imagenet2012", train_size=128).input_shape == (None, None, 3)
 
 
+def test_sizes_by_phase_cost_their_share_of_the_pixels():
+    recipe = RECIPES["cifar10_19layer_fast"]
+    sizes = [recipe.training_size((32, 32), epoch)[0] for epoch in range(recipe.epochs)]
+    assert [sizes.count(size) for size in (16, 24, 32)] == [21, 15, 16] and sizes == sorted(sizes)
+    assert recipe.equivalents((32, 32), 52) == 21 / 4 + 15 * 9 / 16 + 16 <= 30
+    assert recipe.input_shape == (None, None, 3)
+
+
 def test_the_network_has_the_size_of_the_transform():
     smaller = changed(RECIPES["resnet50"], transform="imagenet_128")
     assert smaller.input_shape == (128, 128, 3) and RECIPES["resnet50"].input_shape is None
@@ -107,6 +115,9 @@ def test_settings_of_the_command_line():
         ("ema=1.5", "`ema` must be in"),
         ("train_size=48", "those in memory keep their size. Received: train_size=48, data='cifar10'"),
         ("train_size=16", "`train_size` must be at least 32"),
+        ("train_sizes=((0.7, 16), (0.4, 24))", "`train_sizes` must be pairs of a share"),
+        ("train_sizes=((0.4, 0),)", "`train_sizes` must be pairs of a share"),
+        ("dropout_from=1.0", "`dropout_from` must be in"),
         ("micro_batches=3", "must be a multiple of `micro_batches`"),
         ("optimizer=adamw", "Multipliers of rate and decay are for SGD"),
         ("rand_augment=m7", "A RandAugment policy is mM-mstdS-inc1.*Received: rand_augment='m7'"),

@@ -15,10 +15,10 @@ import pytest
 from tests.checkpoints import arrays
 
 ROOT = Path(__file__).parents[1]
-# Dropout, stochastic depth, crops and mirroring, momentum, a moving average, a changing rate: all must come back.
+# Muon, image sizes and dropout by phase, stochastic depth, crops, mirroring, a moving average: all must come back.
 COMMAND = (
-    "mnist10_w16 --tiny --strategy none --save-steps 1 "
-    "--set epochs=8 --set ema=0.9 --set crop_padding=2 --set flip=True --set net.stochastic_depth=0.2"
+    "cifar10_19layer_fast --tiny --strategy none --save-steps 1 "
+    "--set epochs=8 --set ema=0.9 --set precision=float32 --set net.stochastic_depth=0.2"
 )
 TIMES = {"seconds", "images_per_second", "waiting"}
 

@@ -64,7 +64,7 @@ def references(tmp_path_factory):
 )
 def test_equals_one_device(references, tmp_path, way):
     one, several = references[way.split()[0]], run(tmp_path, way)
-    for net in ("bn", "rsb"):
+    for net in ("bn", "rsb", "muon"):
         actual, expected = (arrays(folder / net / "checkpoint.npz") for folder in (several, one))
         assert list(actual) == list(expected)
         for name in actual:
@@ -169,9 +169,10 @@ def test_a_broken_configuration_is_named(monkeypatch, config):
 
 
 def test_highway_nets_are_among_the_nets_compared():
-    from tests.strategy_worker import BN, RSB
+    from tests.strategy_worker import BN, MUON, RSB
 
     assert VARIANTS[BN.variant].batch_norm and VARIANTS[RSB.variant].gating == "coupled"
     assert RSB.mixup and RSB.cutmix and RSB.rand_augment and RSB.repeated_augmentation == 3 and RSB.micro_batches == 2
     assert stochastic_depth_rates(override(VARIANTS[RSB.variant], **dict(RSB.overrides)), 2) == [0.0, 0.5]
+    assert MUON.optimizer == "muon" and MUON.train_sizes and MUON.whiten_stem and MUON.dropout_from
     assert BN.test_images % 2 and BN.train_images % BN.batch_size  # what does not divide is part of the test

@@ -14,7 +14,7 @@ from keras_highway.training.data.shard import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.loop import Run, train
-from keras_highway.training.program import Program
+from keras_highway.training.program import Program, whitening_kernel
 from keras_highway.training.recipe import Recipe
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs import checkpoint
@@ -54,6 +54,31 @@ def test_training_learns_and_writes_its_folder(tmp_path):
     x, y = data._test
     accuracy = (model.predict(kh.preprocess_input(x, weights="mnist"), verbose=0).argmax(1) == y).mean()
     assert accuracy == pytest.approx(result["mean"])
+
+
+def test_phases_of_a_run(tmp_path):
+    """Sizes, dropout and the whitened stem change what a step computes, as the recipe states."""
+    recipe = dataclasses.replace(tiny(RECIPES["cifar10_19layer_fast"]), epochs=4, train_sizes=((0.5, 16),))
+    recipe = dataclasses.replace(recipe, dropout_from=0.75)
+    program, run = program_of(recipe, tmp_path)
+    batch = next(run.source.batches(0, 0, Shard()))
+    seen = []
+    for epoch in range(4):
+        program.begin_epoch(epoch)
+        images = program._samples(batch, program._training_data)[0]
+        outputs = [keras.ops.convert_to_numpy(program._logits(images, training=True)) for _ in range(2)]
+        seen.append((images.shape[1], not np.array_equal(*outputs)))
+    assert seen == [(16, False), (16, False), (32, False), (32, True)]
+    stem = program.net.get_layer("stem").kernel
+    np.testing.assert_allclose(stem[..., 0], -np.asarray(stem[..., 1]), atol=1e-6)
+
+
+def test_a_whitening_kernel_makes_responses_independent():
+    draw = np.random.default_rng(0)
+    images = np.cumsum(draw.normal(size=(50, 12, 12, 2)), axis=2).astype("float32")  # neighbours are alike
+    kernel = whitening_kernel(images, (3, 3, 2, 12))
+    responses = keras.ops.convert_to_numpy(keras.ops.conv(images, kernel[..., ::2])).reshape(-1, 6)
+    np.testing.assert_allclose(np.cov(responses, rowvar=False), np.eye(6), atol=0.02)
 
 
 def test_logged_losses_are_those_of_keras(tmp_path):

@@ -15,7 +15,7 @@ from keras_highway.data.class_labels import in_words
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
 from keras_highway.models.origin import file_of, origin_of
 from keras_highway.models.transfer import freeze
-from keras_highway.training.data.device_images import COLUMNS, WEIGHT, DeviceImages
+from keras_highway.training.data.device_images import WEIGHT, DeviceImages
 from keras_highway.training.data.mixing import SHARE, mixed, partners
 from keras_highway.training.data.pixels import normalized
 from keras_highway.training.data.repeated import epoch_samples
@@ -28,7 +28,6 @@ from keras_highway.weights.load import FreshHead
 
 BODY = "body"  # what `freeze` leaves the head alone to train
 SUMS = ("loss", "accuracy", "top5", "weight")
-_WHITENED = 2000  # images whose patches the first filters whiten
 
 
 class Trainable:
@@ -190,7 +189,8 @@ class Program(Trainable):
         self._dropouts = [(layer, layer.rate) for layer in layers if isinstance(layer, keras.layers.Dropout)]
         self.begin_epoch(0)
         if recipe.whiten_stem and not recipe.init:
-            self._whiten_stem(source.images)
+            kernel = next(v for v in net.get_layer("stem").trainable_variables if len(v.shape) == 4)
+            kernel.assign(whitening_kernel(data.sample, kernel.shape))
 
     def begin_epoch(self, epoch: int) -> None:
         recipe = self.recipe
@@ -198,13 +198,6 @@ class Program(Trainable):
         for layer, rate in self._dropouts:
             layer.rate = rate if drops else 0.0
         self.phase = (recipe.training_size(TRANSFORMS[recipe.transform].size, epoch), drops)
-
-    def _whiten_stem(self, images: int) -> None:
-        stem = self.net.get_layer("stem")
-        samples = np.zeros((min(images, _WHITENED), COLUMNS), np.int32)
-        samples[:, 0] = np.arange(len(samples))
-        kernel = next(v for v in stem.trainable_variables if len(v.shape) == 4)
-        kernel.assign(whitening_kernel(ops.convert_to_numpy(self._training_data(samples)[0]), kernel.shape))
 
     @property
     def fixed(self) -> list[keras.Variable]:

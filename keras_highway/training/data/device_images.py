@@ -24,10 +24,13 @@ class DeviceImages:
 
     Attributes:
         smaller: The training images at other sizes, by height and width.
+        sample: Some training images, float32 and normalized, at the size that
+            the first epoch has.
     """
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, transform: Transform):
         self.smaller: dict[tuple[int, int], DeviceImages] = {}
+        self.sample: np.ndarray | None = None
         n, self.height, self.width, self.channels = images.shape
         self._transform = transform
         self._pixels = _fixed(images.reshape(n * self.height * self.width, self.channels), "uint8", "images")

@@ -1,5 +1,6 @@
 """Where a run's images come from: arrays in memory (then on the device), or a folder of class sub-folders."""
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +13,8 @@ from keras_highway.training.data.repeated import epoch_samples, repeated
 from keras_highway.training.data.shard import Shard, Source, fingerprint_of
 from keras_highway.training.data.synthetic import PREFIX, synthetic_dataset
 from keras_highway.training.recipe import Recipe
+
+_SAMPLE = 2000
 
 
 class ArraySource:
@@ -52,6 +55,10 @@ class ArraySource:
         data = DeviceImages(images, labels, transform)
         for size in {(size, size) for _, size in self._recipe.train_sizes}:
             data.smaller[size] = DeviceImages(resized_by_area(self._train[0], size), self._train[1], transform)
+        if self._recipe.whiten_stem:
+            size = self._recipe.training_size(self.shape[:2], 0)
+            plain = dataclasses.replace(transform, mean_image="")  # it moves all images alike
+            data.sample = plain.apply(resized_by_area(self._train[0][:_SAMPLE], size))
         return data
 
     def samples(self, epoch: int) -> np.ndarray:
