@@ -13,10 +13,12 @@ from golden import describe
 import keras_highway as kh
 from keras_highway._support.valueless import without_values
 from keras_highway.cli.listing import parameters
+from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.layers import GatedBlock
 from keras_highway.models.builder import build
 from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, check, override
+from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 
 GOLDEN = json.loads(describe.FILE.read_text())
@@ -327,3 +329,46 @@ def test_dropout_rates_are_scaled_and_names_stay():
     assert [layer.name for layer in half.layers[1:]] == [layer.name for layer in whole.layers[1:]]
     with pytest.raises(ValueError, match=r"`dropout_scale` must be in \(0, 1\]. Received: dropout_scale=0.0"):
         kh.create_model("cifar10_19layer", weights=None, dropout_scale=0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [
+        ("mnist10_w32", ("stem", "stage1_block1/transform", "stage2_block2/transform_gate")),
+        ("cifar10_19layer", ("stage1_block1/transform", "stage3_block1/transform_gate", "stage2_transition", "neck")),
+        ("cifar100_19layer", ("stage2_block1/transform", "head")),
+    ],
+)
+def test_tvdn_kernels_start_with_the_variance_of_the_authors_fork_of_caffe(name, layers):
+    """Its "xavier" is normal with variance 2 / fan_in [caffe]; upstream Caffe's is uniform with half of that."""
+    kernels = {v.path.removesuffix("/kernel"): to_numpy(v) for v in build(VARIANTS[name]).weights if v.name == "kernel"}
+    for layer in layers:
+        kernel = kernels[layer]
+        expected = math.sqrt(2 / math.prod(kernel.shape[:-1]))
+        assert kernel.std() == pytest.approx(expected, rel=4 / math.sqrt(kernel.size)), layer
+        assert np.abs(kernel).max() > 1.8 * expected  # beyond the limit of a uniform distribution
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "data", "logged"),
+    [
+        ("mnist10_w32", "mnist", 2.516),
+        ("cifar10_19layer", "cifar10", 2.497),
+        ("cifar100_19layer", "cifar100", 5.719),
+    ],
+)
+def test_untrained_nets_have_the_test_loss_of_the_authors_logs(name, data, logged):
+    try:
+        test = kh.data.load_dataset(data)
+    except (FileNotFoundError, ImportError) as error:
+        pytest.skip(f"needs {data}: set KERAS_HIGHWAY_DATA ({error})")
+    transform = RECIPES[name].transform
+    images, labels = TRANSFORMS[transform].apply(test.x_test[:500]), test.y_test[:500]
+    losses = []
+    for seed in range(8):
+        keras.utils.set_random_seed(seed)
+        logits = build(VARIANTS[name], classifier_activation=None).predict(images, batch_size=100, verbose=0)
+        losses.append(float(np.mean(to_numpy(keras.losses.sparse_categorical_crossentropy(labels, logits, True)))))
+    print(f"{name}: {np.mean(losses):.3f} ± {np.std(losses, ddof=1):.3f}, the authors' {logged}")
+    assert abs(np.mean(losses) - logged) <= 2 * np.std(losses, ddof=1)

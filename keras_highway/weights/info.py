@@ -99,6 +99,7 @@ RESULT = _Result(
         "values": Items(Number()),
         "epochs": _COUNT,
         "of_epochs": _COUNT,
+        "equivalents": Number(0),
         "epoch_reported": Text(),
         "test_tokens": Maybe(_COUNT),
         "holdout_images": Maybe(_COUNT),
@@ -319,4 +320,5 @@ def read_row(path: Path) -> WeightsInfo:
 
 def format_epochs(result: Mapping[str, Any]) -> str:
     """Returns how many epochs a result is after, e.g. `"25"`, or `"18 of 25"` of a run that was ended early."""
-    return f"{result['epochs']} of {result['of_epochs']}" if "of_epochs" in result else str(result["epochs"])
+    number = f"{result['epochs']} of {result['of_epochs']}" if "of_epochs" in result else str(result["epochs"])
+    return f"{number} ({result['equivalents']:g} full-size)" if "equivalents" in result else number

@@ -50,3 +50,10 @@ def test_products_in_bfloat16(benchmark, name):
     subject, reference = (step_of(name, 128, precision=precision) for precision in ("mixed_bfloat16", "float32"))
     title = f"{name}, mixed_bfloat16 / float32, train, batch 128"
     compare(benchmark, title, subject, reference).check_at_most(0.9)
+
+
+def test_muon_costs_at_most_three_percent_of_a_step(benchmark):
+    """Of the CIFAR nets of [TVDN] at 32 pixels and the recipe's batch."""
+    recipe = "cifar10_19layer_fast"
+    subject, reference = (step_of(recipe, 100, train_sizes=(), **changes) for changes in ({}, {"optimizer": "sgd"}))
+    compare(benchmark, "cifar10_19layer, Muon / SGD, train, batch 100", subject, reference).check_at_most(1.03)

@@ -5,7 +5,7 @@ from typing import Any
 from keras_highway._support.files import atomic_write_json
 from keras_highway.data.class_labels import in_words
 from keras_highway.data.datasets import FOLDERS, OWN_CLASSES
-from keras_highway.data.transforms import imagenet_classes
+from keras_highway.data.transforms import TRANSFORMS, imagenet_classes
 from keras_highway.models.origin import origin_of
 from keras_highway.specs import override
 from keras_highway.training.distributed.strategy import Strategy
@@ -43,6 +43,7 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
         "values": [last["test_accuracy"]],
         **_tested_images(program),
         **epochs(recipe, rows),
+        **_cost(recipe, len(rows)),
         "epoch_reported": "last",
         **({"top5": last["test_top5"]} if "test_top5" in last else {}),
         "precision": recipe.precision,
@@ -65,6 +66,12 @@ def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[d
             )
             atomic_write_json(folder.result, result)
     return result
+
+
+def _cost(recipe, epochs: int) -> dict[str, float]:
+    """Epochs at the test images' size that would cost as much, where training images are of several sizes."""
+    size = TRANSFORMS[recipe.transform].size
+    return {"equivalents": round(recipe.equivalents(size, epochs), 2)} if recipe.train_sizes else {}
 
 
 def _tested_images(program: Program) -> dict[str, int]:
