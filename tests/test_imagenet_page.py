@@ -29,7 +29,7 @@ def test_the_figures_are_those_of_the_program():
     assert f"{images // recipe.batch_size * recipe.epochs:,} steps" in PAGE
     total = without_values(lambda: cost(create_model("highway50", dtype="mixed_bfloat16")).total)
     assert f"{total.multiply_adds:,} multiply-adds" in PAGE and f"{total.parameters:,} x 4 bytes" in PAGE
-    assert f"{total.activation_bytes / 2**20:.1f} MiB an image" in PAGE
+    assert f"{total.activation_bytes / 2**20:.1f} MiB per image" in PAGE
     rows = re.findall(r"^\| ([\d,]+)[^|]* \| ([\d.e]+) \| ([\d.]+) h \| ([\d.]+) h \|$", PAGE, re.MULTILINE)
     assert len(rows) == 3
     for speed, operations, eight, many in rows:
