@@ -1,4 +1,4 @@
-"""docs/imagenet.md: its figures follow from the program; that its commands parse is in test_pages."""
+"""docs/imagenet.md and imagenet_plan.md: their figures follow from the program."""
 
 import re
 
@@ -12,9 +12,9 @@ from keras_highway.applications import create_model
 from keras_highway.training.data.repeated import epoch_samples
 from keras_highway.training.recipes import RECIPES
 
-PATH = ROOT / "docs" / "imagenet.md"
-PAGE = PATH.read_text("utf-8")
-COMMANDS = commands(PATH)
+PATHS = [ROOT / "docs" / name for name in ("imagenet.md", "imagenet_plan.md")]
+PAGE = "".join(path.read_text("utf-8") for path in PATHS)
+COMMANDS = [command for path in PATHS for command in commands(path)]
 
 
 def test_there_are_commands():
@@ -29,7 +29,7 @@ def test_the_figures_are_those_of_the_program():
     assert f"{images // recipe.batch_size * recipe.epochs:,} steps" in PAGE
     total = without_values(lambda: cost(create_model("highway50", dtype="mixed_bfloat16")).total)
     assert f"{total.multiply_adds:,} multiply-adds" in PAGE and f"{total.parameters:,} x 4 bytes" in PAGE
-    assert f"{total.activation_bytes / 2**20:.1f} MiB an image" in PAGE
+    assert f"{total.activation_bytes / 2**20:.1f} MiB per image" in PAGE
     rows = re.findall(r"^\| ([\d,]+)[^|]* \| ([\d.e]+) \| ([\d.]+) h \| ([\d.]+) h \|$", PAGE, re.MULTILINE)
     assert len(rows) == 3
     for speed, operations, eight, many in rows:

@@ -1,8 +1,8 @@
-"""What the site has beyond `docs/*.md`: notebooks and changelog as pages, and links to other files of the repository.
+"""Add pages to the site that are not in `docs/`: README, changelog and notebooks. Fix links to other files.
 
-A page has `[text](../zoo/...)`, as GitHub reads it. On the site that file is
-at `repo_url`, where that is set; otherwise its path takes the link's place. A
-notebook is a page here.
+The README is the start page. A page links to `[text](../zoo/...)`, as GitHub
+reads it. The site links to that file at `repo_url`, or shows its path if there
+is no `repo_url`.
 """
 
 import base64
@@ -18,16 +18,20 @@ _OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#]+)(#[^)]*)?\)")
 _PICTURE = re.compile(r"^(!\[[^\]]*\]\(([^)]+)\)(?:\{[^}]*\})?)$", re.M)
 _BADGE = re.compile(r"!\[([^\]]*)\]\(https?://[^)]+\)")  # a picture that a reader's browser would fetch from elsewhere
 _ABOVE = re.compile(r"(\]\()\.\./(docs/)?")  # the start of a notebook's link: its page lies a folder deeper, in `docs`
+_README_LINK = re.compile(r"(\]\(|src=\")(?!https?:|#)(docs/)?")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def on_files(files, config):
-    """Adds a page for each notebook, its pictures, and the changelog."""
+    """Add the start page, the changelog, and a page with pictures for each notebook."""
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         text, pictures = notebook_page(path)
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=text))
         for name, content in pictures.items():
             files.append(File.generated(config, f"notebooks/{name}", content=content))
+    readme = (ROOT / "README.md").read_text("utf-8").replace("](CHANGELOG.md)", "](docs/changelog.md)")
+    readme = _README_LINK.sub(lambda start: start[1] + ("" if start[2] else "../"), readme)
+    files.append(File.generated(config, "index.md", content=readme))
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
     files.append(File.generated(config, "changelog.md", content=changelog.replace("](docs/", "](")))
     return files

@@ -7,7 +7,7 @@ DIR holds train/CLASS/* and val/CLASS/* with at least 150 training images.
 `.torchenv` is that of `tests/oracles/make_goldens.py`. Both make uint8 batches of
 48 images of 224 pixels from files, bicubically: normalization is the device's part.
 CPU seconds of the process are counted, as other programs may use the core.
-With --timm what was measured goes into results.json, from which docs/imagenet.md has it.
+With --timm what was measured goes into results.json, from which docs/speed.md has it.
 
 `--make` fills DIR with 400 of the photographs in a folder, enlarged to 500 x 375
 pixels, a common size in ImageNet, with grain: enlarged ones alone would be

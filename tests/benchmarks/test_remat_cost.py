@@ -12,7 +12,7 @@ from comparison import compare, record
 from keras_highway.applications import create_model
 
 pytestmark = [
-    pytest.mark.skipif(keras.config.backend() == "jax", reason="on a CPU, XLA undoes it (docs/fine_tuning.md)"),
+    pytest.mark.skipif(keras.config.backend() == "jax", reason="on a CPU, XLA undoes it (docs/memory.md)"),
     pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peaks of memory are read from Linux"),
 ]
 CASES = {"highway110": ((32, 32, 3), 128), "highway50": ((224, 224, 3), 8)}

@@ -18,6 +18,7 @@ from keras_highway.tasks import IMAGES, LANGUAGE, format_metric, format_validati
 from keras_highway.training.experiments import analysis_tables, language_steps, search_report
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 from keras_highway.variants import VARIANTS
+from keras_highway.weights.details import list_weights
 from keras_highway.weights.info import format_epochs
 from keras_highway.weights.registry import WEIGHTS
 from zoo.release import benchmark_tables, studies
@@ -63,6 +64,39 @@ def language_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
             f"| {format_validation(result)} | {format_epochs(result)} | {products} |"
         )
     return "\n".join([*lines, "", _trained_on(models)])
+
+
+_CHOSEN = (
+    "mnist10_w16.tvdn", "mnist10_w32.tvdn", "highway_fc50_tanh.tvdn", "resnet20.blog", "highway20.blog",
+    "cifar100_19layer.fast", "resnet50.imagenette", "highway50.imagenette", "charlm_small_coupled.ptb",
+    "charlm_large_coupled.ptb",
+)  # fmt: skip
+_DATA = {
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "ptb": "Penn Treebank",
+    "imagenette": "Imagenette",
+}
+
+
+def chosen_table() -> str:
+    """The ten weights that the README recommends, with their sizes."""
+    sizes, measured = {row["name"]: row for row in list_weights(details=True)}, results()
+    lines = [
+        "| weights | trained on | input | parameters | file | test result | in wheel |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in _CHOSEN:
+        row, result, transform = sizes[name], measured[name], WEIGHTS[name].transform
+        wheel = json.loads((ROOT / "zoo" / "weights" / name / "weights.json").read_text("utf-8"))["wheel"]
+        shape = "words" if transform is None else " x ".join(str(n) for n in (*transform.size, transform.channels))
+        metric = "perplexity " if task_of(result) is LANGUAGE else ""
+        lines.append(
+            f"| `{name}` | {_DATA[row['data']]} | {shape} | {row['parameters']:,} | {row['bytes'] / 1e6:.1f} MB "
+            f"| {metric}{format_metric(result)} | {'yes' if wheel else 'no'} |"
+        )
+    return "\n".join(lines)
 
 
 def _trained_on(measured) -> str:
@@ -131,6 +165,7 @@ def _plain_over_highway(cells) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "chosen": chosen_table,
     "weights": weights_table,
     "language": language_table,
     "variants": variants_table,
