@@ -10,8 +10,7 @@ import keras_highway as kh
 from keras_highway.analysis import GateStats
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding
 from keras_highway.training.lamb import DecayedLamb
-from keras_highway.training.optimizers import CaffeSGD, OneCycle
-from keras_highway.training.schedules import EpochCosine, EpochExponential
+from keras_highway.training.optimizers import CaffeSGD
 
 on_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute")
 X, Y = np.random.default_rng(0).random((16, 28, 28, 1), "float32"), np.arange(16) % 10
@@ -160,16 +159,6 @@ def test_gates_of_a_run_that_backup_and_restore_resumes(tmp_path, first):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: EpochExponential(0.1, -2, 0.5), r"`steps_per_epoch` must be a whole number, at least 1.*=-2"),
-        (lambda: EpochExponential(0.1, 0, 0.5), r"`steps_per_epoch` .*=0"),
-        (lambda: EpochCosine(0.1, 0, 5), r"`epochs` must be .*=0"),
-        (lambda: EpochCosine(0.1, 3, -1), r"`steps_per_epoch` .*=-1"),
-        (lambda: EpochCosine(0.1, 3, 5, warmup_epochs=-1), r"`warmup_epochs` must be a whole number, at least 0.*=-1"),
-        (lambda: OneCycle(0.1, -2), r"`steps` must be .*=-2"),
-        (lambda: OneCycle(0.1, 9.5), r"`steps` must be a whole number, at least 1\. Received: .*=9.5"),
-        (lambda: OneCycle(0.1, "9"), r"`steps` must be a whole number, at least 1\. Received: .*='9'"),
-        (lambda: OneCycle(0.1, True), r"`steps` must be .*=True"),
-        (lambda: OneCycle(0.1, float("inf")), r"`steps` must be .*=inf"),
         (lambda: CharCNN(3, (4,)), r"`kernels` must be a list of whole numbers.*kernels=3"),
         (lambda: CharCNN((3,), "4"), r"`filters` must be a list of whole numbers.*filters='4'"),
         (lambda: CharCNN((3,), (4,)).build((None,)), r"shape \(words, length, units\)\. Received: .*\(None,\)"),
@@ -184,9 +173,5 @@ def test_what_is_refused(make, message):
 
 
 def test_numpys_numbers_are_numbers():
-    schedule = EpochCosine(0.1, np.int64(3), np.int32(5), np.int8(1))
-    assert schedule.get_config() == EpochCosine(0.1, 3, 5, 1).get_config()
-    counted = keras.ops.convert_to_tensor(10)  # as the cardinality of a data set
-    assert OneCycle(0.1, counted).get_config() == OneCycle(0.1, 10.0).get_config() == OneCycle(0.1, 10).get_config()
     layer = CharCNN(np.array([2, 3]), np.array([4, 5]))
     assert layer.kernels == (2, 3) and layer.filters == (4, 5)

@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedules of the recipes."""
+"""Optimizers and learning rates of the recipes."""
 
 import fnmatch
 import math
@@ -9,7 +9,6 @@ import keras
 from keras_highway.training.dense_gradients import DenseGradients
 from keras_highway.training.lamb import DecayedLamb
 from keras_highway.training.recipe import Recipe
-from keras_highway.training.schedules import EpochCosine, EpochExponential, checked_steps
 
 
 # Files made before it had this name call it PaperSGD.
@@ -174,44 +173,6 @@ def _factor(variable, multipliers) -> float:
     return math.prod(factor for pattern, factor in multipliers if fnmatch.fnmatch(variable.path, pattern))
 
 
-@keras.saving.register_keras_serializable(package="keras_highway_training")
-class OneCycle(keras.optimizers.schedules.LearningRateSchedule):
-    """A rate that rises along a line, then falls along another [Smith 2018, arXiv 1803.09820].
-
-    Args:
-        learning_rate: Float, the highest rate.
-        steps: Int, steps of the run.
-        warmup_steps: Int, steps of the rise. Defaults to `0`.
-        first_rate: Float, rate of the first step of the rise. Defaults to
-            `0.0`.
-        last_rate: Float, the rate at `steps`. Defaults to `0.0`.
-
-    Raises:
-        ValueError: If there is no step, or fewer than none of the rise.
-    """
-
-    def __init__(self, learning_rate, steps, warmup_steps=0, first_rate=0.0, last_rate=0.0):
-        self.learning_rate, self.first_rate, self.last_rate = float(learning_rate), float(first_rate), float(last_rate)
-        self.steps, self.warmup_steps = checked_steps(steps, "steps"), checked_steps(warmup_steps, "warmup_steps", 0)
-
-    def __call__(self, step):
-        step = keras.ops.cast(step, "float32")
-        rise = keras.ops.clip(step / max(self.warmup_steps, 1), 0.0, 1.0)
-        fall = keras.ops.clip((step - self.warmup_steps) / max(self.steps - self.warmup_steps, 1), 0.0, 1.0)
-        up = self.first_rate + (self.learning_rate - self.first_rate) * rise
-        down = self.learning_rate + (self.last_rate - self.learning_rate) * fall
-        return keras.ops.where(step < self.warmup_steps, up, down)
-
-    def get_config(self):
-        return {
-            "learning_rate": self.learning_rate,
-            "steps": self.steps,
-            "warmup_steps": self.warmup_steps,
-            "first_rate": self.first_rate,
-            "last_rate": self.last_rate,
-        }
-
-
 def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
     """Returns the optimizer of a recipe.
 
@@ -240,42 +201,50 @@ def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
     return optimizer
 
 
-def make_schedule(recipe: Recipe, steps_per_epoch: int):
-    """Returns the learning rate of a recipe: a Keras schedule over steps, or a float that the loop may change."""
-    schedules = keras.optimizers.schedules
-    warmup = recipe.warmup_epochs * steps_per_epoch
+class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Learning rate of a recipe at each step of a run.
+
+    Args:
+        recipe: The `Recipe`.
+        steps_per_epoch: Int, steps of an epoch.
+    """
+
+    def __init__(self, recipe: Recipe, steps_per_epoch: int):
+        self.recipe, self.steps_per_epoch = recipe, steps_per_epoch
+
+    def __call__(self, step):
+        return learning_rate(self.recipe, self.steps_per_epoch, step)
+
+
+def make_schedule(recipe: Recipe, steps_per_epoch: int) -> Schedule | float:
+    """Return the learning rate of a recipe: a schedule, or a float that the loop may change."""
+    return recipe.learning_rate if recipe.schedule in ("constant", "plateau") else Schedule(recipe, steps_per_epoch)
+
+
+def learning_rate(recipe: Recipe, steps_per_epoch: int, step):
+    """Return the learning rate of a step of a run, see `Recipe.schedule`.
+
+    Args:
+        recipe: The recipe; its schedule is one that changes by step.
+        steps_per_epoch: Int, steps of an epoch.
+        step: Int or integer tensor, counted from 0.
+    """
+    ops, peak, first, last = keras.ops, recipe.learning_rate, recipe.warmup_rate, recipe.final_rate
+    # By integers: XLA divides by a multiplication, which moves the first step of some epochs into the one before.
+    epoch = ops.cast(ops.floor_divide(ops.cast(step, "int32"), steps_per_epoch), "float32")
     if recipe.schedule == "exponential":
-        return EpochExponential(recipe.learning_rate, steps_per_epoch, recipe.decay)
-    if recipe.schedule == "epoch_cosine":
-        return EpochCosine(
-            recipe.learning_rate,
-            recipe.epochs,
-            steps_per_epoch,
-            recipe.warmup_epochs,
-            recipe.warmup_rate,
-            recipe.final_rate,
-        )
-    if recipe.schedule == "cosine":
-        total = recipe.epochs * steps_per_epoch
-        alpha = recipe.final_rate / recipe.learning_rate
-        if not warmup:
-            return schedules.CosineDecay(recipe.learning_rate, total, alpha=alpha)
-        return schedules.CosineDecay(
-            recipe.warmup_rate, total - warmup, alpha, warmup_target=recipe.learning_rate, warmup_steps=warmup
-        )
-    if recipe.schedule == "one_cycle":
-        return OneCycle(
-            recipe.learning_rate, recipe.epochs * steps_per_epoch, warmup, recipe.warmup_rate, recipe.final_rate
-        )
+        return peak * ops.power(ops.cast(recipe.decay, "float32"), epoch)
+    whole = recipe.schedule == "epoch_cosine"  # timm's: by epoch, the warm-up is part of the cosine
+    now, end = (epoch, recipe.epochs) if whole else (ops.cast(step, "float32"), recipe.epochs * steps_per_epoch)
+    warmup = recipe.warmup_epochs * (1 if whole else steps_per_epoch)
+    start = 0 if whole else warmup
+    left = ops.clip((end - now) / (end - start), 0.0, 1.0)
     if recipe.schedule == "step":
-        boundaries = [round(share * recipe.epochs * steps_per_epoch) for share in recipe.milestones]
-        rates = [recipe.learning_rate * 0.1**i for i in range(len(boundaries) + 1)]
-        if warmup:  # milestones that it leads past are behind then
-            past = sum(boundary <= warmup for boundary in boundaries)
-            boundaries, rates = [warmup, *boundaries[past:]], [recipe.warmup_rate, *rates[past:]]
-        # Keras's schedule changes after its boundary; a step counts from 0, so the last step before it is boundary - 1.
-        return schedules.PiecewiseConstantDecay([boundary - 1 for boundary in boundaries], rates)
-    return recipe.learning_rate
+        passed = sum(ops.cast(now >= round(share * end), "float32") for share in recipe.milestones)
+        return ops.where(now < warmup, first, peak * ops.power(0.1, passed))
+    if recipe.schedule != "one_cycle":
+        left = ops.sin(0.5 * math.pi * left) ** 2  # (1 - cos(pi * left)) / 2, without its rounding near 0
+    return ops.where(now < warmup, first + (peak - first) * now / max(warmup, 1), last + (peak - last) * left)
 
 
 def plateau_rate(recipe: Recipe, losses: list[float]) -> float:

@@ -105,7 +105,7 @@ class Recipe:
         schedule: `"constant"`, `"step"` (divided by 10 at each of
             `milestones`), `"exponential"` (multiplied by `decay` each epoch),
             `"cosine"` (to `final_rate`), `"epoch_cosine"` (the same once an
-            epoch, as timm's: see `EpochCosine`), `"one_cycle"` (to
+            epoch, as timm's `CosineLRScheduler`), `"one_cycle"` (to
             `final_rate` along a straight line [Smith 2018]),
             `"plateau"` (multiplied by `decay`
             after an epoch whose training loss was not below the best so far
