@@ -9,9 +9,9 @@ The line of an epoch ends in "waiting for data": the share of its time in which
 nothing was computed because the next images were not decoded yet. Above a few
 hundredths, more cores or a faster disk would make training faster.
 
-Before the first step on a CPU its memory is estimated. Where it is more than
-what is free, a note reports it; a fresh run of one process is refused from 1.5
-times on. KERAS_HIGHWAY_MEMORY_CHECK=note only reports, =off does not check.
+Before the first step on a CPU its memory is estimated: a note says if it may not
+fit, and an error if it needs 1.5 times the free memory or more.
+KERAS_HIGHWAY_MEMORY_CHECK=off disables the check.
 
 Exit codes: 0 finished; 75 stopped by SIGTERM, its state saved: start it again
 and it resumes; 2 an error, named; 1 one that may pass, e.g. of a file system
