@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_highway.training.experiments import block_forms, designs, fitnets, imagenette, search
+from keras_highway.training.experiments import block_forms, designs, imagenette, search
 
 
 @pytest.mark.parametrize(
@@ -10,7 +10,6 @@ from keras_highway.training.experiments import block_forms, designs, fitnets, im
     [
         (designs.main, ["--data", "{none}"], "No file {none}/cifar10.npz"),
         (block_forms.main, ["--data", "{none}"], "No file {none}/cifar10.npz"),
-        (fitnets.main, ["--data", "{none}"], "No file {none}/cifar10.npz"),
         (imagenette.main, ["pair", "--data", "{none}"], "No folder {none}/train"),
         (search.main, ["figure1", "--data", "{none}", "--rungs", "1x1"], "No file {none}/mnist.npz"),
         (designs.main, ["--set", "precision=float8"], "`precision` must be one of float32, mixed_bfloat16"),

@@ -13,21 +13,16 @@ beside the authors' log: docs/results.md. Not trained for 400 epochs here.
     python -m keras_highway train cifar10_19layer_fast --data DIR --out RUN
     python -m keras_highway train cifar100_19layer_fast --data DIR --out RUN
 
-Ours: docs/results.md. The `_fast` recipes take 30 epochs at the same architecture,
-with AdamW and half of its dropout, in float32: without matrix units for bfloat16 a
-CPU is slower in it. Tried on CIFAR-10, 15,000 training images, 4 epochs (600 steps)
-of a cosine in float32, seed 1, accuracy on 2,500 of 5,000 held-out training images
-after epochs 1, 2, 3, 4:
+The `_fast` recipes keep the architecture. They train for 52 epochs, which cost 29.7
+epochs at 32 pixels: 16 pixels until 40 % of the epochs, 24 until 70 %. Muon trains
+the kernels [Jordan et al. 2024], AdamW the stem, the head and the biases. The stem
+starts with whitening filters, and images are mirrored in every second epoch [Jordan
+2024, arXiv 2404.00498]. Translations of 4 pixels, label smoothing 0.1, gradients of
+norm 2 at most, products in bfloat16.
 
-    SGD, rate 0.025     26.9  37.5  (stopped)
-    SGD, rate 0.05      27.4  38.4  46.6  48.6
-    SGD, rate 0.1       27.0  34.8  (stopped)
-    AdamW, rate 0.001   34.4  42.0  (stopped)
-    AdamW, rate 0.002   32.7  (stopped)
-
-Chosen was AdamW at 0.001, ahead after two epochs. Also unlike the paper, and not
-searched for: translations of 4 pixels, label smoothing 0.1, gradients of norm 2 at
-most, weight decay 0.05, a cosine after an epoch of warm-up.
+One core of a Zen 4 processor, 45,000 training images, accuracy on 5,000 held-out
+ones, seed 1, an earlier program with the same procedure and no dropout: CIFAR-10
+88.74 % after 10 epochs (5.7 at 32 pixels), CIFAR-100 59.24 % after 9 (5.1).
 """
 
 from dataclasses import replace

@@ -7,15 +7,10 @@ Published: A (11 layers) 89.18 %, B (19) 92.46 (92.28 +- 0.16) %, C (32)
 hyperparameters; those here are Table 3's, without crops and mirroring. Not
 trained for 400 epochs here.
 
-    python -m keras_highway.training.experiments.fitnets --data DIR --out RUNS  # the `_fast` three: rates, three seeds
-    python -m keras_highway train highway_b_fast --data DIR --out RUN           # one run
+    python -m keras_highway train highway_b_fast --data DIR --out RUN
 
-The `_fast` recipes are that of `cifar10_19layer_fast`, AdamW with translations by up
-to 4 pixels and mirroring, for 24 epochs instead of 30 and with products in
-bfloat16 (docs/results.md has what they take and what came of it); the
-study chooses each net's peak rate from the same three on 5,000 held-out training
-images: 0.004, the largest, for A (65.18 % after 5 epochs), 0.002 for B
-(73.74 %; 73.40 % at 0.004) and for C (69.16 %; 69.08 % at 0.004).
+The `_fast` recipes are that of `cifar10_19layer_fast`; `highway_a` trains for 100
+epochs.
 """
 
 from dataclasses import replace
@@ -24,14 +19,6 @@ from keras_highway.training.recipe import Recipe
 from keras_highway.training.recipes.cifar_conv import CIFAR10, CIFAR10_FAST
 
 NETS = ("highway_a", "highway_b", "highway_c")
-RATES = (0.001, 0.002, 0.004)
-_CHOSEN = {"highway_a": 0.004, "highway_b": 0.002, "highway_c": 0.002}
-
-
-def fast(net: str) -> str:
-    """Returns the name of a net's short recipe."""
-    return f"{net}_fast"
-
 
 _PUBLISHED = tuple(
     replace(
@@ -48,7 +35,7 @@ _PUBLISHED = tuple(
 _FAST = tuple(
     replace(
         CIFAR10_FAST,
-        name=fast(name),
+        name=f"{name}_fast",
         variant=name,
         weights=f"{name}.fast",
         epochs=100 if name == "highway_a" else CIFAR10_FAST.epochs,
