@@ -8,11 +8,11 @@ from keras_highway._support.valueless import without_values
 from keras_highway.layers import GatedBlock
 from keras_highway.models.builder import build
 from keras_highway.specs import override
-from keras_highway.training.experiments import block_forms
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.cifar_20 import RATES
 from keras_highway.training.recipes.cifar_20_forms import FORMS, recipe_of
 from keras_highway.variants import VARIANTS
+from training import block_forms
 
 HIGHWAY20 = 266_404
 

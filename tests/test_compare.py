@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from keras_highway.training.experiments import search, search_report
-from keras_highway.training.experiments.compare import compare, main, read_run
-from keras_highway.training.experiments.rungs import loss_at, losses
-from keras_highway.training.experiments.search import CIFAR100, FIGURE1, Rung, parse_rungs, recipe_of, run_search
-from keras_highway.training.experiments.search_report import report, summary
 from keras_highway.training.recipes import RECIPES
+from training import search, search_report
+from training.compare import compare, main, read_run
+from training.rungs import loss_at, losses
+from training.search import CIFAR100, FIGURE1, Rung, parse_rungs, recipe_of, run_search
+from training.search_report import report, summary
 
 pytestmark = pytest.mark.slow
 

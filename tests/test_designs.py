@@ -8,12 +8,12 @@ import pytest
 
 from keras_highway.gating import gate_bias_for_depth
 from keras_highway.models.gate_bias import initial_gate_bias
-from keras_highway.training.experiments import designs, study
-from keras_highway.training.experiments.designs import STUDY
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.cifar_20 import DESIGNS, RATES, variant_of
 from keras_highway.variants import VARIANTS
 from tests.test_variants import facts_of
+from training import designs, study
+from training.designs import STUDY
 from zoo.release import studies
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_highway.training.experiments import block_forms, designs, fitnets, imagenette, search
+from training import block_forms, designs, fitnets, imagenette, search
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from keras_highway._support.files import atomic_write_json
 from keras_highway.analysis.plots import write
-from keras_highway.training.experiments import analysis_tables, depth, figure4, figures, language_steps
+from training import analysis_tables, depth, figure4, figures, language_steps
 
 
 def test_a_part_leaves_the_others_numbers(tmp_path, monkeypatch):

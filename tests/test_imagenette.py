@@ -11,11 +11,11 @@ from PIL import Image
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training import loop
 from keras_highway.training.data.crops import random_crop
-from keras_highway.training.experiments import imagenette, study
-from keras_highway.training.experiments.imagenette import STUDIES
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.imagenette import A3_RATES, RATES, UIE_NETS
+from training import imagenette, study
+from training.imagenette import STUDIES
 
 ROOT = Path(__file__).parents[1]
 SMALL = (("blocks", (1, 1)), ("widths", (4, 8)), ("stem_width", 8), ("input_shape", (64, 64, 3)))

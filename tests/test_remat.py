@@ -8,9 +8,9 @@ from gradients import value_and_gradients
 from miniatures import batch, miniature
 
 import keras_highway as kh
-from keras_highway.training.experiments.remat_memory import kept_bytes
 from keras_highway.training.recipe import with_settings
 from keras_highway.training.recipes import RECIPES
+from training.remat_memory import kept_bytes
 
 # In whole lanes of channels: TensorFlow 2.21's convolutions on a CPU write past their memory for some others.
 FAMILIES = {

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from keras_highway.training.experiments import fitnets
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.cifar_fitnets import NETS, RATES, fast
+from training import fitnets
 
 ROOT = Path(__file__).parents[1]
 OWN = {"name", "variant", "weights"}

@@ -13,8 +13,8 @@ from keras_highway.data.transforms import TRANSFORMS, imagenet_classes
 from keras_highway.training import loop, shards
 from keras_highway.training.data.shard import Shard
 from keras_highway.training.data.source import open_source
-from keras_highway.training.experiments.tiny_imagenet import STUDY, main
 from keras_highway.training.recipes import RECIPES
+from training.tiny_imagenet import STUDY, main
 
 ROWS = (("b.JPEG", "n01629819"), ("c.JPEG", "n01443537"), ("a.JPEG", "n01629819"), ("d.JPEG", "n01443537"))
 NAMES = ["n01443537", "n01629819"]  # ImageNet's 1 and 25: goldfish, European fire salamander

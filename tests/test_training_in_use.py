@@ -10,8 +10,6 @@ import pytest
 
 from keras_highway.hub.error import HubError
 from keras_highway.training import program
-from keras_highway.training.experiments import block_forms, search
-from keras_highway.training.experiments.rungs import Rung
 from keras_highway.training.language_recipe import rate_after
 from keras_highway.training.loop import train
 from keras_highway.training.recipe import with_settings
@@ -21,6 +19,8 @@ from keras_highway.training.runs.run import Run
 from keras_highway.training.tiny import tiny
 from keras_highway.training.train import errors_in_a_line
 from keras_highway.weights import file as weights_file
+from training import block_forms, search
+from training.rungs import Rung
 
 NET = tiny(RECIPES["highway_fc10"])
 LM = tiny(RECIPES["charlm_small_full"])

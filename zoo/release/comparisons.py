@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from keras_highway.training.experiments import block_forms, designs, imagenette, tiny_imagenet
-from keras_highway.training.experiments.study import RATE_EPOCHS, Study
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.cifar_20_forms import recipe_of as _form
+from training import block_forms, designs, imagenette, tiny_imagenet
+from training.study import RATE_EPOCHS, Study
 
 MARGIN = 0.5  # points by which a network may be behind another that it matches
 TRAINS = 20.0  # % of the test images right: twice chance, of ten classes
@@ -80,7 +80,7 @@ DESIGNS = Comparison(
     f"on {designs.STUDY.held_out:,} held-out training images. Epochs are equal, not hours: a step of a gated net takes "
     "longer. Test accuracy of the last epoch, mean ± standard deviation over seeds; differences are between runs of "
     f"the same seed, with the 95 % interval of their mean. To match is to be at most {MARGIN} points behind "
-    "(`python -m keras_highway.training.experiments.designs --data DIR`).",
+    "(`python -m training.designs --data DIR`).",
     study=designs.STUDY,
     claims=(
         Claim("highway nets match ResNets or beat them, in test accuracy", "highway20", "resnet20", "matches"),
@@ -110,7 +110,7 @@ FORMS = Comparison(
     f"{block_forms.STUDY.held_out:,} held-out training images. Test accuracy of the last epoch, mean ± standard "
     "deviation over seeds; differences are between runs of the same seed, with the 95 % interval of their mean. To "
     f"match is to be at most {MARGIN} points behind. No paper has these numbers: the lines below are questions "
-    "(`python -m keras_highway.training.experiments.block_forms --data DIR`).",
+    "(`python -m training.block_forms --data DIR`).",
     study=block_forms.STUDY,
     claims=(
         Claim("gates that look at the data are ahead of those that do not", "highway20", _form("channel"), "ahead"),
@@ -123,7 +123,7 @@ FORMS = Comparison(
 
 
 def _photographs(name: str, title: str, what: str, *claims: Claim, **more: Any) -> Comparison:
-    """A study of `keras_highway.training.experiments.imagenette`."""
+    """A study of `training.imagenette`."""
     study = imagenette.STUDIES[name]
     recipe = RECIPES[study.run_name(study.base)]
     seeds = "one seed: no spread, no interval"
@@ -139,7 +139,7 @@ def _photographs(name: str, title: str, what: str, *claims: Claim, **more: Any) 
         f"by {RATE_EPOCHS} epochs tested on {study.held_out:,} held-out training photographs. Test accuracy of the "
         f"last epoch on 3,925 photographs, {seeds}. To match is to be at most {MARGIN} points behind. "
         "Parameters are those with a head for 1,000 classes "
-        f"(`python -m keras_highway.training.experiments.imagenette {name} --data DIR`)."
+        f"(`python -m training.imagenette {name} --data DIR`)."
     )
     return Comparison(
         name=f"imagenette_{name}", folder="imagenette", title=title, intro=intro, study=study, claims=claims, **more
@@ -173,7 +173,7 @@ TINY_IMAGENET = Comparison(
     f"{RATE_EPOCHS} epochs on {tiny_imagenet.STUDY.rate_images:,} training photographs, tested on "
     f"{tiny_imagenet.STUDY.held_out:,} held-out ones. Test accuracy of the last epoch on the 10,000 of its validation "
     f"set, one seed: no spread, no interval. To match is to be at most {MARGIN} points behind. Parameters are those "
-    "with a head for 1,000 classes (`python -m keras_highway.training.experiments.tiny_imagenet --data DIR`).",
+    "with a head for 1,000 classes (`python -m training.tiny_imagenet --data DIR`).",
     study=tiny_imagenet.STUDY,
     claims=(Claim(_OF_THE_BLOG, *tiny_imagenet.STUDY.nets, "matches"),),
 )

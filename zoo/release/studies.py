@@ -22,12 +22,12 @@ from keras_highway.analysis.plots_training import Curve, draw_training, training
 from keras_highway.cli.listing import parameters
 from keras_highway.models.builder import build
 from keras_highway.specs import override
-from keras_highway.training.experiments.divergence import has_diverged
-from keras_highway.training.experiments.study import Study, spread
 from keras_highway.training.recipe import Recipe
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import has_whole_result
 from keras_highway.variants import VARIANTS
+from training.divergence import has_diverged
+from training.study import Study, spread
 from zoo.release.commits import short
 from zoo.release.comparisons import A3, COMPARISONS, DESIGNS, MARGIN, TRAINS, Claim, Comparison
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from keras_highway._support.log import read_log
 from keras_highway.tasks import IMAGES, LANGUAGE, format_metric, format_validation, task_of
-from keras_highway.training.experiments import analysis_tables, language_steps, search_report
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import format_epochs
 from keras_highway.weights.registry import WEIGHTS
+from training import analysis_tables, language_steps, search_report
 from zoo.release import benchmark_tables, studies
 from zoo.release.generated import bring_up_to_date
 from zoo.release.results import published

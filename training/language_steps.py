@@ -1,11 +1,11 @@
 """First steps of the large character-aware language models: picture and table.
 
-    python -m keras_highway.training.experiments.language_steps
+    python -m training.language_steps
 
 They show that each of the six gatings trains and how they start; they are not
 results of [UIE, Table 1a]. Made with
 
-    python -m keras_highway.training.experiments.table1a --data DIR --out RUNS --log-steps \\
+    python -m training.table1a --data DIR --out RUNS --log-steps \\
         --set epochs=1 --set train_tokens=210000 --set test_tokens=14000
 """
 
@@ -20,10 +20,10 @@ import numpy as np
 from keras_highway._support.log import read_log
 from keras_highway.analysis.plots import legend_above
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
-from keras_highway.training.experiments.table1a import GATINGS
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
+from training.table1a import GATINGS
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "zoo" / "runs" / "lm_steps"
 PICTURE = ROOT / "docs" / "charlm_steps.png"
 WINDOW = 20  # steps, of the table's means
@@ -134,7 +134,7 @@ def _column(path, name) -> np.ndarray:
 def main(argv=None) -> int:
     """Parses the command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m keras_highway.training.experiments.language_steps",
+        prog="python -m training.language_steps",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,6 +1,6 @@
 """ImageNet's nets on Imagenette, compared fairly.
 
-    python -m keras_highway.training.experiments.imagenette STUDY --data DIR
+    python -m training.imagenette STUDY --data DIR
 
 `pair`: Highway50 and ResNet50 at 128 pixels, 20 epochs; `pair_5`: the same, 5
 epochs, with the rates of `pair`; `a3`: both by procedure A3 of "ResNet strikes
@@ -17,9 +17,9 @@ Started again it resumes where it stopped; SIGTERM saves the state (exit code
 import argparse
 import sys
 
-from keras_highway.training.experiments.study import Study, add_arguments, run_and_print
 from keras_highway.training.recipes.imagenette import A3_RATES, PAIR, RATES, UIE_NETS, UIE_RATES
 from keras_highway.training.train import errors_in_a_line
+from training.study import Study, add_arguments, run_and_print
 
 _HELD_OUT = 1_000  # of 9,469
 _PAIR = Study(
@@ -52,7 +52,7 @@ STUDIES = {
 def main(argv=None) -> int:
     """Parses the command line, trains, prints the table; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m keras_highway.training.experiments.imagenette",
+        prog="python -m training.imagenette",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

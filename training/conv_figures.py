@@ -9,8 +9,8 @@ import numpy as np
 from keras_highway import analysis
 from keras_highway.analysis.graph import stages as stages_of
 from keras_highway.applications import load
-from keras_highway.training.experiments.gate_figures import draw_gates
 from keras_highway.weights import registry
+from training.gate_figures import draw_gates
 
 FEWER = 2_000  # test images of what takes a pass for each order, removal or unit
 BLOCK = "stage2_block1"  # whose strongest unit is shown: it sees 20 x 20 pixels of 32 x 32

@@ -5,7 +5,7 @@ from the forward pass to the backward pass, weights included. (XLA's own
 `memory_analysis()` shows no difference on a CPU, where XLA merges the second
 computation with the first.)
 
-    KERAS_BACKEND=jax python -m keras_highway.training.experiments.remat_memory highway110 --batch 128
+    KERAS_BACKEND=jax python -m training.remat_memory highway110 --batch 128
 """
 
 import argparse

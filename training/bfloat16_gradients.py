@@ -1,6 +1,6 @@
 """Gradients of a language model in bfloat16.
 
-    python -m keras_highway.training.experiments.bfloat16_gradients --data DIR
+    python -m training.bfloat16_gradients --data DIR
 
 One batch of the training text, 20 streams of 35 words, from a zero state and
 without dropout, with the weights of `charlm_small_coupled.ptb`: the gradients
@@ -21,7 +21,7 @@ from keras_highway.data.ptb import load_corpus
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.runs.environment import environment
 
-OUT = Path(__file__).parents[3] / "zoo" / "runs" / "biases_in_bfloat16" / "gradients.json"
+OUT = Path(__file__).parents[1] / "zoo" / "runs" / "biases_in_bfloat16" / "gradients.json"
 BATCH = 28  # of 1,327
 
 

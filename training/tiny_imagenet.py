@@ -1,4 +1,4 @@
-"""`python -m keras_highway.training.experiments.tiny_imagenet`: Highway50 and ResNet50 on Tiny ImageNet's 200 classes.
+"""`python -m training.tiny_imagenet`: Highway50 and ResNet50 on Tiny ImageNet's 200 classes.
 
 For each net a rate is chosen from the same three by short runs on a quarter
 of the training images, tested on held-out ones, `OUT/rates/RECIPE_RATE`; then it is trained
@@ -9,9 +9,9 @@ share OUT if each trains a net of its own. With `--table` nothing is trained.
 
 import sys
 
-from keras_highway.training.experiments.study import Study, study_main
 from keras_highway.training.recipes.imagenette import PAIR, RATES
 from keras_highway.training.recipes.tiny_imagenet import recipe_of
+from training.study import Study, study_main
 
 STUDY = Study(
     nets=tuple(map(recipe_of, PAIR)),

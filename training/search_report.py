@@ -11,7 +11,7 @@ from keras_highway._support.log import read_log
 from keras_highway.analysis.plots import new_figure, write
 from keras_highway.analysis.plots_training import Curve, draw_training
 from keras_highway.tasks import IMAGES
-from keras_highway.training.experiments.rungs import Rung, Search, loss_at, losses
+from training.rungs import Rung, Search, loss_at, losses
 
 TOP, FEW = 10, 3  # of [TVDN, Figure 1, right], of 100 runs; of as many runs as TOP or fewer
 STUCK = 0.977  # times the loss of equally likely classes, which is 2.303 for ten

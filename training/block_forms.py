@@ -1,4 +1,4 @@
-"""`python -m keras_highway.training.experiments.block_forms`: six forms of highway20's block at equal parameters.
+"""`python -m training.block_forms`: six forms of highway20's block at equal parameters.
 
 Coupled gates as deep as the transforms, gates that do not depend on the data,
 low-rank gates, gates and transforms shared by the blocks of a stage, layer
@@ -6,7 +6,7 @@ dropout. For each form a rate is chosen from the same three by short runs that
 are tested on held-out training images, `OUT/rates/RECIPE_RATE`; then every
 seed is trained whole and tested on the test set, `OUT/RECIPE/SEED`. The form
 `coupled` is `highway20`, so that with the OUT of
-`keras_highway.training.experiments.designs` its runs there serve here. Started
+`training.designs` its runs there serve here. Started
 again it resumes where it stopped; SIGTERM saves the state (exit code 75).
 Several processes may share OUT if each trains forms of its own. With `--table`
 nothing is trained.
@@ -14,9 +14,9 @@ nothing is trained.
 
 import sys
 
-from keras_highway.training.experiments.study import Study, study_main
 from keras_highway.training.recipes.cifar_20 import RATES
 from keras_highway.training.recipes.cifar_20_forms import FORMS, recipe_of
+from training.study import Study, study_main
 
 STUDY = Study(
     nets=tuple(map(recipe_of, FORMS)),

@@ -1,6 +1,6 @@
 """Trains the language model in six gatings, for [UIE, Table 1a].
 
-    python -m keras_highway.training.experiments.table1a
+    python -m training.table1a
 
 Every model is a process with a folder and a log of its own, `OUT/RECIPE` and
 `OUT/RECIPE.log`. Started again, each resumes where it stopped, and finished
@@ -35,7 +35,7 @@ GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
 def main(argv=None) -> int:
     """Parses the command line, trains, prints the table; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m keras_highway.training.experiments.table1a",
+        prog="python -m training.table1a",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

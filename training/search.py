@@ -1,6 +1,6 @@
 """A random search, a recipe of recipes.
 
-    python -m keras_highway.training.experiments.search figure1 --data DIR --out DIR
+    python -m training.search figure1 --data DIR --out DIR
 
 Figure 1 of [TVDN]: plain and highway nets of 10, 20, 50 and 100 layers on
 MNIST, the best of a random search over rate, momentum, decay, activation and
@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway._support.suggest import did_you_mean
-from keras_highway.training.experiments.divergence import has_diverged, train_or_diverge
-from keras_highway.training.experiments.rungs import Rung, Search, loss_at, parse_rungs
-from keras_highway.training.experiments.search_report import report
 from keras_highway.training.recipe import Recipe, changed
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.tiny import tiny
 from keras_highway.training.train import errors_in_a_line
+from training.divergence import has_diverged, train_or_diverge
+from training.rungs import Rung, Search, loss_at, parse_rungs
+from training.search_report import report
 
 
 def _optimizer(draw) -> dict:
@@ -116,7 +116,7 @@ def _resume(recipe, data_dir, folder, epochs) -> None:
 def main(argv=None) -> None:
     """Parses the command line, searches, writes table and figure."""
     parser = argparse.ArgumentParser(
-        prog="python -m keras_highway.training.experiments.search",
+        prog="python -m training.search",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

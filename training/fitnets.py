@@ -1,4 +1,4 @@
-"""`python -m keras_highway.training.experiments.fitnets`: Highway A, B and C of [TVDN, Table 2] by the short recipe.
+"""`python -m training.fitnets`: Highway A, B and C of [TVDN, Table 2] by the short recipe.
 
 For each net a rate is chosen from the same three by short runs that are tested
 on held-out training images, `OUT/rates/RECIPE_RATE`; then every seed is trained
@@ -9,8 +9,8 @@ share OUT if each trains nets of its own. With `--table` nothing is trained.
 
 import sys
 
-from keras_highway.training.experiments.study import Study, study_main
 from keras_highway.training.recipes.cifar_fitnets import NETS, RATES, fast
+from training.study import Study, study_main
 
 STUDY = Study(
     nets=tuple(map(fast, NETS)),

@@ -1,6 +1,6 @@
 """Training curves side by side.
 
-python -m keras_highway.training.experiments.compare RUN RUN ... --out compare.png
+python -m training.compare RUN RUN ... --out compare.png
 """
 
 import argparse
@@ -85,7 +85,7 @@ def _draw(names, logs, path) -> None:
 
 def main(argv=None) -> None:
     """Parses the command line, draws and prints."""
-    parser = argparse.ArgumentParser(prog="python -m keras_highway.training.experiments.compare", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m training.compare", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of runs")
     parser.add_argument("--out", type=Path, default=Path("compare.png"), help="the picture (default: compare.png)")
     args = parser.parse_args(argv)

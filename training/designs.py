@@ -1,4 +1,4 @@
-"""`python -m keras_highway.training.experiments.designs`: six designs of gated blocks at 20 layers, compared fairly.
+"""`python -m training.designs`: six designs of gated blocks at 20 layers, compared fairly.
 
 [BLOG], Evidence 1 and "More Comparisons", in small. For each design a rate is
 chosen from the same three by short runs that are tested on held-out training
@@ -10,8 +10,8 @@ trains designs of its own. With `--table` nothing is trained.
 
 import sys
 
-from keras_highway.training.experiments.study import Study, study_main
 from keras_highway.training.recipes.cifar_20 import DESIGNS, RATES, variant_of
+from training.study import Study, study_main
 
 STUDY = Study(
     nets=tuple(map(variant_of, DESIGNS)),

@@ -5,9 +5,9 @@ from typing import Any
 
 from keras_highway import analysis
 from keras_highway.analysis.gates import GateActivity
-from keras_highway.training.experiments.gate_claims import gate_numbers
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
+from training.gate_claims import gate_numbers
 
 FEW = 100  # of the test images: for these each layer's outputs are kept
 

@@ -1,4 +1,4 @@
-"""`python -m keras_highway.training.experiments.notebooks --data DIR`: runs the notebooks and keeps their outputs.
+"""`python -m training.notebooks --data DIR`: runs the notebooks and keeps their outputs.
 
 Each begins with a link that opens it in Colab and a cell that installs the package there and does nothing elsewhere.
 `--repository https://github.com/org/name` writes these anew, for a repository of your own, and runs nothing.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from keras_highway._support.files import atomic_write
 
-NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 # Where the links lead. The organisation is set once, when the project is published.
 REPOSITORY = "https://github.com/ORG/keras_highway"
 TIMEOUT = 1200  # seconds per cell: none takes more than some minutes of processor time, but cores may be shared
@@ -19,7 +19,7 @@ TIMEOUT = 1200  # seconds per cell: none takes more than some minutes of process
 
 def main(argv=None) -> None:
     """Parses the command line."""
-    parser = argparse.ArgumentParser(prog="python -m keras_highway.training.experiments.notebooks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m training.notebooks", description=__doc__)
     parser.add_argument("names", nargs="*", help="which notebooks, e.g. 01_quickstart (default: all)")
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--repository", help="write the links of the notebooks for this repository, and run nothing")

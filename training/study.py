@@ -15,12 +15,12 @@ from pathlib import Path
 
 from keras_highway._support.log import read_log
 from keras_highway.tasks import plus_minus
-from keras_highway.training.experiments.divergence import has_diverged, train_or_diverge
 from keras_highway.training.recipe import Recipe, changed, with_settings
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import check_finished, has_whole_result
 from keras_highway.training.tiny import tiny
 from keras_highway.training.train import errors_in_a_line
+from training.divergence import has_diverged, train_or_diverge
 
 SEEDS = (1, 2, 3)
 RATE_EPOCHS = 5
@@ -214,7 +214,7 @@ def study_main(
             `keras_highway.training.train`.
     """
     parser = argparse.ArgumentParser(
-        prog=f"python -m keras_highway.training.experiments.{module}",
+        prog=f"python -m training.{module}",
         description=doc,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
