@@ -19,7 +19,7 @@ from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import format_epochs
 from keras_highway.weights.registry import WEIGHTS
-from training import analysis_tables, language_steps, search_report
+from training import analysis_tables, search_report
 from zoo.release import benchmark_tables, studies
 from zoo.release.generated import bring_up_to_date
 from zoo.release.results import published
@@ -147,7 +147,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "figure4": analysis_tables.figure4_table,
     "trim": analysis_tables.trim_table,
     "steps": steps_table,
-    "language_steps": language_steps.table,
 }
 
 
