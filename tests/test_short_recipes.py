@@ -7,7 +7,7 @@ import pytest
 
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.cifar_fitnets import NETS, RATES, fast
-from training import fitnets
+from training.study import STUDIES, main
 
 ROOT = Path(__file__).parents[1]
 OWN = {"name", "variant", "weights"}
@@ -22,7 +22,7 @@ def test_nets_of_table_2():
     assert differ("highway_b_fast", "highway_c_fast") == OWN
     assert differ("highway_a_fast", "highway_b_fast") == OWN | {"learning_rate"}
     assert differ("highway_b_fast", "cifar10_19layer_fast") == OWN | {"epochs", "precision", "source", "learning_rate"}
-    study = fitnets.STUDY
+    study = STUDIES["fitnets"]
     assert (study.nets, study.rates, study.held_out) == (tuple(map(fast, NETS)), RATES, 5000)
     recipe = study.rate_recipe("highway_a_fast", 0.002)
     assert (recipe.holdout_images, recipe.epochs, recipe.learning_rate) == (5000, 5, 0.002)
@@ -45,13 +45,13 @@ def test_nets_of_110_layers():
 
 
 def test_the_table_of_nothing_trained(tmp_path, capsys):
-    assert fitnets.main(["--table", "--nets", "highway_a", "--out", str(tmp_path)]) == 0
+    assert main(["fitnets", "--table", "--nets", "highway_a_fast", "--out", str(tmp_path)]) == 0
     assert "| highway_a_fast | - | 0 |" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_the_whole_way_in_small(tmp_path, capsys):
-    arguments = ["--tiny", "--nets", "highway_a", "--seeds", "1", "--out", str(tmp_path)]
-    assert fitnets.main(arguments) == 0
+    arguments = ["fitnets", "--tiny", "--nets", "highway_a_fast", "--seeds", "1", "--out", str(tmp_path)]
+    assert main(arguments) == 0
     assert "| highway_a_fast | 0.00" in capsys.readouterr().out
     assert len(list(tmp_path.glob("tiny/rates/*/result.json"))) == len(RATES)

@@ -36,7 +36,7 @@ EARLY = {DENSE: 15, CIFAR: 40}
 
 
 def main(argv=None) -> None:
-    """Parses the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m training.figures",
         description=__doc__,
@@ -59,7 +59,7 @@ def main(argv=None) -> None:
 
 
 def needed(name) -> tuple[str, ...]:
-    """Returns the weights without which a part cannot be made."""
+    """Return the weights without which a part cannot be made."""
     return tuple(photograph_figures.NETS.values()) if name == "imagenette" else (PARTS[name][0],)
 
 
@@ -70,7 +70,7 @@ def _read_data(name, folder):
 
 
 def make(name, data, out, runs=None) -> None:
-    """Makes one part, and puts its numbers among the others'."""
+    """Make one part, and puts its numbers among the others'."""
     path = out / "numbers.json"
     weights, part = PARTS[name]
     here = _here()
@@ -90,7 +90,7 @@ def _known(numbers, weights) -> dict:
 
 
 def redraw(name, data, out) -> None:
-    """Draws one part anew and leaves the numbers as they are.
+    """Draw one part anew and leaves the numbers as they are.
 
     Raises:
         ValueError: If its numbers are not those that are written: then it is

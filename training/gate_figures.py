@@ -23,7 +23,7 @@ def draw_gates(
     early: int | None = None,
     of: str = "",
 ) -> tuple[dict[str, Any], GateActivity]:
-    """Draws biases, gates and outputs of all layers (Figure 2), and how two classes differ in them (Figure 3).
+    """Draw biases, gates and outputs of all layers (Figure 2), and how two classes differ in them (Figure 3).
 
     Args:
         model: The network.

@@ -18,7 +18,7 @@ TIMEOUT = 1200  # seconds per cell: none takes more than some minutes of process
 
 
 def main(argv=None) -> None:
-    """Parses the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m training.notebooks", description=__doc__)
     parser.add_argument("names", nargs="*", help="which notebooks, e.g. 01_quickstart (default: all)")
     parser.add_argument("--data", help="folder of the data sets")
@@ -48,7 +48,7 @@ def _processor_seconds() -> float:
 
 
 def run(path: Path) -> None:
-    """Executes a notebook in its own folder and keeps its outputs.
+    """Execute a notebook in its own folder and keeps its outputs.
 
     Left out are what changes with every run (times) and what a library writes
     at its start (stderr).
@@ -77,7 +77,7 @@ def run(path: Path) -> None:
 
 
 def badge(name: str, repository: str = REPOSITORY) -> str:
-    """Returns the link that opens a notebook in Colab, in Markdown.
+    """Return the link that opens a notebook in Colab, in Markdown.
 
     Args:
         name: Of the notebook's file.
@@ -89,7 +89,7 @@ def badge(name: str, repository: str = REPOSITORY) -> str:
 
 
 def install_cell(repository: str = REPOSITORY) -> str:
-    """Returns the code that installs the package in Colab."""
+    """Return the code that installs the package in Colab."""
     return f"""import sys
 
 if "google.colab" in sys.modules:  # elsewhere the package is there already
@@ -97,7 +97,7 @@ if "google.colab" in sys.modules:  # elsewhere the package is there already
 
 
 def link(path: Path, repository: str = REPOSITORY) -> None:
-    """Writes badge and install cell into a notebook, instead of those that are there; outputs stay.
+    """Write badge and install cell into a notebook, instead of those that are there; outputs stay.
 
     Args:
         path: Of the notebook, whose first cell is a heading.

@@ -27,7 +27,7 @@ _BATCH = 50
 
 
 def read(folder: str | Path | None, transform: Transform) -> Dataset:
-    """Reads the photographs of Imagenette.
+    """Read the photographs of Imagenette.
 
     Args:
         folder: Of the data sets, which holds `imagenette/train/CLASS/*` and
@@ -61,7 +61,7 @@ def _pixels(
 
 
 def both_nets(data: Dataset, out: Path) -> dict[str, Any]:
-    """Draws and measures both nets.
+    """Draw and measures both nets.
 
     Args:
         data: What `read` returned.

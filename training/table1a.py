@@ -1,4 +1,4 @@
-"""Trains the language model in six gatings, for [UIE, Table 1a].
+"""Train the language model in six gatings, for [UIE, Table 1a].
 
     python -m training.table1a
 
@@ -33,7 +33,7 @@ GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
 
 
 def main(argv=None) -> int:
-    """Parses the command line, trains, prints the table; returns the exit code."""
+    """Parse the command line, trains, prints the table; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m training.table1a",
         description=__doc__,
@@ -59,7 +59,7 @@ def main(argv=None) -> int:
 
 
 def train_all(names: list[str], args) -> int:
-    """Trains recipes, `args.jobs` at once; returns the exit code."""
+    """Train recipes, `args.jobs` at once; return the exit code."""
     args.out.mkdir(parents=True, exist_ok=True)
     waiting, refused = [], []
     for name in names:
@@ -139,7 +139,7 @@ def _start(name, args) -> subprocess.Popen:
 
 
 def table(names: list[str], out: Path) -> str:
-    """Returns the published and the measured perplexities; of a run under way, how far it is."""
+    """Return the published and the measured perplexities; of a run under way, how far it is."""
     lines = ["| gating | test perplexity, published | measured | validation | epochs |", "|---|---|---|---|---|"]
     for name in names:
         folder, rows = out / name, []

@@ -7,7 +7,7 @@ Published: A (11 layers) 89.18 %, B (19) 92.46 (92.28 +- 0.16) %, C (32)
 hyperparameters; those here are Table 3's, without crops and mirroring. Not
 trained for 400 epochs here.
 
-    python -m training.fitnets --data DIR --out RUNS  # the `_fast` three: rates, three seeds
+    python -m training.study fitnets --data DIR --out RUNS  # the `_fast` three: rates, three seeds
     python -m keras_highway train highway_b_fast --data DIR --out RUN           # one run
 
 The `_fast` recipes are that of `cifar10_19layer_fast`, AdamW with translations by up
