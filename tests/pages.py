@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 # Where public names are imported from: packages, and modules that list in `__all__` what of theirs is public.
 PACKAGES = ("keras_highway", *(f"keras_highway.{name}" for name in ("analysis", "data", "language", "layers")))
-DOORS = (*PACKAGES, "keras_highway.data.ptb", "keras_highway.hub.local")
+DOORS = (*PACKAGES, "keras_highway.data.ptb")
+_PROGRAMS = ("keras_highway", "tests", "training", "zoo")
 _FENCE = re.compile(r"^(?:<!-- not run: (?P<reason>[^>]+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 
 
@@ -44,7 +45,12 @@ def commands(path: Path) -> list[list[str]]:
     result = []
     for line in text.splitlines():
         words = shlex.split(line, comments=True)
-        while "-m" in words and words[words.index("-m") + 1].split(".")[0] in ("keras_highway", "tests", "zoo"):
+        while "-m" in words and words[words.index("-m") + 1].split(".")[0] in (
+            "keras_highway",
+            "tests",
+            "training",
+            "zoo",
+        ):
             end = next((i for i, word in enumerate(words) if word in ("&&", "|", "\\;")), len(words))
             if "-m" in words[:end]:
                 result.append(words[:end])

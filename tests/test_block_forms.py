@@ -8,11 +8,11 @@ from keras_highway._support.valueless import without_values
 from keras_highway.layers import GatedBlock
 from keras_highway.models.builder import build
 from keras_highway.specs import override
-from keras_highway.training.experiments import block_forms
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.cifar_20 import RATES
 from keras_highway.training.recipes.cifar_20_forms import FORMS, recipe_of
 from keras_highway.variants import VARIANTS
+from training.study import STUDIES, main
 
 HIGHWAY20 = 266_404
 
@@ -73,25 +73,35 @@ def test_recipes_are_one_but_for_the_form():
         other = RECIPES[recipe_of(form)].to_dict()
         assert {key for key in base if base[key] != other[key]} == {"name", "weights", "overrides", "source"}
         assert other["variant"] == "highway20" and other["epochs"] == 15
-    study = block_forms.STUDY
+    study = STUDIES["block_forms"]
     assert (study.base, study.rates, study.nets[0]) == ("highway20", RATES, "highway20")
     recipe = study.rate_recipe("highway20_tied", 0.2)
     assert (recipe.holdout_images, recipe.epochs, recipe.learning_rate) == (5000, 5, 0.2)
 
 
 def test_the_table_of_nothing_trained(tmp_path, capsys):
-    assert block_forms.main(["--table", "--out", str(tmp_path)]) == 0
+    assert main(["block_forms", "--table", "--out", str(tmp_path)]) == 0
     rows = capsys.readouterr().out.splitlines()[2:]
     assert [row.split(" | ")[0].strip("| ") for row in rows] == list(map(recipe_of, FORMS))
 
 
 @pytest.mark.slow
 def test_the_whole_way_in_small_and_again_at_no_cost(tmp_path, capsys):
-    arguments = ["--tiny", "--forms", "coupled", "shared", "--seeds", "1", "--out", str(tmp_path)]
-    assert block_forms.main(arguments) == 0
+    arguments = [
+        "block_forms",
+        "--tiny",
+        "--nets",
+        "highway20",
+        "highway20_shared",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    assert main(arguments) == 0
     first = capsys.readouterr().out
     assert "| highway20_shared | " in first and len(list(tmp_path.glob("tiny/rates/*/result.json"))) == 6
     stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("checkpoint.npz")}
-    assert block_forms.main(arguments) == 0
+    assert main(arguments) == 0
     assert capsys.readouterr().out.splitlines()[-4:] == first.splitlines()[-4:]
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("checkpoint.npz")} == stamps

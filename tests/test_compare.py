@@ -13,12 +13,21 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from keras_highway.training.experiments import search, search_report
-from keras_highway.training.experiments.compare import compare, main, read_run
-from keras_highway.training.experiments.rungs import loss_at, losses
-from keras_highway.training.experiments.search import CIFAR100, FIGURE1, Rung, parse_rungs, recipe_of, run_search
-from keras_highway.training.experiments.search_report import report, summary
 from keras_highway.training.recipes import RECIPES
+from training import search
+from training.compare import compare, main, read_run
+from training.search import (
+    CIFAR100,
+    FIGURE1,
+    Rung,
+    loss_at,
+    losses,
+    parse_rungs,
+    recipe_of,
+    report,
+    run_search,
+    summary,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -136,16 +145,16 @@ def test_the_figure_and_the_table_tell_how_many_runs_they_are_of(tmp_path, monke
         "plain_fc20": {**row, "top": 4, "top_mean_loss": 2.0},
         "highway_fc20": {"n": 30, "diverged": 30, "at_chance": 0},
     }
-    lines = search_report.table({"cells": cells}).splitlines()
+    lines = search.table({"cells": cells}).splitlines()
     assert lines[0].endswith("| mean of the top 10 at epoch 2 |")
     assert [line.split(" | ")[-1] for line in lines[2:]] == ["0.80 |", "0.70 |", "2.0 (4) |", "- |"]
-    none = search_report.table({"cells": {"plain_fc10": {**row, "top": 0, "top_mean_loss": None}}})
+    none = search.table({"cells": {"plain_fc10": {**row, "top": 0, "top_mean_loss": None}}})
     assert none.endswith("| 50.00 % | - |")
     curves = "".join(f"{cell},1,1,1.0\n{cell},1,2,0.5\n" for cell in list(cells)[:3])
     (tmp_path / "curves.csv").write_text(f"cell,run,epoch,train_loss\n{curves}")
     drawn = []
-    monkeypatch.setattr(search_report, "write", lambda figure, path: drawn.append(figure))
-    search_report.draw(cells, tmp_path / "curves.csv", tmp_path / "x.png")
+    monkeypatch.setattr(search, "write", lambda figure, path: drawn.append(figure))
+    search.draw(cells, tmp_path / "curves.csv", tmp_path / "x.png")
     plain, highway, means = drawn[0].axes
     assert [len([line for line in axis.lines if len(line.get_xdata())]) for axis in (plain, highway)] == [2, 1]
     assert plain.get_legend() is None
@@ -160,7 +169,7 @@ def test_a_search_by_several_machines_names_all(tmp_path):
         (tmp_path / name).mkdir()
         where = {"hardware": "a core", "commit": commit, "backend": "jax"}
         (tmp_path / name / "environment.json").write_text(json.dumps(where))
-    found = search_report._environment([tmp_path / name for name in "abc"])
+    found = search._environment([tmp_path / name for name in "abc"])
     assert found == {"hardware": "a core", "commit": "1; 2", "backend": "jax"}
 
 

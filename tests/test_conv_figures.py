@@ -12,9 +12,9 @@ from miniatures import batch, miniature
 from keras_highway import analysis
 from keras_highway.applications import load
 from keras_highway.data import load_image, sample_digits
-from keras_highway.training.experiments import analysis_tables, conv_figures, figures
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
+from training import analysis_tables, conv_figures, figures
 from zoo.release import conv_nets
 
 NAME = "cifar10_19layer.fast"

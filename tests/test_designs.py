@@ -8,13 +8,14 @@ import pytest
 
 from keras_highway.gating import gate_bias_for_depth
 from keras_highway.models.gate_bias import initial_gate_bias
-from keras_highway.training.experiments import designs, study
-from keras_highway.training.experiments.designs import STUDY
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.cifar_20 import DESIGNS, RATES, variant_of
 from keras_highway.variants import VARIANTS
 from tests.test_variants import facts_of
+from training import study
 from zoo.release import studies
+
+STUDY = study.STUDIES["designs"]
 
 
 def test_highway20_has_the_parameters_of_resnet20():
@@ -51,7 +52,7 @@ def write(folder, accuracy, recipe=None):
 def test_a_run_that_goes_on_after_its_result_is_not_over(tmp_path, monkeypatch):
     """It keeps the result of the epoch after which it was ended, with the weights, until it ends again."""
     recipe, trained = STUDY.seed_recipe("highway20", 0.2, 1), []
-    folder = STUDY.folder("highway20", 1, tmp_path)
+    folder = STUDY.run_folder("highway20", 1, tmp_path)
     write(folder, 0.5, recipe)
     for rate in RATES:
         write(STUDY.rate_folders("highway20", tmp_path)[rate], 0.5, STUDY.rate_recipe("highway20", rate))
@@ -113,7 +114,7 @@ def test_a_network_that_diverges_at_every_rate_does_not_keep_the_others_from_tra
 @pytest.mark.parametrize("setting", ["learning_rate=0.1", "seed=7", "holdout_images=5"])
 def test_a_study_sets_rate_seed_and_held_out_images_itself(setting, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
-        designs.main(["--tiny", "--out", str(tmp_path), "--set", setting])
+        study.main(["designs", "--tiny", "--out", str(tmp_path), "--set", setting])
     assert ended.value.code == 2
     assert re.match(rf"error: .* is what a study sets itself.*--set {setting}\n", capsys.readouterr().err)
 
@@ -138,11 +139,11 @@ def test_the_table_pairs_seeds(tmp_path):
 
 @pytest.mark.slow
 def test_the_whole_way_in_small_and_again_at_no_cost(tmp_path, capsys):
-    arguments = ["--tiny", "--designs", "resnet", "highway", "--seeds", "1", "--out", str(tmp_path)]
-    assert designs.main(arguments) == 0
+    arguments = ["designs", "--tiny", "--nets", "resnet20", "highway20", "--seeds", "1", "--out", str(tmp_path)]
+    assert study.main(arguments) == 0
     first = capsys.readouterr().out
     assert "| highway20 | " in first and len(list(tmp_path.glob("tiny/rates/*/result.json"))) == 6
     stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("checkpoint.npz")}
-    assert designs.main(arguments) == 0
+    assert study.main(arguments) == 0
     assert capsys.readouterr().out.splitlines()[-4:] == first.splitlines()[-4:]
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("checkpoint.npz")} == stamps

@@ -2,18 +2,18 @@
 
 import pytest
 
-from keras_highway.training.experiments import block_forms, designs, imagenette, search
+from training import search, study
 
 
 @pytest.mark.parametrize(
     ("main", "arguments", "message"),
     [
-        (designs.main, ["--data", "{none}"], "No file {none}/cifar10.npz"),
-        (block_forms.main, ["--data", "{none}"], "No file {none}/cifar10.npz"),
-        (imagenette.main, ["pair", "--data", "{none}"], "No folder {none}/train"),
+        (study.main, ["designs", "--data", "{none}"], "No file {none}/cifar10.npz"),
+        (study.main, ["block_forms", "--data", "{none}"], "No file {none}/cifar10.npz"),
+        (study.main, ["imagenette_pair", "--data", "{none}"], "No folder {none}/train"),
         (search.main, ["figure1", "--data", "{none}", "--rungs", "1x1"], "No file {none}/mnist.npz"),
-        (designs.main, ["--set", "precision=float8"], "`precision` must be one of float32, mixed_bfloat16"),
-        (imagenette.main, ["uie", "--set", "seed=3"], "`seed` is what a study sets itself: see --seeds."),
+        (study.main, ["designs", "--set", "precision=float8"], "`precision` must be one of float32, mixed_bfloat16"),
+        (study.main, ["imagenette_uie", "--set", "seed=3"], "`seed` is what a study sets itself: see --seeds."),
     ],
 )
 def test_what_is_wrong_is_named(main, arguments, message, tmp_path, capsys):

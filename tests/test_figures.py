@@ -7,7 +7,7 @@ import pytest
 
 from keras_highway._support.files import atomic_write_json
 from keras_highway.analysis.plots import write
-from keras_highway.training.experiments import analysis_tables, depth, figure4, figures, language_steps
+from training import analysis_tables, depth, figure4, figures
 
 
 def test_a_part_leaves_the_others_numbers(tmp_path, monkeypatch):
@@ -90,23 +90,6 @@ def test_figure_4_marks_where_its_scale_becomes_linear(monkeypatch, tmp_path):
     assert test.get_yscale() == "log" and not test.texts
     named = [text.get_text() for text in training.get_legend().get_texts()]
     assert named == ["highway", "residual", "plain", "plain, 10 layers", "intact network"]
-
-
-def test_losses_are_smoothed_by_a_gaussian():
-    np.testing.assert_allclose(language_steps.smoothed(np.full(30, 6.5)), 6.5)
-    spike = np.zeros(101)
-    spike[50] = 1
-    smooth = language_steps.smoothed(spike, 5)
-    expected = np.exp(-0.5 * (np.arange(-50, 51) / 5) ** 2) / (5 * np.sqrt(2 * np.pi))
-    np.testing.assert_allclose(smooth[20:81], expected[20:81], atol=1e-6)  # the sum of its weights is the integral
-
-
-def test_language_models_are_called_what_they_are():
-    figure = language_steps.picture(language_steps.read_steps())
-    assert "character-aware, word-level" in figure.get_suptitle() and "Gaussian" in figure.get_supxlabel()
-    (axis,) = figure.axes
-    assert axis.get_ylabel() == "loss, nats a word" and all(float(x).is_integer() for x in axis.get_xticks())
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == list(language_steps.GATINGS)
 
 
 def test_blocks_that_were_trimmed_are_noted_by_their_numbers():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fake_hub as fake
 import numpy as np
 import pytest
 from safetensors.numpy import save
@@ -18,7 +19,6 @@ from test_timm import CONFIG
 import keras_highway as kh
 from keras_highway._support.files import may_pass
 from keras_highway.convert.timm import read_config, read_safetensors
-from keras_highway.hub import local
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import torch_files
 from keras_highway.weights.resolve import resolve
@@ -75,7 +75,7 @@ def test_what_is_damaged_outside_of_the_cache_is_not_removed_from_there(farm, tr
 
 def test_a_mirror_whose_etags_are_no_hashes(fake_hub, trained, monkeypatch):  # noqa: F811
     """That of a bucket's, of a file sent in parts."""
-    honest = local.Handler.resolve
+    honest = fake.Handler.resolve
 
     def resolved(self, name, revision, path, body):
         commit = self._commit_of(name, revision)
@@ -84,8 +84,8 @@ def test_a_mirror_whose_etags_are_no_hashes(fake_hub, trained, monkeypatch):  # 
         known = {"X-Repo-Commit": commit[0], "ETag": '"d41d8cd98f00b204e9800998ecf8427e-5"'}
         return self.send(200, commit[1][path], known)
 
-    routes = [(method, route, resolved if call is honest else call) for method, route, call in local._ROUTES]
-    monkeypatch.setattr(local, "_ROUTES", routes)
+    routes = [(method, route, resolved if call is honest else call) for method, route, call in fake._ROUTES]
+    monkeypatch.setattr(fake, "_ROUTES", routes)
     fake_hub.add("org/mirror", {FILE: trained[1]})
     np.testing.assert_array_equal(np.asarray(kh.load("hf://org/mirror")(X)), trained[0])
 

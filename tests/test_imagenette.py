@@ -11,14 +11,14 @@ from PIL import Image
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training import loop
 from keras_highway.training.data.crops import random_crop
-from keras_highway.training.experiments import imagenette, study
-from keras_highway.training.experiments.imagenette import STUDIES
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.imagenette import A3_RATES, RATES, UIE_NETS
+from training import study as program
 
 ROOT = Path(__file__).parents[1]
 SMALL = (("blocks", (1, 1)), ("widths", (4, 8)), ("stem_width", 8), ("input_shape", (64, 64, 3)))
+STUDIES = {name: program.STUDIES[f"imagenette_{name}"] for name in ("pair", "pair_5", "a3", "uie")}
 
 
 def differences(names):
@@ -29,7 +29,10 @@ def differences(names):
 def test_both_nets_have_one_recipe():
     assert differences(STUDIES["pair"].nets) == {"name", "variant", "weights", "learning_rate"}
     assert differences(STUDIES["uie"].nets) == {"name", "variant", "weights"}
-    assert len(set(STUDIES["uie"].nets)) == 6 and {net.endswith("_nobn") for net in UIE_NETS} == {True, False}
+    assert len(set(STUDIES["uie"].nets)) == 6 and {net.endswith("_nobn") for net in UIE_NETS} == {
+        True,
+        False,
+    }
     assert differences(STUDIES["a3"].nets) == {"name", "variant", "weights"}
     small, large = (RECIPES[f"highway50_{name}"] for name in ("imagenette_a3", "a3"))
     procedure = ("optimizer", "loss", "target_threshold", "rand_augment", "mixup", "cutmix", "weight_decay")
@@ -40,7 +43,10 @@ def test_both_nets_have_one_recipe():
     assert short == {"name", "weights", "epochs", "warmup_epochs"}
 
 
-@pytest.mark.parametrize(("study", "net"), [(s, net) for s in ("pair", "a3", "uie") for net in STUDIES[s].nets])
+@pytest.mark.parametrize(
+    ("study", "net"),
+    [(s, net) for s in ("pair", "a3", "uie") for net in STUDIES[s].nets],
+)
 def test_rates_are_those_that_were_best_on_held_out_photographs(study, net):
     """Nothing is trained: all short runs are in `zoo/runs`."""
     chosen = STUDIES[study].chosen_rate(net, None, ROOT / "zoo" / "runs" / "imagenette")
@@ -66,7 +72,7 @@ def test_short_runs_serve_the_studies_of_5_and_20_epochs(tmp_path):
     assert (rate.holdout_images, rate.epochs, rate.warmup_epochs, rate.learning_rate) == (1000, 5, 1, RATES[0])
     whole = [study.seed_recipe(net, RATES[0], 2) for study in (long, short)]
     assert [(r.name, r.epochs, r.holdout_images) for r in whole] == [(net, 20, None), (f"{net}_5", 5, None)]
-    assert [study.folder(net, 2, tmp_path).relative_to(tmp_path).as_posix() for study in (long, short)] == [
+    assert [study.run_folder(net, 2, tmp_path).relative_to(tmp_path).as_posix() for study in (long, short)] == [
         f"{net}/2",
         f"{net}_5/2",
     ]
@@ -83,23 +89,23 @@ def test_crops_are_as_large_as_the_recipe_states():
 
 def test_a_study_names_the_nets_that_it_does_not_know(capsys):
     with pytest.raises(SystemExit):
-        imagenette.main(["uie", "--nets", "highway50_imagenette"])
+        program.main(["imagenette_uie", "--nets", "highway50_imagenette"])
     assert "--nets are of highway50_uie_64," in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "seeds"), [("pair", (1,)), ("pair_5", (1, 2, 3))])
+@pytest.mark.parametrize(("name", "seeds"), [("imagenette_pair", (1,)), ("imagenette_pair_5", (1, 2, 3))])
 def test_a_study_has_its_own_seeds(name, seeds, monkeypatch, tmp_path, capsys):
     """And prints its table even where a network diverged."""
-    monkeypatch.setattr(study.Study, "table", lambda self, nets, seeds, out: str(seeds))
-    assert imagenette.main([name, "--table", "--out", str(tmp_path)]) == 0
+    monkeypatch.setattr(program.Study, "table", lambda self, nets, seeds, out: str(seeds))
+    assert program.main([name, "--table", "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{seeds}\n"
 
     def lost(self, nets, asked, *others):
-        raise study.DivergedError(f"of {asked}")
+        raise program.DivergedError(f"of {asked}")
 
-    monkeypatch.setattr(study.Study, "run", lost)
+    monkeypatch.setattr(program.Study, "run", lost)
     with pytest.raises(SystemExit) as ended:
-        imagenette.main([name, "--out", str(tmp_path)])
+        program.main([name, "--out", str(tmp_path)])
     printed = capsys.readouterr()
     assert (ended.value.code, printed.out, printed.err) == (2, f"{seeds}\n", f"error: of {seeds}\n")
 
@@ -136,9 +142,9 @@ def test_the_loss_falls_on_photographs_and_the_result_names_the_set(tmp_path):
 @pytest.mark.parametrize(("study", "net"), [("pair_5", "highway50_imagenette"), ("uie", "resnet50_uie_nobn_64")])
 def test_the_whole_way_in_small(study, net, tmp_path, capsys):
     arguments = ["--tiny", "--nets", net, "--seeds", "1", "--out", str(tmp_path), "--set", "precision=float32"]
-    assert imagenette.main([study, *arguments]) == 0
+    assert program.main([f"imagenette_{study}", *arguments]) == 0
     first = capsys.readouterr().out
     assert {json.loads(path.read_text())["precision"] for path in tmp_path.rglob("recipe.json")} == {"float32"}
     assert len(list(tmp_path.glob("tiny/rates/*/result.json"))) == 3
-    assert imagenette.main([study, "--tiny", "--table", "--nets", net, "--seeds", "1", "--out", str(tmp_path)]) == 0
+    assert program.main([f"imagenette_{study}", "--table", *arguments]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == first.splitlines()[-1]

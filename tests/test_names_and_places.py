@@ -25,12 +25,12 @@ from keras_highway.publishing import find_publishable, publish_all, verify
 from keras_highway.training import train
 from keras_highway.training.data import source as sources
 from keras_highway.training.distributed.strategy import Strategy
-from keras_highway.training.experiments.compare import compare
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import RunFolder
 from keras_highway.training.summary import summary
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE
+from training.compare import compare
 
 SHIPPED = "mnist10_w16.tvdn"
 TINY = {"blocks": (1, 1), "widths": (2, 3), "stem_width": 4}

@@ -13,7 +13,7 @@ import pytest
 from pages import DOORS
 from PIL import Image
 
-from keras_highway.training.experiments import notebooks
+from training import notebooks
 
 nbformat = pytest.importorskip("nbformat", reason="needs nbclient and ipykernel: pip install '.[test]'")
 

@@ -11,7 +11,7 @@ from PIL import Image
 from keras_highway import analysis
 from keras_highway.data.images import ImageError
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.training.experiments import analysis_tables, figures, photograph_figures
+from training import analysis_tables, figures, photograph_figures
 from zoo.release import photograph_nets
 
 TRANSFORM = TRANSFORMS["imagenet_64"]

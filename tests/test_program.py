@@ -1,10 +1,8 @@
 """The program around the commands: exit codes, interruptions, and what reaches the terminal."""
 
 import errno
-import importlib
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
@@ -284,39 +282,3 @@ def test_a_program_that_imports_the_package_on_its_way_gets_all_of_it(tmp_path):
     command = [sys.executable, "-m", "other"]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "Highway50\n"
-
-
-# --- Older commands: python -m training.X in a checkout -----------------------------
-
-
-def test_older_module_names_give_the_same_modules():
-    """A second copy would have classes of its own, which Keras could not tell from the registered ones."""
-    for name in ("optimizers", "data.shards", "data"):
-        real = importlib.import_module(f"keras_highway.training.{name}")
-        assert importlib.import_module(f"training.{name}") is real
-        assert real.__name__ == real.__spec__.name == f"keras_highway.training.{name}"
-    from training import lamb  # not yet imported under either name by this file
-
-    assert lamb is sys.modules["keras_highway.training.lamb"] is sys.modules["training.lamb"]
-    with pytest.raises(ModuleNotFoundError, match=r"training\.nothing"):
-        importlib.import_module("training.nothing")
-
-
-@pytest.mark.parametrize("module", ["training.train", "training.shards", "training.experiments.designs"])
-def test_older_commands_run(module, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [module, "--help"])
-    for name in (module, f"keras_highway.{module}"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    out, err = capsys.readouterr()
-    assert ended.value.code == 0 and out.startswith("usage: python -m keras_highway") and err == ""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("module", ["training.train", "training.shards", "training.experiments.designs"])
-def test_older_commands_run_as_programs(module):
-    command = [sys.executable, "-W", "error::RuntimeWarning", "-m", module, "--help"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: python -m keras_highway")

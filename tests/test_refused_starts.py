@@ -282,7 +282,7 @@ def test_photographs_lie_where_the_variable_says(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_a_search_does_not_take_over_runs_of_another_recipe(tmp_path):
-    from keras_highway.training.experiments import search
+    from training import search
 
     with pytest.raises(ValueError, match="holds a run of another recipe than this search's"):
         train_recipe(changed(W16, epochs=1), None, tmp_path)
@@ -292,7 +292,7 @@ def test_a_search_does_not_take_over_runs_of_another_recipe(tmp_path):
 @pytest.mark.more
 def test_a_search_ends_a_run_that_has_the_result_of_an_earlier_epoch(tmp_path, monkeypatch):
     """Killed before it wrote the result of the last one."""
-    from keras_highway.training.experiments import search
+    from training import search
 
     recipe = changed(W16, epochs=2)
     train_recipe(recipe, None, tmp_path, until=1, finish=True)
@@ -310,7 +310,7 @@ def _interrupt(*_args, **_kwargs):
 
 
 def test_table1a_does_not_show_a_run_of_other_settings(tmp_path):
-    from keras_highway.training.experiments.table1a import _is_finished
+    from training.table1a import _is_finished
 
     recipe = tiny(RECIPES["charlm_small_plain"])
     (tmp_path / "result.json").write_text(json.dumps({"mean": 80.0}))

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from keras_highway.training.experiments import table1a
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
+from training import table1a
 
 
 def test_published_numbers_are_of_recipes():
@@ -59,7 +59,7 @@ def test_sigterm_stops_all_and_they_go_on(tmp_path):
     command = [
         sys.executable,
         "-m",
-        "keras_highway.training.experiments.table1a",
+        "training.table1a",
         "--tiny",
         "--out",
         str(tmp_path),

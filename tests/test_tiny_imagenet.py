@@ -13,9 +13,10 @@ from keras_highway.data.transforms import TRANSFORMS, imagenet_classes
 from keras_highway.training import loop, shards
 from keras_highway.training.data.shard import Shard
 from keras_highway.training.data.source import open_source
-from keras_highway.training.experiments.tiny_imagenet import STUDY, main
 from keras_highway.training.recipes import RECIPES
+from training.study import STUDIES, main
 
+STUDY = STUDIES["tiny_imagenet"]
 ROWS = (("b.JPEG", "n01629819"), ("c.JPEG", "n01443537"), ("a.JPEG", "n01629819"), ("d.JPEG", "n01443537"))
 NAMES = ["n01443537", "n01629819"]  # ImageNet's 1 and 25: goldfish, European fire salamander
 BOX = "\t0\t32\t44\t62"
@@ -197,14 +198,14 @@ def test_images_of_short_runs_are_even_over_classes_and_not_held_out(archive):
 
 def test_the_images_of_short_runs_are_the_studys(capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["--set", "train_images=1000", "--table"])
+        main(["tiny_imagenet", "--set", "train_images=1000", "--table"])
     assert ended.value.code == 2
     assert "`train_images` is what a study sets itself" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_the_study_runs_small(tmp_path, capsys):
-    assert main(["--tiny", "--nets", "highway50", "--out", str(tmp_path)]) == 0
+    assert main(["tiny_imagenet", "--tiny", "--nets", "highway50_tiny_imagenet", "--out", str(tmp_path)]) == 0
     assert "| highway50_tiny_imagenet |" in capsys.readouterr().out
     assert (tmp_path / "tiny" / "highway50_tiny_imagenet" / "1" / "result.json").exists()
 

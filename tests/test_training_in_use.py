@@ -10,8 +10,6 @@ import pytest
 
 from keras_highway.hub.error import HubError
 from keras_highway.training import program
-from keras_highway.training.experiments import block_forms, search
-from keras_highway.training.experiments.rungs import Rung
 from keras_highway.training.language_recipe import rate_after
 from keras_highway.training.loop import train
 from keras_highway.training.recipe import with_settings
@@ -21,6 +19,9 @@ from keras_highway.training.runs.run import Run
 from keras_highway.training.tiny import tiny
 from keras_highway.training.train import errors_in_a_line
 from keras_highway.weights import file as weights_file
+from training import search
+from training.search import Rung
+from training.study import STUDIES
 
 NET = tiny(RECIPES["highway_fc10"])
 LM = tiny(RECIPES["charlm_small_full"])
@@ -101,7 +102,7 @@ def test_sigterm_while_a_run_diverges_ends_a_search_and_a_study(tmp_path, monkey
     assert ended.value.code == 75 and begun == ["0"]
     assert "nan" in (tmp_path / "search" / "highway_fc10" / "0" / "diverged.json").read_text()
     with pytest.raises(SystemExit) as ended:
-        block_forms.STUDY.run(["highway20"], (1,), None, tmp_path / "study", True)
+        STUDIES["block_forms"].run(["highway20"], (1,), None, tmp_path / "study", True)
     assert ended.value.code == 75 and len(begun) == 2
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 

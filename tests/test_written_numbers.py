@@ -8,10 +8,10 @@ import pytest
 from keras_highway.cli.tables import percent
 from keras_highway.reporting import page
 from keras_highway.tasks import IMAGES, LANGUAGE, plus_minus
-from keras_highway.training.experiments.analysis_tables import _mean
-from keras_highway.training.experiments.study import spread
 from keras_highway.training.language.run import LanguageRun
 from keras_highway.training.runs.run import Run
+from training.analysis_tables import _mean
+from training.study import spread
 
 
 @pytest.mark.parametrize("kind", [float, np.float32, np.float64])

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from keras_highway._support.files import atomic_write
-from keras_highway.training.experiments.search_report import draw
+from training.search import draw
 
 ROOT = Path(__file__).resolve().parents[2]
 _FILES = ("curves.csv", "result.json")

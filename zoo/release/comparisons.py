@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from keras_highway.training.experiments import block_forms, designs, imagenette, tiny_imagenet
-from keras_highway.training.experiments.study import RATE_EPOCHS, Study
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.cifar_20_forms import recipe_of as _form
+from training.study import RATE_EPOCHS, STUDIES, Study
 
 MARGIN = 0.5  # points by which a network may be behind another that it matches
 TRAINS = 20.0  # % of the test images right: twice chance, of ten classes
@@ -66,7 +65,8 @@ class Comparison:
     base_of_another: bool = False
 
 
-_RECIPE = RECIPES[designs.STUDY.base]
+_DESIGNS, _FORMS, _TINY = (STUDIES[name] for name in ("designs", "block_forms", "tiny_imagenet"))
+_RECIPE = RECIPES[_DESIGNS.base]
 DESIGNS = Comparison(
     name="designs",
     folder="designs",
@@ -76,12 +76,12 @@ DESIGNS = Comparison(
     "[TVDN, 2.2], after -6, that of 110, had held `highway20` back on held-out images (52.0 against 75.5 %: "
     "one seed, 5 epochs, rate 0.1; not tried for the other designs). "
     f"{_RECIPE.epochs} epochs in which the rate rises once and falls again (one cycle); "
-    f"per design a rate chosen from {', '.join(map(str, designs.STUDY.rates))} "
-    f"on {designs.STUDY.held_out:,} held-out training images. Epochs are equal, not hours: a step of a gated net takes "
+    f"per design a rate chosen from {', '.join(map(str, _DESIGNS.rates))} "
+    f"on {_DESIGNS.held_out:,} held-out training images. Epochs are equal, not hours: a step of a gated net takes "
     "longer. Test accuracy of the last epoch, mean ± standard deviation over seeds; differences are between runs of "
     f"the same seed, with the 95 % interval of their mean. To match is to be at most {MARGIN} points behind "
-    "(`python -m keras_highway.training.experiments.designs --data DIR`).",
-    study=designs.STUDY,
+    "(`python -m training.study designs --data DIR`).",
+    study=_DESIGNS,
     claims=(
         Claim("highway nets match ResNets or beat them, in test accuracy", "highway20", "resnet20", "matches"),
         Claim(
@@ -106,12 +106,12 @@ FORMS = Comparison(
     intro="What [BLOG] and [UIE, 4] suggest to try: gates that do not depend on the data (one per channel), gates of "
     "low rank, gates and transforms shared by the blocks of a stage, layer dropout (stochastic depth); `highway20` has "
     f"gates as deep as the transforms. Widths are chosen for equal parameters. {_RECIPE.epochs} epochs of one cycle; "
-    f"per form a rate chosen from {', '.join(map(str, block_forms.STUDY.rates))} on "
-    f"{block_forms.STUDY.held_out:,} held-out training images. Test accuracy of the last epoch, mean ± standard "
+    f"per form a rate chosen from {', '.join(map(str, _FORMS.rates))} on "
+    f"{_FORMS.held_out:,} held-out training images. Test accuracy of the last epoch, mean ± standard "
     "deviation over seeds; differences are between runs of the same seed, with the 95 % interval of their mean. To "
     f"match is to be at most {MARGIN} points behind. No paper has these numbers: the lines below are questions "
-    "(`python -m keras_highway.training.experiments.block_forms --data DIR`).",
-    study=block_forms.STUDY,
+    "(`python -m training.study block_forms --data DIR`).",
+    study=_FORMS,
     claims=(
         Claim("gates that look at the data are ahead of those that do not", "highway20", _form("channel"), "ahead"),
         Claim("gates of low rank match those as deep as the transforms", _form("low_rank"), "highway20", "matches"),
@@ -123,8 +123,8 @@ FORMS = Comparison(
 
 
 def _photographs(name: str, title: str, what: str, *claims: Claim, **more: Any) -> Comparison:
-    """A study of `keras_highway.training.experiments.imagenette`."""
-    study = imagenette.STUDIES[name]
+    """A study of Imagenette."""
+    study = STUDIES[f"imagenette_{name}"]
     recipe = RECIPES[study.run_name(study.base)]
     seeds = "one seed: no spread, no interval"
     if len(study.seeds) > 1:
@@ -139,7 +139,7 @@ def _photographs(name: str, title: str, what: str, *claims: Claim, **more: Any) 
         f"by {RATE_EPOCHS} epochs tested on {study.held_out:,} held-out training photographs. Test accuracy of the "
         f"last epoch on 3,925 photographs, {seeds}. To match is to be at most {MARGIN} points behind. "
         "Parameters are those with a head for 1,000 classes "
-        f"(`python -m keras_highway.training.experiments.imagenette {name} --data DIR`)."
+        f"(`python -m training.study imagenette_{name} --data DIR`)."
     )
     return Comparison(
         name=f"imagenette_{name}", folder="imagenette", title=title, intro=intro, study=study, claims=claims, **more
@@ -163,19 +163,18 @@ A3 = _photographs(
     epochs=(1, 5, 10),
 )
 
-_TINY = RECIPES[tiny_imagenet.STUDY.base]
 TINY_IMAGENET = Comparison(
     name="tiny_imagenet",
     folder="tiny_imagenet",
     title="[BLOG] Evidence 3 in small: Highway50 and ResNet50 on Tiny ImageNet",
     intro="200 of ImageNet's classes, 100,000 photographs of 64 x 64 pixels. One recipe for both, "
-    f"{_TINY.epochs} epochs; per net a rate chosen from {', '.join(map(str, tiny_imagenet.STUDY.rates))} by "
-    f"{RATE_EPOCHS} epochs on {tiny_imagenet.STUDY.rate_images:,} training photographs, tested on "
-    f"{tiny_imagenet.STUDY.held_out:,} held-out ones. Test accuracy of the last epoch on the 10,000 of its validation "
+    f"{RECIPES[_TINY.base].epochs} epochs; per net a rate chosen from {', '.join(map(str, _TINY.rates))} by "
+    f"{RATE_EPOCHS} epochs on {_TINY.rate_images:,} training photographs, tested on "
+    f"{_TINY.held_out:,} held-out ones. Test accuracy of the last epoch on the 10,000 of its validation "
     f"set, one seed: no spread, no interval. To match is to be at most {MARGIN} points behind. Parameters are those "
-    "with a head for 1,000 classes (`python -m keras_highway.training.experiments.tiny_imagenet --data DIR`).",
-    study=tiny_imagenet.STUDY,
-    claims=(Claim(_OF_THE_BLOG, *tiny_imagenet.STUDY.nets, "matches"),),
+    "with a head for 1,000 classes (`python -m training.study tiny_imagenet --data DIR`).",
+    study=_TINY,
+    claims=(Claim(_OF_THE_BLOG, *_TINY.nets, "matches"),),
 )
 
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from keras_highway.training.experiments.analysis_tables import CONV, NUMBERS, conv_claims_table
+from training.analysis_tables import CONV, NUMBERS, conv_claims_table
 from zoo.release.commits import short
 
 # The beginnings of the names of a net's pictures; the part's name is the end.
@@ -36,5 +36,5 @@ def section(numbers: Path = NUMBERS) -> list[str]:
             links = ", ".join(f"[{title}](analysis/{name}_{part}.png)" for name, title in PICTURES.items())
             made = known[weights]["made"][part]
             lines.append(f"- `{weights}`: {links}. Made on {made['hardware']}, `{short(made['commit'])}`.")
-    command = "python -m keras_highway.training.experiments.figures --data DIR --only"
+    command = "python -m training.figures --data DIR --only"
     return [*lines, "", f"`{command} {' '.join(CONV)}` makes them anew."]

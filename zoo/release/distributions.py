@@ -168,7 +168,8 @@ def try_wheel(wheel: Path, extra: str) -> list[str]:
     accuracy = [line for line in output.splitlines() if "test accuracy" in line]
     _must(len(accuracy) == 1, f"train output: {output}")
     lines.append(f"  keras-highway train mnist10_w16 --tiny: {accuracy[0]}")
-    shutil.copy(Path(__file__).with_name(_PATH), folder / _PATH)
+    for file in (Path(__file__).with_name(_PATH), ROOT / "tests" / "fake_hub.py"):
+        shutil.copy(file, folder)
     steps = _run(python, _PATH, cwd=folder, env=environment).splitlines()
     _must(steps[-1:] == [_AT_THE_END] and len(steps) == 4, f"{_PATH} output: {steps}")
     return [*lines, *(f"  {step}" for step in steps)]

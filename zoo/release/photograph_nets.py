@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from keras_highway.training.experiments.analysis_tables import NUMBERS, PHOTOGRAPHS, photographs_table
+from training.analysis_tables import NUMBERS, PHOTOGRAPHS, photographs_table
 from zoo.release.commits import short
 
 PICTURES = {
@@ -39,5 +39,5 @@ def section(numbers: Path = NUMBERS) -> list[str]:
         name = net if net == "both" else f"`{net}.imagenette`"
         lines.append(f"- {name}: {', '.join(f'[{title}](analysis/{file}.png)' for file, title in pictures.items())}.")
     made = json.loads(numbers.read_text("utf-8"))[PHOTOGRAPHS]["made"]["imagenette"]
-    command = "python -m keras_highway.training.experiments.figures --data DIR --only imagenette"
+    command = "python -m training.figures --data DIR --only imagenette"
     return [*lines, "", f"Made on {made['hardware']}, `{short(made['commit'])}`; `{command}` makes them anew."]

@@ -1,8 +1,8 @@
 """The short path of a newcomer, run where only the wheel is installed: fine-tune, save, push, pull in a fresh process.
 
-A program that `zoo.release.distributions` copies out of the checkout and
-starts with the environment's own Python; it draws its images and pushes to a
-Hub of its own on 127.0.0.1. It prints a line for each step.
+A program that `zoo.release.distributions` copies out of the checkout, with
+`tests/fake_hub.py`, and starts with the environment's own Python; it draws its
+images and pushes to that Hub. It prints a line for each step.
 """
 
 import json
@@ -35,9 +35,9 @@ def drawing(shape: str, draw: np.random.Generator) -> np.ndarray:
 
 def main() -> None:
     """Fine-tunes, saves, loads, pushes and pulls."""
-    from keras_highway.hub.local import TOKEN, LocalHub
+    from fake_hub import TOKEN, FakeHub  # pyright: ignore[reportMissingImports] (copied beside this file)
 
-    hub = LocalHub()
+    hub = FakeHub()
     os.environ |= {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1", "HF_HOME": "hub"}
 
     import keras

@@ -22,12 +22,11 @@ from keras_highway.analysis.plots_training import Curve, draw_training, training
 from keras_highway.cli.listing import parameters
 from keras_highway.models.builder import build
 from keras_highway.specs import override
-from keras_highway.training.experiments.divergence import has_diverged
-from keras_highway.training.experiments.study import Study, spread
 from keras_highway.training.recipe import Recipe
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import has_whole_result
 from keras_highway.variants import VARIANTS
+from training.study import Study, has_diverged, spread
 from zoo.release.commits import short
 from zoo.release.comparisons import A3, COMPARISONS, DESIGNS, MARGIN, TRAINS, Claim, Comparison
 
@@ -152,7 +151,7 @@ def _finished(comparison, runs) -> dict[str, dict[int, list[dict[str, float]]]]:
     logs = {}
     for net in comparison.study.nets:
         seeds = comparison.study.seeds
-        folders = {seed: comparison.study.folder(net, seed, runs / comparison.folder) for seed in seeds}
+        folders = {seed: comparison.study.run_folder(net, seed, runs / comparison.folder) for seed in seeds}
         logs[net] = {seed: read_log(f / "log.csv") for seed, f in folders.items() if has_whole_result(f)}
     return {net: seeds for net, seeds in logs.items() if seeds}
 
@@ -193,7 +192,7 @@ def _diverged(comparison: Comparison, net: str, runs: Path) -> int:
     study, folder = comparison.study, runs / comparison.folder
     if study.diverged_at_every_rate(net, folder):
         return len(study.seeds)
-    return sum(has_diverged(study.folder(net, seed, folder)) for seed in study.seeds)
+    return sum(has_diverged(study.run_folder(net, seed, folder)) for seed in study.seeds)
 
 
 def _last_accuracies(logs) -> list[float]:
@@ -317,7 +316,7 @@ def _hardware(comparison, done, runs) -> str:
     """Backend, precision, hardware and commit of the runs, each once; of several, the seeds that each has of a net."""
     where: dict[str, dict[str, list[int]]] = {}
     for net, seed in [(name, number) for name, numbers in done.items() for number in numbers]:
-        folder = comparison.study.folder(net, seed, runs / comparison.folder)
+        folder = comparison.study.run_folder(net, seed, runs / comparison.folder)
         r = json.loads((folder / "result.json").read_text("utf-8"))
         place = f"{r['backend']}, {precision_of(r)}, {r['hardware']}, commit `{short(r['commit'])}`"
         where.setdefault(place, {}).setdefault(net, []).append(seed)

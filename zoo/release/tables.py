@@ -15,12 +15,12 @@ from pathlib import Path
 
 from keras_highway._support.log import read_log
 from keras_highway.tasks import IMAGES, LANGUAGE, format_metric, format_validation, task_of
-from keras_highway.training.experiments import analysis_tables, language_steps, search_report
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.details import list_weights
 from keras_highway.weights.info import format_epochs
 from keras_highway.weights.registry import WEIGHTS
+from training import analysis_tables, search
 from zoo.release import benchmark_tables, studies
 from zoo.release.generated import bring_up_to_date
 from zoo.release.results import published
@@ -150,7 +150,7 @@ def figure1_table(path: Path = ROOT / "zoo" / "searches" / "figure1" / "result.j
     extent += "".join(f", the best {rung['runs']} of them on to {rung['epochs']}" for rung in others)
     where = f"{result['backend']}, {result['hardware']}, commit `{result['commit']}`"
     note = f"A cell: {extent}; n = 1 seed a run. {where}."
-    return f"{search_report.table(result)}\n\n{_plain_over_highway(result['cells'])}\n{note}"
+    return f"{search.table(result)}\n\n{_plain_over_highway(result['cells'])}\n{note}"
 
 
 def _plain_over_highway(cells) -> str:
@@ -160,7 +160,7 @@ def _plain_over_highway(cells) -> str:
         other = cells.get(cell.replace("plain_", "highway_"), {})
         if cell.startswith("plain_") and "best_loss" in row and "best_loss" in other:
             ratio = row["best_loss"] / other["best_loss"]
-            ratios.append(f"{ratio:,.{0 if ratio >= 10 else 1}f} at {search_report.depth_of(cell)} layers")
+            ratios.append(f"{ratio:,.{0 if ratio >= 10 else 1}f} at {search.depth_of(cell)} layers")
     return f"The plain net's best loss is the highway net's times {', '.join(ratios)}."
 
 
@@ -182,7 +182,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "figure4": analysis_tables.figure4_table,
     "trim": analysis_tables.trim_table,
     "steps": steps_table,
-    "language_steps": language_steps.table,
 }
 
 

@@ -1,7 +1,7 @@
 """The character-aware language model in six gatings, large and small, on the Penn Treebank [UIE, 5.2, Table 1a].
 
 python -m keras_highway train charlm_small_coupled --data DIR --out RUN
-python -m keras_highway.training.experiments.table1a --data DIR --out RUNS        # all six large ones, side by side
+python -m training.table1a --data DIR --out RUNS        # all six large ones, side by side
 """
 
 from keras_highway.training.language_recipe import LanguageRecipe

@@ -1,6 +1,6 @@
 """The six designs of [BLOG], Evidence 1 and "More Comparisons", at 20 layers: what a CPU can train several times.
 
-    python -m keras_highway.training.experiments.designs --data DIR --out RUNS  # all six: rates, then three seeds each
+    python -m training.study designs --data DIR --out RUNS  # all six: rates, then three seeds each
     python -m keras_highway train highway20 --data DIR --out RUN           # one run
 
 Blocks 3-3-3 instead of 18-18-18; `highway20` and the `postact20` nets have

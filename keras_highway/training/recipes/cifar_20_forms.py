@@ -1,6 +1,6 @@
 """Forms of the block of `highway20` at equal parameters, [BLOG]'s suggestions and [UIE, 4]'s: what a CPU can train.
 
-    python -m keras_highway.training.experiments.block_forms --data DIR --out RUNS  # rates, then three seeds
+    python -m training.study block_forms --data DIR --out RUNS  # rates, then three seeds
     python -m keras_highway train highway20_tied --data DIR --out RUN            # one run
 
 `highway20` (recipes/cifar_20.py) has coupled gates as deep as the transforms.

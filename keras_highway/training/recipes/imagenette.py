@@ -1,7 +1,7 @@
 """ImageNet's nets on photographs that a CPU can take: Imagenette, ten of ImageNet's classes.
 
     python -m keras_highway train highway50_imagenette --data DIR --out RUN                       # one run
-    python -m keras_highway.training.experiments.imagenette pair --data DIR --out RUNS  # rates, then seeds
+    python -m training.study imagenette_pair --data DIR --out RUNS  # rates, then seeds
 
 DIR holds train/CLASS/* and val/CLASS/*: 9,469 and 3,925 photographs. The data
 set's authors rank what reaches most after 5, 20, 80 and 200 epochs at 128, 192

@@ -6,7 +6,7 @@
 hyperparameters by random search and does not print them; SGD with momentum
 and exponential decay are its words, the values ours. The plain and highway
 nets of 10 to 100 layers share them as the base of the random search of Figure 1
-(`python -m keras_highway.training.experiments.search figure1`); 1000 layers have their own.
+(`python -m training.search figure1`); 1000 layers have their own.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """ImageNet's nets on Tiny ImageNet: 200 of its classes, 100,000 and 10,000 photographs of 64 x 64 pixels.
 
     python -m keras_highway train highway50_tiny_imagenet --data DIR --out RUN                # one run
-    python -m keras_highway.training.experiments.tiny_imagenet --data DIR --out RUNS  # rates, then a seed
+    python -m training.study tiny_imagenet --data DIR --out RUNS  # rates, then a seed
 
 DIR is the unpacked archive of Stanford's CS231n, `tiny-imagenet-200`: train/CLASS/images/*,
 val/images/* and val/val_annotations.txt; or `tiny_imagenet` in KERAS_HIGHWAY_DATA. The

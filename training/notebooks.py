@@ -1,4 +1,4 @@
-"""`python -m keras_highway.training.experiments.notebooks --data DIR`: runs the notebooks and keeps their outputs.
+"""`python -m training.notebooks --data DIR`: runs the notebooks and keeps their outputs.
 
 Each begins with a link that opens it in Colab and a cell that installs the package there and does nothing elsewhere.
 `--repository https://github.com/org/name` writes these anew, for a repository of your own, and runs nothing.
@@ -11,15 +11,15 @@ from pathlib import Path
 
 from keras_highway._support.files import atomic_write
 
-NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 # Where the links lead. The organisation is set once, when the project is published.
 REPOSITORY = "https://github.com/ORG/keras_highway"
 TIMEOUT = 1200  # seconds per cell: none takes more than some minutes of processor time, but cores may be shared
 
 
 def main(argv=None) -> None:
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(prog="python -m keras_highway.training.experiments.notebooks", description=__doc__)
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m training.notebooks", description=__doc__)
     parser.add_argument("names", nargs="*", help="which notebooks, e.g. 01_quickstart (default: all)")
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--repository", help="write the links of the notebooks for this repository, and run nothing")
@@ -48,7 +48,7 @@ def _processor_seconds() -> float:
 
 
 def run(path: Path) -> None:
-    """Executes a notebook in its own folder and keeps its outputs.
+    """Execute a notebook in its own folder and keeps its outputs.
 
     Left out are what changes with every run (times) and what a library writes
     at its start (stderr).
@@ -77,7 +77,7 @@ def run(path: Path) -> None:
 
 
 def badge(name: str, repository: str = REPOSITORY) -> str:
-    """Returns the link that opens a notebook in Colab, in Markdown.
+    """Return the link that opens a notebook in Colab, in Markdown.
 
     Args:
         name: Of the notebook's file.
@@ -89,7 +89,7 @@ def badge(name: str, repository: str = REPOSITORY) -> str:
 
 
 def install_cell(repository: str = REPOSITORY) -> str:
-    """Returns the code that installs the package in Colab."""
+    """Return the code that installs the package in Colab."""
     return f"""import sys
 
 if "google.colab" in sys.modules:  # elsewhere the package is there already
@@ -97,7 +97,7 @@ if "google.colab" in sys.modules:  # elsewhere the package is there already
 
 
 def link(path: Path, repository: str = REPOSITORY) -> None:
-    """Writes badge and install cell into a notebook, instead of those that are there; outputs stay.
+    """Write badge and install cell into a notebook, instead of those that are there; outputs stay.
 
     Args:
         path: Of the notebook, whose first cell is a heading.

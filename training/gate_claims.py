@@ -19,7 +19,7 @@ def gate_numbers(
     routing: Routing,
     early: int,
 ) -> dict[str, Any]:
-    """Returns the numbers behind the claims; of several widths, each block counts the same.
+    """Return the numbers behind the claims; of several widths, each block counts the same.
 
     Args:
         spec: Of the variant.

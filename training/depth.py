@@ -30,7 +30,7 @@ _MOST_ERROR = 6  # %, of what is drawn: above it all curves rise steeply
 
 
 def trimming(data, net: str = NET) -> dict:
-    """Trims with each seed, without fine-tuning; returns orders, depths and what they cost on the test images."""
+    """Trim with each seed, without fine-tuning; returns orders, depths and what they cost on the test images."""
     model, transform = kh.load(net), registry.get(net).images.apply
     test, rows = (data.x_test, data.y_test), []
     for seed in SEEDS:
@@ -57,7 +57,7 @@ def trimming(data, net: str = NET) -> dict:
 
 
 def tuning(data, trimmed) -> dict:
-    """Trains whole and trimmed nets on alike, with each seed; returns what the trimmed ones cost.
+    """Train whole and trimmed nets on alike, with each seed; returns what the trimmed ones cost.
 
     Args:
         data: MNIST.
@@ -75,7 +75,7 @@ def tuning(data, trimmed) -> dict:
 
 
 def latency(data, trimmed) -> dict:
-    """Times the forward pass at the depths that were fine-tuned."""
+    """Time the forward pass at the depths that were fine-tuned."""
     model, transform = kh.load(NET), registry.get(NET).images.apply
     first = trimmed["seeds"][0]
     gone = [f"stage1_block{i}" for i in first["order"]]
@@ -146,7 +146,7 @@ def _pair(depth, right) -> dict:
 
 
 def draw(trimmed, tuned, times, out) -> None:
-    """Draws everything against depth.
+    """Draw everything against depth.
 
     Args:
         trimmed: What `trimming` returned.

@@ -1,6 +1,6 @@
 """The papers' analyses of trained weights, into `docs`.
 
-    python -m keras_highway.training.experiments.figures --data DIR
+    python -m training.figures --data DIR
 
 Their numbers go into `numbers.json` beside them; `--only PART` makes some of
 them anew and leaves the others as they are. Without `--runs`, `baselines` draws
@@ -22,13 +22,13 @@ from keras_highway import analysis
 from keras_highway._support.files import atomic_write_json
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
-from keras_highway.training.experiments import conv_figures, depth, figure4, photograph_figures
-from keras_highway.training.experiments.analysis_tables import CONV, PHOTOGRAPHS
-from keras_highway.training.experiments.gate_figures import draw_gates
 from keras_highway.training.runs.environment import environment
 from keras_highway.weights import registry
+from training import conv_figures, depth, figure4, photograph_figures
+from training.analysis_tables import CONV, PHOTOGRAPHS
+from training.gate_figures import draw_gates
 
-OUT = Path(__file__).parents[3] / "docs" / "analysis"
+OUT = Path(__file__).parents[1] / "docs" / "analysis"
 DENSE, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
 BLOCK = "stage1_block2"  # of `IMAGES`, whose strongest unit is shown: it sees 9 x 9 of 28 x 28 pixels
 # Where most change happens according to [TVDN, 4]: "the early layers (about 15 for MNIST and 40 for CIFAR-100)".
@@ -36,9 +36,9 @@ EARLY = {DENSE: 15, CIFAR: 40}
 
 
 def main(argv=None) -> None:
-    """Parses the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m keras_highway.training.experiments.figures",
+        prog="python -m training.figures",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -59,7 +59,7 @@ def main(argv=None) -> None:
 
 
 def needed(name) -> tuple[str, ...]:
-    """Returns the weights without which a part cannot be made."""
+    """Return the weights without which a part cannot be made."""
     return tuple(photograph_figures.NETS.values()) if name == "imagenette" else (PARTS[name][0],)
 
 
@@ -70,7 +70,7 @@ def _read_data(name, folder):
 
 
 def make(name, data, out, runs=None) -> None:
-    """Makes one part, and puts its numbers among the others'."""
+    """Make one part, and puts its numbers among the others'."""
     path = out / "numbers.json"
     weights, part = PARTS[name]
     here = _here()
@@ -90,7 +90,7 @@ def _known(numbers, weights) -> dict:
 
 
 def redraw(name, data, out) -> None:
-    """Draws one part anew and leaves the numbers as they are.
+    """Draw one part anew and leaves the numbers as they are.
 
     Raises:
         ValueError: If its numbers are not those that are written: then it is

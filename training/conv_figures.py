@@ -9,8 +9,8 @@ import numpy as np
 from keras_highway import analysis
 from keras_highway.analysis.graph import stages as stages_of
 from keras_highway.applications import load
-from keras_highway.training.experiments.gate_figures import draw_gates
 from keras_highway.weights import registry
+from training.gate_figures import draw_gates
 
 FEWER = 2_000  # test images of what takes a pass for each order, removal or unit
 BLOCK = "stage2_block1"  # whose strongest unit is shown: it sees 20 x 20 pixels of 32 x 32
@@ -18,7 +18,7 @@ FIRST = 200  # of the test images, among which that unit is looked for
 
 
 def conv_net(name: str, suffix: str, test: tuple[Any, Any], out: Path) -> dict[str, Any]:
-    """Draws and measures one net.
+    """Draw and measures one net.
 
     Args:
         name: Its weights.
@@ -79,7 +79,7 @@ def _estimation(model, name, transform, images, out, suffix) -> dict[str, Any]:
 def strongest_unit(
     model, name: str, transform, images, out: Path, suffix: str = "", block: str = BLOCK
 ) -> dict[str, Any]:
-    """Draws what excites one unit of a block, as `draw_unit`.
+    """Draw what excites one unit of a block, as `draw_unit`.
 
     Of the first images, the channel whose nine strongest are farthest above its mean: one that is strong, if rarely.
     In standard deviations it would be one that is hardly ever open, at a border.
@@ -100,7 +100,7 @@ def strongest_unit(
 
 
 def lesion_numbers(curve: analysis.LesionCurve) -> dict[str, Any]:
-    """Returns what is kept of a lesion curve."""
+    """Return what is kept of a lesion curve."""
     return {
         "samples": curve.samples,
         "intact_accuracy": curve.intact_accuracy,
@@ -109,7 +109,7 @@ def lesion_numbers(curve: analysis.LesionCurve) -> dict[str, Any]:
 
 
 def estimation_numbers(errors: Mapping[str, analysis.EstimationError]) -> dict[str, Any]:
-    """Returns what is kept of estimation errors, by stage."""
+    """Return what is kept of estimation errors, by stage."""
     return {
         stage: {
             "samples": error.samples,
@@ -122,7 +122,7 @@ def estimation_numbers(errors: Mapping[str, analysis.EstimationError]) -> dict[s
 
 
 def draw_unit(model, name, transform, images, unit: tuple[str, int], out: Path, suffix: str = "") -> dict[str, Any]:
-    """Draws what excites one unit, over the blocks of its stage [UIE, Figure 4]; returns where it is most active.
+    """Draw what excites one unit, over the blocks of its stage [UIE, Figure 4]; returns where it is most active.
 
     Args:
         model: The network.

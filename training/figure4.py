@@ -13,7 +13,7 @@ from keras_highway.analysis.plots_curves import mark_break
 from keras_highway.training.recipes import RECIPES
 from keras_highway.weights import registry
 
-RUNS = Path(__file__).parents[3] / "zoo" / "runs"
+RUNS = Path(__file__).parents[1] / "zoo" / "runs"
 HIGHWAY, CIFAR = "highway_fc50_tanh", "highway_fc50_cifar100"
 BASELINES = ("residual_fc50_tanh", "plain_fc50_tanh", "plain_fc10_tanh")
 LABELS = dict(zip((HIGHWAY, *BASELINES), ("highway", "residual", "plain", "plain, 10 layers"), strict=True))

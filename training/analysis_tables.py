@@ -1,6 +1,6 @@
 """The tables of docs/analysis.md.
 
-They come from `docs/analysis/numbers.json`, which `keras_highway.training.experiments.figures` makes.
+They come from `docs/analysis/numbers.json`, which `training.figures` makes.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from pathlib import Path
 from keras_highway.analysis import Paired
 from keras_highway.tasks import plus_minus
 
-NUMBERS = Path(__file__).resolve().parents[3] / "docs" / "analysis" / "numbers.json"
+NUMBERS = Path(__file__).resolve().parents[1] / "docs" / "analysis" / "numbers.json"
 NET, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
 PHOTOGRAPHS = "highway50.imagenette"
 _FEW = 10  # percent of the gates

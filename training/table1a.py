@@ -1,6 +1,6 @@
-"""Trains the language model in six gatings, for [UIE, Table 1a].
+"""Train the language model in six gatings, for [UIE, Table 1a].
 
-    python -m keras_highway.training.experiments.table1a
+    python -m training.table1a
 
 Every model is a process with a folder and a log of its own, `OUT/RECIPE` and
 `OUT/RECIPE.log`. Started again, each resumes where it stopped, and finished
@@ -33,9 +33,9 @@ GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
 
 
 def main(argv=None) -> int:
-    """Parses the command line, trains, prints the table; returns the exit code."""
+    """Parse the command line, trains, prints the table; return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m keras_highway.training.experiments.table1a",
+        prog="python -m training.table1a",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -59,7 +59,7 @@ def main(argv=None) -> int:
 
 
 def train_all(names: list[str], args) -> int:
-    """Trains recipes, `args.jobs` at once; returns the exit code."""
+    """Train recipes, `args.jobs` at once; return the exit code."""
     args.out.mkdir(parents=True, exist_ok=True)
     waiting, refused = [], []
     for name in names:
@@ -139,7 +139,7 @@ def _start(name, args) -> subprocess.Popen:
 
 
 def table(names: list[str], out: Path) -> str:
-    """Returns the published and the measured perplexities; of a run under way, how far it is."""
+    """Return the published and the measured perplexities; of a run under way, how far it is."""
     lines = ["| gating | test perplexity, published | measured | validation | epochs |", "|---|---|---|---|---|"]
     for name in names:
         folder, rows = out / name, []

@@ -5,9 +5,9 @@ from typing import Any
 
 from keras_highway import analysis
 from keras_highway.analysis.gates import GateActivity
-from keras_highway.training.experiments.gate_claims import gate_numbers
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
+from training.gate_claims import gate_numbers
 
 FEW = 100  # of the test images: for these each layer's outputs are kept
 
@@ -23,7 +23,7 @@ def draw_gates(
     early: int | None = None,
     of: str = "",
 ) -> tuple[dict[str, Any], GateActivity]:
-    """Draws biases, gates and outputs of all layers (Figure 2), and how two classes differ in them (Figure 3).
+    """Draw biases, gates and outputs of all layers (Figure 2), and how two classes differ in them (Figure 3).
 
     Args:
         model: The network.

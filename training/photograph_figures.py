@@ -15,9 +15,9 @@ from keras_highway.data.datasets import Dataset
 from keras_highway.data.photographs import data_folder, folder_test_set, read_all, some_of
 from keras_highway.data.transforms import Transform
 from keras_highway.gating import get_gating
-from keras_highway.training.experiments import conv_figures
-from keras_highway.training.experiments.analysis_tables import PHOTOGRAPHS
 from keras_highway.weights import registry
+from training import conv_figures
+from training.analysis_tables import PHOTOGRAPHS
 
 NETS = {"highway50": PHOTOGRAPHS, "resnet50": "resnet50.imagenette"}
 BLOCK = "stage2_block2"  # whose strongest unit is shown: it sees 59 x 59 of 128 x 128 pixels
@@ -27,7 +27,7 @@ _BATCH = 50
 
 
 def read(folder: str | Path | None, transform: Transform) -> Dataset:
-    """Reads the photographs of Imagenette.
+    """Read the photographs of Imagenette.
 
     Args:
         folder: Of the data sets, which holds `imagenette/train/CLASS/*` and
@@ -61,7 +61,7 @@ def _pixels(
 
 
 def both_nets(data: Dataset, out: Path) -> dict[str, Any]:
-    """Draws and measures both nets.
+    """Draw and measures both nets.
 
     Args:
         data: What `read` returned.

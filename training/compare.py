@@ -1,6 +1,6 @@
 """Training curves side by side.
 
-python -m keras_highway.training.experiments.compare RUN RUN ... --out compare.png
+python -m training.compare RUN RUN ... --out compare.png
 """
 
 import argparse
@@ -18,7 +18,7 @@ METRICS = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
 
 
 def read_run(folder: Path) -> tuple[str, list[dict[str, float]]]:
-    """Returns a run's name and its log.
+    """Return a run's name and its log.
 
     Args:
         folder: Folder of a run, or of the zoo.
@@ -39,7 +39,7 @@ def read_run(folder: Path) -> tuple[str, list[dict[str, float]]]:
 
 
 def compare(folders: list[Path], path: Path) -> str:
-    """Draws the curves of runs and returns a table of their last epochs.
+    """Draw the curves of runs and returns a table of their last epochs.
 
     Args:
         folders: Folders of runs.
@@ -84,8 +84,8 @@ def _draw(names, logs, path) -> None:
 
 
 def main(argv=None) -> None:
-    """Parses the command line, draws and prints."""
-    parser = argparse.ArgumentParser(prog="python -m keras_highway.training.experiments.compare", description=__doc__)
+    """Parse the command line, draws and prints."""
+    parser = argparse.ArgumentParser(prog="python -m training.compare", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of runs")
     parser.add_argument("--out", type=Path, default=Path("compare.png"), help="the picture (default: compare.png)")
     args = parser.parse_args(argv)
