@@ -9,8 +9,8 @@ from keras_highway.layers import GatedBlock
 from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.recipes.cifar_20 import RATES
-from keras_highway.training.recipes.cifar_20_forms import FORMS, recipe_of
+from keras_highway.training.recipes.cifar import FORMS, RATES
+from keras_highway.training.recipes.cifar import form_of as recipe_of
 from keras_highway.variants import VARIANTS
 from training.study import STUDIES, main
 

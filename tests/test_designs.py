@@ -9,7 +9,7 @@ import pytest
 from keras_highway.gating import gate_bias_for_depth
 from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.recipes.cifar_20 import DESIGNS, RATES, variant_of
+from keras_highway.training.recipes.cifar import DESIGNS, RATES, variant_of
 from keras_highway.variants import VARIANTS
 from tests.test_variants import facts_of
 from training import study

@@ -13,7 +13,7 @@ from keras_highway.training import loop
 from keras_highway.training.data.crops import random_crop
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.recipes.imagenette import A3_RATES, RATES, UIE_NETS
+from keras_highway.training.recipes.imagenet import A3_RATES, RATES, UIE_NETS
 from training import study as program
 
 ROOT = Path(__file__).parents[1]

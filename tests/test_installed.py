@@ -76,7 +76,7 @@ def run(installed, cwd, *words):
 @pytest.mark.slow
 def test_the_wheel_holds_the_training_code_the_recipes_and_the_small_weights(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    for name in ("training/train.py", "training/recipes/rsb.py", "training/data/folders.py", "cli/train.py"):
+    for name in ("training/train.py", "training/recipes/imagenet.py", "training/data/folders.py", "cli/train.py"):
         assert f"keras_highway/{name}" in names
     assert "keras_highway/zoo/weights/mnist10_w32.tvdn/model.weights.h5" in names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"keras_highway"}

@@ -20,7 +20,7 @@ from keras_highway._support.log import read_log
 from keras_highway.tasks import plus_minus
 from keras_highway.training.distributed.stopping import stop_requests
 from keras_highway.training.recipe import Recipe, changed, with_settings
-from keras_highway.training.recipes import RECIPES, cifar_20, cifar_20_forms, imagenette, tiny_imagenet
+from keras_highway.training.recipes import RECIPES, cifar, imagenet
 from keras_highway.training.runs.run_folder import check_finished, has_whole_result
 from keras_highway.training.tiny import tiny
 from keras_highway.training.train import errors_in_a_line
@@ -171,25 +171,25 @@ class Study:
 
 
 _PAIR = Study(
-    nets=tuple(f"{net}_imagenette" for net in imagenette.PAIR),
+    nets=tuple(f"{net}_imagenette" for net in imagenet.PAIR),
     base="resnet50_imagenette",
-    rates=imagenette.RATES,
+    rates=imagenet.RATES,
     held_out=1_000,  # of 9,469
     folder="imagenette",
     seeds=(1,),
 )
 STUDIES = {
     "designs": Study(
-        nets=tuple(map(cifar_20.variant_of, cifar_20.DESIGNS)),
-        base=cifar_20.variant_of("resnet"),
-        rates=cifar_20.RATES,
+        nets=tuple(map(cifar.variant_of, cifar.DESIGNS)),
+        base=cifar.variant_of("resnet"),
+        rates=cifar.RATES,
         held_out=5_000,  # of 50,000
         folder="designs",
     ),
     "block_forms": Study(
-        nets=tuple(map(cifar_20_forms.recipe_of, cifar_20_forms.FORMS)),
-        base=cifar_20_forms.recipe_of("coupled"),  # highway20: its runs are those of `designs`
-        rates=cifar_20.RATES,
+        nets=tuple(map(cifar.form_of, cifar.FORMS)),
+        base=cifar.form_of("coupled"),  # highway20: its runs are those of `designs`
+        rates=cifar.RATES,
         held_out=5_000,
         folder="designs",
     ),
@@ -197,20 +197,20 @@ STUDIES = {
     "imagenette_pair_5": replace(_PAIR, suffix="_5", seeds=SEEDS),  # with the rates of `imagenette_pair`
     "imagenette_a3": replace(
         _PAIR,
-        nets=tuple(f"{net}_imagenette_a3" for net in imagenette.PAIR),
+        nets=tuple(f"{net}_imagenette_a3" for net in imagenet.PAIR),
         base="resnet50_imagenette_a3",
-        rates=imagenette.A3_RATES,
+        rates=imagenet.A3_RATES,
     ),
     "imagenette_uie": replace(
         _PAIR,
-        nets=tuple(f"{net}_64" for net in imagenette.UIE_NETS),
+        nets=tuple(f"{net}_64" for net in imagenet.UIE_NETS),
         base="resnet50_uie_64",
-        rates=imagenette.UIE_RATES,
+        rates=imagenet.UIE_RATES,
     ),
     "tiny_imagenet": Study(
-        nets=tuple(map(tiny_imagenet.recipe_of, imagenette.PAIR)),
-        base=tiny_imagenet.recipe_of("resnet50"),
-        rates=imagenette.RATES,
+        nets=tuple(map(imagenet.tiny_imagenet_of, imagenet.PAIR)),
+        base=imagenet.tiny_imagenet_of("resnet50"),
+        rates=imagenet.RATES,
         held_out=5_000,  # of 100,000
         folder="tiny_imagenet",
         rate_images=25_000,

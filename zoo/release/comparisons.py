@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.recipes.cifar_20_forms import recipe_of as _form
+from keras_highway.training.recipes.cifar import form_of as _form
 from training.study import RATE_EPOCHS, STUDIES, Study
 
 MARGIN = 0.5  # points by which a network may be behind another that it matches

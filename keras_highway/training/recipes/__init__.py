@@ -1,36 +1,7 @@
-"""All recipes by name; one module per published result."""
+"""All recipes by name."""
 
 from types import MappingProxyType
 
-from keras_highway.training.recipes import (
-    charlm,
-    cifar_20,
-    cifar_20_forms,
-    cifar_110,
-    cifar_conv,
-    cifar_fc,
-    cifar_fitnets,
-    imagenet,
-    imagenette,
-    mnist_conv,
-    mnist_fc,
-    rsb,
-    tiny_imagenet,
-)
+from keras_highway.training.recipes import charlm, cifar, imagenet, mnist
 
-_MODULES = (
-    mnist_conv,
-    mnist_fc,
-    cifar_conv,
-    cifar_fitnets,
-    cifar_110,
-    cifar_20,
-    cifar_20_forms,
-    cifar_fc,
-    imagenet,
-    imagenette,
-    tiny_imagenet,
-    rsb,
-    charlm,
-)
-RECIPES = MappingProxyType({recipe.name: recipe for module in _MODULES for recipe in module.RECIPES})
+RECIPES = MappingProxyType({row.name: row for module in (mnist, cifar, imagenet, charlm) for row in module.RECIPES})
