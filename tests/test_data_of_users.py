@@ -21,7 +21,7 @@ from keras_highway.data.ptb import load_corpus, load_split
 from keras_highway.data.transforms import imagenet_classes
 from keras_highway.reporting import make_report, write_report
 from keras_highway.training import shards
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.shards import ShardSource, read_manifest
 from keras_highway.training.recipes import RECIPES
 

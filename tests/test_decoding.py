@@ -16,7 +16,7 @@ from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.augment import Augment
 from keras_highway.training.data.decoding import CentralCrop, decoded
 from keras_highway.training.data.folders import FolderSource
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.samples import Shard
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 

@@ -9,7 +9,7 @@ import pytest
 from keras_highway.data import load_dataset
 from keras_highway.data.transforms import MEAN_IMAGES, TRANSFORMS, mean_image, mean_image_of
 from keras_highway.training.data.device_images import DeviceImages, resized_by_area
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import ArraySource
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES

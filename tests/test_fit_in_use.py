@@ -9,8 +9,7 @@ from keras import ops
 import keras_highway as kh
 from keras_highway.analysis import GateStats
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding
-from keras_highway.training.lamb import DecayedLamb
-from keras_highway.training.optimizers import CaffeSGD
+from keras_highway.training.optimizers import CaffeSGD, DecayedLamb
 
 on_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute")
 X, Y = np.random.default_rng(0).random((16, 28, 28, 1), "float32"), np.arange(16) % 10

@@ -12,8 +12,7 @@ from keras_highway._support.files import atomic_write
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training import loop, shards
 from keras_highway.training.data import source as sources
-from keras_highway.training.data.holdout import split_off
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.samples import Shard, split_off
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.program import Program
 from keras_highway.training.recipe import with_settings

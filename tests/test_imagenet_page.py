@@ -9,7 +9,7 @@ from keras_highway._support.log import read_log
 from keras_highway._support.valueless import without_values
 from keras_highway.analysis.cost import cost
 from keras_highway.applications import create_model
-from keras_highway.training.data.repeated import epoch_samples
+from keras_highway.training.data.samples import epoch_samples
 from keras_highway.training.recipes import RECIPES
 
 PATHS = [ROOT / "docs" / name for name in ("imagenet.md", "imagenet_plan.md")]

@@ -10,7 +10,7 @@ from PIL import Image
 
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training import loop
-from keras_highway.training.data.crops import random_crop
+from keras_highway.training.data.augment import random_crop
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.imagenet import A3_RATES, RATES, UIE_NETS

@@ -25,8 +25,7 @@ from huggingface_hub import snapshot_download
 from keras.src.utils.python_utils import func_dump
 
 import keras_highway as kh
-import keras_highway.training.lamb
-import keras_highway.training.optimizers  # what they register, the tests below find
+import keras_highway.training.optimizers
 from keras_highway.cli import main
 from keras_highway.hub.error import HubError
 from keras_highway.weights import registry

@@ -14,7 +14,7 @@ from requests_to_stop import Asked
 import keras_highway as kh
 from keras_highway.data.ptb import Corpus
 from keras_highway.data.vocabulary import Vocabulary
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.synthetic import synthetic_corpus
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.language.program import LanguageProgram

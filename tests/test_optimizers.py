@@ -8,9 +8,15 @@ import pytest
 
 from keras_highway import create_model
 from keras_highway.training import losses
-from keras_highway.training.lamb import DecayedLamb
 from keras_highway.training.losses import make_loss
-from keras_highway.training.optimizers import CaffeSGD, ConvMuon, make_optimizer, make_schedule, plateau_rate
+from keras_highway.training.optimizers import (
+    CaffeSGD,
+    ConvMuon,
+    DecayedLamb,
+    make_optimizer,
+    make_schedule,
+    plateau_rate,
+)
 from keras_highway.training.recipes import RECIPES
 from tests.miniatures import numpy
 

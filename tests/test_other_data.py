@@ -19,18 +19,18 @@ from PIL import Image
 
 from keras_highway.layers import HighwayDenseStack
 from keras_highway.training import shards, train
-from keras_highway.training.data.shard import Shard, fingerprint_of
+from keras_highway.training.data.samples import Shard, fingerprint_of
 from keras_highway.training.data.source import open_source
 from keras_highway.training.data.synthetic import synthetic_dataset
 from keras_highway.training.distributed.strategy import Strategy
-from keras_highway.training.lamb import DecayedLamb
 from keras_highway.training.loop import train as train_recipe
+from keras_highway.training.optimizers import DecayedLamb
 from keras_highway.training.program import Program
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs import run as run_module
 from keras_highway.training.runs import run_folder
-from keras_highway.training.runs.device import Device
+from keras_highway.training.runs.meter import Device
 from keras_highway.training.runs.run import Run
 from keras_highway.training.runs.run_folder import RunFolder
 from keras_highway.training.tasks import training_of

@@ -16,10 +16,9 @@ from keras_highway._support.files import may_pass
 from keras_highway.hub.error import HubError
 from keras_highway.training import shards, train
 from keras_highway.training.distributed.strategy import Strategy
-from keras_highway.training.lamb import DecayedLamb
 from keras_highway.training.loop import train as train_recipe
 from keras_highway.training.losses import make_loss
-from keras_highway.training.optimizers import make_optimizer, make_schedule
+from keras_highway.training.optimizers import DecayedLamb, make_optimizer, make_schedule
 from keras_highway.training.program import Program
 from keras_highway.training.recipe import changed, with_settings
 from keras_highway.training.recipes import RECIPES

@@ -14,17 +14,15 @@ import tensorflow as tf
 from keras import ops
 from PIL import Image
 
-from keras_highway.training.data.augment import Augment
-from keras_highway.training.data.crops import random_crop
+from keras_highway.training.data.augment import Augment, random_crop
 from keras_highway.training.data.mixing import cut_box, mixed, partners
 from keras_highway.training.data.rand_augment import OPERATIONS, Context, argument
-from keras_highway.training.data.repeated import epoch_samples, repeated, runs
+from keras_highway.training.data.samples import epoch_samples, repeated, runs
 from keras_highway.training.distributed.clipping import clipped
 from keras_highway.training.distributed.engine_tf import TensorFlowEngine
 from keras_highway.training.distributed.strategy import Strategy
-from keras_highway.training.lamb import DecayedLamb
 from keras_highway.training.losses import make_loss
-from keras_highway.training.optimizers import make_schedule
+from keras_highway.training.optimizers import DecayedLamb, make_schedule
 from keras_highway.training.recipes import RECIPES
 from tests.miniatures import numpy
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_highway.training import shards
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.recipes import RECIPES
 

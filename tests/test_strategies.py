@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from keras_highway.specs import override, stochastic_depth_rates
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.samples import Shard
 from keras_highway.training.distributed import strategy as strategies
 from keras_highway.training.distributed.strategy import Strategy, make_strategy
 from keras_highway.training.distributed.supervise import _free_ports, worker_environment

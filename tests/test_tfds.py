@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from keras_highway.data.tfds_sets import tfds_test_set
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.loop import train
 from keras_highway.training.recipes import RECIPES

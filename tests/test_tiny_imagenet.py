@@ -11,7 +11,7 @@ from keras_highway.data.images import load_image
 from keras_highway.data.photographs import folder_test_set
 from keras_highway.data.transforms import TRANSFORMS, imagenet_classes
 from keras_highway.training import loop, shards
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.recipes import RECIPES
 from training.study import STUDIES, main

@@ -10,7 +10,7 @@ import pytest
 
 import keras_highway as kh
 from keras_highway._support.files import atomic_write
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.loop import Run, train
@@ -18,8 +18,7 @@ from keras_highway.training.program import Program, whitening_kernel
 from keras_highway.training.recipe import Recipe
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs import checkpoint
-from keras_highway.training.runs.environment import environment
-from keras_highway.training.runs.run_folder import RunFolder
+from keras_highway.training.runs.run_folder import RunFolder, environment
 from keras_highway.training.tiny import tiny
 from tests.checkpoints import arrays
 
@@ -218,13 +217,13 @@ def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
 @pytest.mark.more
 def test_results_tell_of_every_machine_a_run_was_on(tmp_path, monkeypatch):
     train(TINY, None, tmp_path, until=1)
-    monkeypatch.setattr("keras_highway.training.runs.environment.accelerators", lambda: ["1 x GPU"])
+    monkeypatch.setattr("keras_highway.training.runs.run_folder.accelerators", lambda: ["1 x GPU"])
     result = train(TINY, None, tmp_path)
     first, second = result["hardware_changes"]
     assert second == f"1 x GPU, {first}" and "commit_changes" not in result
     sessions = json.loads((tmp_path / "sessions.json").read_text())
     assert [session["from_step"] for session in sessions] == [0, 6]
-    monkeypatch.setattr("keras_highway.training.runs.environment.accelerators", lambda: ["8 x GPU"])
+    monkeypatch.setattr("keras_highway.training.runs.run_folder.accelerators", lambda: ["8 x GPU"])
     weights = (tmp_path / "model.weights.h5").stat().st_mtime_ns
     assert train(TINY, None, tmp_path) == result  # nothing was left to do there
     assert json.loads((tmp_path / "result.json").read_text()) == result
@@ -235,7 +234,7 @@ def test_results_tell_of_every_machine_a_run_was_on(tmp_path, monkeypatch):
 def test_what_a_kill_at_the_end_left_undone_is_done_and_told(missing, tmp_path, monkeypatch):
     result = train(TINY, None, tmp_path)
     (tmp_path / missing).unlink()
-    monkeypatch.setattr("keras_highway.training.runs.environment.accelerators", lambda: ["1 x GPU"])
+    monkeypatch.setattr("keras_highway.training.runs.run_folder.accelerators", lambda: ["1 x GPU"])
     again = train(TINY, None, tmp_path)
     assert again["hardware_changes"][1].startswith("1 x GPU") and again["values"] == result["values"]
     assert (tmp_path / missing).exists()

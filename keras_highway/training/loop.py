@@ -5,15 +5,14 @@ import json
 
 from keras_highway._support.data_format import channels_last
 from keras_highway._support.files import may_pass
-from keras_highway.training.data.shard import fingerprint_of
+from keras_highway.training.data.samples import fingerprint_of
 from keras_highway.training.distributed.stopping import stop_requests
 from keras_highway.training.distributed.strategy import Strategy, make_strategy
 from keras_highway.training.language_recipe import LanguageRecipe
 from keras_highway.training.memory import check_memory, explained_memory
 from keras_highway.training.recipe import Recipe
-from keras_highway.training.runs.environment import accelerators
 from keras_highway.training.runs.run import Run
-from keras_highway.training.runs.run_folder import FINGERPRINT, RunFolder, defaults_of
+from keras_highway.training.runs.run_folder import FINGERPRINT, RunFolder, accelerators, defaults_of
 from keras_highway.training.tasks import training_of
 
 

@@ -15,11 +15,9 @@ from keras_highway.data.class_labels import in_words
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
 from keras_highway.models.origin import file_of, origin_of
 from keras_highway.models.transfer import freeze
-from keras_highway.training.data.device_images import WEIGHT, DeviceImages
+from keras_highway.training.data.device_images import WEIGHT, DeviceImages, normalized
 from keras_highway.training.data.mixing import SHARE, mixed, partners
-from keras_highway.training.data.pixels import normalized
-from keras_highway.training.data.repeated import epoch_samples
-from keras_highway.training.data.shard import Source
+from keras_highway.training.data.samples import Source, epoch_samples
 from keras_highway.training.losses import make_loss, test_loss
 from keras_highway.training.optimizers import make_optimizer, make_schedule
 from keras_highway.training.recipe import Recipe

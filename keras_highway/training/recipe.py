@@ -2,8 +2,10 @@
 
 import dataclasses
 import itertools
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from keras_highway._support.fields import check_finite, coerced
 from keras_highway._support.settings import parse_setting
@@ -12,8 +14,6 @@ from keras_highway.data.datasets import FOLDERS
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.specs import override
 from keras_highway.tasks import IMAGES, Task
-from keras_highway.training.rand_augment_policy import parse_policy
-from keras_highway.training.used_settings import NEVER_SET, check_together, check_used
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.info import NAME
 
@@ -73,7 +73,7 @@ class Recipe:
             choices are made on these, never on the test set. They are the same
             for every seed: of MNIST and CIFAR the last of the training set; of
             a folder the last of a fixed shuffle of its files, the same share
-            of every class (`keras_highway.training.data.holdout.split_off`);
+            of every class (`keras_highway.training.data.samples.split_off`);
             of TensorFlow Datasets the last in the order of its files, which
             were shuffled by a fixed hash when the set was prepared.
             `train_images` is of the rest, `test_images` of what is held out.
@@ -437,3 +437,125 @@ def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
     if isinstance(new, Recipe):
         check_used(new, changes)
     return new
+
+
+# What --set never sets, and why.
+NEVER_SET = {
+    "net.classes": "The number of classes follows from the data: from its folders, or its vocabulary.",
+    "net.name": "A net goes by its variant's name, by which its weights are loaded again.",
+}
+_WITH_A_LAST_RATE = ("cosine", "epoch_cosine", "one_cycle")
+_DECAYING = ("exponential", "plateau")
+_WARMING_UP = ("step", *_WITH_A_LAST_RATE)
+# The field, and which values of which other field use it.
+_USED_WITH = {
+    "momentum": ("optimizer", ("sgd", "muon")),
+    "nesterov": ("optimizer", ("sgd", "muon")),
+    "milestones": ("schedule", ("step",)),
+    "decay": ("schedule", _DECAYING),
+    "plateau_delta": ("schedule", ("plateau",)),
+    "final_rate": ("schedule", _WITH_A_LAST_RATE),
+    "warmup_epochs": ("schedule", _WARMING_UP),
+    "warmup_rate": ("schedule", _WARMING_UP),
+    "target_threshold": ("loss", ("bce",)),
+}
+
+
+def check_used(recipe: Any, names: Iterable[str]) -> None:
+    """Refuses a setting that was given and is not used.
+
+    Args:
+        recipe: The `Recipe` with its settings.
+        names: The fields that were given. Not looked at are the others, which
+            the recipe's row states and another setting leaves without a use,
+            and those that were given their default.
+
+    Raises:
+        ValueError: If one has no effect beside the others.
+    """
+    default = {field.name: field.default for field in dataclasses.fields(recipe)}
+    given = [name for name in names if getattr(recipe, name) != default[name]]
+    for name in given:
+        field, values = _USED_WITH.get(name, ("", ()))
+        if field and getattr(recipe, field) not in values:
+            needed = " or ".join(f"{field}={value!r}" for value in values)
+            raise ValueError(
+                f"`{name}` is used only with {needed}: leave it out, or set that as well. "
+                f"Received: {name}={getattr(recipe, name)!r}, {field}={getattr(recipe, field)!r}"
+            )
+    if "warmup_rate" in given and not recipe.warmup_epochs:
+        raise ValueError(
+            "`warmup_rate` is used only with a warm-up: leave it out, or set `warmup_epochs` as well. "
+            f"Received: warmup_rate={recipe.warmup_rate!r}, warmup_epochs=0"
+        )
+
+
+def check_together(recipe: Any) -> None:
+    """Refuses settings of which one takes another's effect away, and a warm-up that is the whole run or at a rate of 0.
+
+    Args:
+        recipe: The `Recipe`.
+
+    Raises:
+        ValueError: If it is. The cosines and `"one_cycle"` may begin at 0,
+            from which they rise; the rate of `"step"` stays until its end.
+    """
+    if recipe.schedule in _WARMING_UP and recipe.warmup_epochs >= recipe.epochs:
+        raise ValueError(
+            f"`warmup_epochs` must be less than `epochs` with schedule={recipe.schedule!r}. "
+            f"Received: warmup_epochs={recipe.warmup_epochs}, epochs={recipe.epochs}"
+        )
+    if recipe.schedule == "step" and recipe.warmup_epochs and not recipe.warmup_rate:
+        raise ValueError(
+            f"The warm-up would train {recipe.warmup_epochs} epochs at rate 0: set `warmup_rate`, or warmup_epochs=0. "
+            f"Received: warmup_epochs={recipe.warmup_epochs}, warmup_rate={recipe.warmup_rate}, schedule='step'"
+        )
+    if not 0 < recipe.decay <= 1 or (recipe.schedule in _DECAYING and recipe.decay == 1):
+        raise ValueError(
+            "`decay`, the factor of the rate, must be above 0 and at most 1, and below 1 with a schedule that decays, "
+            f"{' or '.join(_DECAYING)}. Received: decay={recipe.decay!r}, schedule={recipe.schedule!r}"
+        )
+    # With smoothing s of K classes a mixed image's shares are compared with (threshold - s / K) / (1 - s).
+    thresholded = recipe.loss == "bce" and recipe.target_threshold is not None and not recipe.mixes
+    if thresholded and recipe.label_smoothing:
+        raise ValueError(
+            "`target_threshold` makes smoothed targets 0 and 1 again: set one of the two, target_threshold=None or "
+            f"label_smoothing=0, or mix images. Received: label_smoothing={recipe.label_smoothing}, "
+            f"target_threshold={recipe.target_threshold}"
+        )
+
+
+LARGEST = 10.0  # magnitudes are in [0, 10]
+_FORM = re.compile(r"m(?P<magnitude>\d+)-mstd(?P<deviation>\d+(\.\d+)?)-inc1")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The parameters in a policy's name.
+
+    Attributes:
+        magnitude: Mean strength of an operation, in [0, 10].
+        deviation: Standard deviation of the strength.
+        operations: Operations drawn for an image, with replacement.
+        probability: That a drawn operation is done.
+    """
+
+    magnitude: float
+    deviation: float
+    operations: int = 2
+    probability: float = 0.5
+
+
+def parse_policy(name: str) -> Policy:
+    """Returns the policy of a name in timm's language, `"mM-mstdS-inc1"`.
+
+    Raises:
+        ValueError: If it is not such a name.
+    """
+    match = _FORM.fullmatch(name)
+    if not match or float(match["magnitude"]) > LARGEST:
+        raise ValueError(
+            "A RandAugment policy is mM-mstdS-inc1: magnitude M of 0 to 10, its standard deviation S, operations that "
+            f"grow stronger with the magnitude. Received: rand_augment={name!r}"
+        )
+    return Policy(float(match["magnitude"]), float(match["deviation"]))

@@ -57,7 +57,7 @@ print(count / (time.process_time() - start), timm.__version__)
 
 def ours(folder, policy, copies) -> float:
     """Images a second of CPU of our pipeline."""
-    from keras_highway.training.data.shard import Shard
+    from keras_highway.training.data.samples import Shard
     from keras_highway.training.data.source import open_source
     from keras_highway.training.recipes import RECIPES
 

@@ -22,7 +22,7 @@ from keras_highway._support.numerics import input_gradient
 from keras_highway.data.batchify import batchify, deduplicate, every
 from keras_highway.data.ptb import Corpus, load_corpus
 from keras_highway.data.vocabulary import Vocabulary
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.samples import Shard
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.language.program import LanguageProgram
 from keras_highway.training.language.source import TextSource

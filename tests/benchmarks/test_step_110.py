@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from comparison import compare, processor
 
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.program import Program

@@ -6,16 +6,18 @@ those of torchvision and timm, to the pixel. An image of which an epoch has
 several copies is decoded once, whole.
 """
 
+import math
+
 import numpy as np
 from PIL import Image
 
 from keras_highway._support.host_tensorflow import tensorflow
 from keras_highway.data.transforms import Transform
-from keras_highway.training.data.crops import SMALLEST, random_crop
 from keras_highway.training.data.decoding import decoded, decoded_by_pillow, jpeg_shape
 from keras_highway.training.data.rand_augment import RandAugment
 from keras_highway.training.recipe import Recipe
 
+SMALLEST = 0.08
 _STREAM = 3  # of random numbers: others of (seed, ...) are for order and mixing
 
 
@@ -150,3 +152,40 @@ class Augment:
         if self._rand_augment:
             image = self._rand_augment(image, draw)
         return np.asarray(image).reshape(*self.size, self._channels)
+
+
+RATIO = (3 / 4, 4 / 3)
+_ATTEMPTS = 10
+
+
+def random_crop(
+    height: int, width: int, draw: np.random.Generator, smallest: float = SMALLEST
+) -> tuple[int, int, int, int]:
+    """Draws a crop as torchvision's `RandomResizedCrop.get_params` and timm's do.
+
+    Its share of the area is uniform in [`smallest`, 1], the logarithm of its aspect
+    (width / height) uniform between those of 3/4 and 4/3, its position uniform;
+    what does not fit is drawn again, ten times at most, and then the largest
+    central crop of an aspect in that range is taken.
+
+    Args:
+        height: Of the image, pixels.
+        width: The same.
+        draw: Where random numbers come from.
+        smallest: Smallest share of the area. Defaults to `0.08`.
+
+    Returns:
+        Top, left, height and width of the crop.
+    """
+    shares, log_ratios = draw.uniform(smallest, 1.0, _ATTEMPTS), draw.uniform(*np.log(RATIO), _ATTEMPTS)
+    for share, log_ratio in zip(shares, log_ratios, strict=True):
+        area, ratio = share * height * width, math.exp(log_ratio)
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return int(draw.integers(0, height - h + 1)), int(draw.integers(0, width - w + 1)), h, w
+    h, w = height, width
+    if width / height < RATIO[0]:
+        h = round(width / RATIO[0])
+    elif width / height > RATIO[1]:
+        w = round(height * RATIO[1])
+    return (height - h) // 2, (width - w) // 2, h, w

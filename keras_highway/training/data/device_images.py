@@ -121,3 +121,20 @@ def _within(positions, size):
 
 def _fixed(array, dtype, name):
     return keras.Variable(np.asarray(array, dtype), dtype=dtype, trainable=False, name=f"data_{name}")
+
+
+def normalized(images, transform: Transform):
+    """Returns a batch as the network's input.
+
+    Args:
+        images: uint8 `(batch, height, width, channels)`; floats are taken as
+            normalized already.
+        transform: Its `scale`, `mean` and `std` count.
+
+    Returns:
+        float32 of the same shape.
+    """
+    if keras.backend.standardize_dtype(images.dtype) != "uint8":
+        return images
+    x = ops.cast(images, "float32") * transform.scale
+    return (x - np.asarray(transform.mean, "float32")) / np.asarray(transform.std, "float32")

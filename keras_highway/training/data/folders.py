@@ -1,5 +1,6 @@
 """A folder of class sub-folders with images, e.g. ImageNet: decoded in parallel, never all in memory."""
 
+import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,14 +10,13 @@ import numpy as np
 from keras_highway._support.host_tensorflow import tensorflow
 from keras_highway._support.outside_text import is_text, visible
 from keras_highway._support.schema import CLASS_NAME
+from keras_highway.data import Dataset
 from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
 from keras_highway.data.images import NAMELESS, ImageError
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.training.data.augment import augment_of
 from keras_highway.training.data.decoding import CentralCrop, batches, decoded
-from keras_highway.training.data.holdout import split_off
-from keras_highway.training.data.repeated import repeated, runs
-from keras_highway.training.data.shard import Shard, fingerprint_of
+from keras_highway.training.data.samples import Shard, fingerprint_of, repeated, runs, split_off
 from keras_highway.training.recipe import Recipe
 
 
@@ -232,3 +232,26 @@ def _thinned(files, count):
         return files
     positions = np.linspace(0, len(paths) - 1, count).round().astype(int)
     return paths[positions], labels[positions]
+
+
+class EncodedSource(FolderSource):
+    """A data set in memory as JPEGs, for tests and dry runs of recipes that need files.
+
+    Args:
+        recipe: What to train; its transform's size is that of the images.
+        data: The images.
+    """
+
+    def __init__(self, recipe: Recipe, data: Dataset):
+        transform = dataclasses.replace(TRANSFORMS[recipe.transform], size=data.x_train.shape[1:3])
+        splits = {"train": (data.x_train, data.y_train), "val": (data.x_test, data.y_test)}
+        files = {name: (_encoded(x), y.astype(np.int64)) for name, (x, y) in splits.items()}
+        self._start(recipe, transform, files, len(data.classes))
+
+    def _read(self, path):
+        return path  # the image itself
+
+
+def _encoded(images: np.ndarray) -> np.ndarray:
+    tf = tensorflow()
+    return np.array([tf.io.encode_jpeg(image, quality=95).numpy() for image in images], object)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 from keras import ops
 
-from keras_highway.training.data.shard import Shard, Source
+from keras_highway.training.data.samples import Shard, Source
 from keras_highway.training.recipe import Recipe
 
 # What a row holds: the own label's share of the target, the own pixels' share outside of the box, the box.

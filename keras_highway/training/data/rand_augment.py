@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
 
-from keras_highway.training.rand_augment_policy import LARGEST, parse_policy
+from keras_highway.training.recipe import LARGEST, parse_policy
 
 _FILTERS = {"bilinear": (Image.Resampling.BILINEAR,), "bicubic": (Image.Resampling.BICUBIC,)}
 _FILTERS["random"] = _FILTERS["bilinear"] + _FILTERS["bicubic"]

@@ -9,8 +9,7 @@ from keras_highway.data.datasets import FOLDERS, folder_of, is_sharded, load_dat
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
 from keras_highway.training.data.device_images import COLUMNS, DeviceImages, resized_by_area
 from keras_highway.training.data.mixing import MixedSource
-from keras_highway.training.data.repeated import epoch_samples, repeated
-from keras_highway.training.data.shard import Shard, Source, fingerprint_of
+from keras_highway.training.data.samples import Shard, Source, epoch_samples, fingerprint_of, repeated
 from keras_highway.training.data.synthetic import PREFIX, synthetic_dataset
 from keras_highway.training.recipe import Recipe
 
@@ -122,7 +121,7 @@ def open_source(recipe: Recipe, data_dir) -> Source:
         root = folder_of(recipe.data, data_dir)
         source = (ShardSource if is_sharded(root) else FolderSource)(recipe, root)
     elif recipe.rand_augment and recipe.data.startswith(PREFIX):
-        from keras_highway.training.data.encoded_source import EncodedSource
+        from keras_highway.training.data.folders import EncodedSource
 
         source = EncodedSource(recipe, synthetic_dataset(recipe.data))
     elif recipe.rand_augment:

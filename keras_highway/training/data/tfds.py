@@ -11,8 +11,7 @@ from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.augment import augment_of
 from keras_highway.training.data.decoding import CentralCrop, batches
 from keras_highway.training.data.folders import reason_of
-from keras_highway.training.data.repeated import epoch_samples
-from keras_highway.training.data.shard import Shard, fingerprint_of
+from keras_highway.training.data.samples import Shard, epoch_samples, fingerprint_of
 from keras_highway.training.recipe import Recipe
 
 PREFIX = "tfds:"

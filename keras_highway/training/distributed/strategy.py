@@ -19,7 +19,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.suggest import did_you_mean
-from keras_highway.training.data.shard import Shard
+from keras_highway.training.data.samples import Shard
 from keras_highway.training.program import Trainable
 
 NAMES = ("auto", "none", "mirrored", "multiworker", "jax")
