@@ -162,7 +162,7 @@ def test_the_bias_of_an_lstm_starts_as_the_sum_of_two(tmp_path):
 
 @pytest.mark.more
 @pytest.mark.parametrize("precision", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)])
-def test_resume_is_exact_in_the_middle_of_an_epoch(tmp_path, precision):
+def test_resume_is_exact_in_an_epoch_and_between_two(tmp_path, precision):
     """The carried state, the dropout and the text resume where they were."""
     recipe = dataclasses.replace(TINY, precision=precision)
     whole = train(recipe, None, tmp_path / "whole")
@@ -170,6 +170,7 @@ def test_resume_is_exact_in_the_middle_of_an_epoch(tmp_path, precision):
     with contextlib.closing(run.folder), pytest.raises(SystemExit):
         run.epoch(Asked(7))
     assert run.progress.step == 8
+    train(recipe, None, tmp_path / "cut", until=1)
     resumed = train(recipe, None, tmp_path / "cut")
     a, b = (arrays(tmp_path / name / "checkpoint.npz") for name in ("whole", "cut"))
     assert list(a) == list(b) and any(name.endswith("carried_c") for name in a)
