@@ -254,7 +254,7 @@ class CharLMSpec(NetSpec):
         char_units: Size of a character's embedding.
         kernels: Widths of the convolutions over characters.
         filters: Number of filters of each.
-        highways: Number of highway layers on a word's vector.
+        highways: Number of highway layers on a word's vector; may be 0.
         units: Size of an LSTM's state.
         lstms: Number of LSTMs.
         dropout: Rate between the LSTMs and before the softmax.
@@ -298,6 +298,8 @@ class CharLMSpec(NetSpec):
                 "`input_shape` of a language model is one number, the characters of a spelled word, at least its "
                 f"widest kernel, {widest}. Received: input_shape={self.input_shape}"
             )
+        if self.highways < 0:
+            raise ValueError(f"`highways` must not be negative. Received: highways={self.highways}")
         if not 0.0 <= self.dropout < 1.0 or not 0.0 < self.init_range < math.inf:
             raise ValueError(
                 "`dropout` must be in [0, 1) and `init_range` positive. "
@@ -309,7 +311,7 @@ BY_DEPTH = "by_depth"
 SpecT = TypeVar("SpecT", bound=NetSpec)
 _POSITIVE = (
     *("blocks", "widths", "stem_width", "neck_width", "depth", "units", "classes", "gate_rank", "filters"),
-    *("hidden_units", "kernels", "characters", "char_units", "highways", "lstms", "streams"),
+    *("hidden_units", "kernels", "characters", "char_units", "lstms", "streams"),
 )
 _CHOICES = {
     "block": ("basic", "bottleneck"),

@@ -107,6 +107,11 @@ def test_parameters_by_hand(name, parameters, squares):
     assert listed_parameters()[name] == parameters
 
 
+def test_kims_ablation_has_no_highway_layer():
+    model = without_values(lambda: build_char_lm(override(LM_VARIANTS["charlm_large_coupled"], highways=0)))
+    assert model.count_params() == by_hand("large", 0) == 14_523_565
+
+
 def test_published_start():
     model = tiny(init_range=0.05, filters=(20, 20), units=20)
     for variable in model.trainable_variables:
@@ -185,7 +190,7 @@ def test_bad_layers_are_refused():
         ({"kernels": (1, 2, 3)}, "one number per convolution"),
         ({"input_shape": (2,)}, "at least its widest kernel, 3"),
         ({"dropout": 1.0}, "`dropout` must be"),
-        ({"highways": 0}, "`highways` must be positive"),
+        ({"highways": -1}, "`highways` must not be negative"),
     ):
         with pytest.raises(ValueError, match=message):
             override(TINY, **changes)

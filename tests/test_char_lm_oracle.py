@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from contracts import to_numpy
-from oracles.seeded_char_lm import HIGHWAYS, LENGTH, SIZES, STREAMS, start, text
+from oracles.seeded_char_lm import HIGHWAYS, LENGTH, NORM, SIZES, STREAMS, start, text
 
 from keras_highway.data.batchify import deduplicate
 from keras_highway.data.vocabulary import Vocabulary
@@ -52,7 +52,7 @@ def torch_names(net, gating):
         lstm = net.get_layer(f"lstm{i + 1}")
         pairs[f"lstm.weight_ih_l{i}"] = (lstm.kernel, linear)
         pairs[f"lstm.weight_hh_l{i}"] = (lstm.recurrent_kernel, linear)
-        pairs[f"lstm.bias_ih_l{i}"] = (lstm.bias, same)
+        pairs[f"lstm.bias_l{i}"] = (lstm.bias, same)
     add("head", net.get_layer("head"), linear)
     return pairs
 
@@ -66,11 +66,15 @@ def test_ten_steps_are_those_of_pytorch(gating):
         RECIPES[f"charlm_large_{gating}"],
         overrides=(*sizes.items(), ("streams", STREAMS), ("dropout", 0.0)),
         precision="float32",
+        clip_norm=NORM,
     )
     program = LanguageProgram(recipe, Text())
     pairs = torch_names(program.net, gating)
     assert len(pairs) == len(program.net.trainable_variables)
-    values = start({name: tuple(turn(to_numpy(v)).shape) for name, (v, turn) in pairs.items()})
+    shapes = {name: tuple(turn(to_numpy(v)).shape) for name, (v, turn) in pairs.items()}
+    biases = {f"lstm.bias_l{i}": [f"lstm.bias_{part}_l{i}" for part in ("ih", "hh")] for i in range(2)}
+    values = start({part: shapes[name] for name in shapes for part in biases.get(name, [name])})
+    values |= {name: values[a] + values[b] for name, (a, b) in biases.items()}
     for name, (variable, turn) in pairs.items():
         variable.assign(turn(values[name]) if turn is not np.transpose else values[name].T)
     engine = Strategy().engine(program)

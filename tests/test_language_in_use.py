@@ -201,7 +201,7 @@ def test_a_model_of_another_name_comes_back(tmp_path):
             with_settings(RECIPES[name], ["net.name=abc"])
 
 
-@pytest.mark.parametrize("changes", [{}, {"gating": "residual", "highways": 3, "lstms": 1}])
+@pytest.mark.parametrize("changes", [{}, {"gating": "residual", "highways": 3, "lstms": 1}, {"highways": 0}])
 def test_load_takes_what_save_wrote(tmp_path, changes):
     lm = tiny(**changes)
     lm.save(tmp_path)

@@ -14,6 +14,7 @@ from requests_to_stop import Asked
 import keras_highway as kh
 from keras_highway.data.ptb import Corpus
 from keras_highway.data.vocabulary import Vocabulary
+from keras_highway.models.char_lm import reset_state
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.synthetic import synthetic_corpus
 from keras_highway.training.distributed.strategy import Strategy
@@ -106,7 +107,7 @@ def test_parallel_texts_are_as_many_single_ones(tmp_path):
     """The validation perplexity by the network itself: streams of 20 steps with its own carried state."""
     run = run_of(TINY, tmp_path)
     program, source = run.program, run.source
-    program.begin_text()
+    reset_state(program.net)
     total = count = 0.0
     valid = TextSource(dataclasses.replace(TINY, train_tokens=None), Corpus(*source_splits(source)))
     for spelled, positions, targets in valid.batches(0, 0, Shard()):
@@ -121,23 +122,47 @@ def source_splits(source):
     return source.vocabulary, source.valid, source.valid, source.test
 
 
-def test_the_first_loss_is_that_of_the_network(tmp_path):
-    """Mean over tokens; a step of plain SGD at the clipped gradient."""
-    run = run_of(dataclasses.replace(TINY, clip_norm=1e-3), tmp_path)
-    before = [np.asarray(v) for v in run.program.net.trainable_variables]
-    batch = next(run.source.batches(0, 0, Shard()))
-    run.program.begin_text()
-    total, tokens = np.asarray(run.engine.train(batch))
-    run.engine.sync()
+def test_the_first_loss_is_that_of_a_guess(tmp_path):
+    """Mean over tokens."""
+    run = run_of(TINY, tmp_path)
+    total, tokens = np.asarray(run.engine.train(next(run.source.batches(0, 0, Shard()))))
     assert tokens == 80 and total / tokens == pytest.approx(math.log(42), rel=0.02)
-    after = [np.asarray(v) for v in run.program.net.trainable_variables]
-    moved = math.sqrt(sum(float(np.sum((a - b) ** 2)) for a, b in zip(after, before, strict=True)))
-    assert moved == pytest.approx(1e-3, rel=1e-2)  # rate 1
+
+
+@pytest.mark.parametrize("norm", [1.0, None])
+def test_a_step_is_that_of_kims_program(tmp_path, norm):
+    """The padding's gradient and both biases of an LSTM count in the clipped norm; the sum of the two moves twice."""
+    run = run_of(dataclasses.replace(TINY, clip_norm=norm, overrides=LEARNS), tmp_path)
+    program, batch = run.program, next(run.source.batches(0, 0, Shard()))
+    variables = program.net.trainable_variables
+    for variable in variables[:-2]:  # all but the head
+        variable.assign(3 * np.asarray(variable))
+    before = [np.asarray(v) for v in variables]
+    _, gradients = value_and_gradients(lambda: program.train_loss(batch)[0], program.net)
+    reset_state(program.net)
+    run.engine.train(batch)
+    run.engine.sync()
+    biases = [2 if re.fullmatch("lstm[12]/bias", v.path) else 1 for v in variables]
+    squares = sum(n * float(np.sum(g**2)) for n, g in zip(biases, gradients, strict=True))
+    assert sum(biases) == len(variables) + 2 and np.sum(gradients[0][0] ** 2) > 0.004 * squares > 0.1
+    gradients[0][0] = 0  # the padding is set to zero again
+    rate = (norm or math.sqrt(squares)) / math.sqrt(squares)
+    for n, variable, old, gradient in zip(biases, variables, before, gradients, strict=True):
+        moved = np.asarray(variable) - old
+        np.testing.assert_allclose(moved, -n * rate * gradient, rtol=5e-4, atol=1e-6, err_msg=variable.path)
+
+
+def test_the_bias_of_an_lstm_starts_as_the_sum_of_two(tmp_path):
+    net = run_of(dataclasses.replace(TINY, overrides=(*TINY.overrides, ("units", 200))), tmp_path).program.net
+    for lstm in ("lstm1", "lstm2"):
+        bias = np.asarray(net.get_layer(lstm).bias)
+        assert 0.08 < np.abs(bias).max() <= 0.1  # of a triangle, up to twice the range
+        assert np.std(bias) == pytest.approx(0.05 * math.sqrt(2 / 3), rel=0.1)
 
 
 @pytest.mark.more
 @pytest.mark.parametrize("precision", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)])
-def test_resume_is_exact_in_the_middle_of_an_epoch(tmp_path, precision):
+def test_resume_is_exact_in_an_epoch_and_between_two(tmp_path, precision):
     """The carried state, the dropout and the text resume where they were."""
     recipe = dataclasses.replace(TINY, precision=precision)
     whole = train(recipe, None, tmp_path / "whole")
@@ -145,6 +170,7 @@ def test_resume_is_exact_in_the_middle_of_an_epoch(tmp_path, precision):
     with contextlib.closing(run.folder), pytest.raises(SystemExit):
         run.epoch(Asked(7))
     assert run.progress.step == 8
+    train(recipe, None, tmp_path / "cut", until=1)
     resumed = train(recipe, None, tmp_path / "cut")
     a, b = (arrays(tmp_path / name / "checkpoint.npz") for name in ("whole", "cut"))
     assert list(a) == list(b) and any(name.endswith("carried_c") for name in a)
@@ -163,26 +189,32 @@ def test_the_gradient_is_that_of_the_sum_over_steps(tmp_path):
         logits = net([spelled, positions], training=True)
         return keras.ops.mean(keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True))
 
-    run.program.begin_text()
+    reset_state(run.program.net)
     loss, gradients = value_and_gradients(mean, net)
-    run.program.begin_text()
+    reset_state(run.program.net)
     total, summed = value_and_gradients(lambda: run.program.train_loss((spelled, positions, targets))[0], net)
     assert total == pytest.approx(20 * loss, rel=1e-5)
     for a, b in zip(summed, gradients, strict=True):
         np.testing.assert_allclose(a, 20 * b, rtol=1e-4, atol=1e-6)
 
 
-def test_an_epoch_begins_with_a_zero_state_and_its_rest_does_not(tmp_path):
-    run = run_of(TINY, tmp_path)
-    carried = [v for name, v in run.program.state.items() if "carried" in name]
-    with pytest.raises(SystemExit):
-        run.epoch(Asked(3))
-    assert len(carried) == 4 and all(np.abs(np.asarray(v)).max() > 0 for v in carried)
-    run._prepare_epoch()
-    assert run.progress.step == 4 and all(np.abs(np.asarray(v)).max() > 0 for v in carried)
-    run.progress = run.progress._replace(epoch=1, step=0)
-    run._prepare_epoch()
-    assert all((np.asarray(v) == 0).all() for v in carried)
+def test_the_state_goes_on_into_the_next_epoch(tmp_path):
+    """As in Kim et al.'s program; the validation perplexity in between has a state of its own."""
+    whole, once = (
+        run_of(dataclasses.replace(TINY, steps=3, train_tokens=12), tmp_path / name) for name in ("whole", "once")
+    )
+    assert whole.source.batches_per_epoch == 1
+    states = [[v for name, v in run.program.state.items() if "carried" in name] for run in (whole, once)]
+    assert len(states[0]) == 4 and all((np.asarray(v) == 0).all() for v in states[0])
+    for epoch in range(2):
+        whole.epoch(Asked(10**9))
+        for batch in once.source.batches(epoch, 0, Shard()):
+            once.engine.train(batch)
+    once.engine.sync()
+    assert whole.progress.epoch == 2
+    for a, b in zip(*states, strict=True):
+        assert np.abs(np.asarray(a)).max() > 0
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
 def test_what_cannot_work_is_refused(tmp_path):

@@ -5,12 +5,10 @@
 
 import dataclasses
 from pathlib import Path
-from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import ops
 from PIL import Image
 
@@ -19,8 +17,6 @@ from keras_highway.training.data.mixing import cut_box, mixed, partners
 from keras_highway.training.data.rand_augment import OPERATIONS, Context, argument
 from keras_highway.training.data.samples import epoch_samples, repeated, runs
 from keras_highway.training.distributed.clipping import clipped
-from keras_highway.training.distributed.engine_tf import TensorFlowEngine
-from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.losses import make_loss
 from keras_highway.training.optimizers import DecayedLamb, make_schedule
 from keras_highway.training.recipes import RECIPES
@@ -80,17 +76,6 @@ def test_lamb_is_timms_over_ten_steps(golden):
             for oracle in (golden[f"lamb32_{name}"], golden[f"lamb64_{name}"]):
                 np.testing.assert_allclose(numpy(variable), oracle[step], rtol=0, atol=1e-6, err_msg=name)
     assert min(norms) < BASE.clip_norm == 1 < max(norms)  # some were clipped
-
-
-def test_tensorflows_clipping_is_that_of_the_other_backends(golden):
-    """Its engine has TensorFlow's own, which the test above does not reach."""
-    program = SimpleNamespace(recipe=dataclasses.replace(BASE, clip_norm=1.0), net=keras.Sequential())
-    engine = TensorFlowEngine(program, Strategy())
-    for step in range(10):
-        gradients = [tensor(golden[f"lamb_gradients_{name}"][step]) for name in ("kernel", "zeros", "bias")]
-        theirs = engine._clipped([tf.constant(numpy(g)) for g in gradients])
-        for own, other in zip(clipped(gradients, 1.0), theirs, strict=True):
-            np.testing.assert_allclose(numpy(own), other.numpy(), rtol=1e-6)
 
 
 def test_cut_boxes_and_their_shares_are_timms(golden):

@@ -16,6 +16,10 @@ from keras_highway.layers.updates import learning_config, note_learning, restore
 class CharEmbedding(keras.layers.Layer):
     """Embedding of characters whose padding, character 0, is zero and stays so [Kim et al. 2015].
 
+    The gradient of the padding is not zero and counts in a clipped norm, as in
+    the authors' program. A constraint sets the padding to zero after each
+    update of an optimizer.
+
     Input: integers `(words, length)`. Output: `(words, length, units)`.
 
     Args:
@@ -36,11 +40,12 @@ class CharEmbedding(keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         draw = fresh(self.embeddings_initializer)
 
-        def initial(shape: tuple[int, ...], dtype: Any = None) -> Any:
-            values = draw(shape, dtype=dtype)
-            return ops.where(ops.arange(shape[0])[:, None] == 0, ops.zeros_like(values), values)
-
-        self.embeddings = self.add_weight(name="embeddings", shape=(self.characters, self.units), initializer=initial)
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.characters, self.units),
+            initializer=lambda shape, dtype=None: _zero_padding(draw(shape, dtype=dtype)),
+            constraint=_zero_padding,
+        )
 
     def call(self, x: Any) -> Any:
         x = ops.cast(x, "int32")
@@ -48,8 +53,8 @@ class CharEmbedding(keras.layers.Layer):
         # Keras's optimizers would square these one by one, and Adam move other than on JAX.
         table = ops.convert_to_tensor(self.embeddings) * 1.0
         vectors = ops.cast(ops.take(table, x, axis=0), self.compute_dtype)
-        # Zero times its gradient is zero: the row of the padding never moves.
-        return vectors * ops.cast(x != 0, self.compute_dtype)[..., None]
+        # Padding reads as zero even where a file has other values; its gradient is that of any other character.
+        return vectors - ops.stop_gradient(vectors) * ops.cast(x == 0, self.compute_dtype)[..., None]
 
     def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         return (*input_shape, self.units)
@@ -64,6 +69,10 @@ class CharEmbedding(keras.layers.Layer):
             "units": self.units,
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
         }
+
+
+def _zero_padding(embeddings: Any) -> Any:
+    return ops.where(ops.arange(embeddings.shape[0])[:, None] == 0, ops.zeros_like(embeddings), embeddings)
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")

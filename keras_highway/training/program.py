@@ -18,6 +18,7 @@ from keras_highway.models.transfer import freeze
 from keras_highway.training.data.device_images import WEIGHT, DeviceImages, normalized
 from keras_highway.training.data.mixing import SHARE, mixed, partners
 from keras_highway.training.data.samples import Source, epoch_samples
+from keras_highway.training.distributed.clipping import clipped
 from keras_highway.training.losses import make_loss, test_loss
 from keras_highway.training.optimizers import make_optimizer, make_schedule
 from keras_highway.training.recipe import Recipe
@@ -57,6 +58,10 @@ class Trainable:
             keras.Variable(ops.convert_to_numpy(v), dtype=v.dtype, trainable=False, name=f"ema_{i}")
             for i, v in enumerate(self.averaged)
         ]
+
+    def clipped(self, gradients):
+        """Returns gradients, summed over replicas, as the optimizer gets them: clipped to the recipe's norm."""
+        return clipped(gradients, self.recipe.clip_norm)
 
     @property
     def fixed(self) -> list[keras.Variable]:

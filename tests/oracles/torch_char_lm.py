@@ -2,7 +2,9 @@
 
 Kim et al. 2015 with the gatings of [UIE]: embedding of characters,
 convolutions over a word, tanh, maximum over time, highway layers, two LSTMs,
-a linear layer. Every distinct word of a batch is computed once.
+a linear layer. Every distinct word of a batch is computed once. As in Kim et
+al.'s program, an LSTM has two biases, and the padding's gradient counts in the
+clipped norm: its embedding is set to zero after each update.
 """
 
 import torch
@@ -43,15 +45,18 @@ class CharLM(nn.Module):
 
     def __init__(self, characters, words, char_units, kernels, filters, highways, units, gating, dropout=0.5):
         super().__init__()
-        self.embedding = nn.Embedding(characters, char_units, padding_idx=0)
+        self.embedding = nn.Embedding(characters, char_units)
         self.convolutions = nn.ModuleList(nn.Conv1d(char_units, f, k) for k, f in zip(kernels, filters, strict=True))
         self.highways = nn.ModuleList(Highway(sum(filters), gating) for _ in range(highways))
         self.lstm = nn.LSTM(sum(filters), units, num_layers=2, batch_first=True, dropout=dropout)
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(units, words)
-        for layer in range(2):  # the papers' LSTM has one bias
-            bias = getattr(self.lstm, f"bias_hh_l{layer}")
-            bias.requires_grad_(False).zero_()
+        self.zero_padding()
+
+    def zero_padding(self):
+        """Sets the embedding of the padding, character 0, to zero."""
+        with torch.no_grad():
+            self.embedding.weight[0] = 0
 
     def forward(self, spelled, positions, state):
         x = self.embedding(spelled).transpose(1, 2)
@@ -62,22 +67,17 @@ class CharLM(nn.Module):
         return self.head(self.dropout(y)), tuple(s.detach() for s in state)
 
 
-def trainable(model):
-    """Returns the parameters that are trained, by name."""
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
-
-
 def step(model, spelled, positions, targets, state, rate=1.0, norm=5.0):
     """Takes a step on the loss summed over steps, its mean over streams; returns the mean over tokens and the state."""
     logits, state = model(spelled, positions, state)
     total = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
     model.zero_grad()
     (total / len(targets)).backward()
-    parameters = list(trainable(model).values())
-    torch.nn.utils.clip_grad_norm_(parameters, norm)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), norm)
     with torch.no_grad():
-        for p in parameters:
+        for p in model.parameters():
             p -= rate * p.grad
+    model.zero_padding()
     return total.item() / targets.numel(), state
 
 

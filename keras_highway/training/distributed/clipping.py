@@ -1,4 +1,4 @@
-"""Gradient clipping on JAX and PyTorch; TensorFlow's engine has TensorFlow's own."""
+"""Gradient clipping."""
 
 from keras import ops
 

@@ -3,7 +3,6 @@
 import jax
 import keras
 
-from keras_highway.training.distributed.clipping import clipped
 from keras_highway.training.program import Trainable
 
 
@@ -62,7 +61,7 @@ class JaxEngine:
         program = self._program
         trained, others, slots, averages = values
         (_, (sums, others)), gradients = self._gradients(trained, others, fixed, batch)
-        gradients = clipped(gradients, program.recipe.clip_norm)
+        gradients = program.clipped(gradients)
         trained, slots = program.optimizer.stateless_apply(slots, gradients, trained)
         if averages:
             current = dict(zip(map(id, program.net.trainable_variables), trained, strict=True))

@@ -62,9 +62,8 @@ class TensorFlowEngine:
 
     def _clipped(self, gradients):
         """Clips after the sum over replicas, where Keras's own options clip before it: wrong with several."""
-        norm = self._program.recipe.clip_norm
-        if norm is None:
-            return gradients
+        if self._program.recipe.clip_norm is None:
+            return self._program.clipped(gradients)
         gradients, replicas = self._strategy.summed(gradients)
-        gradients, _ = tf.clip_by_global_norm(gradients, norm)
-        return [g / replicas for g in gradients]  # the optimizer sums over replicas again
+        # The optimizer sums over replicas again.
+        return [g / replicas for g in self._program.clipped(gradients)]

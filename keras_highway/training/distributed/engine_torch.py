@@ -2,7 +2,6 @@
 
 import torch  # pyright: ignore[reportMissingImports] (an extra)
 
-from keras_highway.training.distributed.clipping import clipped
 from keras_highway.training.program import Trainable
 
 
@@ -35,7 +34,7 @@ class TorchEngine:
             )
             sums = more.detach() if sums is None else sums + more.detach()
         with torch.no_grad():
-            program.optimizer.apply(clipped(gradients, program.recipe.clip_norm), variables)
+            program.optimizer.apply(program.clipped(gradients), variables)
             decay = program.recipe.ema
             for average, variable in zip(program.averages, program.averaged, strict=True):
                 average.assign(decay * average.value + (1 - decay) * variable.value)

@@ -5,7 +5,9 @@ from keras import ops
 
 from keras_highway.applications import create_model
 from keras_highway.language import CharLM
-from keras_highway.models.char_lm import make_token_losses, reset_state
+from keras_highway.layers import CarriedLSTM
+from keras_highway.layers.base import fresh
+from keras_highway.models.char_lm import make_token_losses
 from keras_highway.training.language.source import TextSource
 from keras_highway.training.language_recipe import LanguageRecipe
 from keras_highway.training.program import Trainable, set_seed
@@ -32,6 +34,10 @@ class LanguageProgram(Trainable):
             dtype=recipe.precision,
             **dict(recipe.overrides),
         )
+        lstms = [layer for layer in net.layers if isinstance(layer, CarriedLSTM)]
+        for lstm in lstms:  # the sum of two biases starts as that of two draws
+            lstm.bias.assign_add(fresh(lstm.bias_initializer)(lstm.bias.shape, lstm.bias.dtype))
+        self._biases = {id(lstm.bias) for lstm in lstms}
         super().__init__(recipe, net, keras.optimizers.SGD(recipe.learning_rate), recipe.learning_rate)
         self.steps_per_epoch = source.batches_per_epoch
         self.batch_units = source.streams * source.steps
@@ -40,9 +46,17 @@ class LanguageProgram(Trainable):
         # In float32 whatever Keras's global policy is: this is what is measured and saved.
         self._lm = CharLM(None, recipe.variant, words, dtype="float32", **dict(recipe.overrides))
 
-    def begin_text(self) -> None:
-        """Sets the carried state to zero: the text begins."""
-        reset_state(self.net)
+    def clipped(self, gradients):
+        """As of every program, with the two biases that an LSTM of Kim et al.'s program has.
+
+        Ours is their sum: its gradient counts twice in the norm, and it moves
+        at twice the rate.
+        """
+        return self._scaled(super().clipped(self._scaled(gradients)))
+
+    def _scaled(self, gradients):
+        pairs = zip(self.net.trainable_variables, gradients, strict=True)
+        return [gradient * 2**0.5 if id(variable) in self._biases else gradient for variable, gradient in pairs]
 
     def train_loss(self, batch):
         """Returns what is differentiated, and `sums` over tokens for the log.

@@ -17,8 +17,6 @@ class LanguageRun(Run):
 
     def _prepare_epoch(self) -> None:
         self.program.set_rate(rate_after(self.program.recipe, [float(row["valid_perplexity"]) for row in self.rows]))
-        if self.progress.step == 0:  # else the state came back with the checkpoint
-            self.program.begin_text()
 
     def _test(self) -> dict[str, float]:
         perplexity = self.program.validation_perplexity(sys.stderr.isatty())
