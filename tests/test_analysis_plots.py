@@ -8,10 +8,9 @@ from matplotlib.image import imread
 from miniatures import batch, miniature
 
 from keras_highway import analysis
-from keras_highway.analysis import plots_gates
+from keras_highway.analysis import plots
 from keras_highway.analysis.plots import WIDTH, new_figure, write
-from keras_highway.analysis.plots_curves import mark_break
-from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
+from keras_highway.analysis.plots_curves import Curve, draw_training, mark_break, training_axes
 from keras_highway.variants import VARIANTS
 
 
@@ -254,4 +253,4 @@ def test_a_gate_shared_by_units_or_samples_is_that_of_each(family, gate):
 def test_channels_may_come_first(monkeypatch):
     values = np.arange(24.0).reshape(4, 3, 2)
     monkeypatch.setattr("keras.config.image_data_format", lambda: "channels_first")
-    np.testing.assert_array_equal(plots_gates._table({"a": values})[0], values.mean((1, 2)))
+    np.testing.assert_array_equal(plots._table({"a": values})[0], values.mean((1, 2)))

@@ -15,7 +15,7 @@ from keras_highway.analysis import (
     rewire,
     score,
 )
-from keras_highway.analysis.batched_rewiring import BatchedRewiring
+from keras_highway.analysis.rewire import BatchedRewiring
 from keras_highway.analysis.scores import measure
 from keras_highway.applications import load
 from keras_highway.data import load_dataset

@@ -7,10 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway.analysis.batches import batches, samples_of
-from keras_highway.analysis.graph import stages
-from keras_highway.analysis.kept_state import kept_state
-from keras_highway.analysis.moments import Moments
+from keras_highway.analysis.batches import Moments, batches, samples_of
+from keras_highway.analysis.graph import kept_state, stages
 from keras_highway.analysis.trace import Tracer
 
 

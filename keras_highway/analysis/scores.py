@@ -1,18 +1,153 @@
-"""Accuracy and loss over a data set: of a network, and of many wirings of one."""
+"""Accuracy and loss of classifiers: of one network, of many wirings of it, and on photographs."""
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-from keras import ops
+from keras import layers, ops
+from tqdm import tqdm
 
 from keras_highway._support.numerics import rank_of
-from keras_highway.analysis.batched_rewiring import BatchedRewiring, Wiring
+from keras_highway._support.outside_text import visible
 from keras_highway.analysis.batches import batches
-from keras_highway.analysis.heads import Head, check_head, head_of
-from keras_highway.analysis.kept_state import kept_state
+from keras_highway.analysis.graph import is_functional, kept_state
+from keras_highway.analysis.rewire import BatchedRewiring, Wiring
+from keras_highway.data.photographs import PhotographSet, read_batches, real_labels_of
+from keras_highway.data.transforms import Transform
+
+# Layers and operations of Keras behind which, in inference, the numbers are those before, in another shape or dtype.
+_SAME_NUMBERS = (
+    layers.Reshape,
+    layers.Flatten,
+    layers.Permute,
+    layers.RepeatVector,
+    layers.Identity,
+    layers.ActivityRegularization,
+    layers.Dropout,
+    layers.SpatialDropout1D,
+    layers.SpatialDropout2D,
+    layers.SpatialDropout3D,
+    layers.GaussianDropout,
+    layers.GaussianNoise,
+    layers.AlphaDropout,
+)
+_SAME_NUMBERS_OPERATIONS = ("Cast", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "GetItem")
+_WRAPPERS = (layers.TimeDistributed, layers.SpectralNormalization)
+_SOFTMAX = (keras.activations.softmax, keras.ops.softmax)
+_SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid)
+_ROWS = 64  # samples whose outputs are looked at
+_ROUNDING = {"float16": 2**-8, "bfloat16": 2**-5}  # of a sum of probabilities; 1e-5 in wider dtypes
+
+
+class Head(NamedTuple):
+    """What a classifier ends in.
+
+    Attributes:
+        logits: Whether the outputs are logits; else they are probabilities.
+        dtype: The dtype in which the softmax gives them, which a cast behind
+            it does not make finer.
+    """
+
+    logits: bool
+    dtype: str
+
+
+def head_of(model: keras.Model) -> Head:
+    """Finds whether a classifier ends in a softmax; every other end gives logits.
+
+    The softmax is a layer, an activation or an operation, of the model or of
+    a model nested at its end. Layers behind it that only reshape or cast are
+    looked through.
+
+    Args:
+        model: A functional or sequential `keras.Model`.
+
+    Raises:
+        ValueError: If it has several outputs or ends in another activation.
+    """
+    if is_functional(model) and len(model.outputs) != 1:
+        raise ValueError(f"Accuracy needs one output. Received: {model.name!r} with {len(model.outputs)} outputs")
+    if not is_functional(model):
+        raise ValueError(
+            "What a classifier ends in is known of a functional or built sequential keras.Model. "
+            f"Received: model of type {type(model).__name__}"
+        )
+    operation, tensor, behind = _last(model)
+    activation = getattr(operation, "activation", None)
+    if _is(operation, "Softmax", _SOFTMAX) or isinstance(activation, layers.Softmax):
+        return Head(False, keras.backend.standardize_dtype(tensor.dtype))
+    # What a reshaping layer has before it may be features of any kind: as logits they are only not what a sigmoid made.
+    as_logits = (None, keras.activations.linear, keras.activations.log_softmax)  # a softmax leaves the last as it is
+    other = activation not in as_logits and not behind
+    if other or _is(operation, "Sigmoid", _SIGMOID):
+        name = getattr(activation, "__name__", type(activation or operation).__name__.lower())
+        raise ValueError(
+            "Loss and accuracy are of a classifier that ends in a softmax or, built with classifier_activation=None, "
+            f"in logits. Received: {model.name!r}, which ends in {name}"
+        )
+    return Head(True, keras.backend.standardize_dtype(tensor.dtype))
+
+
+def check_head(head: Head, outputs: np.ndarray, model: keras.Model) -> None:
+    """Raises a ValueError if outputs taken for logits look like probabilities, e.g. of a layer of one's own.
+
+    Args:
+        head: What `head_of` found.
+        outputs: Array `(..., classes)` of some samples.
+        model: Their model, for the message.
+    """
+    rows = outputs.reshape(-1, outputs.shape[-1])[:_ROWS].astype(np.float64)
+    if not head.logits or rows.shape[1] < 2:
+        return
+    if (rows >= 0).all() and (np.abs(rows.sum(1) - 1) <= _ROUNDING.get(outputs.dtype.name, 1e-5)).all():
+        raise ValueError(
+            "The outputs are taken for logits, as no softmax is found at the end of the model, but they look like "
+            "probabilities: none is negative and each sample's sum to 1. If so, measure keras.Model(model.input, "
+            f"keras.ops.log(model.output)), whose outputs are logits. Received: model {model.name!r}, which ends in "
+            f"{_last(model)[0].name!r}"
+        )
+
+
+def _last(model: keras.Model) -> tuple[Any, Any, bool]:
+    """What makes a model's numbers: the layer or operation, its output, and whether another reshapes or casts that."""
+    tensor, behind, outer = model.outputs[0], False, []
+    operation, node, place = tensor._keras_history
+    while True:
+        inputs = operation._inbound_nodes[node].input_tensors
+        while isinstance(operation, _WRAPPERS):  # they call another layer, which has no node of its own
+            operation, behind, place = operation.layer, True, 0
+        if is_functional(operation):
+            outer.append((operation, inputs))
+            tensor = operation.outputs[place]
+        elif isinstance(operation, layers.InputLayer) and outer:
+            nested, inputs = outer.pop()
+            tensor = inputs[[id(known) for known in nested.inputs].index(id(tensor))]
+        elif _keeps_numbers(operation):
+            tensor, behind = inputs[0], True
+        else:
+            return operation, tensor, behind
+        operation, node, place = tensor._keras_history
+
+
+def _keeps_numbers(operation: Any) -> bool:
+    if isinstance(operation, layers.Activation):
+        return operation.activation is keras.activations.linear
+    if isinstance(operation, layers.Layer):
+        return isinstance(operation, _SAME_NUMBERS)
+    return type(operation).__name__ in _SAME_NUMBERS_OPERATIONS
+
+
+def _is(operation: Any, name: str, functions: tuple[Any, ...]) -> bool:
+    """Whether it is a layer or operation of Keras of that name, or a layer with that activation."""
+    if isinstance(operation, layers.Layer):
+        named = isinstance(operation, layers.Softmax) and name == "Softmax"
+        return named or getattr(operation, "activation", None) in functions
+    return type(operation).__name__ == name
+
 
 _AT_ONCE = 64  # wirings in a pass: the memory of the last block is that of as many batches
 
@@ -332,3 +467,100 @@ def _smallest(dtype: str) -> float:
     if dtype == "float16":  # whose smallest normal number, 6e-5, is no rare probability
         return float(np.finfo(np.float16).smallest_subnormal)
     return float(np.finfo(np.float64 if dtype == "float64" else np.float32).tiny)  # bfloat16 has float32's exponents
+
+
+@dataclass
+class PhotographScores:
+    """Sums over images.
+
+    Attributes:
+        images: How many were measured.
+        top1: Images whose likeliest class is the label.
+        top5: Images whose label is among the five likeliest.
+        loss: Sum of the cross-entropies.
+        real_images: Those that have ReaL labels.
+        real: Images whose likeliest class is one of these.
+        broken: Files that could not be read, in no other sum.
+    """
+
+    images: int = 0
+    top1: int = 0
+    top5: int = 0
+    loss: float = 0.0
+    real_images: int = 0
+    real: int = 0
+    broken: int = 0
+
+    def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
+        """Adds a batch.
+
+        Args:
+            logits: `(n, classes)`.
+            labels: Integers `(n,)`.
+        """
+        wrong = (labels < 0) | (labels >= logits.shape[1])
+        if wrong.any():
+            raise ValueError(
+                f"Labels must be 0 to {logits.shape[1] - 1}: a split without labels cannot be measured. "
+                f"Received: {labels[wrong][0]}"
+            )
+        rank = ops.convert_to_numpy(rank_of(labels, logits))
+        self.loss += float(cross_entropy(logits, labels).sum())
+        self.images += len(labels)
+        self.top1 += int((rank < 1).sum())
+        self.top5 += int((rank < 5).sum())
+
+    def add_real(self, logits: np.ndarray, names: list[str], real: list[list[int]]) -> None:
+        """Adds a batch of ImageNet's validation images by their ReaL labels; those that have none do not count.
+
+        Raises:
+            ValueError: If an image's name is not one of these.
+        """
+        likeliest = logits.argmax(axis=1)
+        right = ops.convert_to_numpy(rank_of(likeliest, logits)) < 1  # not where a score is NaN
+        for best, sound, name in zip(likeliest, right, names, strict=True):
+            labels = real_labels_of(name, real)
+            self.real_images += bool(labels)
+            self.real += bool(sound) and int(best) in labels
+
+
+def measure_photographs(
+    model: keras.Model,
+    transform: Transform,
+    test_set: PhotographSet,
+    batch_size: int,
+    real: list[list[int]] | None = None,
+) -> PhotographScores:
+    """Measures a network; a progress bar on a terminal, and a line on stderr for each file that cannot be read.
+
+    Args:
+        model: A network that gives logits.
+        transform: What the photographs go through.
+        test_set: The photographs.
+        batch_size: Images at once.
+        real: ReaL labels, see `read_real_labels`, or `None`.
+
+    Raises:
+        ValueError: With ReaL labels, if an image is not of ImageNet's
+            validation set.
+    """
+    scores, size = PhotographScores(), min(batch_size, test_set.images)
+    with tqdm(total=test_set.images, unit=" images", disable=None, leave=False) as bar:
+        for batch in read_batches(test_set.photographs, transform, size):
+            for error in batch.errors:
+                print(visible(error), file=sys.stderr)
+            scores.broken += len(batch.errors)
+            if len(batch.labels):
+                logits = _logits(model, transform, batch.pixels, size)
+                scores.add(logits, batch.labels)
+                if real is not None:
+                    scores.add_real(logits, batch.names, real)
+            bar.update(len(batch.labels) + len(batch.errors))
+    return scores
+
+
+def _logits(model: keras.Model, transform: Transform, pixels: np.ndarray, size: int) -> np.ndarray:
+    """Of a batch filled up with black images, as every other size would be compiled anew."""
+    full = np.zeros((size, *pixels.shape[1:]), np.uint8)
+    full[: len(pixels)] = pixels
+    return np.asarray(model.predict_on_batch(transform.apply(full)))[: len(pixels)]

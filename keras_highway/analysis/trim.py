@@ -11,8 +11,7 @@ from keras_highway._support.loss_scale import scale_losses_as
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.gates import check_learned, gate_activity
 from keras_highway.analysis.graph import blocks as blocks_of
-from keras_highway.analysis.graph import check_names
-from keras_highway.analysis.kept_state import kept_state
+from keras_highway.analysis.graph import check_names, kept_state
 from keras_highway.analysis.rewire import check_lesionable, rewire
 from keras_highway.analysis.scores import Comparison, Scorer, compare, score
 from keras_highway.gating import get_gating
