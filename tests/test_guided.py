@@ -10,6 +10,7 @@ from miniatures import batch, miniature, numpy
 from keras_highway import analysis
 from keras_highway._support.numerics import input_gradient
 from keras_highway.analysis import guided_backprop, receptive_field, top_patches, trace
+from keras_highway.analysis.guided import positive_evidence
 from keras_highway.layers import BasicBlock, HighwayConv2D, HighwayDense
 
 
@@ -302,5 +303,5 @@ def test_wrong_requests():
 
 def test_relu_is_guided_where_output_and_derivative_are_positive():
     x = np.array([-1.0, 2.0, 3.0], "float32")
-    gradient = input_gradient(lambda x: analysis.guided.guided_relu(x) * ops.convert_to_tensor([5.0, 5.0, -5.0]), x)
+    gradient = input_gradient(lambda x: positive_evidence(ops.relu(x)) * ops.convert_to_tensor([5.0, 5.0, -5.0]), x)
     np.testing.assert_array_equal(numpy(gradient), [0.0, 5.0, 0.0])

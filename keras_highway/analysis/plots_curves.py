@@ -1,4 +1,4 @@
-"""Pictures of lesions, orders, depths and estimation errors: results in, a matplotlib figure out."""
+"""Pictures of lesions, orders, depths, estimation errors and training. Arguments are as in `plots`."""
 
 import math
 import os
@@ -28,24 +28,20 @@ def plot_lesion_curve(
     metric: str = "accuracy",
     title: str | None = None,
 ) -> "Figure":
-    """Draws performance against the lesioned block, the intact network dashed [TVDN, Figure 4].
+    """Draw performance against the lesioned block, the intact network dashed [TVDN, Figure 4].
 
-    Blocks have their number in the network; the numbers of those that were not
-    lesioned (transitions, or not chosen) are skipped.
+    The horizontal axis has the numbers of the blocks in the network, without
+    those that were not lesioned.
 
     Args:
-        curves: A `LesionCurve`, or a dict from label to `LesionCurve` to draw
-            nets side by side.
+        curves: A `LesionCurve`, or a dict from label to `LesionCurve` for
+            several nets.
         path: Optional file to write.
         metric: `"accuracy"` (drawn as error, in %) or `"loss"`. Defaults to
             `"accuracy"`.
         title: Text above the picture.
 
-    Returns:
-        A `matplotlib.figure.Figure`.
-
     Raises:
-        ImportError: If matplotlib is not installed.
         ValueError: If there is nothing to draw, or the metric is unknown.
     """
     figure, axis = _one_axis()
@@ -65,20 +61,13 @@ def plot_reshuffle_curve(
     metric: str = "accuracy",
     title: str | None = None,
 ) -> "Figure":
-    """Draws performance against the order's Kendall tau, one point per order.
+    """Draw performance against Kendall's tau of the order, one point per order.
 
     Args:
         curves: A `ReshuffleCurve`, or a dict from label to `ReshuffleCurve`.
         path: Optional file to write.
         metric: As in `plot_lesion_curve`.
         title: Text above the picture.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: As in `plot_lesion_curve`.
     """
     figure, axis = _one_axis()
     for i, (label, curve) in enumerate(_labelled(curves, "one order").items()):
@@ -96,20 +85,13 @@ def plot_drop_curve(
     metric: str = "accuracy",
     title: str | None = None,
 ) -> "Figure":
-    """Draws performance against the number of random blocks lesioned: the mean, and the range over the seeds.
+    """Draw performance against the number of random blocks lesioned: the mean, and the range over the seeds.
 
     Args:
         curves: A `DropCurve`, or a dict from label to `DropCurve`.
         path: Optional file to write.
         metric: As in `plot_lesion_curve`.
         title: Text above the picture.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: As in `plot_lesion_curve`.
     """
     figure, axis = _one_axis()
     from matplotlib.patches import Patch
@@ -130,22 +112,17 @@ def plot_drop_curve(
 def plot_estimation_error(
     errors: Mapping[str, EstimationError], path: str | os.PathLike[str] | None = None, *, title: str | None = None
 ) -> "Figure":
-    """Draws mean and standard deviation of the estimation error, stage beside stage [UIE, Figure 3].
+    """Draw mean and standard deviation of the estimation error, one panel per stage [UIE, Figure 3].
 
     Args:
-        errors: What `estimation_error(model, data)` returned.
+        errors: Result of `estimation_error(model, data)`.
         path: Optional file to write.
         title: Text above the picture.
 
-    Returns:
-        A `matplotlib.figure.Figure`.
-
     Raises:
-        ImportError: If matplotlib is not installed.
         ValueError: If there is nothing to draw.
     """
-    if not errors:
-        raise ValueError("There is no stage to draw. Received: errors={}")
+    _labelled(errors)
     columns = len(errors) if len(errors) < 4 else 2
     rows = -(-len(errors) // columns)
     figure = new_figure(2.4 * rows + 1.0)
@@ -176,31 +153,24 @@ def plot_trim_curve(
     *,
     title: str | None = None,
 ) -> "Figure":
-    """Draws error, parameters and, if it was measured, speed-up against depth.
+    """Draw error, parameters and, if measured, speed-up against depth.
 
     Args:
         curves: A `TrimCurve`, or a dict from label to `TrimCurve`.
         latency: Optional `Latency` of the same network.
         path: Optional file to write.
         title: Text above the picture.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: If there is nothing to draw.
     """
     return write(draw_depth(curves, None if latency is None else (latency.depth, latency.speed_up)), path, title)
 
 
 def draw_depth(curves: TrimCurve | dict[str, TrimCurve], speed_up: tuple[np.ndarray, np.ndarray] | None = None) -> Any:
-    """Draws what `plot_trim_curve` draws.
+    """Draw the panels of `plot_trim_curve`.
 
     Args:
-        curves: As there.
+        curves: As in `plot_trim_curve`.
         speed_up: Optional pair: blocks left `(rows,)`, and quartiles of the
-            speed-up there `(rows, 3)`.
+            speed-up `(rows, 3)`.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -243,12 +213,12 @@ def draw_depth(curves: TrimCurve | dict[str, TrimCurve], speed_up: tuple[np.ndar
 
 
 def mark_break(axis: Any, at: float, text: str) -> None:
-    """Marks where the scale of a vertical axis changes: two strokes across it, a dotted line, and words below that.
+    """Mark where the scale of a vertical axis changes: two strokes, a dotted line and a text below it.
 
     Args:
         axis: A matplotlib axis.
-        at: Where, in data.
-        text: The words.
+        at: Position, in data.
+        text: The text.
     """
     across = axis.get_yaxis_transform()  # x in parts of the axis, y in data
     stroke = {"marker": [(-1, -0.6), (1, 0.6)], "markersize": 9, "color": "k", "linestyle": "none", "clip_on": False}
@@ -259,19 +229,18 @@ def mark_break(axis: Any, at: float, text: str) -> None:
 
 
 def _labelled(curves: Any, alone: str | None = None) -> dict[str | None, Any]:
-    """Curves by their labels; a single curve without one gets `alone`."""
+    """Return the curves by label; a single curve gets the label `alone`."""
     by_label = curves if isinstance(curves, dict) else {alone: curves}
     if not by_label:
-        raise ValueError("There is no curve to draw. Received: curves={}")
+        raise ValueError("There must be something to draw. Received: {}")
     return {None if label is None else in_figure(label): curve for label, curve in by_label.items()}
 
 
 def _shown(curve: Any, metric: str, which: str = ""):
-    if metric == "accuracy":
-        return 100 * (1 - getattr(curve, f"{which}accuracy"))
-    if metric == "loss":
-        return getattr(curve, f"{which}loss")
-    raise ValueError(f"`metric` must be 'accuracy' or 'loss'. Received: metric={metric!r}")
+    if metric not in ("accuracy", "loss"):
+        raise ValueError(f"`metric` must be 'accuracy' or 'loss'. Received: metric={metric!r}")
+    value = getattr(curve, f"{which}{metric}")
+    return 100 * (1 - value) if metric == "accuracy" else value
 
 
 def _axis_name(metric: str) -> str:
@@ -284,7 +253,7 @@ def _one_axis():
 
 
 def _finish(axis: Any, x: str, y: str, curves: Any, dashed: str, *others: Any) -> None:
-    """Names the axes and explains what is drawn; dashed lines have the colour of what they belong to."""
+    """Name the axes and add a legend; dashed lines have the colour of their curve."""
     from matplotlib.lines import Line2D
 
     axis.set(xlabel=x, ylabel=f"{y} ({_samples(curves)} samples)")
@@ -307,13 +276,13 @@ _STEPS = (  # the numbers in each decade of an axis of fewer decades than the fi
 
 
 class Curve(NamedTuple):
-    """A line of such a picture.
+    """A line of a picture of training.
 
     Attributes:
         x: Epochs or steps.
-        y: One value each.
-        label: In the legend; `None` for a line that is not in it.
-        style: What else `matplotlib.axes.Axes.plot` takes.
+        y: Values.
+        label: Label in the legend, or `None`.
+        style: Other arguments of `matplotlib.axes.Axes.plot`.
     """
 
     x: Any
@@ -323,14 +292,11 @@ class Curve(NamedTuple):
 
 
 def training_axes(panels: int, height: float) -> tuple[Any, list[Any]]:
-    """Returns a matplotlib figure, as wide as all pictures, and its panels, below each other.
+    """Return a matplotlib figure and its panels, below each other.
 
     Args:
-        panels: Int, how many.
-        height: Of the figure in inches.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
+        panels: Int, number of panels.
+        height: Height of the figure in inches.
     """
     figure = new_figure(height)
     return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
@@ -339,14 +305,14 @@ def training_axes(panels: int, height: float) -> tuple[Any, list[Any]]:
 def draw_training(
     axis: Any, curves: Iterable[Curve], *, xlabel: str = "epoch", scale: str = "linear", **options: Any
 ) -> None:
-    """Draws curves into a panel, with a grid, whole epochs, and a legend of those that have a label.
+    """Draw curves into a panel, with a grid, whole epochs and a legend.
 
     Args:
         axis: The panel.
-        curves: What to draw.
+        curves: Iterable of `Curve`.
         xlabel: Text below. Defaults to `"epoch"`.
-        scale: `"linear"` or `"log"`, in which values that are not above 0 are
-            gaps. Defaults to `"linear"`.
+        scale: `"linear"` or `"log"`, which leaves out values that are not above
+            0. Defaults to `"linear"`.
         **options: As in `matplotlib.axes.Axes.set`: `ylabel`, `title`.
     """
     curves = list(curves)
@@ -363,9 +329,9 @@ def draw_training(
 
 
 def _write_plain_numbers(axis: Any) -> None:
-    """Writes 0.1 and 20 where a logarithmic axis would write powers of ten; the fewer decades, the more of them.
+    """Write 0.1 and 20 on a logarithmic axis instead of powers of ten; more numbers on fewer decades.
 
-    A loss often stays within a decade, where a power of ten may not occur.
+    A loss often stays within a decade, which may contain no power of ten.
     """
     from matplotlib.ticker import AutoLocator, LogLocator, NullFormatter
 

@@ -112,6 +112,21 @@ def check_lesionable(block: GatedBlock) -> None:
         )
 
 
+def removable(known: Mapping[str, GatedBlock]) -> list[str]:
+    """Return the names of the blocks that are not transitions.
+
+    Args:
+        known: Dict from name to `GatedBlock`.
+
+    Raises:
+        ValueError: If every block is a transition.
+    """
+    names = [name for name, block in known.items() if not block.is_transition]
+    if not names:
+        raise ValueError(f"`model` must have a block that is not a transition. Received: {', '.join(known)}")
+    return names
+
+
 @keras.saving.register_keras_serializable(package="keras_highway")
 class LesionedBlock(keras.layers.Layer):
     """A block with `t = 0`; see `lesion`. Its input and output are those of the block.

@@ -19,7 +19,7 @@ from keras_highway.analysis.rewire import BatchedRewiring, Wiring
 from keras_highway.data.photographs import PhotographSet, read_batches, real_labels_of
 from keras_highway.data.transforms import Transform
 
-# Layers and operations of Keras behind which, in inference, the numbers are those before, in another shape or dtype.
+# Layers and operations of Keras that, in inference, keep the numbers and change only shape or dtype.
 _SAME_NUMBERS = (
     layers.Reshape,
     layers.Flatten,
@@ -39,17 +39,16 @@ _SAME_NUMBERS_OPERATIONS = ("Cast", "Reshape", "Squeeze", "ExpandDims", "StopGra
 _WRAPPERS = (layers.TimeDistributed, layers.SpectralNormalization)
 _SOFTMAX = (keras.activations.softmax, keras.ops.softmax)
 _SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid)
-_ROWS = 64  # samples whose outputs are looked at
+_ROWS = 64  # samples that `check_head` reads
 _ROUNDING = {"float16": 2**-8, "bfloat16": 2**-5}  # of a sum of probabilities; 1e-5 in wider dtypes
 
 
 class Head(NamedTuple):
-    """What a classifier ends in.
+    """End of a classifier.
 
     Attributes:
         logits: Whether the outputs are logits; else they are probabilities.
-        dtype: The dtype in which the softmax gives them, which a cast behind
-            it does not make finer.
+        dtype: Dtype of the softmax; a cast behind it adds no precision.
     """
 
     logits: bool
@@ -57,63 +56,61 @@ class Head(NamedTuple):
 
 
 def head_of(model: keras.Model) -> Head:
-    """Finds whether a classifier ends in a softmax; every other end gives logits.
+    """Return whether a classifier ends in a softmax; every other end gives logits.
 
-    The softmax is a layer, an activation or an operation, of the model or of
+    The softmax is a layer, an activation or an operation, in the model or in
     a model nested at its end. Layers behind it that only reshape or cast are
-    looked through.
+    skipped.
 
     Args:
         model: A functional or sequential `keras.Model`.
 
     Raises:
-        ValueError: If it has several outputs or ends in another activation.
+        ValueError: If it is not functional, has several outputs or ends in
+            another activation.
     """
-    if is_functional(model) and len(model.outputs) != 1:
-        raise ValueError(f"Accuracy needs one output. Received: {model.name!r} with {len(model.outputs)} outputs")
-    if not is_functional(model):
+    if not is_functional(model) or len(model.outputs) != 1:
         raise ValueError(
-            "What a classifier ends in is known of a functional or built sequential keras.Model. "
-            f"Received: model of type {type(model).__name__}"
+            "`model` must be a functional or built sequential keras.Model with one output. "
+            f"Received: {model.name!r} of type {type(model).__name__}"
         )
     operation, tensor, behind = _last(model)
     activation = getattr(operation, "activation", None)
     if _is(operation, "Softmax", _SOFTMAX) or isinstance(activation, layers.Softmax):
         return Head(False, keras.backend.standardize_dtype(tensor.dtype))
-    # What a reshaping layer has before it may be features of any kind: as logits they are only not what a sigmoid made.
+    # A reshaping layer may follow features of any kind: they count as logits, unless a sigmoid made them.
     as_logits = (None, keras.activations.linear, keras.activations.log_softmax)  # a softmax leaves the last as it is
     other = activation not in as_logits and not behind
     if other or _is(operation, "Sigmoid", _SIGMOID):
         name = getattr(activation, "__name__", type(activation or operation).__name__.lower())
         raise ValueError(
-            "Loss and accuracy are of a classifier that ends in a softmax or, built with classifier_activation=None, "
-            f"in logits. Received: {model.name!r}, which ends in {name}"
+            "`model` must end in a softmax or in logits (classifier_activation=None). "
+            f"Received: {model.name!r}, which ends in {name}"
         )
     return Head(True, keras.backend.standardize_dtype(tensor.dtype))
 
 
 def check_head(head: Head, outputs: np.ndarray, model: keras.Model) -> None:
-    """Raises a ValueError if outputs taken for logits look like probabilities, e.g. of a layer of one's own.
+    """Raise a ValueError if outputs taken for logits look like probabilities, e.g. of your own layer.
 
     Args:
-        head: What `head_of` found.
+        head: Result of `head_of`.
         outputs: Array `(..., classes)` of some samples.
-        model: Their model, for the message.
+        model: The model, for the message.
     """
     rows = outputs.reshape(-1, outputs.shape[-1])[:_ROWS].astype(np.float64)
     if not head.logits or rows.shape[1] < 2:
         return
     if (rows >= 0).all() and (np.abs(rows.sum(1) - 1) <= _ROUNDING.get(outputs.dtype.name, 1e-5)).all():
         raise ValueError(
-            "The outputs are taken for logits, as no softmax is found at the end of the model, but they look like "
-            "probabilities: none is negative and each sample's sum to 1. If so, measure keras.Model(model.input, "
-            f"keras.ops.log(model.output)), whose outputs are logits. Received: model {model.name!r}, which ends in "
-            f"{_last(model)[0].name!r}"
+            "`model` must end in a softmax or in logits, and its outputs look like probabilities: "
+            "measure keras.Model(model.input, keras.ops.log(model.output)). "
+            f"Received: {model.name!r}, which ends in {_last(model)[0].name!r}"
         )
 
 
 def _last(model: keras.Model) -> tuple[Any, Any, bool]:
-    """What makes a model's numbers: the layer or operation, its output, and whether another reshapes or casts that."""
+    """Return the layer or operation that computes the output, its tensor, and whether another reshapes or casts it."""
     tensor, behind, outer = model.outputs[0], False, []
     operation, node, place = tensor._keras_history
     while True:
@@ -142,7 +139,7 @@ def _keeps_numbers(operation: Any) -> bool:
 
 
 def _is(operation: Any, name: str, functions: tuple[Any, ...]) -> bool:
-    """Whether it is a layer or operation of Keras of that name, or a layer with that activation."""
+    """Return whether it is a Keras layer or operation of that name, or a layer with that activation."""
     if isinstance(operation, layers.Layer):
         named = isinstance(operation, layers.Softmax) and name == "Softmax"
         return named or getattr(operation, "activation", None) in functions
@@ -153,12 +150,12 @@ _AT_ONCE = 64  # wirings in a pass: the memory of the last block is that of as m
 
 
 class Scores(NamedTuple):
-    """How well networks classify.
+    """Accuracy and loss of networks.
 
     Attributes:
         accuracy: float64 `(networks,)`.
         loss: float64 `(networks,)`, mean cross-entropy in nats.
-        samples: How many samples.
+        samples: Number of samples.
     """
 
     accuracy: np.ndarray
@@ -167,15 +164,15 @@ class Scores(NamedTuple):
 
 
 def check_images(model: keras.Model, images: np.ndarray, where: str) -> None:
-    """Refuses images of another size than the network takes, before anything is computed.
+    """Refuse images of another size than the network takes, before anything is computed.
 
     Args:
-        model: A network of images; a size of its input may be open.
+        model: A network of images; its input size may be open.
         images: Array `(n, height, width, channels)`.
-        where: What the message calls them.
+        where: Name of the images in the message.
 
     Raises:
-        ValueError: If their size or their channels are others.
+        ValueError: If their size or number of channels does not fit.
     """
     wanted = model.input_shape[1:]
     if keras.config.image_data_format() == "channels_first":
@@ -183,9 +180,8 @@ def check_images(model: keras.Model, images: np.ndarray, where: str) -> None:
     given = images.shape[1:]
     if any(ours not in (None, theirs) for ours, theirs in zip(wanted, given, strict=True)):
         raise ValueError(
-            f"The network takes images of {' x '.join(map(str, wanted))} (height, width, channels), and those of "
-            f"{where} are {' x '.join(map(str, given))}. Only photographs are resized: pass a folder of them, "
-            "DIR/val/CLASS/*."
+            f"Images must be {' x '.join(map(str, wanted))} (height, width, channels); only photographs in "
+            f"DIR/val/CLASS/* are resized. Received: {where} with images of {' x '.join(map(str, given))}"
         )
 
 
@@ -193,10 +189,10 @@ class Paired(NamedTuple):
     """Two classifiers on the same labels.
 
     Attributes:
-        lost: How many labels the first has right and the second wrong; an int,
-            or an int64 array of several such pairs.
-        gained: How many the first has wrong and the second right.
-        n: How many labels.
+        lost: Number of labels that only the first has right: an int, or an
+            int64 array of several pairs.
+        gained: Number of labels that only the second has right.
+        n: Number of labels.
     """
 
     lost: Any
@@ -205,20 +201,20 @@ class Paired(NamedTuple):
 
     @property
     def cost(self) -> Any:
-        """Accuracy that the second loses against the first."""
+        """Return the accuracy that the second loses against the first."""
         return (self.lost - self.gained) / self.n
 
     @property
     def standard_error(self) -> Any:
-        """That of `cost`: of pairs, so that what both have wrong does not count."""
+        """Return the standard error of `cost`, paired: errors of both do not count."""
         return np.sqrt(self.lost + self.gained - (self.lost - self.gained) ** 2 / self.n) / self.n
 
     def highest_cost(self, confidence: float) -> Any:
-        """The one-sided upper bound of `cost` on other data of the kind.
+        """Return the one-sided upper bound of `cost` on other data of the kind.
 
         Adjusted Wald interval of paired proportions (Agresti and Min, 2005):
         half an observation is added to each of the four cells, so that the
-        bound of a network that nothing tells apart is not zero.
+        bound is not zero for equal predictions.
 
         Args:
             confidence: Float, e.g. `0.95`.
@@ -228,17 +224,17 @@ class Paired(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """How well networks classify, each sample compared with the first network's prediction.
+    """Accuracy and loss of networks, each compared with the first sample by sample.
 
     Attributes:
         accuracy: float64 `(networks,)`.
         loss: float64 `(networks,)`, mean cross-entropy in nats.
-        samples: How many samples.
-        lost: int64 `(networks,)`, labels that the first has right and this
-            one wrong.
-        gained: int64 `(networks,)`, labels that the first has wrong and this
-            one right.
-        labels: How many labels: `samples`, or more where a sample has many.
+        samples: Number of samples.
+        lost: int64 `(networks,)`, number of labels that the first has right
+            and this one wrong.
+        gained: int64 `(networks,)`, number of labels that the first has wrong
+            and this one right.
+        labels: Number of labels: `samples`, or more with several per sample.
     """
 
     accuracy: np.ndarray
@@ -250,21 +246,21 @@ class Comparison(NamedTuple):
 
     @property
     def paired(self) -> Paired:
-        """Each network beside the first."""
+        """Return each network paired with the first."""
         return Paired(self.lost, self.gained, self.labels)
 
     @property
     def cost(self) -> np.ndarray:
-        """float64 `(networks,)`, accuracy lost against the first."""
+        """Return float64 `(networks,)`, the accuracy lost against the first."""
         return self.paired.cost
 
     @property
     def standard_error(self) -> np.ndarray:
-        """float64 `(networks,)`, see `Paired`."""
+        """Return float64 `(networks,)`, see `Paired`."""
         return self.paired.standard_error
 
     def highest_cost(self, confidence: float) -> np.ndarray:
-        """float64 `(networks,)`, the one-sided upper bound of `cost`, see `Paired`."""
+        """Return float64 `(networks,)`, the one-sided upper bound of `cost`, see `Paired`."""
         return self.paired.highest_cost(confidence)
 
 
@@ -276,12 +272,12 @@ def measure(
     transform: Callable[[Any], Any] | None = None,
     progress: bool = False,
 ) -> tuple[float, float]:
-    """Returns accuracy and mean cross-entropy of any classifier, gated or not.
+    """Return accuracy and mean cross-entropy of any classifier, gated or not.
 
     Args:
         model: A functional `keras.Model` that ends in a softmax or in logits.
         data: As in `score`.
-        batch_size: Int, samples at once. Defaults to `500`.
+        batch_size: Int, samples per batch. Defaults to `500`.
         transform: As in `score`.
         progress: As in `score`.
 
@@ -289,9 +285,7 @@ def measure(
         ValueError: As in `score`.
     """
     head, hits, loss, count = head_of(model), 0, 0.0, 0
-    feed = batches(
-        data, model, labelled=True, batch_size=batch_size, transform=transform, progress=progress, what="score"
-    )
+    feed = batches(data, model, labelled=True, batch_size=batch_size, transform=transform, progress=progress)
     with kept_state(model):
         for x, labels in feed:
             outputs = np.asarray(model.predict_on_batch(x))
@@ -311,18 +305,18 @@ def score(
     transform: Callable[[Any], Any] | None = None,
     progress: bool = False,
 ) -> Scores:
-    """Measures `rewire(model, plan)` for each plan, in one pass over the data.
+    """Measure `rewire(model, plan)` for each plan, in one pass over the data.
 
     Args:
         model: A functional `keras.Model` with gated blocks that ends in a
             softmax or in logits.
-        plans: What `BatchedRewiring` takes; `{}` is the model itself.
-        data: A pair (samples, labels), or an iterable of such pairs; labels
-            are class numbers `(n,)`, or a column of them `(n, 1)`; `(n, ...)`
-            where the model classifies each position.
-        batch_size: Int, samples at once; behind the last block they are that
+        plans: As in `BatchedRewiring`; `{}` is the model itself.
+        data: A pair (samples, labels), or an iterable of such pairs. Labels
+            are class numbers `(n,)` or `(n, 1)`; `(n, ...)` if the model
+            classifies each position.
+        batch_size: Int, samples per batch; behind the last block there are that
             many for each plan. Defaults to `100`.
-        transform: Function from a batch of samples to the model's input.
+        transform: Function from a batch of samples to the input of the model.
         progress: Bool, whether to show a progress bar. Defaults to `False`.
 
     Returns:
@@ -330,7 +324,7 @@ def score(
 
     Raises:
         ValueError: If the plans do not fit the model, or the data are empty,
-            unlabelled or of another shape.
+            unlabelled or do not fit.
     """
     comparison = compare(model, plans, data, batch_size=batch_size, transform=transform, progress=progress)
     return Scores(comparison.accuracy, comparison.loss, comparison.samples)
@@ -345,34 +339,26 @@ def compare(
     transform: Callable[[Any], Any] | None = None,
     progress: bool = False,
 ) -> Comparison:
-    """Measures `rewire(model, plan)` for each plan, and against the first, in one pass over the data.
+    """Measure `rewire(model, plan)` for each plan and compare it with the first, in one pass over the data.
 
-    Args:
-        model: As in `score`.
-        plans: As in `score`; at least one.
-        data: As in `score`.
-        batch_size: As in `score`.
-        transform: As in `score`.
-        progress: As in `score`.
+    Arguments and errors are those of `score`; there must be at least one
+    plan.
 
     Returns:
         A `Comparison`, in the order of the plans.
-
-    Raises:
-        ValueError: As in `score`.
     """
     if not plans:
-        raise ValueError("`plans` needs at least one plan, which the others are compared with. Received: none")
+        raise ValueError("`plans` must have at least one plan. Received: plans=[]")
     return Scorer(model, plans)(data, batch_size=batch_size, transform=transform, progress=progress)
 
 
 class Scorer:
-    """`compare` for several passes over data: compiled once, and blocks can be taken out between the passes.
+    """Run `compare` several times: compiled once, and blocks can be removed between the passes.
 
     Args:
         model: As in `score`.
         plans: As in `score`.
-        switches: Names of blocks that `switch_off` can take out.
+        switches: Names of blocks that `switch_off` can remove.
 
     Raises:
         ValueError: If the plans do not fit the model.
@@ -385,7 +371,7 @@ class Scorer:
         ]
 
     def switch_off(self, name: str) -> None:
-        """Takes one of the `switches` out of every plan."""
+        """Remove one of the `switches` from every plan."""
         for rewiring in self._rewirings:
             rewiring.switch_off(name)
 
@@ -397,12 +383,12 @@ class Scorer:
         transform: Callable[[Any], Any] | None = None,
         progress: bool = False,
     ) -> Comparison:
-        """Compares the plans with the first, on some data."""
+        """Compare the plans with the first on some data."""
         lost, gained = np.zeros((2, self._count), np.int64)
         hits, loss, count, samples = np.zeros(self._count), np.zeros(self._count), 0, 0
         options = {"batch_size": batch_size, "transform": transform, "progress": progress}
         with kept_state(self._model):
-            for x, labels in batches(data, self._model, labelled=True, what="score", **options):
+            for x, labels in batches(data, self._model, labelled=True, **options):
                 outputs = self._outputs(x)
                 if not count:
                     check_head(self._head, outputs[0], self._model)
@@ -416,7 +402,7 @@ class Scorer:
         return Comparison(hits / count, loss / count, samples, lost, gained, count)
 
     def _outputs(self, x: Any) -> np.ndarray:
-        """Of every plan for a batch: all start from one state, and the next batch from that behind this one."""
+        """Return the outputs of every plan for a batch. All start from one state; the last one moves it on."""
         *others, last = self._rewirings
         outputs: list[np.ndarray] = []
         for rewiring in others:
@@ -426,14 +412,14 @@ class Scorer:
 
 
 def _compare(outputs: np.ndarray, labels: np.ndarray, head: Head) -> tuple[np.ndarray, np.ndarray]:
-    """Of outputs `(networks, n, ..., classes)`: which are right, `(networks, labels)`, and the summed cross-entropy."""
+    """Return which of `(networks, n, ..., classes)` are right, `(networks, labels)`, and the summed cross-entropy."""
     classes = outputs.shape[-1]
     if outputs.ndim == 3 and labels.shape == (len(labels), 1):
         labels = labels[:, 0]
     if outputs.shape[1:-1] != labels.shape or labels.max() >= classes:
         raise ValueError(
-            f"The model gives {classes} classes for each of {outputs.shape[1:-1]}, so labels must have that shape and "
-            f"be below {classes}. Received: labels of shape {labels.shape}, up to {labels.max()}"
+            f"Labels must have shape {outputs.shape[1:-1]} and be below {classes}. "
+            f"Received: labels of shape {labels.shape}, up to {labels.max()}"
         )
     over = tuple(range(1, labels.ndim + 1))
     labels = np.broadcast_to(labels, outputs.shape[:-1])
@@ -442,16 +428,15 @@ def _compare(outputs: np.ndarray, labels: np.ndarray, head: Head) -> tuple[np.nd
 
 
 def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True, dtype: str | None = None) -> np.ndarray:
-    """Returns the cross-entropy of each label in nats, float64 `(...)`; NaN where logits are not finite.
+    """Return the cross-entropy of each label in nats, float64 `(...)`; NaN where logits are not finite.
 
     Args:
         outputs: Array `(..., classes)`.
         labels: Integers `(...)`.
         logits: Bool, whether the outputs are logits; else they are
             probabilities. Defaults to `True`.
-        dtype: The dtype in which a softmax gave the probabilities: one that
-            it rounded to 0 counts as the smallest it has. Defaults to
-            `None`, that of `outputs`.
+        dtype: Dtype of the softmax. A probability that it rounded to 0 counts
+            as its smallest number. Defaults to `None`, the dtype of `outputs`.
     """
     scores = outputs.astype(np.float64)
     true = np.take_along_axis(scores, labels[..., None], -1)[..., 0]
@@ -463,7 +448,7 @@ def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True, 
 
 
 def _smallest(dtype: str) -> float:
-    """The smallest probability of a softmax."""
+    """Return the smallest probability of a softmax."""
     if dtype == "float16":  # whose smallest normal number, 6e-5, is no rare probability
         return float(np.finfo(np.float16).smallest_subnormal)
     return float(np.finfo(np.float64 if dtype == "float64" else np.float32).tiny)  # bfloat16 has float32's exponents
@@ -471,16 +456,16 @@ def _smallest(dtype: str) -> float:
 
 @dataclass
 class PhotographScores:
-    """Sums over images.
+    """Sums over photographs.
 
     Attributes:
-        images: How many were measured.
-        top1: Images whose likeliest class is the label.
-        top5: Images whose label is among the five likeliest.
+        images: Number of measured images.
+        top1: Images with the label as the likeliest class.
+        top5: Images with the label among the five likeliest classes.
         loss: Sum of the cross-entropies.
-        real_images: Those that have ReaL labels.
-        real: Images whose likeliest class is one of these.
-        broken: Files that could not be read, in no other sum.
+        real_images: Images that have ReaL labels.
+        real: Images with a ReaL label as the likeliest class.
+        broken: Unreadable files, in no other sum.
     """
 
     images: int = 0
@@ -492,7 +477,7 @@ class PhotographScores:
     broken: int = 0
 
     def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
-        """Adds a batch.
+        """Add a batch.
 
         Args:
             logits: `(n, classes)`.
@@ -511,10 +496,10 @@ class PhotographScores:
         self.top5 += int((rank < 5).sum())
 
     def add_real(self, logits: np.ndarray, names: list[str], real: list[list[int]]) -> None:
-        """Adds a batch of ImageNet's validation images by their ReaL labels; those that have none do not count.
+        """Add a batch of ImageNet's validation images by their ReaL labels; images without these do not count.
 
         Raises:
-            ValueError: If an image's name is not one of these.
+            ValueError: If an image is not of the validation set.
         """
         likeliest = logits.argmax(axis=1)
         right = ops.convert_to_numpy(rank_of(likeliest, logits)) < 1  # not where a score is NaN
@@ -531,13 +516,13 @@ def measure_photographs(
     batch_size: int,
     real: list[list[int]] | None = None,
 ) -> PhotographScores:
-    """Measures a network; a progress bar on a terminal, and a line on stderr for each file that cannot be read.
+    """Measure a network on photographs; show a progress bar and name each unreadable file on stderr.
 
     Args:
         model: A network that gives logits.
-        transform: What the photographs go through.
+        transform: Transform of the photographs.
         test_set: The photographs.
-        batch_size: Images at once.
+        batch_size: Int, images per batch.
         real: ReaL labels, see `read_real_labels`, or `None`.
 
     Raises:
@@ -560,7 +545,7 @@ def measure_photographs(
 
 
 def _logits(model: keras.Model, transform: Transform, pixels: np.ndarray, size: int) -> np.ndarray:
-    """Of a batch filled up with black images, as every other size would be compiled anew."""
+    """Return the logits of a batch, padded with black images: another size would be compiled again."""
     full = np.zeros((size, *pixels.shape[1:]), np.uint8)
     full[: len(pixels)] = pixels
     return np.asarray(model.predict_on_batch(transform.apply(full)))[: len(pixels)]
