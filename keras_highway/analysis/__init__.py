@@ -1,4 +1,4 @@
-"""What a network does inside: its blocks' signals, other wirings of the same layers, its cost, its gates."""
+"""Look inside a network: signals of its blocks, other wirings of its layers, its gates and its cost."""
 
 from keras_highway._support.public_names import only_public as _only_public
 from keras_highway.analysis.cost import Cost as Cost
@@ -12,11 +12,9 @@ from keras_highway.analysis.gates import GateActivity as GateActivity
 from keras_highway.analysis.gates import GateRow as GateRow
 from keras_highway.analysis.gates import GateStats as GateStats
 from keras_highway.analysis.gates import Routing as Routing
-from keras_highway.analysis.gates import SampleGates as SampleGates
 from keras_highway.analysis.gates import gate_activity as gate_activity
 from keras_highway.analysis.gates import gate_bias as gate_bias
 from keras_highway.analysis.gates import gate_routing as gate_routing
-from keras_highway.analysis.gates import gate_samples as gate_samples
 from keras_highway.analysis.graph import blocks as blocks
 from keras_highway.analysis.guided import Field as Field
 from keras_highway.analysis.guided import GuidedGradients as GuidedGradients

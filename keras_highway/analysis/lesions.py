@@ -1,5 +1,6 @@
 """Lesions, permutations and random removals of blocks over a data set."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -227,9 +228,7 @@ def drop_k_curve(
         ValueError: If there are fewer blocks, and as in `lesion_curve`.
     """
     names = _chosen(blocks_of(model), None)
-    counts = _checked_counts("ks", _powers(len(names)) if ks is None else ks)
-    if max(counts) > len(names):
-        raise ValueError(f"`ks` must be at most {len(names)}, the blocks to lesion. Received: ks={counts}")
+    counts = _checked_counts("ks", _powers(len(names)) if ks is None else ks, most=len(names))
     dropped = tuple(tuple(np.random.default_rng(seed).permutation(names).tolist()) for seed in seeds)
     plans = [{}, *({name: Lesion(name) for name in order[:k]} for k in counts for order in dropped)]
     accuracy, loss, samples = score(model, plans, data, **options)
@@ -271,15 +270,12 @@ def _interchangeable(known: Mapping[str, GatedBlock], stage: str | None) -> tupl
     groups = stages(known)
     if stage is None and len(groups) == 1:
         stage = next(iter(groups))
-    if stage not in groups:
-        raise ValueError(f"`stage` must be one of {', '.join(groups)}. Received: stage={stage!r}")
-    names = [name for name in groups[stage] if not known[name].is_transition]
-    tied = [name for name in names if known[name].gate == "tied"]
-    names = tied or names
-    if len(names) < 2:
+    names = [name for name in groups.get(str(stage), ()) if not known[name].is_transition]
+    names = [name for name in names if known[name].gate == "tied"] or names
+    if stage is None or len(names) < 2:
         raise ValueError(
-            "`stage` must have two blocks that are not transitions. "
-            f"Received: stage={stage!r} with blocks {', '.join(groups[stage])}"
+            f"`stage` must be one of {', '.join(groups)} and have two blocks that are not transitions. "
+            f"Received: stage={stage!r}"
         )
     return stage, names
 
@@ -298,8 +294,8 @@ def _powers(top: int) -> list[int]:
     return [2**i for i in range(top.bit_length())]
 
 
-def _checked_counts(name: str, counts: Iterable[int]) -> list[int]:
+def _checked_counts(name: str, counts: Iterable[int], most: float = math.inf) -> list[int]:
     values = [int(count) for count in counts]
-    if not values or min(values) < 1:
-        raise ValueError(f"`{name}` must be one or more positive integers. Received: {name}={counts!r}")
+    if not values or min(values) < 1 or max(values) > most:
+        raise ValueError(f"`{name}` must be one or more integers from 1 to {most}. Received: {name}={values}")
     return values

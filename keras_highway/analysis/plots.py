@@ -114,9 +114,6 @@ def channel_axis(data_format: str | None = None) -> int:
 
 def spread_gates(traces: Mapping[str, BlockTrace], gate: str, sample: int) -> dict[str, np.ndarray]:
     """Return the gate of one sample in every block, broadcast to the shape of x."""
-    size = len(next(iter(traces.values())).x) if traces else 0
-    if not -size <= sample < size:
-        raise ValueError(f"`traces` must have the sample: there are {size}. Received: sample={sample}")
     known = {name for name in ("t", "c") if all(getattr(entry, name).ndim for entry in traces.values())}
     if gate not in known:
         raise ValueError(
@@ -294,10 +291,6 @@ def legend_above(axis: Any, handles: Sequence[Any] | None = None, columns: int =
 def _show_image(axis: Any, image: Any) -> None:
     """Draw an image with any range of values."""
     image = np.squeeze(np.asarray(image, "float32"))
-    if image.ndim not in (2, 3):
-        raise ValueError(
-            f"`image` must be (height, width) or (height, width, channels). Received: image.shape={image.shape}"
-        )
     if image.ndim == 3 and image.shape[-1] not in (3, 4):  # no colours: the mean over the channels
         image = image.mean(-1)
     low, high = float(image.min()), float(image.max())
@@ -464,13 +457,9 @@ def plot_routing_profile(
         path: Optional file to write.
         title: Text above the picture.
 
-    Raises:
-        ValueError: If there are not as many names as classes.
     """
     names = routing.classes.tolist() if names is None else list(names)
     count = len(routing.classes)
-    if len(names) != count:
-        raise ValueError(f"`names` must name {count} classes. Received: {len(names)} names")
     table = np.stack([np.abs(d).reshape(count, -1).mean(1) for d in routing.difference.values()], 1)
     figure = new_figure(0.28 * count + 1.6)
     axis = figure.subplots()

@@ -237,8 +237,6 @@ def _labelled(curves: Any, alone: str | None = None) -> dict[str | None, Any]:
 
 
 def _shown(curve: Any, metric: str, which: str = ""):
-    if metric not in ("accuracy", "loss"):
-        raise ValueError(f"`metric` must be 'accuracy' or 'loss'. Received: metric={metric!r}")
     value = getattr(curve, f"{which}{metric}")
     return 100 * (1 - value) if metric == "accuracy" else value
 

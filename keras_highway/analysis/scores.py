@@ -347,8 +347,6 @@ def compare(
     Returns:
         A `Comparison`, in the order of the plans.
     """
-    if not plans:
-        raise ValueError("`plans` must have at least one plan. Received: plans=[]")
     return Scorer(model, plans)(data, batch_size=batch_size, transform=transform, progress=progress)
 
 
