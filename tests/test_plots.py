@@ -201,31 +201,26 @@ def test_of_maps_a_column_is_a_channel_and_what_a_narrower_block_lacks_is_empty(
     np.testing.assert_allclose(drawn["class 1"][0, : first.shape[-1]], first[1].mean((0, 1)), rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "loss"])
-def test_curves(dense, metric):
+def test_curves_show_the_error_in_percent(dense):
     model, data = dense
-
-    def shown(values):
-        return 100 * (1 - values) if metric == "accuracy" else values
-
     lesions = analysis.lesion_curve(model, data)
-    axis = analysis.plot_lesion_curve({"a": lesions, "b": lesions}, metric=metric).axes[0]
-    np.testing.assert_allclose(axis.lines[0].get_ydata(), shown(getattr(lesions, metric)))
-    np.testing.assert_allclose(axis.lines[1].get_ydata(), shown(getattr(lesions, f"intact_{metric}")))
+    axis = analysis.plot_lesion_curve({"a": lesions, "b": lesions}).axes[0]
+    np.testing.assert_allclose(axis.lines[0].get_ydata(), 100 * (1 - lesions.accuracy))
+    np.testing.assert_allclose(axis.lines[1].get_ydata(), 100 * (1 - lesions.intact_accuracy))
     assert legend(axis) == ["a", "b", "intact network"] and has_whole_ticks(axis)
     gaps = lesions._replace(numbers=tuple(2 * number for number in lesions.numbers))  # blocks between are transitions
-    axis = analysis.plot_lesion_curve(gaps, metric=metric).axes[0]
+    axis = analysis.plot_lesion_curve(gaps).axes[0]
     np.testing.assert_array_equal(axis.lines[0].get_xdata(), gaps.numbers)
-    alone = analysis.plot_lesion_curve(lesions, metric=metric).axes[0]
+    alone = analysis.plot_lesion_curve(lesions).axes[0]
     assert legend(alone) == ["one block lesioned", "intact network"]
     shuffled = analysis.reshuffle_curve(model, data)
-    axis = analysis.plot_reshuffle_curve(shuffled, metric=metric).axes[0]
-    expected = np.stack([shuffled.tau, shown(getattr(shuffled, metric))], 1)
+    axis = analysis.plot_reshuffle_curve(shuffled).axes[0]
+    expected = np.stack([shuffled.tau, 100 * (1 - shuffled.accuracy)], 1)
     np.testing.assert_allclose(axis.collections[0].get_offsets(), expected)
     assert legend(axis) == ["one order", "trained order"]
     dropped = analysis.drop_k_curve(model, data)
-    axis = analysis.plot_drop_curve(dropped, metric=metric).axes[0]
-    np.testing.assert_allclose(axis.lines[0].get_ydata(), shown(getattr(dropped, metric)).mean(1))
+    axis = analysis.plot_drop_curve(dropped).axes[0]
+    np.testing.assert_allclose(axis.lines[0].get_ydata(), 100 * (1 - dropped.accuracy).mean(1))
     draws = f"lowest to highest of {len(dropped.seeds)} draws"
     assert legend(axis) == ["mean of the draws", "intact network", draws] and has_whole_ticks(axis)
 

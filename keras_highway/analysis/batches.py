@@ -70,12 +70,7 @@ def batches(
 
 
 def check_batch(x: Any, inputs: Sequence[Any]) -> None:
-    """Raise a ValueError if a batch does not fit the inputs of a model, or is empty.
-
-    Args:
-        x: A batch, or the model's structure of batches.
-        inputs: The input tensors of the model.
-    """
+    """Raise a ValueError if a batch, or the model's structure of batches, does not fit the inputs or is empty."""
     tensors = keras.tree.flatten(x)
     if len(inputs) != len(tensors):  # e.g. a list of images: Keras's own message is good
         tensors = [np.asarray(x)] if len(inputs) == 1 else []
@@ -117,11 +112,7 @@ class Moments:
         return np.asarray(self._squares / max(self.count, 1))
 
     def add(self, values: Any) -> None:
-        """Add a batch `(n, ...)`.
-
-        Raises:
-            ValueError: If the samples have another shape than those before.
-        """
+        """Add a batch `(n, ...)` of samples of one shape."""
         values = np.asarray(values, np.float64)
         if self.count and values.shape[1:] != self.mean.shape:
             raise ValueError(

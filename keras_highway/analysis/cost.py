@@ -85,11 +85,7 @@ def cost(model: keras.Model) -> Cost:
 
 
 def parameters_of(weights: Iterable[Any]) -> int:
-    """Count parameters, without the statistics of batch normalization.
-
-    Args:
-        weights: Variables, each once.
-    """
+    """Count parameters, without the statistics of batch normalization."""
     return sum(math.prod(w.shape) for w in weights if w.name not in _STATISTICS)
 
 

@@ -219,12 +219,7 @@ def gate_routing(
 
 
 def check_learned(known: Mapping[str, GatedBlock], gate: str) -> None:
-    """Raise a ValueError if no block learns a gate.
-
-    Args:
-        known: Dict from block name to `GatedBlock`.
-        gate: `"t"` or `"c"`.
-    """
+    """Raise a ValueError if no block of a dict from name to block learns a gate."""
     gatings = [get_gating(block.gating) for block in known.values()]
     learned = list(dict.fromkeys(name for gating in gatings for name in gating.learned_gates))
     if gate not in learned:

@@ -51,15 +51,7 @@ def block_name(block: Any) -> Any:
 
 
 def block_names(chosen: Blocks, known: Iterable[str]) -> list[str]:
-    """Return the names of the chosen blocks, in the order of the known names.
-
-    Args:
-        chosen: A name, a block, or an iterable of them.
-        known: Names of blocks.
-
-    Raises:
-        ValueError: If a block is unknown, or no block is chosen.
-    """
+    """Return the names of the chosen blocks, in the order of the known names."""
     one = isinstance(chosen, (str, GatedBlock)) or not isinstance(chosen, Iterable)
     names = [block_name(block) for block in ([chosen] if one else chosen)]
     check_names(names, known)
@@ -74,15 +66,7 @@ def data_format_of(block: GatedBlock) -> str:
 
 
 def stages(names: Iterable[str]) -> dict[str, list[str]]:
-    """Group blocks by the stage in their names, `stage<n>_...`.
-
-    Args:
-        names: Names of blocks, in the order of the network.
-
-    Returns:
-        A dict from stage to its blocks. Blocks with other names are in
-        `"body"`.
-    """
+    """Group names of blocks by their stage, `stage<n>_...`; other names are in `"body"`."""
     by_stage: dict[str, list[str]] = {}
     for name in names:
         by_stage.setdefault(stage_of(name) or "body", []).append(name)
@@ -110,23 +94,11 @@ def is_functional(model: Any) -> bool:
 
 
 def walk(model: keras.Model, visit: Callable[..., Any], swap: Callable[[Any], Any] | None = None) -> keras.Model:
-    """Call the layers of a model again, in order, as `visit(layer, *args, **kwargs)`.
+    """Call the layers of a model again, in order, as `visit(layer, *args, **kwargs)`, and return the new model.
 
-    The result has the same layers and inputs and is not compiled. The model
-    and its layers are unchanged, except that Keras remembers the calls, as
-    for any shared layer.
-
-    `visit` always gets the first input of a layer as the first of `args`, and
-    the other inputs of a block (`gate`, `kernels`) in `kwargs`.
-
-    Args:
-        model: A functional or sequential `keras.Model`.
-        visit: Function (layer, *args, **kwargs) -> outputs.
-        swap: Function layer -> layer, called before `visit`. Defaults to the
-            layer itself.
-
-    Returns:
-        A functional `keras.Model`.
+    It has the same layers (or `swap(layer)` for each) and inputs and is not compiled. The model and its layers are
+    unchanged, except that Keras remembers the calls, as for any shared layer. `visit` always gets the first input of a
+    layer as the first of `args`, and the other inputs of a block (`gate`, `kernels`) in `kwargs`.
     """
     graph = _functional(model)
     walked = keras.models.clone_model(
@@ -140,15 +112,9 @@ def walk(model: keras.Model, visit: Callable[..., Any], swap: Callable[[Any], An
 
 
 def walk_nested(model: keras.Model, visit: Callable[..., Any], inputs: Any) -> Any:
-    """Call the layers of a nested model on the tensors that reach it, and return its output.
+    """Call the layers of a nested model on the tensors that reach it, as `walk` does, and return its output.
 
-    A model on new input tensors would be cut off from the input of the outer
-    model.
-
-    Args:
-        model: A functional or sequential `keras.Model` inside another.
-        visit: Function (layer, *args, **kwargs) -> outputs.
-        inputs: The Keras tensors it is called on.
+    A model on new input tensors would be cut off from the input of the outer model.
     """
     return _functional(model)._run_through_graph(inputs, call_fn=_in_order(visit))
 
@@ -194,13 +160,8 @@ def blocks_in(graph: keras.Model) -> Iterator[GatedBlock]:
 def kept_state(model: keras.Model) -> Generator[None]:
     """Restore the state that layers carry from batch to batch when the context ends.
 
-    Inside the context the state moves on as usual. State is every variable
-    that is neither trained nor an average of batch normalization: of
-    `CarriedLSTM`, of Keras's recurrent layers with `stateful=True`, of your
-    own layers.
-
-    Args:
-        model: A `keras.Model`, or a model with the same layers.
+    State is every variable that is neither trained nor an average of batch normalization: of `CarriedLSTM`, of Keras's
+    recurrent layers with `stateful=True`, of your own layers.
     """
     variables = _state(model)
     before = [_copied(variable) for variable in variables]

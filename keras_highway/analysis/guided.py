@@ -287,11 +287,7 @@ def guided_backprop(
 
 
 def channel_of(y: Any, block: GatedBlock, channel: int | np.integer[Any]) -> Any:
-    """Return one channel of the output of a block: `(n, ...)`.
-
-    Raises:
-        ValueError: If there is no such channel.
-    """
+    """Return one channel of the output of a block: `(n, ...)`."""
     axis = 1 if len(y.shape) == 4 and data_format_of(block) == "channels_first" else -1
     if not is_whole(channel) or not 0 <= channel < y.shape[axis]:
         raise ValueError(f"`channel` must be from 0 to {y.shape[axis] - 1}. Received: channel={channel!r}")

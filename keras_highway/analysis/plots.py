@@ -50,10 +50,8 @@ def plot_gates(
         traces: Result of `trace(model, x)`.
         image: Optional array (height, width) or (height, width, channels),
             drawn next to the gates.
-        path: Optional file to write, e.g. `"gates.png"`.
         gate: `"t"` or `"c"`. Defaults to `"t"`.
         sample: Int, index of the image in the batch. Defaults to `0`.
-        title: Text above the picture.
 
     Raises:
         ValueError: If the gates are constant (a plain or residual net), the
@@ -78,11 +76,7 @@ def plot_gates(
 
 
 def figure_class() -> Any:
-    """Return matplotlib's `Figure`.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-    """
+    """Return matplotlib's `Figure`."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -239,12 +233,7 @@ def draw_table(axis: Any, panel: Panel) -> Any:
 
 
 def number_blocks(axis: Any, numbers: Sequence[int]) -> None:
-    """Label the rows or columns of a table with the numbers of its blocks, if these are not 1, 2, ...
-
-    Args:
-        axis: An `Axis` with the blocks at 1, 2, ...
-        numbers: Positions of the blocks in the network.
-    """
+    """Label the rows or columns of a table with the numbers of its blocks, if these are not 1, 2, ..."""
     places = range(1, len(numbers) + 1)
     if list(numbers) == list(places) and len(numbers) > 1:  # of one row the locator would name fractions
         axis.get_major_locator().set_params(integer=True)
@@ -254,15 +243,7 @@ def number_blocks(axis: Any, numbers: Sequence[int]) -> None:
 
 
 def bar_below(figure: Any, drawn: Any, axes: Any, label: str, extend: str = "neither") -> None:
-    """Put one colour bar below panels, as wide as they are.
-
-    Args:
-        figure: The figure.
-        drawn: Result of `imshow`.
-        axes: The panels.
-        label: Meaning of the colours.
-        extend: As in `Panel`.
-    """
+    """Put one colour bar below panels, as wide as they are; `drawn` is a result of `imshow`."""
     from matplotlib.ticker import MaxNLocator
 
     few = MaxNLocator(6)  # more of long numbers would overlap
@@ -270,13 +251,7 @@ def bar_below(figure: Any, drawn: Any, axes: Any, label: str, extend: str = "nei
 
 
 def legend_above(axis: Any, handles: Sequence[Any] | None = None, columns: int = 2) -> None:
-    """Put a legend above a panel without a title.
-
-    Args:
-        axis: The panel.
-        handles: Entries. Defaults to all with a label.
-        columns: Int, largest number of entries per row. Defaults to `2`.
-    """
+    """Put a legend above a panel without a title."""
     handles = axis.get_legend_handles_labels()[0] if handles is None else handles
     axis.legend(
         handles=handles,
@@ -319,9 +294,7 @@ def plot_gate_summary(
         bias: Result of `gate_bias(model)`.
         activity: Result of `gate_activity(model, data)`.
         traces: Result of `trace(model, x)`.
-        path: Optional file to write.
         sample: Int, index of the sample in the traces. Defaults to `0`.
-        title: Text above the picture.
 
     Raises:
         ValueError: If no block learns `t`, or the traces have fewer samples or
@@ -367,8 +340,6 @@ def plot_routing(
     Args:
         routing: Result of `gate_routing(model, data)`.
         classes: Class numbers. Defaults to the first two.
-        path: Optional file to write.
-        title: Text above the picture.
 
     Raises:
         ValueError: If a class is not in the data.
@@ -411,8 +382,6 @@ def plot_gate_profile(
     Args:
         activity: Result of `gate_activity(model, data)`.
         bias: Optional, result of `gate_bias(model)`.
-        path: Optional file to write.
-        title: Text above the picture.
     """
     rows = 1 + (bias is not None)
     figure = new_figure(2.7 * rows)
@@ -454,8 +423,6 @@ def plot_routing_profile(
     Args:
         routing: Result of `gate_routing(model, data)`.
         names: Optional names of `routing.classes`. Defaults to their numbers.
-        path: Optional file to write.
-        title: Text above the picture.
 
     """
     names = routing.classes.tolist() if names is None else list(names)
@@ -481,8 +448,6 @@ def plot_gate_maps(
 
     Args:
         activity: Result of `gate_activity(model, data)`.
-        path: Optional file to write.
-        title: Text above the picture.
 
     Raises:
         ValueError: If the blocks are not convolutional.
@@ -534,7 +499,6 @@ def plot_guided(
     Args:
         guided: Result of `guided_backprop(model, images, ...)`.
         images: Optional array `(n, height, width, channels)`, the images.
-        path: Optional file to write.
         title: Text above the picture. Defaults to the channel.
 
     Raises:
@@ -576,7 +540,6 @@ def plot_patches(patches: Patches, path: str | os.PathLike[str] | None = None, *
 
     Args:
         patches: Result of `top_patches(model, data, ...)`.
-        path: Optional file to write.
         title: Text above the picture. Defaults to block and channel.
     """
     count = len(patches.patches)

@@ -25,10 +25,9 @@ def plot_lesion_curve(
     curves: LesionCurve | dict[str, LesionCurve],
     path: str | os.PathLike[str] | None = None,
     *,
-    metric: str = "accuracy",
     title: str | None = None,
 ) -> "Figure":
-    """Draw performance against the lesioned block, the intact network dashed [TVDN, Figure 4].
+    """Draw the error against the lesioned block, the intact network dashed [TVDN, Figure 4].
 
     The horizontal axis has the numbers of the blocks in the network, without
     those that were not lesioned.
@@ -36,20 +35,16 @@ def plot_lesion_curve(
     Args:
         curves: A `LesionCurve`, or a dict from label to `LesionCurve` for
             several nets.
-        path: Optional file to write.
-        metric: `"accuracy"` (drawn as error, in %) or `"loss"`. Defaults to
-            `"accuracy"`.
-        title: Text above the picture.
 
     Raises:
-        ValueError: If there is nothing to draw, or the metric is unknown.
+        ValueError: If there is nothing to draw.
     """
     figure, axis = _one_axis()
     for i, (label, curve) in enumerate(_labelled(curves, "one block lesioned").items()):
         numbers = curve.numbers or range(1, len(curve.blocks) + 1)
-        line = axis.plot(numbers, _shown(curve, metric), marker=_MARKERS[i % 8], markersize=3, lw=1, label=label)
-        axis.axhline(_shown(curve, metric, "intact_"), color=line[0].get_color(), ls="--", lw=1)
-    _finish(axis, "lesioned block", _axis_name(metric), curves, _INTACT)
+        line = axis.plot(numbers, _error(curve.accuracy), marker=_MARKERS[i % 8], markersize=3, lw=1, label=label)
+        axis.axhline(_error(curve.intact_accuracy), color=line[0].get_color(), ls="--", lw=1)
+    _finish(axis, "lesioned block", curves, _INTACT)
     axis.xaxis.get_major_locator().set_params(integer=True)
     return write(figure, path, title)
 
@@ -58,23 +53,19 @@ def plot_reshuffle_curve(
     curves: ReshuffleCurve | dict[str, ReshuffleCurve],
     path: str | os.PathLike[str] | None = None,
     *,
-    metric: str = "accuracy",
     title: str | None = None,
 ) -> "Figure":
-    """Draw performance against Kendall's tau of the order, one point per order.
+    """Draw the error against Kendall's tau of the order, one point per order.
 
     Args:
         curves: A `ReshuffleCurve`, or a dict from label to `ReshuffleCurve`.
-        path: Optional file to write.
-        metric: As in `plot_lesion_curve`.
-        title: Text above the picture.
     """
     figure, axis = _one_axis()
     for i, (label, curve) in enumerate(_labelled(curves, "one order").items()):
-        dots = axis.scatter(curve.tau, _shown(curve, metric), s=16, marker=_MARKERS[i % 8], label=label)
-        axis.axhline(_shown(curve, metric, "intact_"), color=dots.get_facecolor()[0], ls="--", lw=1)
+        dots = axis.scatter(curve.tau, _error(curve.accuracy), s=16, marker=_MARKERS[i % 8], label=label)
+        axis.axhline(_error(curve.intact_accuracy), color=dots.get_facecolor()[0], ls="--", lw=1)
     axis.invert_xaxis()
-    _finish(axis, "Kendall's tau with the trained order", _axis_name(metric), curves, "trained order")
+    _finish(axis, "Kendall's tau with the trained order", curves, "trained order")
     return write(figure, path, title)
 
 
@@ -82,29 +73,25 @@ def plot_drop_curve(
     curves: DropCurve | dict[str, DropCurve],
     path: str | os.PathLike[str] | None = None,
     *,
-    metric: str = "accuracy",
     title: str | None = None,
 ) -> "Figure":
-    """Draw performance against the number of random blocks lesioned: the mean, and the range over the seeds.
+    """Draw the error against the number of random blocks lesioned: the mean, and the range over the seeds.
 
     Args:
         curves: A `DropCurve`, or a dict from label to `DropCurve`.
-        path: Optional file to write.
-        metric: As in `plot_lesion_curve`.
-        title: Text above the picture.
     """
     figure, axis = _one_axis()
     from matplotlib.patches import Patch
 
     labelled = _labelled(curves, "mean of the draws")
     for i, (label, curve) in enumerate(labelled.items()):
-        values = _shown(curve, metric)
+        values = _error(curve.accuracy)
         line = axis.plot(curve.k, values.mean(1), marker=_MARKERS[i % 8], markersize=4, lw=1, label=label)
         axis.fill_between(curve.k, values.min(1), values.max(1), color=line[0].get_color(), alpha=0.2, lw=0)
-        axis.axhline(_shown(curve, metric, "intact_"), color=line[0].get_color(), ls="--", lw=1)
+        axis.axhline(_error(curve.intact_accuracy), color=line[0].get_color(), ls="--", lw=1)
     draws = ", ".join(map(str, sorted({len(curve.seeds) for curve in labelled.values()})))
     band = Patch(color="0.4", alpha=0.2, lw=0, label=f"lowest to highest of {draws} draws")
-    _finish(axis, "random blocks lesioned", _axis_name(metric), curves, _INTACT, band)
+    _finish(axis, "random blocks lesioned", curves, _INTACT, band)
     axis.xaxis.get_major_locator().set_params(integer=True)
     return write(figure, path, title)
 
@@ -116,8 +103,6 @@ def plot_estimation_error(
 
     Args:
         errors: Result of `estimation_error(model, data)`.
-        path: Optional file to write.
-        title: Text above the picture.
 
     Raises:
         ValueError: If there is nothing to draw.
@@ -158,23 +143,12 @@ def plot_trim_curve(
     Args:
         curves: A `TrimCurve`, or a dict from label to `TrimCurve`.
         latency: Optional `Latency` of the same network.
-        path: Optional file to write.
-        title: Text above the picture.
     """
     return write(draw_depth(curves, None if latency is None else (latency.depth, latency.speed_up)), path, title)
 
 
 def draw_depth(curves: TrimCurve | dict[str, TrimCurve], speed_up: tuple[np.ndarray, np.ndarray] | None = None) -> Any:
-    """Draw the panels of `plot_trim_curve`.
-
-    Args:
-        curves: As in `plot_trim_curve`.
-        speed_up: Optional pair: blocks left `(rows,)`, and quartiles of the
-            speed-up `(rows, 3)`.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-    """
+    """Draw the panels of `plot_trim_curve`; `speed_up` is a pair: blocks left `(rows,)`, and quartiles `(rows, 3)`."""
     count = 2 if speed_up is None else 3
     figure = new_figure(1.9 * count + 0.8)
     axes = figure.subplots(count, 1, sharex=True)
@@ -185,7 +159,7 @@ def draw_depth(curves: TrimCurve | dict[str, TrimCurve], speed_up: tuple[np.ndar
         color = "0.3" if alike else f"C{i}"
         axes[0].plot(
             curve.depth,
-            100 * (1 - curve.accuracy),
+            _error(curve.accuracy),
             color=f"C{i}",
             marker=_MARKERS[i % 8],
             markersize=3,
@@ -213,13 +187,7 @@ def draw_depth(curves: TrimCurve | dict[str, TrimCurve], speed_up: tuple[np.ndar
 
 
 def mark_break(axis: Any, at: float, text: str) -> None:
-    """Mark where the scale of a vertical axis changes: two strokes, a dotted line and a text below it.
-
-    Args:
-        axis: A matplotlib axis.
-        at: Position, in data.
-        text: The text.
-    """
+    """Mark where the scale of a vertical axis changes: two strokes, a dotted line and a text below it."""
     across = axis.get_yaxis_transform()  # x in parts of the axis, y in data
     stroke = {"marker": [(-1, -0.6), (1, 0.6)], "markersize": 9, "color": "k", "linestyle": "none", "clip_on": False}
     axis.plot([0, 0], [at * 0.9, at * 1.1], transform=across, label="_break", **stroke)
@@ -236,13 +204,8 @@ def _labelled(curves: Any, alone: str | None = None) -> dict[str | None, Any]:
     return {None if label is None else in_figure(label): curve for label, curve in by_label.items()}
 
 
-def _shown(curve: Any, metric: str, which: str = ""):
-    value = getattr(curve, f"{which}{metric}")
-    return 100 * (1 - value) if metric == "accuracy" else value
-
-
-def _axis_name(metric: str) -> str:
-    return "error, %" if metric == "accuracy" else "loss, nats"
+def _error(accuracy: Any) -> Any:
+    return 100 * (1 - accuracy)
 
 
 def _one_axis():
@@ -250,11 +213,11 @@ def _one_axis():
     return figure, figure.subplots()
 
 
-def _finish(axis: Any, x: str, y: str, curves: Any, dashed: str, *others: Any) -> None:
+def _finish(axis: Any, x: str, curves: Any, dashed: str, *others: Any) -> None:
     """Name the axes and add a legend; dashed lines have the colour of their curve."""
     from matplotlib.lines import Line2D
 
-    axis.set(xlabel=x, ylabel=f"{y} ({_samples(curves)} samples)")
+    axis.set(xlabel=x, ylabel=f"error, % ({_samples(curves)} samples)")
     axis.grid(alpha=0.3)
     handles = axis.get_legend_handles_labels()[0]
     handles += [Line2D([], [], color="0.4", ls="--", lw=1, label=dashed), *others]
@@ -290,12 +253,7 @@ class Curve(NamedTuple):
 
 
 def training_axes(panels: int, height: float) -> tuple[Any, list[Any]]:
-    """Return a matplotlib figure and its panels, below each other.
-
-    Args:
-        panels: Int, number of panels.
-        height: Height of the figure in inches.
-    """
+    """Return a matplotlib figure and its panels, below each other."""
     figure = new_figure(height)
     return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
 
@@ -303,15 +261,9 @@ def training_axes(panels: int, height: float) -> tuple[Any, list[Any]]:
 def draw_training(
     axis: Any, curves: Iterable[Curve], *, xlabel: str = "epoch", scale: str = "linear", **options: Any
 ) -> None:
-    """Draw curves into a panel, with a grid, whole epochs and a legend.
+    """Draw curves into a panel, with a grid, whole epochs and a legend; `options` are those of `Axes.set`.
 
-    Args:
-        axis: The panel.
-        curves: Iterable of `Curve`.
-        xlabel: Text below. Defaults to `"epoch"`.
-        scale: `"linear"` or `"log"`, which leaves out values that are not above
-            0. Defaults to `"linear"`.
-        **options: As in `matplotlib.axes.Axes.set`: `ylabel`, `title`.
+    The scale `"log"` leaves out values that are not above 0.
     """
     curves = list(curves)
     for x, y, label, style in curves:

@@ -113,14 +113,7 @@ def check_lesionable(block: GatedBlock) -> None:
 
 
 def removable(known: Mapping[str, GatedBlock]) -> list[str]:
-    """Return the names of the blocks that are not transitions.
-
-    Args:
-        known: Dict from name to `GatedBlock`.
-
-    Raises:
-        ValueError: If every block is a transition.
-    """
+    """Return the names of the blocks that are not transitions, at least one."""
     names = [name for name, block in known.items() if not block.is_transition]
     if not names:
         raise ValueError(f"`model` must have a block that is not a transition. Received: {', '.join(known)}")
@@ -129,16 +122,10 @@ def removable(known: Mapping[str, GatedBlock]) -> list[str]:
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class LesionedBlock(keras.layers.Layer):
-    """A block with `t = 0`; see `lesion`. Its input and output are those of the block.
-
-    Args:
-        block: The `GatedBlock`; its layers are shared.
+    """A block with `t = 0` that shares its layers; see `lesion`.
 
     Attributes:
         stands_elsewhere: Bool, whether the block is also in the model.
-
-    Raises:
-        ValueError: If the block is a transition.
     """
 
     stands_elsewhere = False
@@ -313,11 +300,7 @@ class BatchedRewiring:
         return output.reshape(self._copies, len(x), *output.shape[1:])[self._group, :n]
 
     def switch_off(self, name: str) -> None:
-        """Remove one of the `switches` from every plan: its input passes through.
-
-        Args:
-            name: Name of the block.
-        """
+        """Remove one of the `switches` from every plan: its input passes through."""
         self._switches[name].off.assign(True)
 
     def _visit(self, layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:

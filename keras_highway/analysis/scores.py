@@ -1,7 +1,7 @@
 """Accuracy and loss of classifiers: of one network, of many wirings of it, and on photographs."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -20,21 +20,11 @@ from keras_highway.data.photographs import PhotographSet, read_batches, real_lab
 from keras_highway.data.transforms import Transform
 
 # Layers and operations of Keras that, in inference, keep the numbers and change only shape or dtype.
-_SAME_NUMBERS = (
-    layers.Reshape,
-    layers.Flatten,
-    layers.Permute,
-    layers.RepeatVector,
-    layers.Identity,
-    layers.ActivityRegularization,
-    layers.Dropout,
-    layers.SpatialDropout1D,
-    layers.SpatialDropout2D,
-    layers.SpatialDropout3D,
-    layers.GaussianDropout,
-    layers.GaussianNoise,
-    layers.AlphaDropout,
-)
+_LAYERS_OF_SAME_NUMBERS = """
+    Reshape Flatten Permute RepeatVector Identity ActivityRegularization Dropout SpatialDropout1D SpatialDropout2D
+    SpatialDropout3D GaussianDropout GaussianNoise AlphaDropout
+"""
+_SAME_NUMBERS = tuple(getattr(layers, name) for name in _LAYERS_OF_SAME_NUMBERS.split())
 _SAME_NUMBERS_OPERATIONS = ("Cast", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "GetItem")
 _WRAPPERS = (layers.TimeDistributed, layers.SpectralNormalization)
 _SOFTMAX = (keras.activations.softmax, keras.ops.softmax)
@@ -56,18 +46,10 @@ class Head(NamedTuple):
 
 
 def head_of(model: keras.Model) -> Head:
-    """Return whether a classifier ends in a softmax; every other end gives logits.
+    """Return whether a functional classifier ends in a softmax; other ends give logits, and a sigmoid is refused.
 
-    The softmax is a layer, an activation or an operation, in the model or in
-    a model nested at its end. Layers behind it that only reshape or cast are
-    skipped.
-
-    Args:
-        model: A functional or sequential `keras.Model`.
-
-    Raises:
-        ValueError: If it is not functional, has several outputs or ends in
-            another activation.
+    The softmax is a layer, an activation or an operation, in the model or in a model nested at its end. Layers behind it
+    that only reshape or cast are skipped.
     """
     if not is_functional(model) or len(model.outputs) != 1:
         raise ValueError(
@@ -91,13 +73,7 @@ def head_of(model: keras.Model) -> Head:
 
 
 def check_head(head: Head, outputs: np.ndarray, model: keras.Model) -> None:
-    """Raise a ValueError if outputs taken for logits look like probabilities, e.g. of your own layer.
-
-    Args:
-        head: Result of `head_of`.
-        outputs: Array `(..., classes)` of some samples.
-        model: The model, for the message.
-    """
+    """Raise a ValueError if outputs taken for logits look like probabilities, e.g. of your own layer."""
     rows = outputs.reshape(-1, outputs.shape[-1])[:_ROWS].astype(np.float64)
     if not head.logits or rows.shape[1] < 2:
         return
@@ -164,16 +140,7 @@ class Scores(NamedTuple):
 
 
 def check_images(model: keras.Model, images: np.ndarray, where: str) -> None:
-    """Refuse images of another size than the network takes, before anything is computed.
-
-    Args:
-        model: A network of images; its input size may be open.
-        images: Array `(n, height, width, channels)`.
-        where: Name of the images in the message.
-
-    Raises:
-        ValueError: If their size or number of channels does not fit.
-    """
+    """Refuse images of another size than the network takes, before anything is computed; `where` names them."""
     wanted = model.input_shape[1:]
     if keras.config.image_data_format() == "channels_first":
         wanted = (*wanted[1:], wanted[0])
@@ -264,28 +231,17 @@ class Comparison(NamedTuple):
         return self.paired.highest_cost(confidence)
 
 
-def measure(
-    model: keras.Model,
-    data: Iterable[Any],
-    *,
-    batch_size: int = 500,
-    transform: Callable[[Any], Any] | None = None,
-    progress: bool = False,
-) -> tuple[float, float]:
+def measure(model: keras.Model, data: Iterable[Any], *, batch_size: int = 500, **options: Any) -> tuple[float, float]:
     """Return accuracy and mean cross-entropy of any classifier, gated or not.
 
     Args:
         model: A functional `keras.Model` that ends in a softmax or in logits.
         data: As in `score`.
         batch_size: Int, samples per batch. Defaults to `500`.
-        transform: As in `score`.
-        progress: As in `score`.
-
-    Raises:
-        ValueError: As in `score`.
+        **options: `transform` and `progress`, as in `score`.
     """
     head, hits, loss, count = head_of(model), 0, 0.0, 0
-    feed = batches(data, model, labelled=True, batch_size=batch_size, transform=transform, progress=progress)
+    feed = batches(data, model, labelled=True, batch_size=batch_size, **options)
     with kept_state(model):
         for x, labels in feed:
             outputs = np.asarray(model.predict_on_batch(x))
@@ -296,15 +252,7 @@ def measure(
     return hits / count, loss / count
 
 
-def score(
-    model: keras.Model,
-    plans: Sequence[Wiring],
-    data: Iterable[Any],
-    *,
-    batch_size: int = 100,
-    transform: Callable[[Any], Any] | None = None,
-    progress: bool = False,
-) -> Scores:
+def score(model: keras.Model, plans: Sequence[Wiring], data: Iterable[Any], **options: Any) -> Scores:
     """Measure `rewire(model, plan)` for each plan, in one pass over the data.
 
     Args:
@@ -314,10 +262,8 @@ def score(
         data: A pair (samples, labels), or an iterable of such pairs. Labels
             are class numbers `(n,)` or `(n, 1)`; `(n, ...)` if the model
             classifies each position.
-        batch_size: Int, samples per batch; behind the last block there are that
-            many for each plan. Defaults to `100`.
-        transform: Function from a batch of samples to the input of the model.
-        progress: Bool, whether to show a progress bar. Defaults to `False`.
+        **options: `batch_size`, `transform` and `progress`, as in
+            `lesion_curve`.
 
     Returns:
         `Scores`, in the order of the plans.
@@ -326,19 +272,11 @@ def score(
         ValueError: If the plans do not fit the model, or the data are empty,
             unlabelled or do not fit.
     """
-    comparison = compare(model, plans, data, batch_size=batch_size, transform=transform, progress=progress)
+    comparison = compare(model, plans, data, **options)
     return Scores(comparison.accuracy, comparison.loss, comparison.samples)
 
 
-def compare(
-    model: keras.Model,
-    plans: Sequence[Wiring],
-    data: Iterable[Any],
-    *,
-    batch_size: int = 100,
-    transform: Callable[[Any], Any] | None = None,
-    progress: bool = False,
-) -> Comparison:
+def compare(model: keras.Model, plans: Sequence[Wiring], data: Iterable[Any], **options: Any) -> Comparison:
     """Measure `rewire(model, plan)` for each plan and compare it with the first, in one pass over the data.
 
     Arguments and errors are those of `score`; there must be at least one
@@ -347,20 +285,11 @@ def compare(
     Returns:
         A `Comparison`, in the order of the plans.
     """
-    return Scorer(model, plans)(data, batch_size=batch_size, transform=transform, progress=progress)
+    return Scorer(model, plans)(data, **options)
 
 
 class Scorer:
-    """Run `compare` several times: compiled once, and blocks can be removed between the passes.
-
-    Args:
-        model: As in `score`.
-        plans: As in `score`.
-        switches: Names of blocks that `switch_off` can remove.
-
-    Raises:
-        ValueError: If the plans do not fit the model.
-    """
+    """Run `compare` several times: compiled once, and blocks in `switches` can be removed between the passes."""
 
     def __init__(self, model: keras.Model, plans: Sequence[Wiring], switches: Sequence[str] = ()):
         self._model, self._count, self._head = model, len(plans), head_of(model)
@@ -373,20 +302,12 @@ class Scorer:
         for rewiring in self._rewirings:
             rewiring.switch_off(name)
 
-    def __call__(
-        self,
-        data: Iterable[Any],
-        *,
-        batch_size: int = 100,
-        transform: Callable[[Any], Any] | None = None,
-        progress: bool = False,
-    ) -> Comparison:
+    def __call__(self, data: Iterable[Any], *, batch_size: int = 100, **options: Any) -> Comparison:
         """Compare the plans with the first on some data."""
         lost, gained = np.zeros((2, self._count), np.int64)
         hits, loss, count, samples = np.zeros(self._count), np.zeros(self._count), 0, 0
-        options = {"batch_size": batch_size, "transform": transform, "progress": progress}
         with kept_state(self._model):
-            for x, labels in batches(data, self._model, labelled=True, **options):
+            for x, labels in batches(data, self._model, labelled=True, batch_size=batch_size, **options):
                 outputs = self._outputs(x)
                 if not count:
                     check_head(self._head, outputs[0], self._model)
@@ -428,13 +349,8 @@ def _compare(outputs: np.ndarray, labels: np.ndarray, head: Head) -> tuple[np.nd
 def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True, dtype: str | None = None) -> np.ndarray:
     """Return the cross-entropy of each label in nats, float64 `(...)`; NaN where logits are not finite.
 
-    Args:
-        outputs: Array `(..., classes)`.
-        labels: Integers `(...)`.
-        logits: Bool, whether the outputs are logits; else they are
-            probabilities. Defaults to `True`.
-        dtype: Dtype of the softmax. A probability that it rounded to 0 counts
-            as its smallest number. Defaults to `None`, the dtype of `outputs`.
+    `outputs` are `(..., classes)`, labels `(...)`. `dtype` is that of the softmax, by default of `outputs`: a probability
+    that it rounded to 0 counts as its smallest number.
     """
     scores = outputs.astype(np.float64)
     true = np.take_along_axis(scores, labels[..., None], -1)[..., 0]
@@ -475,12 +391,7 @@ class PhotographScores:
     broken: int = 0
 
     def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
-        """Add a batch.
-
-        Args:
-            logits: `(n, classes)`.
-            labels: Integers `(n,)`.
-        """
+        """Add a batch of logits `(n, classes)` and labels `(n,)`."""
         wrong = (labels < 0) | (labels >= logits.shape[1])
         if wrong.any():
             raise ValueError(
@@ -494,11 +405,7 @@ class PhotographScores:
         self.top5 += int((rank < 5).sum())
 
     def add_real(self, logits: np.ndarray, names: list[str], real: list[list[int]]) -> None:
-        """Add a batch of ImageNet's validation images by their ReaL labels; images without these do not count.
-
-        Raises:
-            ValueError: If an image is not of the validation set.
-        """
+        """Add a batch of ImageNet's validation images by their ReaL labels; images without these do not count."""
         likeliest = logits.argmax(axis=1)
         right = ops.convert_to_numpy(rank_of(likeliest, logits)) < 1  # not where a score is NaN
         for best, sound, name in zip(likeliest, right, names, strict=True):
@@ -514,18 +421,9 @@ def measure_photographs(
     batch_size: int,
     real: list[list[int]] | None = None,
 ) -> PhotographScores:
-    """Measure a network on photographs; show a progress bar and name each unreadable file on stderr.
+    """Measure a network that gives logits on photographs; show progress and name each unreadable file on stderr.
 
-    Args:
-        model: A network that gives logits.
-        transform: Transform of the photographs.
-        test_set: The photographs.
-        batch_size: Int, images per batch.
-        real: ReaL labels, see `read_real_labels`, or `None`.
-
-    Raises:
-        ValueError: With ReaL labels, if an image is not of ImageNet's
-            validation set.
+    `real` are ReaL labels, see `read_real_labels`; then all images must be of ImageNet's validation set.
     """
     scores, size = PhotographScores(), min(batch_size, test_set.images)
     with tqdm(total=test_set.images, unit=" images", disable=None, leave=False) as bar:
