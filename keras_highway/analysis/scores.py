@@ -48,8 +48,8 @@ class Head(NamedTuple):
 def head_of(model: keras.Model) -> Head:
     """Return whether a functional classifier ends in a softmax; other ends give logits, and a sigmoid is refused.
 
-    The softmax is a layer, an activation or an operation, in the model or in a model nested at its end. Layers behind it
-    that only reshape or cast are skipped.
+    The softmax is a layer, an activation or an operation, in the model or in a model nested at its end. Layers behind
+    it that only reshape or cast are skipped.
     """
     if not is_functional(model) or len(model.outputs) != 1:
         raise ValueError(
@@ -349,8 +349,8 @@ def _compare(outputs: np.ndarray, labels: np.ndarray, head: Head) -> tuple[np.nd
 def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True, dtype: str | None = None) -> np.ndarray:
     """Return the cross-entropy of each label in nats, float64 `(...)`; NaN where logits are not finite.
 
-    `outputs` are `(..., classes)`, labels `(...)`. `dtype` is that of the softmax, by default of `outputs`: a probability
-    that it rounded to 0 counts as its smallest number.
+    `outputs` are `(..., classes)`, labels `(...)`. `dtype` is that of the softmax, by default of `outputs`: a
+    probability that it rounded to 0 counts as its smallest number.
     """
     scores = outputs.astype(np.float64)
     true = np.take_along_axis(scores, labels[..., None], -1)[..., 0]
