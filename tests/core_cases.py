@@ -26,8 +26,6 @@ CORE = {
     "test_exporting.py::test_the_part_of_a_language_model_that_makes_vectors_of_words": ("onnx",),
     "test_fit_in_use.py::test_gates_of_a_run_that_backup_and_restore_resumes": ("stats",),
     "test_frozen_copies.py::test_copies_of_a_frozen_net_train_what_it_trains": ("conv", "dense", "stack"),
-    "test_gate_stats.py::test_steps_between_records_whatever_the_optimizer": ("2-summed", "2-scaled"),
-    "test_gate_stats.py::test_every_so_many_steps": ("3",),
     "test_guided.py::test_all_blocks_of_a_stage": ("conv_stack",),
     "test_guided.py::test_receptive_fields_are_what_changes_the_unit": ("conv_stack", "conv_net"),
     "test_held_out.py::test_evaluate_compares_with_no_other_images": ("limits0",),

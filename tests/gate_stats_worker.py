@@ -30,7 +30,7 @@ def main(out: str) -> None:
         options = {"batch_size": 4, "verbose": 0, "epochs": 2}
         model.fit(x, y, callbacks=[GateStats(x[:5], Path(out) / "inside")], **options)
         np.savez(Path(out) / "weights.npz", *model.get_weights())
-    model.fit(x, y, callbacks=[GateStats(x[:5], Path(out) / "outside", every=2, tensorboard=False)], **options)
+    model.fit(x, y, callbacks=[GateStats(x[:5], Path(out) / "outside", tensorboard=False)], **options)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,12 @@ import pytest
 import yaml
 
 import keras_highway as kh
-from keras_highway.publishing.card import model_card
+from keras_highway.publishing.card import _trained_on, model_card
 from keras_highway.publishing.images import _DATA_SETS
 from keras_highway.publishing.task_weights import kind_of
+from keras_highway.weights.info import RESULT
+from zoo.release.commits import all_short
+from zoo.release.results import _commits
 
 RUN = {"name": "mnist10_w16", "epochs": 1, "batch_size": 7}
 
@@ -93,3 +96,15 @@ def test_a_check_holds_each_gate_that_is_learned():
         names = [name for name, block in kh.analysis.blocks(net).items()]
         assert set(found) == {f"gate/{name}/{gate}" for name in names for gate in gates}
         assert all(values.shape == (5,) for values in found.values())
+
+
+def test_every_commit_of_several_seeds_is_named():
+    assert all_short({"commit": "0123456789abcdef"}) == "0123456789ab"
+    several = {"commit": "a" * 40, "commit_changes": ["a" * 40, None, "keras-highway 0.2.0", f"{'b' * 40}-dirty"]}
+    assert all_short(several) == f"{'a' * 12}; keras-highway 0.2.0; {'b' * 12}-dirty"
+    assert _commits({"commit": all_short(several)}) == f"`{'a' * 12}` and 2 more"
+    assert _commits({"commit": "0123456789ab"}) == "`0123456789ab`"
+    row = _trained_on({"hardware": "a core", **several})
+    assert row == f"a core, commit `{'a' * 40}`, keras-highway 0.2.0, commit `{'b' * 40}-dirty`"
+    with pytest.raises(ValueError, match="commit_changes"):
+        RESULT.check({"metric": "test_accuracy", "mean": 0.5, "std": None, "n": 1, "commit_changes": "abc"}, "result")

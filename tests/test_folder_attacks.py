@@ -15,7 +15,7 @@ from hostile import NAME, refused
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.log import read_log
 from keras_highway._support.npz import read_npz
-from keras_highway.analysis.photograph_scores import measure_photographs
+from keras_highway.analysis.scores import measure_photographs
 from keras_highway.data.photographs import folder_test_set, read_real_labels
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.publishing import find_publishable, write_bundle

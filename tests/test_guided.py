@@ -3,13 +3,14 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
+from keras import layers, ops
 from matplotlib.image import imread
 from miniatures import batch, miniature, numpy
 
 from keras_highway import analysis
 from keras_highway._support.numerics import input_gradient
 from keras_highway.analysis import guided_backprop, receptive_field, top_patches, trace
+from keras_highway.analysis.guided import positive_evidence
 from keras_highway.layers import BasicBlock, HighwayConv2D, HighwayDense
 
 
@@ -150,7 +151,7 @@ def test_a_leaky_relu_is_differentiated_as_it_is():
 def test_a_relu_layer_out_of_reach_is_refused():
     distributed = keras.layers.TimeDistributed(keras.layers.ReLU(name="hidden"))
     model = with_dense(lambda dense: [dense, keras.layers.Reshape((2, 4)), distributed, keras.layers.Flatten()])
-    with pytest.raises(ValueError, match=r"inside a layer that is no functional model.*Received: 'hidden'"):
+    with pytest.raises(ValueError, match="'hidden'"):
         guided_backprop(model, np.zeros((1, 8), "float32"), "block", 1)
 
 
@@ -272,7 +273,7 @@ def test_pictures(tmp_path):
     assert all(axis.get_xlabel() == "" for axis in analysis.plot_patches(colours).axes)  # colours need no bar
     figure = analysis.plot_guided(guided._replace(gradient=np.repeat(guided.gradient, 3, -1)))
     assert len(figure.axes) == 6 and "grey is 0" in figure.get_supxlabel()  # of colours words tell what they are
-    with pytest.raises(ValueError, match=r"of 3 images\. Received: 2 images"):
+    with pytest.raises(ValueError, match="2 images"):
         analysis.plot_guided(guided, x[:2])
 
 
@@ -280,27 +281,106 @@ def _stretched(patch):
     return ((patch - patch.min()) / (patch.max() - patch.min()))[..., 0]
 
 
-def test_wrong_requests():
-    model = miniature("conv_stack")
+def test_wrong_units_and_images_are_refused():
+    model, dense = miniature("conv_stack"), miniature("dense_stack")
     x = batch(model)
-    with pytest.raises(ValueError, match=r"channels 0 to 3\. Received: channel=4"):
-        guided_backprop(model, x, "stage1_block1", 4)
-    with pytest.raises(ValueError, match="Did you mean 'stage1_block1'"):
-        guided_backprop(model, x, "stage1_blok1", 0)
-    with pytest.raises(ValueError, match="batch axis"):
-        guided_backprop(model, x[0], "stage1", 0)
-    with pytest.raises(ValueError, match="stage stands alone"):
-        guided_backprop(model, x, ["stage1", "stage1_block1"], 0)
-    with pytest.raises(ValueError, match="channel=-1"):
-        top_patches(model, x, "stage1_block1", -1)
-    with pytest.raises(ValueError, match="`count` must be a positive integer"):
-        top_patches(model, x, "stage1_block1", 0, count=0)
-    dense = miniature("dense_stack")
-    with pytest.raises(ValueError, match="images only"):
-        top_patches(dense, batch(dense), "stage1_block1", 0)
+    for message, call in {
+        "channel=4": lambda: guided_backprop(model, x, "stage1_block1", 4),
+        "Did you mean 'stage1_block1'": lambda: guided_backprop(model, x, "stage1_blok1", 0),
+        "batch axis": lambda: guided_backprop(model, x[0], "stage1", 0),
+        "block='stage1'": lambda: guided_backprop(model, x, ["stage1", "stage1_block1"], 0),
+        "channel=-1": lambda: top_patches(model, x, "stage1_block1", -1),
+        "count=0": lambda: top_patches(model, x, "stage1_block1", 0, count=0),
+        "pixel": lambda: top_patches(dense, batch(dense), "stage1_block1", 0),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 def test_relu_is_guided_where_output_and_derivative_are_positive():
     x = np.array([-1.0, 2.0, 3.0], "float32")
-    gradient = input_gradient(lambda x: analysis.guided.guided_relu(x) * ops.convert_to_tensor([5.0, 5.0, -5.0]), x)
+    gradient = input_gradient(lambda x: positive_evidence(ops.relu(x)) * ops.convert_to_tensor([5.0, 5.0, -5.0]), x)
     np.testing.assert_array_equal(numpy(gradient), [0.0, 5.0, 0.0])
+
+
+# --- Receptive fields ---------------------------------------------------------
+
+
+def behind(stem, shape=(12, 10, 3), **kwargs):
+    """A network of a stem and a block of 1x1 convolutions."""
+    inputs = keras.Input(shape)
+    return keras.Model(inputs, HighwayConv2D(kernel_size=1, name="block", **kwargs)(stem(inputs)))
+
+
+def nested(inputs):
+    x = keras.Input(inputs.shape[1:])
+    y = layers.Conv2D(4, 3, strides=2, padding="same")(x)
+    inner = keras.Sequential([keras.Input(y.shape[1:]), layers.Conv2D(4, 3, padding="same"), layers.ReLU()])
+    return keras.Model(x, inner(y))(inputs)
+
+
+def of_operations(inputs):
+    x = layers.Conv2D(3, 3, padding="same", use_bias=False)(inputs)
+    return ops.concatenate([ops.relu(x) + inputs, ops.where(x > 0, -x, ops.clip(x / 2, 0, 1))], -1)
+
+
+STEMS = {
+    "depthwise": (layers.DepthwiseConv2D(7, padding="same"), 7, 1),
+    "depthwise at stride 2": (layers.DepthwiseConv2D(3, strides=2, padding="same"), 3, 2),
+    "dilated depthwise": (layers.DepthwiseConv2D(3, dilation_rate=2, padding="same"), 5, 1),
+    "separable": (layers.SeparableConv2D(4, 7), 7, 1),
+    "separable at stride 2": (layers.SeparableConv2D(4, 3, strides=2, padding="same"), 3, 2),
+    "sequential": (keras.Sequential([layers.Conv2D(4, 7, padding="same")]), 7, 1),
+    "nested": (nested, 7, 2),
+    "operations": (of_operations, 3, 1),
+    "augmentation": (lambda x: layers.RandomFlip()(layers.Conv2D(4, 3)(layers.Rescaling(2.0)(x))), 3, 1),
+}
+
+
+@pytest.mark.parametrize("size", [(12, 10), (None, None)])
+@pytest.mark.parametrize("stem", STEMS)
+def test_stems_of_ones_own(stem, size):
+    make, kernel, stride = STEMS[stem]
+    field = receptive_field(behind(make, (*size, 3)), "block")
+    assert field.size.tolist() == [kernel] * 2 and field.stride.tolist() == [stride] * 2
+
+
+@pytest.mark.parametrize("stem", ["depthwise", "separable at stride 2", "sequential", "nested", "operations"])
+def test_they_see_these_rows_and_no_others(stem):
+    model = behind(keras.models.clone_model(STEMS[stem][0]) if stem == "sequential" else STEMS[stem][0])
+    field = receptive_field(model, "block")
+    rows = np.random.default_rng(0).normal(size=(1, 12, 10, 3)).astype("float32").repeat(13, 0)
+    rows[np.arange(12), np.arange(12)] += 3.0  # image i has row i changed, the last is as it was
+    y = np.asarray(numpy(model(rows)))
+    middle = y.shape[1] // 2
+    moved = np.flatnonzero(np.abs(y[:-1, middle] - y[-1, middle]).max((1, 2)) > 1e-4)
+    low, high = (int(field.stride[0] * middle + end[0]) for end in (field.first, field.last))
+    assert moved.min() == max(low, 0) and moved.max() == min(high, 11)
+
+
+REFUSED = {
+    "Conv2DTranspose": layers.Conv2DTranspose(4, 7, padding="same"),
+    "UpSampling2D": layers.UpSampling2D(2),
+    "Permute": layers.Permute((2, 1, 3)),
+    "Concatenate": lambda x: layers.Concatenate(axis=1)([x, x]),
+    "Flip": lambda x: ops.flip(x, 1),
+    "Softmax": layers.Softmax(axis=[1, 2]),
+    "Dense": lambda x: layers.Dense(10)(layers.Conv2D(12, 3, padding="same", data_format="channels_first")(x)),
+}
+
+
+@pytest.mark.parametrize("size", [10, None])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_may_move_pixels_is_refused_by_name(kind, size):
+    first = kind == "Dense"
+    model = behind(
+        REFUSED[kind], (3, 10, 10) if first else (size, size, 3), data_format="channels_first" if first else None
+    )
+    with pytest.raises(ValueError, match=f"of type {kind}$"):
+        receptive_field(model, "block")
+
+
+def test_patches_behind_a_stem_in_a_model_of_its_own():
+    images = np.random.default_rng(0).random((3, 12, 10, 1), "float32")
+    stem = keras.Sequential([layers.Conv2D(4, 7, padding="same")])
+    assert top_patches(behind(stem, (12, 10, 1)), images, "block", 0).patches.shape == (3, 7, 7, 1)

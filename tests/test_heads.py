@@ -47,6 +47,7 @@ PROBABILITIES = {
     "functional": functional,
     "shape_of_a_sub_model": only_a_shape,
     "logarithm": lambda z: ops.log(ops.softmax(z)),  # log-probabilities are logits
+    "log_softmax": layers.Activation("log_softmax"),
 }
 
 
@@ -91,7 +92,7 @@ def test_other_ends_give_logits(head):
     "head", [ops.sigmoid, lambda z: layers.Activation("linear", dtype="float32")(layers.Activation("sigmoid")(z))]
 )
 def test_a_sigmoid_is_refused_wherever_it_stands(head):
-    with pytest.raises(ValueError, match="which ends in sigmoid"):
+    with pytest.raises(ValueError, match="sigmoid"):
         measure(ending_in(head), (X, Y))
 
 
@@ -100,7 +101,7 @@ def test_probabilities_of_unknown_origin_are_refused(dtype):
     """Nothing silently wrong: their loss as logits would be that of the softmax of a softmax."""
     mean = ending_in(lambda z: layers.Average(dtype=dtype)([layers.Softmax()(z), layers.Softmax()(2 * z)]))
     for run in (measure, lesion_curve):
-        with pytest.raises(ValueError, match=r"look like probabilities.*keras.ops.log\(model.output\)"):
+        with pytest.raises(ValueError, match="look like probabilities"):
             run(mean, (X, Y))
     logits = keras.Model(mean.input, ops.log(mean.output))
     assert np.isfinite(measure(logits, (X, Y))[1])

@@ -15,7 +15,7 @@ from keras_highway.analysis import (
     rewire,
     score,
 )
-from keras_highway.analysis.batched_rewiring import BatchedRewiring
+from keras_highway.analysis.rewire import BatchedRewiring
 from keras_highway.analysis.scores import measure
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
@@ -54,14 +54,17 @@ def test_a_lesion_curve_is_that_of_the_rewired_networks(family, changes):
     assert np.unique(curve.loss).size == len(curve.blocks)
 
 
-def test_chosen_blocks_and_taking_them_out():
+def test_blocks_are_chosen_by_name_or_by_themselves():
     model = miniature("dense_stack", gating="full")
     data = labelled(model)
-    scaled = lesion_curve(model, data, ["stage1_block3", "stage1_block1"])
-    out = lesion_curve(model, data, "stage1_block1", take_out=True)
-    assert scaled.blocks == ("stage1_block1", "stage1_block3") and out.blocks == ("stage1_block1",)
+    known = blocks(model)
+    by_name = lesion_curve(model, data, ["stage1_block3", "stage1_block1"])
+    by_block = lesion_curve(model, data, (known["stage1_block1"], known["stage1_block3"]))
+    assert by_name.blocks == by_block.blocks == ("stage1_block1", "stage1_block3")
+    np.testing.assert_array_equal(by_name.loss, by_block.loss)
+    out = score(model, [{"stage1_block1": None}], data)
     np.testing.assert_allclose(out.loss[0], measured(rewire(model, {"stage1_block1": None}), *data)[1], rtol=1e-5)
-    assert abs(out.loss[0] - scaled.loss[0]) > 1e-4  # y = x and y = x·c
+    assert abs(out.loss[0] - by_name.loss[0]) > 1e-4  # y = x and y = x·c
 
 
 def test_logits_and_probabilities_have_the_same_loss():
@@ -70,7 +73,7 @@ def test_logits_and_probabilities_have_the_same_loss():
     softmax = keras.Model(logits.input, keras.layers.Softmax()(logits.output))
     np.testing.assert_allclose(lesion_curve(softmax, data).loss, lesion_curve(logits, data).loss, rtol=1e-5)
     sigmoid = keras.Model(logits.input, keras.layers.Activation("sigmoid")(logits.output))
-    with pytest.raises(ValueError, match="which ends in sigmoid"):
+    with pytest.raises(ValueError, match="sigmoid"):
         lesion_curve(sigmoid, data)
 
 
@@ -157,12 +160,9 @@ def test_only_blocks_that_can_swap_positions_do():
     model = miniature("conv_net", blocks=(3, 2), gate="tied")
     data = labelled(model)
     assert reshuffle_curve(model, data, "stage1", seeds=(0,)).blocks == ("stage1_block2", "stage1_block3")
-    with pytest.raises(ValueError, match=r"two blocks that can swap positions; a transition.*stage2_block1"):
-        reshuffle_curve(model, data, "stage2")
-    with pytest.raises(ValueError, match="Did you mean 'stage"):
-        reshuffle_curve(model, data, "stage3")
-    with pytest.raises(ValueError, match=r"The model has stage1, stage2. Received: stage=None"):
-        reshuffle_curve(model, data)
+    for stage in ("stage2", "stage3", None):
+        with pytest.raises(ValueError, match=f"stage={stage!r}"):
+            reshuffle_curve(model, data, stage)
 
 
 def test_random_removals_are_nested():
@@ -176,39 +176,29 @@ def test_random_removals_are_nested():
             expected = measured(rewire(model, [lesion(name) for name in order[:k]]), *data)
             np.testing.assert_allclose([curve.accuracy[row, column], curve.loss[row, column]], expected, rtol=1e-5)
     np.testing.assert_allclose(curve.loss[2, 0], curve.loss[2, 1], rtol=1e-6)  # all five, whatever the order
-    with pytest.raises(ValueError, match=r"Only 5 blocks.*ks up to 6"):
-        drop_k_curve(model, data, ks=(6,))
-    with pytest.raises(ValueError, match=r"positive integers. Received: ks="):
-        drop_k_curve(model, data, ks=(0,))
+    for ks in ((6,), (0,), ()):
+        with pytest.raises(ValueError, match="from 1 to 5"):
+            drop_k_curve(model, data, ks=ks)
 
 
-def test_what_is_refused():
+def test_wrong_blocks_and_data_are_refused():
     model = miniature("conv_net")
-    data = labelled(model)
-    with pytest.raises(ValueError, match=r"'stage2_block1' is a transition.*projection"):
-        lesion_curve(model, data, "stage2_block1")
-    with pytest.raises(ValueError, match="Did you mean 'stage1_block2'"):
-        lesion_curve(model, data, "stage1_blok2")
-    with pytest.raises(ValueError, match="no block to lesion"):
-        lesion_curve(model, data, [])
-    with pytest.raises(ValueError, match="needs labels"):
-        lesion_curve(model, data[0])
-    with pytest.raises(ValueError, match=r"gives 10 classes.*up to 10"):
-        lesion_curve(model, (data[0], data[1] + 5))
-    with pytest.raises(ValueError, match="empty: there is nothing to score"):
-        lesion_curve(model, (data[0][:0], data[1][:0]))
+    x, labels = labelled(model)
+    for data, chosen, message in (
+        ((x, labels), "stage2_block1", "transition"),
+        ((x, labels), "stage1_blok2", "Did you mean 'stage1_block2'"),
+        ((x, labels), [], "blocks="),
+        (x, None, "no labels"),
+        ((x, labels + 5), None, "up to 10"),
+        ((x[:0], labels[:0]), None, "empty"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            lesion_curve(model, data, chosen)
     with pytest.raises(ValueError, match="'stage2_block2' cannot replace block 'stage1_block2'"):
         BatchedRewiring(model, [{"stage1_block2": "stage2_block2"}])
     plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="no gated blocks"):
         lesion_curve(plain, (np.zeros((1, 3)), np.zeros(1, int)))
-
-
-def test_a_way_around_the_blocks_is_refused():
-    model = miniature("dense_stack")
-    around = keras.layers.Concatenate()([model.get_layer("stem").output, model.output])
-    with pytest.raises(ValueError, match="a tensor goes around some of them"):
-        lesion_curve(keras.Model(model.input, around), labelled(model))
 
 
 def test_labels_of_a_column_are_those_of_a_row():
@@ -221,7 +211,7 @@ def test_labels_of_a_column_are_those_of_a_row():
     inputs = keras.Input(model.input_shape[1:])
     place = keras.Model(inputs, keras.layers.Reshape((1, 10))(model(inputs)))
     np.testing.assert_allclose(lesion_curve(place, (x, labels[:, None])).loss, row.loss, rtol=1e-5)
-    with pytest.raises(ValueError, match=r"must have that shape.*shape \(6, 10\)"):
+    with pytest.raises(ValueError, match="must have shape"):
         lesion_curve(model, (x, np.eye(10, dtype=int)[labels]))
 
 
@@ -241,14 +231,14 @@ def tower(x, inputs):
 
 
 @pytest.mark.parametrize("around", [wide, gated_anew, tower])
-def test_a_way_around_the_blocks_is_refused_wherever_its_layers_stand(around):
+def test_a_bypass_of_the_blocks_is_refused_wherever_its_layers_are(around):
     """What counts is what a tensor was made from, not when."""
     inputs = keras.Input((6,))
     x = HighwayDense(name="b2")(HighwayDense(name="b1")(inputs))
     model = keras.Model(inputs, keras.layers.Dense(3)(around(x, inputs)))
     data = np.ones((4, 6), "float32"), np.array([0, 1, 2, 0])
     for size in (1, 4):
-        with pytest.raises(ValueError, match="a tensor goes around some of them"):
+        with pytest.raises(ValueError, match="bypasses"):
             lesion_curve(model, data, batch_size=size)
     assert np.isfinite(score(model, [{}], data).loss)  # a wiring alone has no copies
 
@@ -259,7 +249,7 @@ def test_a_mask_goes_around_the_blocks():
     x = HighwayDense(name="b2")(HighwayDense(name="b1")(x))
     words, labels = np.array([[1, 2, 0, 0], [3, 4, 1, 0]]), np.array([0, 1])
     last = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.LSTM(3)(x)))
-    with pytest.raises(ValueError, match="a tensor goes around some of them"):
+    with pytest.raises(ValueError, match="bypasses"):
         lesion_curve(last, (words, labels), batch_size=1)
     each = keras.Model(inputs, keras.layers.Dense(2)(x))  # needs no mask
     assert np.isfinite(lesion_curve(each, (words, words % 2)).loss).all()

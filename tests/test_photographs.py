@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_highway.analysis.photograph_scores import PhotographScores
+from keras_highway.analysis.scores import PhotographScores
 from keras_highway.applications import create_model
 from keras_highway.cli import evaluate_photographs, main
 from keras_highway.data import load_image, photographs

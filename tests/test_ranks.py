@@ -6,8 +6,7 @@ import pytest
 from keras import ops
 
 from keras_highway._support.numerics import rank_of
-from keras_highway.analysis.photograph_scores import PhotographScores
-from keras_highway.analysis.scores import measure
+from keras_highway.analysis.scores import PhotographScores, measure
 from keras_highway.training.program import _sums
 
 NAN, INF = np.nan, np.inf

@@ -398,3 +398,22 @@ def test_nothing_to_report_on_is_refused(change):
     labels = change.get("labels", np.zeros(len(images), "int64"))
     with pytest.raises(ValueError, match=r"needs images, a label for each, and at least one sample\. Received"):
         make_report(None, (images, labels), "none", samples=change.get("samples"))
+
+
+@pytest.mark.slow
+def test_a_report_counts_parameters_as_cost_does():
+    model = miniature("dense_stack")
+    x = batch(model, 12)
+    normalization = keras.layers.Normalization()
+    normalization.adapt(x)
+    whole = keras.Sequential([keras.Input(model.input_shape[1:]), normalization, model])
+    report = make_report(whole, (x, np.arange(12) % 10), "t")
+    assert report.facts["parameters"] == analysis.cost(whole).total.parameters == model.count_params()
+
+
+def test_a_report_needs_class_numbers_and_a_name_for_each():
+    model = miniature("dense_stack")
+    x = batch(model, 3)
+    for labels, message in (([0, 1, 2], "a name for each label"), (list("abc"), "class numbers")):
+        with pytest.raises(ValueError, match=message):
+            make_report(model, (x, np.array(labels)), "t", classes=["a", "b"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from miniatures import batch, miniature, numpy
 
-from keras_highway.analysis import Tracer, blocks, cost, lesion, rewire, trace
+from keras_highway.analysis import Tracer, blocks, cost, lesion, outputs, rewire, trace
 from keras_highway.equation import mix
 from keras_highway.gating import GATINGS, get_gating
 from keras_highway.layers import HighwayDense
@@ -231,10 +231,10 @@ def test_grey_images_without_channel_axis():
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((28, 28, 1), r"batch axis: x\[None\]"),
-        ((2, 32, 32, 3), r"\(None, 28, 28, 1\).*Received: x.shape=\(2, 32, 32, 3\)"),
-        ((2, 27, 28), r"\(None, 28, 28, 1\).*Received: x.shape=\(2, 27, 28\)"),
-        ((0, 28, 28, 1), "empty"),
+        ((28, 28, 1), "batch axis"),
+        ((2, 32, 32, 3), "None, 28, 28, 1"),
+        ((2, 27, 28), "None, 28, 28, 1"),
+        ((0, 28, 28, 1), "at least one sample"),
     ],
 )
 def test_data_of_the_wrong_shape(shape, message):
@@ -246,7 +246,7 @@ def test_wrong_models_and_names():
     model = miniature("conv_net")
     with pytest.raises(ValueError, match="Did you mean 'stage1_block1'"):
         trace(model, batch(model), blocks=["stage1_blok1"])
-    with pytest.raises(ValueError, match="named by its name or by itself"):
+    with pytest.raises(ValueError, match="block=3"):
         trace(model, batch(model), blocks=[3])
     plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="no gated blocks"):
@@ -256,5 +256,39 @@ def test_wrong_models_and_names():
         def call(self, x):
             return x
 
-    with pytest.raises(ValueError, match=r"functional keras.Model.*Received: model of type Subclassed"):
+    with pytest.raises(ValueError, match="Subclassed"):
         blocks(Subclassed())
+
+
+@pytest.mark.parametrize("signal", ["t", "h", "x", "y"])
+def test_outputs_are_what_trace_measures(signal):
+    model = miniature("conv_net", blocks=(1, 1), widths=(4, 4))
+    symbols = outputs(model, signal)
+    x = batch(model)
+    traced = trace(model, x)
+    values = keras.Model(model.input, [symbols.output, dict(symbols)])(x)
+    np.testing.assert_array_equal(numpy(values[0]), numpy(model(x)))
+    assert list(symbols) == list(traced)
+    for name, value in values[1].items():
+        np.testing.assert_array_equal(numpy(value), getattr(traced[name], signal))
+
+
+def test_a_learned_carry_gate_and_single_blocks():
+    model = miniature("dense_stack", gating="full")
+    assert list(outputs(model, "c", blocks="stage1_block2")) == ["stage1_block2"]
+    assert not outputs(miniature("dense_stack"), "c")  # coupled: 1 - t
+    with pytest.raises(ValueError, match="signal='T'"):
+        outputs(model, "T")
+
+
+def test_a_loss_on_the_gates_closes_them():
+    model = miniature("dense_stack")
+    gates = outputs(model, "t")
+    mean = keras.ops.mean(keras.ops.stack(list(gates.values())), axis=(0, 2))
+    both = keras.Model(model.input, [gates.output, mean])
+    both.compile(keras.optimizers.SGD(0.05), ["mse", lambda y, t: keras.ops.mean(t)], run_eagerly=True)
+    x = batch(model, 4)
+    predictions, before = (numpy(value) for value in both(x))
+    for _ in range(3):
+        both.train_on_batch(x, [predictions, np.zeros((4, 1))])
+    assert numpy(both(x)[1]).mean() < before.mean()

@@ -1,5 +1,6 @@
 """Shorter networks: what goes, what it costs, and that the rest is an ordinary model."""
 
+import importlib
 import itertools
 
 import keras
@@ -14,7 +15,6 @@ from keras_highway.analysis import (
     gate_activity,
     latency_curve,
     lesion,
-    lesion_curve,
     rewire,
     score,
     trim,
@@ -23,6 +23,8 @@ from keras_highway.analysis import (
 )
 from keras_highway.analysis.scores import Scorer
 from keras_highway.analysis.trim import ORDERS
+
+trimming = importlib.import_module("keras_highway.analysis.trim")  # `analysis.trim` is the function
 
 
 def labelled(model, n=12):
@@ -58,7 +60,7 @@ def test_the_three_orders():
     model = miniature("dense_stack", depth=5)
     data = labelled(model)
     names = list(blocks(model))
-    loss = lesion_curve(model, data, take_out=True).loss
+    loss = score(model, [{name: None} for name in names], data).loss
     assert trim_curve(model, data).removed == tuple(names[i] for i in np.argsort(loss))
     mean = gate_activity(model, data[0]).mean
     assert trim_curve(model, data, order="gates").removed == tuple(sorted(names, key=lambda n: mean[n].mean()))
@@ -109,10 +111,10 @@ def test_latency_takes_turns():
     curve = latency_curve(model, names, batch(model, 3), depths=(5, 2, 0), repeats=4, clock=lambda: 2 ** next(ticks))
     assert curve.depth.tolist() == [5, 2, 0] and curve.batch_size == 3 and curve.seconds.shape == (3, 4)
     np.testing.assert_array_equal(curve.seconds.T.ravel(), [4**i for i in range(12)])  # 2^(2i+1) - 2^(2i)
-    np.testing.assert_array_equal(curve.median, np.median(curve.seconds, 1))
     real = latency_curve(model, names, batch(model), repeats=1)
     assert real.depth.tolist() == [5, 4, 3, 2, 1, 0] and (real.seconds > 0).all()
-    with pytest.raises(ValueError, match="from 0 to 5 blocks"):
+    assert latency_curve(model, names, batch(model), depths=iter([3, 2]), repeats=1).depth.tolist() == [3, 2]
+    with pytest.raises(ValueError, match="from 0 to 5"):
         latency_curve(model, names, batch(model), depths=(6,))
 
 
@@ -127,24 +129,24 @@ def test_without_shares_nothing_and_computes_what_rewire_does():
     assert np.abs(numpy(wired(x))).sum() > 0
 
 
-def test_what_is_refused():
+def test_wrong_blocks_and_arguments_are_refused():
     model = miniature("conv_net")
     data = labelled(model)
-    with pytest.raises(ValueError, match=r"0.001 is 0.1 point. Received: budget=2"):
-        trim(model, data, 2)
-    with pytest.raises(ValueError, match=r"'lesion', 'gates', 'greedy'. Received: order='depth'"):
-        trim(model, data, order="depth")
-    with pytest.raises(ValueError, match="'stage2_block1' is a transition"):
-        without(model, ["stage2_block1"])
-    with pytest.raises(ValueError, match="Did you mean 'stage1_block2'"):
-        without(model, ["stage1_blok2"])
-    with pytest.raises(ValueError, match="Every block is a transition"):
-        deep = miniature("bottleneck", blocks=(1, 1))
-        trim(deep, labelled(deep))
-    with pytest.raises(ValueError, match="constant 1, for all data"):
-        trim(miniature("conv_net", gating="residual"), data, order="gates")
-    with pytest.raises(ValueError, match="empty"):
-        trim(model, (data[0][:0], data[1][:0]))
+    deep = miniature("bottleneck", blocks=(1, 1))
+    for message, call in {
+        "budget=2": lambda: trim(model, data, 2),
+        "order='depth'": lambda: trim(model, data, order="depth"),
+        "not a transition": lambda: trim(deep, labelled(deep)),
+        "gating='residual'": lambda: trim(miniature("conv_net", gating="residual"), data, order="gates"),
+        "empty": lambda: trim(model, (data[0][:0], data[1][:0])),
+        "confidence=0.9": lambda: trim(model, data, confidence=0.9),
+        "confidence=1.0": lambda: trim(model, data, choose_on=data, confidence=1.0),
+        "confidence=95": lambda: trim(model, data, choose_on=data, confidence=95),
+        "block='stage2_block1'": lambda: without(model, ["stage2_block1"]),
+        "Did you mean 'stage1_block2'": lambda: without(model, ["stage1_blok2"]),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 def by_hand(model, plans, x, labels):
@@ -205,11 +207,6 @@ def test_with_confidence_depth_stops_at_the_first_that_may_cost_more():
         assert len(small.removed) == (1 + [*within[1:], False].index(False)) - 1
         assert len(small.removed) <= len(trim(model, (x, labels), budget).removed)
     assert len(small.removed) == 5
-    for confidence in (0.0, 1.0, 95):
-        with pytest.raises(ValueError, match=r"`confidence` is a probability .* Received: confidence="):
-            trim(model, (x, labels), confidence=confidence)
-    with pytest.raises(ValueError, match=r"`confidence` needs `choose_on`"):
-        trim(model, (x, labels), confidence=0.9)
 
 
 @pytest.mark.parametrize(
@@ -228,5 +225,25 @@ def test_switched_off_is_taken_out(changes):
         np.testing.assert_allclose(
             scorer(data, batch_size=4).loss, score(model, [{**plan, **gone} for plan in plans], data).loss, rtol=1e-5
         )
-    with pytest.raises(ValueError, match="'stage2_block1' is a transition"):
+    with pytest.raises(ValueError, match="block='stage2_block1'"):
         Scorer(model, plans, switches=["stage2_block1"])
+
+
+def test_a_block_without_which_the_loss_is_no_number_goes_last(monkeypatch):
+    names = ["stage1_block1", "stage1_block2", "stage1_block3"]
+
+    class Broken:
+        """Without the second block all is NaN."""
+
+        def __init__(self, *args, **kwargs):
+            self.loss = np.array([0.3, np.nan, 0.2])
+
+        def __call__(self, data, **options):
+            return type("Scores", (), {"loss": self.loss.copy()})
+
+        def switch_off(self, name):
+            pass
+
+    monkeypatch.setattr(trimming, "Scorer", Broken)
+    order = trimming._greedily(miniature("dense_stack", depth=4), None, names, {})
+    assert order == ["stage1_block3", "stage1_block1", "stage1_block2"]

@@ -8,8 +8,8 @@ from miniatures import numpy
 from keras_highway.analysis import lesion, rewire, trace
 from keras_highway.analysis.cost import cost
 from keras_highway.analysis.gates import gate_bias
+from keras_highway.analysis.guided import receptive_field
 from keras_highway.analysis.lesions import lesion_curve
-from keras_highway.analysis.receptive_field import receptive_field
 from keras_highway.analysis.trim import trim, without
 from keras_highway.layers import HighwayConv2D, HighwayDense
 

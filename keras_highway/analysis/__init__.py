@@ -1,4 +1,4 @@
-"""What a network does inside: its blocks' signals, other wirings of the same layers, its cost, its gates."""
+"""Look inside a network: signals of its blocks, other wirings of its layers, its gates and its cost."""
 
 from keras_highway._support.public_names import only_public as _only_public
 from keras_highway.analysis.cost import Cost as Cost
@@ -8,18 +8,20 @@ from keras_highway.analysis.estimation import EstimationError as EstimationError
 from keras_highway.analysis.estimation import MinimumVariance as MinimumVariance
 from keras_highway.analysis.estimation import estimation_error as estimation_error
 from keras_highway.analysis.estimation import minimum_variance as minimum_variance
-from keras_highway.analysis.gate_stats import GateRow as GateRow
-from keras_highway.analysis.gate_stats import GateStats as GateStats
 from keras_highway.analysis.gates import GateActivity as GateActivity
+from keras_highway.analysis.gates import GateRow as GateRow
+from keras_highway.analysis.gates import GateStats as GateStats
 from keras_highway.analysis.gates import Routing as Routing
-from keras_highway.analysis.gates import SampleGates as SampleGates
 from keras_highway.analysis.gates import gate_activity as gate_activity
 from keras_highway.analysis.gates import gate_bias as gate_bias
 from keras_highway.analysis.gates import gate_routing as gate_routing
-from keras_highway.analysis.gates import gate_samples as gate_samples
 from keras_highway.analysis.graph import blocks as blocks
+from keras_highway.analysis.guided import Field as Field
 from keras_highway.analysis.guided import GuidedGradients as GuidedGradients
+from keras_highway.analysis.guided import Patches as Patches
 from keras_highway.analysis.guided import guided_backprop as guided_backprop
+from keras_highway.analysis.guided import receptive_field as receptive_field
+from keras_highway.analysis.guided import top_patches as top_patches
 from keras_highway.analysis.lesions import DropCurve as DropCurve
 from keras_highway.analysis.lesions import LesionCurve as LesionCurve
 from keras_highway.analysis.lesions import ReshuffleCurve as ReshuffleCurve
@@ -27,23 +29,19 @@ from keras_highway.analysis.lesions import drop_k_curve as drop_k_curve
 from keras_highway.analysis.lesions import kendall_tau as kendall_tau
 from keras_highway.analysis.lesions import lesion_curve as lesion_curve
 from keras_highway.analysis.lesions import reshuffle_curve as reshuffle_curve
-from keras_highway.analysis.outputs import Outputs as Outputs
-from keras_highway.analysis.outputs import outputs as outputs
+from keras_highway.analysis.plots import plot_gate_maps as plot_gate_maps
+from keras_highway.analysis.plots import plot_gate_profile as plot_gate_profile
+from keras_highway.analysis.plots import plot_gate_summary as plot_gate_summary
 from keras_highway.analysis.plots import plot_gates as plot_gates
+from keras_highway.analysis.plots import plot_guided as plot_guided
+from keras_highway.analysis.plots import plot_patches as plot_patches
+from keras_highway.analysis.plots import plot_routing as plot_routing
+from keras_highway.analysis.plots import plot_routing_profile as plot_routing_profile
 from keras_highway.analysis.plots_curves import plot_drop_curve as plot_drop_curve
 from keras_highway.analysis.plots_curves import plot_estimation_error as plot_estimation_error
 from keras_highway.analysis.plots_curves import plot_lesion_curve as plot_lesion_curve
 from keras_highway.analysis.plots_curves import plot_reshuffle_curve as plot_reshuffle_curve
 from keras_highway.analysis.plots_curves import plot_trim_curve as plot_trim_curve
-from keras_highway.analysis.plots_gates import plot_gate_maps as plot_gate_maps
-from keras_highway.analysis.plots_gates import plot_gate_profile as plot_gate_profile
-from keras_highway.analysis.plots_gates import plot_gate_summary as plot_gate_summary
-from keras_highway.analysis.plots_gates import plot_routing as plot_routing
-from keras_highway.analysis.plots_gates import plot_routing_profile as plot_routing_profile
-from keras_highway.analysis.plots_units import plot_guided as plot_guided
-from keras_highway.analysis.plots_units import plot_patches as plot_patches
-from keras_highway.analysis.receptive_field import Field as Field
-from keras_highway.analysis.receptive_field import receptive_field as receptive_field
 from keras_highway.analysis.rewire import Lesion as Lesion
 from keras_highway.analysis.rewire import lesion as lesion
 from keras_highway.analysis.rewire import rewire as rewire
@@ -52,11 +50,11 @@ from keras_highway.analysis.scores import Paired as Paired
 from keras_highway.analysis.scores import Scores as Scores
 from keras_highway.analysis.scores import compare as compare
 from keras_highway.analysis.scores import score as score
-from keras_highway.analysis.top_patches import Patches as Patches
-from keras_highway.analysis.top_patches import top_patches as top_patches
 from keras_highway.analysis.trace import BlockTrace as BlockTrace
+from keras_highway.analysis.trace import Outputs as Outputs
 from keras_highway.analysis.trace import Trace as Trace
 from keras_highway.analysis.trace import Tracer as Tracer
+from keras_highway.analysis.trace import outputs as outputs
 from keras_highway.analysis.trace import trace as trace
 from keras_highway.analysis.trim import Latency as Latency
 from keras_highway.analysis.trim import TrimCurve as TrimCurve

@@ -1,4 +1,4 @@
-"""Data for the analyses: an array, a pair or an iterable becomes checked batches."""
+"""Checked batches of a data set, and mean and variance over them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -15,9 +15,9 @@ class Batch(NamedTuple):
     """Some samples of a data set.
 
     Attributes:
-        x: `(n, ...)`, after the transform, of the model's input shape, or
-            the model's structure of them.
-        labels: int64 `(n, ...)`, or `None` if none are requested.
+        x: `(n, ...)`, the input of the model after the transform, or the
+            model's structure of inputs.
+        labels: int64 `(n, ...)`, or `None` if not requested.
     """
 
     x: Any
@@ -33,70 +33,44 @@ def batches(
     batch_size: int = 200,
     transform: Callable[[Any], Any] | None = None,
     progress: bool = False,
-    what: str = "analyse",
 ) -> Iterator[Batch]:
-    """Yields the batches of a data set, checked against a model's input.
+    """Yield the batches of a data set, checked against the input of a model.
 
     Args:
-        data: An array of samples; a pair (samples, labels) of arrays; or an
-            iterable of batches, of pairs of them or of tuples of one, e.g. a
-            `tf.data.Dataset`.
-        model: The `keras.Model` they are for.
-        labelled: Bool, whether labels are needed; without it they are
-            ignored. Defaults to `False`.
-        per_sample: Bool, whether each sample must have one label, not one
-            per position: `(n,)`, or a column `(n, 1)`, which becomes that.
-            Defaults to `False`.
-        batch_size: Int, samples at once, where `data` are arrays. Defaults to
+        data: An array of samples, a pair (samples, labels) of arrays, or an
+            iterable of batches or such pairs, e.g. a `tf.data.Dataset`.
+        model: The `keras.Model`.
+        labelled: Bool, whether to require labels. Defaults to `False`: ignore
+            them.
+        per_sample: Bool, whether each sample must have one label: `(n,)` or
+            `(n, 1)`. Defaults to `False`: one per position is allowed.
+        batch_size: Int, samples per batch if `data` are arrays. Defaults to
             `200`.
-        transform: Function from a batch of samples to the model's input, e.g.
-            `kh.get_transform("mnist").apply`, so that the data can stay uint8.
-            Defaults to `None`: as they are.
+        transform: Function from a batch of samples to the input of the model.
         progress: Bool, whether to show a progress bar. Defaults to `False`.
-        what: What is done with the data, for messages.
 
     Raises:
-        ValueError: If the data are of another form or shape, have no labels
-            where they are needed, or are empty.
+        ValueError: If the data have another form or shape, have no labels
+            although these are required, or are empty.
     """
     pieces, total = _pieces(data, batch_size)
     seen = 0
     with tqdm(total=total, unit=" samples", disable=not progress, leave=False) as bar:
         for piece in pieces:
-            samples, labels = _parts(piece)
-            n = _length(samples, model)
+            samples, labels = _parts(piece, model)
+            n = samples_of(samples, model)
             if n:
                 x = samples if transform is None else transform(samples)
-                check_batch(x, model.inputs, what)
+                check_batch(x, model.inputs)
                 yield Batch(x, _labels(labels, n, per_sample) if labelled else None)
             seen += n
             bar.update(n)
     if not seen:
-        raise ValueError(f"The data are empty: there is nothing to {what}. Received: {_shape_of(data)}")
+        raise ValueError(f"`data` must not be empty. Received: {_shape_of(data)}")
 
 
-def _parts(piece: Any) -> tuple[Any, Any]:
-    """Samples and labels of a batch, `None` where it has no labels."""
-    if isinstance(piece, tuple) and len(piece) == 3:
-        raise ValueError(
-            "Batches are samples, or pairs (samples, labels); sample weights are not taken: drop them, e.g. by "
-            "dataset.map(lambda x, y, weight: (x, y)). Received: a batch of three parts"
-        )
-    if isinstance(piece, (tuple, list)) and len(piece) == 2:
-        return piece[0], piece[1]
-    if isinstance(piece, tuple) and len(piece) == 1:  # as of tf.data.Dataset.from_tensor_slices((x,))
-        return piece[0], None
-    return piece, None
-
-
-def check_batch(x: Any, inputs: Sequence[Any], what: str = "trace") -> None:
-    """Raises a ValueError if a batch does not fit a model's inputs, or is empty.
-
-    Args:
-        x: A batch, or the model's structure of batches.
-        inputs: The model's input tensors.
-        what: What is done with the batch, for the message.
-    """
+def check_batch(x: Any, inputs: Sequence[Any]) -> None:
+    """Raise a ValueError if a batch, or the model's structure of batches, does not fit the inputs or is empty."""
     tensors = keras.tree.flatten(x)
     if len(inputs) != len(tensors):  # e.g. a list of images: Keras's own message is good
         tensors = [np.asarray(x)] if len(inputs) == 1 else []
@@ -104,35 +78,72 @@ def check_batch(x: Any, inputs: Sequence[Any], what: str = "trace") -> None:
         shape, expected = tuple(np.shape(tensor)), tuple(known.shape)
         if len(shape) == len(expected) - 1 and expected[-1] == 1 and _fits(shape, expected[:-1]):
             expected = expected[:-1]  # Keras adds the channel axis of grey images
-        if not _fits(shape, expected):
-            one = " One image needs a batch axis: x[None]." if _fits(shape, expected[1:]) else ""
+        if not _fits(shape, expected) or shape[0] == 0:
+            hint = " One image needs a batch axis: x[None]." if _fits(shape, expected[1:]) else ""
             raise ValueError(
-                f"The data does not fit the model's input.{one} Expected shape {expected} (None: any size). "
-                f"Received: x.shape={shape}"
+                f"`x` must be a batch of shape {expected}, at least one sample.{hint} Received: x.shape={shape}"
             )
-        if shape[0] == 0:
-            raise ValueError(f"The batch is empty: there is nothing to {what}. Received: x.shape={shape}")
+
+
+def samples_of(x: Any, model: keras.Model) -> int:
+    """Return the number of samples of a batch, which may be a structure of arrays."""
+    return np.shape(_first(x, model))[0]
+
+
+class Moments:
+    """Mean and variance over the samples of many batches, in float64 and in the memory of one sample.
+
+    Batches are merged by the pairwise update of Chan, Golub, LeVeque (1979),
+    which does not cancel where the mean is much larger than the deviation.
+
+    Attributes:
+        count: Number of samples so far.
+        mean: float64 array in the shape of one sample; `0.0` before the first batch.
+    """
+
+    def __init__(self):
+        self.count = 0
+        self.mean = np.float64(0.0)
+        self._squares = np.float64(0.0)
+
+    @property
+    def variance(self) -> np.ndarray:
+        """The population variance, a float64 array in the shape of one sample."""
+        return np.asarray(self._squares / max(self.count, 1))
+
+    def add(self, values: Any) -> None:
+        """Add a batch `(n, ...)` of samples of one shape."""
+        values = np.asarray(values, np.float64)
+        if self.count and values.shape[1:] != self.mean.shape:
+            raise ValueError(
+                "All samples must have one shape: resize all images to one size. "
+                f"Received: a batch of shape {values.shape} after samples of shape {self.mean.shape}"
+            )
+        if not len(values):
+            return
+        mean = values.mean(0)
+        delta, total = mean - self.mean, self.count + len(values)
+        self._squares = self._squares + np.square(values - mean).sum(0)
+        self._squares = self._squares + np.square(delta) * (self.count * len(values) / total)
+        self.mean = np.asarray(self.mean + delta * (len(values) / total))
+        self.count = total
 
 
 def _pieces(data: Any, batch_size: Any) -> tuple[Iterable[Any], int | None]:
-    """The data in pieces, and their number of samples where it is known."""
+    """Return the data in pieces, and the number of samples if it is known."""
     if not is_count(batch_size):
         raise ValueError(f"`batch_size` must be a positive integer. Received: batch_size={batch_size!r}")
     batch_size = int(batch_size)  # 200 + np.uint8(100) is 44
     if hasattr(data, "shape") and len(data.shape):
         return _slices(data, batch_size), len(data)
-    if isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "shape") for part in data):
-        samples, labels = data
-        if len(samples) != len(labels):
-            raise ValueError(
-                f"Samples and labels must be of one length. Received: {len(samples)} samples and {len(labels)} labels"
-            )
-        return zip(_slices(samples, batch_size), _slices(labels, batch_size), strict=True), len(samples)
+    is_pair = isinstance(data, tuple) and len(data) == 2 and all(hasattr(part, "shape") for part in data)
+    if is_pair and len(data[0]) == len(data[1]):
+        return zip(*(_slices(part, batch_size) for part in data), strict=True), len(data[0])
     if isinstance(data, Iterable) and not isinstance(data, (str, bytes, dict, tuple)):
         return data, None
     raise ValueError(
-        "`data` must be an array of samples, a pair (samples, labels) of arrays, or an iterable of batches or of "
-        f"pairs of them. Received: {_shape_of(data)}"
+        "`data` must be an array of samples, a pair (samples, labels) of equal length, or an iterable of batches. "
+        f"Received: {_shape_of(data)}"
     )
 
 
@@ -140,13 +151,23 @@ def _slices(array: Any, size: int) -> Iterator[Any]:
     return (array[start : start + size] for start in range(0, len(array), size))
 
 
-def samples_of(x: Any, model: keras.Model) -> int:
-    """Number of samples of a batch, which may be a structure of arrays, as a model with several inputs has it."""
-    return len(_first(x, model))
+def _parts(piece: Any, model: keras.Model) -> tuple[Any, Any]:
+    """Return samples and labels of a batch; `None` without labels."""
+    samples, labels = piece, None
+    if isinstance(piece, (tuple, list)) and len(piece) == 2:
+        samples, labels = piece
+    elif isinstance(piece, tuple) and len(piece) == 1:  # as of tf.data.Dataset.from_tensor_slices((x,))
+        samples = piece[0]
+    if (isinstance(piece, tuple) and len(piece) > 2) or not np.shape(_first(samples, model)):
+        raise ValueError(
+            "Each batch must be samples, or a pair (samples, labels) without sample weights. "
+            f"Received: {_shape_of(piece)}"
+        )
+    return samples, labels
 
 
 def _first(x: Any, model: keras.Model) -> Any:
-    """The array of the first input: of a batch in the model's structure, or the batch itself."""
+    """Return the array of the first input: of a batch in the model's structure, or the batch itself."""
     if not isinstance(x, (tuple, list, dict)):
         return x
     arrays = keras.tree.flatten(x)
@@ -154,28 +175,14 @@ def _first(x: Any, model: keras.Model) -> Any:
     return arrays[0] if whole else x
 
 
-def _length(samples: Any, model: keras.Model) -> int:
-    shape = np.shape(_first(samples, model))
-    if not shape:
-        raise ValueError(
-            "Every batch must be an array of samples, or a pair (samples, labels) of arrays. "
-            f"Received: {_shape_of(samples)}"
-        )
-    return shape[0]
-
-
 def _labels(labels: Any, n: int, per_sample: bool) -> np.ndarray:
-    if labels is None:
-        raise ValueError("This needs labels: data=(samples, labels), or batches of such pairs. Received: samples alone")
     labels = np.asarray(labels)
     if per_sample and labels.shape == (n, 1):
         labels = labels[:, 0]
     wrong_shape = labels.shape != (n,) if per_sample else labels.shape[:1] != (n,)
     if wrong_shape or not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
-        raise ValueError(
-            "Labels must be class numbers: integers from 0, one per sample (of one-hot labels, the argmax). "
-            f"Received: labels of dtype {labels.dtype}, shape {labels.shape}, for {n} samples"
-        )
+        received = "no labels" if labels.dtype == object else f"labels of dtype {labels.dtype}, shape {labels.shape}"
+        raise ValueError(f"Labels must be class numbers from 0, one per sample. Received: {received}, for {n} samples")
     return labels.astype(np.int64)
 
 

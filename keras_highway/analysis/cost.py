@@ -1,4 +1,4 @@
-"""`cost(model)`: parameters, multiply-adds and activation memory, stage by stage."""
+"""Count parameters, multiply-adds and activation memory by stage."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -23,17 +23,17 @@ _STATISTICS = ("moving_mean", "moving_variance")
 
 
 class StageCost(NamedTuple):
-    """What a stage costs.
+    """Cost of one stage.
 
     Attributes:
         stage: `"stem"`, `"stage1"`, ..., `"head"`, or `"total"`.
-        parameters: Trainable parameters (whether or not they are frozen at the
-            moment); the statistics of batch normalization are not counted.
+        parameters: Trainable parameters, frozen or not. The statistics of batch
+            normalization do not count.
         multiply_adds: Multiply-adds for one image.
         activations: Output elements of convolutions and dense layers for one
             image.
-        activation_bytes: Bytes of those and of the mixes, kept for the
-            backward pass of one image.
+        activation_bytes: Bytes of these and of the mixes, kept for the backward
+            pass of one image.
     """
 
     stage: str
@@ -48,26 +48,21 @@ class Cost(list[StageCost]):
 
     @property
     def total(self) -> StageCost:
-        """The sum over the stages."""
+        """Return the sum over the stages."""
         return StageCost("total", *(sum(column) for column in zip(*(row[1:] for row in self), strict=True)))
 
 
 def cost(model: keras.Model) -> Cost:
-    """Counts what a model costs, by stage.
+    """Count parameters, multiply-adds and activations of a model, by stage.
 
-    Multiply-adds are those of convolutions and dense layers, the usual count
-    of model tables (timm's, fvcore's): biases, normalization, activations,
-    pooling and the mix, all linear in the size of the activations, are left out.
-
-    Activations are the outputs of convolutions and dense layers, also timm's
-    and fvcore's count. The memory is theirs, in the compute dtype, and that of
-    the blocks' mixes, in the skip dtype. Outputs of batch
-    normalization and of activation functions, which a framework may keep or
-    compute again, are left out, so the figure compares networks and is not a
-    measured peak.
+    Multiply-adds and activations are those of convolutions and dense layers,
+    as timm and fvcore count them. The memory also includes the mixes of the
+    blocks, in the skip dtype. It leaves out the outputs of batch
+    normalization and activation functions. So it compares networks and is
+    not a measured peak.
 
     The stage of a layer is in its name, `stage<n>_...`. Other layers belong
-    to the stem if they come before the first block and to the head after it.
+    to the stem if they come before the first block, and else to the head.
 
     ```python
     for row in cost(model): print(*row)
@@ -75,14 +70,14 @@ def cost(model: keras.Model) -> Cost:
     ```
 
     Args:
-        model: A functional `keras.Model` whose input has a known size.
+        model: A functional `keras.Model` with a fixed input size.
 
     Returns:
         A `Cost`: a list of `StageCost`, with their `total`.
 
     Raises:
-        ValueError: If the size of the input is not known, the model is not
-            functional, or a layer has kernels of a kind unknown here.
+        ValueError: If the input size is not fixed, the model is not
+            functional, or a layer has kernels of an unknown kind.
     """
     counter = _Counter()
     walk(model, counter.visit)
@@ -90,22 +85,18 @@ def cost(model: keras.Model) -> Cost:
 
 
 def parameters_of(weights: Iterable[Any]) -> int:
-    """Counts the parameters among weights: all but the statistics of batch normalization.
-
-    Args:
-        weights: Variables, each once.
-    """
+    """Count parameters, without the statistics of batch normalization."""
     return sum(math.prod(w.shape) for w in weights if w.name not in _STATISTICS)
 
 
 def adapted_weights(model: keras.Model) -> set[int]:
-    """Returns the ids of the weights that `Normalization` layers have from their data: they are no parameters."""
+    """Return the ids of the weights that `Normalization` layers compute from data: they are no parameters."""
     layers: Any = model._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
     return {id(w) for layer in layers if isinstance(layer, keras.layers.Normalization) for w in layer.weights}
 
 
 class _Counter:
-    """Adds up layers by stage during a walk."""
+    """Add up layers by stage during a walk."""
 
     def __init__(self):
         self.rows: dict[str, tuple[int, ...]] = {}
@@ -147,18 +138,18 @@ class _Counter:
 
 
 def _concrete(layer: keras.layers.Layer, tensor: Any) -> tuple[int, ...]:
-    """The shape of one image's input to a layer."""
+    """Return the shape of the input of a layer for one image."""
     shape = getattr(tensor, "shape", ())[1:]
     if None in shape:
         raise ValueError(
-            "The cost depends on the size of the image, and this model takes any size: build it with "
-            f"`input_shape=`, e.g. (224, 224, 3). Received: input of layer {layer.name!r} of shape {(None, *shape)}"
+            "`model` must have a fixed input size: build it with `input_shape=`, e.g. (224, 224, 3). "
+            f"Received: input of layer {layer.name!r} of shape {(None, *shape)}"
         )
     return tuple(shape)
 
 
 def _parts(layer: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
-    """Yields (multiply-adds, activations, bytes) of each part of a layer; `shape` has no batch."""
+    """Yield (multiply-adds, activations, bytes) of each part of a layer; `shape` has no batch."""
     if isinstance(layer, GatedBlock):
         for _, path in layer.paths():
             yield from _parts(path, shape)
@@ -177,13 +168,13 @@ def _parts(layer: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, int, int]]
         yield _kernel(layer, layer.compute_output_shape((1, *shape)))
     elif not isinstance(layer, (ChannelGate, SharedKernels)) and any(len(w.shape) > 1 for w in layer.weights):
         raise ValueError(
-            "cost(model) counts convolutions, dense layers and gated blocks, and does not know how often this "
-            f"layer's kernels are used. Received: layer {layer.name!r} of type {type(layer).__name__}"
+            "`model` must have its kernels in convolutions, dense layers and gated blocks. "
+            f"Received: layer {layer.name!r} of type {type(layer).__name__}"
         )
 
 
 def _kernel(layer: Any, out: tuple[int, ...]) -> tuple[int, int, int]:
-    """A kernel (..., in, out) is applied once at every position of the output."""
+    """Return the cost of a kernel (..., in, out), applied once at every position of the output."""
     size = math.prod(out)
     shape = layer.kernel_shape if isinstance(layer, GivenConv2D) else layer.kernel.shape
     return size // shape[-1] * math.prod(shape), size, size * _bytes(layer.compute_dtype)

@@ -1,25 +1,27 @@
-"""A functional model seen as a graph of shared layers: its blocks, and a walk that calls every layer again."""
+"""Blocks of a functional model, a walk that calls its layers again, and state kept during a walk."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
+import numpy as np
+from keras import ops
 
 from keras_highway._support.layer_names import stage_of
 from keras_highway._support.loss_scale import scale_losses_as
 from keras_highway._support.suggest import did_you_mean
 from keras_highway.layers import GatedBlock, HighwayDenseStack
 
-Blocks = str | GatedBlock | Iterable[str | GatedBlock]  # by their names or by themselves
+Blocks = str | GatedBlock | Iterable[str | GatedBlock]  # names or blocks
 
 
 def blocks(model: keras.Model) -> dict[str, GatedBlock]:
-    """Returns the gated blocks of a model.
+    """Return the gated blocks of a model, including those of nested models.
 
     Args:
-        model: A functional or sequential `keras.Model`; blocks of models
-            nested in it count too.
+        model: A functional or sequential `keras.Model`.
 
     Returns:
         A dict from name to `GatedBlock`, in the order of the network. A block
@@ -32,97 +34,71 @@ def blocks(model: keras.Model) -> dict[str, GatedBlock]:
     by_name: dict[str, GatedBlock] = {}
     for block in blocks_in(_functional(model)):
         if by_name.setdefault(block.name, block) is not block:
-            raise ValueError(
-                f"Two different blocks are named {block.name!r}, so the name is ambiguous. "
-                "Give the nested models' blocks different names."
-            )
+            raise ValueError(f"`model` has two blocks named {block.name!r}: rename one of them.")
     if not by_name:
-        if any(isinstance(layer, HighwayDenseStack) for layer in model.layers):
-            raise ValueError(
-                f"The highway layers of {model.name!r} run in a scan (HighwayDenseStack), which has no blocks to walk. "
-                "Build the model with scanned=False, or read the stack's own signals: "
-                "model.get_layer('stage1').signals(x)."
-            )
+        scanned = any(isinstance(layer, HighwayDenseStack) for layer in model.layers)
+        hint = " A HighwayDenseStack scans its layers: build the model with scanned=False." if scanned else ""
         raise ValueError(
-            "The model has no gated blocks (layers of class kh.layers.GatedBlock: HighwayDense, HighwayConv2D, "
-            f"BasicBlock, BottleneckBlock). Received: model={model.name!r} with layers "
-            f"{', '.join(layer.name for layer in model.layers[:8])}"
+            f"`model` has no gated blocks (HighwayDense, HighwayConv2D, BasicBlock, BottleneckBlock).{hint} "
+            f"Received: {model.name!r} with layers {', '.join(layer.name for layer in model.layers[:8])}"
         )
     return by_name
 
 
-def block_name(block: Any) -> str:
-    """Returns the name of a block, passed by name or as the block itself.
+def block_name(block: Any) -> Any:
+    """Return the name of a block, passed by name or as the block itself."""
+    return block.name if isinstance(block, GatedBlock) else block
 
-    Raises:
-        ValueError: If it is neither.
-    """
-    if isinstance(block, GatedBlock):
-        return block.name
-    if isinstance(block, str):
-        return block
-    raise ValueError(f"A block is named by its name or by itself (a GatedBlock). Received: block={block!r}")
+
+def block_names(chosen: Blocks, known: Iterable[str]) -> list[str]:
+    """Return the names of the chosen blocks, in the order of the known names."""
+    one = isinstance(chosen, (str, GatedBlock)) or not isinstance(chosen, Iterable)
+    names = [block_name(block) for block in ([chosen] if one else chosen)]
+    check_names(names, known)
+    if not names:
+        raise ValueError("`blocks` must name a block. Received: blocks=[]")
+    return [name for name in known if name in names]
 
 
 def data_format_of(block: GatedBlock) -> str:
-    """Where a block's output has its channels: `"channels_last"` (as fully connected blocks) or `"channels_first"`."""
+    """Return `"channels_last"` (also for fully connected blocks) or `"channels_first"`."""
     return getattr(block, "data_format", None) or "channels_last"
 
 
 def stages(names: Iterable[str]) -> dict[str, list[str]]:
-    """Groups blocks by the stage in their names, `stage<n>_...`.
-
-    Args:
-        names: Names of blocks, in the order of the network.
-
-    Returns:
-        A dict from stage to its blocks; blocks of other names are in
-        `"body"`.
-    """
+    """Group names of blocks by their stage, `stage<n>_...`; other names are in `"body"`."""
     by_stage: dict[str, list[str]] = {}
     for name in names:
         by_stage.setdefault(stage_of(name) or "body", []).append(name)
     return by_stage
 
 
-def check_names(names: Iterable[str], known: Iterable[str]) -> None:
-    """Raises a ValueError, with suggestions, for a name that is not among the known ones."""
+def check_names(names: Iterable[Any], known: Iterable[str]) -> None:
+    """Raise a ValueError with suggestions if a name is unknown."""
     for name in names:
         if name not in known:
             raise ValueError(
-                f"The model has no block of that name.{did_you_mean(name, known)} Its blocks are {', '.join(known)}. "
+                f"`block` must be a block of the model: {', '.join(known)}.{did_you_mean(name, known)} "
                 f"Received: block={name!r}"
             )
 
 
 def holds_blocks(layer: Any, names: Iterable[str] | None = None) -> bool:
-    """Whether a layer is a nested functional model with blocks (of some names)."""
+    """Return whether a layer is a nested functional model with blocks (with one of these names)."""
     return is_functional(layer) and any(names is None or b.name in names for b in blocks_in(_functional(layer)))
 
 
 def is_functional(model: Any) -> bool:
-    """Whether a layer is a graph of layers: a functional model, or a sequential one that is built."""
+    """Return whether a layer is a graph of layers: a functional or built sequential model."""
     return isinstance(model, keras.Function) or (isinstance(model, keras.Sequential) and model.built)
 
 
 def walk(model: keras.Model, visit: Callable[..., Any], swap: Callable[[Any], Any] | None = None) -> keras.Model:
-    """Calls the layers of a model again, in order, as `visit(layer, *args, **kwargs)`.
+    """Call the layers of a model again, in order, as `visit(layer, *args, **kwargs)`, and return the new model.
 
-    The result stands on the same layers and inputs; it is not compiled. Nothing about the model or its layers changes,
-    except that Keras remembers the calls, as it does for any shared layer.
-
-    However the model calls them, `visit` gets a layer's first input as the
-    first of `args`, and what else a block takes (`gate`, `kernels`) in
-    `kwargs`.
-
-    Args:
-        model: A functional or sequential `keras.Model`.
-        visit: Function (layer, *args, **kwargs) -> outputs.
-        swap: Function layer -> layer, called before `visit`. Defaults to the
-            layer itself.
-
-    Returns:
-        A functional `keras.Model`.
+    It has the same layers (or `swap(layer)` for each) and inputs and is not compiled. The model and its layers are
+    unchanged, except that Keras remembers the calls, as for any shared layer. `visit` always gets the first input of a
+    layer as the first of `args`, and the other inputs of a block (`gate`, `kernels`) in `kwargs`.
     """
     graph = _functional(model)
     walked = keras.models.clone_model(
@@ -136,21 +112,15 @@ def walk(model: keras.Model, visit: Callable[..., Any], swap: Callable[[Any], An
 
 
 def walk_nested(model: keras.Model, visit: Callable[..., Any], inputs: Any) -> Any:
-    """Calls the layers of a nested model on the tensors that reach it, as `walk` does, and returns its output.
+    """Call the layers of a nested model on the tensors that reach it, as `walk` does, and return its output.
 
-    These may come from any layer before it; a model on such tensors of its
-    own would be cut off from the outer model's input.
-
-    Args:
-        model: A functional or sequential `keras.Model` inside another.
-        visit: Function (layer, *args, **kwargs) -> outputs.
-        inputs: The Keras tensors it is called on.
+    A model on new input tensors would be cut off from the input of the outer model.
     """
     return _functional(model)._run_through_graph(inputs, call_fn=_in_order(visit))
 
 
 def _in_order(visit: Callable[..., Any]) -> Callable[..., Any]:
-    """`visit` for layers that are called in any way that Python allows: `block(x=x)`, `block(x, logits)`."""
+    """Return `visit` for layers called in any way that Python allows: `block(x=x)`, `block(x, logits)`."""
 
     def visit_in_order(layer: Any, *args: Any, **kwargs: Any) -> Any:
         # Others stay as they are: operations have one way, and layers of several inputs may take them as `*args`.
@@ -166,11 +136,10 @@ def _in_order(visit: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _functional(model: keras.Model) -> keras.Model:
-    """A view of the model's graph. It is never compiled: cloning a compiled model builds a second optimizer."""
+    """Return the graph of the model, not compiled: cloning a compiled model builds a second optimizer."""
     if not is_functional(model):
         raise ValueError(
-            "Analysis walks the graph of a functional keras.Model, as kh.create_model and keras.Model(inputs, "
-            "outputs) build it; a subclassed or unbuilt model has none. "
+            "`model` must be a functional keras.Model, as kh.create_model or keras.Model(inputs, outputs) builds it. "
             f"Received: model of type {type(model).__name__}"
         )
     if isinstance(model, keras.Sequential):
@@ -179,9 +148,45 @@ def _functional(model: keras.Model) -> keras.Model:
 
 
 def blocks_in(graph: keras.Model) -> Iterator[GatedBlock]:
-    """Yields the blocks of a graph and of those nested in it; there may be none."""
+    """Yield the blocks of a graph and of the graphs nested in it."""
     for layer in graph.layers:
         if isinstance(layer, GatedBlock):
             yield layer
         elif is_functional(layer):
             yield from blocks_in(_functional(layer))
+
+
+@contextmanager
+def kept_state(model: keras.Model) -> Generator[None]:
+    """Restore the state that layers carry from batch to batch when the context ends.
+
+    State is every variable that is neither trained nor an average of batch normalization: of `CarriedLSTM`, of Keras's
+    recurrent layers with `stateful=True`, of your own layers.
+    """
+    variables = _state(model)
+    before = [_copied(variable) for variable in variables]
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, before, strict=True):
+            # Most states do not change, and an assignment costs more than a comparison.
+            if not np.array_equal(_copied(variable), value):
+                variable.assign(value)
+
+
+def _state(model: keras.Model) -> list[keras.Variable]:
+    found: dict[int, keras.Variable] = {}
+    for layer in model._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+        # Averages of batch normalization do not move in inference. Reading those of a distributed net would make its
+        # processes wait for each other.
+        if isinstance(layer, keras.layers.BatchNormalization):
+            continue
+        own: list[Any] = list(layer._non_trainable_variables)  # pyright: ignore[reportPrivateUsage] (the public list has frozen kernels)
+        if isinstance(layer, keras.layers.RNN):
+            own += keras.tree.flatten(layer.states or [])  # Keras does not track them
+        found.update((id(variable), variable) for variable in own)
+    return list(found.values())
+
+
+def _copied(variable: keras.Variable) -> np.ndarray:
+    return np.array(ops.convert_to_numpy(variable))  # PyTorch gives a view

@@ -1,6 +1,6 @@
-"""Guided back-propagation: which pixels excite a unit [UIE, Figure 4; Springenberg et al. 2015]."""
+"""Pixels that excite a unit: guided back-propagation, receptive fields and top patches [UIE, Figure 4]."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -8,34 +8,219 @@ import numpy as np
 from keras import ops
 
 from keras_highway._support.numerics import input_gradient, with_gradient
+from keras_highway._support.type_aliases import Shape
 from keras_highway._support.whole_numbers import is_whole
-from keras_highway.analysis.batches import check_batch
-from keras_highway.analysis.graph import Blocks, block_name, check_names, data_format_of, is_functional, stages, walk
-from keras_highway.analysis.graph import blocks as blocks_of
-from keras_highway.analysis.receptive_field import receptive_field
+from keras_highway.analysis.batches import batches, check_batch
+from keras_highway.analysis.graph import (
+    Blocks,
+    block_names,
+    blocks,
+    data_format_of,
+    is_functional,
+    kept_state,
+    stages,
+    walk,
+    walk_nested,
+)
 from keras_highway.analysis.trace import Tracer
-from keras_highway.layers import GatedBlock
+from keras_highway.layers import Branch, ChannelGate, GatedBlock, LowRankDense, Preprocessing, SharedKernels
+from keras_highway.layers.base import checked_size
+from keras_highway.layers.branch import ZeroPadProjection
 from keras_highway.models.lora import without_updates
+
+_CONVOLUTIONS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.SeparableConv2D)
+_POOLING = (keras.layers.MaxPooling2D, keras.layers.AveragePooling2D)
+# The output of these at a position depends on the input there, apart from the statistics of a normalization.
+# Augmentation does nothing in inference.
+_LAYERS_IN_PLACE = """
+    Activation ReLU LeakyReLU PReLU ELU Identity Rescaling Normalization ActivityRegularization
+    BatchNormalization LayerNormalization GroupNormalization RMSNormalization UnitNormalization
+    Dropout SpatialDropout2D AlphaDropout GaussianDropout GaussianNoise
+    Add Subtract Multiply Average Maximum Minimum
+    RandomFlip RandomRotation RandomTranslation RandomZoom RandomShear RandomErasing RandomGaussianBlur
+    RandomContrast RandomBrightness RandomHue RandomSaturation RandomColorJitter
+"""
+_IN_PLACE = tuple(getattr(keras.layers, name) for name in _LAYERS_IN_PLACE.split())
+# Operations of `keras.ops`, whose classes have no public names.
+_ELEMENTWISE = """
+    Add Subtract Multiply Divide TrueDivide Negative Abs Absolute Square Sqrt Rsqrt Power Exp Expm1 Log Log1p Sign
+    Maximum Minimum Clip Where Greater GreaterEqual Less LessEqual Cast Identity
+    Relu Relu6 ReLU LeakyRelu Elu Selu Celu Gelu Silu Sigmoid Tanh Softplus Softsign Erf
+    HardSigmoid HardSilu HardTanh LogSigmoid
+"""
+
+
+class Field(NamedTuple):
+    """Pixels that a unit sees: along an axis, unit `i` sees pixels `stride·i + first` to `stride·i + last`.
+
+    Both ends may lie outside the image, in the padding.
+
+    Attributes:
+        stride: int64 `(2,)`, along height and width.
+        first: int64 `(2,)`.
+        last: int64 `(2,)`.
+    """
+
+    stride: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+
+    @property
+    def size(self) -> np.ndarray:
+        """Return int64 `(2,)`: number of pixels along height and width."""
+        return self.last - self.first + 1
+
+
+def receptive_field(model: keras.Model, block: str | GatedBlock) -> Field:
+    """Return the pixels that the units of a block see.
+
+    Means and variances that a normalization takes over the image are ignored.
+
+    Args:
+        model: A functional `keras.Model` for images, with convolutional
+            gated blocks.
+        block: Name of a block, or the block.
+
+    Raises:
+        ValueError: If the block is unknown, or a layer before it may move
+            pixels. Known layers are convolutions (also separable and
+            depthwise), pooling, padding, blocks, nested models, and the
+            activations, normalizations, dropouts and sums of Keras.
+    """
+    known = blocks(model)
+    (name,) = block_names(block, known)
+    data_format = data_format_of(known[name])
+    fields: dict[int, Field | None] = {id(x): _start(x) for x in model.inputs}
+    culprits = {id(x): f"input {x.name!r} of shape {x.shape}" for x in model.inputs if fields[id(x)] is None}
+    tensors, found = [], []
+
+    def visit(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_functional(layer):
+            return walk_nested(layer, visit, args[0])
+        inputs = [x for x in keras.tree.flatten((args, kwargs)) if keras.utils.is_keras_tensor(x)]
+        before = [fields.get(id(x)) for x in inputs]
+        y = layer(*args, **kwargs)
+        field = None if None in before else _after(layer, _union(before), [x.shape for x in inputs], y, data_format)
+        own = f"layer {layer.name!r} of type {type(layer).__name__}"
+        culprit = next((culprits[id(x)] for x in inputs if id(x) in culprits), own)
+        for tensor in keras.tree.flatten(y):
+            fields[id(tensor)] = field
+            culprits.update({id(tensor): culprit} if field is None else {})
+            tensors.append(tensor)  # keeps it alive, so that no id is used twice
+        if layer is known[name]:
+            found.append((field, culprit))
+        return y
+
+    walk(model, visit)
+    field, culprit = found[0]
+    if field is None:
+        raise ValueError(
+            "`block` must be behind image layers that keep every pixel at its place, or convolutions, pooling and "
+            f"padding. Received: block={name!r}, behind {culprit}"
+        )
+    return field
+
+
+def _start(x: Any) -> Field | None:
+    return Field(np.ones(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64)) if len(x.shape) == 4 else None
+
+
+def _union(fields: Sequence[Field | None]) -> Field | None:
+    known = [field for field in fields if field is not None]
+    if not known or len(known) < len(fields) or any((f.stride != known[0].stride).any() for f in known):
+        return None
+    return Field(known[0].stride, np.min([f.first for f in known], 0), np.max([f.last for f in known], 0))
+
+
+def _window(field: Field, kernel: Any, stride: Any = 1, before: Any = 0) -> Field:
+    """Return the field behind a window that slides over `field`, with `before` pixels of padding before it."""
+    kernel, stride, before = (np.broadcast_to(np.asarray(v, np.int64), 2) for v in (kernel, stride, before))
+    first = field.first - field.stride * before
+    return Field(field.stride * stride, first, field.last + field.stride * (kernel - 1 - before))
+
+
+def _after(layer: Any, field: Field | None, shapes: Sequence[Shape], y: Any, data_format: str) -> Field | None:
+    """Return the field behind a layer that maps images of `shapes` to `y` (`None` for the path of a block)."""
+    if field is None:
+        return None
+    if isinstance(layer, GatedBlock):
+        skip = [] if layer.is_transition else [field]
+        return _union([*skip, *(_after(path, field, shapes[:1], None, data_format) for _, path in layer.paths())])
+    if isinstance(layer, (SharedKernels, ChannelGate)):
+        return field  # sees no pixel: the field of its input is part of that of every block behind it
+    if _is_in_place(layer, shapes, y, data_format):
+        return field
+    if getattr(layer, "data_format", None) != data_format:
+        return None
+    if isinstance(layer, Branch):
+        for kernel, stride in zip(layer.kernel_sizes, layer.strides, strict=True):
+            field = _window(field, kernel, stride, (np.asarray(kernel) - 1) // 2)
+        return field
+    if isinstance(layer, ZeroPadProjection):
+        return _window(field, 1, layer.stride)
+    if isinstance(layer, _CONVOLUTIONS):
+        kernel = (np.array(layer.kernel_size) - 1) * layer.dilation_rate + 1
+        return _window(field, kernel, layer.strides, _padding(layer, kernel, shapes[0]))
+    if isinstance(layer, _POOLING):
+        kernel = np.array(layer.pool_size)
+        return _window(field, kernel, layer.strides, _padding(layer, kernel, shapes[0]))
+    if isinstance(layer, keras.layers.ZeroPadding2D):
+        return _window(field, 1, 1, [sides[0] for sides in layer.padding])
+    return None
+
+
+def _is_in_place(layer: Any, shapes: Sequence[Shape], y: Any, data_format: str) -> bool:
+    """Return whether a unit sees only its own position.
+
+    It depends on a list, not on sizes: for images of unknown size these are
+    equal behind a stride, too.
+    """
+    channels_first = data_format == "channels_first"
+    if isinstance(layer, (keras.layers.Dense, LowRankDense)):
+        return not channels_first  # they mix what is in the last axis
+    out = [y.shape] if hasattr(y, "shape") else []
+    if len({_image(shape, data_format) for shape in [*shapes, *out]}) != 1 or {len(s) for s in [*shapes, *out]} != {4}:
+        return False
+    operation = "" if isinstance(layer, keras.layers.Layer) else type(layer).__name__
+    if isinstance(layer, (keras.layers.Concatenate, keras.layers.Softmax)) or operation in ("Concatenate", "Softmax"):
+        return isinstance(layer.axis, int) and layer.axis % 4 == (1 if channels_first else 3)
+    return isinstance(layer, (*_IN_PLACE, Preprocessing)) or operation in _ELEMENTWISE.split()
+
+
+def _image(shape: Shape, data_format: str) -> tuple[int | None, ...]:
+    """Return height and width."""
+    return tuple(shape[2:]) if data_format == "channels_first" else tuple(shape[1:3])
+
+
+def _padding(layer: Any, kernel: Any, shape: Shape) -> np.ndarray:
+    """Return the pixels before the first window with padding="same": half of the missing ones, rounded down."""
+    if layer.padding == "valid":
+        return np.zeros(2, np.int64)
+    stride = np.array(layer.strides)
+    # Of an image of unknown size, a multiple of the stride is the likely one.
+    size = np.array([s if n is None else n for n, s in zip(_image(shape, layer.data_format), stride, strict=True)])
+    return np.maximum((-(-size // stride) - 1) * stride + kernel - size, 0) // 2
+
 
 _RELUS = (keras.activations.relu, ops.relu, keras.activations.relu6, ops.relu6)
 _OPERATIONS = ("Relu", "Relu6", "ReLU")  # of `keras.ops` and `keras.activations`, whose classes have no public names
 
 
 class GuidedGradients(NamedTuple):
-    """Guided derivatives of one unit's activation with respect to images.
+    """Guided derivatives of the activation of one unit with respect to images.
 
     Attributes:
         blocks: Names of the blocks, in the order of the network.
-        channel: The unit's channel.
+        channel: Channel of the unit.
         gradient: float32 `(blocks, n, height, width, channels)`, in the
             layout of the model's input: positive where a brighter pixel
             raises the activation.
-        position: int64 `(blocks, n, 2)`, row and column of the unit: where the
-            channel is most active in that block; `(blocks, n, 0)` for fully
+        position: int64 `(blocks, n, 2)`, row and column of the unit: the most
+            active position of the channel. `(blocks, n, 0)` for fully
             connected blocks.
-        value: float32 `(blocks, n)`, its activation.
-        data_format: `"channels_last"` or `"channels_first"`, that of the
-            derivatives; `None` for Keras's own.
+        value: float32 `(blocks, n)`, the activation.
+        data_format: `"channels_last"` or `"channels_first"`; `None` for
+            Keras's own.
     """
 
     blocks: tuple[str, ...]
@@ -54,16 +239,14 @@ def guided_backprop(
     *,
     transform: Callable[[Any], Any] | None = None,
 ) -> GuidedGradients:
-    """Back-propagates a unit's activation to images, letting only positive evidence through the ReLUs.
+    """Back-propagate the activation of a unit to images, with only positive evidence through the ReLUs.
 
     At every ReLU the derivative is zero where its input was negative, as
-    always, and also where the derivative itself is negative. What stays are
-    the pixels that excite the unit. ReLUs are those of Keras: its layer, its
-    activation and its operation, with or without a highest value, in models
-    nested in the model, too; a leaky one is differentiated as it is, and so is
-    what a layer of one's own computes by `keras.ops`. The unit
-    is a channel of a block's output `y`, at its most active position in each
-    image. Gates are differentiated as they are; a net without ReLUs gets its plain derivative.
+    always, and also where the derivative itself is negative. Only pixels that
+    excite the unit remain. This holds for Keras's ReLU layer, activation and
+    operation, also in nested models, and not for leaky ReLUs and
+    `keras.ops.relu` inside your own layers. The unit is a channel of the
+    output `y` of a block, at its most active position in each image.
 
     ```python
     best = kh.analysis.top_patches(model, images, "stage1_block3", channel=5)
@@ -72,29 +255,29 @@ def guided_backprop(
     ```
 
     Args:
-        model: A functional `keras.Model` with gated blocks. It stays as it
-            is: the ReLUs are exchanged in a copy.
+        model: A functional `keras.Model` with gated blocks. It is unchanged:
+            the ReLUs are replaced in a copy.
         images: Array `(n, height, width, channels)`.
-        block: A block's name, the block, a list of them, or a stage's name,
-            e.g. `"stage2"`: all of its blocks.
-        channel: Int, which channel of the blocks' outputs.
-        transform: Function from `images` to the model's input. Defaults to
+        block: Name of a block, the block, a list of them, or the name of a
+            stage, e.g. `"stage2"`.
+        channel: Int, channel of the output of the blocks.
+        transform: Function from `images` to the input of the model. Defaults to
             `None`: the images are the input.
 
     Returns:
         A `GuidedGradients`.
 
     Raises:
-        ValueError: For an unknown block or stage, a channel that a block does
-            not have, or images of another shape than the model's input.
-        ValueError: If a layer that is no model has a `keras.layers.ReLU`
-            inside, which cannot be exchanged.
-        ValueError: On other backends than TensorFlow, JAX and PyTorch.
+        ValueError: If a block, stage or channel is unknown, the images do not
+            fit, a layer that is no model contains a `keras.layers.ReLU`, or
+            the backend is not TensorFlow, JAX or PyTorch.
     """
     x = images if transform is None else transform(images)
-    check_batch(x, model.inputs, "analyse")
+    check_batch(x, model.inputs)
     x = ops.cast(ops.convert_to_tensor(x), "float32")
-    names = chosen_blocks(blocks_of(model), block)
+    known = blocks(model)
+    groups = stages(known)
+    names = groups[block] if isinstance(block, str) and block in groups else block_names(block, known)
     copy = _guided_copy(model)
     tracer = Tracer(copy, names)
     per_block = [_of_block(Tracer(copy, name).only("y"), name, tracer.blocks[name], channel, x) for name in names]
@@ -103,43 +286,16 @@ def guided_backprop(
     return GuidedGradients(tuple(names), int(channel), gradient, position, value, data_format)
 
 
-def chosen_blocks(known: Mapping[str, GatedBlock], block: Blocks) -> list[str]:
-    """Returns the names that `block` stands for, in the order of the network.
-
-    Args:
-        known: Dict from name to `GatedBlock`.
-        block: As in `guided_backprop`.
-
-    Raises:
-        ValueError: For an unknown block or stage.
-    """
-    groups = stages(known)
-    if isinstance(block, str) and block in groups:
-        return groups[block]
-    items = [block] if isinstance(block, (str, GatedBlock)) or not isinstance(block, Iterable) else block
-    selected = {block_name(item) for item in items}
-    check_names(selected, {**known, **groups})
-    if not selected <= set(known):
-        raise ValueError(f"A stage stands alone, not in a list with blocks. Received: block={block!r}")
-    if not selected:
-        raise ValueError("No block is named. Received: block=[]")
-    return [name for name in known if name in selected]
-
-
 def channel_of(y: Any, block: GatedBlock, channel: int | np.integer[Any]) -> Any:
-    """One channel of a block's output: `(n, ...)`.
-
-    Raises:
-        ValueError: If there is no such channel.
-    """
+    """Return one channel of the output of a block: `(n, ...)`."""
     axis = 1 if len(y.shape) == 4 and data_format_of(block) == "channels_first" else -1
     if not is_whole(channel) or not 0 <= channel < y.shape[axis]:
-        raise ValueError(f"Block {block.name!r} has channels 0 to {y.shape[axis] - 1}. Received: channel={channel!r}")
+        raise ValueError(f"`channel` must be from 0 to {y.shape[axis] - 1}. Received: channel={channel!r}")
     return y[:, channel] if axis == 1 else y[..., channel]
 
 
 def strongest(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Position `(n, rank)` and value `(n,)` of the highest of each sample's values `(n, ...)`."""
+    """Return position `(n, rank)` and value `(n,)` of the highest value of each sample in `(n, ...)`."""
     flat = values.reshape(len(values), -1)
     best = flat.argmax(1)
     position = np.stack(np.unravel_index(best, values.shape[1:]), 1) if values.ndim > 1 else np.zeros((len(values), 0))
@@ -148,17 +304,12 @@ def strongest(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @with_gradient
 def positive_evidence(y: Any) -> Any:
-    """The value itself, whose derivative is zero where it is negative."""
+    """Return the value itself, with a derivative that is zero where it is negative."""
     return ops.copy(y), lambda dy: ops.relu(dy)
 
 
-def guided_relu(x: Any) -> Any:
-    """ReLU whose derivative is also zero where that of its output is negative."""
-    return positive_evidence(ops.relu(x))
-
-
 def _input_format(model: keras.Model, block: GatedBlock) -> str | None:
-    """The block's data format, where nothing before it may have moved the axes."""
+    """Return the data format of the block, unless layers before it may have moved the axes."""
     try:
         receptive_field(model, block)
     except ValueError:
@@ -169,7 +320,7 @@ def _input_format(model: keras.Model, block: GatedBlock) -> str | None:
 def _of_block(
     outputs: keras.Model, name: str, block: GatedBlock, channel: int | np.integer[Any], x: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gradient, position and value of one block's unit."""
+    """Return gradient, position and value of the unit of one block."""
 
     def unit(x: Any) -> Any:
         return ops.cast(channel_of(outputs(x, training=False)[name], block, channel), "float32")
@@ -197,7 +348,7 @@ class _PositiveEvidence(keras.layers.Layer):
 
 
 def _guided_copy(model: keras.Model) -> keras.Model:
-    """A copy of a network with layers of its own, its ReLUs guided."""
+    """Return a copy of a network with its own layers and guided ReLUs."""
     pairs: list[tuple[Any, Any]] = []
     met: set[int] = set()
 
@@ -222,15 +373,15 @@ def _guided_copy(model: keras.Model) -> keras.Model:
     for layer in copy._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public one)
         if _is_relu(layer) and id(layer) not in met:
             raise ValueError(
-                "A ReLU layer inside a layer that is no functional model cannot be guided: use "
-                f"keras.layers.Activation('relu') there. Received: {layer.name!r} in model {model.name!r}"
+                "`model` must not have a ReLU layer inside a layer that is no functional model: use "
+                f"keras.layers.Activation('relu') there. Received: {layer.name!r}"
             )
         _guide_functions(layer)
     return copy
 
 
 def _is_relu(layer: Any) -> bool:
-    """Whether a layer or operation is a ReLU, possibly with a threshold and a highest value, and not a leaky one."""
+    """Return whether a layer or operation is a ReLU, possibly with a threshold and a highest value, and not leaky."""
     is_one = isinstance(layer, keras.layers.ReLU) or (
         not isinstance(layer, keras.layers.Layer) and type(layer).__name__ in _OPERATIONS
     )
@@ -238,8 +389,109 @@ def _is_relu(layer: Any) -> bool:
 
 
 def _guide_functions(layer: keras.layers.Layer) -> None:
-    """Exchanges the ReLUs among the functions that a layer has as attributes."""
+    """Replace the ReLUs among the functions that a layer has as attributes."""
     names = [name for name, value in vars(layer).items() if any(value is relu for relu in _RELUS)]
     for name in [*names, *(["rectify"] if hasattr(layer, "rectify") else [])]:
         relu = getattr(layer, name)
         setattr(layer, name, lambda x, relu=relu: positive_evidence(relu(x)))
+
+
+class Patches(NamedTuple):
+    """Patches that excite a unit most, the strongest first; at most one per image.
+
+    Attributes:
+        block: Name of the block.
+        channel: Channel of the unit.
+        patches: `(count, height, width, channels)`, cut from the data, in
+            their dtype and layout.
+        image: int64 `(count,)`, index of the sample in the data.
+        corner: int64 `(count, 2)`, row and column of the first pixel.
+        position: int64 `(count, 2)`, row and column in the output of the block.
+        value: float32 `(count,)`, the activation.
+        data_format: `"channels_last"` or `"channels_first"`; `None` for
+            Keras's own.
+    """
+
+    block: str
+    channel: int
+    patches: np.ndarray
+    image: np.ndarray
+    corner: np.ndarray
+    position: np.ndarray
+    value: np.ndarray
+    data_format: str | None = None
+
+
+def top_patches(
+    model: keras.Model,
+    data: Iterable[Any],
+    block: str | GatedBlock,
+    channel: int | np.integer[Any],
+    *,
+    count: int = 9,
+    size: int | None = None,
+    batch_size: int = 100,
+    transform: Callable[[Any], Any] | None = None,
+    progress: bool = False,
+) -> Patches:
+    """Find the positions in a data set where one channel of a block is most active.
+
+    A patch is the receptive field of the unit. A patch that reaches beyond
+    the image is moved inside, and it is at most as large as the image.
+
+    Args:
+        model: A functional `keras.Model` with convolutional gated blocks. All
+            images must have one size.
+        data: An array of images, or an iterable of batches. Labels are
+            ignored.
+        block: Name of a block, or the block.
+        channel: Int, channel of its output.
+        count: Int, largest number of patches. Defaults to `9`.
+        size: Int, height and width of the patches. Defaults to `None`: the
+            size of the receptive field.
+        batch_size: Int, images per batch. Defaults to `100`.
+        transform: Function from a batch of images to the input of the model; it
+            keeps their shape.
+        progress: Bool, whether to show a progress bar. Defaults to `False`.
+
+    Returns:
+        A `Patches`.
+
+    Raises:
+        ValueError: If the block or channel is unknown, the block is fully
+            connected, or the data are empty or do not fit.
+    """
+    count = checked_size(count, "count")
+    tracer = Tracer(model, block)
+    (name,) = tracer.blocks
+    field, data_format = receptive_field(model, name), data_format_of(tracer.blocks[name])
+    outputs = tracer.only("y")
+    best: list[tuple[Any, ...]] = []
+    seen = 0
+    with kept_state(outputs):
+        for x, _ in batches(data, model, batch_size=batch_size, progress=progress):
+            y = outputs(x if transform is None else transform(x), training=False)[name]
+            values = channel_of(y, tracer.blocks[name], channel)
+            positions, strengths = strongest(np.asarray(ops.convert_to_numpy(ops.cast(values, "float32"))))
+            x = np.asarray(x)
+            for i in np.argsort(-strengths, kind="stable")[:count]:
+                cut = _cut(x[i], positions[i], field, size, data_format == "channels_first")
+                best.append((strengths[i], seen + i, positions[i], *cut))
+            best = sorted(best, key=lambda entry: -entry[0])[:count]  # stable: of equals, the first image
+            seen += len(x)
+    value, image, position, patch, corner = (np.array(part) for part in zip(*best, strict=True))
+    return Patches(name, int(channel), patch, image, corner, position, value, data_format)
+
+
+def _cut(
+    image: np.ndarray, position: np.ndarray, field: Field, size: int | None, first: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cut a patch around the field of a unit, and return its first pixel; `first` for channels first."""
+    image = np.expand_dims(image, 0 if first else -1) if image.ndim == 2 else image
+    shape = np.array(image.shape[1:] if first else image.shape[:2])
+    height_width = np.minimum(field.size if size is None else checked_size(size, "size"), shape)
+    middle = field.stride * position + field.first + field.last  # twice its offset, to stay in whole numbers
+    middle = middle + field.stride * position
+    corner = np.clip((middle - height_width + 1) // 2, 0, shape - height_width)
+    rows, columns = (slice(start, start + n) for start, n in zip(corner, height_width, strict=True))
+    return (image[:, rows, columns] if first else image[rows, columns]), corner

@@ -1,15 +1,15 @@
-"""Which blocks matter, and whether their order does: lesions, permutations and random removals over a data set."""
+"""Lesions, permutations and random removals of blocks over a data set."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
-from keras_highway._support.suggest import did_you_mean
-from keras_highway.analysis.graph import Blocks, block_name, check_names, stages
+from keras_highway.analysis.graph import Blocks, block_names, stages
 from keras_highway.analysis.graph import blocks as blocks_of
-from keras_highway.analysis.rewire import Lesion, check_lesionable
+from keras_highway.analysis.rewire import Lesion, check_lesionable, removable
 from keras_highway.analysis.scores import score
 from keras_highway.layers import GatedBlock
 
@@ -21,13 +21,13 @@ class LesionCurve(NamedTuple):
         blocks: Names of the lesioned blocks, in the order of the network.
         accuracy: float64 `(blocks,)`, with that block lesioned.
         loss: float64 `(blocks,)`, mean cross-entropy in nats.
-        intact_accuracy: Float, of the network as it is.
-        intact_loss: Float, of the network as it is.
-        samples: How many samples.
+        intact_accuracy: Float, of the intact network.
+        intact_loss: Float, of the intact network.
+        samples: Number of samples.
         transitions: Names of the blocks left out because they change the
             shape.
-        numbers: The place of each of `blocks` among all blocks of the
-            network, the first is 1. Empty where it is not known.
+        numbers: Position of each block in the network, from 1. Empty if
+            unknown.
     """
 
     blocks: tuple[str, ...]
@@ -44,20 +44,20 @@ class ReshuffleCurve(NamedTuple):
     """Performance with the blocks of a stage in another order.
 
     Attributes:
-        stage: The stage's name.
+        stage: Name of the stage.
         blocks: Names of its interchangeable blocks, in the order of the
             network.
-        orders: int64 `(orders, blocks)`: which of `blocks` stands at each
+        orders: int64 `(orders, blocks)`: which of `blocks` is at each
             position.
-        swaps: int64 `(orders,)`, how many random swaps made it.
+        swaps: int64 `(orders,)`, number of random swaps.
         seeds: int64 `(orders,)`.
         tau: float64 `(orders,)`, Kendall's rank correlation with the order of
             the network: 1 for the same, -1 for the reverse.
         accuracy: float64 `(orders,)`.
         loss: float64 `(orders,)`, mean cross-entropy in nats.
-        intact_accuracy: Float, of the network as it is.
-        intact_loss: Float, of the network as it is.
-        samples: How many samples.
+        intact_accuracy: Float, of the intact network.
+        intact_loss: Float, of the intact network.
+        samples: Number of samples.
     """
 
     stage: str
@@ -79,13 +79,13 @@ class DropCurve(NamedTuple):
     Attributes:
         k: int64 `(ks,)`.
         seeds: int64 `(seeds,)`.
-        dropped: For each seed, the names in the order in which they go: the
-            first `k` of them are lesioned.
+        dropped: For each seed, the names in the order of removal: the first
+            `k` are lesioned.
         accuracy: float64 `(ks, seeds)`.
         loss: float64 `(ks, seeds)`, mean cross-entropy in nats.
-        intact_accuracy: Float, of the network as it is.
-        intact_loss: Float, of the network as it is.
-        samples: How many samples.
+        intact_accuracy: Float, of the intact network.
+        intact_loss: Float, of the intact network.
+        samples: Number of samples.
     """
 
     k: np.ndarray
@@ -98,14 +98,12 @@ class DropCurve(NamedTuple):
     samples: int
 
 
-def lesion_curve(
-    model: keras.Model, data: Iterable[Any], blocks: Blocks | None = None, *, take_out: bool = False, **options: Any
-) -> LesionCurve:
-    """Lesions each block in turn and measures what is left [TVDN, 4.2 and Figure 4].
+def lesion_curve(model: keras.Model, data: Iterable[Any], blocks: Blocks | None = None, **options: Any) -> LesionCurve:
+    """Lesion each block in turn and measure the network [TVDN, 4.2 and Figure 4].
 
     A lesioned block has `t = 0`: a highway block copies its input, a residual
-    block loses its branch, a plain block lets its input through. The part
-    before the lesion is computed once for all lesions behind it.
+    block loses its branch, a plain block passes its input on. The part before
+    the lesion is computed once for all lesions behind it.
 
     ```python
     curve = lesion_curve(model, (images, labels), transform=kh.get_transform("mnist").apply)
@@ -115,28 +113,24 @@ def lesion_curve(
     Args:
         model: A functional `keras.Model` with gated blocks that ends in a
             softmax or in logits.
-        data: A pair (samples, labels), or an iterable of such pairs; labels
+        data: A pair (samples, labels), or an iterable of such pairs. Labels
             are class numbers.
-        blocks: Which blocks: names or blocks. Defaults to `None`: all but the
-            transitions.
-        take_out: Bool, take the block out altogether: `y = x` also where a
-            learned carry gate would scale it. Defaults to `False`.
-        **options: `batch_size` (Int, samples at once, defaults to `100`;
-            behind the last block there are that many for each lesion),
-            `transform` (function from a batch of samples to the model's
-            input) and `progress` (Bool).
+        blocks: Names or blocks. Defaults to `None`: all but the transitions.
+        **options: `batch_size` (Int, defaults to `100`; behind the last block
+            there are that many samples for each lesion), `transform` (function
+            from a batch of samples to the input of the model) and `progress`
+            (Bool).
 
     Returns:
         A `LesionCurve`.
 
     Raises:
-        ValueError: If the model has no blocks, for an unknown block or a
-            transition, whose lesion would measure its projection, or for data
-            that are empty, unlabelled or of another shape.
+        ValueError: If the model has no blocks, a block is unknown or a
+            transition, or the data are empty, unlabelled or do not fit.
     """
     known = blocks_of(model)
     chosen = _chosen(known, blocks)
-    plans = [{}, *({name: None if take_out else Lesion(name)} for name in chosen)]
+    plans = [{}, *({name: Lesion(name)} for name in chosen)]
     accuracy, loss, samples = score(model, plans, data, **options)
     transitions = tuple(name for name, block in known.items() if block.is_transition)
     places = {name: place for place, name in enumerate(known, start=1)}
@@ -161,18 +155,18 @@ def reshuffle_curve(
     seeds: Sequence[int] = (0, 1, 2),
     **options: Any,
 ) -> ReshuffleCurve:
-    """Permutes the blocks of a stage and measures the error against the disorder [UIE, 4.4, "Shuffling"].
+    """Permute the blocks of a stage and measure the error against the disorder [UIE, 4.4, "Shuffling"].
 
     For each seed, random pairs of blocks swap positions, one pair after
-    another, and the network is measured after 1, 2, 4, ... swaps (Veit et al.
-    2016). Transitions stay where they are; so does, where the gates of a stage
-    are tied, its first block, whose gate is its own.
+    another. The network is measured after 1, 2, 4, ... swaps (Veit et al.
+    2016). Transitions keep their place. In a stage with tied gates so does
+    the first block, which has its own gate.
 
     Args:
         model: As in `lesion_curve`.
         data: As in `lesion_curve`.
-        stage: The stage's name, e.g. `"stage2"`. Defaults to the only one.
-        swaps: Ints, after how many swaps to measure. Defaults to the powers
+        stage: Name of the stage, e.g. `"stage2"`. Defaults to the only one.
+        swaps: Ints, numbers of swaps to measure after. Defaults to the powers
             of 2 up to the number of blocks.
         seeds: Ints, one path of swaps each. Defaults to `(0, 1, 2)`.
         **options: As in `lesion_curve`.
@@ -215,15 +209,15 @@ def drop_k_curve(
     seeds: Sequence[int] = (0, 1, 2),
     **options: Any,
 ) -> DropCurve:
-    """Lesions `k` random blocks at once and measures what is left.
+    """Lesion `k` random blocks at once and measure the network.
 
     Each seed draws one order of the blocks; `k` takes the first `k` of it.
 
     Args:
         model: As in `lesion_curve`.
         data: As in `lesion_curve`.
-        ks: Ints, how many blocks. Defaults to the powers of 2 up to the number
-            of blocks that are not transitions.
+        ks: Ints, numbers of blocks. Defaults to the powers of 2 up to the
+            number of blocks that are not transitions.
         seeds: Ints. Defaults to `(0, 1, 2)`.
         **options: As in `lesion_curve`.
 
@@ -234,11 +228,7 @@ def drop_k_curve(
         ValueError: If there are fewer blocks, and as in `lesion_curve`.
     """
     names = _chosen(blocks_of(model), None)
-    counts = _checked_counts("ks", _powers(len(names)) if ks is None else ks)
-    if max(counts) > len(names):
-        raise ValueError(
-            f"Only {len(names)} blocks can be lesioned (transitions cannot). Received: ks up to {max(counts)}"
-        )
+    counts = _checked_counts("ks", _powers(len(names)) if ks is None else ks, most=len(names))
     dropped = tuple(tuple(np.random.default_rng(seed).permutation(names).tolist()) for seed in seeds)
     plans = [{}, *({name: Lesion(name) for name in order[:k]} for k in counts for order in dropped)]
     accuracy, loss, samples = score(model, plans, data, **options)
@@ -256,10 +246,10 @@ def drop_k_curve(
 
 
 def kendall_tau(order: Sequence[int] | np.ndarray) -> float:
-    """Kendall's rank correlation of a permutation of `0, 1, ...` with that order itself.
+    """Return Kendall's rank correlation of a permutation with the sorted order.
 
     Args:
-        order: Ints, a permutation of at least two.
+        order: Ints, a permutation of `0, 1, ...`, at least two.
     """
     order = np.asarray(order)
     later, earlier = np.triu_indices(len(order), 1)
@@ -267,43 +257,31 @@ def kendall_tau(order: Sequence[int] | np.ndarray) -> float:
 
 
 def _chosen(known: Mapping[str, GatedBlock], chosen: Blocks | None) -> list[str]:
-    """Names of the blocks to lesion, in the order of the network."""
+    """Return the names of the blocks to lesion, in the order of the network."""
     if chosen is None:
-        names = [name for name, block in known.items() if not block.is_transition]
-        if not names:
-            raise ValueError(f"Every block is a transition, and those are not lesioned. Received: {', '.join(known)}")
-        return names
-    selected = {block_name(block) for block in ([chosen] if isinstance(chosen, (str, GatedBlock)) else chosen)}
-    check_names(selected, known)
-    for name in selected:
+        return removable(known)
+    names = block_names(chosen, known)
+    for name in names:
         check_lesionable(known[name])
-    if not selected:
-        raise ValueError("There is no block to lesion. Received: blocks=[]")
-    return [name for name in known if name in selected]
+    return names
 
 
 def _interchangeable(known: Mapping[str, GatedBlock], stage: str | None) -> tuple[str, list[str]]:
     groups = stages(known)
     if stage is None and len(groups) == 1:
         stage = next(iter(groups))
-    if stage not in groups:
+    names = [name for name in groups.get(str(stage), ()) if not known[name].is_transition]
+    names = [name for name in names if known[name].gate == "tied"] or names
+    if stage is None or len(names) < 2:
         raise ValueError(
-            f"Name a stage to shuffle.{did_you_mean(stage, groups)} The model has {', '.join(groups)}. "
+            f"`stage` must be one of {', '.join(groups)} and have two blocks that are not transitions. "
             f"Received: stage={stage!r}"
-        )
-    names = [name for name in groups[stage] if not known[name].is_transition]
-    tied = [name for name in names if known[name].gate == "tied"]
-    names = tied or names
-    if len(names) < 2:
-        raise ValueError(
-            "A stage needs two blocks that can swap positions; a transition, which changes the shape, cannot. "
-            f"Received: stage={stage!r} with blocks {', '.join(groups[stage])}"
         )
     return stage, names
 
 
 def _paths(size: int, counts: Sequence[int], seed: int) -> list[np.ndarray]:
-    """The orders after some numbers of random swaps, on one path from the identity."""
+    """Return the orders after these numbers of random swaps, on one path from the identity."""
     rng, order, orders = np.random.default_rng(seed), np.arange(size), {}
     for done in range(1, max(counts) + 1):
         a, b = rng.choice(size, 2, replace=False)
@@ -316,8 +294,8 @@ def _powers(top: int) -> list[int]:
     return [2**i for i in range(top.bit_length())]
 
 
-def _checked_counts(name: str, counts: Iterable[int]) -> list[int]:
+def _checked_counts(name: str, counts: Iterable[int], most: float = math.inf) -> list[int]:
     values = [int(count) for count in counts]
-    if not values or min(values) < 1:
-        raise ValueError(f"`{name}` must be one or more positive integers. Received: {name}={counts!r}")
+    if not values or min(values) < 1 or max(values) > most:
+        raise ValueError(f"`{name}` must be one or more integers from 1 to {most}. Received: {name}={values}")
     return values

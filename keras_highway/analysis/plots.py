@@ -1,4 +1,10 @@
-"""Pictures of traces: arrays in, a matplotlib figure out. matplotlib is imported only when one is drawn."""
+"""Pictures of gates, patches and derivatives.
+
+Every `plot_*` function draws results of an analysis into a new
+`matplotlib.figure.Figure` and returns it. `path` is a file to write, e.g.
+`"gates.png"`; `title` is a text above the picture. Without matplotlib, it
+raises an ImportError.
+"""
 
 import os
 import textwrap
@@ -9,7 +15,9 @@ import keras
 import numpy as np
 
 from keras_highway._support.outside_text import in_figure
+from keras_highway.analysis.gates import GateActivity, Routing
 from keras_highway.analysis.graph import stages
+from keras_highway.analysis.guided import GuidedGradients, Patches
 from keras_highway.analysis.trace import BlockTrace
 
 if TYPE_CHECKING:
@@ -18,7 +26,6 @@ if TYPE_CHECKING:
 # Inches, of every picture: letters of 10 points are 17 px high on a page of 670 px, and 10 px on a phone of 390.
 WIDTH = 5.6
 SMALL = 8  # points, of what stands above a panel of many
-GATE_SCALE = (0.0, 1.0)
 _WRAP = 4  # maps in a row
 _TITLE_CHARACTERS = 62  # in a line
 
@@ -30,35 +37,23 @@ def plot_gates(
     *,
     gate: str = "t",
     sample: int = 0,
-    scale: tuple[float, float] | None = GATE_SCALE,
     title: str | None = None,
 ) -> "Figure":
-    """Draws the gate of every block for one image.
+    """Draw the gate of every block for one image.
 
-    Convolutional nets: one map per block, the gate's mean over the channels at
-    every position, stages below each other. Fully connected nets: one row per
-    block and one column per unit, beside the blocks' outputs, as in the
+    Convolutional nets: one map per block, the mean of the gate over the
+    channels at every position. Fully connected nets: one row per block and
+    one column per unit, next to the outputs of the blocks, as in the
     rightmost columns of [TVDN, Figure 2].
 
     Args:
-        traces: What `trace(model, x)` returned: a dict from block name to
-            `BlockTrace`.
+        traces: Result of `trace(model, x)`.
         image: Optional array (height, width) or (height, width, channels),
-            drawn beside the gates.
-        path: Optional file to write, e.g. `"gates.png"`.
+            drawn next to the gates.
         gate: `"t"` or `"c"`. Defaults to `"t"`.
-        sample: Int, which image of the batch. Defaults to `0`.
-        scale: Pair (lowest, highest) of the colour scale. Defaults to
-            `(0, 1)`, shut and open; `None` for the 1st to the 99th percentile
-            over all blocks, which shows small differences and no longer how
-            far a gate opens.
-        title: Text above the picture.
-
-    Returns:
-        A `matplotlib.figure.Figure`; pyplot's state is not touched.
+        sample: Int, index of the image in the batch. Defaults to `0`.
 
     Raises:
-        ImportError: If matplotlib is not installed.
         ValueError: If the gates are constant (a plain or residual net), the
             traces are empty or of mixed shapes, or the batch has no such
             sample.
@@ -68,25 +63,20 @@ def plot_gates(
     ranks = {values.ndim for values in gates.values()}
     if ranks == {3}:
         formats = {name: entry.data_format for name, entry in traces.items()}
-        figure = draw_maps(gates, f"gate {gate}, mean over channels", image, scale, formats)
+        figure = draw_maps(gates, f"gate {gate}, mean over channels", image, formats)
     elif ranks == {1} and len({values.shape for values in gates.values()}) == 1:
         outputs = np.stack([entry.y[sample] for entry in traces.values()])
-        figure = _stripes(gates, outputs, image, gate, scale)
+        figure = _stripes(gates, outputs, image, gate)
     else:
         shapes = sorted({values.shape for values in gates.values()})
         raise ValueError(
-            "Either every block's gate is an image with channels, or every one is a vector of the same width. "
-            f"Received: gates of shapes {shapes}"
+            f"`traces` must have gates that are all images, or all vectors of one width. Received: shapes {shapes}"
         )
     return write(figure, path, title)
 
 
 def figure_class() -> Any:
-    """Returns matplotlib's `Figure`.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-    """
+    """Return matplotlib's `Figure`."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -95,19 +85,12 @@ def figure_class() -> Any:
 
 
 def new_figure(height: float) -> Any:
-    """Returns an empty figure, as wide as all pictures (`WIDTH`).
-
-    Args:
-        height: In inches.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-    """
+    """Return an empty figure of width `WIDTH` and a height in inches."""
     return figure_class()(figsize=(WIDTH, height), layout="constrained")
 
 
 def write(figure: Any, path: str | os.PathLike[str] | None = None, title: str | None = None) -> Any:
-    """Puts a title above a figure, writes it to a file if one is named, and returns it."""
+    """Put a title above a figure, write it to a file if `path` is given, and return it."""
     if title:
         lines = [part for line in str(title).split("\n") for part in textwrap.wrap(line, _TITLE_CHARACTERS) or [""]]
         figure.suptitle("\n".join(map(in_figure, lines)), fontsize=11)
@@ -119,32 +102,23 @@ def write(figure: Any, path: str | os.PathLike[str] | None = None, title: str | 
 
 
 def channel_axis(data_format: str | None = None) -> int:
-    """The channel axis of one image; without a format, in Keras's own."""
+    """Return the channel axis of one image."""
     return 0 if (data_format or keras.config.image_data_format()) == "channels_first" else -1
 
 
 def spread_gates(traces: Mapping[str, BlockTrace], gate: str, sample: int) -> dict[str, np.ndarray]:
-    """The gate of one sample in every block, spread to the shape of x."""
-    if gate not in ("t", "c"):
-        raise ValueError(f"`gate` must be 't' or 'c'. Received: gate={gate!r}")
-    if not traces:
-        raise ValueError("There are no blocks to draw. Received: traces={}")
-    size = len(next(iter(traces.values())).x)
-    if not -size <= sample < size:
-        raise ValueError(f"The batch has {size} samples. Received: sample={sample}")
-    constant = [name for name, entry in traces.items() if getattr(entry, gate).ndim == 0]
-    if constant:
-        value = float(getattr(traces[constant[0]], gate))
+    """Return the gate of one sample in every block, broadcast to the shape of x."""
+    known = {name for name in ("t", "c") if all(getattr(entry, name).ndim for entry in traces.values())}
+    if gate not in known:
         raise ValueError(
-            f"There is no gate {gate} to draw: it is the constant {value:g} in {len(constant)} of {len(traces)} "
-            "blocks. Plain and residual nets have no learned gates; with gating='c_only' draw gate='c', with "
-            f"'t_only' gate='t'. Received: gate={gate!r}, constant in {', '.join(constant[:4])}"
+            f"`gate` must be a gate that is not constant in any block: {' or '.join(sorted(known)) or 'none'}. "
+            f"Received: gate={gate!r}"
         )
     return {name: np.broadcast_to(getattr(entry, gate), entry.x.shape)[sample] for name, entry in traces.items()}
 
 
 def _rows(names: Iterable[str]) -> list[list[str]]:
-    """Names by stage, a stage's rows not longer than `_WRAP` and evenly filled."""
+    """Return the names by stage, in evenly filled rows of at most `_WRAP`."""
     rows = []
     for members in stages(names).values():
         lines = -(-len(members) // _WRAP)
@@ -153,10 +127,8 @@ def _rows(names: Iterable[str]) -> list[list[str]]:
     return rows
 
 
-def robust_limits(values: np.ndarray, scale: tuple[float, float] | None = None) -> tuple[float, float]:
-    """Ends of the colour scale; never closer than a thousandth, so that equal gates do not show their rounding."""
-    if scale is not None:
-        return scale
+def robust_limits(values: np.ndarray) -> tuple[float, float]:
+    """Return the ends of the colour scale; never closer than a thousandth, so that equal gates do not show rounding."""
     low, high = (float(v) for v in np.percentile(values, (1, 99)))
     middle = (low + high) / 2
     return min(low, middle - 5e-4), max(high, middle + 5e-4)
@@ -166,45 +138,29 @@ def draw_maps(
     gates: Mapping[str, np.ndarray],
     label: str,
     image: Any = None,
-    scale: tuple[float, float] | None = GATE_SCALE,
     formats: Mapping[str, str] | None = None,
 ) -> Any:
-    """Draws the mean over channels of one image-shaped array per block, stages below each other.
-
-    Args:
-        gates: Dict from block name to array with channels.
-        label: What the colours mean.
-        image: As in `plot_gates`.
-        scale: As in `plot_gates`.
-        formats: Dict from block name to its data format. Defaults to Keras's
-            own.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-    """
+    """Draw the mean over channels of one image-shaped array per block, stages below each other."""
     maps = {name: values.mean(channel_axis((formats or {}).get(name))) for name, values in gates.items()}
     rows = _rows(maps)
     columns = max(map(len, rows)) + (image is not None)
     width = WIDTH / max(columns, 4)  # a few maps do not fill the page
     figure = new_figure((width + 0.35) * len(rows) + 0.9)
     axes = figure.subplots(len(rows), columns, squeeze=False)
-    low, high = robust_limits(np.concatenate([m.ravel() for m in maps.values()]), scale)
     drawn = None
     for line, names in enumerate(rows):
         for axis in axes[line]:
             axis.axis("off")
         for axis, name in zip(axes[line, int(image is not None) :], names, strict=False):
-            drawn = axis.imshow(maps[name], vmin=low, vmax=high, cmap="viridis", interpolation="nearest")
+            drawn = axis.imshow(maps[name], vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
             axis.set_title(f"{in_figure(name)}\nmean {maps[name].mean():.3g}", fontsize=SMALL)
     if image is not None:
         _show_image(axes[0, 0], image)
-    bar_below(figure, drawn, axes, f"{label} (0 shut, 1 open)", _extend(scale))
+    bar_below(figure, drawn, axes, f"{label} (0 shut, 1 open)")
     return figure
 
 
-def _stripes(
-    gates: Mapping[str, np.ndarray], outputs: np.ndarray, image: Any, gate: str, scale: tuple[float, float] | None
-):
+def _stripes(gates: Mapping[str, np.ndarray], outputs: np.ndarray, image: Any, gate: str):
     table = np.stack(list(gates.values()))
     height = min(max(2.8, 0.09 * len(table) + 1.0), 12.0)
     ratios = ([0.5] if image is not None else []) + [1, 1]
@@ -214,7 +170,7 @@ def _stripes(
         _show_image(axes.pop(0), image)
     limit = float(np.percentile(np.abs(outputs), 99)) or 1.0
     panels = (
-        Panel(f"gate {gate}", table, *robust_limits(table, scale), f"{gate} (0 shut, 1 open)", extend=_extend(scale)),
+        Panel(f"gate {gate}", table, 0, 1, f"{gate} (0 shut, 1 open)"),
         Panel("block output y", outputs, -limit, limit, "y", "RdBu_r", "both"),
     )
     draw_panels(figure, axes, panels)
@@ -222,21 +178,21 @@ def _stripes(
 
 
 class Panel(NamedTuple):
-    """A table to be drawn.
+    """A table to draw.
 
     Attributes:
         title: Text above it.
-        values: Array `(blocks, units)`; what is masked is drawn grey.
+        values: Array `(blocks, units)`; masked values are grey.
         low: Lower end of the colour scale.
         high: Upper end of the colour scale.
-        label: What the colours mean.
+        label: Meaning of the colours.
         cmap: Name of the colour map.
-        extend: Which ends of the colour bar have an arrow, since there are
-            values beyond: `"neither"`, `"both"`, `"min"` or `"max"`.
+        extend: Arrows at the colour bar for values beyond its ends:
+            `"neither"`, `"both"`, `"min"` or `"max"`.
         power: Colours follow this power of the value: below 1, small values
             differ more.
-        column: What a column is, `"unit"` or `"channel"`.
-        numbers: Of its blocks; empty for 1, 2, ...
+        column: Meaning of a column, `"unit"` or `"channel"`.
+        numbers: Numbers of the blocks; empty for 1, 2, ...
     """
 
     title: str
@@ -252,13 +208,7 @@ class Panel(NamedTuple):
 
 
 def draw_panels(figure: Any, axes: Any, panels: "Iterable[Panel]") -> None:
-    """Draws tables, one row per block and one column per unit, each above a labelled colour bar of its own width.
-
-    Args:
-        figure: The figure.
-        axes: One for each panel.
-        panels: What to draw, each a `Panel`.
-    """
+    """Draw tables, one row per block and one column per unit, each above its own colour bar."""
     for axis, panel in zip(axes, panels, strict=True):
         drawn = draw_table(axis, panel)
         axis.set_ylabel("block")
@@ -268,7 +218,7 @@ def draw_panels(figure: Any, axes: Any, panels: "Iterable[Panel]") -> None:
 
 
 def draw_table(axis: Any, panel: Panel) -> Any:
-    """Draws a `Panel` without a colour bar; returns what a colour bar needs."""
+    """Draw a `Panel` without a colour bar, and return what a colour bar needs."""
     values = panel.values
     edges = (-0.5, values.shape[1] - 0.5, len(values) + 0.5, 0.5)  # blocks count from 1
     from matplotlib.colors import PowerNorm
@@ -283,12 +233,7 @@ def draw_table(axis: Any, panel: Panel) -> Any:
 
 
 def number_blocks(axis: Any, numbers: Sequence[int]) -> None:
-    """Names the rows or columns of a table by the places of its blocks where these are not 1, 2, ...
-
-    Args:
-        axis: An `Axis` on which the blocks stand at 1, 2, ...
-        numbers: Their places in the network.
-    """
+    """Label the rows or columns of a table with the numbers of its blocks, if these are not 1, 2, ..."""
     places = range(1, len(numbers) + 1)
     if list(numbers) == list(places) and len(numbers) > 1:  # of one row the locator would name fractions
         axis.get_major_locator().set_params(integer=True)
@@ -298,15 +243,7 @@ def number_blocks(axis: Any, numbers: Sequence[int]) -> None:
 
 
 def bar_below(figure: Any, drawn: Any, axes: Any, label: str, extend: str = "neither") -> None:
-    """Puts one colour bar below panels, as wide as they are.
-
-    Args:
-        figure: The figure.
-        drawn: What `imshow` returned.
-        axes: The panels.
-        label: What the colours mean.
-        extend: As in `Panel`.
-    """
+    """Put one colour bar below panels, as wide as they are; `drawn` is a result of `imshow`."""
     from matplotlib.ticker import MaxNLocator
 
     few = MaxNLocator(6)  # more of long numbers would overlap
@@ -314,13 +251,7 @@ def bar_below(figure: Any, drawn: Any, axes: Any, label: str, extend: str = "nei
 
 
 def legend_above(axis: Any, handles: Sequence[Any] | None = None, columns: int = 2) -> None:
-    """Puts a legend above a panel that has no title.
-
-    Args:
-        axis: The panel.
-        handles: What it explains. Defaults to all that have a label.
-        columns: Int, how many entries side by side. Defaults to `2`.
-    """
+    """Put a legend above a panel without a title."""
     handles = axis.get_legend_handles_labels()[0] if handles is None else handles
     axis.legend(
         handles=handles,
@@ -332,21 +263,331 @@ def legend_above(axis: Any, handles: Sequence[Any] | None = None, columns: int =
     )
 
 
-def _extend(scale: tuple[float, float] | None) -> str:
-    """Values outside a robust scale take the colour of its end; the colour bar marks this with arrows."""
-    return "both" if scale is None else "neither"
-
-
 def _show_image(axis: Any, image: Any) -> None:
-    """Draws an image of any range of values."""
+    """Draw an image with any range of values."""
     image = np.squeeze(np.asarray(image, "float32"))
-    if image.ndim not in (2, 3):
-        raise ValueError(
-            f"`image` must be (height, width) or (height, width, channels). Received: image.shape={image.shape}"
-        )
     if image.ndim == 3 and image.shape[-1] not in (3, 4):  # no colours: the mean over the channels
         image = image.mean(-1)
     low, high = float(image.min()), float(image.max())
     axis.imshow((image - low) / (high - low or 1.0), cmap="gray", interpolation="nearest")
     axis.set_title("image", fontsize=SMALL)
     axis.axis("off")
+
+
+def plot_gate_summary(
+    bias: Mapping[str, np.ndarray],
+    activity: GateActivity,
+    traces: Mapping[str, BlockTrace],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    sample: int = 0,
+    title: str | None = None,
+) -> "Figure":
+    """Draw biases, mean gates, and gates and outputs of one sample, block by unit [TVDN, Figure 2].
+
+    The colours of gates follow the square root of a scale from 0 to 1: most
+    gates are nearly closed. In convolutional nets a column is a channel, the
+    mean over positions; grey where a block has fewer channels than the
+    widest.
+
+    Args:
+        bias: Result of `gate_bias(model)`.
+        activity: Result of `gate_activity(model, data)`.
+        traces: Result of `trace(model, x)`.
+        sample: Int, index of the sample in the traces. Defaults to `0`.
+
+    Raises:
+        ValueError: If no block learns `t`, or the traces have fewer samples or
+            other blocks than `activity`.
+    """
+    gates = spread_gates(traces, "t", sample)
+    outputs = {name: entry.y[sample] for name, entry in traces.items()}
+    formats = {name: entry.data_format for name, entry in traces.items()}
+    axes = {name: channel_axis(formats[name]) if y.ndim == 3 else -1 for name, y in outputs.items()}
+    widths = {name.split(":")[0]: y.shape[axes[name]] for name, y in outputs.items()}
+    if activity.mean.keys() != gates.keys() or not {name.split(":")[0] for name in gates} <= bias.keys():
+        raise ValueError(
+            "`bias`, `activity` and `traces` must be of the same blocks. "
+            f"Received: {', '.join(bias)}; {', '.join(activity.mean)}; {', '.join(gates)}"
+        )
+    of_place = {name: bias[name.split(":")[0]] for name in gates}  # a block may stand in several places
+    tables = [_table(part, widths, formats) for part in (of_place, activity.mean, gates, outputs)]
+    limit = float(np.percentile(np.abs(tables[3].compressed()), 99)) or 1.0
+    alike = {"column": _column(outputs), "numbers": activity.numbers}
+    gates_alike = {"low": 0, "high": 1, "label": "t (0 shut, 1 open)", "power": 0.5, **alike}
+    panels = (
+        Panel("gate bias", tables[0], *robust_limits(tables[0].compressed()), "bias", extend="both", **alike),
+        Panel(f"mean gate t, {activity.samples:,} samples", tables[1], **gates_alike),
+        Panel("gate t, one sample", tables[2], **gates_alike),
+        Panel("block output y, one sample", tables[3], -limit, limit, "y", "RdBu_r", "both", **alike),
+    )
+    figure = new_figure(7.0)
+    draw_panels(figure, figure.subplots(2, 2).ravel(), panels)
+    return write(figure, path, title)
+
+
+def plot_routing(
+    routing: Routing,
+    classes: Iterable[int] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+) -> "Figure":
+    """Draw the difference of the gates of some classes from the mean over all samples [TVDN, Figure 3].
+
+    Convolutional nets are drawn as in `plot_gate_summary`.
+
+    Args:
+        routing: Result of `gate_routing(model, data)`.
+        classes: Class numbers. Defaults to the first two.
+
+    Raises:
+        ValueError: If a class is not in the data.
+    """
+    known = routing.classes.tolist()
+    chosen = known[:2] if classes is None else list(dict.fromkeys(classes))
+    unknown = [k for k in chosen if k not in known]
+    if unknown or not chosen:
+        raise ValueError(f"`classes` must be from {known}. Received: classes={chosen}")
+    of_class = {k: {name: d[known.index(k)] for name, d in routing.difference.items()} for k in chosen}
+    tables = {k: _table(vectors, formats=routing.data_format) for k, vectors in of_class.items()}
+    values = np.concatenate([table.compressed() for table in tables.values()])
+    limit = float(np.percentile(np.abs(values), 99.5)) or 1.0
+    column = _column({name: difference[0] for name, difference in routing.difference.items()})
+    columns = min(2, len(chosen))
+    rows = -(-len(chosen) // columns)
+    figure = new_figure(3.1 * rows + 0.6)
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    drawn = None
+    for axis in axes.ravel()[len(chosen) :]:
+        axis.axis("off")
+    for axis, (k, table) in zip(axes.ravel(), tables.items(), strict=False):
+        panel = Panel(f"class {k}", table, -limit, limit, "", "RdBu_r", column=column, numbers=routing.numbers)
+        drawn = draw_table(axis, panel)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("block")
+    bar_below(figure, drawn, axes, "gate: mean of the class − mean of all samples", "both")
+    return write(figure, path, title)
+
+
+def plot_gate_profile(
+    activity: GateActivity,
+    bias: Mapping[str, np.ndarray] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+) -> "Figure":
+    """Draw the mean gate, the share of open gates and the bias of every block of any net.
+
+    Args:
+        activity: Result of `gate_activity(model, data)`.
+        bias: Optional, result of `gate_bias(model)`.
+    """
+    rows = 1 + (bias is not None)
+    figure = new_figure(2.7 * rows)
+    axes = figure.subplots(rows, 1, squeeze=False, sharex=True)[:, 0]
+    numbers = activity.numbers or range(1, len(activity.mean) + 1)
+    above = f"share above {activity.threshold:g}"
+    lines = (
+        ("mean gate", "o", [mean.mean() for mean in activity.mean.values()]),
+        (f"{above}, one sample", "s", [v.mean() for v in activity.open_share.values()]),
+        (f"{above}, any sample", "D", [(top > activity.threshold).mean() for top in activity.highest.values()]),
+    )
+    for label, marker, values in lines:
+        axes[0].plot(numbers, values, marker=marker, markersize=3, lw=1, label=label)
+    axes[0].set(ylabel=f"gates, {activity.samples:,} samples", ylim=(0, None))
+    legend_above(axes[0])
+    if bias is not None:
+        values = [bias[name.split(":")[0]] for name in activity.mean]
+        low, high = [v.min() for v in values], [v.max() for v in values]
+        axes[1].plot(numbers, [v.mean() for v in values], marker="o", markersize=3, lw=1, label="mean of the block")
+        axes[1].fill_between(numbers, low, high, alpha=0.2, lw=0, label="its lowest to its highest")
+        axes[1].set(ylabel="gate bias")
+        legend_above(axes[1])
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    axes[-1].set(xlabel="block")
+    axes[-1].xaxis.get_major_locator().set_params(integer=True)
+    return write(figure, path, title)
+
+
+def plot_routing_profile(
+    routing: Routing,
+    names: Iterable[str] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+) -> "Figure":
+    """Draw the distance of the gates of each class from the mean over all samples, for every block of any net.
+
+    Args:
+        routing: Result of `gate_routing(model, data)`.
+        names: Optional names of `routing.classes`. Defaults to their numbers.
+
+    """
+    names = routing.classes.tolist() if names is None else list(names)
+    count = len(routing.classes)
+    table = np.stack([np.abs(d).reshape(count, -1).mean(1) for d in routing.difference.values()], 1)
+    figure = new_figure(0.28 * count + 1.6)
+    axis = figure.subplots()
+    edges = (0.5, table.shape[1] + 0.5, count - 0.5, -0.5)  # blocks count from 1
+    drawn = axis.imshow(table, vmin=0, cmap="viridis", aspect="auto", interpolation="nearest", extent=edges)
+    axis.set(xlabel="block", ylabel="class", yticks=range(count), yticklabels=list(map(in_figure, names)))
+    number_blocks(axis.xaxis, routing.numbers or range(1, table.shape[1] + 1))
+    bar_below(figure, drawn, axis, "mean over gates of |mean of the class − mean of all samples|")
+    return write(figure, path, title)
+
+
+def plot_gate_maps(
+    activity: GateActivity,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+) -> "Figure":
+    """Draw where in the image the gates of a convolutional net open: the mean over samples and channels.
+
+    Args:
+        activity: Result of `gate_activity(model, data)`.
+
+    Raises:
+        ValueError: If the blocks are not convolutional.
+    """
+    shapes = {mean.shape for mean in activity.mean.values()}
+    if any(len(shape) != 3 for shape in shapes):
+        raise ValueError(f"`activity` must be of a convolutional net. Received: gates of shapes {sorted(shapes)}")
+    label = "gate, mean over samples and channels"
+    return write(draw_maps(activity.mean, label, formats=activity.data_format), path, title)
+
+
+def _table(
+    vectors: Mapping[str, np.ndarray],
+    widths: Mapping[str, int] | None = None,
+    formats: Mapping[str, str] | None = None,
+) -> np.ma.MaskedArray:
+    """Return a table of blocks by units or channels (means over positions), masked where a block has fewer.
+
+    A gate of one value per sample or position counts for all units of a block in `widths`.
+    """
+    rows = []
+    for name, values in vectors.items():
+        axis = channel_axis((formats or {}).get(name))
+        last = np.moveaxis(values, axis, -1) if np.ndim(values) == 3 else np.asarray(values)
+        row = last.reshape(-1, last.shape[-1]).mean(0)
+        width = (widths or {}).get(name.split(":")[0], len(row))
+        rows.append(np.broadcast_to(row, width) if len(row) == 1 else row)
+    table = np.ma.masked_all((len(rows), max(map(len, rows))))
+    for i, row in enumerate(rows):
+        table[i, : len(row)] = row
+    return table
+
+
+def _column(vectors: Mapping[str, np.ndarray]) -> str:
+    """Return the meaning of a column of a table."""
+    return "channel" if any(np.ndim(v) > 1 for v in vectors.values()) else "unit"
+
+
+def plot_guided(
+    guided: GuidedGradients, images: Any = None, path: str | os.PathLike[str] | None = None, *, title: str | None = None
+) -> "Figure":
+    """Draw guided derivatives: one column per image, one row per block, the images above [UIE, Figure 4].
+
+    Grey images: red where a brighter pixel raises the activation, blue where
+    it lowers it. Colour images: the derivative of each colour around grey.
+    Each panel has its own scale: 1 is its largest absolute derivative. Above
+    it is the activation y of the unit.
+
+    Args:
+        guided: Result of `guided_backprop(model, images, ...)`.
+        images: Optional array `(n, height, width, channels)`, the images.
+        title: Text above the picture. Defaults to the channel.
+
+    Raises:
+        ValueError: If there are not as many images as derivatives.
+    """
+    count = guided.value.shape[1]
+    if images is not None and len(images) != count:
+        raise ValueError(f"`images` must be the {count} images of `guided`. Received: {len(images)} images")
+    top = int(images is not None)
+    shape = (len(guided.blocks) + top, count)
+    figure = new_figure((WIDTH / max(count, 3) + 0.2) * shape[0] + 1.2)
+    axes = figure.subplots(*shape, squeeze=False)
+    drawn = None
+    for axis in axes.ravel():
+        axis.set(xticks=[], yticks=[])
+    for column in range(count):
+        if images is not None:
+            draw_image(axes[0, column], images[column], guided.data_format)
+        for row, name in enumerate(guided.blocks):
+            axis = axes[row + top, column]
+            drawn = _draw_derivative(axis, guided.gradient[row, column], guided.data_format)
+            axis.set_title(f"y {guided.value[row, column]:#.3g}", fontsize=SMALL)
+            if column == 0:
+                axis.set_ylabel("\n".join(map(in_figure, name.split("_"))), fontsize=SMALL)
+    note = "y: the unit's activation where it is strongest in the image"
+    if _is_grey(guided.gradient[0, 0], guided.data_format):
+        bar_below(figure, drawn, axes, "guided derivative of y, relative to the largest of its panel")
+    else:
+        note += (
+            "\ncolours: guided derivative of y by red, green and blue, relative to the largest of\n"
+            "its panel: grey is 0, a bright colour is what raises y, a dark one what lowers it"
+        )
+    figure.supxlabel(note, fontsize=9)
+    return write(figure, path, title or f"guided derivative of channel {guided.channel}")
+
+
+def plot_patches(patches: Patches, path: str | os.PathLike[str] | None = None, *, title: str | None = None) -> "Figure":
+    """Draw the patches that excite a unit most, in rows of three, with its activation y.
+
+    Args:
+        patches: Result of `top_patches(model, data, ...)`.
+        title: Text above the picture. Defaults to block and channel.
+    """
+    count = len(patches.patches)
+    rows = -(-count // 3)
+    figure = new_figure((WIDTH / 3 + 0.1) * rows + 1.2)
+    axes = figure.subplots(rows, 3, squeeze=False)
+    drawn = None
+    for axis in axes.ravel():
+        axis.axis("off")
+    for axis, patch, value in zip(axes.ravel(), patches.patches, patches.value, strict=False):
+        drawn = draw_image(axis, patch, patches.data_format)
+        axis.set_title(f"y {value:#.3g}", fontsize=9)
+    if _is_grey(patches.patches[0], patches.data_format):
+        whole = patches.patches.dtype == np.uint8
+        label = "value of a pixel" if whole else "value of a pixel, from the lowest to the highest of its patch"
+        bar_below(figure, drawn, axes, label)
+    figure.supxlabel("y: activation of the unit that sees the patch", fontsize=9)
+    return write(figure, path, title or f"{patches.block}, channel {patches.channel}")
+
+
+def draw_image(axis: Any, image: Any, data_format: str | None = None) -> Any:
+    """Draw a grey or colour image with any range of values (uint8 unchanged), and return what a colour bar needs."""
+    image = _channels_last(image, data_format)
+    if image.dtype != np.uint8:
+        low, high = float(image.min()), float(image.max())
+        image = (image - low) / (high - low or 1.0)
+    scale = {"vmin": 0, "vmax": 255 if image.dtype == np.uint8 else 1}
+    if image.shape[-1] not in (1, 3, 4):  # no colours: the mean over the channels
+        image = image.mean(-1, keepdims=True)
+    image = image.squeeze(-1) if image.shape[-1] == 1 else image
+    return axis.imshow(image, cmap="gray", interpolation="nearest", **scale)
+
+
+def _draw_derivative(axis: Any, gradient: np.ndarray, data_format: str | None):
+    grey, gradient = _is_grey(gradient, data_format), _channels_last(gradient, data_format)
+    limit = float(np.abs(gradient).max()) or 1.0
+    if not grey:
+        return axis.imshow(0.5 + 0.5 * gradient / limit, interpolation="nearest")
+    return axis.imshow(gradient.mean(-1) / limit, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
+
+
+def _is_grey(image: np.ndarray, data_format: str | None) -> bool:
+    """Return whether an image has no colours, so that a colour bar can show its values."""
+    return _channels_last(image, data_format).shape[-1] != 3
+
+
+def _channels_last(image: np.ndarray, data_format: str | None) -> np.ndarray:
+    image = np.asarray(image)
+    if image.ndim == 2:
+        return image[..., None]
+    return np.moveaxis(image, channel_axis(data_format), -1)

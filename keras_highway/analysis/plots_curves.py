@@ -1,8 +1,10 @@
-"""Pictures of lesions, orders, depths and estimation errors: results in, a matplotlib figure out."""
+"""Pictures of lesions, orders, depths, estimation errors and training. Arguments are as in `plots`."""
 
+import math
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,35 +25,26 @@ def plot_lesion_curve(
     curves: LesionCurve | dict[str, LesionCurve],
     path: str | os.PathLike[str] | None = None,
     *,
-    metric: str = "accuracy",
     title: str | None = None,
 ) -> "Figure":
-    """Draws performance against the lesioned block, the intact network dashed [TVDN, Figure 4].
+    """Draw the error against the lesioned block, the intact network dashed [TVDN, Figure 4].
 
-    Blocks have their number in the network; the numbers of those that were not
-    lesioned (transitions, or not chosen) are skipped.
+    The horizontal axis has the numbers of the blocks in the network, without
+    those that were not lesioned.
 
     Args:
-        curves: A `LesionCurve`, or a dict from label to `LesionCurve` to draw
-            nets side by side.
-        path: Optional file to write.
-        metric: `"accuracy"` (drawn as error, in %) or `"loss"`. Defaults to
-            `"accuracy"`.
-        title: Text above the picture.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
+        curves: A `LesionCurve`, or a dict from label to `LesionCurve` for
+            several nets.
 
     Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: If there is nothing to draw, or the metric is unknown.
+        ValueError: If there is nothing to draw.
     """
     figure, axis = _one_axis()
     for i, (label, curve) in enumerate(_labelled(curves, "one block lesioned").items()):
         numbers = curve.numbers or range(1, len(curve.blocks) + 1)
-        line = axis.plot(numbers, _shown(curve, metric), marker=_MARKERS[i % 8], markersize=3, lw=1, label=label)
-        axis.axhline(_shown(curve, metric, "intact_"), color=line[0].get_color(), ls="--", lw=1)
-    _finish(axis, "lesioned block", _axis_name(metric), curves, _INTACT)
+        line = axis.plot(numbers, _error(curve.accuracy), marker=_MARKERS[i % 8], markersize=3, lw=1, label=label)
+        axis.axhline(_error(curve.intact_accuracy), color=line[0].get_color(), ls="--", lw=1)
+    _finish(axis, "lesioned block", curves, _INTACT)
     axis.xaxis.get_major_locator().set_params(integer=True)
     return write(figure, path, title)
 
@@ -60,30 +53,19 @@ def plot_reshuffle_curve(
     curves: ReshuffleCurve | dict[str, ReshuffleCurve],
     path: str | os.PathLike[str] | None = None,
     *,
-    metric: str = "accuracy",
     title: str | None = None,
 ) -> "Figure":
-    """Draws performance against the order's Kendall tau, one point per order.
+    """Draw the error against Kendall's tau of the order, one point per order.
 
     Args:
         curves: A `ReshuffleCurve`, or a dict from label to `ReshuffleCurve`.
-        path: Optional file to write.
-        metric: As in `plot_lesion_curve`.
-        title: Text above the picture.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: As in `plot_lesion_curve`.
     """
     figure, axis = _one_axis()
     for i, (label, curve) in enumerate(_labelled(curves, "one order").items()):
-        dots = axis.scatter(curve.tau, _shown(curve, metric), s=16, marker=_MARKERS[i % 8], label=label)
-        axis.axhline(_shown(curve, metric, "intact_"), color=dots.get_facecolor()[0], ls="--", lw=1)
+        dots = axis.scatter(curve.tau, _error(curve.accuracy), s=16, marker=_MARKERS[i % 8], label=label)
+        axis.axhline(_error(curve.intact_accuracy), color=dots.get_facecolor()[0], ls="--", lw=1)
     axis.invert_xaxis()
-    _finish(axis, "Kendall's tau with the trained order", _axis_name(metric), curves, "trained order")
+    _finish(axis, "Kendall's tau with the trained order", curves, "trained order")
     return write(figure, path, title)
 
 
@@ -91,36 +73,25 @@ def plot_drop_curve(
     curves: DropCurve | dict[str, DropCurve],
     path: str | os.PathLike[str] | None = None,
     *,
-    metric: str = "accuracy",
     title: str | None = None,
 ) -> "Figure":
-    """Draws performance against the number of random blocks lesioned: the mean, and the range over the seeds.
+    """Draw the error against the number of random blocks lesioned: the mean, and the range over the seeds.
 
     Args:
         curves: A `DropCurve`, or a dict from label to `DropCurve`.
-        path: Optional file to write.
-        metric: As in `plot_lesion_curve`.
-        title: Text above the picture.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: As in `plot_lesion_curve`.
     """
     figure, axis = _one_axis()
     from matplotlib.patches import Patch
 
     labelled = _labelled(curves, "mean of the draws")
     for i, (label, curve) in enumerate(labelled.items()):
-        values = _shown(curve, metric)
+        values = _error(curve.accuracy)
         line = axis.plot(curve.k, values.mean(1), marker=_MARKERS[i % 8], markersize=4, lw=1, label=label)
         axis.fill_between(curve.k, values.min(1), values.max(1), color=line[0].get_color(), alpha=0.2, lw=0)
-        axis.axhline(_shown(curve, metric, "intact_"), color=line[0].get_color(), ls="--", lw=1)
+        axis.axhline(_error(curve.intact_accuracy), color=line[0].get_color(), ls="--", lw=1)
     draws = ", ".join(map(str, sorted({len(curve.seeds) for curve in labelled.values()})))
     band = Patch(color="0.4", alpha=0.2, lw=0, label=f"lowest to highest of {draws} draws")
-    _finish(axis, "random blocks lesioned", _axis_name(metric), curves, _INTACT, band)
+    _finish(axis, "random blocks lesioned", curves, _INTACT, band)
     axis.xaxis.get_major_locator().set_params(integer=True)
     return write(figure, path, title)
 
@@ -128,22 +99,15 @@ def plot_drop_curve(
 def plot_estimation_error(
     errors: Mapping[str, EstimationError], path: str | os.PathLike[str] | None = None, *, title: str | None = None
 ) -> "Figure":
-    """Draws mean and standard deviation of the estimation error, stage beside stage [UIE, Figure 3].
+    """Draw mean and standard deviation of the estimation error, one panel per stage [UIE, Figure 3].
 
     Args:
-        errors: What `estimation_error(model, data)` returned.
-        path: Optional file to write.
-        title: Text above the picture.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
+        errors: Result of `estimation_error(model, data)`.
 
     Raises:
-        ImportError: If matplotlib is not installed.
         ValueError: If there is nothing to draw.
     """
-    if not errors:
-        raise ValueError("There is no stage to draw. Received: errors={}")
+    _labelled(errors)
     columns = len(errors) if len(errors) < 4 else 2
     rows = -(-len(errors) // columns)
     figure = new_figure(2.4 * rows + 1.0)
@@ -174,35 +138,17 @@ def plot_trim_curve(
     *,
     title: str | None = None,
 ) -> "Figure":
-    """Draws error, parameters and, if it was measured, speed-up against depth.
+    """Draw error, parameters and, if measured, speed-up against depth.
 
     Args:
         curves: A `TrimCurve`, or a dict from label to `TrimCurve`.
         latency: Optional `Latency` of the same network.
-        path: Optional file to write.
-        title: Text above the picture.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: If there is nothing to draw.
     """
     return write(draw_depth(curves, None if latency is None else (latency.depth, latency.speed_up)), path, title)
 
 
 def draw_depth(curves: TrimCurve | dict[str, TrimCurve], speed_up: tuple[np.ndarray, np.ndarray] | None = None) -> Any:
-    """Draws what `plot_trim_curve` draws.
-
-    Args:
-        curves: As there.
-        speed_up: Optional pair: blocks left `(rows,)`, and quartiles of the
-            speed-up there `(rows, 3)`.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-    """
+    """Draw the panels of `plot_trim_curve`; `speed_up` is a pair: blocks left `(rows,)`, and quartiles `(rows, 3)`."""
     count = 2 if speed_up is None else 3
     figure = new_figure(1.9 * count + 0.8)
     axes = figure.subplots(count, 1, sharex=True)
@@ -213,7 +159,7 @@ def draw_depth(curves: TrimCurve | dict[str, TrimCurve], speed_up: tuple[np.ndar
         color = "0.3" if alike else f"C{i}"
         axes[0].plot(
             curve.depth,
-            100 * (1 - curve.accuracy),
+            _error(curve.accuracy),
             color=f"C{i}",
             marker=_MARKERS[i % 8],
             markersize=3,
@@ -241,13 +187,7 @@ def draw_depth(curves: TrimCurve | dict[str, TrimCurve], speed_up: tuple[np.ndar
 
 
 def mark_break(axis: Any, at: float, text: str) -> None:
-    """Marks where the scale of a vertical axis changes: two strokes across it, a dotted line, and words below that.
-
-    Args:
-        axis: A matplotlib axis.
-        at: Where, in data.
-        text: The words.
-    """
+    """Mark where the scale of a vertical axis changes: two strokes, a dotted line and a text below it."""
     across = axis.get_yaxis_transform()  # x in parts of the axis, y in data
     stroke = {"marker": [(-1, -0.6), (1, 0.6)], "markersize": 9, "color": "k", "linestyle": "none", "clip_on": False}
     axis.plot([0, 0], [at * 0.9, at * 1.1], transform=across, label="_break", **stroke)
@@ -257,23 +197,15 @@ def mark_break(axis: Any, at: float, text: str) -> None:
 
 
 def _labelled(curves: Any, alone: str | None = None) -> dict[str | None, Any]:
-    """Curves by their labels; a single curve without one gets `alone`."""
+    """Return the curves by label; a single curve gets the label `alone`."""
     by_label = curves if isinstance(curves, dict) else {alone: curves}
     if not by_label:
-        raise ValueError("There is no curve to draw. Received: curves={}")
+        raise ValueError("There must be something to draw. Received: {}")
     return {None if label is None else in_figure(label): curve for label, curve in by_label.items()}
 
 
-def _shown(curve: Any, metric: str, which: str = ""):
-    if metric == "accuracy":
-        return 100 * (1 - getattr(curve, f"{which}accuracy"))
-    if metric == "loss":
-        return getattr(curve, f"{which}loss")
-    raise ValueError(f"`metric` must be 'accuracy' or 'loss'. Received: metric={metric!r}")
-
-
-def _axis_name(metric: str) -> str:
-    return "error, %" if metric == "accuracy" else "loss, nats"
+def _error(accuracy: Any) -> Any:
+    return 100 * (1 - accuracy)
 
 
 def _one_axis():
@@ -281,11 +213,11 @@ def _one_axis():
     return figure, figure.subplots()
 
 
-def _finish(axis: Any, x: str, y: str, curves: Any, dashed: str, *others: Any) -> None:
-    """Names the axes and explains what is drawn; dashed lines have the colour of what they belong to."""
+def _finish(axis: Any, x: str, curves: Any, dashed: str, *others: Any) -> None:
+    """Name the axes and add a legend; dashed lines have the colour of their curve."""
     from matplotlib.lines import Line2D
 
-    axis.set(xlabel=x, ylabel=f"{y} ({_samples(curves)} samples)")
+    axis.set(xlabel=x, ylabel=f"error, % ({_samples(curves)} samples)")
     axis.grid(alpha=0.3)
     handles = axis.get_legend_handles_labels()[0]
     handles += [Line2D([], [], color="0.4", ls="--", lw=1, label=dashed), *others]
@@ -294,3 +226,70 @@ def _finish(axis: Any, x: str, y: str, curves: Any, dashed: str, *others: Any) -
 
 def _samples(curves: Any) -> str:
     return " or ".join(f"{n:,}" for n in sorted({curve.samples for curve in _labelled(curves).values()}))
+
+
+_STEPS = (  # the numbers in each decade of an axis of fewer decades than the first
+    (0.5, range(1, 10)),
+    (1, (1, 2, 3, 5, 7)),
+    (2, (1, 2, 5)),
+    (math.inf, (1,)),
+)
+
+
+class Curve(NamedTuple):
+    """A line of a picture of training.
+
+    Attributes:
+        x: Epochs or steps.
+        y: Values.
+        label: Label in the legend, or `None`.
+        style: Other arguments of `matplotlib.axes.Axes.plot`.
+    """
+
+    x: Any
+    y: Any
+    label: str | None = None
+    style: Mapping[str, Any] = MappingProxyType({})
+
+
+def training_axes(panels: int, height: float) -> tuple[Any, list[Any]]:
+    """Return a matplotlib figure and its panels, below each other."""
+    figure = new_figure(height)
+    return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
+
+
+def draw_training(
+    axis: Any, curves: Iterable[Curve], *, xlabel: str = "epoch", scale: str = "linear", **options: Any
+) -> None:
+    """Draw curves into a panel, with a grid, whole epochs and a legend; `options` are those of `Axes.set`.
+
+    The scale `"log"` leaves out values that are not above 0.
+    """
+    curves = list(curves)
+    for x, y, label, style in curves:
+        axis.plot(x, y, label="_" if label is None else in_figure(label), **style)
+    axis.set(xlabel=xlabel, **options)
+    if scale == "log" and curves:
+        axis.set_yscale("log", nonpositive="mask")
+        _write_plain_numbers(axis.yaxis)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.grid(alpha=0.3)
+    if any(curve.label is not None for curve in curves):
+        axis.legend(frameon=False)
+
+
+def _write_plain_numbers(axis: Any) -> None:
+    """Write 0.1 and 20 on a logarithmic axis instead of powers of ten; more numbers on fewer decades.
+
+    A loss often stays within a decade, which may contain no power of ten.
+    """
+    from matplotlib.ticker import AutoLocator, LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    decades = math.log10(high / low)
+    steps = next(steps for limit, steps in _STEPS if decades < limit)
+    axis.set_major_locator(LogLocator(subs=steps))
+    if sum(low <= tick <= high for tick in axis.get_majorticklocs()) < 2:
+        axis.set_major_locator(AutoLocator())
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())

@@ -1,29 +1,137 @@
-"""Accuracy and loss over a data set: of a network, and of many wirings of one."""
+"""Accuracy and loss of classifiers: of one network, of many wirings of it, and on photographs."""
 
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-from keras import ops
+from keras import layers, ops
+from tqdm import tqdm
 
 from keras_highway._support.numerics import rank_of
-from keras_highway.analysis.batched_rewiring import BatchedRewiring, Wiring
+from keras_highway._support.outside_text import visible
 from keras_highway.analysis.batches import batches
-from keras_highway.analysis.heads import Head, check_head, head_of
-from keras_highway.analysis.kept_state import kept_state
+from keras_highway.analysis.graph import is_functional, kept_state
+from keras_highway.analysis.rewire import BatchedRewiring, Wiring
+from keras_highway.data.photographs import PhotographSet, read_batches, real_labels_of
+from keras_highway.data.transforms import Transform
+
+# Layers and operations of Keras that, in inference, keep the numbers and change only shape or dtype.
+_LAYERS_OF_SAME_NUMBERS = """
+    Reshape Flatten Permute RepeatVector Identity ActivityRegularization Dropout SpatialDropout1D SpatialDropout2D
+    SpatialDropout3D GaussianDropout GaussianNoise AlphaDropout
+"""
+_SAME_NUMBERS = tuple(getattr(layers, name) for name in _LAYERS_OF_SAME_NUMBERS.split())
+_SAME_NUMBERS_OPERATIONS = ("Cast", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "GetItem")
+_WRAPPERS = (layers.TimeDistributed, layers.SpectralNormalization)
+_SOFTMAX = (keras.activations.softmax, keras.ops.softmax)
+_SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid)
+_ROWS = 64  # samples that `check_head` reads
+_ROUNDING = {"float16": 2**-8, "bfloat16": 2**-5}  # of a sum of probabilities; 1e-5 in wider dtypes
+
+
+class Head(NamedTuple):
+    """End of a classifier.
+
+    Attributes:
+        logits: Whether the outputs are logits; else they are probabilities.
+        dtype: Dtype of the softmax; a cast behind it adds no precision.
+    """
+
+    logits: bool
+    dtype: str
+
+
+def head_of(model: keras.Model) -> Head:
+    """Return whether a functional classifier ends in a softmax; other ends give logits, and a sigmoid is refused.
+
+    The softmax is a layer, an activation or an operation, in the model or in a model nested at its end. Layers behind
+    it that only reshape or cast are skipped.
+    """
+    if not is_functional(model) or len(model.outputs) != 1:
+        raise ValueError(
+            "`model` must be a functional or built sequential keras.Model with one output. "
+            f"Received: {model.name!r} of type {type(model).__name__}"
+        )
+    operation, tensor, behind = _last(model)
+    activation = getattr(operation, "activation", None)
+    if _is(operation, "Softmax", _SOFTMAX) or isinstance(activation, layers.Softmax):
+        return Head(False, keras.backend.standardize_dtype(tensor.dtype))
+    # A reshaping layer may follow features of any kind: they count as logits, unless a sigmoid made them.
+    as_logits = (None, keras.activations.linear, keras.activations.log_softmax)  # a softmax leaves the last as it is
+    other = activation not in as_logits and not behind
+    if other or _is(operation, "Sigmoid", _SIGMOID):
+        name = getattr(activation, "__name__", type(activation or operation).__name__.lower())
+        raise ValueError(
+            "`model` must end in a softmax or in logits (classifier_activation=None). "
+            f"Received: {model.name!r}, which ends in {name}"
+        )
+    return Head(True, keras.backend.standardize_dtype(tensor.dtype))
+
+
+def check_head(head: Head, outputs: np.ndarray, model: keras.Model) -> None:
+    """Raise a ValueError if outputs taken for logits look like probabilities, e.g. of your own layer."""
+    rows = outputs.reshape(-1, outputs.shape[-1])[:_ROWS].astype(np.float64)
+    if not head.logits or rows.shape[1] < 2:
+        return
+    if (rows >= 0).all() and (np.abs(rows.sum(1) - 1) <= _ROUNDING.get(outputs.dtype.name, 1e-5)).all():
+        raise ValueError(
+            "`model` must end in a softmax or in logits, and its outputs look like probabilities: "
+            "measure keras.Model(model.input, keras.ops.log(model.output)). "
+            f"Received: {model.name!r}, which ends in {_last(model)[0].name!r}"
+        )
+
+
+def _last(model: keras.Model) -> tuple[Any, Any, bool]:
+    """Return the layer or operation that computes the output, its tensor, and whether another reshapes or casts it."""
+    tensor, behind, outer = model.outputs[0], False, []
+    operation, node, place = tensor._keras_history
+    while True:
+        inputs = operation._inbound_nodes[node].input_tensors
+        while isinstance(operation, _WRAPPERS):  # they call another layer, which has no node of its own
+            operation, behind, place = operation.layer, True, 0
+        if is_functional(operation):
+            outer.append((operation, inputs))
+            tensor = operation.outputs[place]
+        elif isinstance(operation, layers.InputLayer) and outer:
+            nested, inputs = outer.pop()
+            tensor = inputs[[id(known) for known in nested.inputs].index(id(tensor))]
+        elif _keeps_numbers(operation):
+            tensor, behind = inputs[0], True
+        else:
+            return operation, tensor, behind
+        operation, node, place = tensor._keras_history
+
+
+def _keeps_numbers(operation: Any) -> bool:
+    if isinstance(operation, layers.Activation):
+        return operation.activation is keras.activations.linear
+    if isinstance(operation, layers.Layer):
+        return isinstance(operation, _SAME_NUMBERS)
+    return type(operation).__name__ in _SAME_NUMBERS_OPERATIONS
+
+
+def _is(operation: Any, name: str, functions: tuple[Any, ...]) -> bool:
+    """Return whether it is a Keras layer or operation of that name, or a layer with that activation."""
+    if isinstance(operation, layers.Layer):
+        named = isinstance(operation, layers.Softmax) and name == "Softmax"
+        return named or getattr(operation, "activation", None) in functions
+    return type(operation).__name__ == name
+
 
 _AT_ONCE = 64  # wirings in a pass: the memory of the last block is that of as many batches
 
 
 class Scores(NamedTuple):
-    """How well networks classify.
+    """Accuracy and loss of networks.
 
     Attributes:
         accuracy: float64 `(networks,)`.
         loss: float64 `(networks,)`, mean cross-entropy in nats.
-        samples: How many samples.
+        samples: Number of samples.
     """
 
     accuracy: np.ndarray
@@ -32,25 +140,15 @@ class Scores(NamedTuple):
 
 
 def check_images(model: keras.Model, images: np.ndarray, where: str) -> None:
-    """Refuses images of another size than the network takes, before anything is computed.
-
-    Args:
-        model: A network of images; a size of its input may be open.
-        images: Array `(n, height, width, channels)`.
-        where: What the message calls them.
-
-    Raises:
-        ValueError: If their size or their channels are others.
-    """
+    """Refuse images of another size than the network takes, before anything is computed; `where` names them."""
     wanted = model.input_shape[1:]
     if keras.config.image_data_format() == "channels_first":
         wanted = (*wanted[1:], wanted[0])
     given = images.shape[1:]
     if any(ours not in (None, theirs) for ours, theirs in zip(wanted, given, strict=True)):
         raise ValueError(
-            f"The network takes images of {' x '.join(map(str, wanted))} (height, width, channels), and those of "
-            f"{where} are {' x '.join(map(str, given))}. Only photographs are resized: pass a folder of them, "
-            "DIR/val/CLASS/*."
+            f"Images must be {' x '.join(map(str, wanted))} (height, width, channels); only photographs in "
+            f"DIR/val/CLASS/* are resized. Received: {where} with images of {' x '.join(map(str, given))}"
         )
 
 
@@ -58,10 +156,10 @@ class Paired(NamedTuple):
     """Two classifiers on the same labels.
 
     Attributes:
-        lost: How many labels the first has right and the second wrong; an int,
-            or an int64 array of several such pairs.
-        gained: How many the first has wrong and the second right.
-        n: How many labels.
+        lost: Number of labels that only the first has right: an int, or an
+            int64 array of several pairs.
+        gained: Number of labels that only the second has right.
+        n: Number of labels.
     """
 
     lost: Any
@@ -70,20 +168,20 @@ class Paired(NamedTuple):
 
     @property
     def cost(self) -> Any:
-        """Accuracy that the second loses against the first."""
+        """Return the accuracy that the second loses against the first."""
         return (self.lost - self.gained) / self.n
 
     @property
     def standard_error(self) -> Any:
-        """That of `cost`: of pairs, so that what both have wrong does not count."""
+        """Return the standard error of `cost`, paired: errors of both do not count."""
         return np.sqrt(self.lost + self.gained - (self.lost - self.gained) ** 2 / self.n) / self.n
 
     def highest_cost(self, confidence: float) -> Any:
-        """The one-sided upper bound of `cost` on other data of the kind.
+        """Return the one-sided upper bound of `cost` on other data of the kind.
 
         Adjusted Wald interval of paired proportions (Agresti and Min, 2005):
         half an observation is added to each of the four cells, so that the
-        bound of a network that nothing tells apart is not zero.
+        bound is not zero for equal predictions.
 
         Args:
             confidence: Float, e.g. `0.95`.
@@ -93,17 +191,17 @@ class Paired(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """How well networks classify, each sample compared with the first network's prediction.
+    """Accuracy and loss of networks, each compared with the first sample by sample.
 
     Attributes:
         accuracy: float64 `(networks,)`.
         loss: float64 `(networks,)`, mean cross-entropy in nats.
-        samples: How many samples.
-        lost: int64 `(networks,)`, labels that the first has right and this
-            one wrong.
-        gained: int64 `(networks,)`, labels that the first has wrong and this
-            one right.
-        labels: How many labels: `samples`, or more where a sample has many.
+        samples: Number of samples.
+        lost: int64 `(networks,)`, number of labels that the first has right
+            and this one wrong.
+        gained: int64 `(networks,)`, number of labels that the first has wrong
+            and this one right.
+        labels: Number of labels: `samples`, or more with several per sample.
     """
 
     accuracy: np.ndarray
@@ -115,48 +213,35 @@ class Comparison(NamedTuple):
 
     @property
     def paired(self) -> Paired:
-        """Each network beside the first."""
+        """Return each network paired with the first."""
         return Paired(self.lost, self.gained, self.labels)
 
     @property
     def cost(self) -> np.ndarray:
-        """float64 `(networks,)`, accuracy lost against the first."""
+        """Return float64 `(networks,)`, the accuracy lost against the first."""
         return self.paired.cost
 
     @property
     def standard_error(self) -> np.ndarray:
-        """float64 `(networks,)`, see `Paired`."""
+        """Return float64 `(networks,)`, see `Paired`."""
         return self.paired.standard_error
 
     def highest_cost(self, confidence: float) -> np.ndarray:
-        """float64 `(networks,)`, the one-sided upper bound of `cost`, see `Paired`."""
+        """Return float64 `(networks,)`, the one-sided upper bound of `cost`, see `Paired`."""
         return self.paired.highest_cost(confidence)
 
 
-def measure(
-    model: keras.Model,
-    data: Iterable[Any],
-    *,
-    batch_size: int = 500,
-    transform: Callable[[Any], Any] | None = None,
-    progress: bool = False,
-) -> tuple[float, float]:
-    """Returns accuracy and mean cross-entropy of any classifier, gated or not.
+def measure(model: keras.Model, data: Iterable[Any], *, batch_size: int = 500, **options: Any) -> tuple[float, float]:
+    """Return accuracy and mean cross-entropy of any classifier, gated or not.
 
     Args:
         model: A functional `keras.Model` that ends in a softmax or in logits.
         data: As in `score`.
-        batch_size: Int, samples at once. Defaults to `500`.
-        transform: As in `score`.
-        progress: As in `score`.
-
-    Raises:
-        ValueError: As in `score`.
+        batch_size: Int, samples per batch. Defaults to `500`.
+        **options: `transform` and `progress`, as in `score`.
     """
     head, hits, loss, count = head_of(model), 0, 0.0, 0
-    feed = batches(
-        data, model, labelled=True, batch_size=batch_size, transform=transform, progress=progress, what="score"
-    )
+    feed = batches(data, model, labelled=True, batch_size=batch_size, **options)
     with kept_state(model):
         for x, labels in feed:
             outputs = np.asarray(model.predict_on_batch(x))
@@ -167,81 +252,44 @@ def measure(
     return hits / count, loss / count
 
 
-def score(
-    model: keras.Model,
-    plans: Sequence[Wiring],
-    data: Iterable[Any],
-    *,
-    batch_size: int = 100,
-    transform: Callable[[Any], Any] | None = None,
-    progress: bool = False,
-) -> Scores:
-    """Measures `rewire(model, plan)` for each plan, in one pass over the data.
+def score(model: keras.Model, plans: Sequence[Wiring], data: Iterable[Any], **options: Any) -> Scores:
+    """Measure `rewire(model, plan)` for each plan, in one pass over the data.
 
     Args:
         model: A functional `keras.Model` with gated blocks that ends in a
             softmax or in logits.
-        plans: What `BatchedRewiring` takes; `{}` is the model itself.
-        data: A pair (samples, labels), or an iterable of such pairs; labels
-            are class numbers `(n,)`, or a column of them `(n, 1)`; `(n, ...)`
-            where the model classifies each position.
-        batch_size: Int, samples at once; behind the last block they are that
-            many for each plan. Defaults to `100`.
-        transform: Function from a batch of samples to the model's input.
-        progress: Bool, whether to show a progress bar. Defaults to `False`.
+        plans: As in `BatchedRewiring`; `{}` is the model itself.
+        data: A pair (samples, labels), or an iterable of such pairs. Labels
+            are class numbers `(n,)` or `(n, 1)`; `(n, ...)` if the model
+            classifies each position.
+        **options: `batch_size`, `transform` and `progress`, as in
+            `lesion_curve`.
 
     Returns:
         `Scores`, in the order of the plans.
 
     Raises:
         ValueError: If the plans do not fit the model, or the data are empty,
-            unlabelled or of another shape.
+            unlabelled or do not fit.
     """
-    comparison = compare(model, plans, data, batch_size=batch_size, transform=transform, progress=progress)
+    comparison = compare(model, plans, data, **options)
     return Scores(comparison.accuracy, comparison.loss, comparison.samples)
 
 
-def compare(
-    model: keras.Model,
-    plans: Sequence[Wiring],
-    data: Iterable[Any],
-    *,
-    batch_size: int = 100,
-    transform: Callable[[Any], Any] | None = None,
-    progress: bool = False,
-) -> Comparison:
-    """Measures `rewire(model, plan)` for each plan, and against the first, in one pass over the data.
+def compare(model: keras.Model, plans: Sequence[Wiring], data: Iterable[Any], **options: Any) -> Comparison:
+    """Measure `rewire(model, plan)` for each plan and compare it with the first, in one pass over the data.
 
-    Args:
-        model: As in `score`.
-        plans: As in `score`; at least one.
-        data: As in `score`.
-        batch_size: As in `score`.
-        transform: As in `score`.
-        progress: As in `score`.
+    Arguments and errors are those of `score`; there must be at least one
+    plan.
 
     Returns:
         A `Comparison`, in the order of the plans.
-
-    Raises:
-        ValueError: As in `score`.
     """
-    if not plans:
-        raise ValueError("`plans` needs at least one plan, which the others are compared with. Received: none")
-    return Scorer(model, plans)(data, batch_size=batch_size, transform=transform, progress=progress)
+    return Scorer(model, plans)(data, **options)
 
 
 class Scorer:
-    """`compare` for several passes over data: compiled once, and blocks can be taken out between the passes.
-
-    Args:
-        model: As in `score`.
-        plans: As in `score`.
-        switches: Names of blocks that `switch_off` can take out.
-
-    Raises:
-        ValueError: If the plans do not fit the model.
-    """
+    """Run `compare` several times: compiled once, and blocks in `switches` can be removed between the passes."""
 
     def __init__(self, model: keras.Model, plans: Sequence[Wiring], switches: Sequence[str] = ()):
         self._model, self._count, self._head = model, len(plans), head_of(model)
@@ -250,24 +298,16 @@ class Scorer:
         ]
 
     def switch_off(self, name: str) -> None:
-        """Takes one of the `switches` out of every plan."""
+        """Remove one of the `switches` from every plan."""
         for rewiring in self._rewirings:
             rewiring.switch_off(name)
 
-    def __call__(
-        self,
-        data: Iterable[Any],
-        *,
-        batch_size: int = 100,
-        transform: Callable[[Any], Any] | None = None,
-        progress: bool = False,
-    ) -> Comparison:
-        """Compares the plans with the first, on some data."""
+    def __call__(self, data: Iterable[Any], *, batch_size: int = 100, **options: Any) -> Comparison:
+        """Compare the plans with the first on some data."""
         lost, gained = np.zeros((2, self._count), np.int64)
         hits, loss, count, samples = np.zeros(self._count), np.zeros(self._count), 0, 0
-        options = {"batch_size": batch_size, "transform": transform, "progress": progress}
         with kept_state(self._model):
-            for x, labels in batches(data, self._model, labelled=True, what="score", **options):
+            for x, labels in batches(data, self._model, labelled=True, batch_size=batch_size, **options):
                 outputs = self._outputs(x)
                 if not count:
                     check_head(self._head, outputs[0], self._model)
@@ -281,7 +321,7 @@ class Scorer:
         return Comparison(hits / count, loss / count, samples, lost, gained, count)
 
     def _outputs(self, x: Any) -> np.ndarray:
-        """Of every plan for a batch: all start from one state, and the next batch from that behind this one."""
+        """Return the outputs of every plan for a batch. All start from one state; the last one moves it on."""
         *others, last = self._rewirings
         outputs: list[np.ndarray] = []
         for rewiring in others:
@@ -291,14 +331,14 @@ class Scorer:
 
 
 def _compare(outputs: np.ndarray, labels: np.ndarray, head: Head) -> tuple[np.ndarray, np.ndarray]:
-    """Of outputs `(networks, n, ..., classes)`: which are right, `(networks, labels)`, and the summed cross-entropy."""
+    """Return which of `(networks, n, ..., classes)` are right, `(networks, labels)`, and the summed cross-entropy."""
     classes = outputs.shape[-1]
     if outputs.ndim == 3 and labels.shape == (len(labels), 1):
         labels = labels[:, 0]
     if outputs.shape[1:-1] != labels.shape or labels.max() >= classes:
         raise ValueError(
-            f"The model gives {classes} classes for each of {outputs.shape[1:-1]}, so labels must have that shape and "
-            f"be below {classes}. Received: labels of shape {labels.shape}, up to {labels.max()}"
+            f"Labels must have shape {outputs.shape[1:-1]} and be below {classes}. "
+            f"Received: labels of shape {labels.shape}, up to {labels.max()}"
         )
     over = tuple(range(1, labels.ndim + 1))
     labels = np.broadcast_to(labels, outputs.shape[:-1])
@@ -307,16 +347,10 @@ def _compare(outputs: np.ndarray, labels: np.ndarray, head: Head) -> tuple[np.nd
 
 
 def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True, dtype: str | None = None) -> np.ndarray:
-    """Returns the cross-entropy of each label in nats, float64 `(...)`; NaN where logits are not finite.
+    """Return the cross-entropy of each label in nats, float64 `(...)`; NaN where logits are not finite.
 
-    Args:
-        outputs: Array `(..., classes)`.
-        labels: Integers `(...)`.
-        logits: Bool, whether the outputs are logits; else they are
-            probabilities. Defaults to `True`.
-        dtype: The dtype in which a softmax gave the probabilities: one that
-            it rounded to 0 counts as the smallest it has. Defaults to
-            `None`, that of `outputs`.
+    `outputs` are `(..., classes)`, labels `(...)`. `dtype` is that of the softmax, by default of `outputs`: a
+    probability that it rounded to 0 counts as its smallest number.
     """
     scores = outputs.astype(np.float64)
     true = np.take_along_axis(scores, labels[..., None], -1)[..., 0]
@@ -328,7 +362,86 @@ def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True, 
 
 
 def _smallest(dtype: str) -> float:
-    """The smallest probability of a softmax."""
+    """Return the smallest probability of a softmax."""
     if dtype == "float16":  # whose smallest normal number, 6e-5, is no rare probability
         return float(np.finfo(np.float16).smallest_subnormal)
     return float(np.finfo(np.float64 if dtype == "float64" else np.float32).tiny)  # bfloat16 has float32's exponents
+
+
+@dataclass
+class PhotographScores:
+    """Sums over photographs.
+
+    Attributes:
+        images: Number of measured images.
+        top1: Images with the label as the likeliest class.
+        top5: Images with the label among the five likeliest classes.
+        loss: Sum of the cross-entropies.
+        real_images: Images that have ReaL labels.
+        real: Images with a ReaL label as the likeliest class.
+        broken: Unreadable files, in no other sum.
+    """
+
+    images: int = 0
+    top1: int = 0
+    top5: int = 0
+    loss: float = 0.0
+    real_images: int = 0
+    real: int = 0
+    broken: int = 0
+
+    def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
+        """Add a batch of logits `(n, classes)` and labels `(n,)`."""
+        wrong = (labels < 0) | (labels >= logits.shape[1])
+        if wrong.any():
+            raise ValueError(
+                f"Labels must be 0 to {logits.shape[1] - 1}: a split without labels cannot be measured. "
+                f"Received: {labels[wrong][0]}"
+            )
+        rank = ops.convert_to_numpy(rank_of(labels, logits))
+        self.loss += float(cross_entropy(logits, labels).sum())
+        self.images += len(labels)
+        self.top1 += int((rank < 1).sum())
+        self.top5 += int((rank < 5).sum())
+
+    def add_real(self, logits: np.ndarray, names: list[str], real: list[list[int]]) -> None:
+        """Add a batch of ImageNet's validation images by their ReaL labels; images without these do not count."""
+        likeliest = logits.argmax(axis=1)
+        right = ops.convert_to_numpy(rank_of(likeliest, logits)) < 1  # not where a score is NaN
+        for best, sound, name in zip(likeliest, right, names, strict=True):
+            labels = real_labels_of(name, real)
+            self.real_images += bool(labels)
+            self.real += bool(sound) and int(best) in labels
+
+
+def measure_photographs(
+    model: keras.Model,
+    transform: Transform,
+    test_set: PhotographSet,
+    batch_size: int,
+    real: list[list[int]] | None = None,
+) -> PhotographScores:
+    """Measure a network that gives logits on photographs; show progress and name each unreadable file on stderr.
+
+    `real` are ReaL labels, see `read_real_labels`; then all images must be of ImageNet's validation set.
+    """
+    scores, size = PhotographScores(), min(batch_size, test_set.images)
+    with tqdm(total=test_set.images, unit=" images", disable=None, leave=False) as bar:
+        for batch in read_batches(test_set.photographs, transform, size):
+            for error in batch.errors:
+                print(visible(error), file=sys.stderr)
+            scores.broken += len(batch.errors)
+            if len(batch.labels):
+                logits = _logits(model, transform, batch.pixels, size)
+                scores.add(logits, batch.labels)
+                if real is not None:
+                    scores.add_real(logits, batch.names, real)
+            bar.update(len(batch.labels) + len(batch.errors))
+    return scores
+
+
+def _logits(model: keras.Model, transform: Transform, pixels: np.ndarray, size: int) -> np.ndarray:
+    """Return the logits of a batch, padded with black images: another size would be compiled again."""
+    full = np.zeros((size, *pixels.shape[1:]), np.uint8)
+    full[: len(pixels)] = pixels
+    return np.asarray(model.predict_on_batch(transform.apply(full)))[: len(pixels)]

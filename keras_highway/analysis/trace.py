@@ -1,6 +1,6 @@
-"""`trace(model, x)`: every block's x, h, t, c and y, from the same layers and the same arithmetic."""
+"""Read the signals of every block: `trace` as arrays, `outputs` as symbolic tensors."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, Self
 
@@ -12,35 +12,33 @@ from keras_highway._support.type_aliases import Shape
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.graph import (
     Blocks,
-    block_name,
-    check_names,
+    block_names,
     data_format_of,
     holds_blocks,
+    kept_state,
     walk,
     walk_nested,
 )
 from keras_highway.analysis.graph import blocks as blocks_of
-from keras_highway.analysis.kept_state import kept_state
 from keras_highway.gating import get_gating
 from keras_highway.layers import GatedBlock
 
 
 class BlockTrace(NamedTuple):
-    """What a block mixed for a batch, `y = finish(h·t + x·c)`: NumPy arrays.
-
-    Attributes:
-        x: The block's input, after the projection in a transition; in the
-            skip dtype.
-        h: The transform, same shape as `x`; in the compute dtype.
-        t: The transform gate, in a shape that broadcasts to `x`'s: `x`'s
-            itself, `(1, ..., 1, channels)` for `gate="channel"`, or a 0-d
-            array, 1.0, where it is constant.
-        c: The carry gate, in the same way; `1 - t` where it is coupled. (The
-            forward pass never forms that `1 - t`, it computes
-            `x + t·(h − x)`: mix again with `c=None` for the last bit.)
-        y: The block's output, after any post-activation.
+    """Signals of one block for a batch, `y = finish(h·t + x·c)`, as NumPy arrays.
 
     bfloat16 and float16 signals are returned as float32, without rounding.
+
+    Attributes:
+        x: Input of the block, after the projection in a transition, in the
+            skip dtype.
+        h: Transform, same shape as `x`, in the compute dtype.
+        t: Transform gate, in the shape of `x`, or `(1, ..., 1, channels)` for
+            `gate="channel"`, or a 0-d array, 1.0, where it is constant.
+        c: Carry gate, likewise; `1 - t` where it is coupled. The forward pass
+            computes `x + t·(h − x)` there: mix again with `c=None` to get
+            equal bits.
+        y: Output of the block, after any post-activation.
     """
 
     x: np.ndarray
@@ -51,12 +49,12 @@ class BlockTrace(NamedTuple):
 
     @property
     def data_format(self) -> str:
-        """`"channels_last"` or `"channels_first"`: the block's; of one that was made by hand, Keras's own."""
+        """Return `"channels_last"` or `"channels_first"`; Keras's own if you made the trace by hand."""
         return keras.config.image_data_format()
 
 
 class _LastTrace(BlockTrace):
-    """Of a block with the channels last. (A field would be among the arrays when a trace is unpacked.)"""
+    """Trace of a block with the channels last. A field would be one more array when a trace is unpacked."""
 
     @property
     def data_format(self) -> str:
@@ -64,7 +62,7 @@ class _LastTrace(BlockTrace):
 
 
 class _FirstTrace(BlockTrace):
-    """Of a block with the channels first."""
+    """Trace of a block with the channels first."""
 
     @property
     def data_format(self) -> str:
@@ -78,8 +76,8 @@ class Trace(dict[str, BlockTrace]):
     its name with `:2`, `:3`.
 
     Attributes:
-        output: The model's output for the same batch, a NumPy array (or the
-            model's structure of them).
+        output: Output of the model for the same batch, a NumPy array or the
+            model's structure of arrays.
     """
 
     def __init__(self, entries: Mapping[str, BlockTrace], output: Any):
@@ -88,26 +86,23 @@ class Trace(dict[str, BlockTrace]):
 
 
 class Tracer:
-    """Traces one model many times: `tracer(x)` is `trace(model, x)` without building the graph again.
+    """Trace one model many times: `tracer(x)` is `trace(model, x)` without building the graph again.
 
     Args:
         model: A functional `keras.Model` with gated blocks.
-        blocks: Which blocks to keep: names or blocks. Defaults to `None`, all
-            of them.
+        blocks: Names or blocks. Defaults to `None`, all blocks.
 
     Raises:
-        ValueError: If the model is not functional or has no blocks, or for an
-            unknown block.
+        ValueError: If the model is not functional or has no blocks, or a block
+            is unknown.
 
     Attributes:
-        blocks: Dict from name to `GatedBlock`: the blocks that are kept.
+        blocks: Dict from name to `GatedBlock`: the traced blocks.
     """
 
     def __init__(self, model: keras.Model, blocks: Blocks | None = None):
         known = blocks_of(model)
-        selected = set(known) if blocks is None else set(_names(blocks))
-        check_names(selected, known)
-        self.blocks = {name: block for name, block in known.items() if name in selected}
+        self.blocks = {name: known[name] for name in (known if blocks is None else block_names(blocks, known))}
         self._probes = {name: _Probe(block, name=f"{name}_probe") for name, block in self.blocks.items()}
         self._positions: list[tuple[str, GatedBlock]] = []
         self._signals: list[dict[str, Any]] = []
@@ -115,13 +110,12 @@ class Tracer:
         self._model = keras.Model(graph.input, [graph.output, self._signals], name=f"{model.name}_trace")
 
     def __call__(self, x: Any, *, carry: bool = False) -> Trace:
-        """Returns the `Trace` of a batch.
+        """Return the `Trace` of a batch.
 
         Args:
             x: The batch, as in `trace`.
-            carry: Bool, whether state that layers carry from batch to batch
-                is afterwards that behind this batch, as after a call of the
-                model. Defaults to `False`: as it was before.
+            carry: Bool, whether layers keep the state of this batch, as after
+                a call of the model. Defaults to `False`: restore their state.
         """
         check_batch(x, self._model.inputs)
         with nullcontext() if carry else kept_state(self._model):
@@ -132,11 +126,10 @@ class Tracer:
         return Trace(entries, keras.tree.map_structure(_array, output))
 
     def only(self, signal: str) -> keras.Model:
-        """Returns a model of one signal at every position: input -> {position: tensor}.
+        """Return a model of one signal at every position: input -> {position: tensor}.
 
-        Nothing else is kept or converted, for analyses that run over many
-        batches. Positions where the signal is constant are left out; a coupled
-        carry gate, `1 - t`, counts as such.
+        It computes nothing else, for analyses of many batches. Positions where
+        the signal is constant are left out, also a coupled carry gate `1 - t`.
 
         Args:
             signal: `"x"`, `"h"`, `"t"`, `"c"` or `"y"`.
@@ -144,7 +137,7 @@ class Tracer:
         return keras.Model(self._model.input, self.symbols(signal)[0])
 
     def symbols(self, signal: str) -> tuple[dict[str, Any], Any]:
-        """Returns one signal at every position as symbolic tensors, as `only`, and the model's output of that pass."""
+        """Return one signal at every position as symbolic tensors, and the output of the model."""
         pairs = zip(self._positions, self._signals, strict=True)
         tensors = {name: signals[signal] for (name, _), signals in pairs if signal in signals}
         return tensors, self._model.output[0]
@@ -163,42 +156,39 @@ class Tracer:
 
 
 def trace(model: keras.Model, x: Any, blocks: Blocks | None = None) -> Trace:
-    """Runs a model on a batch, in inference mode, and returns every block's signals.
+    """Run a model on a batch, in inference mode, and return the signals of every block.
 
-    The pass is the model's own: the same layers and operations in the same
-    order, so the traced output equals `model(x, training=False)` exactly.
-    State that layers carry from batch to batch (of an LSTM) is read and, when
-    the pass is over, as it was: all analyses leave a model as it is.
+    The pass uses the same layers and operations in the same order as the
+    model, so the traced output equals `model(x, training=False)` exactly.
+    Afterwards the model is unchanged, including the state of its LSTMs.
 
     ```python
     signals = trace(model, images)
-    signals["stage2_block3"].t.mean()   # how open the block's gates are
+    signals["stage2_block3"].t.mean()   # how open the gates of the block are
     signals.output                      # the predictions of the same pass
     ```
 
     Args:
         model: A functional `keras.Model` with gated blocks: any variant, with
             or without the top, reloaded, rewired or nested in another model.
-        x: The batch: an array or tensor of the model's input shape. The whole
-            batch's signals are kept in memory.
-        blocks: Which blocks to keep: names or blocks. Defaults to `None`, all
-            of them.
+        x: The batch: an array or tensor of the model's input shape. All
+            signals are kept in memory.
+        blocks: Names or blocks. Defaults to `None`, all blocks.
 
     Returns:
         A `Trace`: a dict from block name to `BlockTrace`, with the model's
         `output`.
 
     Raises:
-        ValueError: If the model is not functional or has no blocks, for an
-            unknown block, data of another shape than the model's input, or an
-            empty batch.
+        ValueError: If the model is not functional or has no blocks, a block
+            is unknown, or the batch is empty or does not fit the model.
     """
     return Tracer(model, blocks)(x)
 
 
 @keras.saving.register_keras_serializable(package="keras_highway", name="Probe")
 class _Probe(keras.layers.Layer):
-    """A block that returns its signals along with its output; constant gates are left out."""
+    """A block that also returns its signals, except constant gates."""
 
     def __init__(self, block: GatedBlock, **kwargs: Any):
         super().__init__(autocast=False, **{"dtype": block.dtype_policy, **kwargs})
@@ -206,7 +196,7 @@ class _Probe(keras.layers.Layer):
         self.block = block
 
     def build(self, input_shape: Shape) -> None:
-        """Builds the block of a loaded copy."""
+        """Build the block of a loaded copy."""
         if not self.block.built:
             self.block.build(input_shape)
 
@@ -219,7 +209,7 @@ class _Probe(keras.layers.Layer):
         return cls(**{**config, "block": keras.saving.deserialize_keras_object(config["block"])})
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
-        """The block's, for what the following layers see."""
+        """Return the mask of the block for the following layers."""
         mask = self.block.compute_mask(inputs, previous_mask)
         return None if mask is None else {**dict.fromkeys(("x", "h", *self._learned)), "y": mask}
 
@@ -229,7 +219,7 @@ class _Probe(keras.layers.Layer):
         return {**values, "y": self.block.combine(signals)}
 
     def compute_output_spec(self, x: Any, gate: Any = None, kernels: Any = None) -> Any:
-        """What `call` gives. Keras on JAX cannot tell for open sizes: two expressions of one differ for it."""
+        """Return the shapes of the signals. Keras on JAX cannot infer them for sizes that are `None`."""
         block = self.block
         shape = block.compute_output_shape(x.shape)
         shapes = {**dict.fromkeys("xhy", shape), **{name: self._gate_shape(name, x, gate) for name in self._learned}}
@@ -249,12 +239,6 @@ class _Probe(keras.layers.Layer):
         return layer.compute_output_shape(x.shape)
 
 
-def _names(chosen: Blocks) -> list[str]:
-    if isinstance(chosen, (str, GatedBlock)) or not isinstance(chosen, Iterable):
-        chosen = [chosen]
-    return [block_name(block) for block in chosen]
-
-
 def _block_trace(block: GatedBlock, values: Mapping[str, Any]) -> BlockTrace:
     arrays = {name: _array(value) for name, value in values.items()}
     x = arrays["x"]
@@ -270,3 +254,52 @@ def _block_trace(block: GatedBlock, values: Mapping[str, Any]) -> BlockTrace:
 def _array(tensor: Any) -> np.ndarray:
     array = np.asarray(ops.convert_to_numpy(tensor))
     return array.astype("float32") if array.dtype.itemsize == 2 else array  # NumPy itself has no bfloat16
+
+
+_SIGNALS = ("x", "h", "t", "c", "y")
+
+
+class Outputs(dict[str, Any]):
+    """Dict from block name to a symbolic tensor, in the order of the network.
+
+    Attributes:
+        output: Output of the model in the same pass, a symbolic tensor.
+    """
+
+    def __init__(self, entries: Mapping[str, Any], output: Any):
+        super().__init__(entries)
+        self.output = output
+
+
+def outputs(model: keras.Model, signal: str, blocks: Blocks | None = None) -> Outputs:
+    """Return one signal of every block as symbolic tensors.
+
+    Use them to build a model that also returns its gates, or a loss on the
+    gates. The pass is separate from the model's own: use its `output`
+    instead of the model's, so that the blocks run once.
+
+    ```python
+    gates = kh.analysis.outputs(model, "t")
+    mean = keras.ops.mean(keras.ops.stack([keras.ops.mean(t, axis=-1) for t in gates.values()]), axis=0)  # of fc nets
+    both = keras.Model(model.input, [gates.output, mean])
+    both.compile("sgd", ["sparse_categorical_crossentropy", lambda y, t: 0.01 * keras.ops.mean(t)])
+    ```
+
+    Args:
+        model: A functional `keras.Model` with gated blocks.
+        signal: `"x"`, `"h"`, `"t"`, `"c"` or `"y"`, see `BlockTrace`. Blocks
+            where it is constant are left out, also a coupled carry gate
+            `1 - t`.
+        blocks: Names or blocks. Defaults to `None`, all blocks.
+
+    Returns:
+        `Outputs`: a dict from block name to symbolic tensor, with the model's
+        `output`.
+
+    Raises:
+        ValueError: If the model is not functional or has no blocks, or a block
+            or signal is unknown.
+    """
+    if signal not in _SIGNALS:
+        raise ValueError(f"`signal` must be one of {_SIGNALS}. Received: signal={signal!r}")
+    return Outputs(*Tracer(model, blocks).symbols(signal))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from keras_highway._support.json_text import json_text
 from keras_highway._support.outside_text import visible
-from keras_highway.analysis.photograph_scores import PhotographScores, measure_photographs
+from keras_highway.analysis.scores import PhotographScores, measure_photographs
 from keras_highway.cli.errors import OK, USAGE, UsageError, check_out, usage_errors
 from keras_highway.cli.image_classifier import ImageClassifier, find_classifier
 from keras_highway.cli.tables import percent

@@ -167,7 +167,7 @@ class ClassifierWeights(TaskWeights):
         return folder_test_set(folder, len(classes), class_names=classes)
 
     def _measure_photographs(self, data_dir, batch_size) -> Measured:
-        from keras_highway.analysis.photograph_scores import measure_photographs
+        from keras_highway.analysis.scores import measure_photographs
         from keras_highway.data.images import ImageError
 
         photographs = self._photographs(data_dir)

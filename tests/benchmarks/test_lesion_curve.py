@@ -5,7 +5,7 @@ import pytest
 from comparison import compare
 
 from keras_highway.analysis import blocks, lesion
-from keras_highway.analysis.batched_rewiring import BatchedRewiring
+from keras_highway.analysis.rewire import BatchedRewiring
 from keras_highway.applications import load
 
 PAIRS, BATCH = 15, 100

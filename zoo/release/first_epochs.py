@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from keras_highway._support.log import read_log
 from keras_highway.analysis.plots import write
-from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
+from keras_highway.analysis.plots_curves import Curve, draw_training, training_axes
 from zoo.release.commits import short
 from zoo.release.studies import PICTURES, RUNS
 
