@@ -1,4 +1,4 @@
-"""The papers' analyses of convolutional nets: [TVDN, Figures 2 to 4], [UIE, Figures 3 and 4], lesions by stages."""
+"""Draw and measure the analyses of one trained net: gates, lesions, orders of blocks, estimation errors, units."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,11 +7,16 @@ from typing import Any
 import numpy as np
 
 from keras_highway import analysis
+from keras_highway.analysis.gates import GateActivity, Routing
 from keras_highway.analysis.graph import stages as stages_of
+from keras_highway.analysis.trace import BlockTrace
 from keras_highway.applications import load
+from keras_highway.models.gate_bias import initial_gate_bias
+from keras_highway.specs import NetSpec
+from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
-from training.gate_figures import draw_gates
 
+FEW = 100  # of the test images: for these each layer's outputs are kept
 FEWER = 2_000  # test images of what takes a pass for each order, removal or unit
 BLOCK = "stage2_block1"  # whose strongest unit is shown: it sees 20 x 20 pixels of 32 x 32
 FIRST = 200  # of the test images, among which that unit is looked for
@@ -147,3 +152,98 @@ def draw_unit(model, name, transform, images, unit: tuple[str, int], out: Path, 
         "images": best.image.tolist(),
         "activation": best.value.tolist(),
     }
+
+
+def draw_gates(
+    model,
+    name: str,
+    test: tuple[Any, Any],
+    out: Path,
+    suffix: str,
+    *,
+    classes: tuple[int, int],
+    early: int | None = None,
+    of: str = "",
+) -> tuple[dict[str, Any], GateActivity]:
+    """Draw biases, gates and outputs of all layers (Figure 2), and how two classes differ in them (Figure 3).
+
+    Args:
+        model: The network.
+        name: Its weights.
+        test: Test images and labels.
+        out: Folder of the figures.
+        suffix: Of their files.
+        classes: Whose means Figure 3 shows.
+        early: How many of the blocks are early ones. Defaults to half of them.
+        of: What the titles add. Defaults to `""`.
+
+    Returns:
+        What the paper claims of them, in numbers, and the gates' activity.
+    """
+    transform = registry.get(name).images.apply
+    bias = analysis.gate_bias(model)
+    activity = analysis.gate_activity(model, test[0], transform=transform, threshold=0.5)
+    traces = analysis.trace(model, transform(test[0][:FEW]))
+    path = out / f"tvdn_figure2{suffix}.png"
+    analysis.plot_gate_summary(bias, activity, traces, path, title=f"{name}, as [TVDN, Figure 2]{of}")
+    routing = analysis.gate_routing(model, test, transform=transform)
+    path = out / f"tvdn_figure3{suffix}.png"
+    analysis.plot_routing(routing, classes, path, title=f"{name}, as [TVDN, Figure 3]{of}")
+    spec = VARIANTS[registry.get(name).variant]
+    return gate_numbers(spec, bias, activity, traces, routing, early or len(bias) // 2), activity
+
+
+def gate_numbers(
+    spec: NetSpec,
+    bias: Mapping[str, np.ndarray],
+    activity: GateActivity,
+    traces: Mapping[str, BlockTrace],
+    routing: Routing,
+    early: int,
+) -> dict[str, Any]:
+    """Return the numbers behind the claims; of several widths, each block counts the same.
+
+    Args:
+        spec: Of the variant.
+        bias: What `gate_bias(model)` returned.
+        activity: What `gate_activity(model, data, threshold=0.5)` returned.
+        traces: What `trace(model, x)` returned.
+        routing: What `gate_routing(model, data)` returned.
+        early: How many of the blocks are early ones.
+
+    Returns:
+        A dict of numbers, as `docs/analysis/numbers.json` has them.
+    """
+    start = initial_gate_bias(spec)
+    biases = np.array([values.mean() for values in bias.values()])
+    means = np.array([activity.mean[block].mean() for block in bias])
+    change = np.array([np.abs(entry.y - entry.x).mean() for entry in traces.values()])
+    spread = np.array([np.abs(difference).mean() for difference in routing.difference.values()])
+    return {
+        "samples": activity.samples,
+        "bias_start": start,
+        "bias_mean": biases.mean(),
+        "bias_share_that_fell": _mean(values < start for values in bias.values()),
+        "bias_with_depth": _pearson(biases, np.arange(len(biases))),
+        "bias_with_activity": _pearson(biases, means),
+        "mean_gate": means.mean(),
+        "open_on_average": _mean(activity.mean[block] > 0.5 for block in bias),
+        "open_for_one_sample": _mean(activity.open_share.values()),
+        "open_for_some_sample": _mean(top > 0.5 for top in activity.highest.values()),
+        "blocks": len(biases),
+        "early_blocks": early,
+        "change_in_early_blocks": _share(change, early),
+        "class_difference_in_early_blocks": _share(spread, early),
+    }
+
+
+def _share(values: np.ndarray, early: int) -> float:
+    return float(values[:early].sum() / values.sum())
+
+
+def _mean(blocks) -> float:
+    return float(np.mean([np.mean(values) for values in blocks]))
+
+
+def _pearson(a, b) -> float:
+    return float(np.corrcoef(a, b)[0, 1])
