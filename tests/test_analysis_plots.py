@@ -10,9 +10,9 @@ from miniatures import batch, miniature
 from keras_highway import analysis
 from keras_highway.analysis import plots_gates
 from keras_highway.analysis.plots import WIDTH, new_figure, write
-from keras_highway.analysis.plots_curves import mark_break
 from keras_highway.analysis.plots_training import Curve, draw_training, training_axes
 from keras_highway.variants import VARIANTS
+from training.figure4 import mark_break
 
 
 @pytest.fixture(scope="module")

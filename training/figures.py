@@ -70,7 +70,7 @@ def _read_data(name, folder):
 
 
 def make(name, data, out, runs=None) -> None:
-    """Make one part, and puts its numbers among the others'."""
+    """Make one part and add its numbers to numbers.json."""
     path = out / "numbers.json"
     weights, part = PARTS[name]
     here = _here()
@@ -84,13 +84,13 @@ def make(name, data, out, runs=None) -> None:
 
 
 def _known(numbers, weights) -> dict:
-    """What was measured of weights before; of other weights of that name nothing."""
+    """Numbers of these weights from before. Other weights of the same name have none."""
     known = numbers.get(weights, {})
     return known if known.get("sha256") == registry.get(weights).sha256 else {}
 
 
 def redraw(name, data, out) -> None:
-    """Draw one part anew and leaves the numbers as they are.
+    """Draw one part again and leave the numbers unchanged.
 
     Raises:
         ValueError: If its numbers are not those that are written: then it is
@@ -123,7 +123,7 @@ def _alike(a, b) -> bool:
 
 @functools.cache  # asked before the first part is written, which git would call a change
 def _here() -> dict:
-    """What and where it was made."""
+    """Commit, backend and hardware of this run."""
     provenance = environment(SimpleNamespace(name="none", replicas=1))
     return {key: provenance[key] for key in ("commit", "backend", "hardware")}
 
@@ -138,7 +138,7 @@ def _test(data, name) -> tuple:
 
 
 def dense_gates(name, suffix, test, out, classes) -> dict:
-    """Figures 2 and 3 of TVDN; returns what the paper claims of them, in numbers."""
+    """Draw [TVDN, Figures 2 and 3] and return the numbers behind the paper's claims."""
     return draw_gates(load(name), name, test, out, suffix, classes=classes, early=EARLY[name])[0]
 
 

@@ -26,13 +26,13 @@ def conv_net(name: str, suffix: str, test: tuple[Any, Any], out: Path) -> dict[s
     """Draw and measures one net.
 
     Args:
-        name: Its weights.
-        suffix: Of the files of the figures.
+        name: Name of the weights.
+        suffix: Ending of the figures' file names.
         test: Test images and labels.
         out: Folder of the figures.
 
     Returns:
-        What the papers claim of such nets, in numbers.
+        The numbers behind the papers' claims.
     """
     model, transform = load(name), registry.get(name).images.apply
     fewer = test[0][:FEWER], test[1][:FEWER]
@@ -84,19 +84,19 @@ def _estimation(model, name, transform, images, out, suffix) -> dict[str, Any]:
 def strongest_unit(
     model, name: str, transform, images, out: Path, suffix: str = "", block: str = BLOCK
 ) -> dict[str, Any]:
-    """Draw what excites one unit of a block, as `draw_unit`.
+    """Draw what excites one unit of a block, see `draw_unit`.
 
-    Of the first images, the channel whose nine strongest are farthest above its mean: one that is strong, if rarely.
-    In standard deviations it would be one that is hardly ever open, at a border.
+    The unit is the channel whose nine strongest activations on the first images are farthest above its mean. Measured
+    in standard deviations it would be a channel that opens only at a border.
 
     Args:
         model: The network.
-        name: Its weights.
-        transform: What images go through.
-        images: Test images, in no order.
+        name: Name of the weights.
+        transform: Transform of the images.
+        images: Test images in random order.
         out: Folder of the figures.
-        suffix: Of their files. Defaults to `""`.
-        block: The block's name. Defaults to `BLOCK`.
+        suffix: Ending of the figures' file names. Defaults to `""`.
+        block: Name of the block. Defaults to `BLOCK`.
     """
     outputs = analysis.trace(model, transform(images[:FIRST]), [block])[block].y
     strongest = np.sort(outputs.max((1, 2)), 0)[-9:].mean(0)
@@ -105,7 +105,7 @@ def strongest_unit(
 
 
 def lesion_numbers(curve: analysis.LesionCurve) -> dict[str, Any]:
-    """Return what is kept of a lesion curve."""
+    """Return the numbers of a lesion curve."""
     return {
         "samples": curve.samples,
         "intact_accuracy": curve.intact_accuracy,
@@ -114,7 +114,7 @@ def lesion_numbers(curve: analysis.LesionCurve) -> dict[str, Any]:
 
 
 def estimation_numbers(errors: Mapping[str, analysis.EstimationError]) -> dict[str, Any]:
-    """Return what is kept of estimation errors, by stage."""
+    """Return the numbers of estimation errors by stage."""
     return {
         stage: {
             "samples": error.samples,
@@ -127,16 +127,16 @@ def estimation_numbers(errors: Mapping[str, analysis.EstimationError]) -> dict[s
 
 
 def draw_unit(model, name, transform, images, unit: tuple[str, int], out: Path, suffix: str = "") -> dict[str, Any]:
-    """Draw what excites one unit, over the blocks of its stage [UIE, Figure 4]; returns where it is most active.
+    """Draw what excites one unit, over the blocks of its stage [UIE, Figure 4], and return where it is most active.
 
     Args:
         model: The network.
-        name: Its weights.
-        transform: What images go through.
+        name: Name of the weights.
+        transform: Transform of the images.
         images: Test images.
         unit: A block's name and a channel.
         out: Folder of the figures.
-        suffix: Of their files. Defaults to `""`.
+        suffix: Ending of the figures' file names. Defaults to `""`.
     """
     block, channel = unit
     best = analysis.top_patches(model, images, block, channel, transform=transform)
@@ -169,16 +169,16 @@ def draw_gates(
 
     Args:
         model: The network.
-        name: Its weights.
+        name: Name of the weights.
         test: Test images and labels.
         out: Folder of the figures.
-        suffix: Of their files.
-        classes: Whose means Figure 3 shows.
-        early: How many of the blocks are early ones. Defaults to half of them.
-        of: What the titles add. Defaults to `""`.
+        suffix: Ending of the figures' file names.
+        classes: The two classes of Figure 3.
+        early: Number of early blocks. Defaults to half of the blocks.
+        of: Text that is added to the titles. Defaults to `""`.
 
     Returns:
-        What the paper claims of them, in numbers, and the gates' activity.
+        The numbers behind the paper's claims, and the gates' activity.
     """
     transform = registry.get(name).images.apply
     bias = analysis.gate_bias(model)
@@ -201,15 +201,15 @@ def gate_numbers(
     routing: Routing,
     early: int,
 ) -> dict[str, Any]:
-    """Return the numbers behind the claims; of several widths, each block counts the same.
+    """Return the numbers behind the claims of [TVDN, 4]. Each block counts the same, whatever its width.
 
     Args:
-        spec: Of the variant.
-        bias: What `gate_bias(model)` returned.
-        activity: What `gate_activity(model, data, threshold=0.5)` returned.
-        traces: What `trace(model, x)` returned.
-        routing: What `gate_routing(model, data)` returned.
-        early: How many of the blocks are early ones.
+        spec: Spec of the variant.
+        bias: Result of `gate_bias(model)`.
+        activity: Result of `gate_activity(model, data, threshold=0.5)`.
+        traces: Result of `trace(model, x)`.
+        routing: Result of `gate_routing(model, data)`.
+        early: Number of early blocks.
 
     Returns:
         A dict of numbers, as `docs/analysis/numbers.json` has them.
