@@ -14,7 +14,7 @@ from keras_highway.applications import load
 from keras_highway.data import load_image, sample_digits
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
-from training import analysis_tables, conv_figures, figures
+from training import analysis_tables, figures, net_figures
 from zoo.release import conv_nets
 
 NAME = "cifar10_19layer.fast"
@@ -36,10 +36,10 @@ def test_pictures_and_numbers(tmp_path, monkeypatch):
     model = miniature("conv_stack", stages=stages, input_shape=(24, 24, 3))
     images, labels = batch(model, 12), np.arange(12) % 3
     row = SimpleNamespace(variant="mnist10_w16", images=SimpleNamespace(apply=lambda x: np.asarray(x, "float32") / 255))
-    monkeypatch.setattr(conv_figures, "load", lambda name: model)
-    monkeypatch.setattr(conv_figures.registry, "get", lambda name: row)
+    monkeypatch.setattr(net_figures, "load", lambda name: model)
+    monkeypatch.setattr(net_figures.registry, "get", lambda name: row)
     pixels = np.uint8(255 * (images - images.min()) / np.ptp(images))
-    numbers = conv_figures.conv_net(NAME, "_net", (pixels, labels), tmp_path)
+    numbers = net_figures.conv_net(NAME, "_net", (pixels, labels), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{name}_net.png" for name in PICTURES)
     assert sorted(PICTURES) == sorted(conv_nets.PICTURES)
     json.dumps(numbers, default=float)
@@ -59,7 +59,7 @@ def test_pictures_and_numbers(tmp_path, monkeypatch):
     )
     assert numbers["lesions"]["accuracy"]["stage2_block2"] == pytest.approx((without == labels).mean())
     assert list(numbers["reshuffle"]["one_swap"]) == ["stage1", "stage2"] == list(numbers["estimation"])
-    outputs = traces[conv_figures.BLOCK].y
+    outputs = traces[net_figures.BLOCK].y
     strongest = np.sort(outputs.max((1, 2)), 0)[3:].mean(0)  # of the nine strongest of 12 images
     assert numbers["unit"]["channel"] == (strongest - outputs.mean((0, 1, 2))).argmax()
 

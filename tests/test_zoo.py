@@ -12,7 +12,6 @@ import pytest
 
 import keras_highway as kh
 from keras_highway._support.files import sha256_of
-from keras_highway._support.folders import put_in_place
 from keras_highway._support.notices import Notice
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.tasks import format_metric, format_recorded, format_validation, of_this_file
@@ -153,9 +152,11 @@ def test_a_kill_leaves_the_old_entry_or_the_new_one(tmp_path, monkeypatch, when)
     folder = adding.add([finished_run(tmp_path / "a", 1, 0.99)])
     old = {path.name: path.read_bytes() for path in folder.iterdir()}
 
+    put = adding.put_in_place
+
     def killed(new, target):
         if when == "after":
-            put_in_place(new, target)
+            put(new, target)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -22,7 +22,7 @@ CONV = {"cifar10_conv": "cifar10_19layer.fast", "cifar100_conv": "cifar100_19lay
 
 
 def figure4_table(path: Path = NUMBERS) -> str:
-    """What one lesioned block costs highway, residual and plain nets [TVDN, Figure 4]."""
+    """Return the cost of one lesioned block in highway, residual and plain nets [TVDN, Figure 4]."""
     lines = [
         "| net | images | error, % | blocks | cost at most 0.1 point | median cost, points | highest |",
         "|---|---|---|---|---|---|---|",
@@ -45,7 +45,7 @@ def figure4_table(path: Path = NUMBERS) -> str:
 
 
 def claims_table(path: Path = NUMBERS) -> str:
-    """What [TVDN, 4] and [UIE, 4.2] claim of trained nets beside what ours do, and where ours contradict it."""
+    """Return the claims of [TVDN, 4] and [UIE, 4.2] next to what our nets do."""
     numbers = json.loads(path.read_text("utf-8"))
     mnist, cifar = numbers[NET]["gates"], numbers[CIFAR]["cifar_gates"]
     claims = [
@@ -77,7 +77,7 @@ def claims_table(path: Path = NUMBERS) -> str:
 
 
 def conv_claims_table(path: Path = NUMBERS) -> str:
-    """What the papers claim of trained nets beside what the convolutional nets for CIFAR do; without these, nothing."""
+    """Return the papers' claims next to what the convolutional nets for CIFAR do; empty without these nets."""
     numbers = json.loads(path.read_text("utf-8"))
     nets = {weights: numbers[weights][part] for part, weights in CONV.items() if weights in numbers}
     if not nets:
@@ -106,7 +106,7 @@ def conv_claims_table(path: Path = NUMBERS) -> str:
 
 
 def photographs_table(path: Path = NUMBERS) -> str:
-    """What Highway50 and ResNet50 do on Imagenette's test photographs; before they were measured, nothing."""
+    """Return the analyses of Highway50 and ResNet50 on Imagenette; empty before they are measured."""
     nets = json.loads(path.read_text("utf-8")).get(PHOTOGRAPHS, {}).get("imagenette", {})
     if not nets:
         return ""
@@ -252,7 +252,7 @@ def _listed(words) -> str:
 
 
 def trim_table(path: Path = NUMBERS) -> str:
-    """What depth costs the 50-layer net on test images that chose nothing, trimmed and fine-tuned."""
+    """Return the cost of fewer blocks in the 50-layer net, trimmed and fine-tuned, on the test images."""
     numbers = _numbers(path)
     trimmed, tuned, speed = (numbers[key] for key in ("trim", "tune", "latency"))
     ratios = {row["blocks_left"]: row["speed_up_quartiles"] for row in speed["depths"]}

@@ -1,4 +1,4 @@
-"""Training curves side by side.
+"""Draw the training curves of several runs in one picture.
 
 python -m training.compare RUN RUN ... --out compare.png
 """
@@ -39,7 +39,7 @@ def read_run(folder: Path) -> tuple[str, list[dict[str, float]]]:
 
 
 def compare(folders: list[Path], path: Path) -> str:
-    """Draw the curves of runs and returns a table of their last epochs.
+    """Draw the curves of runs and return a table of their last epochs.
 
     Args:
         folders: Folders of runs.
@@ -60,7 +60,7 @@ def compare(folders: list[Path], path: Path) -> str:
 
 
 def _distinct(names, folders) -> list[str]:
-    """Names of runs; those that several have with their folders, by as many of the last parts as tell them apart."""
+    """Names of runs; equal names get the shortest ends of their folders that differ."""
     parts = [folder.resolve().parts for folder in folders]
     depth = next((n for n in range(1, max(map(len, parts))) if len({p[-n:] for p in parts}) == len(set(parts))), 1)
     ends = ["/".join(p[-depth:]) for p in parts]
@@ -84,7 +84,7 @@ def _draw(names, logs, path) -> None:
 
 
 def main(argv=None) -> None:
-    """Parse the command line, draws and prints."""
+    """Parse the command line, draw and print."""
     parser = argparse.ArgumentParser(prog="python -m training.compare", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of runs")
     parser.add_argument("--out", type=Path, default=Path("compare.png"), help="the picture (default: compare.png)")

@@ -107,7 +107,7 @@ def _draw_images(data, seed):
 
 
 def _number(name) -> int:
-    """Of a block in its stage; `NET` has one."""
+    """Number of a block in the only stage of `NET`."""
     position = position_of(name)
     assert position is not None
     return position[1]
@@ -118,12 +118,12 @@ def _plans(gone):
 
 
 def _cost(comparison, i) -> dict:
-    """What plan `i` costs; plan `i` is without `i` blocks."""
+    """Cost of plan `i`, which removes `i` blocks."""
     return {"blocks": i, "cost": float(comparison.cost[i]), "standard_error": float(comparison.standard_error[i])}
 
 
 def _tuned(gone, train, test, seed) -> np.ndarray:
-    """Which test images a net without some blocks has right after fine-tuning."""
+    """Whether a fine-tuned net without some blocks is right, image by image."""
     keras.utils.set_random_seed(seed)
     net = analysis.without(kh.load(NET), gone)
     rate = keras.optimizers.schedules.CosineDecay(RATE, EPOCHS * (len(train[0]) // BATCH))

@@ -1,4 +1,4 @@
-"""[TVDN, Figure 4] with its baselines: highway, residual and plain nets, each block lesioned in turn."""
+"""Draw [TVDN, Figure 4] for highway, residual and plain nets: each block lesioned in turn."""
 
 import json
 from collections.abc import Callable
@@ -8,8 +8,7 @@ import numpy as np
 
 import keras_highway as kh
 from keras_highway import analysis
-from keras_highway.analysis.plots import legend_above, write
-from keras_highway.analysis.plots_curves import mark_break
+from keras_highway.analysis.plots import SMALL, legend_above, write
 from keras_highway.training.recipes import RECIPES
 from keras_highway.weights import registry
 
@@ -23,15 +22,14 @@ LINEAR = 0.01  # %, below which Figure 4's scale is linear, down to 0: the highw
 
 
 def baselines(data: Callable, out: Path, runs: Path | None, known: dict | None = None) -> dict:
-    """The curves of the highway net and its baselines on MNIST, and of the CIFAR-100 net, side by side.
+    """Measure and draw the curves of the MNIST nets and of the CIFAR-100 net.
 
     Args:
         data: Function from a data set's name to its arrays.
         out: Folder of the figures.
-        runs: Folder of the baselines' finished runs, each in a folder of its
-            recipe's name; their weights are not in the zoo. `None`: draws
-            what was measured before.
-        known: What was measured before.
+        runs: Folder of the baselines' finished runs, `RUNS/RECIPE`; the zoo
+            does not have their weights. `None` draws `known`.
+        known: Numbers measured before.
     """
     if runs is not None:
         curves = {name: _measured(name, data, runs) for name in (HIGHWAY, *BASELINES, CIFAR)}
@@ -84,6 +82,16 @@ def _draw(curves, out) -> None:
         write(figure, out / f"tvdn_figure4_baselines_{part}.png", f"MNIST, {part} set: error with one block lesioned")
     figure = analysis.plot_lesion_curve(_curve(curves[CIFAR]["training"]))
     write(figure, out / "tvdn_figure4_cifar100.png", f"{CIFAR}, as [TVDN, Figure 4] (training set)")
+
+
+def mark_break(axis, at: float, text: str) -> None:
+    """Mark where the scale of a vertical axis changes: two strokes, a dotted line, and a text below."""
+    across = axis.get_yaxis_transform()  # x in parts of the axis, y in data
+    stroke = {"marker": [(-1, -0.6), (1, 0.6)], "markersize": 9, "color": "k", "linestyle": "none", "clip_on": False}
+    axis.plot([0, 0], [at * 0.9, at * 1.1], transform=across, label="_break", **stroke)
+    axis.axhline(at, color="0.4", lw=0.8, ls=":", label="_break")
+    below = {"textcoords": "offset points", "ha": "center", "va": "top", "fontsize": SMALL, "color": "0.3"}
+    axis.annotate(text, (0.5, at), (0, -2), across, **below)
 
 
 def _curve(row) -> analysis.LesionCurve:

@@ -24,9 +24,9 @@ from keras_highway.applications import load
 from keras_highway.data import load_dataset
 from keras_highway.training.runs.run_folder import environment
 from keras_highway.weights import registry
-from training import conv_figures, depth, figure4, photograph_figures
+from training import depth, figure4, net_figures, photograph_figures
 from training.analysis_tables import CONV, PHOTOGRAPHS
-from training.gate_figures import draw_gates
+from training.net_figures import draw_gates
 
 OUT = Path(__file__).parents[1] / "docs" / "analysis"
 DENSE, CIFAR, IMAGES = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
@@ -70,7 +70,7 @@ def _read_data(name, folder):
 
 
 def make(name, data, out, runs=None) -> None:
-    """Make one part, and puts its numbers among the others'."""
+    """Make one part and add its numbers to numbers.json."""
     path = out / "numbers.json"
     weights, part = PARTS[name]
     here = _here()
@@ -84,13 +84,13 @@ def make(name, data, out, runs=None) -> None:
 
 
 def _known(numbers, weights) -> dict:
-    """What was measured of weights before; of other weights of that name nothing."""
+    """Numbers of these weights from before. Other weights of the same name have none."""
     known = numbers.get(weights, {})
     return known if known.get("sha256") == registry.get(weights).sha256 else {}
 
 
 def redraw(name, data, out) -> None:
-    """Draw one part anew and leaves the numbers as they are.
+    """Draw one part again and leave the numbers unchanged.
 
     Raises:
         ValueError: If its numbers are not those that are written: then it is
@@ -123,7 +123,7 @@ def _alike(a, b) -> bool:
 
 @functools.cache  # asked before the first part is written, which git would call a change
 def _here() -> dict:
-    """What and where it was made."""
+    """Commit, backend and hardware of this run."""
     provenance = environment(SimpleNamespace(name="none", replicas=1))
     return {key: provenance[key] for key in ("commit", "backend", "hardware")}
 
@@ -138,7 +138,7 @@ def _test(data, name) -> tuple:
 
 
 def dense_gates(name, suffix, test, out, classes) -> dict:
-    """Figures 2 and 3 of TVDN; returns what the paper claims of them, in numbers."""
+    """Draw [TVDN, Figures 2 and 3] and return the numbers behind the paper's claims."""
     return draw_gates(load(name), name, test, out, suffix, classes=classes, early=EARLY[name])[0]
 
 
@@ -175,13 +175,13 @@ def image_gates(test, out) -> dict:
     analysis.plot_estimation_error(errors, out / "estimation_images.png", title=f"{IMAGES}, as [UIE, Figure 3]")
     curve = analysis.lesion_curve(model, (fewer, test[1][:1000]), batch_size=50, transform=transform)
     analysis.plot_lesion_curve(curve, out / "lesions_images.png", title=f"{IMAGES}, one block lesioned (test set)")
-    return {"estimation": conv_figures.estimation_numbers(errors), "lesions": conv_figures.lesion_numbers(curve)}
+    return {"estimation": net_figures.estimation_numbers(errors), "lesions": net_figures.lesion_numbers(curve)}
 
 
 def unit(test, out) -> dict:
     """Figure 4 of UIE: what excites one unit of the convolutional net, over the blocks of its first stage."""
     transform = registry.get(IMAGES).images.apply
-    return conv_figures.strongest_unit(load(IMAGES), IMAGES, transform, test[0][:2000], out, block=BLOCK)
+    return net_figures.strongest_unit(load(IMAGES), IMAGES, transform, test[0][:2000], out, block=BLOCK)
 
 
 def timed(data, out, known) -> dict:
@@ -192,7 +192,7 @@ def timed(data, out, known) -> dict:
 
 
 def _conv_net(name, weights):
-    return lambda data, out, runs, known: conv_figures.conv_net(weights, f"_{name}", _test(data, weights), out)
+    return lambda data, out, runs, known: net_figures.conv_net(weights, f"_{name}", _test(data, weights), out)
 
 
 # What can be made: a function of (data, out, runs, the numbers that there are), and whose numbers it gives.

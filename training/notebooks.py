@@ -42,13 +42,13 @@ def main(argv=None) -> None:
 
 
 def _processor_seconds() -> float:
-    """Of kernels that have ended, and what they ran."""
+    """Processor time of the kernels that have ended and of their child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def run(path: Path) -> None:
-    """Execute a notebook in its own folder and keeps its outputs.
+    """Execute a notebook in its own folder and keep its outputs.
 
     Left out are what changes with every run (times) and what a library writes
     at its start (stderr).
@@ -97,7 +97,7 @@ if "google.colab" in sys.modules:  # elsewhere the package is there already
 
 
 def link(path: Path, repository: str = REPOSITORY) -> None:
-    """Write badge and install cell into a notebook, instead of those that are there; outputs stay.
+    """Replace the badge and the install cell of a notebook. Outputs stay.
 
     Args:
         path: Of the notebook, whose first cell is a heading.

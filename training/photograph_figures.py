@@ -16,7 +16,7 @@ from keras_highway.data.photographs import data_folder, folder_test_set, read_al
 from keras_highway.data.transforms import Transform
 from keras_highway.gating import get_gating
 from keras_highway.weights import registry
-from training import conv_figures
+from training import net_figures
 from training.analysis_tables import PHOTOGRAPHS
 
 NETS = {"highway50": PHOTOGRAPHS, "resnet50": "resnet50.imagenette"}
@@ -94,9 +94,9 @@ def _net(net, name, data, out) -> tuple[dict[str, Any], analysis.LesionCurve, an
     depths = _trimmed(model, (data.x_train, data.y_train), test, transform)
     numbers = {
         "sha256": registry.get(name).sha256,
-        "estimation": conv_figures.estimation_numbers(errors),
-        "unit": conv_figures.strongest_unit(model, name, transform, fewer, out, suffix, BLOCK),
-        "lesions": conv_figures.lesion_numbers(curve),
+        "estimation": net_figures.estimation_numbers(errors),
+        "unit": net_figures.strongest_unit(model, name, transform, fewer, out, suffix, BLOCK),
+        "lesions": net_figures.lesion_numbers(curve),
         "trim": {
             "ordered_by": len(data.x_train),
             "samples": depths.samples,

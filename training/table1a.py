@@ -2,10 +2,9 @@
 
     python -m training.table1a
 
-Every model is a process with a folder and a log of its own, `OUT/RECIPE` and
-`OUT/RECIPE.log`. Started again, each resumes where it stopped, and finished
-ones are left alone. With `--jobs` several share the device. With `--table`
-nothing is trained.
+Each model is a process with a folder, `OUT/RECIPE`, and a log, `OUT/RECIPE.log`.
+The same command resumes models that were stopped and skips finished ones. With
+`--jobs` several models share the device.
 
 Exit codes: 0 all finished, or came as far as `--until`; 75 stopped by SIGTERM, the states saved; 1 a model
 failed, its log reports why, the others were trained.
@@ -33,7 +32,7 @@ GATINGS = ("plain", "residual", "t_only", "c_only", "coupled", "full")
 
 
 def main(argv=None) -> int:
-    """Parse the command line, trains, prints the table; return the exit code."""
+    """Parse the command line, train, print the table; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m training.table1a",
         description=__doc__,
@@ -139,7 +138,7 @@ def _start(name, args) -> subprocess.Popen:
 
 
 def table(names: list[str], out: Path) -> str:
-    """Return the published and the measured perplexities; of a run under way, how far it is."""
+    """Return a table of published and measured perplexities, with the epochs of unfinished runs."""
     lines = ["| gating | test perplexity, published | measured | validation | epochs |", "|---|---|---|---|---|"]
     for name in names:
         folder, rows = out / name, []

@@ -11,7 +11,7 @@ import numpy as np
 from keras_highway._support.outside_text import in_figure
 from keras_highway.analysis.estimation import EstimationError
 from keras_highway.analysis.lesions import DropCurve, LesionCurve, ReshuffleCurve
-from keras_highway.analysis.plots import SMALL, legend_above, new_figure, write
+from keras_highway.analysis.plots import legend_above, new_figure, write
 from keras_highway.analysis.trim import Latency, TrimCurve
 
 if TYPE_CHECKING:
@@ -184,16 +184,6 @@ def draw_depth(curves: TrimCurve | dict[str, TrimCurve], speed_up: tuple[np.ndar
     axes[-1].set_xlabel("blocks left")
     axes[-1].xaxis.get_major_locator().set_params(integer=True)
     return figure
-
-
-def mark_break(axis: Any, at: float, text: str) -> None:
-    """Mark where the scale of a vertical axis changes: two strokes, a dotted line and a text below it."""
-    across = axis.get_yaxis_transform()  # x in parts of the axis, y in data
-    stroke = {"marker": [(-1, -0.6), (1, 0.6)], "markersize": 9, "color": "k", "linestyle": "none", "clip_on": False}
-    axis.plot([0, 0], [at * 0.9, at * 1.1], transform=across, label="_break", **stroke)
-    axis.axhline(at, color="0.4", lw=0.8, ls=":", label="_break")
-    below = {"textcoords": "offset points", "ha": "center", "va": "top", "fontsize": SMALL, "color": "0.3"}
-    axis.annotate(text, (0.5, at), (0, -2), across, **below)
 
 
 def _labelled(curves: Any, alone: str | None = None) -> dict[str | None, Any]:

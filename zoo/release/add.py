@@ -25,7 +25,6 @@ from pathlib import Path
 import keras_highway as kh
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write_json, sha256_of
-from keras_highway._support.folders import bring_back, put_in_place
 from keras_highway.publishing import weights_class
 from keras_highway.publishing.publishable import check_epochs
 from keras_highway.tasks import LANGUAGE
@@ -73,8 +72,6 @@ def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
 
 
 def _add(runs, float16, data_dir) -> Path:
-    if runs[0].resolve().parent == ZOO.resolve():
-        bring_back(runs[0].resolve())
     joins = _is_entry(runs[0]) and len(runs) > 1
     results = [_result(run) for run in runs]
     recipes = [json.loads((run / "recipe.json").read_text("utf-8")) for run in runs]
@@ -92,7 +89,6 @@ def _add(runs, float16, data_dir) -> Path:
         pool.pop("stored", None)  # what an entry that is copied was measured at in half precision
     folder = ZOO / row.name
     with _partial(folder) as new:
-        bring_back(folder)
         if joins:
             shutil.copytree(folder, new, dirs_exist_ok=True)
         else:
@@ -131,9 +127,20 @@ def _alone() -> Iterator[None]:
         os.close(handle)
 
 
+def put_in_place(new: Path, target: Path) -> None:
+    """Exchange two folders by renames; git has the old one if this is killed between them."""
+    if not target.exists():
+        new.rename(target)
+        return
+    old = new.with_name(f"{new.name}.old")
+    target.rename(old)
+    new.rename(target)
+    old.rename(new)
+
+
 @contextlib.contextmanager
 def _partial(folder) -> Iterator[Path]:
-    """A folder beside an entry in which the new one is made; what it holds in the end, the old one, is removed."""
+    """Make a folder next to an entry for the new one; remove it in the end, with the old entry in it."""
     new = folder.with_name(_PARTIAL + folder.name)
     new.mkdir()
     try:

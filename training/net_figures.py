@@ -1,4 +1,4 @@
-"""The papers' analyses of convolutional nets: [TVDN, Figures 2 to 4], [UIE, Figures 3 and 4], lesions by stages."""
+"""Draw and measure the analyses of one trained net: gates, lesions, orders of blocks, estimation errors, units."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,11 +7,16 @@ from typing import Any
 import numpy as np
 
 from keras_highway import analysis
+from keras_highway.analysis.gates import GateActivity, Routing
 from keras_highway.analysis.graph import stages as stages_of
+from keras_highway.analysis.trace import BlockTrace
 from keras_highway.applications import load
+from keras_highway.models.gate_bias import initial_gate_bias
+from keras_highway.specs import NetSpec
+from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
-from training.gate_figures import draw_gates
 
+FEW = 100  # of the test images: for these each layer's outputs are kept
 FEWER = 2_000  # test images of what takes a pass for each order, removal or unit
 BLOCK = "stage2_block1"  # whose strongest unit is shown: it sees 20 x 20 pixels of 32 x 32
 FIRST = 200  # of the test images, among which that unit is looked for
@@ -21,13 +26,13 @@ def conv_net(name: str, suffix: str, test: tuple[Any, Any], out: Path) -> dict[s
     """Draw and measures one net.
 
     Args:
-        name: Its weights.
-        suffix: Of the files of the figures.
+        name: Name of the weights.
+        suffix: Ending of the figures' file names.
         test: Test images and labels.
         out: Folder of the figures.
 
     Returns:
-        What the papers claim of such nets, in numbers.
+        The numbers behind the papers' claims.
     """
     model, transform = load(name), registry.get(name).images.apply
     fewer = test[0][:FEWER], test[1][:FEWER]
@@ -79,19 +84,19 @@ def _estimation(model, name, transform, images, out, suffix) -> dict[str, Any]:
 def strongest_unit(
     model, name: str, transform, images, out: Path, suffix: str = "", block: str = BLOCK
 ) -> dict[str, Any]:
-    """Draw what excites one unit of a block, as `draw_unit`.
+    """Draw what excites one unit of a block, see `draw_unit`.
 
-    Of the first images, the channel whose nine strongest are farthest above its mean: one that is strong, if rarely.
-    In standard deviations it would be one that is hardly ever open, at a border.
+    The unit is the channel whose nine strongest activations on the first images are farthest above its mean. Measured
+    in standard deviations it would be a channel that opens only at a border.
 
     Args:
         model: The network.
-        name: Its weights.
-        transform: What images go through.
-        images: Test images, in no order.
+        name: Name of the weights.
+        transform: Transform of the images.
+        images: Test images in random order.
         out: Folder of the figures.
-        suffix: Of their files. Defaults to `""`.
-        block: The block's name. Defaults to `BLOCK`.
+        suffix: Ending of the figures' file names. Defaults to `""`.
+        block: Name of the block. Defaults to `BLOCK`.
     """
     outputs = analysis.trace(model, transform(images[:FIRST]), [block])[block].y
     strongest = np.sort(outputs.max((1, 2)), 0)[-9:].mean(0)
@@ -100,7 +105,7 @@ def strongest_unit(
 
 
 def lesion_numbers(curve: analysis.LesionCurve) -> dict[str, Any]:
-    """Return what is kept of a lesion curve."""
+    """Return the numbers of a lesion curve."""
     return {
         "samples": curve.samples,
         "intact_accuracy": curve.intact_accuracy,
@@ -109,7 +114,7 @@ def lesion_numbers(curve: analysis.LesionCurve) -> dict[str, Any]:
 
 
 def estimation_numbers(errors: Mapping[str, analysis.EstimationError]) -> dict[str, Any]:
-    """Return what is kept of estimation errors, by stage."""
+    """Return the numbers of estimation errors by stage."""
     return {
         stage: {
             "samples": error.samples,
@@ -122,16 +127,16 @@ def estimation_numbers(errors: Mapping[str, analysis.EstimationError]) -> dict[s
 
 
 def draw_unit(model, name, transform, images, unit: tuple[str, int], out: Path, suffix: str = "") -> dict[str, Any]:
-    """Draw what excites one unit, over the blocks of its stage [UIE, Figure 4]; returns where it is most active.
+    """Draw what excites one unit, over the blocks of its stage [UIE, Figure 4], and return where it is most active.
 
     Args:
         model: The network.
-        name: Its weights.
-        transform: What images go through.
+        name: Name of the weights.
+        transform: Transform of the images.
         images: Test images.
         unit: A block's name and a channel.
         out: Folder of the figures.
-        suffix: Of their files. Defaults to `""`.
+        suffix: Ending of the figures' file names. Defaults to `""`.
     """
     block, channel = unit
     best = analysis.top_patches(model, images, block, channel, transform=transform)
@@ -147,3 +152,98 @@ def draw_unit(model, name, transform, images, unit: tuple[str, int], out: Path, 
         "images": best.image.tolist(),
         "activation": best.value.tolist(),
     }
+
+
+def draw_gates(
+    model,
+    name: str,
+    test: tuple[Any, Any],
+    out: Path,
+    suffix: str,
+    *,
+    classes: tuple[int, int],
+    early: int | None = None,
+    of: str = "",
+) -> tuple[dict[str, Any], GateActivity]:
+    """Draw biases, gates and outputs of all layers (Figure 2), and how two classes differ in them (Figure 3).
+
+    Args:
+        model: The network.
+        name: Name of the weights.
+        test: Test images and labels.
+        out: Folder of the figures.
+        suffix: Ending of the figures' file names.
+        classes: The two classes of Figure 3.
+        early: Number of early blocks. Defaults to half of the blocks.
+        of: Text that is added to the titles. Defaults to `""`.
+
+    Returns:
+        The numbers behind the paper's claims, and the gates' activity.
+    """
+    transform = registry.get(name).images.apply
+    bias = analysis.gate_bias(model)
+    activity = analysis.gate_activity(model, test[0], transform=transform, threshold=0.5)
+    traces = analysis.trace(model, transform(test[0][:FEW]))
+    path = out / f"tvdn_figure2{suffix}.png"
+    analysis.plot_gate_summary(bias, activity, traces, path, title=f"{name}, as [TVDN, Figure 2]{of}")
+    routing = analysis.gate_routing(model, test, transform=transform)
+    path = out / f"tvdn_figure3{suffix}.png"
+    analysis.plot_routing(routing, classes, path, title=f"{name}, as [TVDN, Figure 3]{of}")
+    spec = VARIANTS[registry.get(name).variant]
+    return gate_numbers(spec, bias, activity, traces, routing, early or len(bias) // 2), activity
+
+
+def gate_numbers(
+    spec: NetSpec,
+    bias: Mapping[str, np.ndarray],
+    activity: GateActivity,
+    traces: Mapping[str, BlockTrace],
+    routing: Routing,
+    early: int,
+) -> dict[str, Any]:
+    """Return the numbers behind the claims of [TVDN, 4]. Each block counts the same, whatever its width.
+
+    Args:
+        spec: Spec of the variant.
+        bias: Result of `gate_bias(model)`.
+        activity: Result of `gate_activity(model, data, threshold=0.5)`.
+        traces: Result of `trace(model, x)`.
+        routing: Result of `gate_routing(model, data)`.
+        early: Number of early blocks.
+
+    Returns:
+        A dict of numbers, as `docs/analysis/numbers.json` has them.
+    """
+    start = initial_gate_bias(spec)
+    biases = np.array([values.mean() for values in bias.values()])
+    means = np.array([activity.mean[block].mean() for block in bias])
+    change = np.array([np.abs(entry.y - entry.x).mean() for entry in traces.values()])
+    spread = np.array([np.abs(difference).mean() for difference in routing.difference.values()])
+    return {
+        "samples": activity.samples,
+        "bias_start": start,
+        "bias_mean": biases.mean(),
+        "bias_share_that_fell": _mean(values < start for values in bias.values()),
+        "bias_with_depth": _pearson(biases, np.arange(len(biases))),
+        "bias_with_activity": _pearson(biases, means),
+        "mean_gate": means.mean(),
+        "open_on_average": _mean(activity.mean[block] > 0.5 for block in bias),
+        "open_for_one_sample": _mean(activity.open_share.values()),
+        "open_for_some_sample": _mean(top > 0.5 for top in activity.highest.values()),
+        "blocks": len(biases),
+        "early_blocks": early,
+        "change_in_early_blocks": _share(change, early),
+        "class_difference_in_early_blocks": _share(spread, early),
+    }
+
+
+def _share(values: np.ndarray, early: int) -> float:
+    return float(values[:early].sum() / values.sum())
+
+
+def _mean(blocks) -> float:
+    return float(np.mean([np.mean(values) for values in blocks]))
+
+
+def _pearson(a, b) -> float:
+    return float(np.corrcoef(a, b)[0, 1])
