@@ -14,8 +14,7 @@ from keras_highway.cli import main
 from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.data import load_image
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.exporting.fold import fold_batch_norm
-from keras_highway.exporting.part import part_of
+from keras_highway.export import fold_batch_norm, load_exportable
 from keras_highway.weights.file import WeightFileError
 from keras_highway.weights.keras_archive import describe
 from keras_highway.weights.resolve import resolve
@@ -117,12 +116,12 @@ def test_unknown_preprocessing_is_an_error(tmp_path, capsys):
 
 
 def test_it_is_exported(digits):
-    part = part_of(str(digits))
+    part = load_exportable(str(digits))
     assert part.model.layers[-1].activation is keras.activations.softmax and part.spec is None
-    assert part_of(str(digits), logits=True).model.layers[-1].activation is keras.activations.linear
+    assert load_exportable(str(digits), logits=True).model.layers[-1].activation is keras.activations.linear
     with pytest.raises(ValueError, match="leave any_size out"):
-        part_of(str(digits), any_size=True)
-    with pytest.raises(ValueError, match=r"keras_highway\.save and export that folder"):
+        load_exportable(str(digits), any_size=True)
+    with pytest.raises(ValueError, match=r"keras_highway\.save"):
         fold_batch_norm(part.model, part.spec)
 
 

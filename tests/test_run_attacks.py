@@ -23,7 +23,7 @@ from keras_highway._support.files import atomic_write
 from keras_highway._support.scratch import scratch_folder
 from keras_highway.cli import main
 from keras_highway.cli.errors import UsageError, usage_errors
-from keras_highway.exporting import export
+from keras_highway.export import export
 from keras_highway.hub import client
 from keras_highway.publishing import find_publishable, publish
 from keras_highway.reporting import write_report

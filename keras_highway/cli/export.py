@@ -9,7 +9,7 @@ from keras_highway.cli.errors import OK, UsageError, check_out, usage_errors
 from keras_highway.cli.image_classifier import find_classifier, find_classifier_and_data
 from keras_highway.cli.tables import percent
 from keras_highway.data.datasets import DATASETS
-from keras_highway.exporting import export, fold_batch_norm, part_of
+from keras_highway.export import export, fold_batch_norm, load_exportable
 
 _REPRESENTATIVE = 300  # training images that an int8 file is scaled by
 _SUFFIXES = {"tf_saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
@@ -26,7 +26,7 @@ def run(arguments) -> int:
         check_out(str(out), suffix)
     with usage_errors():
         int8 = _representative(arguments) if arguments.int8 else None
-        model, spec, samples, where = part_of(arguments.weights, arguments.logits, arguments.any_size)
+        model, spec, samples, where = load_exportable(arguments.weights, arguments.logits, arguments.any_size)
         if arguments.fold_batch_norm:
             model = fold_batch_norm(model, spec)
         difference = export(model, out, arguments.format, samples, int8)
@@ -44,7 +44,7 @@ def _representative(arguments) -> np.ndarray:
     if data_set not in DATASETS:
         raise UsageError(
             f"--int8 is scaled by training images of {', '.join(DATASETS)}: pass one that the weights are for by "
-            "--data-set, or in Python images of your own, keras_highway.exporting.export(model, path, 'litert', "
+            "--data-set, or in Python images of your own, keras_highway.export.export(model, path, 'litert', "
             f"int8=images). Received: {arguments.weights}, of {data_set or 'a data set that it does not name'}"
         )
     classifier, data = find_classifier_and_data(arguments.weights, data_set, arguments.data)
