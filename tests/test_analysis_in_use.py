@@ -8,7 +8,7 @@ import keras_highway as kh
 from keras_highway import analysis
 from keras_highway.cli import main
 from keras_highway.publishing.card import _trained_on
-from keras_highway.reporting.report import make_report
+from keras_highway.report import make_report
 from keras_highway.weights.info import RESULT
 from zoo.release.commits import all_short
 from zoo.release.results import _commits

@@ -36,7 +36,7 @@ FLOORS = {
     "language": 6,
     "export": 6,
     "publishing": 7,
-    "reporting": 7,
+    "report": 7,
     "training": 8,
     "cli": 9,
     "__main__": 10,

@@ -26,8 +26,7 @@ from keras_highway.cli.errors import UsageError, usage_errors
 from keras_highway.export import export
 from keras_highway.hub import client
 from keras_highway.publishing import find_publishable, publish
-from keras_highway.reporting import write_report
-from keras_highway.reporting.report import Report
+from keras_highway.report import Report, write_report
 from keras_highway.training import train
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry

@@ -14,7 +14,7 @@ from keras_highway.analysis.scores import check_images
 from keras_highway.cli.errors import OK, USAGE, UsageError, check_out, usage_errors
 from keras_highway.cli.image_classifier import ImageClassifier, find_classifier, find_classifier_and_data
 from keras_highway.data.photographs import PhotographSet, folder_test_set, holds_photographs, read_batches, some_of
-from keras_highway.reporting import default_samples, make_report, numbers_of, write_report
+from keras_highway.report import default_samples, make_report, numbers_path, write_report
 
 _SUFFIX = ".html"
 _BATCH = 100
@@ -26,7 +26,7 @@ def run(arguments) -> int:
     out = Path(arguments.out)
     check_out(str(out.with_suffix(".json")), ".json")
     with usage_errors():
-        numbers_of(out)  # it would be a pity to be refused after all that work
+        numbers_path(out)  # it would be a pity to be refused after all that work
     # TensorFlow warns that many functions are traced: every analysis has a network of its own.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     if holds_photographs(arguments.data):
