@@ -10,9 +10,9 @@ from miniatures import MINIATURES, batch, miniature, numpy, replace_variants
 
 import keras_highway as kh
 from keras_highway.cli import main
-from keras_highway.cli.image_classifier import find_classifier
-from keras_highway.cli.reading import read_images
+from keras_highway.cli.images import read_images
 from keras_highway.export import FORMATS, _agreement, export, fold_batch_norm, in_float32, load_exportable
+from keras_highway.predictions import find_classifier
 from keras_highway.publishing.language_models import LanguageModel
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS

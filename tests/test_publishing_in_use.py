@@ -152,8 +152,8 @@ def test_int8_of_photographs_says_what_there_is(arguments, tmp_path, monkeypatch
     kh.save(net(), "own", transform=kh.get_transform("cifar10"))
     assert main(["export", "own", "--format", "litert", "--int8", "--out", "i.tflite", *arguments]) == 2
     error = capsys.readouterr().err
-    assert "--int8 is scaled by training images of mnist, cifar10, cifar100: pass one" in error
-    assert "of a data set that it does not name" in error
+    assert "--int8 is scaled by training images of mnist, cifar10, cifar100" in error
+    assert "an unknown data set" in error
 
 
 def test_what_is_no_number_names_no_class(tmp_path, capsys):

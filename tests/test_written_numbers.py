@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_highway import report
-from keras_highway.cli.tables import percent
+from keras_highway.cli.images import percent
 from keras_highway.tasks import IMAGES, LANGUAGE, plus_minus
 from keras_highway.training.language.run import LanguageRun
 from keras_highway.training.runs.run import Run
