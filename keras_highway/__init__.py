@@ -59,6 +59,7 @@ if _PROGRAM != _COMMAND:
     from keras_highway.models.transfer import num_features as num_features
     from keras_highway.models.transfer import reset_classifier as reset_classifier
     from keras_highway.models.transfer import unfreeze as unfreeze
+    from keras_highway.predictions import classify as classify
     from keras_highway.predictions import decode_predictions as decode_predictions
     from keras_highway.predictions import get_transform as get_transform
     from keras_highway.predictions import preprocess_input as preprocess_input

@@ -1,29 +1,251 @@
-"""To and from a network: `preprocess_input` and `decode_predictions`, bound to weights."""
+"""Classify image files, preprocess the input of networks and decode their predictions."""
 
+import os
+import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast, overload
 
+import keras
 import numpy as np
 from keras import ops
 
-from keras_highway._support.data_format import checked_data_format
+from keras_highway._support.data_format import channels_last, checked_data_format, model_data_format
+from keras_highway._support.notices import Notice
+from keras_highway._support.suggest import did_you_mean
 from keras_highway._support.whole_numbers import is_count
+from keras_highway.applications import get_spec, model_of
 from keras_highway.data.libraries import library_of
 from keras_highway.data.pixels import check_pixels
-from keras_highway.data.transforms import Transform
-from keras_highway.weights.description import Weights, classes_of, transform_of
+from keras_highway.data.transforms import TRANSFORMS, Transform, imagenet_classes
+from keras_highway.models.builder import takes_any_size
+from keras_highway.tasks import IMAGES
+from keras_highway.weights.description import (
+    Weights,
+    class_names,
+    classes_of,
+    data_of,
+    describe_weights,
+    identified,
+    published_for,
+    transform_of,
+)
+from keras_highway.weights.resolve import WeightsFile, is_path, resolve, result_beside
+
+_BATCH = 32
+_Path = str | os.PathLike[str]
 
 
 class Prediction(NamedTuple):
-    """One guess: a class's identifier (WordNet's for ImageNet, else its number), name and score."""
+    """A predicted class: its identifier (WordNet's for ImageNet, else its number), name and score."""
 
     id: str
     name: str
     score: float
 
 
+class LanguageModelError(ValueError):
+    """The weights are of a language model, which does not read images."""
+
+    def __init__(self, weights: object):
+        super().__init__(
+            f"{str(weights)!r} is a language model: it reads words, not images. Use keras_highway.CharLM, or "
+            "`python -m keras_highway lm --help`."
+        )
+
+
+class ImageClassifier(NamedTuple):
+    """A trained image classifier: its weights, and how images are fed to it.
+
+    Attributes:
+        weights: The user's word for the weights.
+        data: The data set of its images, `""` if unknown.
+        transform: The transform of its images.
+        classes: Identifier and name of each class.
+        result: Its recorded result, `{}` if there is none.
+        file: Its file, if it has been read.
+        named: Whether the weights or the user name the classes; otherwise
+            they are a guess by their number.
+    """
+
+    weights: str
+    data: str
+    transform: Transform
+    classes: tuple[tuple[str, str], ...]
+    result: dict
+    file: WeightsFile | None = None
+    named: bool = True
+
+    def class_names(self) -> list[str]:
+        """Return the names of the classes in order, none if they are a guess."""
+        return [name for _, name in self.classes] if self.named else []
+
+    def model(self, classifier_activation: str | None = "softmax") -> keras.Model:
+        """Load the network for images of the transform's size.
+
+        Raises:
+            ValueError: If the weights cannot be loaded, or the network takes
+                other images.
+        """
+        actual = (*self.transform.size, self.transform.channels)
+        file = self.file or resolve(self.weights)
+        spec = None if file.archive is not None else get_spec(file.variant)
+        sized = spec is not None and takes_any_size(spec) and spec.input_shape[2:] == actual[2:]
+        shape = {"input_shape": actual} if sized else {}
+        model = model_of(file, classifier_activation=classifier_activation, **shape)
+        expected = model.input_shape[1:]
+        if any(side not in (None, own) for side, own in zip(expected, actual, strict=True)):
+            if model_data_format(model) == "channels_first":  # a whole model that was saved so
+                raise ValueError(
+                    "The network takes images channels first, and image files give them channels last: save it with "
+                    f"keras_highway.save(model, 'net') and use that folder. Received: {self.weights}"
+                )
+            ours, theirs = ("x".join(map(str, shape)) for shape in (expected, actual))
+            raise ValueError(
+                f"The network takes images of {ours} and those of {self.data} are {theirs}: name the data set it is "
+                f"for (data_set, --data-set). Received: {self.weights}"
+            )
+        return model
+
+    def classify(self, images: Sequence[np.ndarray], top: int) -> list[list[Prediction]]:
+        """Return the best classes of each image, best first.
+
+        Args:
+            images: uint8 pixels `(height, width, channels)` of each image.
+            top: Int, number of classes.
+
+        Raises:
+            ValueError: As `model`, or if an output is not finite.
+        """
+        if not len(images):
+            return []
+        model, predictions = self.model(), []
+        for start in range(0, len(images), _BATCH):
+            x = self.transform.apply(np.stack(images[start : start + _BATCH]))
+            # Called, not predict(): tracing the graph takes longer than a few images.
+            predictions += self.decode(ops.convert_to_numpy(model(x, training=False)), top)
+        return predictions
+
+    def decode(self, probabilities: np.ndarray, top: int) -> list[list[Prediction]]:
+        """Return the best classes of each row of probabilities; raise a ValueError if one is not finite."""
+        if not np.isfinite(probabilities).all():
+            raise ValueError(f"The network's outputs are not finite: it names no class. Received: {self.weights}")
+        return best_classes(probabilities, self.classes, top)
+
+
+def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifier:
+    """Look up the transform and the classes of weights; the network is not built yet.
+
+    Args:
+        weights: As in `keras_highway.load`.
+        data_set: The data set that sets the preprocessing, and the classes if
+            they have no names. Defaults to the training data of the weights;
+            for a file, to the data set its variant was published for.
+
+    Raises:
+        ValueError: If there are no such weights or no such data set.
+        LanguageModelError: If the weights are of a language model.
+    """
+    if data_set is not None and data_set not in TRANSFORMS:
+        raise ValueError(
+            f"Unknown data set.{did_you_mean(data_set, TRANSFORMS)} Known: {', '.join(TRANSFORMS)}. "
+            f"Received: {data_set!r} (data_set, --data-set)"
+        )
+    if not is_path(weights):
+        row = describe_weights(weights)
+        if row.transform is None:
+            raise LanguageModelError(weights)
+        file, data, known, names, count = None, row.data, row.transform, row.classes, len(row.classes)
+        result = dict(row.metrics)
+    else:
+        file = resolve(weights)
+        known, names, count, result = file.transform, file.class_names, file.classes, {}
+        if file.archive is not None:
+            data = data_of(file.archive.input_shape, file.archive.classes) or ""
+            _check_archive(weights, file, data, data_set)
+        elif not file.variant:
+            raise ValueError(f"{file.path} does not name its variant: keras_highway.weights.file.save records it.")
+        else:
+            spec, result = get_spec(file.variant), result_beside(file.path)
+            if spec.task is not IMAGES:
+                raise LanguageModelError(file.path)
+            data = file.data or ("" if names else published_for(spec) or "")
+    if data_set is not None:
+        data = data_set
+        known = known if file is not None and file.archive is not None else None  # a whole model keeps its transform
+        names = names if list(names) != list(map(str, range(len(names)))) else ()
+    if known is None and data not in TRANSFORMS:
+        raise ValueError(f"The data set of {weights} is unknown: name it (data_set, --data-set).")
+    whole = data == "imagenet" and list(names) == [name for _, name in imagenet_classes()]
+    own = bool(names) and not whole
+    classes = identified("", names) if own else identified(data, class_names(data, count))
+    named = bool(names or data_set)
+    return ImageClassifier(weights, data, known or TRANSFORMS[data], classes, result, file, named)
+
+
+def _check_archive(weights: str, file: WeightsFile, data: str, data_set: str | None) -> None:
+    """Check that the preprocessing of a `.keras` file is known, and say which class names are assumed."""
+    if data_set is None and not data and file.transform is None:
+        raise ValueError(
+            f"The preprocessing of images for {weights} is unknown: name its data set (data_set, --data-set), or save "
+            "the model with keras_highway.save."
+        )
+    if data and data_set is None:
+        warnings.warn(
+            f"{weights} does not name its classes. By their number and the image size they are taken for those of "
+            f"{data}; name another data set if they are not (data_set, --data-set).",
+            Notice,
+            stacklevel=3,
+        )
+
+
+@overload
+def classify(images: _Path, weights: _Path, top: int = 5, data_set: str | None = None) -> list[Prediction]: ...
+@overload
+def classify(
+    images: Sequence[_Path], weights: _Path, top: int = 5, data_set: str | None = None
+) -> list[list[Prediction]]: ...
+def classify(
+    images: _Path | Sequence[_Path], weights: _Path, top: int = 5, data_set: str | None = None
+) -> list[Prediction] | list[list[Prediction]]:
+    """Name what an image file shows.
+
+    ```python
+    kh.classify("digit.png", "mnist10_w32.tvdn")[0].name
+    ```
+
+    Every call loads the network: pass all images in one list.
+
+    Args:
+        images: Path of an image file, or a list of paths.
+        weights: Weights of an image classifier, as in `kh.load`.
+        top: Int, number of classes. Defaults to `5`.
+        data_set: `"mnist"`, `"cifar10"`, `"cifar100"` or `"imagenet"`: the
+            preprocessing, and the class names of weights without names.
+            Defaults to the training data of the weights.
+
+    Returns:
+        A list of `Prediction(id, name, score)`, best first; for a list of
+        paths one such list per image.
+
+    Raises:
+        ValueError: If there are no such weights, they are of a language
+            model, or their preprocessing is unknown.
+        ImageError: A `ValueError`; if a file cannot be read.
+    """
+    from keras_highway.data.images import load_image  # Pillow: importing the package does without
+
+    if not is_count(top):
+        raise ValueError(f"`top` must be a positive integer. Received: top={top!r}")
+    one = isinstance(images, str | os.PathLike)
+    classifier = find_classifier(os.fspath(weights), data_set)
+    pixels = [load_image(path, classifier.transform) for path in ([images] if one else images)]
+    with channels_last():  # the form of image files, whatever keras.json says
+        predictions = classifier.classify(pixels, top)
+    return predictions[0] if one else predictions
+
+
 def get_transform(weights: Weights) -> Transform:
-    """Returns the transform of weights or of a data set.
+    """Return the transform of weights or of a data set.
 
     Args:
         weights: A data set (`"imagenet"`, `"cifar10"`, `"cifar100"`,
@@ -38,7 +260,7 @@ def get_transform(weights: Weights) -> Transform:
 
 
 def preprocess_input(x: Any, weights: Weights = "imagenet", data_format: str | None = None) -> Any:
-    """Scales and normalizes images as the weights were trained; `x` is not changed.
+    """Scale and normalize images as in the training of the weights; `x` is not changed.
 
     Takes arrays and tensors of any library, whatever Keras's backend, also
     inside of `tf.data.Dataset.map`, `jax.jit` and a Keras model. Resizing and
@@ -84,7 +306,7 @@ def decode_predictions(
     weights: Weights | Sequence[str] = "imagenet",
     classes: Sequence[str] | None = None,
 ) -> list[list[Prediction]]:
-    """Names the best classes of each sample, best first.
+    """Name the best classes of each sample, best first.
 
     Works offline: the ImageNet class index is part of the package.
 
@@ -104,7 +326,7 @@ def decode_predictions(
             positive.
     """
     if not is_count(top):
-        raise ValueError(f"`top` must be a positive whole number of classes. Received: top={top!r}")
+        raise ValueError(f"`top` must be a positive integer. Received: top={top!r}")
     scores = np.asarray(ops.convert_to_numpy(predictions) if ops.is_tensor(predictions) else predictions)
     if classes is None and isinstance(weights, list | tuple | np.ndarray):
         classes = list(weights)
@@ -118,7 +340,7 @@ def decode_predictions(
 
 
 def best_classes(scores: np.ndarray, classes: Sequence[tuple[str, str]], top: int) -> list[list[Prediction]]:
-    """Returns the best classes of each row of scores, best first; of equal scores the class of the lower number.
+    """Return the best classes of each row of scores, best first; equal scores keep the order of the classes.
 
     Args:
         scores: Array `(n, classes)`.

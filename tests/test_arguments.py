@@ -11,8 +11,7 @@ import keras_highway as kh
 from keras_highway.cli import main
 from keras_highway.convert.timm import model_of
 from keras_highway.convert.torch_names import torch_state
-from keras_highway.exporting.fold import fold_batch_norm
-from keras_highway.exporting.part import part_of
+from keras_highway.export import fold_batch_norm, load_exportable
 from keras_highway.hub.names import parse_target
 from keras_highway.layers import (
     BasicBlock,
@@ -125,7 +124,7 @@ def test_torch_files_are_converted_in_float32(tmp_path, bfloat16):
 def test_export_for_any_size_with_channels_first(tmp_path, channels_first):
     model = kh.create_model("highway20", **TINY)
     kh.save(model, tmp_path / "net", class_names=[*"abcdefghij"], transform="cifar10")
-    part = part_of(str(tmp_path / "net"), logits=True, any_size=True)
+    part = load_exportable(str(tmp_path / "net"), logits=True, any_size=True)
     assert part.model.input_shape == (None, 3, None, None)
 
 

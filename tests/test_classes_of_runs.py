@@ -11,10 +11,10 @@ from PIL import Image
 import keras_highway as kh
 from keras_highway.applications import create_model
 from keras_highway.cli import main
-from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.data.class_labels import relabelled
 from keras_highway.data.datasets import load_dataset
 from keras_highway.data.transforms import CLASSES
+from keras_highway.predictions import find_classifier
 from keras_highway.publishing import find_publishable
 from keras_highway.publishing.images import ClassifierWeights
 from keras_highway.training.data.source import ArraySource, open_source

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import keras_highway as kh
 from keras_highway._support.files import sha256_of
 from keras_highway.applications import create_model
 from keras_highway.cli import main
-from keras_highway.cli.image_classifier import find_classifier
-from keras_highway.cli.parser import DEFAULT_WEIGHTS
-from keras_highway.cli.reading import read_images
+from keras_highway.cli.images import read_images
+from keras_highway.cli.main import DEFAULT_WEIGHTS
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.models.builder import build
+from keras_highway.predictions import find_classifier
 from keras_highway.specs import override
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import file as weights_file
@@ -374,9 +375,19 @@ def test_the_samples_are_recognized(capsys, shipped):
     assert main(["classify", *map(str, files), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["weights"] == shipped
+    predictions = kh.classify(files, shipped, top=3)
+    assert [[p._asdict() for p in best] for best in predictions] == [image["predictions"] for image in report["images"]]
+    assert kh.classify(str(files[0]), shipped, top=1)[0].name == predictions[0][0].name
     for image in report["images"]:
         best = image["predictions"][0]
         assert best["name"] == Path(image["file"]).stem.split("_")[1] and best["score"] > 0.9
+
+
+def test_classify_in_python_refuses_missing_images_and_language_models(tmp_path):
+    with pytest.raises(kh.data.ImageError, match="no such image file"):
+        kh.classify(tmp_path / "a.png", "mnist10_w16.tvdn")
+    with pytest.raises(ValueError, match="language model"):
+        kh.classify(SAMPLES / "digit_7.png", "charlm_small_coupled.ptb")
 
 
 def test_ink_on_paper_is_recognized_with_invert(capsys, shipped, tmp_path):

@@ -12,13 +12,13 @@ from PIL import Image
 import keras_highway as kh
 from keras_highway.analysis.trim import without
 from keras_highway.cli import main
-from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.data import load_image
 from keras_highway.data.class_folders import photographs_of
 from keras_highway.data.class_labels import class_labels
 from keras_highway.data.images import ImageError
 from keras_highway.data.samples import sample_digits
 from keras_highway.data.transforms import TRANSFORMS
+from keras_highway.predictions import find_classifier
 from keras_highway.training import shards
 from keras_highway.training.data.augment import Augment
 from keras_highway.training.data.decoding import decoded
@@ -148,7 +148,7 @@ def test_a_folder_that_is_not_there_or_holds_none_is_named(tmp_path, capsys):
     np.savez(tmp_path / "arrays" / "mnist.npz", **arrays)
     digit_folders(tmp_path / "arrays" / "val", WORDS)
     not_named = r"words does not name its data set: pass --data-set"
-    for folder, message in (("nope", "nope is no folder"), ("flat", not_named), ("arrays", not_named)):
+    for folder, message in (("nope", "nope is not a folder"), ("flat", not_named), ("arrays", not_named)):
         assert main(["evaluate", str(tmp_path / "words"), "--data", str(tmp_path / folder)]) == 2
         assert message in capsys.readouterr().err
     command = ["evaluate", str(tmp_path / "words"), "--data", str(tmp_path / "arrays"), "--data-set", "mnist", "--json"]

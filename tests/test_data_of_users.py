@@ -19,7 +19,7 @@ from keras_highway.data.datasets import holds_shards, is_shard, is_sharded
 from keras_highway.data.photographs import folder_test_set
 from keras_highway.data.ptb import load_corpus, load_split
 from keras_highway.data.transforms import imagenet_classes
-from keras_highway.reporting import make_report, write_report
+from keras_highway.report import make_report, write_report
 from keras_highway.training import shards
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.shards import ShardSource, read_manifest
@@ -274,8 +274,6 @@ def test_a_report_of_lists_and_tensors_into_a_path_of_text(tmp_path):
     for data in given:
         assert make_report(model, data, "it", samples=8).facts == known.facts
     for wrong in ("it.json", "it", tmp_path / "it.htm"):
-        with pytest.raises(
-            ValueError, match=r"A report is a \.html file, with its numbers beside it\. Received: path="
-        ):
+        with pytest.raises(ValueError, match=r"\.html file"):
             write_report(known, wrong)
     assert write_report(known, str(tmp_path / "it.html")) == tmp_path / "it.json"

@@ -8,8 +8,7 @@ import pytest
 from contracts import to_numpy
 
 import keras_highway as kh
-from keras_highway.exporting import export, fold_batch_norm
-from keras_highway.exporting.precision import in_float32
+from keras_highway.export import export, fold_batch_norm, in_float32
 from keras_highway.specs import override
 from tests.test_updates_in_use import SMALL, Own, Scaled, X, net, squared_error, with_layers
 

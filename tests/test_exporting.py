@@ -10,11 +10,9 @@ from miniatures import MINIATURES, batch, miniature, numpy, replace_variants
 
 import keras_highway as kh
 from keras_highway.cli import main
-from keras_highway.cli.image_classifier import find_classifier
-from keras_highway.cli.reading import read_images
-from keras_highway.exporting import FORMATS, export, fold_batch_norm, part_of
-from keras_highway.exporting.precision import in_float32
-from keras_highway.exporting.quantize import agreement
+from keras_highway.cli.images import read_images
+from keras_highway.export import FORMATS, _agreement, export, fold_batch_norm, in_float32, load_exportable
+from keras_highway.predictions import find_classifier
 from keras_highway.publishing.language_models import LanguageModel
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
@@ -113,7 +111,7 @@ def test_a_layer_that_stays_in_16_bits_is_refused(tmp_path):
 
     inputs = keras.Input((3,))
     model = keras.Model(inputs, Stays()(inputs))
-    with pytest.raises(ValueError, match=r"exported in float32\. Build .* with dtype='float32'"):
+    with pytest.raises(ValueError, match="dtype='float32'"):
         export(model, tmp_path / "x.onnx", "onnx")
 
 
@@ -135,7 +133,7 @@ def test_int8_keeps_the_digits_and_is_less_than_half_the_size(tmp_path, capsys):
     computed = FORMATS["litert"](tmp_path / "net.tflite", images)
     assert computed.dtype == np.float32 and np.abs(computed - numpy(model(images))).max() < 0.1
     with pytest.raises(ValueError, match="fewer than 90 %"):
-        agreement(np.eye(10), np.eye(10)[::-1], 0.9)
+        _agreement(np.eye(10), np.eye(10)[::-1])
     command = ["export", NAME, "--format", "onnx", "--int8", "--out", str(tmp_path / "x.onnx"), "--data", str(tmp_path)]
     assert main(command) == 2 and "mnist.npz" in capsys.readouterr().err
 
@@ -171,7 +169,7 @@ def test_the_file_of_a_language_model_is_read_once(words, tmp_path, monkeypatch)
     words.save(tmp_path)
     read, paths = weights_file.read, []
     monkeypatch.setattr(weights_file, "read", lambda path, *rest: paths.append(path) or read(path, *rest))
-    part = part_of(str(tmp_path))
+    part = load_exportable(str(tmp_path))
     vectors = numpy(part.model(words.vocabulary.spell(["mat", "tamtam"])))
     np.testing.assert_allclose(vectors, words.encode("mat tamtam"), rtol=1e-5, atol=1e-6)
     assert len(paths) == 1
@@ -185,7 +183,7 @@ def test_the_file_of_a_language_model_is_read_once(words, tmp_path, monkeypatch)
 
 def test_what_a_language_model_has_not_is_not_exported(words, tmp_path, capsys):
     words.save(tmp_path / "lm")
-    options = {"--logits": "neither logits", "--fold-batch-norm": "no batch normalization", "--any-size": "not images"}
+    options = {"--logits": "leave logits out", "--fold-batch-norm": "no batch normalization", "--any-size": "any_size"}
     for option, match in options.items():
         command = ["export", str(tmp_path / "lm"), "--format", "litert", "--out", str(tmp_path / "x.tflite"), option]
         assert main(command) == 2
@@ -235,7 +233,7 @@ def test_a_path_may_be_a_word(tmp_path, monkeypatch):
 @pytest.mark.skipif(keras.config.backend() == "tensorflow", reason="TensorFlow writes them")
 @pytest.mark.parametrize("export_format", ["tf_saved_model", "litert"])
 def test_formats_of_tensorflow_are_refused_elsewhere(export_format, tmp_path):
-    with pytest.raises(ValueError, match=r"set KERAS_BACKEND=tensorflow, or export to ONNX"):
+    with pytest.raises(ValueError, match="KERAS_BACKEND=tensorflow"):
         export(miniature("dense_stack"), tmp_path / "x", export_format)
 
 
@@ -304,13 +302,13 @@ def test_sequential_models_in_other_precision(layer, given):
 def test_a_subclassed_model_in_other_precision_is_refused_in_words():
     model = Own()
     model(np.ones((2, 4), "float32"))
-    with pytest.raises(ValueError, match="Networks are exported in float32"):
+    with pytest.raises(ValueError, match="exported in float32"):
         in_float32(model)
 
 
 def test_what_has_several_outputs_is_refused_before_anything_is_written(tmp_path):
     pyramid = kh.features(kh.create_model("highway20", input_shape=(32, 32, 3), **SMALL)).model
     export_format = "tf_saved_model" if BACKEND == "tensorflow" else "onnx"
-    with pytest.raises(ValueError, match=r"one input and one output .* Received: '.*_features' with 1 inputs and 3"):
+    with pytest.raises(ValueError, match=r"_features' with 1 inputs and 3 outputs"):
         export(pyramid, tmp_path / "net", export_format)
     assert not list(tmp_path.iterdir())

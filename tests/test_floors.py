@@ -34,9 +34,9 @@ FLOORS = {
     "predictions": 5,
     "applications": 5,
     "language": 6,
-    "exporting": 6,
+    "export": 6,
     "publishing": 7,
-    "reporting": 7,
+    "report": 7,
     "training": 8,
     "cli": 9,
     "__main__": 10,
@@ -153,7 +153,7 @@ def test_files_are_short_and_well_named(path):
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_few_parts_name_tensorflow(path):
-    if part_of_package(path) not in ("_support", "data", "exporting", "training", "zoo"):
+    if part_of_package(path) not in ("_support", "data", "export", "training", "zoo"):
         assert not [n for n in imports(path) if n.split(".")[0] == "tensorflow"]
 
 

@@ -19,7 +19,7 @@ from keras_highway.analysis.scores import measure_photographs
 from keras_highway.data.photographs import folder_test_set, read_real_labels
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.publishing import find_publishable, write_bundle
-from keras_highway.reporting.page import numbers_of
+from keras_highway.report import numbers_path
 from keras_highway.training import shards, train
 from keras_highway.training.data.shards import FORMAT, ShardSource, read_manifest
 from keras_highway.training.recipes import RECIPES
@@ -93,8 +93,8 @@ def test_a_log_of_any_size(tmp_path):
 @pytest.mark.parametrize("text", ["[" * 200_000, DEEP, "3", '"a"', "[]", "null", ""], ids=lambda text: text[:12])
 def test_files_where_a_reports_numbers_go(tmp_path, text):
     (tmp_path / "a.json").write_text(text)
-    with pytest.raises(FileExistsError, match="is not a report's, and is not replaced"):
-        numbers_of(tmp_path / "a.html")
+    with pytest.raises(FileExistsError, match="is not a report's"):
+        numbers_path(tmp_path / "a.html")
 
 
 # --- Shards ------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import yaml
 
 import keras_highway as kh
 from keras_highway.cli import main
-from keras_highway.cli.evaluate import _beside
+from keras_highway.cli.images import _compared
 from keras_highway.publishing import find_publishable, publish, write_bundle
 from keras_highway.publishing.card import model_card
 from keras_highway.tasks import metric_name
@@ -139,8 +139,8 @@ def test_evaluate_compares_with_all_images(data, tmp_path, capsys):
 
 def test_a_difference_that_rounds_to_nothing_has_no_minus():
     recorded = {"metric": "test_accuracy", "mean": 0.5, "std": None, "n": 1}
-    assert _beside(recorded, 0.5 - 1e-6, 4) == "recorded: 50.00 % (n = 1); here +0.00 points"
-    assert _beside(recorded, 0.25, 4).endswith("; here -25.00 points")
+    assert _compared(recorded, 0.5 - 1e-6, 4) == "recorded: 50.00 % (n = 1); here +0.00 points"
+    assert _compared(recorded, 0.25, 4).endswith("; here -25.00 points")
 
 
 @pytest.mark.parametrize(("limits", "where"), [CASES[0], pytest.param(*CASES[1], marks=pytest.mark.more)])

@@ -8,8 +8,8 @@ from miniatures import replace_variants
 
 from keras_highway.applications import create_model
 from keras_highway.cli import main
-from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.models.builder import build
+from keras_highway.predictions import find_classifier
 from keras_highway.specs import override
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.results import _data_and_names, _form

@@ -96,7 +96,7 @@ def hostile_layers(canary) -> dict[str, dict]:
         "a Lambda as activation": layer("Dense", units=2, activation=run),
         "a function of a module": layer("Lambda", function=function("os", "system")),
         "a built-in function": layer("Lambda", function=function("builtins", "exec")),
-        "a function of ours": layer("Lambda", function=function("keras_highway.cli.parser", "main")),
+        "a function of ours": layer("Lambda", function=function("keras_highway.cli.main", "main")),
         "a function of ours by a registered name": layer(
             "Lambda", function=function("keras_highway", "main", "keras_highway>main")
         ),

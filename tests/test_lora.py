@@ -7,8 +7,7 @@ from contracts import to_numpy
 from miniatures import MINIATURES, batch, miniature
 
 import keras_highway as kh
-from keras_highway.exporting import export, fold_batch_norm
-from keras_highway.exporting.precision import in_float32
+from keras_highway.export import export, fold_batch_norm, in_float32
 from keras_highway.models.lora import has_lora, without_updates
 from keras_highway.specs import override
 

@@ -118,7 +118,7 @@ def weights(run):
 
 
 def test_verify_measures_photographs_of_ones_own(folders, weights, monkeypatch, capsys):
-    monkeypatch.setattr("keras_highway.cli.verify.verify", lambda repository: Verification(weights, 0.0))
+    monkeypatch.setattr("keras_highway.publishing.verify", lambda repository: Verification(weights, 0.0))
     root = folders / "photographs"
     for folder, where in ((root, root / "val"), (root / "val", root / "val")):
         assert main(["verify", "org/pets", "--data", str(folder)]) == 0

@@ -13,8 +13,8 @@ from keras_highway._support.files import atomic_write_json
 from keras_highway._support.json_text import json_text
 from keras_highway.applications import create_model
 from keras_highway.cli import main
-from keras_highway.exporting import export
-from keras_highway.reporting import make_report, write_report
+from keras_highway.export import export
+from keras_highway.report import make_report, write_report
 from keras_highway.weights import file as weights_file
 
 on_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="LiteRT files come from TensorFlow")

@@ -24,9 +24,9 @@ from keras_highway._support.outside_text import (
     visible_json,
     visible_lines,
 )
+from keras_highway._support.tables import table
 from keras_highway.analysis import plot_routing_profile
 from keras_highway.cli import main
-from keras_highway.cli.tables import table
 from keras_highway.publishing.card import model_card
 from keras_highway.weights import registry
 

@@ -19,7 +19,7 @@ import keras_highway as kh
 from keras_highway.analysis.trim import without
 from keras_highway.cli import main
 from keras_highway.data import Transform
-from keras_highway.exporting import fold_batch_norm, part_of
+from keras_highway.export import fold_batch_norm, load_exportable
 from keras_highway.publishing import verify
 from keras_highway.weights.file import WeightFileError
 from keras_highway.weights.load import FreshHead
@@ -316,7 +316,7 @@ def test_a_dry_run_needs_no_network_and_errors_speak_of_publishing(trained, fake
 @pytest.mark.more
 def test_a_trimmed_folder_is_exported_with_folded_normalization(trained, tmp_path):
     folder = kh.save(without(trained, ["stage1_block2"]), tmp_path / "shorter", transform=TRANSFORM)
-    part = part_of(str(folder))
+    part = load_exportable(str(folder))
     folded = fold_batch_norm(part.model, part.spec)
     assert len(folded.weights) < len(part.model.weights)
     np.testing.assert_allclose(seen(folded), seen(part.model), atol=1e-5)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from keras_highway.analysis.scores import PhotographScores
 from keras_highway.applications import create_model
-from keras_highway.cli import evaluate_photographs, main
+from keras_highway.cli import images, main
 from keras_highway.data import load_image, photographs
 from keras_highway.data.photographs import EncodedImage, folder_test_set, read_batches
 from keras_highway.data.tfds_sets import _labels
@@ -84,11 +84,11 @@ REPORT = {"weights": "a", "data": "b", "images": 1, "top1": 1.0, "top5": 1.0, "l
 def test_a_line_is_added_to_any_table_that_is_there(before, tmp_path):
     """Its last line may lack a line feed, as an editor left it; an empty file is a new one."""
     path = tmp_path / "table.csv"
-    header = ",".join(evaluate_photographs._COLUMNS)
+    header = ",".join(images._COLUMNS)
     if before is not None:
         path.write_text(before.format(header=header))
-    evaluate_photographs._check_table(path)
-    evaluate_photographs._add_line(path, {**REPORT, "real": None, "broken": 0})
+    images._check_table(path)
+    images._add_line(path, {**REPORT, "real": None, "broken": 0})
     lines = path.read_text().split("\n")
     old = ["w,d,1,1,1,1,0,,0"] if "w,d" in (before or "") else []
     assert lines == [header, *old, "a,b,1,1.0,1.0,0.5,0,,0", ""]
@@ -160,7 +160,7 @@ def test_equal_scores_and_nan():
         (["--data", "{root}/ten", "--real", "{root}/wrong.json"], "must be a list of 50000 lists"),
         (["--data", "{root}", "--tfds", "no_such_set"], "TensorFlow Datasets knows no set|needs TensorFlow Datasets"),
         (["--data", "{root}/npz", "--csv", "a.csv"], "--csv is for photographs"),
-        (["--data", "{root}/ten", "--csv", "{root}/none/a.csv"], "There is no folder .*none to write into"),
+        (["--data", "{root}/ten", "--csv", "{root}/none/a.csv"], "There is no folder .*none"),
         (["--data", "{root}/ten", "--csv", "{root}/two"], "--csv names a folder"),
         (["--tfds", "some/set", "--v2"], "--v2 is for a folder"),
     ],

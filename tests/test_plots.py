@@ -431,7 +431,7 @@ def test_the_gates_command_draws_what_is_learned(tmp_path, capsys, monkeypatch):
     assert "wrote the carry gates of 8 blocks" in capsys.readouterr().out
     assert (tmp_path / "gates.png").stat().st_size > 0
     drawn = {}
-    monkeypatch.setattr("keras_highway.cli.gates.plot_gates", lambda *a, **options: drawn.update(options))
+    monkeypatch.setattr("keras_highway.cli.images.plot_gates", lambda *a, **options: drawn.update(options))
     main([*command, str(tmp_path / "c_only")])
     assert drawn["gate"] == "c"
     monkeypatch.undo()

@@ -152,7 +152,7 @@ def test_it_is_exported(tmp_path, export_format):
         pytest.skip("exporting is TensorFlow's")
     if export_format == "onnx":
         pytest.importorskip("tf2onnx")
-    from keras_highway.exporting.export import export
+    from keras_highway.export import export
 
     model = tiny(input_shape=(90, 120, 3))
     pixels = np.stack([picture(90, 120, seed=k) for k in range(3)]).astype("float32")

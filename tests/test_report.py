@@ -20,9 +20,7 @@ from keras_highway import analysis
 from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.layers import HighwayConv2D, HighwayDense
-from keras_highway.reporting import make_report, write_report
-from keras_highway.reporting.report import Report
-from keras_highway.reporting.section import Picture, Section
+from keras_highway.report import Picture, Report, Section, make_report, write_report
 from keras_highway.weights import file as weights_file
 
 KEYS = ["gates", "routing", "lesions", "orders", "estimation", "trim"]
@@ -262,10 +260,8 @@ def test_command(trained, capsys):
 
 
 def test_it_has_a_progress_bar_on_a_terminal(trained, capsys, monkeypatch):
-    def looking(report_input):
-        return Section("looking", "Looking", "text", (), {})
-
-    monkeypatch.setattr("keras_highway.reporting.report.SECTIONS", (looking, looking))
+    looking = ("looking", "Looking", lambda inputs: ("text", (), {}))
+    monkeypatch.setattr("keras_highway.report.SECTIONS", (looking, looking))
     arguments = ["report", str(trained / "net.weights.h5"), "--data", str(trained), "--samples", "5"]
     assert main([*arguments, "--out", str(trained / "a.html")]) == 0
     assert "sections" not in capsys.readouterr().err
@@ -307,7 +303,7 @@ def test_a_file_of_another_kind_is_not_replaced(trained, capsys, content):
     (trained / "report.json").write_text(content)
     arguments = ["report", str(trained / "net.weights.h5"), "--data", str(trained)]
     assert main([*arguments, "--out", str(trained / "report.html")]) == 2
-    assert "report.json, where the numbers go, is not a report's" in capsys.readouterr().err
+    assert "report.json is not a report's" in capsys.readouterr().err
     assert (trained / "report.json").read_text() == content and not (trained / "report.html").exists()
 
 

@@ -8,7 +8,7 @@ from oracles.seeded_state import seeded_images, seeded_state
 
 import keras_highway as kh
 from keras_highway.convert import assign_torch_state, torch_state
-from keras_highway.exporting import fold_batch_norm
+from keras_highway.export import fold_batch_norm
 from keras_highway.specs import override
 from keras_highway.weights.file import UncheckedWeights
 

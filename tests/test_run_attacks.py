@@ -22,12 +22,11 @@ from keras_highway._support import scratch
 from keras_highway._support.files import atomic_write
 from keras_highway._support.scratch import scratch_folder
 from keras_highway.cli import main
-from keras_highway.cli.errors import UsageError, usage_errors
-from keras_highway.exporting import export
+from keras_highway.cli.main import UsageError, usage_errors
+from keras_highway.export import export
 from keras_highway.hub import client
 from keras_highway.publishing import find_publishable, publish
-from keras_highway.reporting import write_report
-from keras_highway.reporting.report import Report
+from keras_highway.report import Report, write_report
 from keras_highway.training import train
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
@@ -190,7 +189,7 @@ def test_a_weight_file_that_may_not_be_read(run, monkeypatch, capsys):
     path = run / "model.weights.h5"
     with pytest.raises(WeightFileError, match=r"model\.weights\.h5 may not be read .*: make it readable for you"):
         weights_file.read(path)
-    with pytest.raises(UsageError, match=r"^x: permission denied: make it accessible"), usage_errors():
+    with pytest.raises(UsageError, match=r"^x: permission denied"), usage_errors():
         raise PermissionError(errno.EACCES, "Permission denied", "x")
 
 
@@ -256,7 +255,7 @@ def test_an_unreachable_hub_is_one_sentence_within_5_seconds(nowhere, silent, mo
 
 def test_what_cannot_be_meant_is_one_sentence(capsys):
     for top in (-1, 0, 1.5, True):
-        with pytest.raises(ValueError, match=rf"`top` must be a positive whole number of classes. Received: top={top}"):
+        with pytest.raises(ValueError, match=rf"`top` must be a positive integer. Received: top={top}"):
             kh.decode_predictions(np.zeros((1, 10)), top=top, weights="mnist")
     for weights in ("", " "):
         with pytest.raises(ValueError, match="`weights` is empty"):

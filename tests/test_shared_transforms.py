@@ -14,7 +14,7 @@ from keras_highway.analysis.lesions import lesion_curve
 from keras_highway.analysis.trim import without
 from keras_highway.convert.resnet_to_highway import highway_from_resnet
 from keras_highway.convert.torch_names import torch_variables
-from keras_highway.exporting.fold import fold_batch_norm
+from keras_highway.export import fold_batch_norm
 from keras_highway.layers import BasicBlock, BottleneckBlock, Branch, SharedKernels
 from keras_highway.models.builder import build
 from keras_highway.specs import override

@@ -5,8 +5,8 @@ import statistics
 import numpy as np
 import pytest
 
-from keras_highway.cli.tables import percent
-from keras_highway.reporting import page
+from keras_highway import report
+from keras_highway.cli.images import percent
 from keras_highway.tasks import IMAGES, LANGUAGE, plus_minus
 from keras_highway.training.language.run import LanguageRun
 from keras_highway.training.runs.run import Run
@@ -18,7 +18,7 @@ from training.study import spread
 def test_shares_in_hundredths(kind):
     for share in map(kind, (0.0, 1.0, 0.99354, 0.12345, 0.00005, 2 / 3, float("nan"))):
         assert percent(share) == IMAGES.metric.format(share) == f"{100 * share:.2f} %"
-        assert page._value("accuracy", share) == f"{100 * share:.2f} %"
+        assert report._value("accuracy", share) == f"{100 * share:.2f} %"
 
 
 def test_epochs_of_runs():

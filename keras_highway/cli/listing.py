@@ -1,5 +1,6 @@
-"""`list`: the variants and the trained weights."""
+"""`list`, and `train`, whose arguments the training code parses; neither waits for Keras."""
 
+import argparse
 import fnmatch
 import functools
 import json
@@ -9,22 +10,29 @@ from pathlib import Path
 
 from keras_highway._support.json_text import json_text
 from keras_highway._support.suggest import did_you_mean
-from keras_highway.cli.errors import OK, UsageError
-from keras_highway.cli.tables import size, table
+from keras_highway._support.tables import table
+from keras_highway.cli.main import OK, UsageError, size
 from keras_highway.tasks import format_metric
 from keras_highway.variants import ALL_VARIANTS
 from keras_highway.weights import registry
 from keras_highway.weights.details import list_weights
 
 
-def run(arguments) -> int:
-    """Prints two tables, or JSON."""
-    known = ALL_VARIANTS
-    variants = [_variant(known[name]) for name in fnmatch.filter(known, arguments.pattern)]
+def train(arguments: argparse.Namespace) -> int:
+    """Train a recipe; errors exit with the codes of `keras_highway.training.train`."""
+    from keras_highway.training import train
+
+    train.main(arguments.arguments)
+    return OK
+
+
+def list_(arguments: argparse.Namespace) -> int:
+    """Print a table of variants and one of weights, or JSON."""
+    variants = [_variant(ALL_VARIANTS[name]) for name in fnmatch.filter(ALL_VARIANTS, arguments.pattern)]
     weights = [_weights(known) for known in list_weights(arguments.pattern, details=True)]
     if not variants and not weights:
-        hint = did_you_mean(arguments.pattern, [*known, *registry.WEIGHTS])
-        raise UsageError(f"No variant and no weights have such a name.{hint} Received: {arguments.pattern!r}")
+        hint = did_you_mean(arguments.pattern, [*ALL_VARIANTS, *registry.WEIGHTS])
+        raise UsageError(f"No variant and no weights have this name.{hint} Received: {arguments.pattern!r}")
     if arguments.json:
         print(json_text({"variants": variants, "weights": weights}))
     else:
@@ -34,10 +42,10 @@ def run(arguments) -> int:
 
 @functools.cache
 def parameters() -> dict[str, int]:
-    """Returns the trainable parameters of every variant, the classifier's included.
+    """Return the trainable parameters of every variant, with its classifier.
 
-    Stored, since counting them builds every network: tests compare the numbers
-    with those that `python tests/golden/describe.py` counts.
+    They are stored because counting builds every network. Tests compare them
+    with the counts of `python tests/golden/describe.py`.
     """
     return json.loads(Path(__file__).with_name("parameters.json").read_text("utf-8"))
 
@@ -68,7 +76,7 @@ def _weights(known) -> dict:
 
 
 def _parameters(row) -> int | None:
-    """Of weights without a measured cost: the variant's, or `None` where they changed it."""
+    """Return the variant's parameters, or `None` if the weights changed its form."""
     changed = row.overrides or row.removed or len(row.classes) not in (0, ALL_VARIANTS[row.variant].classes)
     return None if changed else parameters()[row.variant]
 
@@ -82,7 +90,7 @@ def _variant_table(variants) -> str:
     ]
     headers = ("variant", "parameters", "gating", "input", "classes", "source")
     lines = table(headers, rows, right=("parameters", "classes")).split("\n")
-    if sys.stdout.isatty():  # sources are long; `--json` has them whole
+    if sys.stdout.isatty():  # `--json` has the whole sources
         width = shutil.get_terminal_size().columns
         lines = [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
     return "\n".join(lines)
@@ -96,7 +104,7 @@ def _weights_table(weights) -> str:
             w["name"],
             w["data"],
             format_metric(w["result"], named=True),
-            _number(w["parameters"]),
+            "" if w["parameters"] is None else f"{w['parameters']:,}",
             w["file"],
             w["licence"],
         )
@@ -104,7 +112,3 @@ def _weights_table(weights) -> str:
     ]
     headers = ("weights", "data", "measured on the test set", "parameters", "file", "licence")
     return table(headers, rows, right=("parameters",))
-
-
-def _number(count: int | None) -> str:
-    return "" if count is None else f"{count:,}"

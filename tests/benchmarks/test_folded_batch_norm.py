@@ -7,7 +7,7 @@ from comparison import compare
 from litert import interpreted
 
 import keras_highway as kh
-from keras_highway.exporting import export, fold_batch_norm
+from keras_highway.export import export, fold_batch_norm
 
 pytestmark = pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="exports come from TensorFlow")
 SHAPE = (160, 160, 3)

@@ -8,7 +8,7 @@ from litert import interpreted
 
 import keras_highway as kh
 from keras_highway.data.datasets import load_dataset
-from keras_highway.exporting import export
+from keras_highway.export import export
 
 pytestmark = [
     pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="LiteRT files come from TensorFlow"),

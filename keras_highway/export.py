@@ -1,0 +1,447 @@
+"""Export a network as SavedModel, ONNX or LiteRT, and compare the file's outputs with Keras.
+
+TensorFlow, onnxruntime and the ONNX converters are imported only for the
+format that needs them.
+"""
+
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from keras_highway._support.files import partial_path, remove, sweep, written
+from keras_highway._support.layer_names import stage_of
+from keras_highway._support.quiet import quiet_again
+from keras_highway.analysis.graph import blocks
+from keras_highway.applications import get_spec, model_of
+from keras_highway.language import CharLM
+from keras_highway.layers import Preprocessing, SharedKernels
+from keras_highway.layers.branch import Branch
+from keras_highway.models.builder import build, in_format
+from keras_highway.models.char_lm import word_part
+from keras_highway.models.lora import without_updates
+from keras_highway.models.trainable import cloned_without_compiling
+from keras_highway.specs import ConvNetSpec, NetSpec, override
+from keras_highway.tasks import LANGUAGE
+from keras_highway.weights.overrides import trimmed
+from keras_highway.weights.resolve import resolve
+
+TOLERANCE = 1e-4
+_INT8_AGREEMENT = 0.9
+_WORDS = 200
+_OTHER_FLOATS = {"bfloat16", "float16", "float64"}
+# Modules that warn during an export about NumPy 2, protobuf or each other's versions.
+_NOISY = (r"keras\.src", "tf2onnx", r"google\.protobuf", "numpy", "tensorflow", r"torch\.", "jax2onnx", "onnx")
+
+
+class Exportable(NamedTuple):
+    """A network ready for export.
+
+    Attributes:
+        model: The network.
+        spec: The spec of its variant, `None` if unknown.
+        samples: Inputs to compare the file on, `None` for random images.
+        samples_name: The samples in words, for messages.
+    """
+
+    model: keras.Model
+    spec: NetSpec | None = None
+    samples: np.ndarray | None = None
+    samples_name: str = "random images"
+
+
+def load_exportable(weights: str, logits: bool = False, any_size: bool = False) -> Exportable:
+    """Load the network of trained weights that other programs can run.
+
+    An image network is exported whole. A language model is exported up to its
+    LSTMs: int32 `(words, length)` from `Vocabulary.spell` to float32 `(words,
+    sum(filters))`, the result of `CharLM.encode`.
+
+    Args:
+        weights: As in `keras_highway.load`.
+        logits: Bool, whether an image network returns logits instead of
+            probabilities. Defaults to `False`.
+        any_size: Bool, whether an image network takes images of any height
+            and width. Defaults to `False`.
+
+    Raises:
+        ValueError: If the weights do not exist, or an option does not apply
+            to them.
+    """
+    file = resolve(weights)
+    activation = None if logits else "softmax"
+    if file.archive is not None:
+        if any_size and None not in file.archive.input_shape:
+            raise ValueError(
+                f"{file.path} takes images of one size: leave any_size out, or save the model with keras_highway.save."
+            )
+        return Exportable(model_of(file, classifier_activation=activation))
+    spec = get_spec(file.variant) if file.variant else None
+    if spec is not None and spec.task is LANGUAGE:
+        if logits or any_size:
+            raise ValueError(
+                "The exported part of a language model turns words into vectors: leave "
+                f"{'logits' if logits else 'any_size'} out. Received: {weights!r}"
+            )
+        lm = CharLM(file)
+        known = [lm.vocabulary.words[i] for i in np.linspace(0, len(lm.vocabulary.words) - 1, _WORDS).astype(int)]
+        samples = lm.vocabulary.spell([*known, *(word[::-1] for word in known)])
+        return Exportable(word_part(lm.network), spec, samples, "words of its vocabulary and words never seen")
+    size = {}
+    if spec is not None:
+        spec = override(spec, **file.overrides)
+        size = {"input_shape": in_format((None, None, spec.input_shape[-1]))} if any_size else {}
+    return Exportable(model_of(file, classifier_activation=activation, **size), spec)
+
+
+def export(
+    model: keras.Model,
+    path: str | os.PathLike[str],
+    export_format: str,
+    samples: np.ndarray | None = None,
+    int8: np.ndarray | None = None,
+) -> float:
+    """Export a network, run the exported file and compare the outputs.
+
+    A 16-bit or float64 network is exported in float32 with the same weights.
+    Low-rank updates (`kh.enable_lora`) are merged into the kernels. An open
+    image size stays open. If anything fails, no file is written and an
+    earlier file at `path` is unchanged.
+
+    Args:
+        model: A network with one input and one output.
+        path: The folder (`"tf_saved_model"`), `.onnx` or `.tflite` file to
+            write.
+        export_format: `"onnx"`, or on TensorFlow also `"tf_saved_model"` and
+            `"litert"`.
+        samples: Inputs for the comparison. Defaults to random images.
+        int8: A few hundred training images as the network takes them, float32.
+            The LiteRT file then computes in 8-bit integers, scaled by the
+            activations of these images. Its inputs and outputs are float32,
+            and it is compared on these images instead of `samples`.
+
+    Returns:
+        The largest difference from the Keras network, relative to its largest
+        output if that is above 1. With `int8`: the share of images to which
+        both networks give the same class.
+
+    Raises:
+        ValueError: If the format or the model cannot be exported, or the
+            exported network computes something else.
+        OSError: If the file cannot be written.
+        ImportError: If a package that the format needs is not installed.
+    """
+    path = Path(path)
+    _check_format(export_format, int8)
+    empty_folder = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+    if path.is_dir() if export_format != "tf_saved_model" else path.exists() and not empty_folder:
+        kind = "folder" if path.is_dir() else "file"
+        raise ValueError(f"{path} is a {kind}: remove it, or choose another path.")
+    _check_ends(model, samples, int8)
+    merged = without_updates(model)
+    net = in_float32(merged)
+    options: dict = {}
+    if int8 is not None:
+        batches = [np.asarray(int8, "float32")]
+        options = _int8_options(net, batches[0])
+    elif samples is not None:
+        inputs = getattr(net, "inputs", None)
+        batches = [np.asarray(samples, inputs[0].dtype if inputs else None)]
+    else:
+        batches = _random_images(net)
+    expected = [_output(net(x, training=False)) for x in batches]  # Keras exports only a model that has run
+    if net is merged is not model:  # in float32, so that the model with its updates can be compared with
+        expected = [_output(model(x, training=False)) for x in batches]
+    if not all(np.isfinite(output).all() for output in expected):
+        raise ValueError(f"The network's own outputs are not all finite. Received: model {model.name!r}")
+    sweep(path.parent)
+    partial = partial_path(path)
+    try:
+        with written(path), quiet_again(f"writing {path.name} ..."):
+            with warnings.catch_warnings():
+                for module in _NOISY:
+                    warnings.filterwarnings("ignore", module=module)
+                net.export(partial, format=export_format, verbose=False, **options)
+            computed = [FORMATS[export_format](partial, x) for x in batches]
+            if int8 is None:
+                result = _largest_difference(computed, expected)
+                if not result <= TOLERANCE:  # also refuses NaN
+                    raise ValueError(f"The exported network differs from the Keras network by {result:.2g}.")
+            else:
+                result = _agreement(computed[0], expected[0])
+            partial.replace(path)
+        return result
+    except BaseException:
+        remove(partial)
+        raise
+
+
+def _check_format(export_format: str, int8: np.ndarray | None) -> None:
+    backend = keras.config.backend()
+    if export_format not in FORMATS:
+        raise ValueError(f"`export_format` must be one of {tuple(FORMATS)}. Received: {export_format!r}")
+    if export_format != "onnx" and backend != "tensorflow":
+        raise ValueError(
+            f"Only TensorFlow writes {export_format}: set KERAS_BACKEND=tensorflow, or export to ONNX. "
+            f"Received: KERAS_BACKEND={backend}"
+        )
+    if int8 is not None and export_format != "litert":
+        raise ValueError(f"Only LiteRT files are quantized to int8. Received: export_format={export_format!r}")
+    if export_format == "onnx":
+        _check_onnx(backend)
+
+
+def _check_onnx(backend: str) -> None:
+    """Name the missing package: Keras's own error does not say how to install it."""
+    for package in ("onnx", "onnxruntime", *{"tensorflow": ["tf2onnx"], "jax": ["jax2onnx"]}.get(backend, [])):
+        try:
+            __import__(package)
+        except ImportError as error:
+            extra = "jax2onnx" if package == "jax2onnx" else '"keras-highway[onnx]"'
+            raise ImportError(f"Exporting to ONNX on {backend} needs {package}: pip install {extra}") from error
+
+
+def _check_ends(model: keras.Model, samples: np.ndarray | None, int8: np.ndarray | None) -> None:
+    inputs, outputs = getattr(model, "inputs", None), getattr(model, "outputs", None)
+    received = f"Received: model {model.name!r} of type {type(model).__name__}"
+    if inputs is None or outputs is None:
+        if int8 is not None:
+            raise ValueError(f"Only functional models are quantized to int8. {received}")
+        if samples is None:
+            raise ValueError(f"The input shape of a subclassed model is unknown: pass `samples`. {received}")
+    elif len(inputs) != 1 or len(outputs) != 1:
+        raise ValueError(
+            "Export takes networks with one input and one output. "
+            f"Received: {model.name!r} with {len(inputs)} inputs and {len(outputs)} outputs"
+        )
+
+
+def _output(outputs) -> np.ndarray:
+    """Return the only output as an array; a feature extractor has it in a dictionary."""
+    flat = keras.tree.flatten(outputs)
+    if len(flat) != 1:
+        raise ValueError(f"Export takes networks with one output. Received: a model that returns {len(flat)} tensors")
+    return np.asarray(keras.ops.convert_to_numpy(flat[0]))
+
+
+def _random_images(model: keras.Model) -> list[np.ndarray]:
+    """Return random pixels or floats as the model takes them; two batches of two sizes if the size is open."""
+    shape, dtype = model.input_shape[1:], model.inputs[0].dtype
+    pixels = not keras.backend.is_float_dtype(dtype) or any(isinstance(layer, Preprocessing) for layer in model.layers)
+    draw = np.random.default_rng(0)
+    batches = []
+    for count, sides in ((3, (64, 64)), (2, (96, 80))):  # not a batch of one, the size that a tracer sees
+        side = iter(sides)
+        size = (count, *(next(side) if n is None else n for n in shape))
+        batches.append((draw.integers(0, 256, size) if pixels else draw.standard_normal(size)).astype(dtype))
+    return batches if None in shape else batches[:1]
+
+
+def _largest_difference(computed: list[np.ndarray], expected: list[np.ndarray]) -> float:
+    """Return the largest difference, relative to the largest expected output if that is above 1; NaN for NaN."""
+    pairs = zip(computed, expected, strict=True)
+    return float(np.max([np.abs(ours - theirs).max() / max(1.0, np.abs(theirs).max()) for ours, theirs in pairs]))
+
+
+def _int8_options(model: keras.Model, images: np.ndarray) -> dict:
+    """Return the arguments that make TensorFlow's converter quantize."""
+    if None in model.input_shape[1:]:
+        raise ValueError(f"int8 needs a fixed image size: pass input_shape. Received: {model.input_shape}")
+    if images.shape[1:] != model.input_shape[1:] or not len(images):
+        raise ValueError(f"`int8` must be images of shape {model.input_shape[1:]}. Received: shape {images.shape}")
+    import tensorflow as tf
+
+    return {
+        "optimizations": [tf.lite.Optimize.DEFAULT],
+        "representative_dataset": lambda: ([image[None]] for image in images),
+        "target_spec": {"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]},
+    }
+
+
+def _agreement(quantized: np.ndarray, exact: np.ndarray) -> float:
+    """Return the share of images to which both networks give the same class."""
+    share = float(np.mean(quantized.argmax(-1) == exact.argmax(-1)))
+    if share < _INT8_AGREEMENT:
+        raise ValueError(
+            f"The int8 network agrees with the Keras network on {100 * share:.1f} % of the images, fewer than "
+            f"{100 * _INT8_AGREEMENT:.0f} %. Pass more training images, preprocessed as the network takes them."
+        )
+    return share
+
+
+def _run_saved_model(path: Path, samples: np.ndarray) -> np.ndarray:
+    layer = keras.layers.TFSMLayer(str(path), call_endpoint="serve", dtype="float32")  # whatever the global policy
+    return _output(layer(samples))
+
+
+def _run_onnx(path: Path, samples: np.ndarray) -> np.ndarray:
+    import onnxruntime  # pyright: ignore[reportMissingImports] (an extra)
+
+    try:
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        return np.asarray(session.run(None, {session.get_inputs()[0].name: samples})[0])
+    except Exception as error:  # its errors have no common class
+        raise ValueError(
+            f"onnxruntime cannot run the file that Keras wrote on {keras.config.backend()}. Export on TensorFlow or "
+            f"PyTorch (KERAS_BACKEND). Received: {error}"
+        ) from error
+
+
+def _run_litert(path: Path, samples: np.ndarray) -> np.ndarray:
+    import tensorflow as tf
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the interpreter will move to a package of its own
+        interpreter = tf.lite.Interpreter(str(path))
+    (input_details,), (output_details,) = interpreter.get_input_details(), interpreter.get_output_details()
+    interpreter.resize_tensor_input(input_details["index"], samples.shape)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(input_details["index"], samples)
+    interpreter.invoke()
+    return interpreter.get_tensor(output_details["index"])
+
+
+# Each format with the function that runs a file.
+FORMATS: dict[str, Callable[[Path, np.ndarray], np.ndarray]] = {
+    "tf_saved_model": _run_saved_model,
+    "onnx": _run_onnx,
+    "litert": _run_litert,
+}
+
+
+def in_float32(model: keras.Model) -> keras.Model:
+    """Return the model, or a float32 copy with the same weights if a layer uses another float type.
+
+    Raises:
+        ValueError: If a layer cannot be built again in float32.
+    """
+    others = _other_floats(model)
+    if not others:
+        return model
+    refusal = (
+        f"Networks are exported in float32. Build {model.name!r} with dtype='float32' and set its weights. "
+        f"Received: {others[0]}"
+    )
+    try:
+        with cloned_without_compiling(model):
+            copy = keras.models.clone_model(
+                model, _float32_inputs(model), clone_function=_float32_layer, recursive=True
+            )
+        copy.set_weights(model.get_weights())
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{refusal}, and {error}") from error
+    if _other_floats(copy):
+        raise ValueError(refusal)
+    return copy
+
+
+def _other_floats(model: keras.Model) -> list[str]:
+    """Return the float types other than float32 that layers and inputs use."""
+    parts = model._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+    # The policy of an input layer is the global one, whatever dtype it gives.
+    layers = [part for part in parts if not isinstance(part, keras.layers.InputLayer)]
+    dtypes = [layer.compute_dtype for layer in layers if layer is not model]
+    dtypes += [keras.backend.standardize_dtype(x.dtype) for x in getattr(model, "inputs", None) or ()]
+    dtypes += [getattr(layer, "skip_dtype", None) for layer in layers]
+    return sorted(_OTHER_FLOATS.intersection(dtypes))
+
+
+def _float32_inputs(model: keras.Model):
+    """Return inputs for the copy, or `None` if Keras can copy the model's own."""
+    if not any(x.dtype in _OTHER_FLOATS for x in getattr(model, "inputs", None) or ()):
+        return None
+    # A sequential model has no `input` before its first call.
+    known = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+    dtypes = dict.fromkeys(_OTHER_FLOATS, "float32")
+    return keras.tree.map_structure(
+        lambda x: keras.Input(batch_shape=x.shape, dtype=dtypes.get(x.dtype, x.dtype), name=x.name), known
+    )
+
+
+def _float32_layer(layer: keras.layers.Layer) -> keras.layers.Layer:
+    config = {**layer.get_config(), "dtype": "float32"}
+    if "skip_dtype" in config:
+        config["skip_dtype"] = "float32"
+    return type(layer).from_config(config)
+
+
+def fold_batch_norm(model: keras.Model, spec: NetSpec | None) -> keras.Model:
+    """Return a network without batch normalization that computes the same in inference.
+
+    `gamma · (conv(x) − mean) / √(variance + ε) + beta` is a convolution with a
+    bias, whose kernel is multiplied by one number per channel.
+
+    Args:
+        model: A network of a `ConvNetSpec`, with its top.
+        spec: The network's spec, `None` if unknown.
+
+    Raises:
+        ValueError: If the spec is unknown, has no batch normalization, or is
+            not the network's.
+    """
+    if spec is None:
+        raise ValueError(
+            f"The spec of model {model.name!r} is unknown: save it with keras_highway.save and export that folder."
+        )
+    if not isinstance(spec, ConvNetSpec) or not spec.batch_norm:
+        raise ValueError(f"There is no batch normalization to fold. Received: spec of {spec.name!r}")
+    model = without_updates(model)
+    head = model.get_layer("head")
+    images = keras.Input(model.input_shape[1:], dtype=model.inputs[0].dtype)
+    first = model.layers[1]
+    folded = build(
+        override(spec, batch_norm=False, shared_transforms=False),  # a scaled kernel cannot be shared
+        input_tensor=type(first).from_config(first.get_config())(images)
+        if isinstance(first, Preprocessing)
+        else images,
+        classes=head.units,
+        classifier_activation=head.activation,
+        name=f"{model.name}_folded",
+        dtype="float64" if head.compute_dtype == "float64" else "float32",
+    )
+    names = {layer.name for layer in model.layers}
+    folded = trimmed(folded, [name for name in blocks(folded) if name not in names])
+    shared = {stage_of(layer.name): layer.kernels for layer in model.layers if isinstance(layer, SharedKernels)}
+    for old in model.layers:
+        if old.weights and not isinstance(old, SharedKernels):
+            _fold_layer(old, folded.get_layer(old.name), shared.get(stage_of(old.name)))
+    exact = in_float32(model) if folded.layers[-1].compute_dtype == "float32" else model
+    batches = _random_images(folded)
+    ours, theirs = ([_output(net(x, training=False)) for x in batches] for net in (folded, exact))
+    if not (difference := _largest_difference(ours, theirs)) <= TOLERANCE:  # also refuses NaN
+        raise ValueError(
+            f"Model {model.name!r} is not a network of this spec: the folded network differs by {difference:.2g}. "
+            f"Received: spec of {spec.name!r}"
+        )
+    return folded
+
+
+def _fold_layer(old, new, shared=None) -> None:
+    if isinstance(old, Branch):
+        _fold_branch(old, new, shared)
+    elif hasattr(old, "paths"):
+        for (_, branch), (_, target) in zip(old.paths(), new.paths(), strict=True):
+            _fold_layer(branch, target, shared)
+    else:
+        new.set_weights(old.get_weights())
+
+
+def _fold_branch(old: Branch, new: Branch, shared) -> None:
+    for i in range(1, old.depth + 1):
+        conv, target = getattr(old, f"conv{i}"), getattr(new, f"conv{i}")
+        if not old.batch_norm:  # the 1x1 gate of the exclusive gating
+            target.set_weights(conv.get_weights())
+            continue
+        norm = getattr(old, f"bn{i}")
+        gamma, beta, mean, variance = (
+            np.asarray(keras.ops.convert_to_numpy(v), "float64")
+            for v in (norm.gamma, norm.beta, norm.moving_mean, norm.moving_variance)
+        )
+        scale = gamma / np.sqrt(variance + norm.epsilon)
+        kernel = conv.kernel if old.own_kernels else shared[i - 1]
+        target.kernel.assign(np.asarray(keras.ops.convert_to_numpy(kernel)) * scale)
+        target.bias.assign(beta - mean * scale)
