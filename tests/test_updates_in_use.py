@@ -200,18 +200,6 @@ def test_numbers_of_numpy_in_a_configuration():
     assert type(config["transform"]["rank"]) is int
 
 
-def test_a_loaded_file_keeps_what_a_user_froze(tmp_path):
-    """One update of the user's choice, in a network of which a part is frozen."""
-    model = net()
-    kh.freeze(model, "stage2")
-    model.get_layer("stage3_block1").transform.conv2.enable_lora(2)
-    model.save(tmp_path / "net.keras")
-    loaded = kh.load(str(tmp_path / "net.keras"))
-    expected = {path for path in learning(model) if "lora_kernel" not in path}
-    assert set(learning(loaded)) - expected == {"stage3_block1/transform/conv2/kernel"}
-    assert expected <= set(learning(loaded))
-
-
 @pytest.mark.parametrize("path", ["transform/conv3", "carry/conv1"])
 def test_updates_of_parts_that_are_not_there(path):
     updates = {path: {"rank": 2, "alpha": 2, "kernel": False, "bias": False}}
