@@ -250,21 +250,6 @@ def test_a_description_is_loaded_as_often_as_one_likes(digits):
         np.testing.assert_array_equal(a, b)
 
 
-def test_low_rank_updates_come_back_in_the_kernels(tmp_path):
-    """Blocks forget them and other layers do not, in the file: the loaded model has none, and all of it trains."""
-    rng = np.random.default_rng(0)
-    model = kh.create_model("mnist10_w16")
-    plain = [(w.path, w.shape) for w in model.trainable_weights]
-    kh.enable_lora(model, rank=2)
-    for weight in model.trainable_weights:
-        weight.assign(keras.ops.convert_to_numpy(weight) + rng.normal(0, 0.05, weight.shape))
-    model.save(tmp_path / "net.keras")
-    again = kh.load(tmp_path / "net.keras")
-    x = rng.random((2, 28, 28, 1), "float32")
-    np.testing.assert_allclose(again(x), model(x), atol=1e-5)
-    assert [(w.path, w.shape) for w in again.trainable_weights] == plain
-
-
 @pytest.mark.parametrize("how", ["encrypted", "compressed by a method that is none"])
 def test_an_archive_that_zipfile_does_not_read_is_one_sentence(how, digits, tmp_path, capsys):
     """The flag and the method are in the local header of the weights and in the directory at the end."""
