@@ -4,8 +4,6 @@ import contextlib
 import functools
 from typing import Any
 
-from keras_highway._support.quiet import quiet_again
-
 
 @functools.cache
 def tensorflow() -> Any:
@@ -18,15 +16,14 @@ def tensorflow() -> Any:
     Raises:
         ImportError: If it is not installed.
     """
-    with quiet_again():
-        import keras  # here: commands that only list do not wait for it; not below, where its errors are its own
-    try:
-        with quiet_again():
-            import tensorflow as tf
+    import keras  # here: commands that only list do not wait for it; not below, where its errors are its own
 
-            if keras.backend.backend() != "tensorflow":
-                with contextlib.suppress(RuntimeError):  # it has been used: too late to hide them
-                    tf.config.set_visible_devices([], "GPU")
+    try:
+        import tensorflow as tf
+
+        if keras.backend.backend() != "tensorflow":
+            with contextlib.suppress(RuntimeError):  # it has been used: too late to hide them
+                tf.config.set_visible_devices([], "GPU")
     except ImportError as error:
         raise ImportError(
             'TensorFlow reads photographs, whatever backend trains: pip install "keras-highway[tensorflow]".'

@@ -10,7 +10,6 @@ from keras_highway._support.backend import explained
 from keras_highway._support.closed_pipe import CLOSED_PIPE, drop_output, is_full, open_missing
 from keras_highway._support.notices import as_lines
 from keras_highway._support.outside_text import visible
-from keras_highway._support.quiet import quiet_start
 from keras_highway._support.settings import positive
 from keras_highway.cli.errors import INTERRUPTED, USAGE, UsageError
 
@@ -54,8 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be beyond the output's encoding
     try:
-        with quiet_start():
-            command = _module(arguments.module)
+        command = _module(arguments.module)
         with as_lines(), _images_as_read(arguments.module):
             code = command.run(arguments)
         sys.stdout.flush()

@@ -13,7 +13,6 @@ import keras
 import numpy as np
 
 from keras_highway._support.files import partial_path, remove, sweep, written
-from keras_highway._support.quiet import quiet_again
 from keras_highway.exporting.precision import in_float32
 from keras_highway.exporting.quantize import agreement, int8_options
 from keras_highway.layers import Preprocessing
@@ -96,7 +95,7 @@ def export(
     sweep(path.parent)
     run, partial = FORMATS[export_format], partial_path(path)
     try:
-        with written(path), quiet_again(f"writing {path.name} ..."):
+        with written(path):
             with warnings.catch_warnings():
                 for theirs in _NOISY:
                     warnings.filterwarnings("ignore", module=theirs)
