@@ -5,7 +5,6 @@ import dataclasses
 import errno
 import hashlib
 import itertools
-import json
 import shutil
 import threading
 import time
@@ -67,52 +66,6 @@ def test_a_run_does_not_go_on_with_images_in_another_order_or_with_others(tmp_pa
     with pytest.raises(ValueError, match=msg):
         train_recipe(recipe, mnist_in(tmp_path / "b", **other), run)
     assert train_recipe(recipe, mnist_in(tmp_path / "copy"), run)["epochs"] == 2
-
-
-@pytest.mark.slow
-def test_runs_that_were_begun_before_fingerprints_were_noted_go_on(tmp_path):
-    folder, run = mnist_in(tmp_path / "a"), tmp_path / "run"
-    train_recipe(DENSE, folder, run, until=1)
-    facts = json.loads((run / "data.json").read_text())
-    noted = facts.pop("fingerprint")
-    (run / "data.json").write_text(json.dumps(facts))
-    assert train_recipe(DENSE, folder, run)["epochs"] == 2
-    assert json.loads((run / "data.json").read_text()) == {**facts, "fingerprint": noted}  # compared from now on
-    with pytest.raises(ValueError, match="begun with other data: fingerprint"):
-        train_recipe(DENSE, mnist_in(tmp_path / "b", pixels=1), run)
-
-
-def test_what_a_run_was_not_trained_on_is_not_noted(tmp_path):
-    """Of a run that is over nothing is trained, nor is it where a start ends before its first state."""
-    folder, other, run = mnist_in(tmp_path / "a"), mnist_in(tmp_path / "b", pixels=1), tmp_path / "run"
-    train_recipe(DENSE, folder, run, until=1)
-    noted = json.loads((run / "data.json").read_text())
-    facts = {name: value for name, value in noted.items() if name != "fingerprint"}
-    (run / "data.json").write_text(json.dumps(facts))
-    with contextlib.closing(RunFolder(run, DENSE.to_dict(), Strategy())) as resumed:
-        resumed.check_data({**noted, "fingerprint": "of other data"})
-        assert json.loads((run / "data.json").read_text()) == facts
-        (run / "data.json").unlink()
-        resumed.check_data({**noted, "fingerprint": "of other data"})
-    assert train_recipe(DENSE, folder, run)["epochs"] == 2
-    assert json.loads((run / "data.json").read_text()) == noted
-    (run / "data.json").write_text(json.dumps(facts))
-    assert train_recipe(DENSE, other, run)["epochs"] == 2  # the known result
-    assert json.loads((run / "data.json").read_text()) == facts
-    (run / "data.json").unlink()
-    assert train_recipe(DENSE, other, run)["epochs"] == 2
-    assert not (run / "data.json").exists()
-
-
-def test_names_of_classes_that_were_not_noted_are_compared_from_now_on(tmp_path):
-    with contextlib.closing(RunFolder(tmp_path, DENSE.to_dict(), Strategy())) as folder:
-        folder.check_data({"class_names": [], "fingerprint": 64 * "a"})
-        folder.log.write_text("epoch,train_loss\n1,2.0\n")
-        facts = {"class_names": ["cat", "dog"], "fingerprint": 64 * "a"}
-        folder.check_data(facts)
-        folder.note_data()
-        with pytest.raises(ValueError, match="other data: class_names cat, dog, now class_names dog, cat"):
-            folder.check_data({**facts, "class_names": ["dog", "cat"]})
 
 
 def test_more_images_are_told_by_their_number(tmp_path):

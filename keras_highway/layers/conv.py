@@ -119,11 +119,6 @@ class HighwayConv2D(GatedBlock):
         check_same_width(self, "filters", self.filters, input_shape, channel_axis(self.data_format))
         return tuple(input_shape)
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "HighwayConv2D":
-        """Makes a layer from a configuration, of earlier versions too, which kept a size that gates had no use for."""
-        return super().from_config({**config, "gate_kernel_size": None} if config["gate"] in _NO_KERNEL else config)
-
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),

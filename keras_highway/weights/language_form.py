@@ -49,13 +49,13 @@ def stated_form(file: WeightsFile, variant: str, passed: Mapping[str, Any]) -> d
 
 
 def stated_overrides(file: WeightsFile, variant: str) -> dict[str, Any]:
-    """Returns the fields of the spec that a file states; a name, which older files have, is the model's alone.
+    """Return the fields of the spec that a file states.
 
     Raises:
         WeightFileError: If these make no language model.
     """
-    own = {key: value for key, value in file.stamp.get("overrides", {}).items() if key != "name"}
-    known = {field.name for field in dataclasses.fields(CharLMSpec)}
+    own = dict(file.stamp.get("overrides", {}))
+    known = {field.name for field in dataclasses.fields(CharLMSpec)} - {"name"}
     try:
         if unknown := sorted(own.keys() - known):
             raise ValueError(f"unknown field {unknown[0]!r}")

@@ -124,11 +124,6 @@ def _recipe_in(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def _is_unnoted(name: str, known: dict[str, Any]) -> bool:
-    """Whether a run has not noted a fact of its data; before, runs on arrays noted no names of classes."""
-    return name not in known or (name == "class_names" and not known[name])
-
-
 def _told(name: str, value: Any) -> str:
     """A fact of the data in a few words."""
     text = ", ".join(value[:20]) + (", ..." if len(value) > 20 else "") if isinstance(value, list) else str(value)
@@ -142,8 +137,7 @@ class RunFolder:
         path: The folder, made if needed.
         recipe: The recipe as JSON values.
         strategy: The run's devices; of several processes, the chief writes.
-        defaults: Values of fields that a recipe.json of an older version may
-            lack, see `defaults_of`.
+        defaults: Values of fields that recipe.json may lack, see `defaults_of`.
 
     Raises:
         ValueError: If the folder holds a run of another recipe, or something
@@ -154,7 +148,6 @@ class RunFolder:
         self.path = Path(path)
         self._writes = strategy.is_chief
         self._unlock: weakref.finalize[..., Any] | None = None
-        self._facts: dict[str, Any] | None = None  # to be noted
         self._environment = environment(strategy)
         self.path.mkdir(parents=True, exist_ok=True)
         recipe = json.loads(json.dumps(recipe))
@@ -240,16 +233,14 @@ class RunFolder:
             )
 
     def check_data(self, facts: dict[str, Any]) -> None:
-        """Notes what a run is trained on, and refuses to go on with other data.
-
-        What an older run has not noted is noted by `note_data`, later.
+        """Write the data of a new run to data.json; compare the data of a resumed run with it.
 
         Args:
             facts: JSON values: steps of an epoch, names of the classes, the
-                fingerprint of the data. Older runs may lack some.
+                fingerprint of the data.
 
         Raises:
-            ValueError: If the run has begun with other ones.
+            ValueError: If the run began with other data.
         """
         known, path = {}, self.path / "data.json"
         if not has_begun(self.path):
@@ -259,23 +250,12 @@ class RunFolder:
         with contextlib.suppress(FileNotFoundError):
             known = read_json(path, _TABLE)
         for name in sorted(known.keys() & facts.keys(), key=lambda name: (name == FINGERPRINT, name)):
-            if known[name] != facts[name] and not _is_unnoted(name, known):
+            if known[name] != facts[name]:
                 alone = ", of as many steps: others, more or fewer, or in another order" if name == FINGERPRINT else ""
                 raise ValueError(
                     f"{self.path} holds a run that was begun with other data: {_told(name, known[name])}, now "
                     f"{_told(name, facts[name])}{alone}. Give the data that it began with, or choose another --out."
                 )
-        more = {name: value for name, value in facts.items() if _is_unnoted(name, known)}
-        self._facts = {**known, **more} if more else None
-
-    def note_data(self) -> None:
-        """Notes what an older run lacks of `check_data`'s facts, once a state is saved that was trained on the data.
-
-        A start that ends before, or finds the run over, notes nothing.
-        """
-        if self._writes and self._facts is not None:
-            atomic_write_json(self.path / "data.json", self._facts)
-        self._facts = None
 
     def begin_session(self, step: int) -> None:
         """Notes that the run resumes from a step, on what and with which version of this program."""
