@@ -75,7 +75,6 @@ CORE = {
         "highway20.blog",
         "highway50.imagenette",
     ),
-    "test_zoo.py::test_a_kill_leaves_the_old_entry_or_the_new_one": ("before",),
 }
 
 

@@ -14,7 +14,6 @@ from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE, ROW, RUN_RESULT, WeightsInfo, check_field, read_row
 from keras_highway.weights.resolve import is_elsewhere
-from keras_highway.weights.saved_folder import settle
 
 RESULT = "result.json"
 RECIPE = Fields({}, {"name": Text(), "source": Text(1000)})
@@ -137,7 +136,6 @@ def check_epochs(folder: Path, result: Mapping[str, Any]) -> None:
 
 def _of_saved(folder) -> Publishable:
     """What `kh.save` wrote."""
-    settle(folder)
     if not (folder / ROW).is_file() or not (folder / FILE).is_file():
         raise ValueError(
             f"{folder} holds no finished run: there is no {folder / RESULT}. Nor did kh.save write it: there is no "

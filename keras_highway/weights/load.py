@@ -202,7 +202,7 @@ def _set(model: keras.Model, file: WeightsFile) -> None:
         named = file.row is not None or "variant" in file.stamp
         whose = "" if named else f" Nor does it name its variant: by its shapes alone it is taken for {file.variant!r}."
         warnings.warn(
-            f"{file.path} has no digest of its weights, so they were not checked.{whose} "
+            f"{file.path} has no digest, so its content was not checked.{whose} "
             "keras_highway.weights.file.save writes both.",
             UncheckedWeights,
             stacklevel=2,

@@ -31,7 +31,6 @@ from keras_highway.weights.file import Contents, WeightFileError
 from keras_highway.weights.info import FILE, RESULT, ROW, Promised, WeightsInfo, read_row
 from keras_highway.weights.keras_archive import Archive
 from keras_highway.weights.overrides import from_json_values
-from keras_highway.weights.saved_folder import settle
 
 
 @dataclass(frozen=True)
@@ -244,7 +243,6 @@ def _row_beside(path: Path) -> WeightsInfo | None:
     beside = path.with_name(ROW)
     if path.name != FILE or not beside.is_file():
         return None
-    settle(path.parent)
     return read_row(beside) if path.is_file() else None
 
 

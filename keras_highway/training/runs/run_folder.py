@@ -7,7 +7,6 @@ model.weights.h5, result.json; if requested, steps.csv.
 import contextlib
 import csv
 import dataclasses
-import errno
 import importlib
 import importlib.metadata
 import itertools
@@ -17,13 +16,13 @@ import platform
 import random
 import subprocess
 import sys
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import keras
+from filelock import FileLock, Timeout
 
 from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import append, atomic_write, atomic_write_json, may_pass, sweep
@@ -34,11 +33,6 @@ from keras_highway.data.vocabulary import VOCABULARY
 from keras_highway.training.runs.checkpoint import epochs_of
 from keras_highway.weights.info import FILE, ROW
 from keras_highway.weights.registry import in_checkout
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there, nothing keeps two processes from training in one folder
-    fcntl = None
 
 FINGERPRINT = "fingerprint"  # of what a run is trained on, see `Source`
 _MAY_CHANGE = ("commit", "versions", "python", "backend", "hardware", "strategy", "replicas")  # from session to session
@@ -147,7 +141,7 @@ class RunFolder:
     def __init__(self, path, recipe: dict, strategy, defaults: Mapping[str, Any] = MappingProxyType({})):
         self.path = Path(path)
         self._writes = strategy.is_chief
-        self._unlock: weakref.finalize[..., Any] | None = None
+        self._lock: FileLock | None = None
         self._environment = environment(strategy)
         self.path.mkdir(parents=True, exist_ok=True)
         recipe = json.loads(json.dumps(recipe))
@@ -159,7 +153,7 @@ class RunFolder:
                 f"{self.path} holds a run of another recipe: see {known}. Choose another --out, or remove the folder."
             )
         if self._writes:
-            self._lock()
+            self._lock = self._locked()
             try:
                 self._begin(recipe, other)
             except BaseException:
@@ -171,38 +165,34 @@ class RunFolder:
         if other:  # of a start that was refused, or ended before anything was trained
             for name in ("environment.json", "sessions.json", "data.json", "steps.csv"):
                 (self.path / name).unlink(missing_ok=True)
-        if self._unlock is not None:  # nobody else writes here
+        if self._lock is not None:  # nobody else writes here
             sweep(self.path, own=(*_WRITTEN, "recipe.json", VOCABULARY))
         atomic_write_json(self.path / "recipe.json", recipe)
         if not (self.path / "environment.json").exists():
             atomic_write_json(self.path / "environment.json", self._environment)
 
-    def _lock(self) -> None:
-        """Keeps other processes from writing here until `close`, or as long as this object lives."""
-        if fcntl is None:
-            return
-        file = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR)
+    def _locked(self) -> FileLock | None:
+        """Keep other processes from writing here until `close`, or as long as this object lives."""
+        lock = FileLock(self.path / ".lock", timeout=0, thread_local=False)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.acquire()
+            return lock
+        except Timeout:
+            raise ValueError(f"Another process is training in {self.path}: end it, or choose another --out.") from None
         except OSError as error:
-            os.close(file)
-            if error.errno in (errno.EAGAIN, errno.EACCES):  # the latter on SMB
-                held = f"Another process is training in {self.path}: end it, or choose another --out."
-                raise ValueError(held) from None
             if may_pass(error):
-                raise OSError(error.errno, error.strerror, str(self.path / ".lock")) from error
-            print(  # e.g. of Lustre mounted without `flock`, NFS without its lock daemon
+                raise OSError(error.errno, error.strerror, lock.lock_file) from error
+            print(  # e.g. Lustre mounted without `flock`, NFS without its lock daemon
                 f"{self.path} is on a file system without locks ({error.strerror}): nothing keeps another process from "
                 "training there, too.",
                 file=sys.stderr,
             )
-            return
-        self._unlock = weakref.finalize(self, os.close, file)
+            return None
 
     def close(self) -> None:
-        """Lets another run write here, of this process or of another; called again it does nothing."""
-        if self._unlock is not None:
-            self._unlock()
+        """Let another run write here, of this process or of another; a second call does nothing."""
+        if self._lock is not None:
+            self._lock.release()
 
     def check_shared(self, strategy) -> None:
         """Refuses processes that do not see each other's files; every process must call it.
