@@ -8,9 +8,9 @@
 
 import os as _os
 
-from keras_highway._support.program import COMMAND as _COMMAND
-from keras_highway._support.program import program_of as _program_of
-from keras_highway._support.public_names import only_public as _only_public
+from keras_highway._support.backend import COMMAND as _COMMAND
+from keras_highway._support.backend import only_public as _only_public
+from keras_highway._support.backend import program_of as _program_of
 
 _PROGRAM = _program_of(__name__)
 if _PROGRAM:
@@ -26,7 +26,7 @@ if _PROGRAM != _COMMAND:  # `--help` and `list` need not wait for Keras
     from keras_highway import data as data
     from keras_highway import language as language
     from keras_highway import layers as layers
-    from keras_highway._support.notices import Notice as Notice
+    from keras_highway._support.terminal import Notice as Notice
     from keras_highway.applications import Highway50 as Highway50
     from keras_highway.applications import Highway101 as Highway101
     from keras_highway.applications import Highway152 as Highway152

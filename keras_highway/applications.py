@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import keras
 
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.terminal import did_you_mean
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.models.builder import build, in_format, preprocessed, takes_any_size
 from keras_highway.models.char_lm import build_char_lm

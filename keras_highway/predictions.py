@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from keras import ops
 
-from keras_highway._support.data_format import checked_data_format
-from keras_highway._support.whole_numbers import is_count
+from keras_highway._support.keras_models import checked_data_format
+from keras_highway._support.schema import is_count
 from keras_highway.data.libraries import library_of
 from keras_highway.data.pixels import check_pixels
 from keras_highway.data.transforms import Transform

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
-from keras_highway._support.valueless import without_values
+from keras_highway._support.keras_models import without_values
 from keras_highway.models.builder import build
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry

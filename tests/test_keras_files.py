@@ -73,7 +73,7 @@ def test_load_gives_what_was_saved(digits):
         kh.create_model("mnist10_w32", weights=digits)
 
 
-@pytest.mark.filterwarnings("default::keras_highway._support.notices.Notice")
+@pytest.mark.filterwarnings("default::keras_highway._support.terminal.Notice")
 def test_classify_names_what_it_takes_for_granted(digits, capsys):
     assert main(["classify", SEVEN, "--weights", str(digits), "--top", "1"]) == 0
     output = capsys.readouterr()
@@ -84,7 +84,7 @@ def test_classify_names_what_it_takes_for_granted(digits, capsys):
     assert again.out == output.out and not again.err
 
 
-@pytest.mark.filterwarnings("default::keras_highway._support.notices.Notice")
+@pytest.mark.filterwarnings("default::keras_highway._support.terminal.Notice")
 def test_evaluate_measures_it(digits, tmp_path, capsys):
     x = np.stack([load_image(SAMPLES / f"digit_{k}.png", TRANSFORMS["mnist"]) for k in range(10)])
     y = np.arange(10)
@@ -128,7 +128,7 @@ def test_it_is_exported(digits):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("default::keras_highway._support.notices.Notice")
+@pytest.mark.filterwarnings("default::keras_highway._support.terminal.Notice")
 def test_it_is_reported_on(digits, tmp_path, capsys):
     x = np.stack([load_image(SAMPLES / f"digit_{k}.png", TRANSFORMS["mnist"]) for k in range(10)])
     y = np.arange(10)

@@ -351,7 +351,7 @@ def test_numpys_numbers_are_saved(tmp_path):
 
 
 def test_two_convolutions_of_a_width_are_two(tmp_path):
-    from keras_highway._support.variable_paths import by_path
+    from keras_highway._support.keras_models import by_path
 
     model = tiny(kernels=(2, 2), filters=(3, 4)).network
     assert len({w.path for w in model.weights}) == len(model.weights) == len(by_path(model.weights))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 from PIL import Image
 
-from keras_highway._support.outside_text import (
+from keras_highway._support.terminal import (
     in_figure,
     in_markdown,
     python_string,

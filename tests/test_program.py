@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_highway._support.program import program_of
+from keras_highway._support.backend import program_of
 from keras_highway.cli import main
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ import pytest
 
 import keras_highway as kh
 from keras_highway._support.files import sha256_of
-from keras_highway._support.notices import Notice
+from keras_highway._support.terminal import Notice
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.tasks import format_metric, format_recorded, format_validation, of_this_file
 from keras_highway.training.data.synthetic import synthetic_corpus

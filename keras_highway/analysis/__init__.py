@@ -1,6 +1,6 @@
 """What a network does inside: its blocks' signals, other wirings of the same layers, its cost, its gates."""
 
-from keras_highway._support.public_names import only_public as _only_public
+from keras_highway._support.backend import only_public as _only_public
 from keras_highway.analysis.cost import Cost as Cost
 from keras_highway.analysis.cost import StageCost as StageCost
 from keras_highway.analysis.cost import cost as cost

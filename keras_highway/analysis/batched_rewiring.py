@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway._support.type_aliases import Shape
+from keras_highway._support.keras_models import Shape
 from keras_highway.analysis.graph import blocks, check_names, holds_blocks, walk, walk_nested
 from keras_highway.analysis.rewire import Lesion, LesionedBlock, check_lesionable
 from keras_highway.layers import ChannelGate, GatedBlock, SharedKernels

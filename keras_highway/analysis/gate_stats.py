@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_highway._support.event_file import EventFile
 from keras_highway._support.files import append, atomic_write
-from keras_highway._support.whole_numbers import is_count
+from keras_highway._support.schema import is_count
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.gates import check_learned
 from keras_highway.analysis.graph import Blocks

@@ -6,9 +6,8 @@ from typing import Any
 
 import keras
 
-from keras_highway._support.layer_names import stage_of
-from keras_highway._support.loss_scale import scale_losses_as
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.keras_models import scale_losses_as, stage_of
+from keras_highway._support.terminal import did_you_mean
 from keras_highway.layers import GatedBlock, HighwayDenseStack
 
 Blocks = str | GatedBlock | Iterable[str | GatedBlock]  # by their names or by themselves

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_highway._support.numerics import input_gradient, with_gradient
-from keras_highway._support.whole_numbers import is_whole
+from keras_highway._support.schema import is_whole
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.graph import Blocks, block_name, check_names, data_format_of, is_functional, stages, walk
 from keras_highway.analysis.graph import blocks as blocks_of

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.terminal import did_you_mean
 from keras_highway.analysis.graph import Blocks, block_name, check_names, stages
 from keras_highway.analysis.graph import blocks as blocks_of
 from keras_highway.analysis.rewire import Lesion, check_lesionable

@@ -9,7 +9,7 @@ from keras import ops
 from tqdm import tqdm
 
 from keras_highway._support.numerics import rank_of
-from keras_highway._support.outside_text import visible
+from keras_highway._support.terminal import visible
 from keras_highway.analysis.scores import cross_entropy
 from keras_highway.data.photographs import PhotographSet, read_batches, real_labels_of
 from keras_highway.data.transforms import Transform

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_highway._support.outside_text import in_figure
+from keras_highway._support.terminal import in_figure
 from keras_highway.analysis.gates import GateActivity, Routing
 from keras_highway.analysis.plots import (
     GATE_SCALE,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from keras_highway._support.outside_text import in_figure
+from keras_highway._support.terminal import in_figure
 from keras_highway.analysis.plots import new_figure
 
 _STEPS = (  # the numbers in each decade of an axis of fewer decades than the first

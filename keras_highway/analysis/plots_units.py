@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_highway._support.outside_text import in_figure
+from keras_highway._support.terminal import in_figure
 from keras_highway.analysis.guided import GuidedGradients
 from keras_highway.analysis.plots import SMALL, WIDTH, bar_below, channel_axis, new_figure, write
 from keras_highway.analysis.top_patches import Patches

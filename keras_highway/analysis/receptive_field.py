@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_highway._support.type_aliases import Shape
+from keras_highway._support.keras_models import Shape
 from keras_highway.analysis.graph import blocks, check_names, data_format_of, is_functional, walk, walk_nested
 from keras_highway.layers import Branch, ChannelGate, GatedBlock, LowRankDense, Preprocessing, SharedKernels
 from keras_highway.layers.branch import ZeroPadProjection

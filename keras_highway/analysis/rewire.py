@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import keras
 
-from keras_highway._support.type_aliases import Shape
+from keras_highway._support.keras_models import Shape
 from keras_highway.analysis.graph import block_name, blocks, blocks_in, check_names, holds_blocks, walk
 from keras_highway.layers import GatedBlock
 

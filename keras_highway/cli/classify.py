@@ -3,8 +3,7 @@
 import keras
 import numpy as np
 
-from keras_highway._support.json_text import json_text
-from keras_highway._support.outside_text import visible
+from keras_highway._support.terminal import json_text, visible
 from keras_highway.cli.errors import OK, USAGE
 from keras_highway.cli.image_classifier import find_classifier
 from keras_highway.cli.reading import read_images

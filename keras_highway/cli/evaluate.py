@@ -2,8 +2,7 @@
 
 import sys
 
-from keras_highway._support.json_text import json_text
-from keras_highway._support.outside_text import visible
+from keras_highway._support.terminal import json_text, visible
 from keras_highway.analysis.scores import check_images, measure
 from keras_highway.cli import evaluate_language, evaluate_photographs
 from keras_highway.cli.errors import OK, LanguageModelError, UsageError, usage_errors

@@ -2,8 +2,7 @@
 
 import sys
 
-from keras_highway._support.json_text import json_text
-from keras_highway._support.outside_text import visible
+from keras_highway._support.terminal import json_text, visible
 from keras_highway.cli.errors import OK, UsageError, usage_errors
 from keras_highway.data.ptb import load_split
 from keras_highway.hub import is_hub_name

@@ -4,8 +4,7 @@ import csv
 import os
 from pathlib import Path
 
-from keras_highway._support.json_text import json_text
-from keras_highway._support.outside_text import visible
+from keras_highway._support.terminal import json_text, visible
 from keras_highway.analysis.photograph_scores import PhotographScores, measure_photographs
 from keras_highway.cli.errors import OK, USAGE, UsageError, check_out, usage_errors
 from keras_highway.cli.image_classifier import ImageClassifier, find_classifier

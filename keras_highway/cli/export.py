@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_highway._support.outside_text import visible
+from keras_highway._support.terminal import visible
 from keras_highway.cli.errors import OK, UsageError, check_out, usage_errors
 from keras_highway.cli.image_classifier import find_classifier, find_classifier_and_data
 from keras_highway.cli.tables import percent

@@ -1,6 +1,6 @@
 """`fetch`: weights into the cache, for later use without a network."""
 
-from keras_highway._support.outside_text import visible
+from keras_highway._support.terminal import visible
 from keras_highway.cli.errors import OK, usage_errors
 from keras_highway.weights import registry
 from keras_highway.weights.resolve import resolve

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from keras_highway._support.files import atomic_write
-from keras_highway._support.outside_text import visible
+from keras_highway._support.terminal import visible
 from keras_highway.analysis import plot_gates, trace
 from keras_highway.cli.errors import OK, USAGE, check_out, usage_errors
 from keras_highway.cli.image_classifier import find_classifier

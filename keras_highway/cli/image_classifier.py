@@ -7,9 +7,8 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from keras_highway._support.data_format import model_data_format
-from keras_highway._support.notices import Notice
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.keras_models import model_data_format
+from keras_highway._support.terminal import Notice, did_you_mean
 from keras_highway.applications import get_spec, model_of
 from keras_highway.cli.errors import LanguageModelError, UsageError, usage_errors
 from keras_highway.cli.tables import size

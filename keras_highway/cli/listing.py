@@ -7,8 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from keras_highway._support.json_text import json_text
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.terminal import did_you_mean, json_text
 from keras_highway.cli.errors import OK, UsageError
 from keras_highway.cli.tables import size, table
 from keras_highway.tasks import format_metric

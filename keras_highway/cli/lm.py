@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from keras_highway._support.outside_text import visible, visible_json, visible_lines
+from keras_highway._support.terminal import visible, visible_json, visible_lines
 from keras_highway.cli.errors import OK, UsageError, usage_errors
 from keras_highway.cli.tables import table
 from keras_highway.data.ptb import decoded, read_text

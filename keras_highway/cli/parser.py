@@ -7,10 +7,8 @@ import io
 import sys
 
 from keras_highway._support.backend import explained
-from keras_highway._support.closed_pipe import CLOSED_PIPE, drop_output, is_full, open_missing
-from keras_highway._support.notices import as_lines
-from keras_highway._support.outside_text import visible
-from keras_highway._support.settings import positive
+from keras_highway._support.schema import positive
+from keras_highway._support.terminal import CLOSED_PIPE, as_lines, drop_output, is_full, open_missing, visible
 from keras_highway.cli.errors import INTERRUPTED, USAGE, UsageError
 
 DEFAULT_WEIGHTS = "mnist10_w32.tvdn"
@@ -96,7 +94,7 @@ def _images_as_read(module: str) -> contextlib.AbstractContextManager[None]:
     """Image files give channels last: so do networks that look at them, whatever the user's keras.json says."""
     if module not in _READ_IMAGES:
         return contextlib.nullcontext()
-    from keras_highway._support.data_format import channels_last
+    from keras_highway._support.keras_models import channels_last
 
     return channels_last()
 

@@ -1,6 +1,6 @@
 """`publish`: trained weights to the Hugging Face Hub."""
 
-from keras_highway._support.outside_text import visible
+from keras_highway._support.terminal import visible
 from keras_highway.cli.errors import OK, UsageError, usage_errors
 from keras_highway.publishing import publish, publish_all
 

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 
-from keras_highway._support.outside_text import visible
+from keras_highway._support.terminal import visible
 from keras_highway.cli.image_classifier import ImageClassifier
 from keras_highway.data import ImageError, load_image
 

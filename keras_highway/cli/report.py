@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from keras_highway._support.outside_text import visible
+from keras_highway._support.terminal import visible
 from keras_highway.analysis import blocks
 from keras_highway.analysis.scores import check_images
 from keras_highway.cli.errors import OK, USAGE, UsageError, check_out, usage_errors

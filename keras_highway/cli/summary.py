@@ -1,7 +1,7 @@
 """`summary`: what a network costs, stage by stage."""
 
-from keras_highway._support.json_text import json_text
-from keras_highway._support.settings import parse_setting
+from keras_highway._support.schema import parse_setting
+from keras_highway._support.terminal import json_text
 from keras_highway.analysis import cost
 from keras_highway.applications import create_model, get_spec
 from keras_highway.cli.errors import OK, UsageError, usage_errors

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from keras_highway._support.tables import table as table
+from keras_highway._support.terminal import table as table
 from keras_highway.tasks import IMAGES
 
 

@@ -1,6 +1,6 @@
 """`verify`: a repository of the Hub, downloaded anew and computed again."""
 
-from keras_highway._support.outside_text import visible
+from keras_highway._support.terminal import visible
 from keras_highway.cli.errors import OK, SOME_FAILED, usage_errors
 from keras_highway.publishing import recorded, verify
 from keras_highway.tasks import is_of, measured_on

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_highway._support.layer_names import stage_of
+from keras_highway._support.keras_models import stage_of
 from keras_highway.analysis.graph import blocks
 from keras_highway.exporting.export import TOLERANCE, random_images, relative_difference
 from keras_highway.exporting.precision import in_float32

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_highway._support.type_aliases import Shape
+from keras_highway._support.keras_models import Shape
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, check_gate_rank, check_skip, get_gating
 from keras_highway.layers.checks import broadcasts, is_rate

@@ -18,11 +18,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_highway._support.numerics import loses_sums
+from keras_highway._support.numerics import loses_bias_sums, loses_sums
 from keras_highway.layers.convolve import convolve
-
-# By backend, dtypes in which the gradient of `keras.ops.add(x, bias)` by the bias adds up on CPU.
-_LOSSY = {"tensorflow": ("bfloat16",), "jax": ("bfloat16", "float16")}
 
 
 def add_bias(x: Any, bias: Any) -> Any:
@@ -123,7 +120,7 @@ def _not_in_place(mode: Any) -> NotImplementedError:
 
 
 def _loses_bias(layer: Any) -> bool:
-    return layer.use_bias and layer.compute_dtype in _LOSSY.get(keras.backend.backend(), ())
+    return layer.use_bias and loses_bias_sums(layer.compute_dtype)
 
 
 def _at_channels(layer: Any) -> Any:

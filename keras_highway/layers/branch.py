@@ -6,9 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_highway._support.data_format import checked_data_format
-from keras_highway._support.fused_batch_norm import LANES, in_lanes, narrow, on_gpu
-from keras_highway._support.type_aliases import Activation, Initializer, Shape
+from keras_highway._support.fused_ops import LANES, in_lanes, narrow, on_gpu
+from keras_highway._support.keras_models import Activation, Initializer, Shape, checked_data_format
 from keras_highway.layers.base import checked_size, freeze_sublayers, fresh
 from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.layers.biased import Conv2D

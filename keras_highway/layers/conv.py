@@ -4,8 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_highway._support.data_format import checked_data_format
-from keras_highway._support.type_aliases import Activation, Initializer, Shape
+from keras_highway._support.keras_models import Activation, Initializer, Shape, checked_data_format
 from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh
 from keras_highway.layers.biased import Conv2D
 from keras_highway.layers.branch import Branch, channel_axis

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_highway._support.type_aliases import Initializer, Shape
+from keras_highway._support.keras_models import Initializer, Shape
 from keras_highway.layers.base import checked_size, freeze_sublayers, fresh
 from keras_highway.layers.biased import Dense
 

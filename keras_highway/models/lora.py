@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_highway._support.loss_scale import scale_losses_as
+from keras_highway._support.keras_models import scale_losses_as
 from keras_highway.layers.base import checked_size
 from keras_highway.models.origin import file_of, note_file, note_origin, origin_of
 from keras_highway.models.trainable import cloned_without_compiling, compiled_again, set_trainable

@@ -10,8 +10,8 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_highway._support.bounded_json import read_json
-from keras_highway._support.variable_paths import by_path
+from keras_highway._support.keras_models import by_path
+from keras_highway._support.schema import read_json
 from keras_highway.convert import torch_state
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.card import model_card

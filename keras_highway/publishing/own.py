@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.files import partial_folder, sha256_of, to_disk, written
-from keras_highway._support.graph_ends import input_in, output_in
+from keras_highway._support.keras_models import input_in, output_in
 from keras_highway.data.transforms import Transform
 from keras_highway.hub import Pushed, parse_target
 from keras_highway.hub.client import home_folder

@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keras_highway._support.bounded_json import read_json
-from keras_highway._support.files import sha256_of
-from keras_highway._support.log import read_log
-from keras_highway._support.schema import Fields, Text
+from keras_highway._support.files import read_log, sha256_of
+from keras_highway._support.schema import Fields, Text, read_json
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry

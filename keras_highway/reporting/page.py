@@ -13,8 +13,7 @@ from pathlib import Path
 
 import keras
 
-from keras_highway._support.bounded_json import read_bounded
-from keras_highway._support.files import atomic_write, atomic_write_json
+from keras_highway._support.files import atomic_write, atomic_write_json, read_bounded
 from keras_highway.reporting.report import Report
 from keras_highway.reporting.section import Picture, Section
 from keras_highway.tasks import IMAGES

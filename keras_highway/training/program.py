@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_highway._support.keras_models import by_path
 from keras_highway._support.numerics import rank_of
-from keras_highway._support.variable_paths import by_path
 from keras_highway.applications import create_model
 from keras_highway.data.class_labels import in_words
 from keras_highway.data.transforms import CLASSES, TRANSFORMS

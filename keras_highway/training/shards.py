@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_highway._support.bounded_json import read_json
+from keras_highway._support.backend import tensorflow
 from keras_highway._support.files import atomic_write, atomic_write_json, sha256_of
-from keras_highway._support.host_tensorflow import tensorflow
-from keras_highway._support.outside_text import visible
+from keras_highway._support.schema import read_json
+from keras_highway._support.terminal import visible
 from keras_highway.data.datasets import MANIFEST, SHARD_SUFFIX, is_shard
 from keras_highway.data.images import ImageError
 from keras_highway.training.data.decoding import decoded, jpeg_shape

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_highway._support.bounded_json import parse_json
 from keras_highway._support.files import read_regular
+from keras_highway._support.schema import parse_json
 from keras_highway.data.transforms import Transform
 from keras_highway.models.lora import without_updates
 from keras_highway.variants import VARIANTS

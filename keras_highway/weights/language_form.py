@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from keras_highway._support.bounded_json import read_bounded
-from keras_highway._support.valueless import without_values
+from keras_highway._support.files import read_bounded
+from keras_highway._support.keras_models import without_values
 from keras_highway.data.vocabulary import LONGEST_SPELLING, VOCABULARY, Vocabulary
 from keras_highway.models.char_lm import build_char_lm
 from keras_highway.specs import CharLMSpec, override

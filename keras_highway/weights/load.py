@@ -10,8 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_highway._support.graph_ends import input_in, output_in
-from keras_highway._support.notices import Notice
+from keras_highway._support.keras_models import input_in, output_in
+from keras_highway._support.terminal import Notice
 from keras_highway.layers import Preprocessing
 from keras_highway.models.builder import TOP, build, in_format
 from keras_highway.specs import CharLMSpec, DenseStackSpec, NetSpec, override

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from keras_highway._support.bounded_json import read_json
-from keras_highway._support.notices import Notice
+from keras_highway._support.schema import read_json
+from keras_highway._support.terminal import Notice
 from keras_highway.convert.timm import read_safetensors
 from keras_highway.data.datasets import FOLDERS
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform

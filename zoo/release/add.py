@@ -23,8 +23,8 @@ from pathlib import Path
 from filelock import FileLock
 
 import keras_highway as kh
-from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway._support.schema import read_json
 from keras_highway.publishing import weights_class
 from keras_highway.publishing.publishable import check_epochs
 from keras_highway.tasks import LANGUAGE

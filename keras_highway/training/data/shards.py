@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_highway._support.bounded_json import parse_json, read_bounded, read_json
-from keras_highway._support.host_tensorflow import tensorflow
-from keras_highway._support.schema import CLASS_NAME, Fields, Items, Number, OneOf, Text
+from keras_highway._support.backend import tensorflow
+from keras_highway._support.files import read_bounded
+from keras_highway._support.schema import CLASS_NAME, Fields, Items, Number, OneOf, Text, parse_json, read_json
 from keras_highway.data.datasets import MANIFEST, is_sharded
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.folders import FolderSource, check_several

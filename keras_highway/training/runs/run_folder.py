@@ -24,11 +24,9 @@ from typing import Any
 import keras
 from filelock import FileLock, Timeout
 
-from keras_highway._support.bounded_json import read_json
-from keras_highway._support.files import append, atomic_write, atomic_write_json, may_pass, sweep
-from keras_highway._support.log import read_lines
-from keras_highway._support.processor import processor_fields
-from keras_highway._support.schema import Anything, Fields, Items, Table
+from keras_highway._support.files import append, atomic_write, atomic_write_json, may_pass, read_lines, sweep
+from keras_highway._support.fused_ops import processor_fields
+from keras_highway._support.schema import Anything, Fields, Items, Table, read_json
 from keras_highway.data.vocabulary import VOCABULARY
 from keras_highway.training.runs.checkpoint import epochs_of
 from keras_highway.weights.info import FILE, ROW
