@@ -6,30 +6,27 @@
 >>> kh.Highway50(weights=None, classes=10)
 """
 
-import contextlib as _contextlib
+import os as _os
 
-from keras_highway._support.program import COMMAND as _COMMAND
-from keras_highway._support.program import MODULE as _MODULE
-from keras_highway._support.program import program_of as _program_of
-from keras_highway._support.public_names import only_public as _only_public
+from keras_highway._support.backend import COMMAND as _COMMAND
+from keras_highway._support.backend import only_public as _only_public
+from keras_highway._support.backend import program_of as _program_of
 
-# The command line has its own door: --help and list need not wait for Keras, and TensorFlow's notices can be kept off
-# stderr, as they are of `python -m keras_highway.training.shards` and its like.
 _PROGRAM = _program_of(__name__)
-if _PROGRAM != _COMMAND:
+if _PROGRAM:
+    _os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # TensorFlow's warnings and errors, no information
+if _PROGRAM != _COMMAND:  # `--help` and `list` need not wait for Keras
     from keras_highway._support.backend import explained as _explained
-    from keras_highway._support.quiet import quiet_start as _quiet_start
 
     try:
-        with _quiet_start() if _PROGRAM == _MODULE else _contextlib.nullcontext():
-            import keras as _keras  # noqa: F401
+        import keras as _keras  # noqa: F401
     except ModuleNotFoundError as _error:
         raise _explained(_error) from _error
     from keras_highway import analysis as analysis
     from keras_highway import data as data
     from keras_highway import language as language
     from keras_highway import layers as layers
-    from keras_highway._support.notices import Notice as Notice
+    from keras_highway._support.terminal import Notice as Notice
     from keras_highway.applications import Highway50 as Highway50
     from keras_highway.applications import Highway101 as Highway101
     from keras_highway.applications import Highway152 as Highway152

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import keras
 
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.terminal import did_you_mean
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.models.builder import build, in_format, preprocessed, takes_any_size
 from keras_highway.models.char_lm import build_char_lm
@@ -308,13 +308,6 @@ _ABOUT_BASELINE = """    The highway net of {baseline}'s widths that computes wh
 """
 
 
-class _Default(int):
-    """A number that can be told from the same one given by a caller."""
-
-
-_CLASSES = _Default(1000)  # keras.applications' default; weights of other classes keep theirs
-
-
 class Application(Protocol):
     """A builder of an ImageNet network with the signature of `keras.applications.ResNet50`."""
 
@@ -325,7 +318,7 @@ class Application(Protocol):
         input_tensor: Any = None,  # a keras.KerasTensor; a checker takes what keras.Input returns for a list, too
         input_shape: tuple[int | None, ...] | None = None,
         pooling: str | None = None,
-        classes: int | None = 1000,
+        classes: int | None = None,
         classifier_activation: str | Callable[..., Any] | None = "softmax",
         name: str = ...,
         **spec_overrides: Any,
@@ -345,14 +338,12 @@ def _application(variant: str, title: str) -> Application:
         input_tensor: Any = None,
         input_shape: tuple[int | None, ...] | None = None,
         pooling: str | None = None,
-        classes: int | None = _CLASSES,
+        classes: int | None = None,
         classifier_activation: str | Callable[..., Any] | None = "softmax",
         name: str = variant,
         **spec_overrides: Any,
     ) -> keras.Model:
         file = None if weights is None else resolve(weights, variant)
-        if isinstance(classes, _Default):  # also where a caller passes on what inspect.signature or a pickle gave
-            classes = None if file else int(classes)
         return build_with(
             variant,
             file,

@@ -9,7 +9,7 @@ NIPS 2015, Eqs. 1-3.
 
 from typing import Any
 
-from keras_highway._support.operands import operands, plus, times
+from keras_highway._support.numerics import operands, plus, times
 
 
 def mix(x: Any, h: Any, t: Any = 1.0, c: Any = None, dtype: Any = None) -> Any:

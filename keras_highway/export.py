@@ -14,8 +14,7 @@ import keras
 import numpy as np
 
 from keras_highway._support.files import partial_path, remove, sweep, written
-from keras_highway._support.layer_names import stage_of
-from keras_highway._support.quiet import quiet_again
+from keras_highway._support.keras_models import stage_of
 from keras_highway.analysis.graph import blocks
 from keras_highway.applications import get_spec, model_of
 from keras_highway.language import CharLM
@@ -161,7 +160,7 @@ def export(
     sweep(path.parent)
     partial = partial_path(path)
     try:
-        with written(path), quiet_again(f"writing {path.name} ..."):
+        with written(path):
             with warnings.catch_warnings():
                 for module in _NOISY:
                     warnings.filterwarnings("ignore", module=module)

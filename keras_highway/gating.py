@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.terminal import did_you_mean
 
 
 class Gating(NamedTuple):

@@ -9,10 +9,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway._support.data_format import channels_last, checked_data_format, model_data_format
-from keras_highway._support.notices import Notice
-from keras_highway._support.suggest import did_you_mean
-from keras_highway._support.whole_numbers import is_count
+from keras_highway._support.keras_models import channels_last, checked_data_format, model_data_format
+from keras_highway._support.schema import is_count
+from keras_highway._support.terminal import Notice, did_you_mean
 from keras_highway.applications import get_spec, model_of
 from keras_highway.data.libraries import library_of
 from keras_highway.data.pixels import check_pixels

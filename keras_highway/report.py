@@ -18,8 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_highway import analysis
-from keras_highway._support.bounded_json import read_bounded
-from keras_highway._support.files import atomic_write, atomic_write_json
+from keras_highway._support.files import atomic_write, atomic_write_json, read_bounded
 from keras_highway.analysis.cost import adapted_weights, parameters_of
 from keras_highway.analysis.gates import check_learned
 from keras_highway.analysis.graph import stages

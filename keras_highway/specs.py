@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from keras_highway._support.fields import coerced
+from keras_highway._support.schema import coerced
 from keras_highway.gating import check_gate_rank, check_skip, check_zero_init, get_gating
 from keras_highway.tasks import IMAGES, LANGUAGE, Task
 

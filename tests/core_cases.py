@@ -62,9 +62,6 @@ CORE = {
     "test_trainable.py::test_losses_metrics_and_schedules_of_ones_own": ("enable_lora",),
     "test_training.py::test_resume_is_exact_wherever_writing_ends": ("checkpoint.npz",),
     "test_training.py::test_what_a_kill_at_the_end_left_undone_is_done_and_told": ("result.json",),
-    "test_updates_in_use.py::test_copies_learn_by_the_same_updates": ("archived-form1", "h5-form2"),
-    "test_updates_in_use.py::test_copies_of_nets_of_other_layers_learn_by_the_same_updates": ("mnist10_w16",),
-    "test_updates_in_use.py::test_copies_of_what_was_unfrozen_learn_all_of_it": ("stage3",),
     "test_variants.py::test_a_miniature_trains_and_comes_back_from_a_file": (
         *("highway50", "highway_full50_uie_nobn", "highway_resnet50", "resnet110", "exclusive110", "postact110_zerobn"),
         *("mnist10_w16", "highway_a", "highway_fc10", "highway_fc1000", "plain_fc10"),
@@ -76,7 +73,6 @@ CORE = {
         "highway20.blog",
         "highway50.imagenette",
     ),
-    "test_zoo.py::test_a_kill_leaves_the_old_entry_or_the_new_one": ("before",),
 }
 
 

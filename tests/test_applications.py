@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
-from keras_highway._support.valueless import without_values
+from keras_highway._support.keras_models import without_values
 from keras_highway.models.builder import build
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
@@ -30,8 +30,9 @@ def test_signature_is_that_of_keras_applications():
     for builder in (kh.Highway50, kh.Highway101, kh.Highway152, kh.ResNet50, kh.ResNet101, kh.ResNet152):
         actual = inspect.signature(builder).parameters
         assert list(actual)[:-1] == list(expected)
-        for name in set(expected) - {"name"}:
+        for name in set(expected) - {"name", "classes"}:
             assert actual[name].default == expected[name].default
+        assert actual["classes"].default is None  # that of the weights, else 1000
         assert actual["name"].default == builder.__name__.lower()
         assert "Args:" in builder.__doc__
 

@@ -282,6 +282,6 @@ def test_a_net_that_could_not_be_trained_is_refused_and_a_trained_one_is_loaded(
     with pytest.raises(ValueError, match="`zero_init` starts the transform at 0"):
         kh.create_model("highway50", **{**small, **changes})
     assert kh.create_model("highway50", **{**small, **changes}, zero_init=False).count_params() > 0
-    net = build(override(VARIANTS["highway50"], **{**small, **changes}))  # as an older version made it
+    net = build(override(VARIANTS["highway50"], **{**small, **changes}))  # a configuration without these checks
     net.save(tmp_path / "net.keras")
     assert keras.models.load_model(tmp_path / "net.keras").count_params() == net.count_params()

@@ -10,8 +10,8 @@ import pytest
 from hostile import NAME, quick, refused, zoo_folder  # noqa: F401
 
 import keras_highway as kh
-from keras_highway._support.bounded_json import parse_json, read_json
-from keras_highway._support.npz import read_npz
+from keras_highway._support.files import read_npz
+from keras_highway._support.schema import parse_json, read_json
 from keras_highway.cli import main
 from keras_highway.convert.timm import read_config
 from keras_highway.data import load_dataset

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from keras_highway._support.valueless import without_values
+from keras_highway._support.keras_models import without_values
 from keras_highway.layers import GatedBlock
 from keras_highway.models.builder import build
 from keras_highway.specs import override

@@ -8,7 +8,7 @@ from gradients import value_and_gradients
 from keras import ops
 
 import keras_highway as kh
-from keras_highway._support.valueless import without_values
+from keras_highway._support.keras_models import without_values
 from keras_highway.cli.listing import parameters as listed_parameters
 from keras_highway.data.batchify import deduplicate, every
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HighwayDense

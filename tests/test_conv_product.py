@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_highway._support import conv_product
-from keras_highway._support.conv_product import has_bfloat16, is_product, product
+from keras_highway._support import fused_ops as conv_product
+from keras_highway._support.fused_ops import has_bfloat16, is_product, product
 from keras_highway.layers.biased import Conv2D
 from keras_highway.layers.convolve import convolve
 
@@ -97,7 +97,7 @@ def test_where_it_pays(monkeypatch):
 @pytest.mark.slow
 def test_without_onednn_there_is_no_product():
     """TensorFlow's own product in bfloat16 truncates: all sums would be too small."""
-    script = "from keras_highway._support.conv_product import has_bfloat16; print(has_bfloat16())"
+    script = "from keras_highway._support.fused_ops import has_bfloat16; print(has_bfloat16())"
     environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"}
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=120

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_highway._support.cross_entropy import cross_entropy
-from keras_highway._support.numerics import input_gradient
+from keras_highway._support.numerics import cross_entropy, input_gradient
 
 LOGITS = np.random.default_rng(0).normal(0.0, 3.0, (4, 3, 11)).astype(np.float32)
 TARGETS = np.random.default_rng(1).integers(0, 11, (4, 3)).astype(np.int32)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from keras_highway._support.host_tensorflow import tensorflow
+from keras_highway._support.backend import tensorflow
 from keras_highway.data import load_image, tfds_sets
 from keras_highway.data.images import decode_image
 from keras_highway.data.photographs import Photograph, read_batches

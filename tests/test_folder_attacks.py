@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from hostile import NAME, refused
 
-from keras_highway._support.bounded_json import read_json
-from keras_highway._support.log import read_log
-from keras_highway._support.npz import read_npz
+from keras_highway._support.files import read_log, read_npz
+from keras_highway._support.schema import read_json
 from keras_highway.analysis.scores import measure_photographs
 from keras_highway.data.photographs import folder_test_set, read_real_labels
 from keras_highway.data.transforms import TRANSFORMS

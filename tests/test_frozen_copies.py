@@ -78,18 +78,6 @@ def test_a_net_without_a_block_is_as_frozen():
     assert len(kh.analysis.without(model, ["stage1_block2"]).trainable_weights) == 2
 
 
-@pytest.mark.parametrize("make", [image_net, language_model])
-def test_copies_freeze_the_parts_of_stem_and_of_characters_too(make, tmp_path):
-    model = make()
-    whole = len(model.trainable_weights)
-    for layer in model._flatten_layers():
-        layer.trainable &= not isinstance(layer, (keras.layers.BatchNormalization, keras.layers.Conv1D))
-    known = trained_by(model)
-    assert 0 < len(known) < whole
-    for copy in copies(model, tmp_path):
-        assert trained_by(copy) == known
-
-
 @pytest.mark.slow
 def test_training_a_copy_moves_nothing_that_is_frozen(tmp_path):
     """Neither weights nor moving averages: batch normalization asks its own layer."""
@@ -115,67 +103,3 @@ def test_a_compiled_frozen_net_keeps_its_optimizers_state(tmp_path, recwarn):
     assert not [w for w in recwarn if "optimizer" in str(w.message)]
     for ours, theirs in zip(model.optimizer.variables, loaded.optimizer.variables, strict=True):
         np.testing.assert_array_equal(np.array(ours), np.array(theirs))
-
-
-def test_copies_of_a_converted_resnet_train_its_gates(tmp_path):
-    """Its blocks are trainable, their transforms are not."""
-    resnet = kh.create_model("resnet20", **SMALL)
-    kh.freeze(resnet)
-    model = kh.highway_from_resnet(resnet)
-    expected = trained_by(model)
-    assert 2 < len(expected) < len(model.weights) // 2 and all("transform_gate" in p or "head" in p for p in expected)
-    for copy in copies(model, tmp_path):
-        assert trained_by(copy) == expected
-    short = kh.analysis.without(model, ["stage1_block2"])
-    assert trained_by(short) == [path for path in expected if "stage1_block2" not in path]
-
-
-def test_frozen_parts_that_a_block_does_not_have_are_named():
-    block = kh.layers.HighwayDense(frozen=["transform", "norm"])
-    with pytest.raises(ValueError, match=r"no part to freeze\. Received: 'norm'"):
-        block.build((None, 4))
-
-
-def test_a_part_of_a_part_stays_frozen():
-    inputs = keras.Input((8, 8, 4))
-    block = kh.layers.BasicBlock(4, name="block")
-    model = keras.Model(inputs, block(inputs))
-    block.transform.bn1.trainable = False
-    copy = keras.models.clone_model(model)
-    assert copy.get_layer("block").get_config()["frozen"] == ["transform/bn1"]
-    assert trained_by(copy) == trained_by(model) and len(trained_by(model)) < len(model.weights)
-
-
-@keras.saving.register_keras_serializable(package="keras_highway_tests")
-class OwnBlock(kh.layers.GatedBlock):
-    """Its transform and what is inside have names that Keras makes up, which differ in every copy."""
-
-    def build(self, input_shape):
-        self.transform = keras.Sequential([layers.Dense(4), layers.Dense(4)])
-        self.add_gates()
-        self.build_paths(input_shape)
-
-    def make_gate(self, bias, name):
-        return layers.Dense(4, name=name)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-
-def freeze_transform(block):
-    block.transform.trainable = False
-
-
-def freeze_first_dense(block):
-    block.transform.layers[0].trainable = False
-
-
-@pytest.mark.parametrize("change", [freeze_transform, freeze_first_dense])
-def test_frozen_parts_of_a_block_of_ones_own(change, tmp_path):
-    inputs = keras.Input((4,))
-    model = keras.Model(inputs, OwnBlock(name="block")(inputs))
-    change(model.get_layer("block"))
-    shapes = [tuple(v.shape) for v in model.trainable_weights]
-    assert 0 < len(shapes) < len(model.weights)
-    for copy in copies(model, tmp_path):
-        assert [tuple(v.shape) for v in copy.trainable_weights] == shapes

@@ -5,8 +5,8 @@ import re
 import pytest
 from pages import ROOT, commands
 
-from keras_highway._support.log import read_log
-from keras_highway._support.valueless import without_values
+from keras_highway._support.files import read_log
+from keras_highway._support.keras_models import without_values
 from keras_highway.analysis.cost import cost
 from keras_highway.applications import create_model
 from keras_highway.training.data.samples import epoch_samples

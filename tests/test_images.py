@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-from keras_highway._support.notices import as_lines
+from keras_highway._support.terminal import as_lines
 from keras_highway.data import ImageError, images, load_image, sample_digits, samples
 from keras_highway.data.transforms import CIFAR, IMAGENET, MNIST
 

@@ -1,6 +1,7 @@
 """`.keras` files: those of our networks are loaded as they were saved, others and code are refused in a sentence."""
 
 import json
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -65,13 +66,13 @@ def test_load_gives_what_was_saved(digits):
     np.testing.assert_allclose(scores, keras.ops.softmax(expected), atol=1e-6)
     assert kh.get_transform(model) == kh.get_transform(str(digits)) == TRANSFORMS["mnist"]
     assert kh.decode_predictions(np.eye(10), top=1, weights=model)[3][0].name == "3"
-    with pytest.raises(ValueError, match="loaded as it was saved: leave out classes, include_top"):
+    with pytest.raises(ValueError, match="a whole model: leave out classes, include_top"):
         kh.load(digits, include_top=False, classes=3)
     with pytest.raises(WeightFileError, match="a whole model and not weights for 'mnist10_w32'"):
         kh.create_model("mnist10_w32", weights=digits)
 
 
-@pytest.mark.filterwarnings("default::keras_highway._support.notices.Notice")
+@pytest.mark.filterwarnings("default::keras_highway._support.terminal.Notice")
 def test_classify_names_what_it_takes_for_granted(digits, capsys):
     assert main(["classify", SEVEN, "--weights", str(digits), "--top", "1"]) == 0
     output = capsys.readouterr()
@@ -82,7 +83,7 @@ def test_classify_names_what_it_takes_for_granted(digits, capsys):
     assert again.out == output.out and not again.err
 
 
-@pytest.mark.filterwarnings("default::keras_highway._support.notices.Notice")
+@pytest.mark.filterwarnings("default::keras_highway._support.terminal.Notice")
 def test_evaluate_measures_it(digits, tmp_path, capsys):
     x = np.stack([load_image(SAMPLES / f"digit_{k}.png", TRANSFORMS["mnist"]) for k in range(10)])
     y = np.arange(10)
@@ -126,7 +127,7 @@ def test_it_is_exported(digits):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("default::keras_highway._support.notices.Notice")
+@pytest.mark.filterwarnings("default::keras_highway._support.terminal.Notice")
 def test_it_is_reported_on(digits, tmp_path, capsys):
     x = np.stack([load_image(SAMPLES / f"digit_{k}.png", TRANSFORMS["mnist"]) for k in range(10)])
     y = np.arange(10)
@@ -145,54 +146,14 @@ def test_every_kind_of_net_is_let_through(name, tmp_path):
     assert archive.input_shape == model.input_shape[1:]
 
 
-def foreign(path):
+def plain_keras(path):
     inputs = keras.Input((8, 8, 3))
     x = keras.layers.Flatten()(inputs)
     keras.Model(inputs, keras.layers.Dense(2, activation="softmax", name="head")(x), name="theirs").save(path)
 
 
-def with_a_lambda(path):
-    inputs = keras.Input((8, 8, 3))
-    x = keras.layers.Lambda(lambda x: x + 1)(inputs)
-    keras.Model(inputs, keras.layers.Dense(2, name="head")(keras.layers.Flatten()(x)), name="resnet50").save(path)
-
-
-def of_a_stranger(path):
-    """Whose configuration has Keras import a function, which it would call on loading."""
-
-    def change(config):
-        head = config["config"]["layers"][-1]["config"]
-        head["kernel_initializer"] = {"module": "os", "class_name": "system", "config": {}, "registered_name": None}
-
-    rewritten(path.with_name("good.keras"), path, change)
-
-
-def with_a_function(path):
-    """That Keras has, imports and calls: here it would download."""
-
-    def change(config):
-        head = config["config"]["layers"][-1]["config"]
-        head["activation"] = {"module": "keras.utils", "class_name": "function", "config": "get_file"}
-
-    rewritten(path.with_name("good.keras"), path, change)
-
-
-def of_no_layer_of_ours(path):
-    def change(config):
-        layer = config["config"]["layers"][1]
-        layer |= {"module": "keras_highway.training.runs.run_folder", "class_name": "RunFolder"}
-        layer["registered_name"] = "keras_highway>RunFolder"
-
-    rewritten(path.with_name("good.keras"), path, change)
-
-
 def without_a_classifier(path):
     kh.create_model("resnet50", include_top=False, input_shape=(32, 32, 3), **SMALL).save(path)
-
-
-def not_a_model(path):
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("hello.txt", "hello")
 
 
 def too_dense(path):
@@ -201,62 +162,83 @@ def too_dense(path):
         archive.writestr("model.weights.h5", "")
 
 
+def quantized(path):
+    net = kh.create_model("highway_fc10", depth=3, units=4, input_shape=(4, 4, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about layers that stay in float
+        net.quantize("int8")
+    net.save(path)
+
+
 @pytest.mark.parametrize(
     "make, message",
     [
-        (foreign, "not a network of keras_highway but another model, 'theirs'"),
-        (with_a_lambda, "holds a Lambda layer or function, which is code"),
-        (of_a_stranger, "it needs 'system' of 'os'"),
-        (with_a_function, r"it needs 'function' of 'keras\.utils'"),
-        (of_no_layer_of_ours, "it needs 'RunFolder' of 'keras_highway"),
-        (without_a_classifier, "does not go from images to a classifier named 'head'"),
-        (not_a_model, r"lacks config\.json or model\.weights\.h5"),
-        (too_dense, "declares far more content than it can hold"),
-        (lambda path: path.write_bytes(b"PK, but no archive"), "is not a file of a Keras model, or is damaged"),
+        (plain_keras, "is not an image classifier of keras_highway"),
+        (without_a_classifier, "is not an image classifier of keras_highway"),
+        (quantized, "names 'Int8QuantizationConfig'"),
+        (too_dense, "more content than it can hold"),
+        (lambda path: zipfile.ZipFile(path, "w").close(), "no item named 'config.json'"),
+        (lambda path: path.write_bytes(b"PK, but no archive"), "not a zip file"),
         (lambda path: None, "No file"),
     ],
 )
-def test_what_is_refused(make, message, tmp_path, digits, capsys):
+def test_other_files_are_refused_in_one_line(make, message, tmp_path, capsys):
     path = tmp_path / "x.keras"
-    (tmp_path / "good.keras").write_bytes(digits.read_bytes())
     make(path)
-    with pytest.raises(WeightFileError, match=message):
+    for door in (kh.load, kh.describe_weights):
+        with pytest.raises(WeightFileError, match=rf"x\.keras.*{message}|{message}.*x\.keras"):
+            door(path)
+    assert main(["classify", SEVEN, "--weights", str(path)]) == 2
+    output = capsys.readouterr().err
+    assert output.startswith("keras_highway: error: ") and output.count("\n") == 1
+
+
+def change_of(key, value, kind=None):
+    """Sets an entry of the last layer's configuration, or of that of the first layer of a class."""
+
+    def change(config):
+        layers = config["config"]["layers"]
+        (layer, *_) = layers[-1:] if kind is None else [one for one in layers if one["class_name"] == kind]
+        layer["config"][key] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        change_of("name", None),
+        change_of("units", "10x"),
+        change_of("transform", None, "Preprocessing"),
+        change_of("transform", {"size": [200000, 200000], "channels": 3, "scale": 1.0}, "Preprocessing"),
+        change_of("batch_shape", [None, "64"], "InputLayer"),
+        lambda config: config["config"].pop("layers"),
+        lambda config: config["config"]["layers"][1].pop("config"),
+    ],
+)
+def test_a_malformed_configuration_is_refused_in_one_line(change, photographs, tmp_path, capsys):
+    path = rewritten(photographs, tmp_path / "x.keras", change)
+    with pytest.raises(WeightFileError, match=r"x\.keras"):
         kh.load(path)
     assert main(["classify", SEVEN, "--weights", str(path)]) == 2
     output = capsys.readouterr().err
     assert output.startswith("keras_highway: error: ") and output.count("\n") == 1
 
 
-def test_damaged_weights_and_other_networks_weights_are_refused(digits, photographs, tmp_path):
+def test_damaged_weights_and_weights_of_other_networks_are_refused(digits, photographs, tmp_path):
+    kh.load("mnist10_w16.tvdn").save(tmp_path / "narrow.keras")
     path = tmp_path / "x.keras"
-    with zipfile.ZipFile(digits) as old, zipfile.ZipFile(photographs) as other, zipfile.ZipFile(path, "w") as new:
-        new.writestr("metadata.json", old.read("metadata.json"))
-        new.writestr("config.json", old.read("config.json"))
-        new.writestr("model.weights.h5", other.read("model.weights.h5"))
-    with pytest.raises(
-        WeightFileError, match=r"x\.keras has weights of another network: none has the shape of a head of 10"
-    ):
-        kh.load(path)
+    for other in (photographs, tmp_path / "narrow.keras"):
+        with zipfile.ZipFile(digits) as old, zipfile.ZipFile(other) as donor, zipfile.ZipFile(path, "w") as new:
+            new.writestr("metadata.json", old.read("metadata.json"))
+            new.writestr("config.json", old.read("config.json"))
+            new.writestr("model.weights.h5", donor.read("model.weights.h5"))
+        with pytest.raises(WeightFileError, match=r"x\.keras cannot be loaded"):
+            kh.load(path)
     content = bytearray(digits.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(WeightFileError, match="is damaged"):
-        kh.load(path)
-
-
-def test_weights_of_a_narrower_network_are_refused_by_their_shapes(digits, tmp_path):
-    """Its head has as many classes, so that only the comparison of all arrays sees it, before Keras builds anything."""
-    kh.load("mnist10_w16.tvdn").save(tmp_path / "narrow.keras")
-    path = tmp_path / "x.keras"
-    with (
-        zipfile.ZipFile(digits) as old,
-        zipfile.ZipFile(tmp_path / "narrow.keras") as narrow,
-        zipfile.ZipFile(path, "w") as new,
-    ):
-        for name in ("metadata.json", "config.json"):
-            new.writestr(name, old.read(name))
-        new.writestr("model.weights.h5", narrow.read("model.weights.h5"))
-    with pytest.raises(WeightFileError, match=r"lacks arrays of shapes .*3, 32, 32\).* others of .*3, 16, 16\)"):
+    with pytest.raises(WeightFileError, match=r"x\.keras"):
         kh.load(path)
 
 
@@ -265,98 +247,6 @@ def test_a_description_is_loaded_as_often_as_one_likes(digits):
     first, second = (model_of(file) for _ in range(2))
     for a, b in zip(first.weights, second.weights, strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def test_what_was_checked_is_what_is_built(digits, tmp_path):
-    """Another file in its place, with a layer that is not let through, is not built."""
-    path = tmp_path / "x.keras"
-    path.write_bytes(digits.read_bytes())
-    file = resolve(str(path))
-
-    def change(config):
-        layer = next(layer for layer in config["config"]["layers"] if layer["class_name"] == "Dropout")
-        layer |= {"class_name": "GaussianNoise"}
-        layer["config"] = {"name": layer["config"]["name"], "stddev": 1.0}
-
-    kh.create_model("mnist10_w32", head_dropout=0.1).save(tmp_path / "dropout.keras")
-    rewritten(tmp_path / "dropout.keras", path, change)
-    with pytest.raises(WeightFileError, match="GaussianNoise"):
-        kh.load(path)
-    loaded = model_of(file)
-    assert not any(isinstance(layer, keras.layers.GaussianNoise) for layer in loaded.layers)
-
-
-def test_low_rank_updates_come_back_in_the_kernels(tmp_path):
-    """Blocks forget them and other layers do not, in the file: the loaded model has none, and all of it trains."""
-    rng = np.random.default_rng(0)
-    model = kh.create_model("mnist10_w16")
-    plain = [(w.path, w.shape) for w in model.trainable_weights]
-    kh.enable_lora(model, rank=2)
-    for weight in model.trainable_weights:
-        weight.assign(keras.ops.convert_to_numpy(weight) + rng.normal(0, 0.05, weight.shape))
-    model.save(tmp_path / "net.keras")
-    again = kh.load(tmp_path / "net.keras")
-    x = rng.random((2, 28, 28, 1), "float32")
-    np.testing.assert_allclose(again(x), model(x), atol=1e-5)
-    assert [(w.path, w.shape) for w in again.trainable_weights] == plain
-
-
-def set_layer(index, key, value):
-    def change(config):
-        config["config"]["layers"][index]["config"][key] = value
-
-    return change
-
-
-def set_transform(**fields):
-    def change(config):
-        (layer,) = (one for one in config["config"]["layers"] if one["class_name"] == "Preprocessing")
-        layer["config"]["transform"].update(fields)
-
-    return change
-
-
-def without_transform(config):
-    (layer,) = (one for one in config["config"]["layers"] if one["class_name"] == "Preprocessing")
-    del layer["config"]["transform"]
-
-
-MALFORMED = {
-    "no class": (lambda config: config["config"]["layers"][1].pop("class_name"), r"layers\[1\] is .* no class_name"),
-    "no name": (lambda config: config["config"]["layers"][-1]["config"].pop("name"), "it has no name"),
-    "no transform": (without_transform, "the transform must be a table"),
-    "a huge transform": (set_transform(size=[200000, 200000]), "must be a whole number from 1 to 2048"),
-    "a crop of text": (set_transform(crop="x"), "must be a number from 0.01 to 1"),
-    "units of text": (set_layer(-1, "units", "10"), "`units` of the head must be a whole number"),
-    "units for memory": (set_layer(-1, "units", 10**12), "`units` of the head must be a whole number"),
-    "units of no weights": (set_layer(-1, "units", 1_000_000), "none has the shape of a head of 1000000 classes"),
-    "an image of text": (set_layer(0, "batch_shape", [None, "64", 64, 3]), "`batch_shape`.* must be a whole number"),
-    "a huge image": (set_layer(0, "batch_shape", [None, 10**9, 64, 3]), "`batch_shape`.* must be a whole number"),
-    "a filter too many": (set_layer(-2, "depth", 10**9), "`depth` must be at most 1000"),
-}
-
-
-@pytest.mark.parametrize("what", MALFORMED)
-def test_a_malformed_configuration_is_one_sentence(what, photographs, tmp_path, capsys):
-    change, message = MALFORMED[what]
-    path = rewritten(photographs, tmp_path / "x.keras", change)
-    for door in (kh.load, kh.describe_weights):
-        with pytest.raises(WeightFileError, match=rf"x\.keras .*{message}"):
-            door(path)
-    assert main(["classify", SEVEN, "--weights", str(path)]) == 2
-    output = capsys.readouterr().err
-    assert output.startswith("keras_highway: error: ") and output.count("\n") == 1
-
-
-def test_a_network_larger_than_its_weights_is_not_built(photographs, tmp_path, monkeypatch):
-    def change(config):
-        (block, *_) = (one for one in config["config"]["layers"] if "filters" in one["config"])
-        block["config"]["filters"] = 999
-
-    path = rewritten(photographs, tmp_path / "x.keras", change)
-    monkeypatch.setattr(keras.saving, "load_model", lambda *args, **kwargs: pytest.fail("built"))
-    with pytest.raises(WeightFileError, match=r"x\.keras (has weights of another network|cannot be loaded)"):
-        kh.load(path)
 
 
 @pytest.mark.parametrize("how", ["encrypted", "compressed by a method that is none"])
@@ -369,7 +259,7 @@ def test_an_archive_that_zipfile_does_not_read_is_one_sentence(how, digits, tmp_
     for at in (local + 6, entry + 8) if how == "encrypted" else (local + 8, entry + 10):
         content[at] = 1 if how == "encrypted" else 99
     path.write_bytes(content)
-    with pytest.raises(WeightFileError, match=r"x\.keras is damaged: .*(encrypted|compression)"):
+    with pytest.raises(WeightFileError, match=r"x\.keras .*(encrypted|compression)"):
         kh.load(path)
     assert main(["classify", SEVEN, "--weights", str(path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -256,14 +256,6 @@ def test_a_file_that_states_a_network_that_it_does_not_hold(lm, tmp_path, stated
             load(tmp_path)
 
 
-def test_a_name_that_an_older_file_states_is_passed_over(lm, tmp_path):
-    facts = {"vocabulary": WORDS.fingerprint, "overrides": {**SMALL, "name": "mine"}}
-    weights_file.save(lm.network, tmp_path / "model.weights.h5", lm.variant, 11, **facts)
-    (tmp_path / "vocabulary.json").write_text(WORDS.to_json())
-    assert kh.CharLM(tmp_path).score("the cat") == lm.score("the cat")
-    assert kh.load(tmp_path).count_params() == lm.network.count_params()
-
-
 def test_the_vocabulary_that_was_padded_in_training_belongs_to_the_weights(tmp_path):
     short = kh.Vocabulary.of(["a", "b"])
     lm = tiny(short, kernels=(1, 5))
@@ -359,7 +351,7 @@ def test_numpys_numbers_are_saved(tmp_path):
 
 
 def test_two_convolutions_of_a_width_are_two(tmp_path):
-    from keras_highway._support.variable_paths import by_path
+    from keras_highway._support.keras_models import by_path
 
     model = tiny(kernels=(2, 2), filters=(3, 4)).network
     assert len({w.path for w in model.weights}) == len(model.weights) == len(by_path(model.weights))

@@ -20,13 +20,6 @@ def test_a_pair_as_the_kernel_size_of_a_strided_convolution():
     assert Branch((8,), ((3, 1),), (1,)).compute_output_shape((None, 6, 6, 3)) == (None, 6, 6, 8)
 
 
-def test_configurations_that_kept_a_size_without_a_use():
-    config = HighwayConv2D(4, gate="channel").get_config()
-    assert HighwayConv2D.from_config({**config, "gate_kernel_size": 3}).gate_kernel_size is None
-    same = HighwayConv2D(4, gate_kernel_size=1).get_config()
-    assert HighwayConv2D.from_config(same).gate_kernel_size == 1
-
-
 def test_a_mask_of_stochastic_depth_has_the_rank_it_was_built_for():
     layer = HighwayDense(stochastic_depth=0.5)
     layer(array(2, 4))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from keras_highway._support.layer_names import position_of, stage_of
-from keras_highway._support.settings import parse_setting
+from keras_highway._support.keras_models import position_of, stage_of
+from keras_highway._support.schema import parse_setting
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_names_of_damaged_shards_are_refused(folders, tmp_path):
     known = json.loads(index.read_text())
     for changes, message in (({"files": ["cat/1.JPEG"]}, "names 1 images and places 4"), ({"files": 3}, "files")):
         index.write_text(json.dumps({**known, **changes}))
-        shard.pop("index_sha256", None)
+        shard["index_sha256"] = shards.sha256_of(index)
         (tmp_path / "manifest.json").write_text(json.dumps(manifest))
         with pytest.raises(ValueError, match=message):
             shard_test_set(tmp_path, 2)

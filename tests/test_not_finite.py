@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from miniatures import batch, miniature
 
-from keras_highway._support.bounded_json import parse_json
 from keras_highway._support.files import atomic_write_json
-from keras_highway._support.json_text import json_text
+from keras_highway._support.schema import parse_json
+from keras_highway._support.terminal import json_text
 from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.export import export

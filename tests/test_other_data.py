@@ -5,7 +5,7 @@ import dataclasses
 import errno
 import hashlib
 import itertools
-import json
+import os
 import shutil
 import threading
 import time
@@ -29,7 +29,6 @@ from keras_highway.training.program import Program
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs import run as run_module
-from keras_highway.training.runs import run_folder
 from keras_highway.training.runs.meter import Device
 from keras_highway.training.runs.run import Run
 from keras_highway.training.runs.run_folder import RunFolder
@@ -67,52 +66,6 @@ def test_a_run_does_not_go_on_with_images_in_another_order_or_with_others(tmp_pa
     with pytest.raises(ValueError, match=msg):
         train_recipe(recipe, mnist_in(tmp_path / "b", **other), run)
     assert train_recipe(recipe, mnist_in(tmp_path / "copy"), run)["epochs"] == 2
-
-
-@pytest.mark.slow
-def test_runs_that_were_begun_before_fingerprints_were_noted_go_on(tmp_path):
-    folder, run = mnist_in(tmp_path / "a"), tmp_path / "run"
-    train_recipe(DENSE, folder, run, until=1)
-    facts = json.loads((run / "data.json").read_text())
-    noted = facts.pop("fingerprint")
-    (run / "data.json").write_text(json.dumps(facts))
-    assert train_recipe(DENSE, folder, run)["epochs"] == 2
-    assert json.loads((run / "data.json").read_text()) == {**facts, "fingerprint": noted}  # compared from now on
-    with pytest.raises(ValueError, match="begun with other data: fingerprint"):
-        train_recipe(DENSE, mnist_in(tmp_path / "b", pixels=1), run)
-
-
-def test_what_a_run_was_not_trained_on_is_not_noted(tmp_path):
-    """Of a run that is over nothing is trained, nor is it where a start ends before its first state."""
-    folder, other, run = mnist_in(tmp_path / "a"), mnist_in(tmp_path / "b", pixels=1), tmp_path / "run"
-    train_recipe(DENSE, folder, run, until=1)
-    noted = json.loads((run / "data.json").read_text())
-    facts = {name: value for name, value in noted.items() if name != "fingerprint"}
-    (run / "data.json").write_text(json.dumps(facts))
-    with contextlib.closing(RunFolder(run, DENSE.to_dict(), Strategy())) as resumed:
-        resumed.check_data({**noted, "fingerprint": "of other data"})
-        assert json.loads((run / "data.json").read_text()) == facts
-        (run / "data.json").unlink()
-        resumed.check_data({**noted, "fingerprint": "of other data"})
-    assert train_recipe(DENSE, folder, run)["epochs"] == 2
-    assert json.loads((run / "data.json").read_text()) == noted
-    (run / "data.json").write_text(json.dumps(facts))
-    assert train_recipe(DENSE, other, run)["epochs"] == 2  # the known result
-    assert json.loads((run / "data.json").read_text()) == facts
-    (run / "data.json").unlink()
-    assert train_recipe(DENSE, other, run)["epochs"] == 2
-    assert not (run / "data.json").exists()
-
-
-def test_names_of_classes_that_were_not_noted_are_compared_from_now_on(tmp_path):
-    with contextlib.closing(RunFolder(tmp_path, DENSE.to_dict(), Strategy())) as folder:
-        folder.check_data({"class_names": [], "fingerprint": 64 * "a"})
-        folder.log.write_text("epoch,train_loss\n1,2.0\n")
-        facts = {"class_names": ["cat", "dog"], "fingerprint": 64 * "a"}
-        folder.check_data(facts)
-        folder.note_data()
-        with pytest.raises(ValueError, match="other data: class_names cat, dog, now class_names dog, cat"):
-            folder.check_data({**facts, "class_names": ["dog", "cat"]})
 
 
 def test_more_images_are_told_by_their_number(tmp_path):
@@ -224,13 +177,13 @@ def test_processes_with_different_data_are_refused_all_of_them():
     assert Strategy().check_same(one, "a single process") is None
 
 
-@pytest.mark.skipif(run_folder.fcntl is None, reason="locks are those of POSIX")
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EPERM])
+@pytest.mark.skipif(os.name != "posix", reason="locks are those of POSIX")
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EPERM])
 def test_where_a_file_system_has_no_locks_a_run_says_so_and_goes_on(number, tmp_path, monkeypatch, capsys):
     def refused(*_):
         raise OSError(number, "no locks here")
 
-    monkeypatch.setattr(run_folder, "fcntl", SimpleNamespace(flock=refused, LOCK_EX=0, LOCK_NB=0))
+    monkeypatch.setattr("fcntl.flock", refused)
     folder = RunFolder(tmp_path, DENSE.to_dict(), Strategy())
     assert (tmp_path / "recipe.json").exists()
     assert f"{tmp_path} is on a file system without locks (no locks here)" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import pytest
 
 import keras_highway as kh
 from keras_highway import analysis
-from keras_highway._support import data_format as formats
+from keras_highway._support import keras_models as formats
 from keras_highway.cli import main
 from keras_highway.layers import HighwayConv2D
 

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 from PIL import Image
 
-from keras_highway._support.outside_text import (
+from keras_highway._support.terminal import (
     in_figure,
     in_markdown,
     python_string,
+    table,
     visible,
     visible_json,
     visible_lines,
 )
-from keras_highway._support.tables import table
 from keras_highway.analysis import plot_routing_profile
 from keras_highway.cli import main
 from keras_highway.publishing.card import model_card

@@ -3,15 +3,14 @@
 import errno
 import json
 import os
-import signal
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from keras_highway._support import quiet
-from keras_highway._support.program import program_of
+from keras_highway._support.backend import program_of
 from keras_highway.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -165,9 +164,15 @@ def test_which_program_imports_the_package(monkeypatch, argv, words, program):
     assert program_of("keras_highway") == program
 
 
+# TensorFlow's C++ code writes them before it reads a log level, and where it finds no GPU.
+NOTICE = re.compile(
+    r"WARNING: All log messages before absl|[IWE]0000 .*(port|cuda\w*|gpu_device|tf_tfl_\w+)\.cc:|INFO: Created"
+)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_nothing_of_tensorflows_reaches_the_terminal(tmp_path, backend):
+def test_only_tensorflows_first_notices_reach_the_terminal(tmp_path, backend):
     """Real processes, at the log level that a user has."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": backend, "HF_ENDPOINT": "http://127.0.0.1:9"}
     env.pop("TF_CPP_MIN_LOG_LEVEL", None)
@@ -185,91 +190,8 @@ def test_nothing_of_tensorflows_reaches_the_terminal(tmp_path, backend):
         command = [sys.executable, "-m", *words]
         done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr
-        assert done.stderr.startswith(message) and done.stderr.count("\n") == bool(message), (words, done.stderr)
-
-
-NOTICES = [
-    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n",
-    "I0000 00:00:1795229140.230463    6246 port.cc:153] oneDNN custom operations are on.\n",
-    "To enable the following instructions: AVX2 AVX512F, in other operations, rebuild TensorFlow.\n",
-    "W0000 00:00:1795361690.984851    6823 tf_tfl_flatbuffer_helpers.cc:364] Ignored output_format.\n",
-    "W0000 00:00:1795361690.984988    6823 tf_tfl_flatbuffer_helpers.cc:367] Ignored drop_control_dependency.\n",
-    "INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n",
-]
-OF_GPUS = [
-    "E0000 00:00:1795229151.659441    6311 cuda_platform.cc:52] failed call to cuInit: INTERNAL\n",
-    "W0000 00:00:1795229151.659441    6311 gpu_device.cc:2344] Cannot dlopen some GPU libraries.\n",
-]
-NEWS = [
-    "E0000 00:00:1795229151.659441    6311 local_rendezvous.cc:412] aborting\n",
-    "W0000 00:00:1795229151.659441    6311 cpu_allocator_impl.cc:84] exceeds 10% of free system memory.\n",
-    "W0000 00:00:1795361690.984851    6823 tf_tfl_flatbuffer_helpers.cc:364] Ignored more of it.\n",
-    "INFO: Created TensorFlow Lite XNNPACK delegate for CPU and more.\n",
-    "something of the user's own\n",
-]
-
-
-@pytest.mark.parametrize("gpu", [False, True])
-@pytest.mark.parametrize("level", [None, "3"])
-def test_notices_are_dropped_and_news_is_kept(capfd, monkeypatch, tmp_path, level, gpu):
-    """That a driver is missing is news on a machine that has a GPU."""
-    monkeypatch.setattr(quiet, "_DEVICES", (str(tmp_path / "nvidia[0-9]*"),))
-    if gpu:
-        (tmp_path / "nvidia0").touch()
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level or "")
-    if level is None:
-        monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
-    with quiet.quiet_start():
-        for line in [*NOTICES, *OF_GPUS, *NEWS]:
-            os.write(2, line.encode())
-        assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == (level or "1")  # warnings and errors are still written
-    assert capfd.readouterr().err == "".join([*(OF_GPUS if gpu else []), *NEWS])
-
-
-def test_later_imports_are_quiet_in_programs_that_began_so(capfd, monkeypatch):
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "1")
-    for begun, shown in (([], NOTICES[1]), ([True], "")):
-        monkeypatch.setattr(quiet, "_begun", begun)
-        with quiet.quiet_again():
-            os.write(2, NOTICES[1].encode())
-        assert capfd.readouterr().err == shown
-
-
-def test_a_failing_start_reports_why(capfd, monkeypatch):
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    with pytest.raises(ImportError), quiet.quiet_start():
-        os.write(2, NEWS[0].encode())
-        raise ImportError
-    assert capfd.readouterr().err == NEWS[0]
-
-
-ABORTING = """
-import importlib.util, os, sys
-spec = importlib.util.spec_from_file_location("quiet", sys.argv[1])
-quiet = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(quiet)
-with quiet.quiet_start():
-    os.write(2, sys.argv[2].encode())
-    os.abort()
-"""
-
-
-@pytest.mark.parametrize("end", ["\n", ""])
-def test_the_last_messages_of_a_program_that_aborts_are_read(end):
-    """As those of a library that does not find what it was built for: without them its end is unexplained."""
-    fatal = f"F0000 00:00:1795229151.659441    6311 cpu_feature_guard.cc:1] needs AVX512F{end}"
-    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}
-    command = [sys.executable, "-S", "-c", ABORTING, quiet.__file__, NOTICES[1] + NEWS[2] + fatal]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # waits until stderr is closed
-    assert done.returncode == -signal.SIGABRT
-    assert done.stderr == NEWS[2] + fatal
-
-
-def test_notices_are_shown_on_request(capfd, monkeypatch):
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
-    with quiet.quiet_start():
-        os.write(2, NOTICES[1].encode())
-        assert capfd.readouterr().err == NOTICES[1]
+        lines = [line for line in done.stderr.splitlines() if not NOTICE.match(line)]
+        assert len(lines) == bool(message) and "".join(lines).startswith(message), (words, done.stderr)
 
 
 @pytest.mark.slow

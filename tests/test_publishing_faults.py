@@ -1,19 +1,14 @@
-"""Publishing claims nothing that is not so: licences, files that are a user's, dry runs; and scratch without locks."""
+"""Publishing claims nothing that is not so: licences, files that are a user's, dry runs."""
 
 import dataclasses
-import errno
-import fcntl
 import os
 import sys
-import tempfile
-import types
 
 import fake_hub as fake
 import pytest
 import yaml
 
 import keras_highway as kh
-from keras_highway._support import scratch
 from keras_highway.hub import HubError
 from keras_highway.publishing import find_publishable, publish, write_bundle
 from keras_highway.publishing.card import model_card
@@ -129,50 +124,3 @@ def test_a_dry_run_of_a_private_or_a_new_repository_reports(hub):
     pushed = publish("mnist10_w16.tvdn", REPO, private=True)
     again = publish("mnist10_w16.tvdn", REPO, private=True, dry_run=True)
     assert hub.repositories[REPO].private and (again.changed, again.commit) == ((), pushed.commit)
-
-
-# --- Temporary folders -----------------------------------------------------------------
-
-
-@pytest.fixture
-def flock(tmp_path, monkeypatch):
-    """Function that sets what `flock` raises; temporary folders are made in the folder that it returns."""
-
-    def fails_with(error):
-        def fails(handle, operation):
-            raise error
-
-        monkeypatch.setattr(scratch, "fcntl", types.SimpleNamespace(**{**vars(fcntl), "flock": fails}))
-        (tmp_path / "temporary").mkdir()
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-        return tmp_path / "temporary"
-
-    return fails_with
-
-
-def open_files():
-    return len(os.listdir("/dev/fd"))
-
-
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_no_matter(flock, number):
-    temporary, before = flock(OSError(number, os.strerror(number))), open_files()
-    with scratch.scratch_folder("save") as folder:
-        assert folder.parent == temporary and list(folder.iterdir()) == []
-        with scratch.scratch_folder("save") as other:
-            assert folder.is_dir() and other.is_dir()  # which nobody sweeps
-    assert list(temporary.iterdir()) == [] and open_files() == before
-
-
-def test_an_interruption_leaves_no_folder_behind(flock):
-    temporary, before = flock(KeyboardInterrupt()), open_files()
-    with pytest.raises(KeyboardInterrupt), scratch.scratch_folder("save"):
-        pass
-    assert list(temporary.iterdir()) == [] and open_files() == before
-
-
-@pytest.mark.slow
-def test_a_model_is_saved_without_locks(flock, tmp_path):
-    temporary = flock(OSError(errno.ENOLCK, "No locks available"))
-    kh.save(kh.create_model("highway20", weights=None, **SMALL), tmp_path / "pets", transform="cifar10")
-    assert kh.load(tmp_path / "pets").output_shape == (None, 3) and list(temporary.iterdir()) == []

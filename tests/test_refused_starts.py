@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import struct
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -22,7 +21,6 @@ from keras_highway.training.optimizers import DecayedLamb, make_optimizer, make_
 from keras_highway.training.program import Program
 from keras_highway.training.recipe import changed, with_settings
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs import run_folder
 from keras_highway.training.runs.run_folder import RunFolder, defaults_of, same_recipe
 from keras_highway.training.tiny import tiny
 from keras_highway.weights.info import WeightFileError
@@ -231,7 +229,7 @@ def test_errors_that_may_pass_have_a_code_of_their_own(number, code, monkeypatch
     assert exit_.value.code == code and "the disk says no" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(run_folder.fcntl is None, reason="locks are those of POSIX")
+@pytest.mark.skipif(os.name != "posix", reason="locks are those of POSIX")
 @pytest.mark.parametrize("number", [errno.EIO, errno.EAGAIN, errno.EACCES])
 def test_a_file_system_that_is_away_or_a_lock_that_another_has_is_not_one_without_locks(number, tmp_path, monkeypatch):
     """The run would go on without its lock. Of a file on SMB that another has locked Linux says EACCES."""
@@ -239,7 +237,7 @@ def test_a_file_system_that_is_away_or_a_lock_that_another_has_is_not_one_withou
     def away(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(run_folder, "fcntl", SimpleNamespace(flock=away, LOCK_EX=0, LOCK_NB=0))
+    monkeypatch.setattr("fcntl.flock", away)
     refused = (OSError, "Input/output error") if number == errno.EIO else (ValueError, "Another process is training in")
     with pytest.raises(refused[0], match=refused[1]):
         RunFolder(tmp_path, W16.to_dict(), Strategy())

@@ -3,13 +3,8 @@
 import errno
 import os
 import shutil
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import time
-from pathlib import Path
 
 import h5py
 import keras
@@ -18,14 +13,12 @@ import pytest
 from huggingface_hub import constants
 
 import keras_highway as kh
-from keras_highway._support import scratch
 from keras_highway._support.files import atomic_write
-from keras_highway._support.scratch import scratch_folder
 from keras_highway.cli import main
 from keras_highway.cli.main import UsageError, usage_errors
 from keras_highway.export import export
 from keras_highway.hub import client
-from keras_highway.publishing import find_publishable, publish
+from keras_highway.publishing import find_publishable
 from keras_highway.report import Report, write_report
 from keras_highway.training import train
 from keras_highway.weights import file as weights_file
@@ -64,49 +57,6 @@ def test_links_within_the_folder_and_other_files_are_no_matter(run):
     os.mkfifo(run / "log_seed3.csv")
     with pytest.raises(ValueError, match=r"log_seed3\.csv is not a regular file"):
         find_publishable(str(run))
-
-
-# --- Temporary folders -------------------------------------------------------------
-
-_KILLED = """
-import os, signal
-from scratch import scratch_folder
-with scratch_folder("publish") as folder:
-    (folder / "bundle").mkdir()
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_folders_of_killed_processes_are_swept(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "keras_highway-other").mkdir()  # not made here: it has no lock
-    env = {"TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(scratch.__file__).parent)}
-    killed = subprocess.run([sys.executable, "-c", _KILLED], env=env, check=False)
-    assert killed.returncode == -signal.SIGKILL and len(list(tmp_path.iterdir())) == 2
-    with scratch_folder("publish") as first:
-        assert len(list(tmp_path.iterdir())) == 2
-        with scratch_folder("publish") as second:
-            assert first.is_dir() and second.is_dir()  # that of a process that lives stays
-    assert [path.name for path in tmp_path.iterdir()] == ["keras_highway-other"]
-
-
-def test_publish_sweeps_folders_of_killed_processes(run, tmp_path, monkeypatch):
-    """Not only the function that it calls: `publish` must be the one that calls it."""
-    (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
-    env = {"TMPDIR": str(tmp_path / "scratch"), "PYTHONPATH": str(Path(scratch.__file__).parent)}
-    subprocess.run([sys.executable, "-c", _KILLED], env=env, check=False)
-    (left,) = (tmp_path / "scratch").iterdir()
-    seen = []
-
-    def no_bundle(publishable, repository, folder):
-        seen.append((left.exists(), folder.is_dir()))
-        raise ValueError("far enough")
-
-    monkeypatch.setattr(sys.modules[publish.__module__], "write_bundle", no_bundle)
-    with pytest.raises(ValueError, match="far enough"):
-        publish(str(run), "org/name")
-    assert seen == [(False, True)] and not list((tmp_path / "scratch").iterdir())
 
 
 # --- Full disks, permissions, open files -------------------------------------------

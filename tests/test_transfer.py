@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
-from keras_highway._support.valueless import without_values
+from keras_highway._support.keras_models import without_values
 
 X = np.random.default_rng(0).random((2, 64, 64, 3), "float32")
 

@@ -3,7 +3,7 @@
 import keras
 import pytest
 
-from keras_highway._support.valueless import without_values
+from keras_highway._support.keras_models import without_values
 
 
 def test_values_are_not_made_later_either():

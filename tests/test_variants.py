@@ -11,7 +11,7 @@ from contracts import array, check_round_trip, distinct_miniatures, layers_deep,
 from golden import describe
 
 import keras_highway as kh
-from keras_highway._support.valueless import without_values
+from keras_highway._support.keras_models import without_values
 from keras_highway.cli.listing import parameters
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.layers import GatedBlock

@@ -158,3 +158,12 @@ def test_a_virtual_array_is_called_what_it_is_however_large(tmp_path):
         file.create_virtual_dataset("layers/dense/vars/0", layout)
     with pytest.raises(WeightFileError, match="layers/dense/vars/0 holds its values elsewhere"):
         weights_file.read(path)
+
+
+def test_a_weight_file_with_links_is_refused(tmp_path):
+    own, outside = tmp_path / "own.weights.h5", tmp_path / "outside.h5"
+    kh.create_model("highway_fc10", depth=2).save_weights(own)
+    with h5py.File(own, "a") as file:
+        file["layers/more"] = h5py.ExternalLink(str(outside), "/secret")
+    with pytest.raises(WeightFileError, match="layers/more is a link to another place"):
+        kh.create_model("highway_fc10", weights=own, depth=2)

@@ -309,7 +309,7 @@ def test_the_digest_knows_what_the_seal_no_longer_does(file, tmp_path):
         check_one_sentence(path, "damaged or altered: the digest")
 
 
-def test_a_file_as_older_versions_wrote_it_is_loaded_with_a_warning(tmp_path):
+def test_a_file_without_a_digest_is_loaded_with_a_warning(tmp_path):
     """A stamp without a digest."""
     model, path = kh.create_model("highway_fc10"), tmp_path / "old.weights.h5"
     model.save_weights(path)

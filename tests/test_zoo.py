@@ -1,7 +1,6 @@
 """The zoo: adding runs, cards, tables that cannot differ from their results."""
 
 import dataclasses
-import hashlib
 import json
 import re
 import shutil
@@ -12,7 +11,7 @@ import pytest
 
 import keras_highway as kh
 from keras_highway._support.files import sha256_of
-from keras_highway._support.notices import Notice
+from keras_highway._support.terminal import Notice
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.tasks import format_metric, format_recorded, format_validation, of_this_file
 from keras_highway.training.data.synthetic import synthetic_corpus
@@ -141,37 +140,6 @@ def test_adding_runs_pools_their_seeds(tmp_path, monkeypatch):
     assert (row["name"], row["sha256"], row["wheel"]) == ("mnist10_w16.tvdn", sha256_of(file), True)
     assert weights_file.read(file).stamp["variant"] == "mnist10_w16"
     assert "98.50 ± 0.71 % (n = 2)" in (folder / "card.md").read_text()
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_kill_leaves_the_old_entry_or_the_new_one(tmp_path, monkeypatch, when):
-    """At the one rename; SIGKILL runs no cleaning up, which the next add does."""
-    zoo = tmp_path / "zoo"
-    zoo.mkdir()
-    monkeypatch.setattr(adding, "ZOO", zoo)
-    folder = adding.add([finished_run(tmp_path / "a", 1, 0.99)])
-    old = {path.name: path.read_bytes() for path in folder.iterdir()}
-
-    put = adding.put_in_place
-
-    def killed(new, target):
-        if when == "after":
-            put(new, target)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(adding, "put_in_place", killed)
-        patch.setattr(adding.shutil, "rmtree", lambda *args, **kwargs: None)
-        with pytest.raises(KeyboardInterrupt):
-            adding.add([finished_run(tmp_path / "b", 2, 0.98)])
-    assert [path.name for path in zoo.glob(".*")] == [".partial-mnist10_w16.tvdn"]
-    there = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert (there == old) == (when == "before") and there.keys() == old.keys()
-    assert json.loads(there["weights.json"])["sha256"] == hashlib.sha256(there["model.weights.h5"]).hexdigest()
-    assert json.loads(there["result.json"])["seeds"] == ([1] if when == "before" else [2])
-    adding.add([tmp_path / "b"])
-    assert [path.name for path in zoo.iterdir()] == ["mnist10_w16.tvdn"]
-    assert json.loads((folder / "result.json").read_text())["seeds"] == [2]
 
 
 def test_a_new_weight_is_a_folder_and_nothing_else(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from keras_highway._support.log import read_log
+from keras_highway._support.files import read_log
 from keras_highway.analysis.plots import write
 from keras_highway.analysis.plots_curves import Curve, draw_training, training_axes
 from keras_highway.tasks import IMAGES

@@ -13,7 +13,7 @@ import numpy as np
 
 import keras_highway as kh
 from keras_highway import analysis
-from keras_highway._support.layer_names import position_of
+from keras_highway._support.keras_models import position_of
 from keras_highway._support.numerics import rank_of
 from keras_highway.analysis.plots import SMALL, write
 from keras_highway.analysis.plots_curves import draw_depth

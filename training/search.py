@@ -25,9 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_highway._support.files import atomic_write, atomic_write_json
-from keras_highway._support.log import read_log
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.files import atomic_write, atomic_write_json, read_log
+from keras_highway._support.terminal import did_you_mean
 from keras_highway.analysis.plots import new_figure, write
 from keras_highway.analysis.plots_curves import Curve, draw_training
 from keras_highway.tasks import IMAGES

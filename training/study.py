@@ -15,8 +15,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from keras_highway._support.files import atomic_write_json
-from keras_highway._support.log import read_log
+from keras_highway._support.files import atomic_write_json, read_log
 from keras_highway.tasks import plus_minus
 from keras_highway.training.distributed.stopping import stop_requests
 from keras_highway.training.recipe import Recipe, changed, with_settings

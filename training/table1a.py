@@ -19,8 +19,8 @@ import sys
 import time
 from pathlib import Path
 
-from keras_highway._support.log import read_log
-from keras_highway._support.settings import positive
+from keras_highway._support.files import read_log
+from keras_highway._support.schema import positive
 from keras_highway.tasks import format_metric
 from keras_highway.training.distributed.stopping import EXIT_CODE, stop_requests
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES

@@ -1,6 +1,12 @@
-"""A sentence where the package of Keras's backend is missing; imports nothing."""
+"""The program, its backend and the public names of packages. Nothing here imports Keras before it is needed."""
 
+import contextlib
+import functools
 import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 BACKENDS = ("tensorflow", "jax", "torch")
 
@@ -24,3 +30,75 @@ def explained(error: ModuleNotFoundError) -> ImportError:
         f"Keras's backend here is {missing}, which is not installed: {choice}"
         f'pip install "keras-highway[{missing}]" (extras: {", ".join(BACKENDS)}).'
     )
+
+
+COMMAND, MODULE, OTHER = "command", "module", ""
+_SCRIPT = "keras-highway"
+
+
+def program_of(package: str) -> str:
+    """Returns what runs while `package` is imported.
+
+    Args:
+        package: Name of the package.
+
+    Returns:
+        `COMMAND` for `python -m PACKAGE` and the script that pip installs,
+        `MODULE` for `python -m PACKAGE.X`, `OTHER` for all else.
+    """
+    if Path(sys.argv[0] if sys.argv else "").name.removesuffix(".exe") == _SCRIPT:
+        return COMMAND
+    if sys.argv[:1] != ["-m"]:  # what Python puts there until it has located the module
+        return OTHER
+    words = sys.orig_argv[1:]
+    if package in words:
+        return COMMAND
+    return MODULE if any(word.startswith(f"{package}.") for word in words) else OTHER
+
+
+@functools.cache
+def tensorflow() -> Any:
+    """Returns TensorFlow; where another backend computes, without the GPUs, which it would fill.
+
+    To be called before anything of TensorFlow or TensorFlow Datasets is read:
+    with its first operation TensorFlow takes the GPUs that it sees. What the
+    user's own program has used of it before stays as it is.
+
+    Raises:
+        ImportError: If it is not installed.
+    """
+    import keras  # here: commands that only list do not wait for it; not below, where its errors are its own
+
+    try:
+        import tensorflow as tf
+
+        if keras.backend.backend() != "tensorflow":
+            with contextlib.suppress(RuntimeError):  # it has been used: too late to hide them
+                tf.config.set_visible_devices([], "GPU")
+    except ImportError as error:
+        raise ImportError(
+            'TensorFlow reads photographs, whatever backend trains: pip install "keras-highway[tensorflow]".'
+        ) from error
+    return tf
+
+
+def only_public(package: str, modules: tuple[str, ...] = (), lazy: tuple[str, ...] = ()) -> None:
+    """Limits `dir()`, `help()` and `import *` of a package to its public names; every other one can still be asked for.
+
+    To be called at the end of its `__init__.py`. Python makes each submodule
+    that is imported an attribute of its package.
+
+    Args:
+        package: Its `__name__`.
+        modules: Names of its public submodules.
+        lazy: Names that its `__getattr__` imports.
+    """
+    namespace = vars(sys.modules[package])
+    ours = {name for name, value in namespace.items() if name[0] != "_" and not isinstance(value, ModuleType)}
+    public = sorted(ours | {name for name in modules if name in namespace} | set(lazy))
+    namespace["__all__"] = public
+
+    def listed() -> list[str]:
+        return sorted(public + [name for name in namespace if name.startswith("__")])
+
+    namespace["__dir__"] = listed

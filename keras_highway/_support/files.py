@@ -1,19 +1,29 @@
-"""Files: written whole or not at all, and their hash."""
+"""Read and write files: whole or not at all, of bounded size, with their SHA-256; logs and `.npz` archives."""
 
 import contextlib
+import csv
 import errno
 import hashlib
+import io
+import math
 import os
 import re
+import reprlib
 import shutil
 import stat
 import time
 import uuid
-from collections.abc import Callable, Container, Iterator
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Container, Iterator
 from pathlib import Path
+from typing import IO, Any
 
-from keras_highway._support.json_text import json_text
+import numpy as np
 
+from keras_highway._support.terminal import json_text
+
+MOST_BYTES = 16 * 2**20  # of a file that is read into memory, unless a caller allows more
 _LONG_AGO = 86400.0  # seconds
 _TEMPORARY = re.compile(r"\.partial-[0-9a-f]{8}-")
 _LONGEST = 230  # bytes of a name, of 255 that most file systems have: a temporary file's has 18 more
@@ -129,6 +139,24 @@ def read_regular(path: str | os.PathLike, most: int) -> bytes:
         return file.read(status.st_size)
 
 
+def read_bounded(path: str | os.PathLike, most: int = MOST_BYTES) -> bytes:
+    """Returns the content of a file.
+
+    Args:
+        path: The file.
+        most: Most bytes. Defaults to 16 MiB.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If it is larger.
+    """
+    with open(path, "rb", opener=without_waiting) as file:  # a pipe is empty then
+        content = file.read(most + 1) or b""
+    if len(content) > most:
+        raise ValueError(f"{path} is larger than {most} bytes, more than such a file has.")
+    return content
+
+
 def without_waiting(path, flags: int) -> int:
     """An `opener` that does not wait for a pipe's writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
@@ -221,3 +249,138 @@ def sha256_of(path: str | os.PathLike) -> str:
     """Returns the SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_LARGEST_LOG = 64 * 2**20  # bytes; a steps.csv of a million steps has 30
+
+
+def read_log(path: Path) -> list[dict[str, float]]:
+    """Returns the lines of a log as numbers by column, without those that a line lacks.
+
+    Args:
+        path: A `log.csv`, or a `steps.csv`.
+
+    Raises:
+        FileNotFoundError: If it is not there.
+        ValueError: If it is not a table, or a value is not a number.
+    """
+    return [{key: float(value) for key, value in row.items() if key and value} for row in read_lines(path)]
+
+
+def read_lines(path: Path) -> list[dict[str, str]]:
+    """Returns the lines of a log as they are written; each value is a number or empty.
+
+    Args:
+        path: As in `read_log`.
+
+    Raises:
+        FileNotFoundError: If it is not there.
+        ValueError: If it is not a table, or a value is not a number.
+    """
+    try:
+        text = read_bounded(path, _LARGEST_LOG).decode("utf-8")
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a table that keras_highway wrote: {error}.") from error
+    for number, row in enumerate(rows, 2):
+        if None in row:
+            raise ValueError(f"{path}, line {number} has more values than the first line has names.")
+        for key, value in row.items():
+            if value and not _is_number(value):
+                name, received = reprlib.repr(key), reprlib.repr(value)
+                raise ValueError(f"{path}, line {number}: {name} must be a number. Received: {received}")
+    return rows
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_DENSEST = 1100  # bytes that deflate can make of one
+_ENCRYPTED = 1
+
+
+def read_npz(
+    path: str | os.PathLike, names: Collection[str] | None = None, most: int = 4 * 2**30, stored: bool = False
+) -> dict[str, np.ndarray]:
+    """Reads arrays of an `.npz` file; no pickle is opened.
+
+    Args:
+        path: The file.
+        names: The arrays to read, where they are there. Defaults to all.
+        most: Most bytes of all of them together. Defaults to 4 GiB.
+        stored: Bool, whether only arrays that are not compressed are read,
+            which are no larger than the file. Defaults to `False`.
+
+    Returns:
+        The arrays by name.
+
+    Raises:
+        ValueError: If it is not such a file, or an array declares what the
+            file cannot hold or more than `most`.
+        FileNotFoundError: If there is no file.
+        OSError: If the file system is away, see `may_pass`: the file may be
+            sound.
+    """
+    try:
+        with Path(path).open("rb") as stream, zipfile.ZipFile(stream) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            chosen = [name for name in members if names is None or name in names]
+            # Members may lie over each other: stored ones together hold no more than the file, either.
+            arrays, left = {}, min(most, os.fstat(stream.fileno()).st_size) if stored else most
+            for name in chosen:
+                arrays[name] = _array(archive, members[name], left, stored)
+                left -= arrays[name].nbytes
+            return arrays
+    except FileNotFoundError:
+        raise
+    except (
+        *(zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, KeyError, TypeError, SyntaxError),
+        *(NotImplementedError, RuntimeError, MemoryError, OverflowError, UnicodeError),
+    ) as error:
+        if may_pass(error):
+            raise
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"{path} is not an .npz file that keras_highway wrote, or is damaged: {reason}") from error
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int, stored: bool) -> np.ndarray:
+    if info.flag_bits & _ENCRYPTED or info.compress_type not in _METHODS:
+        raise ValueError(f"{info.filename} is encrypted, or compressed in a way that NumPy does not write.")
+    if stored and info.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{info.filename} is compressed, and such a file is written without compression.")
+    with archive.open(info) as member:
+        shape, fortran, dtype = _header(member)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject:
+            raise ValueError(f"{info.filename} holds Python objects.")
+        density = 1 if info.compress_type == zipfile.ZIP_STORED else _DENSEST
+        if max(size, math.prod(shape)) > most or size > info.compress_size * density:
+            raise ValueError(
+                f"{info.filename} declares an array of {size} bytes, shape {shape}: more than the file can hold, or "
+                f"than the {most} that are read."
+            )
+        values = np.empty(math.prod(shape), dtype)
+        actual = member.readinto(values.view(np.uint8)) if size else 0
+        more = member.read(1)  # at its end, its checksum is compared
+    if actual != size or more:
+        raise ValueError(f"{info.filename} does not have the {size} bytes that it declares.")
+    return values.reshape(shape, order="F" if fortran else "C")
+
+
+def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
+    from numpy.lib import format as npy  # when it is needed: importing keras_highway is to be light
+
+    version = npy.read_magic(member)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"an array of version {version} of NumPy's format")
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = read(member)
+    if any(side < 0 for side in shape):
+        raise ValueError(f"an array of shape {shape}")
+    return shape, fortran, dtype

@@ -1,4 +1,4 @@
-"""Numbers on the backend in use: which sums lose digits in 16 bits; ranks of labels; gradients of an input."""
+"""Numbers on the backend in use: sums in 16 bits, ranks, gradients, the operands of `mix`, cross-entropy."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,18 +6,25 @@ from typing import Any
 import keras
 from keras import ops
 
-# By backend, dtypes in which the derivative of a broadcast adds up on CPU; nothing is known of others.
-_LOSSY = {"tensorflow": ("float16",), "jax": ("bfloat16", "float16")}
+# By backend, dtypes in which a derivative is summed on CPU, where long sums lose most of their terms:
+# that of a broadcast, and that of `keras.ops.add(x, bias)` by the bias. Other backends are not known to.
+_LOSSY_BROADCAST = {"tensorflow": ("float16",), "jax": ("bfloat16", "float16")}
+_LOSSY_BIAS = {"tensorflow": ("bfloat16",), "jax": ("bfloat16", "float16")}
 _NEVER = 2**31 - 1  # a rank that is not below any k
 
 
 def loses_sums(dtype) -> bool:
-    """Whether the derivative of a broadcast adds up in this dtype, which loses most of a long sum of like terms.
+    """Whether the derivative of a broadcast is summed in this dtype, which loses most of a long sum of like terms.
 
     Args:
         dtype: A dtype or its name.
     """
-    return keras.backend.standardize_dtype(dtype) in _LOSSY.get(keras.backend.backend(), ())
+    return keras.backend.standardize_dtype(dtype) in _LOSSY_BROADCAST.get(keras.backend.backend(), ())
+
+
+def loses_bias_sums(dtype) -> bool:
+    """Whether the derivative of `keras.ops.add(x, bias)` by the bias is summed in this dtype, see `loses_sums`."""
+    return keras.backend.standardize_dtype(dtype) in _LOSSY_BIAS.get(keras.backend.backend(), ())
 
 
 def rank_of(labels, scores):
@@ -140,3 +147,145 @@ def _with_gradient_on_torch(function):
             return ctx.gradient(*upstream)
 
     return Differentiable.apply
+
+
+def operands(x, h, t, c, dtype) -> tuple[Any, Any, Any, Any]:
+    """Returns `mix`'s arguments ready for arithmetic.
+
+    Args:
+        x: As in `mix`.
+        h: As in `mix`.
+        t: As in `mix`.
+        c: As in `mix`.
+        dtype: As in `mix`. The default is at least float32, since `1 - t` and
+            small updates vanish in bfloat16.
+
+    Returns:
+        `(x, h, t, c)` in the dtype; constant gates stay numbers, and `c` is
+        `None` only where it is `1 - t` of a tensor `t`.
+
+    Raises:
+        ValueError: If the shapes of `x` and `h` differ, or `t` or `c` do not
+            broadcast to them.
+    """
+    _check_shapes(x, h, t, c)
+    if dtype is None:
+        tensors = [v for v in (x, h, t, c) if not _is_number(v) and v is not None]
+        dtype = keras.backend.result_type(*(_dtype(v) for v in tensors), "float32")
+    x, h = ops.cast(x, dtype), ops.cast(h, dtype)
+    # NumPy's scalars are numbers to Python, but would promote the product to their own dtype.
+    t, c = (float(gate) if _is_number(gate) else gate for gate in (t, c))
+    if c is None and _is_number(t):
+        c = 1.0 - t
+    t, c = (gate if gate is None or _is_number(gate) else _spread(gate, x, dtype) for gate in (t, c))
+    return x, h, t, c
+
+
+def times(value, gate):
+    """Returns `value * gate`; of a constant gate 1 the value itself, of 0 the number 0 (so that `0 * inf` is 0)."""
+    if _is_number(gate) and gate in (0, 1):
+        return value if gate else 0
+    return value * gate
+
+
+def plus(a, b, like):
+    """Returns `a + b`, of which each may be the number 0, in the shape of `like`."""
+    if _is_number(a):
+        return ops.zeros_like(like) if _is_number(b) else b
+    return a if _is_number(b) else a + b
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, (int, float))
+
+
+def _dtype(value) -> str:
+    return keras.backend.standardize_dtype(getattr(value, "dtype", "float32"))
+
+
+def _spread(gate, value, dtype):
+    """The gate in a dtype. Where the derivative of a broadcast loses sums, it is broadcast in float32 first."""
+    if loses_sums(dtype):
+        gate = ops.cast(gate, "float32")
+        if gate.shape != value.shape:  # a sum, since the shapes of symbolic tensors are not known
+            gate = gate + ops.zeros_like(value, dtype="float32")
+    return ops.cast(gate, dtype)
+
+
+def _check_shapes(x, h, t, c) -> None:
+    x_shape, h_shape = tuple(ops.shape(x)), tuple(ops.shape(h))
+    if not _compatible(x_shape, h_shape, broadcast=False):
+        raise ValueError(
+            "mix(x, h, t, c) needs x and h of the same shape: a gated skip adds them element by element. "
+            f"Received: x.shape={x_shape}, h.shape={h_shape}. Where the shape has to change, use a plain "
+            "layer (Dense, Conv2D) or project x first (a block with a projection does this)."
+        )
+    for name, gate in (("t", t), ("c", c)):
+        if gate is None or _is_number(gate):
+            continue
+        shape = tuple(ops.shape(gate))
+        if not _compatible(shape, x_shape, broadcast=True):
+            raise ValueError(
+                f"mix(x, h, t, c) needs a gate {name} that broadcasts to x. "
+                f"Received: {name}.shape={shape}, x.shape={x_shape}"
+            )
+
+
+def _compatible(shape, target, broadcast) -> bool:
+    if len(shape) > len(target) or (not broadcast and len(shape) != len(target)):
+        return False
+    for a, b in zip(reversed(shape), reversed(target), strict=False):
+        if not (isinstance(a, int) and isinstance(b, int)):  # unknown or symbolic until run time
+            continue
+        if a != b and not (broadcast and a == 1):
+            return False
+    return True
+
+
+def cross_entropy(logits, targets):
+    """Returns the negative log-probability of each target under the softmax of its logits.
+
+    Of finite float32 logits, values and derivative are, up to rounding, those of
+    Keras's `sparse_categorical_crossentropy(targets, logits, from_logits=True)`,
+    which takes longer for many classes on TensorFlow's CPU (docs/speed.md).
+
+    Args:
+        logits: Floating point `(..., classes)`; computed with in float32.
+        targets: Integers `(...)`, from 0 and below the number of classes,
+            which is not checked.
+
+    Returns:
+        float32 `(...)`.
+
+    Raises:
+        ValueError: If the shapes, where they are known, do not belong together.
+    """
+    targets = ops.cast(targets, "int32")
+    pairs = zip(logits.shape[:-1], targets.shape, strict=False)
+    if len(logits.shape) != len(targets.shape) + 1 or any(None not in pair and pair[0] != pair[1] for pair in pairs):
+        raise ValueError(
+            "`logits` must have the shape of `targets` and an axis of classes after it. "
+            f"Received: logits of shape {tuple(logits.shape)}, targets of shape {tuple(targets.shape)}"
+        )
+    return _cross_entropy(logits, targets)
+
+
+@with_gradient
+def _cross_entropy(logits, targets):
+    dtype, shape = logits.dtype, ops.shape(logits)
+    flat, chosen = ops.reshape(ops.cast(logits, "float32"), (-1, logits.shape[-1])), ops.reshape(targets, (-1, 1))
+    # Differences to the largest logit before anything is added: sums with large logits would lose the loss's digits.
+    shifted = flat - ops.max(flat, axis=-1, keepdims=True)
+    exponentials = ops.exp(shifted)
+    total = ops.sum(exponentials, axis=-1, keepdims=True)
+    losses = ops.log(total) - ops.take_along_axis(shifted, chosen, axis=-1)
+
+    def gradient(upstream):
+        upstream = ops.reshape(upstream, (-1, 1))
+        d_flat = exponentials * (upstream / total)
+        of_targets = ops.take_along_axis(d_flat, chosen, axis=-1) - upstream
+        rows = ops.arange(ops.shape(d_flat)[0], dtype="int32")[:, None]
+        d_flat = ops.scatter_update(d_flat, ops.concatenate([rows, chosen], axis=1), of_targets[:, 0])
+        return ops.reshape(ops.cast(d_flat, dtype), shape), None
+
+    return ops.reshape(losses, ops.shape(targets)), gradient

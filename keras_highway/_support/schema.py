@@ -1,14 +1,25 @@
-"""What values from outside must be: types and ranges, written down once and checked before anything reads them.
+"""Check values from outside: JSON, settings and fields of dataclasses.
 
-A schema has `check(value, where)`, which raises `ValueError` with one
-sentence: where, what was expected, what was received. These are plain
-classes: a dozen dataclasses would be felt at import.
+A schema has `check(value, where)`, which raises `ValueError` with one sentence: where, what was expected, what was
+received.
 """
 
+import argparse
+import ast
+import dataclasses
+import json
+import math
+import os
 import re
 import reprlib
+import types
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from keras_highway._support.files import MOST_BYTES, read_bounded
+from keras_highway._support.terminal import did_you_mean
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = 60
@@ -197,3 +208,183 @@ class Fields:
                 continue
             Text().check(name, f"a name in {where}")
             (schema or Anything()).check(item, f"{where}: {name}")
+
+
+def parse_json(text: str | bytes, where: str, schema: Schema | None = None) -> Any:
+    """Returns the values of a JSON text.
+
+    Args:
+        text: The text, or its UTF-8.
+        where: What it is, for the messages: a file's name.
+        schema: What it must be.
+
+    Raises:
+        ValueError: If it is not JSON, is nested too deeply, has numbers that
+            are not finite, or does not match the schema.
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        values = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError(f"{where} is nested too deeply to be read.") from None
+    except ValueError as error:  # not UTF-8, no JSON, an integer of thousands of digits
+        raise ValueError(f"{where} is not JSON: {error}.") from error
+    if schema is not None:
+        schema.check(values, where)
+    return values
+
+
+def read_json(path: str | os.PathLike, schema: Schema | None = None, most: int = MOST_BYTES) -> Any:
+    """Returns the values of a JSON file.
+
+    Args:
+        path: The file.
+        schema: What it must be.
+        most: Most bytes. Defaults to 16 MiB.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If it is larger, or not as in `parse_json`.
+    """
+    return parse_json(read_bounded(path, most), str(path), schema)
+
+
+def _refuse_constant(name):
+    raise ValueError(f"{name} is not a finite number")
+
+
+RowT = TypeVar("RowT")
+
+
+def coerced(row: RowT, what: str, **changes: Any) -> RowT:
+    """Returns a dataclass with some fields changed, their names and types checked.
+
+    Args:
+        row: An instance of a dataclass.
+        what: What to call it in messages.
+        **changes: Fields and their new values; a list counts as a tuple and an
+            int as a float.
+
+    Raises:
+        ValueError: For an unknown field (with suggestions), or a value of the
+            wrong type.
+    """
+    annotations = get_type_hints(type(row))
+    hints = {f.name: annotations[f.name] for f in dataclasses.fields(cast(Any, row))}
+    clean = {}
+    for name, value in changes.items():
+        if name not in hints:
+            hint = did_you_mean(name, hints)
+            raise ValueError(
+                f"Unknown field of {what}.{hint} Its fields are {', '.join(hints)}. Received: {name}={value!r}"
+            )
+        clean[name] = _coerce(name, _plain(value), hints[name])
+    return dataclasses.replace(row, **clean)
+
+
+def check_finite(row: Any) -> None:
+    """Raises a ValueError where a number of a dataclass, or of its tuples, is not finite: JSON has none such."""
+    for field in dataclasses.fields(row):
+        value = getattr(row, field.name)
+        if not _is_finite(value):
+            raise ValueError(f"`{field.name}` must be a finite number. Received: {field.name}={value!r}")
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy's as Python's, which have the types that fields are annotated with; in lists, too."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
+    is_number = isinstance(value, np.bool_ | np.integer | np.floating) and not isinstance(value, np.timedelta64)
+    return value.item() if is_number else value
+
+
+def _fits_items(values, hints) -> bool:
+    """Whether the items of a tuple are numbers, texts or tuples of these as annotated; others are not looked at."""
+    if len(hints) == 2 and hints[1] is Ellipsis:
+        hints = (hints[0],) * len(values)
+    if hints and len(values) != len(hints):
+        return False
+    return all(_fits(value, hint) for value, hint in zip(values, hints, strict=False))
+
+
+def _fits(value, hint) -> bool:
+    if get_origin(hint) is tuple:
+        return isinstance(value, (list, tuple)) and _fits_items(value, get_args(hint))
+    if hint not in (int, float, str):
+        return True
+    kinds = (int, float) if hint is float else (hint,)
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _coerce(name, value, hint):
+    """Accepts a value for a field; the message names what was expected."""
+    options = get_args(hint) if get_origin(hint) is types.UnionType else (hint,)
+    for option in options:
+        origin = get_origin(option) or option
+        if origin is tuple and isinstance(value, (list, tuple)):
+            if _fits_items(value, get_args(option)):
+                return tuple(value)
+            continue
+        if origin is float and isinstance(value, int) and not isinstance(value, bool):
+            try:
+                return float(value)
+            except OverflowError:
+                break
+        if isinstance(value, origin) and not (isinstance(value, bool) and origin is not bool):
+            return value
+    expected = " or ".join(str(o) if get_args(o) else getattr(o, "__name__", str(o)) for o in options)
+    raise ValueError(f"`{name}` must be of type {expected}. Received: {name}={value!r} ({type(value).__name__})")
+
+
+def is_whole(number: Any) -> bool:
+    """Whether an argument is a whole number; `True` and `3.0` are not."""
+    return isinstance(number, int | np.integer) and not isinstance(number, bool | np.timedelta64)
+
+
+def is_count(number: Any) -> bool:
+    """Whether an argument is a whole number, at least 1."""
+    return is_whole(number) and number >= 1
+
+
+_CONSTANTS = {"true": "True", "false": "False", "null": "None"}  # as JSON has them
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Returns the field and the value of `FIELD=VALUE`.
+
+    Args:
+        text: The setting. Its value is a Python literal, or `true`, `false` or
+            `null`; anything else is a string.
+
+    Raises:
+        ValueError: If it has no field or no `=`.
+    """
+    field, equals, value = text.partition("=")
+    if not (field and equals):
+        raise ValueError(f"--set takes FIELD=VALUE, e.g. --set gating=full. Received: --set {text}")
+    try:
+        return field, ast.literal_eval(_CONSTANTS.get(value, value))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # the last two: nested too deep to be read
+        return field, value
+
+
+def positive(text: str) -> int:
+    """Returns a positive whole number of a command line.
+
+    Args:
+        text: The argument.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is another.
+    """
+    value = int(text) if text.isascii() and text.isdigit() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive whole number, received {text!r}")
+    return value

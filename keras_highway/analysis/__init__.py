@@ -1,6 +1,6 @@
 """Look inside a network: signals of its blocks, other wirings of its layers, its gates and its cost."""
 
-from keras_highway._support.public_names import only_public as _only_public
+from keras_highway._support.backend import only_public as _only_public
 from keras_highway.analysis.cost import Cost as Cost
 from keras_highway.analysis.cost import StageCost as StageCost
 from keras_highway.analysis.cost import cost as cost

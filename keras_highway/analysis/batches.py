@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from keras_highway._support.type_aliases import Shape
-from keras_highway._support.whole_numbers import is_count
+from keras_highway._support.keras_models import Shape
+from keras_highway._support.schema import is_count
 
 
 class Batch(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_highway._support.layer_names import stage_of
+from keras_highway._support.keras_models import stage_of
 from keras_highway.analysis.graph import is_functional, walk, walk_nested
 from keras_highway.layers import (
     Branch,

@@ -9,9 +9,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway._support.layer_names import stage_of
-from keras_highway._support.loss_scale import scale_losses_as
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.keras_models import scale_losses_as, stage_of
+from keras_highway._support.terminal import did_you_mean
 from keras_highway.layers import GatedBlock, HighwayDenseStack
 
 Blocks = str | GatedBlock | Iterable[str | GatedBlock]  # names or blocks

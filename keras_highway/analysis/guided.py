@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_highway._support.keras_models import Shape
 from keras_highway._support.numerics import input_gradient, with_gradient
-from keras_highway._support.type_aliases import Shape
-from keras_highway._support.whole_numbers import is_whole
+from keras_highway._support.schema import is_whole
 from keras_highway.analysis.batches import batches, check_batch
 from keras_highway.analysis.graph import (
     Blocks,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_highway._support.outside_text import in_figure
+from keras_highway._support.terminal import in_figure
 from keras_highway.analysis.gates import GateActivity, Routing
 from keras_highway.analysis.graph import stages
 from keras_highway.analysis.guided import GuidedGradients, Patches

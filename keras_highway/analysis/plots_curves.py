@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from keras_highway._support.outside_text import in_figure
+from keras_highway._support.terminal import in_figure
 from keras_highway.analysis.estimation import EstimationError
 from keras_highway.analysis.lesions import DropCurve, LesionCurve, ReshuffleCurve
 from keras_highway.analysis.plots import legend_above, new_figure, write

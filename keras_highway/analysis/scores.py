@@ -12,7 +12,7 @@ from keras import layers, ops
 from tqdm import tqdm
 
 from keras_highway._support.numerics import rank_of
-from keras_highway._support.outside_text import visible
+from keras_highway._support.terminal import visible
 from keras_highway.analysis.batches import batches
 from keras_highway.analysis.graph import is_functional, kept_state
 from keras_highway.analysis.rewire import BatchedRewiring, Wiring

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway._support.type_aliases import Shape
+from keras_highway._support.keras_models import Shape
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.graph import (
     Blocks,

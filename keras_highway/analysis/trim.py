@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_highway._support.loss_scale import scale_losses_as
+from keras_highway._support.keras_models import scale_losses_as
 from keras_highway.analysis.batches import check_batch
 from keras_highway.analysis.gates import check_learned, gate_activity
 from keras_highway.analysis.graph import blocks as blocks_of

@@ -12,10 +12,8 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_highway._support.files import atomic_write
-from keras_highway._support.json_text import json_text
-from keras_highway._support.outside_text import visible
-from keras_highway._support.settings import parse_setting
-from keras_highway._support.tables import table
+from keras_highway._support.schema import parse_setting
+from keras_highway._support.terminal import json_text, table, visible
 from keras_highway.analysis import blocks, cost, plot_gates, trace
 from keras_highway.analysis.scores import PhotographScores, check_images, measure, measure_photographs
 from keras_highway.applications import create_model, get_spec

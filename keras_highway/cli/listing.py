@@ -8,9 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from keras_highway._support.json_text import json_text
-from keras_highway._support.suggest import did_you_mean
-from keras_highway._support.tables import table
+from keras_highway._support.terminal import did_you_mean, json_text, table
 from keras_highway.cli.main import OK, UsageError, size
 from keras_highway.tasks import format_metric
 from keras_highway.variants import ALL_VARIANTS

@@ -10,11 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from keras_highway._support.backend import explained
-from keras_highway._support.closed_pipe import CLOSED_PIPE, drop_output, is_full, open_missing
-from keras_highway._support.notices import as_lines
-from keras_highway._support.outside_text import visible
-from keras_highway._support.quiet import quiet_start
-from keras_highway._support.settings import positive
+from keras_highway._support.schema import positive
+from keras_highway._support.terminal import CLOSED_PIPE, as_lines, drop_output, is_full, open_missing, visible
 
 OK = 0
 DIFFERENT = 1  # `verify` found a difference
@@ -101,8 +98,7 @@ def main(argv: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # the output's encoding may lack letters of file names
     try:
-        with quiet_start():
-            run = _function(arguments.run)
+        run = _function(arguments.run)
         with as_lines(), _channels_last(arguments.run):
             code = run(arguments)
         sys.stdout.flush()
@@ -140,7 +136,7 @@ def _channels_last(name: str) -> contextlib.AbstractContextManager[None]:
     """Build networks of images channels last, the form of image files, whatever keras.json says."""
     if not name.startswith(("images.", "publish.")):
         return contextlib.nullcontext()
-    from keras_highway._support.data_format import channels_last
+    from keras_highway._support.keras_models import channels_last
 
     return channels_last()
 

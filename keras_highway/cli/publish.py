@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_highway import export as exporting
 from keras_highway import publishing
-from keras_highway._support.outside_text import visible
+from keras_highway._support.terminal import visible
 from keras_highway.cli.images import find_data, percent
 from keras_highway.cli.main import DIFFERENT, OK, UsageError, check_out, usage_errors
 from keras_highway.data.datasets import DATASETS

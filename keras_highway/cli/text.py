@@ -4,9 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from keras_highway._support.json_text import json_text
-from keras_highway._support.outside_text import visible, visible_json, visible_lines
-from keras_highway._support.tables import table
+from keras_highway._support.terminal import json_text, table, visible, visible_json, visible_lines
 from keras_highway.cli.main import OK, UsageError, usage_errors
 from keras_highway.data.ptb import decoded, load_split, read_text
 from keras_highway.language import CharLM

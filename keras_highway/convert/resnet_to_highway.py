@@ -23,7 +23,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway._support.loss_scale import scale_losses_as
+from keras_highway._support.keras_models import scale_losses_as
 from keras_highway.analysis.graph import blocks, is_functional, walk
 from keras_highway.gating import GATINGS, Gating, get_gating
 from keras_highway.layers import Branch, GatedBlock
@@ -73,7 +73,8 @@ def highway_from_resnet(
     - A lesion (`T = 0`) passes x on at the factor with which it came:
       `1 / (1 - epsilon)` times what the next block expects.
     - Frozen layers stay frozen, but gates are trainable: `kh.freeze(resnet)`
-      before the conversion leaves gates and classifier to be trained.
+      before the conversion leaves gates and classifier to be trained. Copies
+      of the result, cloned or loaded from a file, train their blocks in full.
     - Low-rank updates (`kh.enable_lora`) become part of the kernels, and all
       is trainable again.
 

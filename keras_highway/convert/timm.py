@@ -14,9 +14,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import may_pass
-from keras_highway._support.schema import CLASS_NAME, Fields, Items, Maybe, Number, OneOf, Text
+from keras_highway._support.schema import CLASS_NAME, Fields, Items, Maybe, Number, OneOf, Text, read_json
 from keras_highway.convert.resnet_to_highway import highway_from_resnet
 from keras_highway.convert.torch_names import assign_torch_state
 from keras_highway.data.transforms import INTERPOLATIONS, Transform, imagenet_classes

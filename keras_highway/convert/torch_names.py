@@ -20,7 +20,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway._support.layer_names import position_of
+from keras_highway._support.keras_models import position_of
 from keras_highway.layers.blocks import BottleneckBlock, ConvBlock
 from keras_highway.layers.branch import Branch
 from keras_highway.models.lora import has_lora

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_highway._support.whole_numbers import is_count
+from keras_highway._support.schema import is_count
 
 
 class UniqueWords(NamedTuple):

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_highway._support.bounded_json import read_bounded
+from keras_highway._support.files import read_bounded
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")  # other files are left alone, in training, too
 ANNOTATIONS = "val_annotations.txt"

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_highway._support.host_tensorflow import tensorflow
-from keras_highway._support.npz import read_npz
+from keras_highway._support.backend import tensorflow
+from keras_highway._support.files import read_npz
 from keras_highway._support.schema import CLASS_NAME, Items
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.terminal import did_you_mean
 from keras_highway.data.downloads import download
 from keras_highway.data.transforms import CLASSES
 

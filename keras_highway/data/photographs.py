@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_highway._support.bounded_json import read_json
+from keras_highway._support.schema import read_json
 from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
 from keras_highway.data.class_labels import class_labels
 from keras_highway.data.datasets import DATA_VARIABLE, DATASETS

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_highway._support.notices import Notice
+from keras_highway._support.terminal import Notice
 from keras_highway.data.libraries import Library, values_of
 
 

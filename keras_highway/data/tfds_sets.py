@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from keras_highway._support.host_tensorflow import tensorflow
+from keras_highway._support.backend import tensorflow
 from keras_highway.data.class_labels import class_labels
 from keras_highway.data.images import EncodedImage
 from keras_highway.data.photographs import Photograph, PhotographSet

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_highway._support.whole_numbers import is_count, is_whole
+from keras_highway._support.schema import is_count, is_whole
 from keras_highway.data.libraries import Library, known_shape, library_of
 
 INTERPOLATIONS = ("bicubic", "bilinear")

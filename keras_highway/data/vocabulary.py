@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_highway._support.bounded_json import parse_json
-from keras_highway._support.outside_text import is_text
-from keras_highway._support.schema import Fields, Items, Number, Text
+from keras_highway._support.schema import Fields, Items, Number, Text, parse_json
+from keras_highway._support.terminal import is_text
 
 VOCABULARY = "vocabulary.json"  # the file of one, beside weights
 UNKNOWN, END_OF_SENTENCE = "<unk>", "<eos>"

@@ -4,7 +4,7 @@ Everything that comes from the Hub is data: files of fixed names, read with
 h5py, json and safetensors. No pickle is opened and no code is run.
 """
 
-from keras_highway.hub.cards import Measured, ModelFacts, card_header
+from keras_highway.hub.cards import CardMetric, ModelFacts, card_header
 from keras_highway.hub.client import cache_folder
 from keras_highway.hub.download import fetch
 from keras_highway.hub.error import HubError
@@ -12,9 +12,9 @@ from keras_highway.hub.names import HubName, is_hub_name, parse, parse_target
 from keras_highway.hub.upload import Pushed, push
 
 __all__ = [
+    "CardMetric",
     "HubError",
     "HubName",
-    "Measured",
     "ModelFacts",
     "Pushed",
     "cache_folder",

@@ -8,7 +8,7 @@ from keras_highway.hub.client import client
 RESULT = "result.json"
 
 
-class Measured(NamedTuple):
+class CardMetric(NamedTuple):
     """A number beside the one that a card is about.
 
     Attributes:
@@ -64,7 +64,7 @@ class ModelFacts(NamedTuple):
     data_name: str | None = None
     language: str | None = None
     metric_name: str | None = None
-    more: Sequence[Measured] = ()
+    more: Sequence[CardMetric] = ()
     split: str = "test"
     repository: str = ""
     licence_name: str | None = None
@@ -79,7 +79,7 @@ def card_header(facts: ModelFacts) -> str:
     hub = client()
     results = None
     if facts.value is not None and (facts.data or facts.data_name):
-        first = Measured(facts.metric_name or "", facts.metric, facts.value, facts.split)
+        first = CardMetric(facts.metric_name or "", facts.metric, facts.value, facts.split)
         results = [_result(hub, facts, first, facts.conditions)]
         alike = {name: value for name, value in facts.conditions.items() if name not in ("published", "std")}
         for measured in facts.more:
@@ -100,7 +100,7 @@ def card_header(facts: ModelFacts) -> str:
     return f"---\n{data.to_yaml()}\n---\n"
 
 
-def _result(hub, facts: ModelFacts, measured: Measured, conditions: Mapping[str, Any]):
+def _result(hub, facts: ModelFacts, measured: CardMetric, conditions: Mapping[str, Any]):
     """A line of the `model-index`: task, data set, split, metric, value, and where it is recorded."""
     page = f"https://huggingface.co/{facts.repository}/blob/main/{RESULT}"
     return hub.EvalResult(

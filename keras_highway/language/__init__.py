@@ -1,6 +1,6 @@
 """The language model as its users see it: text in, perplexities, text and neighbours out."""
 
-from keras_highway._support.public_names import only_public as _only_public
+from keras_highway._support.backend import only_public as _only_public
 from keras_highway.language.char_lm import CharLM as CharLM
 from keras_highway.language.scores import Line as Line
 from keras_highway.language.scores import Score as Score

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_highway._support.whole_numbers import is_count, is_whole
+from keras_highway._support.schema import is_count, is_whole
 from keras_highway.data.vocabulary import Vocabulary, checked_words, shortened
 from keras_highway.weights.language_form import SIZES
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from keras_highway._support.graph_ends import input_in, output_in
+from keras_highway._support.keras_models import input_in, output_in
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.layers import CharCNN, TakeRows
 

@@ -1,6 +1,6 @@
 """Gated layers and blocks."""
 
-from keras_highway._support.public_names import only_public as _only_public
+from keras_highway._support.backend import only_public as _only_public
 from keras_highway.layers.base import GatedBlock as GatedBlock
 from keras_highway.layers.blocks import BasicBlock as BasicBlock
 from keras_highway.layers.blocks import BottleneckBlock as BottleneckBlock

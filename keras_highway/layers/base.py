@@ -2,18 +2,17 @@
 
 import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_highway._support.type_aliases import Shape
+from keras_highway._support.keras_models import Shape
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, check_gate_rank, check_skip, get_gating
 from keras_highway.layers.checks import broadcasts, is_rate
 from keras_highway.layers.rematerialize import rematerialized, runs
-from keras_highway.layers.updates import learning_config, note_learning, restore_learning
 
 PATHS = ("transform", "transform_gate", "carry_gate", "projection")
 GATES = ("same", "pointwise", "low_rank", "channel", "tied")
@@ -49,11 +48,6 @@ class GatedBlock(keras.layers.Layer):
             the gradient and recomputes its inside: less memory, one more
             forward pass. Outputs, gradients and weights are the same. Defaults
             to `False`.
-        frozen: Sublayers of a trainable block that are not trainable, e.g.
-            `["transform", "projection/bn1"]`; a block's configuration names
-            them, so that copies train what it trains. Defaults to none.
-        lora_updates: Sublayers with a low-rank update, see `kh.enable_lora`;
-            a block's configuration names them, too. Defaults to none.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -71,8 +65,6 @@ class GatedBlock(keras.layers.Layer):
         skip_dtype: Any = "float32",
         stochastic_depth: float = 0.0,
         remat: bool = False,
-        frozen: Sequence[str] = (),
-        lora_updates: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ):
         # Without autocasting, x reaches us in its own precision; sublayers cast to theirs.
@@ -85,7 +77,6 @@ class GatedBlock(keras.layers.Layer):
         self.skip_dtype = skip_dtype_of(skip_dtype, self.compute_dtype)
         self.stochastic_depth = self._checked_rate(stochastic_depth)
         self.remat = bool(remat)
-        note_learning(self, frozen, lora_updates)
         self.transform_gate = None
         self.carry_gate = None
         self.projection = None
@@ -127,7 +118,7 @@ class GatedBlock(keras.layers.Layer):
                 self.stochastic_depth, noise_shape=noise_shape, dtype=self.skip_dtype, name="drop_path"
             )
             self.drop_path.build(input_shape)
-        restore_learning(self)
+        freeze_sublayers(self)
 
     def signals(
         self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None, training: bool | None = None
@@ -210,7 +201,6 @@ class GatedBlock(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            **learning_config(self),
             "gating": self.gating,
             "gate_bias": self.gate_bias,
             "gate": self.gate,
@@ -306,6 +296,16 @@ def mode(training: bool | None, method: Any = None) -> dict[str, bool]:
 @functools.cache
 def _takes_mode(function: Any) -> bool:
     return "training" in inspect.signature(function).parameters
+
+
+def freeze_sublayers(layer: keras.layers.Layer) -> None:
+    """Freeze the sublayers of a frozen layer: Keras freezes those that exist when `trainable` is set, not later ones.
+
+    To be called at the end of `build`, for copies and loaded layers.
+    """
+    if not layer.trainable:
+        for part in layer._flatten_layers(include_self=False):  # pyright: ignore[reportPrivateUsage]
+            part.trainable = False
 
 
 def skip_dtype_of(dtype: Any, compute_dtype: str = "") -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_highway._support.fused_batch_norm import batch_norm, fills_lanes, fuses_batch_norm, in_lanes, narrow, widen
+from keras_highway._support.fused_ops import batch_norm, fills_lanes, fuses_batch_norm, in_lanes, narrow, widen
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")

@@ -18,12 +18,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_highway._support.numerics import loses_sums
+from keras_highway._support.numerics import loses_bias_sums, loses_sums
 from keras_highway.layers.convolve import convolve
-from keras_highway.layers.updates import checked_beside, learn_beside, learning_beside
-
-# By backend, dtypes in which the gradient of `keras.ops.add(x, bias)` by the bias adds up on CPU.
-_LOSSY = {"tensorflow": ("bfloat16",), "jax": ("bfloat16", "float16")}
 
 
 def add_bias(x: Any, bias: Any) -> Any:
@@ -46,47 +42,14 @@ def add_bias(x: Any, bias: Any) -> Any:
 
 
 class _LearnsOn:
-    """Low-rank updates that learn after weights were loaded: Keras 3.15 sets both factors to zero, which is for good.
+    """Low-rank updates that still learn after weights are loaded: Keras 3.15 sets both factors to zero.
 
-    What a file has of them is in its kernel. Here the first factor stays as
-    it is; with the second their product is zero. Copies of a layer with an
-    update learn what it does: of its bias Keras's configuration says nothing.
+    The kernel in a file holds their product. Keeping the first factor leaves the product zero.
     """
-
-    _beside: dict[str, bool] | None = None  # until it is built
-
-    def build(self, input_shape: Any) -> None:
-        parent: Any = super()
-        parent.build(input_shape)
-        if self._beside is not None and self._has_update:
-            learn_beside(self, self._beside)
-
-    def get_config(self) -> dict[str, Any]:
-        parent: Any = super()
-        beside = learning_beside(self) if self._has_update else self._beside
-        return {**parent.get_config(), **({"lora_learning_beside": beside} if beside else {})}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
-        """Makes a layer from a configuration.
-
-        Raises:
-            ValueError: If what learns beside an update is not as `get_config`
-                has it.
-        """
-        config = dict(config)
-        beside, parent = config.pop("lora_learning_beside", None), super()
-        layer: Any = parent.from_config(config)  # pyright: ignore[reportAttributeAccessIssue]
-        layer._beside = checked_beside(beside)
-        return layer
-
-    @property
-    def _has_update(self) -> bool:
-        return getattr(self, "lora_kernel_a", None) is not None
 
     def load_own_variables(self, store: Any) -> None:
         layer: Any = super()
-        factor: Any = getattr(self, "lora_kernel_a", None)  # where `enable_lora` was called
+        factor: Any = getattr(self, "lora_kernel_a", None)  # exists after `enable_lora`
         kept = None if factor is None else ops.convert_to_numpy(factor)
         layer.load_own_variables(store)
         if factor is not None:
@@ -157,7 +120,7 @@ def _not_in_place(mode: Any) -> NotImplementedError:
 
 
 def _loses_bias(layer: Any) -> bool:
-    return layer.use_bias and layer.compute_dtype in _LOSSY.get(keras.backend.backend(), ())
+    return layer.use_bias and loses_bias_sums(layer.compute_dtype)
 
 
 def _at_channels(layer: Any) -> Any:

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 import keras
 from keras import ops
 
-from keras_highway._support.data_format import checked_data_format
-from keras_highway._support.type_aliases import Initializer, Shape
+from keras_highway._support.keras_models import Initializer, Shape, checked_data_format
 from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh, mode
 from keras_highway.layers.branch import Branch, ZeroPadProjection, channel_axis
 from keras_highway.layers.checks import check_images, check_padding

@@ -1,20 +1,18 @@
 """A branch of convolutions: the function class of transforms, gates and projections."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_highway._support.data_format import checked_data_format
-from keras_highway._support.fused_batch_norm import LANES, in_lanes, narrow, on_gpu
-from keras_highway._support.type_aliases import Activation, Initializer, Shape
-from keras_highway.layers.base import checked_size, fresh
+from keras_highway._support.fused_ops import LANES, in_lanes, narrow, on_gpu
+from keras_highway._support.keras_models import Activation, Initializer, Shape, checked_data_format
+from keras_highway.layers.base import checked_size, freeze_sublayers, fresh
 from keras_highway.layers.batch_norm import BatchNormalization
 from keras_highway.layers.biased import Conv2D
 from keras_highway.layers.checks import check_images, check_padding
 from keras_highway.layers.shared_kernels import GivenConv2D
-from keras_highway.layers.updates import learning_config, note_learning, restore_learning
 
 BN_MOMENTUM = 0.9  # torch's 0.1
 BN_EPSILON = 1e-5
@@ -55,11 +53,6 @@ class Branch(keras.layers.Layer):
             otherwise kernels from `SharedKernels` are passed at every call,
             `branch(x, kernels=[...])`. Batch normalization is the branch's own
             in both cases. Defaults to `True`.
-        frozen: Sublayers of a trainable branch that are not trainable, e.g.
-            `["bn1"]`; its configuration names them, so that copies train what
-            it trains. Defaults to none.
-        lora_updates: Sublayers with a low-rank update, see `kh.enable_lora`;
-            its configuration names them, too. Defaults to none.
 
     Raises:
         ValueError: If the lists differ in length, a size is not positive, or a
@@ -80,12 +73,9 @@ class Branch(keras.layers.Layer):
         kernel_initializer: Initializer = "he_normal",
         data_format: str | None = None,
         own_kernels: bool = True,
-        frozen: Sequence[str] = (),
-        lora_updates: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        note_learning(self, frozen, lora_updates)
         self.filters = tuple(checked_size(f, "filters") for f in filters)
         self.kernel_sizes = tuple(tuple(k) if isinstance(k, (list, tuple)) else k for k in kernel_sizes)
         self.strides = tuple(checked_size(s, "strides") for s in strides or (1,) * len(self.filters))
@@ -125,7 +115,7 @@ class Branch(keras.layers.Layer):
             shape = self._shape_after(i, shape)
             if self.batch_norm:
                 getattr(self, f"bn{i + 1}").build(shape)
-        restore_learning(self)
+        freeze_sublayers(self)
 
     def call(self, x: Any, training: bool | None = None, kernels: Sequence[Any] | None = None) -> Any:
         wide = training and self._is_quicker_wide(x)
@@ -190,7 +180,6 @@ class Branch(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            **learning_config(self),
             "filters": self.filters,
             "kernel_sizes": self.kernel_sizes,
             "strides": self.strides,

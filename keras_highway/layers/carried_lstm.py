@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_highway._support.keras_models import Initializer, Shape
 from keras_highway._support.numerics import with_rows
-from keras_highway._support.type_aliases import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.biased import add_bias
 from keras_highway.layers.lstm_recurrence import recur

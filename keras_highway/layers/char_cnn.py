@@ -1,15 +1,14 @@
 """From the characters of a word to its vector: embedding, convolutions of several widths, maximum over time."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_highway._support.type_aliases import Initializer, Shape
-from keras_highway.layers.base import checked_size, fresh
+from keras_highway._support.keras_models import Initializer, Shape
+from keras_highway.layers.base import checked_size, freeze_sublayers, fresh
 from keras_highway.layers.biased import Conv1D
-from keras_highway.layers.updates import learning_config, note_learning, restore_learning
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -89,11 +88,6 @@ class CharCNN(keras.layers.Layer):
         filters: Number of filters of each.
         kernel_initializer: Defaults to `"glorot_uniform"`.
         bias_initializer: Defaults to `"zeros"`.
-        frozen: Convolutions of a trainable layer that are not trainable, by
-            their places, e.g. `["0"]`; its configuration names them, so that
-            copies train what it trains. Defaults to none.
-        lora_updates: Sublayers with a low-rank update, see `kh.enable_lora`;
-            its configuration names them, too. Defaults to none.
 
     Raises:
         ValueError: If there are not as many filters as kernels, or words are
@@ -106,12 +100,9 @@ class CharCNN(keras.layers.Layer):
         filters: Sequence[int],
         kernel_initializer: Initializer = "glorot_uniform",
         bias_initializer: Initializer = "zeros",
-        frozen: Sequence[str] = (),
-        lora_updates: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        note_learning(self, frozen, lora_updates)
         self.kernels = tuple(checked_size(k, "kernels") for k in _sequence(kernels, "kernels"))
         self.filters = tuple(checked_size(f, "filters") for f in _sequence(filters, "filters"))
         if len(self.kernels) != len(self.filters) or not self.kernels:
@@ -147,7 +138,7 @@ class CharCNN(keras.layers.Layer):
         ]
         for convolution in self.convolutions:
             convolution.build(input_shape)
-        restore_learning(self)
+        freeze_sublayers(self)
 
     def call(self, x: Any) -> Any:
         # tanh grows with its argument: the tanh of the maximum is the maximum of the tanh, for a twentieth of the work.
@@ -160,7 +151,6 @@ class CharCNN(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            **learning_config(self),
             "kernels": list(self.kernels),
             "filters": list(self.filters),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_highway._support.type_aliases import Shape
+from keras_highway._support.keras_models import Shape
 
 
 def is_rate(value: Any) -> bool:

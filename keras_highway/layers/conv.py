@@ -4,8 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_highway._support.data_format import checked_data_format
-from keras_highway._support.type_aliases import Activation, Initializer, Shape
+from keras_highway._support.keras_models import Activation, Initializer, Shape, checked_data_format
 from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh
 from keras_highway.layers.biased import Conv2D
 from keras_highway.layers.branch import Branch, channel_axis
@@ -118,11 +117,6 @@ class HighwayConv2D(GatedBlock):
     def compute_output_shape(self, input_shape: Shape, gate_shape: Any = None) -> tuple[int | None, ...]:
         check_same_width(self, "filters", self.filters, input_shape, channel_axis(self.data_format))
         return tuple(input_shape)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "HighwayConv2D":
-        """Makes a layer from a configuration, of earlier versions too, which kept a size that gates had no use for."""
-        return super().from_config({**config, "gate_kernel_size": None} if config["gate"] in _NO_KERNEL else config)
 
     def get_config(self) -> dict[str, Any]:
         return {

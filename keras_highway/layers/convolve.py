@@ -4,7 +4,7 @@ Kernels of one pixel with a stride: with fewer than 16 input channels oneDNN's
 gradient of such a kernel writes beyond its memory, in TensorFlow and PyTorch.
 The process dies sooner or later, computes wrong gradients or never ends
 (docs/upstream.md, 8). In bfloat16 gradients of many kernels are slow,
-see `keras_highway._support.conv_product`.
+see `keras_highway._support.fused_ops`.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_highway._support.conv_product import is_product, product
+from keras_highway._support.fused_ops import is_product, product
 
 _ONEDNN = ("tensorflow", "torch")  # the backends that compute with it
 _SAFE = 16  # channels from which on the gradient is right

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_highway._support.type_aliases import Activation, Initializer, Shape
+from keras_highway._support.keras_models import Activation, Initializer, Shape
 from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh
 from keras_highway.layers.biased import Dense
 from keras_highway.layers.checks import check_same_width

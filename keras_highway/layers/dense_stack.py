@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_highway._support.type_aliases import Activation, Initializer, Shape
+from keras_highway._support.keras_models import Activation, Initializer, Shape
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating
 from keras_highway.layers.base import PATHS, checked_size, fresh, skip_dtype_of

@@ -1,15 +1,13 @@
 """Gate layers that are not a copy of the transform: data-independent and low-rank."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_highway._support.type_aliases import Initializer, Shape
-from keras_highway.layers.base import checked_size, fresh
+from keras_highway._support.keras_models import Initializer, Shape
+from keras_highway.layers.base import checked_size, freeze_sublayers, fresh
 from keras_highway.layers.biased import Dense
-from keras_highway.layers.updates import learning_config, note_learning, restore_learning
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -69,11 +67,6 @@ class LowRankDense(keras.layers.Layer):
         rank: Int, width of the bottleneck.
         bias: Float, initial bias. Defaults to `0.0`.
         kernel_initializer: For both kernels. Defaults to `"glorot_uniform"`.
-        frozen: Sublayers of a trainable gate that are not trainable, e.g.
-            `["down"]`; its configuration names them, so that copies train
-            what it trains. Defaults to none.
-        lora_updates: Sublayers with a low-rank update, see `kh.enable_lora`;
-            its configuration names them, too. Defaults to none.
     """
 
     def __init__(
@@ -82,12 +75,9 @@ class LowRankDense(keras.layers.Layer):
         rank: int,
         bias: float = 0.0,
         kernel_initializer: Initializer = "glorot_uniform",
-        frozen: Sequence[str] = (),
-        lora_updates: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        note_learning(self, frozen, lora_updates)
         self.units, self.rank, self.bias = checked_size(units, "units"), checked_size(rank, "rank"), float(bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
@@ -97,7 +87,7 @@ class LowRankDense(keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         self.down.build(input_shape)
         self.up.build((*input_shape[:-1], self.rank))
-        restore_learning(self)
+        freeze_sublayers(self)
 
     def call(self, x: Any) -> Any:
         return self.up(self.down(x))
@@ -108,7 +98,6 @@ class LowRankDense(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            **learning_config(self),
             "units": self.units,
             "rank": self.rank,
             "bias": self.bias,

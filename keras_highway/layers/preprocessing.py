@@ -8,8 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_highway._support.data_format import checked_data_format
-from keras_highway._support.type_aliases import Shape
+from keras_highway._support.keras_models import Shape, checked_data_format
 from keras_highway.data.transforms import Transform
 from keras_highway.layers.checks import check_images
 

@@ -6,8 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_highway._support.data_format import checked_data_format
-from keras_highway._support.type_aliases import Initializer, Shape
+from keras_highway._support.keras_models import Initializer, Shape, checked_data_format
 from keras_highway.layers.base import checked_size, fresh
 from keras_highway.layers.convolve import convolve
 

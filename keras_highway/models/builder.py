@@ -4,7 +4,7 @@ import operator
 
 import keras
 
-from keras_highway._support.loss_scale import scale_losses_as
+from keras_highway._support.keras_models import scale_losses_as
 from keras_highway.data.transforms import Transform
 from keras_highway.layers import Preprocessing
 from keras_highway.layers.base import checked_size

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import keras
 
-from keras_highway._support.cross_entropy import cross_entropy
-from keras_highway._support.graph_ends import input_in
-from keras_highway._support.loss_scale import scale_losses_as
+from keras_highway._support.keras_models import input_in, scale_losses_as
+from keras_highway._support.numerics import cross_entropy
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HierarchicalSoftmax, HighwayDense, TakeRows
 from keras_highway.layers.biased import Dense
 from keras_highway.models.gate_bias import initial_gate_bias

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_highway._support.loss_scale import scale_losses_as
+from keras_highway._support.keras_models import scale_losses_as
 from keras_highway.layers.base import checked_size
 from keras_highway.models.origin import file_of, note_file, note_origin, origin_of
 from keras_highway.models.trainable import cloned_without_compiling, compiled_again, set_trainable
@@ -23,6 +23,9 @@ def enable_lora(model: keras.Model, rank: int = 4) -> int:
     biases, gates of one number per channel, kernels that blocks share or that
     have a constraint and scanned stacks are frozen: Keras has no LoRA for
     them.
+
+    Blocks do not keep their updates in their configuration. Call `merge_lora`
+    before you clone the model, or save it to train on.
 
     Args:
         model: A model of `keras_highway`. It is changed; a compiled model is
@@ -151,8 +154,8 @@ def _without_lora(layer: keras.layers.Layer) -> keras.layers.Layer:
 
 
 def _plain(config: Any) -> Any:
-    """A layer's configuration without low-rank updates and what is frozen beside them, of layers that it wraps, too."""
+    """Return a layer's configuration without low-rank updates and `trainable`, those of wrapped layers included."""
     if isinstance(config, dict):
-        left = {k: v for k, v in config.items() if not str(k).startswith("lora_") and k not in ("frozen", "trainable")}
+        left = {k: v for k, v in config.items() if not str(k).startswith("lora_") and k != "trainable"}
         return {key: _plain(value) for key, value in left.items()}
     return [_plain(value) for value in config] if isinstance(config, list) else config

@@ -5,11 +5,15 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_highway._support.data_format import model_data_format
-from keras_highway._support.graph_ends import input_in, output_in
-from keras_highway._support.layer_names import position_of, stage_of
-from keras_highway._support.loss_scale import scale_losses_as
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.keras_models import (
+    input_in,
+    model_data_format,
+    output_in,
+    position_of,
+    scale_losses_as,
+    stage_of,
+)
+from keras_highway._support.terminal import did_you_mean
 from keras_highway.layers import GatedBlock
 from keras_highway.layers.base import checked_size
 from keras_highway.models.lora import learns_by_updates, train_updates_alone

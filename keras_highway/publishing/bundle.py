@@ -10,9 +10,8 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_highway._support.bounded_json import read_json
-from keras_highway._support.quiet import quiet_again
-from keras_highway._support.variable_paths import by_path
+from keras_highway._support.keras_models import by_path
+from keras_highway._support.schema import read_json
 from keras_highway.convert import torch_state
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.card import model_card
@@ -55,8 +54,7 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tas
     write_check(weights, folder / CHECK)
     names, arrays = named_arrays(weights.network)
     _write_safetensors(arrays, names, folder / SAFETENSORS)
-    with quiet_again():  # Keras imports TensorFlow for this, whatever computes
-        configuration = keras.saving.serialize_keras_object(weights.with_softmax())
+    configuration = keras.saving.serialize_keras_object(weights.with_softmax())
     _write_json(folder / "config.json", configuration)
     _write_json(folder / "metadata.json", {"keras_version": keras.__version__})
     if (folder / "log.csv").is_file():

@@ -3,10 +3,10 @@
 import dataclasses
 import shlex
 
-from keras_highway._support.outside_text import in_code_span, in_markdown, python_string
+from keras_highway._support.terminal import in_code_span, in_markdown, python_string
 from keras_highway.applications import get_spec
 from keras_highway.gating import GATINGS
-from keras_highway.hub import Measured, ModelFacts, card_header
+from keras_highway.hub import CardMetric, ModelFacts, card_header
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.publishing.curve import CURVE
 from keras_highway.publishing.licences import OTHER, identifier_of
@@ -180,10 +180,10 @@ def _header(row, repository, spec, parts) -> str:
     return card_header(facts)
 
 
-def _measured(metrics, key, name, metric, split) -> Measured:
+def _measured(metrics, key, name, metric, split) -> CardMetric:
     """What was measured besides."""
     name, split = (metric_name(metrics, name), _split(metrics)) if split == "test" else (name, split)
-    return Measured(name, metric, metrics[key], split, metrics.get(f"{key}_std"))
+    return CardMetric(name, metric, metrics[key], split, metrics.get(f"{key}_std"))
 
 
 def _split(metrics) -> str:

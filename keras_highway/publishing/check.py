@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_highway._support.npz import read_npz
+from keras_highway._support.files import read_npz
 from keras_highway.publishing.task_weights import TaskWeights
 
 CHECK = "check.npz"

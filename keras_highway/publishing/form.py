@@ -20,7 +20,7 @@ _HEAD = "head"
 _ACTIVATIONS = ("softmax", "linear")
 _ELSEWHERE = "Save it with model.save('model.keras') instead."
 # Of a layer's configuration what changes no trained function: how weights start, precision, what is frozen or kept.
-_FREE = ("initializer", "seed", "trainable", "frozen", "dtype", "gate_bias", "build_config", "remat")
+_FREE = ("initializer", "seed", "trainable", "dtype", "gate_bias", "build_config", "remat")
 
 
 class Form(NamedTuple):

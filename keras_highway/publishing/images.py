@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from keras_highway._support.data_format import channels_last
-from keras_highway._support.outside_text import python_string
+from keras_highway._support.keras_models import channels_last
+from keras_highway._support.terminal import python_string
 from keras_highway.analysis.scores import check_images, measure
 from keras_highway.applications import build_with, create_model
 from keras_highway.data.class_labels import relabelled

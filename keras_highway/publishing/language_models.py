@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_highway._support.outside_text import python_string
+from keras_highway._support.terminal import python_string
 from keras_highway.applications import create_model
 from keras_highway.data.ptb import load_corpus
 from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY

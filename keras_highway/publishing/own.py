@@ -1,7 +1,10 @@
 """A user's own trained models: a folder that describes one completely, and the same on the Hub."""
 
+import contextlib
 import dataclasses
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,11 +12,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_highway._support.files import sha256_of
-from keras_highway._support.graph_ends import input_in, output_in
-from keras_highway._support.scratch import scratch_folder
+from keras_highway._support.files import partial_folder, sha256_of, to_disk, written
+from keras_highway._support.keras_models import input_in, output_in
 from keras_highway.data.transforms import Transform
 from keras_highway.hub import Pushed, parse_target
+from keras_highway.hub.client import home_folder
+from keras_highway.hub.download import locked
 from keras_highway.layers import Preprocessing
 from keras_highway.models.lora import without_updates
 from keras_highway.models.origin import note_origin, origin_of
@@ -25,7 +29,6 @@ from keras_highway.publishing.publishable import Publishable
 from keras_highway.publishing.task_weights import TaskWeights
 from keras_highway.weights import file as weights_file
 from keras_highway.weights.info import FILE, ROW, WeightsInfo, check_field
-from keras_highway.weights.saved_folder import is_unsaved, put_saved
 
 _TOLERANCE = 1e-4  # relative to the largest output
 _ROUGH = 0.1  # of a model that computes in 16 bits
@@ -60,12 +63,10 @@ def save(
             (`include_preprocessing=True`) is saved as the transform that it
             is: `kh.load(FOLDER, include_preprocessing=True)` builds it again.
         folder: Made if it is not there; what an earlier `save` left in it is
-            replaced, other files stay. If the process is killed, `kh.load`
-            finds the old model or the new one. (It completes an interrupted
-            save; where it may not write, it refuses a folder with old and new
-            files.) If several processes save to one folder at once, as the
-            ranks of a distributed run, they take turns, and the last one's
-            model stays.
+            replaced, other files stay. If the process is killed while it
+            renames files, `kh.load` refuses the mix of old and new files: save
+            again. Processes that save at once, as the ranks of a distributed
+            run, take turns.
         class_names: Names of the classes, in order. Defaults to those of the
             weights that the model was built with, if it has their classifier,
             else to numbers.
@@ -118,8 +119,8 @@ def save(
         overrides=form.overrides,
         removed=form.removed,
     )
-    with scratch_folder("save") as scratch:
-        saved, bundle = scratch / "saved", scratch / "bundle"
+    with tempfile.TemporaryDirectory(prefix="keras_highway-", ignore_cleanup_errors=True) as scratch:
+        saved, bundle = Path(scratch, "saved"), Path(scratch, "bundle")
         saved.mkdir()
         bundle.mkdir()
         more = {"overrides": form.overrides, "removed": list(form.removed)}
@@ -127,7 +128,7 @@ def save(
         weights_file.save(model, saved / FILE, form.variant, form.classes, **stamp)
         row = dataclasses.replace(row, sha256=sha256_of(saved / FILE))
         _check_equal(model, write_bundle(Publishable(saved, row), "", bundle))
-        put_saved(bundle, folder.resolve())
+        _replace_files(bundle, folder.resolve())
     return folder
 
 
@@ -166,13 +167,45 @@ def push_to_hub(
     >>> kh.push_to_hub(model, "org/pets", class_names=["bird", "cat", "dog"])
     """
     repository = parse_target(repository).repository
-    with scratch_folder("push") as scratch:
-        folder = save(model, scratch / repository.split("/")[1], class_names, transform, **facts)
+    with tempfile.TemporaryDirectory(prefix="keras_highway-", ignore_cleanup_errors=True) as scratch:
+        folder = save(model, Path(scratch) / repository.split("/")[1], class_names, transform, **facts)
         return publish(str(folder), repository, private)
 
 
+def _replace_files(bundle: Path, folder: Path) -> None:
+    """Copy the files of a saved model into a folder and rename them there, `weights.json` last.
+
+    A folder with old and new files is refused by the sha256 in its `weights.json`.
+    """
+    for path in bundle.iterdir():
+        if (folder / path.name).is_dir():
+            raise ValueError(f"{folder / path.name} is a folder, and a file goes there: rename it.")
+    made = not folder.exists()
+    with locked(home_folder(), "saving"), written(folder):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with partial_folder(folder / ROW) as partial:
+                names = sorted((path.name for path in bundle.iterdir()), key=lambda name: name == ROW)
+                for name in names:
+                    shutil.copyfile(bundle / name, partial / name)
+                    to_disk(partial / name)
+                for name in names:
+                    os.replace(partial / name, folder / name)
+        except BaseException:
+            if made:
+                with contextlib.suppress(OSError):  # it holds files of another process
+                    folder.rmdir()
+            raise
+
+
+def _is_left(path: Path) -> bool:
+    """Whether a killed process left a file, or the file system made it."""
+    return path.name == "lost+found" or path.name.startswith(".partial-")
+
+
 def _check_folder(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or not (is_unsaved(folder) or (folder / ROW).is_file())):
+    known = (folder / ROW).is_file() or not folder.exists()
+    if not known and not (folder.is_dir() and all(_is_left(path) for path in folder.iterdir())):
         raise ValueError(f"{folder} holds something else: choose a new folder, or one that kh.save wrote.")
     if (folder / "result.json").exists():
         raise ValueError(f"{folder} is the folder of a run or of the zoo: choose another one.")

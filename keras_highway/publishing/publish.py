@@ -1,9 +1,10 @@
 """Bringing repositories on the Hub up to date with the zoo, and noting them in the table of what is on the Hub."""
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from keras_highway._support.files import sha256_of
-from keras_highway._support.scratch import scratch_folder
 from keras_highway.hub import HubError, HubName, Pushed, fetch, parse_target, push
 from keras_highway.hub.client import git_sha1
 from keras_highway.publishing.bundle import of_a_run, write_bundle
@@ -58,8 +59,8 @@ def publish(
 
 
 def _publish(publishable: Publishable, name: HubName, private: bool, dry_run: bool) -> Pushed:
-    with scratch_folder("publish") as scratch:
-        folder = scratch / "bundle"
+    with tempfile.TemporaryDirectory(prefix="keras_highway-", ignore_cleanup_errors=True) as scratch:
+        folder = Path(scratch, "bundle")
         folder.mkdir()
         loaded = write_bundle(publishable, name.repository, folder)
         pushed = push(
@@ -115,9 +116,9 @@ def _right(remote, name: HubName, folder, weights: TaskWeights) -> set[str]:
     """
     right = set()
     if CHECK in remote and remote.get(FILE) == sha256_of(folder / FILE):
-        with scratch_folder("check") as cache:
+        with tempfile.TemporaryDirectory(prefix="keras_highway-", ignore_cleanup_errors=True) as cache:
             try:
-                compare_check(weights, fetch(name, CHECK, cache=cache))
+                compare_check(weights, fetch(name, CHECK, cache=Path(cache)))
                 right.add(CHECK)
             except (ValueError, HubError):
                 pass  # it is wrong, or does not come: the new one replaces it

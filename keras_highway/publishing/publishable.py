@@ -5,22 +5,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keras_highway._support.bounded_json import read_json
-from keras_highway._support.files import sha256_of
-from keras_highway._support.log import read_log
-from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Text
+from keras_highway._support.files import read_log, sha256_of
+from keras_highway._support.schema import Fields, Text, read_json
 from keras_highway.publishing.by_task import weights_class
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE, ROW, RUN_RESULT, WeightsInfo, check_field, read_row
 from keras_highway.weights.resolve import is_elsewhere
-from keras_highway.weights.saved_folder import settle
 
 RESULT = "result.json"
-_IMAGES = {name: Maybe(Number(0, 1e12, whole=True)) for name in ("holdout_images", "test_images")}
-RECIPE = Fields(
-    {}, {"name": Text(), "source": Text(1000), "overrides": Items(Items(Anything(4), 2, 2), most=50), **_IMAGES}
-)
+RECIPE = Fields({}, {"name": Text(), "source": Text(1000)})
 _COPIED = (FILE, RESULT, "recipe.json", "log.csv")
 
 
@@ -140,7 +134,6 @@ def check_epochs(folder: Path, result: Mapping[str, Any]) -> None:
 
 def _of_saved(folder) -> Publishable:
     """What `kh.save` wrote."""
-    settle(folder)
     if not (folder / ROW).is_file() or not (folder / FILE).is_file():
         raise ValueError(
             f"{folder} holds no finished run: there is no {folder / RESULT}. Nor did kh.save write it: there is no "
@@ -152,26 +145,9 @@ def _of_saved(folder) -> Publishable:
     return Publishable(folder, row)
 
 
-def _with_overrides(folder, stamp) -> dict[str, Any]:
-    """The metadata of a weight file; of an older version its overrides are in the recipe alone."""
-    recipe = folder / "recipe.json"
-    if "overrides" in stamp or not recipe.is_file():
-        return stamp
-    return {**stamp, "overrides": dict(read_json(recipe, RECIPE).get("overrides", ()))}
-
-
-def _result_of_run(folder) -> dict[str, Any]:
-    """A run's result; in one of an older version the recipe alone says which images were tested on."""
-    result, recipe = read_json(folder / RESULT, RUN_RESULT), folder / "recipe.json"
-    if any(name in result for name in _IMAGES) or not recipe.is_file():
-        return result
-    settings = read_json(recipe, RECIPE)
-    return {**result, **{name: settings[name] for name in _IMAGES if settings.get(name)}}
-
-
 def _of_run(folder) -> Publishable:
     published_files(folder, ())
-    result = _result_of_run(folder)
+    result = read_json(folder / RESULT, RUN_RESULT)
     stamp = weights_file.read(folder / FILE).stamp
     if stamp.get("variant") != result["variant"]:
         raise ValueError(
@@ -180,5 +156,5 @@ def _of_run(folder) -> Publishable:
         )
     known, sha256 = registry.WEIGHTS.get(result["weights"]), sha256_of(folder / FILE)
     if known is None or known.sha256 != sha256:  # weights that were trained anew are not the table's
-        known = weights_class(result["variant"]).new_row(result, _with_overrides(folder, stamp))
+        known = weights_class(result["variant"]).new_row(result, stamp)
     return _of_folder(folder, dataclasses.replace(known, sha256=sha256, metrics=result, gate_report={}))

@@ -1,11 +1,11 @@
 """A published repository, downloaded anew and computed again."""
 
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from keras_highway._support.scratch import scratch_folder
 from keras_highway.convert.timm import read_safetensors
 from keras_highway.hub import HubName, fetch, parse
 from keras_highway.publishing.bundle import SAFETENSORS, named_arrays
@@ -45,8 +45,8 @@ def verify(repository: str) -> Verification:
         ValueError: If anything in it is not right.
     """
     name = parse(repository)
-    with scratch_folder("verify") as cache:
-        return _verified(name, cache)
+    with tempfile.TemporaryDirectory(prefix="keras_highway-", ignore_cleanup_errors=True) as cache:
+        return _verified(name, Path(cache))
 
 
 def _verified(name: HubName, cache: Path) -> Verification:

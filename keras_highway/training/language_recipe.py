@@ -4,8 +4,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
-from keras_highway._support.fields import check_finite
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.schema import check_finite
+from keras_highway._support.terminal import did_you_mean
 from keras_highway.specs import override
 from keras_highway.tasks import LANGUAGE, Task
 from keras_highway.variants import LM_VARIANTS

@@ -3,8 +3,8 @@
 import contextlib
 import json
 
-from keras_highway._support.data_format import channels_last
 from keras_highway._support.files import may_pass
+from keras_highway._support.keras_models import channels_last
 from keras_highway.training.data.samples import fingerprint_of
 from keras_highway.training.distributed.stopping import stop_requests
 from keras_highway.training.distributed.strategy import Strategy, make_strategy

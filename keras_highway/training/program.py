@@ -7,9 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_highway._support.keras_models import by_path
 from keras_highway._support.numerics import rank_of
-from keras_highway._support.quiet import quiet_again
-from keras_highway._support.variable_paths import by_path
 from keras_highway.applications import create_model
 from keras_highway.data.class_labels import in_words
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
@@ -272,8 +271,7 @@ def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 def set_seed(seed: int) -> None:
     """Seeds Python, NumPy and Keras; Keras seeds TensorFlow, too, and imports it for that where another computes."""
-    with quiet_again():
-        keras.utils.set_random_seed(seed)
+    keras.utils.set_random_seed(seed)
 
 
 def is_seed(variable: keras.Variable) -> bool:

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from keras_highway._support.fields import check_finite, coerced
-from keras_highway._support.settings import parse_setting
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.schema import check_finite, coerced, parse_setting
+from keras_highway._support.terminal import did_you_mean
 from keras_highway.data.datasets import FOLDERS
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.specs import override

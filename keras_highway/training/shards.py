@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_highway._support.bounded_json import read_json
+from keras_highway._support.backend import tensorflow
 from keras_highway._support.files import atomic_write, atomic_write_json, sha256_of
-from keras_highway._support.host_tensorflow import tensorflow
-from keras_highway._support.outside_text import visible
+from keras_highway._support.schema import read_json
+from keras_highway._support.terminal import visible
 from keras_highway.data.datasets import MANIFEST, SHARD_SUFFIX, is_shard
 from keras_highway.data.images import ImageError
 from keras_highway.training.data.decoding import decoded, jpeg_shape
@@ -246,21 +246,13 @@ def _example(encoded: bytes, label: int, class_name: str, name: str) -> bytes:
     return train.Example(features=train.Features(feature=features)).SerializeToString(deterministic=True)
 
 
-def check(folder: Path) -> tuple[list[str], int]:
-    """Returns the names of files that are missing or not those of the manifest, and of how many indexes it has no hash.
-
-    Manifests of older versions have none of any.
-    """
+def check(folder: Path) -> list[str]:
+    """Return the names of files that are missing or differ from the manifest."""
     splits = read_manifest(folder)["splits"]
     shards = [shard for split in ("train", "val") for shard in splits[split]["shards"]]
     hashes = {folder / shard["file"]: shard["sha256"] for shard in shards}
-    hashes |= {index_of(folder / shard["file"]): shard.get("index_sha256") for shard in shards}
-    wrong = [
-        path.name
-        for path, sha256 in hashes.items()
-        if not path.exists() or (sha256 is not None and sha256_of(path) != sha256)
-    ]
-    return wrong, sum(sha256 is None for sha256 in hashes.values())
+    hashes |= {index_of(folder / shard["file"]): shard["index_sha256"] for shard in shards}
+    return [path.name for path, sha256 in hashes.items() if not path.exists() or sha256_of(path) != sha256]
 
 
 def main(argv=None) -> int:
@@ -286,16 +278,10 @@ def main(argv=None) -> int:
 
 
 def _check(folder: Path) -> int:
-    wrong, unknown = check(folder)
+    wrong = check(folder)
     for name in wrong:
         print(f"missing or altered: {visible(folder / name)}", file=sys.stderr)
     where = visible(folder)
-    if unknown:
-        print(
-            f"{where}: the manifest, of an older version, has no hash of {unknown} indexes: run the command that "
-            "wrote the shards once more, which compares them with the folder of images and notes their hashes.",
-            file=sys.stderr,
-        )
     print(f"{where}: {len(wrong)} files are wrong" if wrong else f"{where}: all shards are as written")
     return 1 if wrong else 0
 

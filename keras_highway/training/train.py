@@ -28,12 +28,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from keras_highway._support.backend import explained
-from keras_highway._support.closed_pipe import CLOSED_PIPE, drop_output, is_closed
 from keras_highway._support.files import may_pass
-from keras_highway._support.outside_text import visible_lines
-from keras_highway._support.quiet import quiet_again
-from keras_highway._support.settings import positive
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.schema import positive
+from keras_highway._support.terminal import CLOSED_PIPE, did_you_mean, drop_output, is_closed, visible_lines
 from keras_highway.training.distributed.stopping import USAGE_ERROR, is_one_of_several
 from keras_highway.training.recipe import Recipe, with_settings
 from keras_highway.training.recipes import RECIPES
@@ -151,8 +148,7 @@ def _end(code: int) -> NoReturn:
 def _train() -> Callable[..., dict | None]:
     """Returns what trains: Keras takes seconds to import, and --help need not wait."""
     try:
-        with quiet_again():
-            from keras_highway.training.loop import train
+        from keras_highway.training.loop import train
     except ModuleNotFoundError as error:
         raise explained(error) from error
     return train

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from keras_highway._support.tables import table
+from keras_highway._support.terminal import table
 from keras_highway.tasks import task_of
 from keras_highway.weights import registry
 from keras_highway.weights.info import WeightsInfo

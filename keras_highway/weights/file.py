@@ -22,9 +22,8 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from keras_highway._support.bounded_json import parse_json
 from keras_highway._support.files import atomic_write, may_pass, read_regular
-from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Table, Text
+from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Table, Text, parse_json
 from keras_highway.weights import sealing
 from keras_highway.weights.info import Promised
 from keras_highway.weights.info import UncheckedWeights as UncheckedWeights

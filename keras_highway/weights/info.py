@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keras_highway._support.bounded_json import read_json
-from keras_highway._support.notices import Notice
 from keras_highway._support.schema import (
     BOOL,
     CLASS_NAME,
@@ -20,8 +18,10 @@ from keras_highway._support.schema import (
     OrEmpty,
     Table,
     Text,
+    read_json,
     refuse,
 )
+from keras_highway._support.terminal import Notice
 from keras_highway.data.transforms import INTERPOLATIONS, MEAN_IMAGES, Transform
 from keras_highway.tasks import IMAGES, LANGUAGE, task_of
 

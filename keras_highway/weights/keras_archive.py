@@ -1,9 +1,6 @@
-"""Whole models that Keras saved, `.keras` files: described and loaded where they are nets of ours, safely.
+"""Load networks of this package from the `.keras` files that `model.save` writes.
 
-Such a file names classes and functions for Keras to import. Only Keras's own
-and those of this package are let through, and no code: `safe_mode=True`. Its
-sizes are compared with its weights before a network of them is built. What was
-checked is what is built: of the file nothing is read again.
+Load only files that you trust: Keras's safe mode has gaps.
 """
 
 import contextlib
@@ -11,7 +8,6 @@ import copy
 import io
 import operator
 import zipfile
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,67 +15,35 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_highway._support.bounded_json import parse_json
 from keras_highway._support.files import read_regular
-from keras_highway._support.schema import Anything, Fields, Items, Maybe, Number, Text, refuse
-from keras_highway._support.valueless import without_values
+from keras_highway._support.schema import parse_json
 from keras_highway.data.transforms import Transform
-from keras_highway.layers.frozen import freeze_parts, frozen_parts
-from keras_highway.models.lora import has_lora, learns_by_updates, merge_lora
-from keras_highway.tasks import LANGUAGE
-from keras_highway.variants import VARIANTS, task_of_variant
+from keras_highway.models.lora import without_updates
+from keras_highway.variants import VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights.info import WeightFileError, transform_from_json
 
 SUFFIX = ".keras"
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
-_LARGEST_CONFIG = 16 * 2**20  # bytes
-_DENSEST = 4  # times the file that its contents may be; Keras does not compress
-_TENSORS = ("__keras_tensor__", "__tuple__")  # how Keras writes what a layer is called with
-_QUANTIZED = ("Int8QuantizationConfig", "Int4QuantizationConfig", "Float8QuantizationConfig", "QuantizedDTypePolicy")
-_ACTIVATIONS = ("softmax", "linear")
-_OURS = "keras_highway"
-# All of Keras's that the nets of this package are made of; of ours the registered layers. No function is among them:
-# Keras would import and call one.
-_CLASSES = {
-    "keras": {"DTypePolicy", "Functional"},
-    "keras.src.models.functional": {"Functional"},
-    "keras.layers": {
-        *{"Activation", "Add", "AveragePooling2D", "BatchNormalization", "Conv2D", "Dense", "Dropout", "Flatten"},
-        *{"GlobalAveragePooling2D", "GlobalMaxPooling2D", "Identity", "InputLayer", "MaxPooling2D", "ReLU", "Reshape"},
-        *{"Softmax", "ZeroPadding2D", "Rescaling"},
-    },
-}
-# Whose classes compute numbers alone.
-_MODULES = ("keras.initializers", "keras.regularizers", "keras.constraints", "keras.dtype_policies")
-_FUNCTION = "function"
-_LAYER = Fields(
-    {"module": Text(), "class_name": Text(), "config": Fields({"name": Text()}, {"layers": Anything(24)})},
-    {"inbound_nodes": Anything(12)},
+_DENSEST = 4  # times the file's size that its members may have; Keras does not compress
+_KINDS = (
+    *(keras.layers.Layer, keras.initializers.Initializer, keras.regularizers.Regularizer),
+    *(keras.constraints.Constraint, keras.DTypePolicy),
 )
-_MODEL = Fields({"layers": Items(_LAYER, 1, 10_000), "name": Text()})
-_IMAGES = Items(Maybe(Number(1, 8192, whole=True)), 4, 4)  # a model's `batch_shape`
-_UNITS = Number(1, weights_file.MOST_CLASSES, whole=True)
-_PLAIN = 1000  # up to here a number in a configuration needs no weights that are as large
-_LOOKED_AT = ("class_name", "registered_name", "module", "name")  # by `_is_harmless`; a layer's own name is not one
-_NO_SIZES = ("seed", "shared_object_id")
+_TENSORS = ("__keras_tensor__", "__tuple__")  # arguments of a layer's call
 
 
 class Archive(NamedTuple):
-    """What a `.keras` file describes of its model.
+    """A network in a `.keras` file.
 
     Attributes:
-        variant: The architecture, the model's name, `""` where it has another.
+        variant: The architecture; `""` if the model has another name.
         input_shape: `(height, width, channels)`; sides may be `None`.
         classes: Number of classes.
-        transform: What images go through before the model, where it has a
-            layer that normalizes them: no more than resizing and cropping.
-            `None` where it is unknown.
+        transform: Resizing and cropping of images before the model, if the model normalizes them itself; else `None`.
         path: The file.
-        configuration: Of the model, checked, without what it was compiled
-            with.
-        shapes: Of the file's weights.
-        content: The bytes of these, an HDF5 file.
+        configuration: Configuration of the model, without that of `compile`.
+        content: Bytes of the weights, an HDF5 file.
     """
 
     variant: str
@@ -88,249 +52,117 @@ class Archive(NamedTuple):
     transform: Transform | None
     path: Path
     configuration: Mapping[str, Any]
-    shapes: Counter
     content: bytes
 
 
 def describe(path: Path) -> Archive:
-    """Reads a file's description of its model; nothing is built.
+    """Read the configuration and the weights of a file; no model is built.
 
     Raises:
-        WeightFileError: If it is not such a file, or not one of a net of this
-            package that ends in its classifier, or its configuration or its
-            weights are malformed, or are not of each other.
+        WeightFileError: If the file is damaged, names other classes than those of Keras and this package, or is not
+            an image classifier of this package.
     """
-    whole, content = _parts(path)
-    configuration = _configuration(path, whole)
-    model = configuration["config"]
-    layers, name = model["layers"], model["name"]
-    head, first = layers[-1]["config"], layers[0]["config"]
-    if not any(_package(layer) == _OURS for layer in layers) and name not in VARIANTS:
-        raise WeightFileError(f"{path} is not a network of keras_highway but another model, {name!r}: Keras loads it.")
-    if task_of_variant(name) is LANGUAGE:
-        raise WeightFileError(f"{path} is a language model without its words: save it with keras_highway.CharLM.save.")
-    shape, activation = first.get("batch_shape"), head.get("activation")
-    if head["name"] != "head" or activation not in _ACTIVATIONS or not isinstance(shape, list) or len(shape) != 4:
-        raise WeightFileError(
-            f"{path} does not go from images to a classifier named 'head' that gives probabilities (softmax) or "
-            "logits: keras.saving.load_model loads it."
-        )
-    with _one_error(f"{path} has a malformed {_CONFIG}"):
-        _IMAGES.check(shape, "`batch_shape`")
-        _UNITS.check(head.get("units"), "`units` of the head")
-    transform, shapes = _transform(path, model), _shapes(path, content)
-    _compare_sizes(path, model, head["units"], shapes, (*shape, *(transform.size if transform else ())))
-    shape = tuple(shape[1:])
-    if _channels_first(layers):
-        shape = (*shape[1:], shape[0])
-    outside = None if transform is None else _outside(transform, shape)
-    variant = name if name in VARIANTS else ""
-    return Archive(variant, shape, head["units"], outside, path, configuration, shapes, content)
-
-
-def _channels_first(layers: list[Any]) -> bool:
-    """Whether its layers have the channels first; where none says so, as Keras has it now."""
-    stated = {layer["config"].get("data_format") for layer in layers} - {None}
-    return "channels_first" in (stated or {keras.config.image_data_format()})
+    if not path.is_file():
+        raise WeightFileError(f"No file {path}: model.save writes one.")
+    with _one_error(path):
+        file = read_regular(path, weights_file.LARGEST)
+        with zipfile.ZipFile(io.BytesIO(file)) as members:
+            if sum(member.file_size for member in members.infolist()) > _DENSEST * len(file):
+                raise ValueError("it declares more content than it can hold")
+            configuration = parse_json(members.read(_CONFIG), _CONFIG)
+            content = members.read(_WEIGHTS)
+        configuration.pop("compile_config", None)
+        objects = list(_objects(configuration))
+        for entry in objects:
+            _check_class(path, entry)
+        weights_file.read_content(content, _WEIGHTS)
+        name, layers = configuration["config"]["name"], configuration["config"]["layers"]
+        shape, head = layers[0]["config"].get("batch_shape"), layers[-1]["config"]
+        is_ours = name in VARIANTS or any(_is_registered_here(layer) for layer in layers)
+        if not is_ours or not shape or len(shape) != 4 or head["name"] != "head":
+            raise WeightFileError(
+                f"{path} is not an image classifier of keras_highway: keras.saving.load_model loads it. "
+                f"Received: model {name!r} with input shape {shape} and last layer {head['name']!r}"
+            )
+        formats = {layer["config"].get("data_format") for layer in layers} - {None}
+        if "channels_first" in (formats or {keras.config.image_data_format()}):
+            shape = [shape[0], *shape[2:], shape[1]]
+        own = [entry["config"]["transform"] for entry in objects if entry["class_name"] == "Preprocessing"]
+        transform = _before(transform_from_json(own[0], "its transform"), shape) if own else None
+        variant = name if name in VARIANTS else ""
+        return Archive(variant, tuple(shape[1:]), int(head["units"]), transform, path, configuration, content)
 
 
 def load(archive: Archive, **changes: Any) -> keras.Model:
-    """Loads the model as it was saved, without what it was compiled with, its low-rank updates in its kernels.
+    """Load the model, not compiled, with low-rank updates merged into its kernels.
 
     Args:
-        archive: What `describe` read.
-        **changes: `classifier_activation`, `"softmax"` or `None`. Defaults to
-            the model's own.
+        archive: What `describe` returned.
+        **changes: `classifier_activation`, `"softmax"` or `None`. Defaults to the model's own.
 
     Raises:
-        WeightFileError: If its weights are not the model's, or Keras cannot
-            load it.
+        WeightFileError: If Keras cannot build the model, or the weights do not fit it.
         ValueError: For any other change.
     """
-    path, shapes = archive.path, archive.shapes
     if others := changes.keys() - {"classifier_activation"}:
-        raise ValueError(
-            f"{path} is a whole model and is loaded as it was saved: leave out {', '.join(sorted(others))}. Of weights "
-            "that keras_highway.save wrote another model can be built."
-        )
-    with _one_error(f"{path} cannot be loaded by Keras {keras.__version__}"):
-        expected = _expected_shapes(archive.configuration)
-        if expected != shapes:
-            more, fewer = (sorted((a - b).elements())[:3] for a, b in ((expected, shapes), (shapes, expected)))
-            raise WeightFileError(
-                f"{path} has weights of another network: of this one it lacks arrays of shapes {more or 'none'}, and "
-                f"it has others of {fewer or 'none'}. Get the file anew."
-            )
-        model = _built(archive.configuration)
+        raise ValueError(f"{archive.path} holds a whole model: leave out {', '.join(sorted(others))}.")
+    with _one_error(archive.path):
+        configuration = copy.deepcopy(archive.configuration)  # Keras empties it
+        model: Any = keras.saving.deserialize_keras_object(configuration, safe_mode=True)
         weights_file.set_weights(model, archive.content)
-        if has_lora(model):  # Keras saves merged kernels, and makes updates of zero beside them
-            frozen = [] if learns_by_updates(model) else frozen_parts(model)
-            model = merge_lora(model)
-            freeze_parts(model, frozen)
+    model = without_updates(model)
     if "classifier_activation" in changes:
         model.get_layer("head").activation = keras.activations.get(changes["classifier_activation"])
     return model
 
 
-def _expected_shapes(configuration) -> Counter:
-    """The shapes of the weights of a configuration, of which none is made."""
-    weights = without_values(lambda: _built(configuration).weights)
-    return Counter(tuple(w.shape) for w in weights if not w.name.startswith("lora_kernel"))
-
-
-def _built(configuration) -> keras.Model:
-    """Keras empties the configuration that it builds: it gets a copy."""
-    model: Any = keras.saving.deserialize_keras_object(copy.deepcopy(configuration), safe_mode=True)
-    return model
-
-
-def _configuration(path: Path, whole: Any) -> dict[str, Any]:
-    """The configuration of the functional model in a file, of harmless classes, without what it was compiled with."""
-    model = whole.get("config") if isinstance(whole, Mapping) else None
-    if not isinstance(model, Mapping) or whole.get("class_name") not in ("Functional", "Model"):
-        raise WeightFileError(f"{path} is not a network of keras_highway: it holds no functional Keras model.")
-    layers = model.get("layers")
-    if not isinstance(layers, list) or not layers or not all(isinstance(layer, Mapping) for layer in layers):
-        raise WeightFileError(f"{path} is not a network of keras_highway: its model has no layers.")
-    built = {key: value for key, value in whole.items() if key != "compile_config"}
-    for entry in _objects(built):
-        class_name = str(entry.get("class_name"))
-        if class_name in ("Lambda", "__lambda__"):
-            raise WeightFileError(
-                f"{path} holds a Lambda layer or function, which is code that came with the file: it is not loaded."
-            )
-        if class_name in _QUANTIZED and str(entry.get("module")).startswith("keras"):
-            raise WeightFileError(f"{path} is a quantized network: keras.saving.load_model reads it.")
-        if class_name not in _TENSORS and not _is_harmless(entry):
-            raise WeightFileError(
-                f"{path} is not a network of keras_highway: it needs {class_name!r} of {str(entry.get('module'))!r}"
-                f"{_alias(entry, class_name)}."
-            )
-    for key, text in _values(built):
-        if isinstance(text, str) and key not in _LOOKED_AT and _registered(text) is not None:
-            raise WeightFileError(f"{path} is not a network of keras_highway: it needs {text!r}, as its {key!r}.")
-    with _one_error(f"{path} has a malformed {_CONFIG}"):
-        _MODEL.check(model, "`config`")
-    return built
-
-
-def _alias(entry, class_name) -> str:
-    registered = entry.get("registered_name")
-    return "" if registered in (None, class_name) else f", registered as {str(registered)[:100]!r}"
-
-
-def _parts(path: Path) -> tuple[Any, bytes]:
-    """The configuration in a file and the bytes of its weights, both of one reading of it."""
-    if not path.is_file():
-        raise WeightFileError(f"No file {path}: model.save writes one.")
-    with _one_error(f"{path} is not a file of a Keras model, or is damaged"):
-        try:
-            content = read_regular(path, weights_file.LARGEST)
-        except PermissionError as error:
-            raise WeightFileError(f"{path} may not be read (permission denied): make it readable for you.") from error
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            inside = {info.filename: info for info in archive.infolist()}
-            if sum(info.file_size for info in inside.values()) > min(_DENSEST * len(content), weights_file.LARGEST):
-                raise WeightFileError(f"{path} declares far more content than it can hold.")
-            if not {_CONFIG, _WEIGHTS} <= inside.keys() or inside[_CONFIG].file_size > _LARGEST_CONFIG:
-                raise WeightFileError(f"{path} is not a file of a Keras model: it lacks {_CONFIG} or {_WEIGHTS}.")
-            whole = parse_json(archive.read(_CONFIG), f"{path}: {_CONFIG}")
-            with _one_error(f"{path} is damaged"):
-                return whole, archive.read(_WEIGHTS)
-
-
 @contextlib.contextmanager
-def _one_error(what: str) -> Iterator[None]:
-    """Of what is malformed Keras, zipfile and h5py raise nearly anything: here it is one sentence."""
+def _one_error(path: Path) -> Iterator[None]:
+    """Keras, zipfile and h5py raise nearly anything for a malformed file."""
     try:
         yield
-    except WeightFileError:
-        raise
+    except WeightFileError as error:
+        raise error if str(path) in str(error) else WeightFileError(f"{path} is damaged: {error}") from error
     except Exception as error:
         reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-        raise WeightFileError(f"{what}: {reason}.") from error
-
-
-def _values(value: Any) -> Iterator[tuple[str, Any]]:
-    """Everything in a configuration, each with the key that it or its list is under."""
-    waiting = [("", value)]
-    while waiting:
-        key, one = waiting.pop()
-        yield key, one
-        if isinstance(one, Mapping):
-            waiting += one.items()
-        elif isinstance(one, list):
-            waiting += ((key, item) for item in one)
+        raise WeightFileError(f"{path} cannot be loaded as a Keras model: {reason}.") from error
 
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Everything in a configuration that names a class or a function."""
-    return (one for _, one in _values(value) if isinstance(one, Mapping) and "class_name" in one)
+    """Yield every part of a configuration that names a class or a function."""
+    if isinstance(value, Mapping) and "class_name" in value:
+        yield value
+    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _objects(item)
 
 
-def _is_harmless(entry: Mapping[str, Any]) -> bool:
-    module, class_name = str(entry.get("module")), str(entry["class_name"])
-    if class_name == _FUNCTION:
-        return False
-    if _package(entry) == _OURS:
-        registered = str(entry.get("registered_name"))
-        return registered == f"{_OURS}>{class_name}" and _registered(registered) is not None
-    if class_name not in _CLASSES.get(module, ()) and module not in _MODULES:
-        return False
-    # Keras looks up the registered name before it looks into the module.
-    return entry.get("registered_name") in (None, class_name) and _is_from_keras(module, class_name)
-
-
-def _is_from_keras(module, class_name) -> bool:
-    """Whether a name is of a class of Keras, and of no other that is registered under it."""
-    with contextlib.suppress(AttributeError):
-        own = operator.attrgetter(f"{module}.{class_name}".removeprefix("keras."))(keras)
-        return isinstance(own, type) and _registered(class_name) in (None, own)
-    return module in _CLASSES and _registered(class_name) is None  # keras.src, as Keras itself writes it
-
-
-def _registered(name: str) -> Any:
-    return keras.saving.get_registered_object(name)
-
-
-def _package(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("module")).split(".")[0]
-
-
-def _transform(path, model) -> Transform | None:
-    """The transform of the layer that normalizes, `None` where there is none."""
-    own = None
-    for entry in _objects(model):
-        if entry["class_name"] == "Preprocessing":
-            with _one_error(f"{path} has a malformed {_CONFIG}"):
-                own = transform_from_json(entry["config"].get("transform"), "the transform")
-    return own
-
-
-def _outside(own: Transform, shape) -> Transform:
-    """What is left to do to images before a model that normalizes them itself."""
-    plain = replace(own, scale=1.0, mean=(0.0,), std=(1.0,), contrast=False, mean_image="")
-    if None in shape[:2] or tuple(shape[:2]) == tuple(own.size):
-        return plain
-    return replace(plain, size=tuple(shape[:2]), crop=1.0)
-
-
-def _shapes(path: Path, content: bytes) -> Counter:
-    """The shapes of a file's weights, after the checks of any weight file."""
+def _check_class(path: Path, entry: Mapping[str, Any]) -> None:
+    """Raise for a function, a Lambda layer, and a class of other packages."""
+    module, name, registered = str(entry.get("module")), str(entry["class_name"]), entry.get("registered_name")
+    if name in _TENSORS or _is_registered_here(entry):
+        return
     try:
-        return weights_file.read_content(content, _WEIGHTS).shapes
-    except WeightFileError as error:
-        raise WeightFileError(f"{path} is damaged: {error}") from error
+        cls = operator.attrgetter(f"{module}.{name}".removeprefix("keras."))(keras)
+        # Keras looks up the registered name first.
+        known = keras.saving.get_registered_object(str(registered or name)) in (None, cls)
+        if module.split(".")[0] == "keras" and issubclass(cls, _KINDS) and cls is not keras.layers.Lambda and known:
+            return
+    except (AttributeError, TypeError):
+        pass
+    raise WeightFileError(
+        f"{path} names {name!r} of {module!r}, and kh.load takes only classes of Keras and of keras_highway. "
+        "If you trust the file, use keras.saving.load_model."
+    )
 
 
-def _compare_sizes(path, model, units, shapes: Counter, images) -> None:
-    """What can be compared before anything is built: numbers of the configuration with sides of the weights."""
-    if not any(len(shape) == 2 and shape[1] == units for shape in shapes):
-        raise WeightFileError(
-            f"{path} has weights of another network: none has the shape of a head of {units} classes."
-        )
-    most = max([_PLAIN, *(side for shape in (*shapes, images) for side in shape if side)])
-    with _one_error(f"{path} has a malformed {_CONFIG}"):
-        for key, value in _values(model):
-            if type(value) is int and abs(value) > most and key not in _NO_SIZES:
-                refuse(f"`{key}`", f"at most {most}, as the weights are", value)
+def _is_registered_here(entry: Mapping[str, Any]) -> bool:
+    registered = str(entry.get("registered_name"))
+    return registered.startswith("keras_highway") and keras.saving.get_registered_object(registered) is not None
+
+
+def _before(own: Transform, shape: list[Any]) -> Transform:
+    """The part of a model's own transform that images need before they enter the model."""
+    plain = replace(own, scale=1.0, mean=(0.0,), std=(1.0,), contrast=False, mean_image="")
+    if None in shape[1:3] or tuple(shape[1:3]) == tuple(own.size):
+        return plain
+    return replace(plain, size=tuple(shape[1:3]), crop=1.0)

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from keras_highway._support.bounded_json import read_bounded
-from keras_highway._support.valueless import without_values
+from keras_highway._support.files import read_bounded
+from keras_highway._support.keras_models import without_values
 from keras_highway.data.vocabulary import LONGEST_SPELLING, VOCABULARY, Vocabulary
 from keras_highway.models.char_lm import build_char_lm
 from keras_highway.specs import CharLMSpec, override
@@ -49,13 +49,13 @@ def stated_form(file: WeightsFile, variant: str, passed: Mapping[str, Any]) -> d
 
 
 def stated_overrides(file: WeightsFile, variant: str) -> dict[str, Any]:
-    """Returns the fields of the spec that a file states; a name, which older files have, is the model's alone.
+    """Return the fields of the spec that a file states.
 
     Raises:
         WeightFileError: If these make no language model.
     """
-    own = {key: value for key, value in file.stamp.get("overrides", {}).items() if key != "name"}
-    known = {field.name for field in dataclasses.fields(CharLMSpec)}
+    own = dict(file.stamp.get("overrides", {}))
+    known = {field.name for field in dataclasses.fields(CharLMSpec)} - {"name"}
     try:
         if unknown := sorted(own.keys() - known):
             raise ValueError(f"unknown field {unknown[0]!r}")

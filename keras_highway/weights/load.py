@@ -10,8 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_highway._support.graph_ends import input_in, output_in
-from keras_highway._support.notices import Notice
+from keras_highway._support.keras_models import input_in, output_in
+from keras_highway._support.terminal import Notice
 from keras_highway.layers import Preprocessing
 from keras_highway.models.builder import TOP, build, in_format
 from keras_highway.specs import CharLMSpec, DenseStackSpec, NetSpec, override
@@ -86,12 +86,12 @@ def own_form(variant: str, file: WeightsFile | None, passed: Mapping[str, Any]) 
 
 
 def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
-    """Sets a model's weights from a file; layer by layer, from a model of the file's own form, where the two differ.
+    """Set a model's weights from a file; layer by layer, through a model of the file's own form, if the two differ.
 
-    Files with a row, and those that name their overrides, are of that very
-    network; an older file may be of the requested one. A classifier of another
-    number of classes stays as it is; what the model lacks is ignored. The
-    first convolution is brought to the channels of the model's input.
+    A file without metadata, as Keras writes it, may be of the requested
+    network. A classifier of another number of classes keeps its values; layers
+    that the model lacks are ignored. The first convolution is brought to the
+    channels of the model's input.
 
     Args:
         model: The model that `spec` describes, with or without its head.
@@ -99,7 +99,7 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
         spec: The variant's row with the overrides of this model.
 
     Raises:
-        ValueError: If the file does not fit. No weight has been set then.
+        ValueError: If the file does not fit. The model is unchanged.
     """
     row = form_of(file, spec.name)
     head = next((layer for layer in model.layers if layer.name == "head"), None)
@@ -179,7 +179,7 @@ def load_exactly(model: keras.Model, file: WeightsFile) -> None:
         file: What `resolve` returned.
 
     Raises:
-        ValueError: If the file does not fit. No weight has been set then.
+        ValueError: If the file does not fit. The model is unchanged.
     """
     actual, expected = file.shapes, _shapes_of(model)
     if actual != expected:  # Keras itself accepts a file that has more layers than the model
@@ -202,8 +202,8 @@ def _set(model: keras.Model, file: WeightsFile) -> None:
         named = file.row is not None or "variant" in file.stamp
         whose = "" if named else f" Nor does it name its variant: by its shapes alone it is taken for {file.variant!r}."
         warnings.warn(
-            f"{file.path} has no digest of its weights, as files of Keras and of older versions: whether they are what "
-            f"was saved was not checked.{whose} keras_highway.weights.file.save writes both.",
+            f"{file.path} has no digest, so its content was not checked.{whose} "
+            "keras_highway.weights.file.save writes both.",
             UncheckedWeights,
             stacklevel=2,
         )
@@ -221,7 +221,7 @@ def check_language_model(file: WeightsFile, spec: CharLMSpec) -> None:
 
 
 def _states_its_form(file: WeightsFile) -> bool:
-    """Whether a row or the file itself states all of its network; older files of runs do not name their overrides."""
+    """Whether a row or the file itself states all of its network; files that Keras wrote state nothing."""
     return file.published or file.row is not None or "overrides" in file.stamp
 
 

@@ -15,11 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write_json
-from keras_highway._support.notices import Notice
-from keras_highway._support.schema import Table, Text
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.schema import Table, Text, read_json
+from keras_highway._support.terminal import Notice, did_you_mean
 from keras_highway.data import transforms
 from keras_highway.variants import ALL_VARIANTS, VARIANTS
 from keras_highway.weights.info import FILE, GATE_REPORT, RESULT, ROW, Promised, WeightsInfo, read_row

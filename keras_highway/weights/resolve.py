@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from keras_highway._support.bounded_json import read_json
-from keras_highway._support.notices import Notice
+from keras_highway._support.schema import read_json
+from keras_highway._support.terminal import Notice
 from keras_highway.convert.timm import read_safetensors
 from keras_highway.data.datasets import FOLDERS
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform
@@ -31,7 +31,6 @@ from keras_highway.weights.file import Contents, WeightFileError
 from keras_highway.weights.info import FILE, RESULT, ROW, Promised, WeightsInfo, read_row
 from keras_highway.weights.keras_archive import Archive
 from keras_highway.weights.overrides import from_json_values
-from keras_highway.weights.saved_folder import settle
 
 
 @dataclass(frozen=True)
@@ -244,7 +243,6 @@ def _row_beside(path: Path) -> WeightsInfo | None:
     beside = path.with_name(ROW)
     if path.name != FILE or not beside.is_file():
         return None
-    settle(path.parent)
     return read_row(beside) if path.is_file() else None
 
 

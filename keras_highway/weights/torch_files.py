@@ -1,17 +1,16 @@
 """PyTorch's `.safetensors` of ResNets as weight files of ours: converted once for every content, and kept."""
 
 import atexit
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from keras_highway._support.files import atomic_write_json, read_regular, sha256_of
-from keras_highway._support.scratch import scratch_folder
 from keras_highway.convert.timm import OtherConfigError, model_of, read_config, read_safetensors, resnet_of
 from keras_highway.data.transforms import imagenet_classes
 from keras_highway.hub.client import home_folder
@@ -214,9 +213,9 @@ def _temporary_folder() -> Path:
 @functools.cache
 def _folder_of(process: int) -> Path:
     """The temporary folder of one process: a fork has its own, for its parent may end before it."""
-    until_the_end = contextlib.ExitStack()
-    atexit.register(until_the_end.close)
-    return until_the_end.enter_context(scratch_folder("converted"))
+    folder = tempfile.TemporaryDirectory(prefix="keras_highway-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def convert_torch_file(torch_file: Path, target: Path, variant: str, content: bytes | None = None) -> None:

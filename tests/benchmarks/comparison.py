@@ -16,7 +16,7 @@ from pathlib import Path
 import keras
 import pytest
 
-from keras_highway._support.processor import processor_fields
+from keras_highway._support.fused_ops import processor_fields
 
 RESULTS = Path(__file__).with_name("results.json")
 TOO_NOISY = 0.1

@@ -17,8 +17,7 @@ from comparison import compare, record
 from keras import ops
 
 import keras_highway as kh
-from keras_highway._support.cross_entropy import cross_entropy
-from keras_highway._support.numerics import input_gradient
+from keras_highway._support.numerics import cross_entropy, input_gradient
 from keras_highway.data.batchify import batchify, deduplicate, every
 from keras_highway.data.ptb import Corpus, load_corpus
 from keras_highway.data.vocabulary import Vocabulary

@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image
 
 import keras_highway as kh
-from keras_highway._support.bounded_json import read_json
+from keras_highway._support.schema import read_json
 from keras_highway.data import load_dataset, load_image
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.publishing.card import model_card

@@ -76,7 +76,7 @@ def describe(build_variant) -> dict:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
-    from keras_highway._support.valueless import without_values
+    from keras_highway._support.keras_models import without_values
     from keras_highway.models.builder import build
     from keras_highway.models.char_lm import build_char_lm
     from keras_highway.specs import override

@@ -2,8 +2,7 @@
 
 Makes the weights' folder: log, recipe and result of the run, the weights
 stamped with their variant, the row that describes them with their hash, the
-card. It is put into its place by one rename, so that whatever stops this
-leaves the entry that was there, or the new one. Several runs of one recipe
+card. Several runs of one recipe
 with different seeds make one entry: the first run's weights, and n, mean and
 standard deviation over all of them. Later seeds join an entry if its own
 folder is the first RUN: its weights stay as they are, byte by byte. With
@@ -14,17 +13,18 @@ holds on the data.
 import argparse
 import contextlib
 import dataclasses
-import fcntl
 import json
-import os
 import shutil
 import statistics
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from filelock import FileLock
+
 import keras_highway as kh
-from keras_highway._support.bounded_json import read_json
 from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway._support.schema import read_json
 from keras_highway.publishing import weights_class
 from keras_highway.publishing.publishable import check_epochs
 from keras_highway.tasks import LANGUAGE
@@ -109,38 +109,25 @@ def _add(runs, float16, data_dir) -> Path:
             row = dataclasses.replace(row, gate_report=json.loads((new / registry.GATES).read_text("utf-8")))
         write_card(dataclasses.replace(row, metrics=pool), new)
         atomic_write_json(new / registry.ROW, {**row_in_folder(row), "wheel": _in_wheel(new, folder)})
-        put_in_place(new, folder)
+        if folder.exists():
+            shutil.rmtree(folder)  # git has it
+        new.rename(folder)
     registry.reread()
     return folder
 
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Keeps other processes from adding to the zoo meanwhile, and removes what one that was killed has left."""
-    handle = os.open(ZOO, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    """Let processes add to the zoo one after the other, and remove what a killed one has left."""
+    with FileLock(Path(tempfile.gettempdir(), "keras_highway-zoo.lock")):
         for rest in ZOO.glob(f"{_PARTIAL}*"):
             shutil.rmtree(rest)
         yield
-    finally:
-        os.close(handle)
-
-
-def put_in_place(new: Path, target: Path) -> None:
-    """Exchange two folders by renames; git has the old one if this is killed between them."""
-    if not target.exists():
-        new.rename(target)
-        return
-    old = new.with_name(f"{new.name}.old")
-    target.rename(old)
-    new.rename(target)
-    old.rename(new)
 
 
 @contextlib.contextmanager
 def _partial(folder) -> Iterator[Path]:
-    """Make a folder next to an entry for the new one; remove it in the end, with the old entry in it."""
+    """Make a folder next to an entry for the new files, and remove it in the end."""
     new = folder.with_name(_PARTIAL + folder.name)
     new.mkdir()
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import keras_highway as kh
 from keras_highway._support.files import atomic_write
-from keras_highway._support.valueless import without_values
+from keras_highway._support.keras_models import without_values
 from keras_highway.convert import torch_variables
 from keras_highway.publishing.card import model_card
 from keras_highway.publishing.curve import CURVE, draw_curve

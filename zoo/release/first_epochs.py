@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_highway._support.log import read_log
+from keras_highway._support.files import read_log
 from keras_highway.analysis.plots import write
 from keras_highway.analysis.plots_curves import Curve, draw_training, training_axes
 from zoo.release.commits import short

@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from keras_highway._support.valueless import without_values
+from keras_highway._support.keras_models import without_values
 from keras_highway.analysis import StageCost, cost
 from keras_highway.models.builder import build
 from keras_highway.specs import NetSpec, override

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_highway._support.log import read_log
-from keras_highway._support.valueless import without_values
+from keras_highway._support.files import read_log
+from keras_highway._support.keras_models import without_values
 from keras_highway.analysis.plots import legend_above, write
 from keras_highway.analysis.plots_curves import Curve, draw_training, training_axes
 from keras_highway.cli.listing import parameters

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from keras_highway._support.log import read_log
+from keras_highway._support.files import read_log
 from keras_highway.tasks import IMAGES, LANGUAGE, format_metric, format_validation, task_of
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 from keras_highway.variants import VARIANTS

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from PIL import Image
 
-from keras_highway._support.host_tensorflow import tensorflow
+from keras_highway._support.backend import tensorflow
 from keras_highway.data.transforms import Transform
 from keras_highway.training.data.decoding import decoded, decoded_by_pillow, jpeg_shape
 from keras_highway.training.data.rand_augment import RandAugment

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from keras_highway._support.host_tensorflow import tensorflow
+from keras_highway._support.backend import tensorflow
 from keras_highway.data.images import MOST_PIXELS, NAMELESS, EncodedImage, decode_image
 from keras_highway.data.transforms import Transform
 

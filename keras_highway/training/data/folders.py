@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_highway._support.host_tensorflow import tensorflow
-from keras_highway._support.outside_text import is_text, visible
+from keras_highway._support.backend import tensorflow
 from keras_highway._support.schema import CLASS_NAME
+from keras_highway._support.terminal import is_text, visible
 from keras_highway.data import Dataset
 from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
 from keras_highway.data.images import NAMELESS, ImageError

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_highway._support.bounded_json import parse_json, read_bounded, read_json
-from keras_highway._support.host_tensorflow import tensorflow
-from keras_highway._support.schema import CLASS_NAME, Fields, Items, Maybe, Number, OneOf, Text
+from keras_highway._support.backend import tensorflow
+from keras_highway._support.files import read_bounded
+from keras_highway._support.schema import CLASS_NAME, Fields, Items, Number, OneOf, Text, parse_json, read_json
 from keras_highway.data.datasets import MANIFEST, is_sharded
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.folders import FolderSource, check_several
@@ -34,8 +34,8 @@ _SHARD = Fields(
         "file": Text(pattern=r"\w[\w.-]*\.tfrecord", like="the name of a .tfrecord file, no path"),
         "bytes": Number(0, 1e15, whole=True),
         "sha256": _SHA256,
-    },
-    {"index_sha256": Maybe(_SHA256)},
+        "index_sha256": _SHA256,
+    }
 )
 _SPLIT = Fields({"shards": Items(_SHARD)}, {"broken": FILE_NAMES})
 _MANIFEST = Fields(
@@ -156,7 +156,7 @@ def read_shard(folder: Path, shard: dict, classes: int) -> tuple[Path, dict]:
             f"{path} has {path.stat().st_size} bytes and should have {shard['bytes']}: remove it and "
             f"{folder / MANIFEST}, and run `python -m keras_highway.training.shards` again."
         )
-    return path, _read_index(path, shard.get("index_sha256"), shard["bytes"], classes)
+    return path, _read_index(path, shard["index_sha256"], shard["bytes"], classes)
 
 
 def _read_index(shard: Path, sha256: str | None, size: int, classes: int) -> dict:

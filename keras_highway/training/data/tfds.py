@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keras_highway._support.host_tensorflow import tensorflow
+from keras_highway._support.backend import tensorflow
 from keras_highway._support.schema import CLASS_NAME, Items
 from keras_highway.data.tfds_sets import check_features, encoded_rows, labelled_split, tfds_builder
 from keras_highway.data.transforms import TRANSFORMS

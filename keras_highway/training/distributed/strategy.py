@@ -18,7 +18,7 @@ import os
 import keras
 import numpy as np
 
-from keras_highway._support.suggest import did_you_mean
+from keras_highway._support.terminal import did_you_mean
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.program import Trainable
 

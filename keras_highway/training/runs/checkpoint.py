@@ -6,10 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_highway._support.bounded_json import parse_json
-from keras_highway._support.files import atomic_write
-from keras_highway._support.npz import read_npz
-from keras_highway._support.schema import Fields, Items, Number, Text
+from keras_highway._support.files import atomic_write, read_npz
+from keras_highway._support.schema import Fields, Items, Number, Text, parse_json
 
 _LARGEST = 2**40  # bytes; the real bound is the length of the file, whose arrays are not compressed
 _HEADER = Fields(

@@ -175,7 +175,6 @@ class Run:
             raise FloatingPointError(f"After step {step} of the run {error}") from None
         if self.strategy.is_chief:
             checkpoint.save(self.folder.checkpoint, values, progress)
-        self.folder.note_data()
 
     def _test(self) -> dict[str, float]:
         replicas = self.strategy.replicas

@@ -7,7 +7,6 @@ model.weights.h5, result.json; if requested, steps.csv.
 import contextlib
 import csv
 import dataclasses
-import errno
 import importlib
 import importlib.metadata
 import itertools
@@ -17,28 +16,21 @@ import platform
 import random
 import subprocess
 import sys
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import keras
+from filelock import FileLock, Timeout
 
-from keras_highway._support.bounded_json import read_json
-from keras_highway._support.files import append, atomic_write, atomic_write_json, may_pass, sweep
-from keras_highway._support.log import read_lines
-from keras_highway._support.processor import processor_fields
-from keras_highway._support.schema import Anything, Fields, Items, Table
+from keras_highway._support.files import append, atomic_write, atomic_write_json, may_pass, read_lines, sweep
+from keras_highway._support.fused_ops import processor_fields
+from keras_highway._support.schema import Anything, Fields, Items, Table, read_json
 from keras_highway.data.vocabulary import VOCABULARY
 from keras_highway.training.runs.checkpoint import epochs_of
 from keras_highway.weights.info import FILE, ROW
 from keras_highway.weights.registry import in_checkout
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there, nothing keeps two processes from training in one folder
-    fcntl = None
 
 FINGERPRINT = "fingerprint"  # of what a run is trained on, see `Source`
 _MAY_CHANGE = ("commit", "versions", "python", "backend", "hardware", "strategy", "replicas")  # from session to session
@@ -124,11 +116,6 @@ def _recipe_in(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def _is_unnoted(name: str, known: dict[str, Any]) -> bool:
-    """Whether a run has not noted a fact of its data; before, runs on arrays noted no names of classes."""
-    return name not in known or (name == "class_names" and not known[name])
-
-
 def _told(name: str, value: Any) -> str:
     """A fact of the data in a few words."""
     text = ", ".join(value[:20]) + (", ..." if len(value) > 20 else "") if isinstance(value, list) else str(value)
@@ -142,8 +129,7 @@ class RunFolder:
         path: The folder, made if needed.
         recipe: The recipe as JSON values.
         strategy: The run's devices; of several processes, the chief writes.
-        defaults: Values of fields that a recipe.json of an older version may
-            lack, see `defaults_of`.
+        defaults: Values of fields that recipe.json may lack, see `defaults_of`.
 
     Raises:
         ValueError: If the folder holds a run of another recipe, or something
@@ -153,8 +139,7 @@ class RunFolder:
     def __init__(self, path, recipe: dict, strategy, defaults: Mapping[str, Any] = MappingProxyType({})):
         self.path = Path(path)
         self._writes = strategy.is_chief
-        self._unlock: weakref.finalize[..., Any] | None = None
-        self._facts: dict[str, Any] | None = None  # to be noted
+        self._lock: FileLock | None = None
         self._environment = environment(strategy)
         self.path.mkdir(parents=True, exist_ok=True)
         recipe = json.loads(json.dumps(recipe))
@@ -166,7 +151,7 @@ class RunFolder:
                 f"{self.path} holds a run of another recipe: see {known}. Choose another --out, or remove the folder."
             )
         if self._writes:
-            self._lock()
+            self._lock = self._locked()
             try:
                 self._begin(recipe, other)
             except BaseException:
@@ -178,38 +163,34 @@ class RunFolder:
         if other:  # of a start that was refused, or ended before anything was trained
             for name in ("environment.json", "sessions.json", "data.json", "steps.csv"):
                 (self.path / name).unlink(missing_ok=True)
-        if self._unlock is not None:  # nobody else writes here
+        if self._lock is not None:  # nobody else writes here
             sweep(self.path, own=(*_WRITTEN, "recipe.json", VOCABULARY))
         atomic_write_json(self.path / "recipe.json", recipe)
         if not (self.path / "environment.json").exists():
             atomic_write_json(self.path / "environment.json", self._environment)
 
-    def _lock(self) -> None:
-        """Keeps other processes from writing here until `close`, or as long as this object lives."""
-        if fcntl is None:
-            return
-        file = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR)
+    def _locked(self) -> FileLock | None:
+        """Keep other processes from writing here until `close`, or as long as this object lives."""
+        lock = FileLock(self.path / ".lock", timeout=0, thread_local=False)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.acquire()
+            return lock
+        except Timeout:
+            raise ValueError(f"Another process is training in {self.path}: end it, or choose another --out.") from None
         except OSError as error:
-            os.close(file)
-            if error.errno in (errno.EAGAIN, errno.EACCES):  # the latter on SMB
-                held = f"Another process is training in {self.path}: end it, or choose another --out."
-                raise ValueError(held) from None
             if may_pass(error):
-                raise OSError(error.errno, error.strerror, str(self.path / ".lock")) from error
-            print(  # e.g. of Lustre mounted without `flock`, NFS without its lock daemon
+                raise OSError(error.errno, error.strerror, lock.lock_file) from error
+            print(  # e.g. Lustre mounted without `flock`, NFS without its lock daemon
                 f"{self.path} is on a file system without locks ({error.strerror}): nothing keeps another process from "
                 "training there, too.",
                 file=sys.stderr,
             )
-            return
-        self._unlock = weakref.finalize(self, os.close, file)
+            return None
 
     def close(self) -> None:
-        """Lets another run write here, of this process or of another; called again it does nothing."""
-        if self._unlock is not None:
-            self._unlock()
+        """Let another run write here, of this process or of another; a second call does nothing."""
+        if self._lock is not None:
+            self._lock.release()
 
     def check_shared(self, strategy) -> None:
         """Refuses processes that do not see each other's files; every process must call it.
@@ -240,16 +221,14 @@ class RunFolder:
             )
 
     def check_data(self, facts: dict[str, Any]) -> None:
-        """Notes what a run is trained on, and refuses to go on with other data.
-
-        What an older run has not noted is noted by `note_data`, later.
+        """Write the data of a new run to data.json; compare the data of a resumed run with it.
 
         Args:
             facts: JSON values: steps of an epoch, names of the classes, the
-                fingerprint of the data. Older runs may lack some.
+                fingerprint of the data.
 
         Raises:
-            ValueError: If the run has begun with other ones.
+            ValueError: If the run began with other data.
         """
         known, path = {}, self.path / "data.json"
         if not has_begun(self.path):
@@ -259,23 +238,12 @@ class RunFolder:
         with contextlib.suppress(FileNotFoundError):
             known = read_json(path, _TABLE)
         for name in sorted(known.keys() & facts.keys(), key=lambda name: (name == FINGERPRINT, name)):
-            if known[name] != facts[name] and not _is_unnoted(name, known):
+            if known[name] != facts[name]:
                 alone = ", of as many steps: others, more or fewer, or in another order" if name == FINGERPRINT else ""
                 raise ValueError(
                     f"{self.path} holds a run that was begun with other data: {_told(name, known[name])}, now "
                     f"{_told(name, facts[name])}{alone}. Give the data that it began with, or choose another --out."
                 )
-        more = {name: value for name, value in facts.items() if _is_unnoted(name, known)}
-        self._facts = {**known, **more} if more else None
-
-    def note_data(self) -> None:
-        """Notes what an older run lacks of `check_data`'s facts, once a state is saved that was trained on the data.
-
-        A start that ends before, or finds the run over, notes nothing.
-        """
-        if self._writes and self._facts is not None:
-            atomic_write_json(self.path / "data.json", self._facts)
-        self._facts = None
 
     def begin_session(self, step: int) -> None:
         """Notes that the run resumes from a step, on what and with which version of this program."""
