@@ -149,18 +149,23 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
             f"Unknown data set.{did_you_mean(data_set, TRANSFORMS)} Known: {', '.join(TRANSFORMS)}. "
             f"Received: {data_set!r} (data_set, --data-set)"
         )
-    if not is_path(weights):
+    file = resolve(weights) if is_path(weights) else None
+    if file is None:
         row = describe_weights(weights)
         if row.transform is None:
             raise LanguageModelError(weights)
-        file, data, known, names, count = None, row.data, row.transform, row.classes, len(row.classes)
-        result = dict(row.metrics)
+        data, transform, names, count, result = row.data, row.transform, row.classes, len(row.classes), row.metrics
     else:
-        file = resolve(weights)
-        known, names, count, result = file.transform, file.class_names, file.classes, {}
+        transform, names, count, result = file.transform, file.class_names, file.classes, {}
         if file.archive is not None:
             data = data_of(file.archive.input_shape, file.archive.classes) or ""
-            _check_archive(weights, file, data, data_set)
+            if data and data_set is None:
+                warnings.warn(
+                    f"{weights} does not name its classes. By their number and the image size they are taken for those "
+                    f"of {data}; name another data set if they are not (data_set, --data-set).",
+                    Notice,
+                    stacklevel=2,
+                )
         elif not file.variant:
             raise ValueError(f"{file.path} does not name its variant: keras_highway.weights.file.save records it.")
         else:
@@ -170,31 +175,21 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
             data = file.data or ("" if names else published_for(spec) or "")
     if data_set is not None:
         data = data_set
-        known = known if file is not None and file.archive is not None else None  # a whole model keeps its transform
-        names = names if list(names) != list(map(str, range(len(names)))) else ()
-    if known is None and data not in TRANSFORMS:
-        raise ValueError(f"The data set of {weights} is unknown: name it (data_set, --data-set).")
-    whole = data == "imagenet" and list(names) == [name for _, name in imagenet_classes()]
-    own = bool(names) and not whole
-    classes = identified("", names) if own else identified(data, class_names(data, count))
-    named = bool(names or data_set)
-    return ImageClassifier(weights, data, known or TRANSFORMS[data], classes, result, file, named)
-
-
-def _check_archive(weights: str, file: WeightsFile, data: str, data_set: str | None) -> None:
-    """Check that the preprocessing of a `.keras` file is known, and say which class names are assumed."""
-    if data_set is None and not data and file.transform is None:
+        if file is None or file.archive is None:  # a whole model keeps its transform
+            transform = None
+        if list(names) == list(map(str, range(len(names)))):
+            names = ()
+    if transform is None and data not in TRANSFORMS:
         raise ValueError(
             f"The preprocessing of images for {weights} is unknown: name its data set (data_set, --data-set), or save "
             "the model with keras_highway.save."
         )
-    if data and data_set is None:
-        warnings.warn(
-            f"{weights} does not name its classes. By their number and the image size they are taken for those of "
-            f"{data}; name another data set if they are not (data_set, --data-set).",
-            Notice,
-            stacklevel=3,
-        )
+    if not names or (data == "imagenet" and list(names) == [name for _, name in imagenet_classes()]):
+        classes = identified(data, class_names(data, count))  # ImageNet's thousand have WordNet's identifiers
+    else:
+        classes = identified("", names)
+    named = bool(names or data_set)
+    return ImageClassifier(weights, data, transform or TRANSFORMS[data], classes, dict(result), file, named)
 
 
 @overload
