@@ -107,7 +107,7 @@ def test_what_takes_no_shards_asks_for_the_photographs(folders, run, tmp_path, c
     assert main(command) == 2
     assert "shards holds TFRecord shards: name the folder of photographs" in capsys.readouterr().err
     assert main(["evaluate", str(run)]) == 2
-    assert "does not name its data set: pass --data-set, or the folder of its" in capsys.readouterr().err
+    assert "does not name its data set: pass --data-set" in capsys.readouterr().err
 
 
 @pytest.fixture

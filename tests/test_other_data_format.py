@@ -103,6 +103,6 @@ def test_a_model_saved_channels_first_is_named_on_the_command_line_and_its_weigh
     command = ["classify", "samples/digit_7.png", "--data-set", "mnist", "--weights"]
     assert main([*command, str(tmp_path / "net.keras")]) == 2
     message = capsys.readouterr().err
-    assert "channels first, 1x28x28" in message and "keras_highway.save(model, 'net')" in message
+    assert "channels first" in message and "keras_highway.save(model, 'net')" in message
     assert main([*command, str(tmp_path / "net")]) == 0
     assert capsys.readouterr().out.startswith("samples/digit_7.png: 7 ")
