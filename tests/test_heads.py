@@ -92,8 +92,9 @@ def test_other_ends_give_logits(head):
     "head", [ops.sigmoid, lambda z: layers.Activation("linear", dtype="float32")(layers.Activation("sigmoid")(z))]
 )
 def test_a_sigmoid_is_refused_wherever_it_stands(head):
-    with pytest.raises(ValueError, match="sigmoid"):
-        measure(ending_in(head), (X, Y))
+    for run in (measure, lesion_curve):
+        with pytest.raises(ValueError, match="sigmoid"):
+            run(ending_in(head), (X, Y))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

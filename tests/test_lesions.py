@@ -67,16 +67,6 @@ def test_blocks_are_chosen_by_name_or_by_themselves():
     assert abs(out.loss[0] - by_name.loss[0]) > 1e-4  # y = x and y = x·c
 
 
-def test_logits_and_probabilities_have_the_same_loss():
-    logits = miniature("dense_stack")
-    data = labelled(logits)
-    softmax = keras.Model(logits.input, keras.layers.Softmax()(logits.output))
-    np.testing.assert_allclose(lesion_curve(softmax, data).loss, lesion_curve(logits, data).loss, rtol=1e-5)
-    sigmoid = keras.Model(logits.input, keras.layers.Activation("sigmoid")(logits.output))
-    with pytest.raises(ValueError, match="sigmoid"):
-        lesion_curve(sigmoid, data)
-
-
 @pytest.mark.parametrize("gate", ["same", "tied"])
 def test_any_plans_in_one_batch(gate):
     model = miniature("conv_net", blocks=(4, 2), gate=gate)

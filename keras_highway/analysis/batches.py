@@ -38,7 +38,7 @@ def batches(
 
     Args:
         data: An array of samples, a pair (samples, labels) of arrays, or an
-            iterable of batches or such pairs, e.g. a `tf.data.Dataset`.
+            iterable of batches or pairs, e.g. a `tf.data.Dataset`.
         model: The `keras.Model`.
         labelled: Bool, whether to require labels. Defaults to `False`: ignore
             them.

@@ -55,8 +55,7 @@ class Cost(list[StageCost]):
 def cost(model: keras.Model) -> Cost:
     """Count parameters, multiply-adds and activations of a model, by stage.
 
-    Multiply-adds and activations are those of convolutions and dense layers,
-    as timm and fvcore count them. The memory also includes the mixes of the
+    Convolutions and dense layers count, as in timm and fvcore. The memory also includes the mixes of the
     blocks, in the skip dtype. It leaves out the outputs of batch
     normalization and activation functions. So it compares networks and is
     not a measured peak.

@@ -77,7 +77,7 @@ def estimation_error(
         print(stage, error.mean, error.std)
     ```
 
-    The other arguments are those of `gate_activity`.
+    See `gate_activity` for the other arguments.
 
     Args:
         model: A functional `keras.Model` with gated blocks. All images must
@@ -90,7 +90,7 @@ def estimation_error(
         A dict from stage to `EstimationError`.
 
     Raises:
-        ValueError: If the model has no blocks or no such stage, the data are
+        ValueError: If the model has no blocks, the stage is unknown, the data are
             empty or do not fit, or the blocks of a stage have outputs of
             different shapes.
     """

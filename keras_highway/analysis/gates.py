@@ -180,12 +180,12 @@ def gate_routing(
 ) -> Routing:
     """Measure how the gates of each class differ from the mean over all samples [TVDN, Figure 3].
 
-    The other arguments are those of `gate_activity`.
+    See `gate_activity` for the other arguments.
 
     Args:
         model: As in `gate_activity`.
-        data: A pair (samples, labels), or an iterable of such pairs. Labels
-            are class numbers `(n,)` or `(n, 1)`.
+        data: A pair (samples, labels), or an iterable of pairs. Labels are
+            class numbers `(n,)` or `(n, 1)`.
 
     Returns:
         A `Routing`.
@@ -422,7 +422,7 @@ def _passes(
     with kept_state(gates):
         for x, labels in feed:
             signals = gates(x, training=False)
-            # In the network's order, in which the model has its outputs: PyTorch's tree sorts those of a call.
+            # In the order of the network: PyTorch's tree sorts the outputs of a call.
             values = {name: ops.convert_to_numpy(ops.cast(signals[name], "float32")) for name in gates.output}
             n = samples_of(x, model)
             yield {name: np.broadcast_to(t, (n, *t.shape[1:])) for name, t in values.items()}, labels

@@ -17,7 +17,7 @@ Blocks = str | GatedBlock | Iterable[str | GatedBlock]  # names or blocks
 
 
 def blocks(model: keras.Model) -> dict[str, GatedBlock]:
-    """Return the gated blocks of a model, including those of nested models.
+    """Return the gated blocks of a model and of its nested models.
 
     Args:
         model: A functional or sequential `keras.Model`.
@@ -176,8 +176,8 @@ def kept_state(model: keras.Model) -> Generator[None]:
 def _state(model: keras.Model) -> list[keras.Variable]:
     found: dict[int, keras.Variable] = {}
     for layer in model._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
-        # Averages of batch normalization do not move in inference. Reading those of a distributed net would make its
-        # processes wait for each other.
+        # Averages of batch normalization do not move in inference, and reading them would make the processes of a
+        # distributed net wait for each other.
         if isinstance(layer, keras.layers.BatchNormalization):
             continue
         own: list[Any] = list(layer._non_trainable_variables)  # pyright: ignore[reportPrivateUsage] (the public list has frozen kernels)

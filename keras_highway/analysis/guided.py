@@ -41,7 +41,7 @@ _LAYERS_IN_PLACE = """
     RandomContrast RandomBrightness RandomHue RandomSaturation RandomColorJitter
 """
 _IN_PLACE = tuple(getattr(keras.layers, name) for name in _LAYERS_IN_PLACE.split())
-# Operations of `keras.ops`, whose classes have no public names.
+# Operations of `keras.ops`; their classes have no public names.
 _ELEMENTWISE = """
     Add Subtract Multiply Divide TrueDivide Negative Abs Absolute Square Sqrt Rsqrt Power Exp Expm1 Log Log1p Sign
     Maximum Minimum Clip Where Greater GreaterEqual Less LessEqual Cast Identity
@@ -147,7 +147,7 @@ def _after(layer: Any, field: Field | None, shapes: Sequence[Shape], y: Any, dat
         skip = [] if layer.is_transition else [field]
         return _union([*skip, *(_after(path, field, shapes[:1], None, data_format) for _, path in layer.paths())])
     if isinstance(layer, (SharedKernels, ChannelGate)):
-        return field  # sees no pixel: the field of its input is part of that of every block behind it
+        return field  # sees no pixel: every block behind it has the field of its input, too
     if _is_in_place(layer, shapes, y, data_format):
         return field
     if getattr(layer, "data_format", None) != data_format:
@@ -203,7 +203,7 @@ def _padding(layer: Any, kernel: Any, shape: Shape) -> np.ndarray:
 
 
 _RELUS = (keras.activations.relu, ops.relu, keras.activations.relu6, ops.relu6)
-_OPERATIONS = ("Relu", "Relu6", "ReLU")  # of `keras.ops` and `keras.activations`, whose classes have no public names
+_OPERATIONS = ("Relu", "Relu6", "ReLU")  # classes without public names
 
 
 class GuidedGradients(NamedTuple):
@@ -356,7 +356,7 @@ def _guided_copy(model: keras.Model) -> keras.Model:
         if is_functional(layer):
             return walk(layer, visit, copied)
         if not isinstance(layer, keras.layers.Layer):
-            return layer  # an operation has nothing of its own
+            return layer  # an operation has no weights
         pairs.append((layer, layer.__class__.from_config(layer.get_config())))
         return pairs[-1][1]
 

@@ -113,8 +113,8 @@ def lesion_curve(model: keras.Model, data: Iterable[Any], blocks: Blocks | None 
     Args:
         model: A functional `keras.Model` with gated blocks that ends in a
             softmax or in logits.
-        data: A pair (samples, labels), or an iterable of such pairs. Labels
-            are class numbers.
+        data: A pair (samples, labels), or an iterable of pairs. Labels are
+            class numbers.
         blocks: Names or blocks. Defaults to `None`: all but the transitions.
         **options: `batch_size` (Int, defaults to `100`; behind the last block
             there are that many samples for each lesion), `transform` (function

@@ -55,8 +55,7 @@ def plot_gates(
 
     Raises:
         ValueError: If the gates are constant (a plain or residual net), the
-            traces are empty or of mixed shapes, or the batch has no such
-            sample.
+            traces are empty or of mixed shapes, or a gate is unknown.
     """
     figure_class()
     gates = spread_gates(traces, gate, sample)
@@ -95,7 +94,7 @@ def write(figure: Any, path: str | os.PathLike[str] | None = None, title: str | 
         lines = [part for line in str(title).split("\n") for part in textwrap.wrap(line, _TITLE_CHARACTERS) or [""]]
         figure.suptitle("\n".join(map(in_figure, lines)), fontsize=11)
     if path is not None:
-        # Without its program's version a PNG of the same numbers is the same file; other formats have no such field.
+        # Without the version of matplotlib, equal numbers give equal PNG files; other formats lack this field.
         png = os.fspath(path).lower().endswith(".png")
         figure.savefig(path, dpi=150, **({"metadata": {"Software": None}} if png else {}))
     return figure

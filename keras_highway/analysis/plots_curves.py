@@ -251,7 +251,7 @@ def training_axes(panels: int, height: float) -> tuple[Any, list[Any]]:
 def draw_training(
     axis: Any, curves: Iterable[Curve], *, xlabel: str = "epoch", scale: str = "linear", **options: Any
 ) -> None:
-    """Draw curves into a panel, with a grid, whole epochs and a legend; `options` are those of `Axes.set`.
+    """Draw curves into a panel, with a grid, whole epochs and a legend; `options` go to `Axes.set`.
 
     The scale `"log"` leaves out values that are not above 0.
     """

@@ -145,7 +145,7 @@ class LesionedBlock(keras.layers.Layer):
 
     @property
     def second_inputs(self) -> tuple[str, ...]:
-        """Return those of the block."""
+        """Return the second inputs of the block."""
         return self.block.second_inputs
 
     def compute_output_spec(self, x: Any, **kwargs: Any) -> Any:

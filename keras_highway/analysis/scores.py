@@ -91,7 +91,7 @@ def _last(model: keras.Model) -> tuple[Any, Any, bool]:
     operation, node, place = tensor._keras_history
     while True:
         inputs = operation._inbound_nodes[node].input_tensors
-        while isinstance(operation, _WRAPPERS):  # they call another layer, which has no node of its own
+        while isinstance(operation, _WRAPPERS):  # they call another layer, which has no node
             operation, behind, place = operation.layer, True, 0
         if is_functional(operation):
             outer.append((operation, inputs))
@@ -122,7 +122,7 @@ def _is(operation: Any, name: str, functions: tuple[Any, ...]) -> bool:
     return type(operation).__name__ == name
 
 
-_AT_ONCE = 64  # wirings in a pass: the memory of the last block is that of as many batches
+_AT_ONCE = 64  # wirings in a pass: the last block needs the memory of as many batches
 
 
 class Scores(NamedTuple):
@@ -259,8 +259,8 @@ def score(model: keras.Model, plans: Sequence[Wiring], data: Iterable[Any], **op
         model: A functional `keras.Model` with gated blocks that ends in a
             softmax or in logits.
         plans: As in `BatchedRewiring`; `{}` is the model itself.
-        data: A pair (samples, labels), or an iterable of such pairs. Labels
-            are class numbers `(n,)` or `(n, 1)`; `(n, ...)` if the model
+        data: A pair (samples, labels), or an iterable of pairs. Labels are
+            class numbers `(n,)` or `(n, 1)`; `(n, ...)` if the model
             classifies each position.
         **options: `batch_size`, `transform` and `progress`, as in
             `lesion_curve`.
@@ -279,8 +279,7 @@ def score(model: keras.Model, plans: Sequence[Wiring], data: Iterable[Any], **op
 def compare(model: keras.Model, plans: Sequence[Wiring], data: Iterable[Any], **options: Any) -> Comparison:
     """Measure `rewire(model, plan)` for each plan and compare it with the first, in one pass over the data.
 
-    Arguments and errors are those of `score`; there must be at least one
-    plan.
+    See `score` for the arguments; there must be at least one plan.
 
     Returns:
         A `Comparison`, in the order of the plans.
@@ -349,7 +348,7 @@ def _compare(outputs: np.ndarray, labels: np.ndarray, head: Head) -> tuple[np.nd
 def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True, dtype: str | None = None) -> np.ndarray:
     """Return the cross-entropy of each label in nats, float64 `(...)`; NaN where logits are not finite.
 
-    `outputs` are `(..., classes)`, labels `(...)`. `dtype` is that of the softmax, by default of `outputs`: a
+    `outputs` are `(..., classes)`, labels `(...)`. `dtype` is the dtype of the softmax, by default of `outputs`: a
     probability that it rounded to 0 counts as its smallest number.
     """
     scores = outputs.astype(np.float64)
@@ -363,7 +362,7 @@ def cross_entropy(outputs: np.ndarray, labels: np.ndarray, logits: bool = True, 
 
 def _smallest(dtype: str) -> float:
     """Return the smallest probability of a softmax."""
-    if dtype == "float16":  # whose smallest normal number, 6e-5, is no rare probability
+    if dtype == "float16":  # its smallest normal number, 6e-5, is a common probability
         return float(np.finfo(np.float16).smallest_subnormal)
     return float(np.finfo(np.float64 if dtype == "float64" else np.float32).tiny)  # bfloat16 has float32's exponents
 

@@ -106,8 +106,8 @@ def trim(
     Args:
         model: A functional `keras.Model` with gated blocks that ends in a
             softmax or in logits.
-        data: A pair (samples, labels), or a list or data set of such pairs
-            that can be read more than once.
+        data: A pair (samples, labels), or a list or data set of pairs
+            that can be read several times.
         budget: Float, the accuracy that may be lost: `0.001` is 0.1 point.
             Defaults to `0.001`.
         order: Which block goes next: `"lesion"` (the block whose removal alone
@@ -171,9 +171,6 @@ def trim_curve(model: keras.Model, data: Iterable[Any], *, order: str = "lesion"
 
     Returns:
         A `TrimCurve`.
-
-    Raises:
-        ValueError: As in `trim`.
     """
     return _measured(model, _order(model, data, order, options), data, options)[0]
 
