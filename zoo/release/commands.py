@@ -10,14 +10,14 @@ _NAMES = ("name", "weights", "source", "seed")  # texts about a recipe, and what
 
 
 def command_of(folder: Path) -> str:
-    """Returns the command that trains an entry's seeds again, as the recipes are now.
+    """Return the command that trains an entry's seeds again, as the recipes are now.
 
     Args:
         folder: The entry, with its `recipe.json` and `result.json`.
 
     Raises:
-        ValueError: If the entry's recipe set the network's spec, which would
-            take one `--set` a field, or a field that recipes no longer have.
+        ValueError: If the entry's recipe has a field that recipes no longer
+            have, or lacks one of the network's that the recipe has now.
     """
     trained = json.loads((folder / "recipe.json").read_text("utf-8"))
     seeds = json.loads((folder / "result.json").read_text("utf-8"))["seeds"]
@@ -28,9 +28,11 @@ def command_of(folder: Path) -> str:
         raise ValueError(
             f"{folder} was trained with settings that its recipe no longer has: {', '.join(sorted(gone))}."
         )
-    if "overrides" in other:
-        raise ValueError(f"{folder} was trained with another network than its recipe has now: {other['overrides']}.")
+    net = dict(other.pop("overrides", ()))
+    if unset := dict(recipe.overrides).keys() - net.keys() if net else ():
+        raise ValueError(f"{folder} was trained without settings of its recipe's net: {', '.join(sorted(unset))}.")
     parts = [f"python -m keras_highway train {trained['name']} --data DIR"]
+    parts += [f'--set "net.{field}={_value(value)}"' for field, value in net.items()]
     parts += [f'--set "{field}={_value(value)}"' for field, value in other.items()]
     if len(seeds) > 1:  # a run's folder is one seed's
         parts.append(f"--set seed=N --out runs/{trained['name']}/N (N = {', '.join(map(str, seeds))})")
