@@ -135,16 +135,19 @@ def test_a_step_is_that_of_kims_program(tmp_path, norm):
     run = run_of(dataclasses.replace(TINY, clip_norm=norm, overrides=LEARNS), tmp_path)
     program, batch = run.program, next(run.source.batches(0, 0, Shard()))
     variables = program.net.trainable_variables
-    for variable in variables[:-2]:  # all but the head
-        variable.assign(3 * np.asarray(variable))
-    before = [np.asarray(v) for v in variables]
+    random = np.random.RandomState(0)  # kernels are large: the padding's gradient counts
+    for variable in variables:
+        variable.assign(random.uniform(-1, 1, variable.shape) * (1.2 if "kernel" in variable.path else 0.4))
+    before = [np.array(v) for v in variables]
+    before[0][0] = 0  # the padding
+    variables[0].assign(before[0])
     _, gradients = value_and_gradients(lambda: program.train_loss(batch)[0], program.net)
     reset_state(program.net)
     run.engine.train(batch)
     run.engine.sync()
     biases = [2 if re.fullmatch("lstm[12]/bias", v.path) else 1 for v in variables]
     squares = sum(n * float(np.sum(g**2)) for n, g in zip(biases, gradients, strict=True))
-    assert sum(biases) == len(variables) + 2 and np.sum(gradients[0][0] ** 2) > 0.004 * squares > 0.1
+    assert sum(biases) == len(variables) + 2 and np.sum(gradients[0][0] ** 2) > 0.01 * squares > 0.1
     gradients[0][0] = 0  # the padding is set to zero again
     rate = (norm or math.sqrt(squares)) / math.sqrt(squares)
     for n, variable, old, gradient in zip(biases, variables, before, gradients, strict=True):

@@ -71,6 +71,7 @@ class CharEmbedding(keras.layers.Layer):
 
 
 def _zero_padding(embeddings: Any) -> Any:
+    embeddings = ops.convert_to_tensor(embeddings)  # of a variable, which JAX's functions refuse
     return ops.where(ops.arange(embeddings.shape[0])[:, None] == 0, ops.zeros_like(embeddings), embeddings)
 
 
