@@ -19,7 +19,7 @@ from keras_highway.analysis.graph import blocks
 from keras_highway.applications import get_spec, model_of
 from keras_highway.language import CharLM
 from keras_highway.layers import Preprocessing, SharedKernels
-from keras_highway.layers.branch import Branch
+from keras_highway.layers.blocks import Branch
 from keras_highway.models.builder import build, in_format
 from keras_highway.models.char_lm import word_part
 from keras_highway.models.lora import without_updates

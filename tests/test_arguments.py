@@ -23,7 +23,7 @@ from keras_highway.layers import (
     Preprocessing,
     SharedKernels,
 )
-from keras_highway.layers.branch import ZeroPadProjection
+from keras_highway.layers.blocks import ZeroPadProjection
 from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.training.loop import train

@@ -16,7 +16,7 @@ from keras_highway.layers import (
     HighwayDenseStack,
     LowRankDense,
 )
-from keras_highway.layers.biased import Conv1D, Conv2D, Dense, add_bias
+from keras_highway.layers.ungated import Conv1D, Conv2D, Dense, add_bias
 from keras_highway.models.builder import build
 
 SMALL = distinct_miniatures()

@@ -12,8 +12,7 @@ from keras import ops
 
 from keras_highway._support import fused_ops as conv_product
 from keras_highway._support.fused_ops import has_bfloat16, is_product, product
-from keras_highway.layers.biased import Conv2D
-from keras_highway.layers.convolve import convolve
+from keras_highway.layers.ungated import Conv2D, convolve
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow's gradient is slow")
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_highway.layers.biased import Conv2D
-from keras_highway.layers.convolve import subsampled
+from keras_highway.layers.ungated import Conv2D, subsampled
 
 # The fault needs batches that two threads cannot share alike (docs/upstream.md, 8); with AVX2 alone one is enough.
 TRAIN = """
@@ -29,7 +28,7 @@ print("alive")
 GRADIENTS = """
 import numpy as np, torch
 from keras import ops
-from keras_highway.layers.biased import Conv2D
+from keras_highway.layers.ungated import Conv2D
 for threads in (1, 2):
     torch.set_num_threads(threads)
     layer = Conv2D(8, 1, strides=2)

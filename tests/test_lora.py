@@ -9,7 +9,7 @@ from miniatures import MINIATURES, batch, miniature
 import keras_highway as kh
 from keras_highway.convert.torch_names import assign_torch_state
 from keras_highway.export import export, fold_batch_norm, in_float32
-from keras_highway.layers import biased
+from keras_highway.layers import ungated
 from keras_highway.models.lora import has_lora, without_updates
 from keras_highway.specs import override
 
@@ -261,9 +261,9 @@ def test_updates_learn_on_after_weights_were_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [
-        (lambda: biased.Dense(3), (2, 4)),
-        (lambda: biased.Conv1D(3, 2), (2, 5, 4)),
-        (lambda: biased.Conv2D(3, 2), (2, 5, 5, 4)),
+        (lambda: ungated.Dense(3), (2, 4)),
+        (lambda: ungated.Conv1D(3, 2), (2, 5, 4)),
+        (lambda: ungated.Conv2D(3, 2), (2, 5, 5, 4)),
     ],
 )
 def test_loading_keeps_one_factor_and_sets_the_other_to_zero(layer, shape):

@@ -344,7 +344,10 @@ def _coerce(name, value, hint):
 
 
 def is_whole(number: Any) -> bool:
-    """Whether an argument is a whole number; `True` and `3.0` are not."""
+    """Whether an argument is a whole number; `True` and `3.0` are not.
+
+    Calculate with `int(number)`: NumPy's small integers overflow.
+    """
     return isinstance(number, int | np.integer) and not isinstance(number, bool | np.timedelta64)
 
 

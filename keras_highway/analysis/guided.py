@@ -25,7 +25,7 @@ from keras_highway.analysis.graph import (
 from keras_highway.analysis.trace import Tracer
 from keras_highway.layers import Branch, ChannelGate, GatedBlock, LowRankDense, Preprocessing, SharedKernels
 from keras_highway.layers.base import checked_size
-from keras_highway.layers.branch import ZeroPadProjection
+from keras_highway.layers.blocks import ZeroPadProjection
 from keras_highway.models.lora import without_updates
 
 _CONVOLUTIONS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.SeparableConv2D)

@@ -21,8 +21,7 @@ import numpy as np
 from keras import ops
 
 from keras_highway._support.keras_models import position_of
-from keras_highway.layers.blocks import BottleneckBlock, ConvBlock
-from keras_highway.layers.branch import Branch
+from keras_highway.layers.blocks import BottleneckBlock, Branch, ConvBlock
 from keras_highway.models.lora import has_lora
 
 _SHOWN = 5  # names of one kind in an error message; with a wrong net, hundreds do not match

@@ -4,8 +4,8 @@ from keras_highway._support.backend import only_public as _only_public
 from keras_highway.layers.base import GatedBlock as GatedBlock
 from keras_highway.layers.blocks import BasicBlock as BasicBlock
 from keras_highway.layers.blocks import BottleneckBlock as BottleneckBlock
-from keras_highway.layers.branch import Branch as Branch
-from keras_highway.layers.branch import ZeroPadProjection as ZeroPadProjection
+from keras_highway.layers.blocks import Branch as Branch
+from keras_highway.layers.blocks import ZeroPadProjection as ZeroPadProjection
 from keras_highway.layers.carried_lstm import CarriedLSTM as CarriedLSTM
 from keras_highway.layers.char_cnn import CharCNN as CharCNN
 from keras_highway.layers.char_cnn import CharEmbedding as CharEmbedding
@@ -13,11 +13,11 @@ from keras_highway.layers.char_cnn import TakeRows as TakeRows
 from keras_highway.layers.conv import HighwayConv2D as HighwayConv2D
 from keras_highway.layers.dense import HighwayDense as HighwayDense
 from keras_highway.layers.dense_stack import HighwayDenseStack as HighwayDenseStack
-from keras_highway.layers.gates import ChannelGate as ChannelGate
-from keras_highway.layers.gates import LowRankDense as LowRankDense
 from keras_highway.layers.hierarchical_softmax import HierarchicalSoftmax as HierarchicalSoftmax
 from keras_highway.layers.preprocessing import Preprocessing as Preprocessing
-from keras_highway.layers.shared_kernels import GivenConv2D as GivenConv2D
-from keras_highway.layers.shared_kernels import SharedKernels as SharedKernels
+from keras_highway.layers.ungated import ChannelGate as ChannelGate
+from keras_highway.layers.ungated import GivenConv2D as GivenConv2D
+from keras_highway.layers.ungated import LowRankDense as LowRankDense
+from keras_highway.layers.ungated import SharedKernels as SharedKernels
 
 _only_public(__name__)

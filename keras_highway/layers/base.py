@@ -1,5 +1,6 @@
-"""What every gated block shares: gates, the mix in the skip dtype, stochastic depth."""
+"""The base of all gated blocks: gates, the mix in the skip dtype, stochastic depth, recomputation of gradients."""
 
+import contextvars
 import functools
 import inspect
 from collections.abc import Iterator, Sequence
@@ -11,8 +12,6 @@ from keras import ops
 from keras_highway._support.keras_models import Shape
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, check_gate_rank, check_skip, get_gating
-from keras_highway.layers.checks import broadcasts, is_rate
-from keras_highway.layers.rematerialize import rematerialized, runs
 
 PATHS = ("transform", "transform_gate", "carry_gate", "projection")
 GATES = ("same", "pointwise", "low_rank", "channel", "tied")
@@ -355,3 +354,154 @@ def fresh(initializer: Any, index: int = 0) -> keras.initializers.Initializer:
     if isinstance(config.get("seed"), int):
         config["seed"] += index
     return initializer.__class__.from_config(config)
+
+
+def is_rate(value: Any) -> bool:
+    """Whether a value is a number in [0, 1)."""
+    try:
+        return not isinstance(value, bool | str | bytes) and 0.0 <= float(value) < 1.0
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def broadcasts(shape: Shape, to: Shape) -> bool:
+    """Whether a tensor of a shape may be one that broadcasts to another's; `None` is any size."""
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(size in (1, None, full) or full is None for size, full in pairs)
+
+
+def check_images(layer: keras.layers.Layer, input_shape: Shape) -> None:
+    """Raises a ValueError for an input that is not of rank 4."""
+    if len(input_shape) != 4:
+        raise ValueError(
+            f"{type(layer).__name__} {layer.name!r} needs an input of rank 4: (batch, height, width, channels). "
+            f"Received: input shape {tuple(input_shape)}"
+        )
+
+
+def check_padding(input_shape: Shape, axis: int, filters: int) -> int:
+    """Returns the channels of an input, to which a shortcut of option A adds some.
+
+    Raises:
+        ValueError: If they are unknown, or more than `filters`.
+    """
+    channels = input_shape[axis]
+    if channels is None or channels > filters:
+        raise ValueError(
+            "Shortcut option A pads a known number of channels and cannot remove any: use projection='B'. "
+            f"Received: input shape {tuple(input_shape)}, filters={filters}"
+        )
+    return channels
+
+
+def check_same_width(
+    layer: keras.layers.Layer, argument: str, output_width: int | None, input_shape: Shape, axis: int = -1
+) -> int:
+    """Returns the width of a layer whose skip needs input and output of equal width.
+
+    Args:
+        layer: The layer, for the message.
+        argument: The name of its width argument (`"units"` or `"filters"`).
+        output_width: Its value, or `None` for the input's width.
+        input_shape: Shape of the input.
+        axis: The axis of the width.
+
+    Raises:
+        ValueError: If the width of the input is unknown or is not `output_width`.
+    """
+    width = input_shape[axis]
+    if width is None:
+        raise ValueError(
+            f"{type(layer).__name__} {layer.name!r} needs an input whose axis {axis} has a known size. "
+            f"Received: input shape {tuple(input_shape)}"
+        )
+    if output_width not in (None, width):
+        output_shape = list(input_shape)
+        output_shape[axis] = output_width
+        plain = "keras.layers.Dense" if argument == "units" else "keras.layers.Conv2D"
+        raise ValueError(
+            f"{type(layer).__name__} {layer.name!r} adds its input to its output, so both need the same width. "
+            f"Received: input shape {tuple(input_shape)}, output shape {tuple(output_shape)} "
+            f"({argument}={output_width}). Leave {argument}=None, or change the width first with a plain layer "
+            f"({plain}) or a block with a projection (BasicBlock, BottleneckBlock)."
+        )
+    return width
+
+
+# Keras's own `keras.RematScope` (3.15) is not enough for blocks with batch normalization and dropout: on JAX, assigned
+# values leak out of `jax.checkpoint`. On TensorFlow and PyTorch, moving averages move twice a step, and the second pass
+# does not know that it is training. It also wraps every sublayer, and a saved model forgets it. Here the function that
+# runs twice is pure: variables are arguments, and their new values are results that are assigned once.
+_RUNNING: contextvars.ContextVar[tuple[int, ...]] = contextvars.ContextVar("rematerializing", default=())
+
+
+def runs(layer: keras.layers.Layer) -> bool:
+    """Whether a call of the layer is one that `rematerialized` makes, which computes and wraps nothing."""
+    return id(layer) in _RUNNING.get()
+
+
+def rematerialized(layer: keras.layers.Layer, *inputs: Any) -> Any:
+    """Calls a built layer in training, with gradients that keep its inputs and compute the rest again.
+
+    Args:
+        layer: A built layer whose `call` takes `training` and checks `runs`.
+        *inputs: What it takes: tensors, lists of tensors or `None`.
+
+    Returns:
+        What the layer gives: a tensor. What layers inside add to the loss is
+        the layer's own.
+    """
+    learned, others = layer.trainable_variables, layer.non_trainable_variables
+    # Copies of now: the second run reads them when the variables have moved on, and seeds must be the first's.
+    state = [ops.copy(v.value) for v in others]
+    kept = [x for x in keras.tree.flatten(list(inputs)) if x is not None]
+    # On JAX what leaves the function is a result of it. Elsewhere it is put aside in the first of the two runs: a
+    # result would go into the gradient, and seeds have none.
+    returned = keras.backend.backend() == "jax"
+    aside: list[Any] = []
+
+    def function(*tensors: Any) -> Any:
+        mapping = [*zip(learned, tensors[len(kept) :], strict=True), *zip(others, state, strict=True)]
+        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
+            y = _straight(layer, _packed(inputs, tensors))
+        _disown(layer, scope.losses)
+        became = [scope.get_current_value(v) for v in others]
+        if returned:
+            return y, scope.losses, became
+        if not aside:
+            aside.append(became)
+        return y, scope.losses
+
+    result = keras.remat(function)(*kept, *[ops.convert_to_tensor(v.value) for v in learned])
+    y, losses, became = result if returned else (*result, aside[0])
+    layer.add_loss(losses)
+    for variable, old, new in zip(others, state, became, strict=True):
+        if new is not None and new is not old:
+            variable.assign(ops.stop_gradient(new))
+    return y
+
+
+def _packed(inputs: Sequence[Any], tensors: Sequence[Any]) -> Any:
+    """The inputs, with their tensors replaced."""
+    rest = iter(tensors)
+    return keras.tree.map_structure(lambda x: None if x is None else next(rest), list(inputs), none_is_leaf=True)
+
+
+def _straight(layer: Any, inputs: Sequence[Any]) -> Any:
+    token = _RUNNING.set((*_RUNNING.get(), id(layer)))
+    # The call around this one regularizes the output, and the second run, outside of any, would clear its losses.
+    regularizer, losses = layer.activity_regularizer, layer._losses[:]
+    layer.activity_regularizer = None
+    try:
+        return layer(*inputs, training=True)
+    finally:
+        layer.activity_regularizer = regularizer
+        layer._losses[:] = losses
+        _RUNNING.reset(token)
+
+
+def _disown(layer: Any, losses: Sequence[Any]) -> None:
+    """Has the layers inside forget losses that are results now: Keras knows them by id, which others may get later."""
+    ids = {id(loss) for loss in losses}
+    for inner in layer._flatten_layers():
+        inner._loss_ids -= ids

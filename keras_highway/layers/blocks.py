@@ -1,17 +1,335 @@
-"""Residual-style blocks under all six gatings: two 3x3 convolutions, or a bottleneck."""
+"""Residual-style blocks under all six gatings: two 3x3 convolutions, or a bottleneck; their branches and shortcuts."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import keras
 from keras import ops
 
-from keras_highway._support.keras_models import Initializer, Shape, checked_data_format
-from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh, mode
-from keras_highway.layers.branch import Branch, ZeroPadProjection, channel_axis
-from keras_highway.layers.checks import check_images, check_padding
-from keras_highway.layers.gates import ChannelGate
+from keras_highway._support.fused_ops import LANES, in_lanes, narrow, on_gpu
+from keras_highway._support.keras_models import Activation, Initializer, Shape, checked_data_format
+from keras_highway.layers.base import (
+    PATHS,
+    GatedBlock,
+    check_images,
+    check_padding,
+    checked_size,
+    freeze_sublayers,
+    fresh,
+    mode,
+)
+from keras_highway.layers.batch_norm import BatchNormalization
+from keras_highway.layers.ungated import ChannelGate, Conv2D, GivenConv2D
+
+BN_MOMENTUM = 0.9  # torch's 0.1
+BN_EPSILON = 1e-5
+
+
+def channel_axis(data_format: str) -> int:
+    """The axis of the channels: -1, or 1 with `channels_first`."""
+    return 1 if data_format == "channels_first" else -1
+
+
+def _strided(input_shape: Shape, stride: int, filters: int, data_format: str) -> tuple[int | None, ...]:
+    """Return the output shape of a convolution that pads images so that only the stride makes them smaller."""
+    shape, axis = list(input_shape), channel_axis(data_format)
+    for spatial in (2, 3) if axis == 1 else (1, 2):
+        if shape[spatial] is not None:
+            shape[spatial] = -(-shape[spatial] // stride)
+    shape[axis] = filters
+    return tuple(shape)
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class Branch(keras.layers.Layer):
+    """Convolutions with batch normalization and ReLU between: conv-BN-ReLU-...-conv-BN.
+
+    Sublayers are `conv1`, `bn1`, `conv2`, ... A strided convolution with an odd
+    kernel pads by `kernel // 2` on every side, as PyTorch does;
+    `padding="same"` would pad the bottom and right alone.
+
+    Input: `(batch, height, width, channels)`. Output: `(batch, height /
+    strides, width / strides, filters[-1])`, rounded up, in the compute dtype.
+
+    Args:
+        filters: Tuple of ints, output channels of each convolution.
+        kernel_sizes: Tuple of ints, one per convolution (a pair where the
+            stride is 1).
+        strides: Tuple of ints, one per convolution. Defaults to all `1`.
+        batch_norm: Bool; without it the convolutions have biases. Defaults to
+            `True`.
+        activation: After the last convolution, e.g. `"relu"`. Defaults to
+            `None`.
+        final_bias: Float, initial offset of the output: the last BN's beta, or
+            the last bias. Defaults to `0.0`.
+        zero_init: Bool, start at `final_bias` exactly: the last BN's gamma, or
+            the last kernel, is 0 ("zeroBN"). Defaults to `False`.
+        kernel_initializer: Defaults to `"he_normal"`.
+        data_format: As in `keras.layers.Conv2D`.
+        own_kernels: Bool, whether the convolutions have kernels of their own;
+            otherwise kernels from `SharedKernels` are passed at every call,
+            `branch(x, kernels=[...])`. Batch normalization is the branch's own
+            in both cases. Defaults to `True`.
+
+    Raises:
+        ValueError: If the lists differ in length, a size is not positive, or a
+            convolution with a stride has a pair as its kernel size.
+    """
+
+    rectify = staticmethod(ops.relu)  # an attribute, so that guided back-propagation can set another in its copy
+
+    def __init__(
+        self,
+        filters: Sequence[int],
+        kernel_sizes: Sequence[int | tuple[int, int]],
+        strides: Sequence[int] | None = None,
+        batch_norm: bool = True,
+        activation: Activation = None,
+        final_bias: float = 0.0,
+        zero_init: bool = False,
+        kernel_initializer: Initializer = "he_normal",
+        data_format: str | None = None,
+        own_kernels: bool = True,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.filters = tuple(checked_size(f, "filters") for f in filters)
+        self.kernel_sizes = tuple(tuple(k) if isinstance(k, (list, tuple)) else k for k in kernel_sizes)
+        self.strides = tuple(checked_size(s, "strides") for s in strides or (1,) * len(self.filters))
+        if not len(self.filters) == len(self.kernel_sizes) == len(self.strides):
+            raise ValueError(
+                "`filters`, `kernel_sizes` and `strides` need one number per convolution. "
+                f"Received: filters={filters}, kernel_sizes={kernel_sizes}, strides={strides}"
+            )
+        if any(s > 1 and isinstance(k, tuple) for k, s in zip(self.kernel_sizes, self.strides, strict=True)):
+            raise ValueError(
+                "A convolution with a stride needs one number as its kernel size. "
+                f"Received: kernel_sizes={kernel_sizes}, strides={strides}"
+            )
+        self.batch_norm = bool(batch_norm)
+        self.activation = keras.activations.get(activation)
+        self.final_bias = float(final_bias)
+        self.zero_init = bool(zero_init)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.data_format = checked_data_format(data_format)
+        self.own_kernels = bool(own_kernels)
+        for i in range(len(self.filters)):
+            setattr(self, f"conv{i + 1}", self._conv(i))
+            if self.batch_norm:
+                setattr(self, f"bn{i + 1}", self._bn(i))
+
+    @property
+    def depth(self) -> int:
+        """Number of convolutions."""
+        return len(self.filters)
+
+    def build(self, input_shape: Shape) -> None:
+        check_images(self, input_shape)
+        shape = tuple(input_shape)
+        for i in range(self.depth):
+            conv = getattr(self, f"conv{i + 1}")
+            conv.build(self._padded_shape(i, shape))
+            shape = self._shape_after(i, shape)
+            if self.batch_norm:
+                getattr(self, f"bn{i + 1}").build(shape)
+        freeze_sublayers(self)
+
+    def call(self, x: Any, training: bool | None = None, kernels: Sequence[Any] | None = None) -> Any:
+        wide = training and self._is_quicker_wide(x)
+        for i in range(self.depth):
+            if self._pads(i):
+                x = ops.pad(x, self._padding(self.kernel_sizes[i]))
+            kernel = None if self.own_kernels else self._shared_kernel(i, kernels)
+            x = self._wide(i, x, kernel) if wide else self._normalized(i, x, training, kernel)
+            if i < self.depth - 1:
+                x = self.rectify(x)
+        return self.activation(narrow(x, self.filters[-1]) if wide else x)
+
+    def _shared_kernel(self, i: int, kernels: Sequence[Any] | None):
+        """The kernel of a convolution among those that several branches share."""
+        shapes = [tuple(getattr(self, f"conv{j + 1}").kernel_shape) for j in range(self.depth)]
+        received = None if kernels is None else [tuple(kernel.shape) for kernel in kernels]
+        if kernels is None or received != shapes:
+            raise ValueError(
+                f"{self.path!r} has no kernels of its own and takes shared ones as another input, of shapes {shapes}: "
+                f"block(x, kernels=shared_kernels(x)). Received: kernels of shapes {received}"
+            )
+        return kernels[i]
+
+    def _normalized(self, i: int, x: Any, training: bool | None, kernel: Any):
+        conv = getattr(self, f"conv{i + 1}")
+        x = conv(x) if kernel is None else conv(x, kernel)
+        return getattr(self, f"bn{i + 1}")(x, training=training) if self.batch_norm else x
+
+    def _is_quicker_wide(self, x: Any):
+        """Whether training with channels of zeros after each convolution's own is the same, and quicker.
+
+        It goes past the sublayers' `call`, so they must be those made here, with nothing that `call` adds.
+        """
+        if not self.batch_norm or not any(f % LANES for f in self.filters):
+            return False
+        convs, norms = ([getattr(self, f"{kind}{i + 1}") for i in range(self.depth)] for kind in ("conv", "bn"))
+        plain = all(type(c) in (Conv2D, GivenConv2D) and c.activity_regularizer is None for c in convs)
+        own = plain and all(type(norm) is BatchNormalization and norm.activity_regularizer is None for norm in norms)
+        return own and all(norm.trainable and norm.fuses(x) for norm in norms) and not on_gpu(x)
+
+    def _wide(self, i: int, x: Any, kernel: Any):
+        """`_normalized` in training, whose input and output may have channels of zeros."""
+        conv, norm = getattr(self, f"conv{i + 1}"), getattr(self, f"bn{i + 1}")
+        # Not by `ops.pad`: a graph in which images and kernel are padded ends TensorFlow's process (docs/upstream.md).
+        kernel = _lengthened(ops.cast(conv.kernel if kernel is None else kernel, x.dtype), -2, x.shape[-1])
+        kernel = _lengthened(kernel, -1, in_lanes(kernel.shape[-1]))
+        return norm.normalize(conv.convolution_op(x, kernel), learns=True)
+
+    def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
+        shape = tuple(input_shape)
+        for i in range(self.depth):
+            shape = self._shape_after(i, shape)
+        return shape
+
+    def convolutions(self, input_shape: Shape) -> Iterator[tuple[keras.layers.Layer, tuple[int | None, ...]]]:
+        """Yields (convolution, output shape) in order, for counting multiply-adds and activations."""
+        shape = tuple(input_shape)
+        for i in range(self.depth):
+            shape = self._shape_after(i, shape)
+            yield getattr(self, f"conv{i + 1}"), shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_sizes": self.kernel_sizes,
+            "strides": self.strides,
+            "batch_norm": self.batch_norm,
+            "activation": keras.activations.serialize(self.activation),
+            "final_bias": self.final_bias,
+            "zero_init": self.zero_init,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "data_format": self.data_format,
+            "own_kernels": self.own_kernels,
+        }
+
+    def _is_last(self, i: int):
+        return i == len(self.filters) - 1
+
+    def _conv(self, i: int):
+        padding = "same" if self.strides[i] == 1 else "valid"
+        if not self.own_kernels:
+            return GivenConv2D(
+                self.filters[i],
+                self.kernel_sizes[i],
+                self.strides[i],
+                padding,
+                self.data_format,
+                dtype=self.dtype_policy,
+                name=f"conv{i + 1}",
+            )
+        kwargs = {}
+        if not self.batch_norm and self._is_last(i):
+            kwargs["bias_initializer"] = keras.initializers.Constant(self.final_bias)
+        zero = self.zero_init and not self.batch_norm and self._is_last(i)
+        return Conv2D(
+            self.filters[i],
+            self.kernel_sizes[i],
+            strides=self.strides[i],
+            padding=padding,
+            use_bias=not self.batch_norm,
+            kernel_initializer="zeros" if zero else fresh(self.kernel_initializer, i),
+            data_format=self.data_format,
+            dtype=self.dtype_policy,
+            name=f"conv{i + 1}",
+            **kwargs,
+        )
+
+    def _bn(self, i: int):
+        kwargs = {}
+        if self._is_last(i):
+            kwargs["beta_initializer"] = keras.initializers.Constant(self.final_bias)
+            if self.zero_init:
+                kwargs["gamma_initializer"] = "zeros"
+        return BatchNormalization(
+            axis=channel_axis(self.data_format),
+            momentum=BN_MOMENTUM,
+            epsilon=BN_EPSILON,
+            dtype=self.dtype_policy,
+            name=f"bn{i + 1}",
+            **kwargs,
+        )
+
+    def _pads(self, i: int):
+        return self.strides[i] > 1 and self.kernel_sizes[i] != 1
+
+    def _padded_shape(self, i: int, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """What the convolution sees; it refuses images smaller than its kernel."""
+        if not self._pads(i):
+            return shape
+        pads = [sum(p) for p in self._padding(self.kernel_sizes[i])]
+        return tuple(None if size is None else size + pad for size, pad in zip(shape, pads, strict=True))
+
+    def _padding(self, kernel_size: int) -> list[list[int]]:
+        around = [(kernel_size - 1) // 2, kernel_size // 2]
+        image = [around, around]
+        if self.data_format == "channels_first":
+            return [[0, 0], [0, 0], *image]
+        return [[0, 0], *image, [0, 0]]
+
+    def _shape_after(self, i: int, input_shape: Shape) -> tuple[int | None, ...]:
+        return _strided(input_shape, self.strides[i], self.filters[i], self.data_format)
+
+
+def _lengthened(kernel: Any, axis: int, size: int) -> Any:
+    """A kernel with zeros at the end of an axis, so that it has a size."""
+    shape = list(kernel.shape)
+    shape[axis] = size - shape[axis]
+    return ops.concatenate([kernel, ops.zeros(shape, kernel.dtype)], axis) if shape[axis] else kernel
+
+
+@keras.saving.register_keras_serializable(package="keras_highway")
+class ZeroPadProjection(keras.layers.Layer):
+    """Shortcut option A: subsample the image and pad the new channels with zeros.
+
+    Half of the added channels come before the old ones and half after, as in
+    the authors' CIFAR ResNet [torch]. No parameters.
+
+    Args:
+        filters: Int, output channels, at least the input's.
+        stride: Int. Defaults to `1`.
+        data_format: As in `keras.layers.Conv2D`.
+
+    Raises:
+        ValueError: If the input has more channels than `filters`.
+    """
+
+    def __init__(self, filters: int, stride: int = 1, data_format: str | None = None, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.filters = checked_size(filters, "filters")
+        self.stride = checked_size(stride, "stride")
+        self.data_format = checked_data_format(data_format)
+
+    def build(self, input_shape: Shape) -> None:
+        channels = check_padding(input_shape, channel_axis(self.data_format), self.filters)
+        self._before = (self.filters - channels) // 2
+        self._after = self.filters - channels - self._before
+
+    def call(self, x: Any) -> Any:
+        s, pad = self.stride, [self._before, self._after]
+        none = [0, 0]
+        if self.data_format == "channels_first":
+            return ops.pad(x[:, :, ::s, ::s], [none, pad, none, none])
+        return ops.pad(x[:, ::s, ::s, :], [none, none, none, pad])
+
+    def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
+        return _strided(input_shape, self.stride, self.filters, self.data_format)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "stride": self.stride,
+            "data_format": self.data_format,
+        }
+
 
 PROJECTIONS = ("A", "B")
 
@@ -164,13 +482,7 @@ class ConvBlock(GatedBlock):
         return self.rectify(y) if self.post_activation else y
 
     def compute_output_shape(self, input_shape: Shape, gate_shape: Any = None) -> tuple[int | None, ...]:
-        shape = list(input_shape)
-        axis = channel_axis(self.data_format)
-        for spatial in (2, 3) if axis == 1 else (1, 2):
-            if shape[spatial] is not None:
-                shape[spatial] = -(-shape[spatial] // self.stride)
-        shape[axis] = self.output_filters
-        return tuple(shape)
+        return _strided(input_shape, self.stride, self.output_filters, self.data_format)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -8,8 +8,8 @@ from keras import ops
 from keras_highway._support.keras_models import Initializer, Shape
 from keras_highway._support.numerics import with_rows
 from keras_highway.layers.base import checked_size, fresh
-from keras_highway.layers.biased import add_bias
 from keras_highway.layers.lstm_recurrence import recur
+from keras_highway.layers.ungated import add_bias
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")

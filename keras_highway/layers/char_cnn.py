@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_highway._support.keras_models import Initializer, Shape
 from keras_highway.layers.base import checked_size, freeze_sublayers, fresh
-from keras_highway.layers.biased import Conv1D
+from keras_highway.layers.ungated import Conv1D
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")

@@ -5,11 +5,9 @@ from typing import Any
 import keras
 
 from keras_highway._support.keras_models import Activation, Initializer, Shape, checked_data_format
-from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh
-from keras_highway.layers.biased import Conv2D
-from keras_highway.layers.branch import Branch, channel_axis
-from keras_highway.layers.checks import check_images, check_same_width
-from keras_highway.layers.gates import ChannelGate
+from keras_highway.layers.base import PATHS, GatedBlock, check_images, check_same_width, checked_size, fresh
+from keras_highway.layers.blocks import Branch, channel_axis
+from keras_highway.layers.ungated import ChannelGate, Conv2D
 
 _NO_KERNEL = ("channel", "tied")  # gates without a kernel of the layer's own
 

@@ -5,10 +5,8 @@ from typing import Any
 import keras
 
 from keras_highway._support.keras_models import Activation, Initializer, Shape
-from keras_highway.layers.base import PATHS, GatedBlock, checked_size, fresh
-from keras_highway.layers.biased import Dense
-from keras_highway.layers.checks import check_same_width
-from keras_highway.layers.gates import ChannelGate, LowRankDense
+from keras_highway.layers.base import PATHS, GatedBlock, check_same_width, checked_size, fresh
+from keras_highway.layers.ungated import ChannelGate, Dense, LowRankDense
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")

@@ -9,10 +9,9 @@ from keras import ops
 from keras_highway._support.keras_models import Activation, Initializer, Shape
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, get_gating
-from keras_highway.layers.base import PATHS, checked_size, fresh, skip_dtype_of
-from keras_highway.layers.biased import add_bias
-from keras_highway.layers.checks import check_same_width
+from keras_highway.layers.base import PATHS, check_same_width, checked_size, fresh, skip_dtype_of
 from keras_highway.layers.dense import HighwayDense
+from keras_highway.layers.ungated import add_bias
 
 # Layers per step of the scan. One per step spends its time in TensorFlow's loop; more make a larger graph to trace.
 _UNROLL = 9

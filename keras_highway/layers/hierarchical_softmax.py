@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_highway._support.keras_models import Initializer, Shape
 from keras_highway.layers.base import checked_size, fresh
-from keras_highway.layers.biased import add_bias
+from keras_highway.layers.ungated import add_bias
 
 _NEVER = -1e9  # the logit of a position that no class has; infinity would make the derivatives NaN
 

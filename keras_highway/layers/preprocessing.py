@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_highway._support.keras_models import Shape, checked_data_format
 from keras_highway.data.transforms import Transform
-from keras_highway.layers.checks import check_images
+from keras_highway.layers.base import check_images
 
 _GREY = 1
 

@@ -7,7 +7,7 @@ import keras
 from keras_highway._support.keras_models import input_in, scale_losses_as
 from keras_highway._support.numerics import cross_entropy
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HierarchicalSoftmax, HighwayDense, TakeRows
-from keras_highway.layers.biased import Dense
+from keras_highway.layers.ungated import Dense
 from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.specs import CharLMSpec, check, stochastic_depth_rates
 

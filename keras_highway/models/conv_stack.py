@@ -3,7 +3,7 @@
 import keras
 
 from keras_highway.layers import HighwayConv2D
-from keras_highway.layers.biased import Conv2D, Dense
+from keras_highway.layers.ungated import Conv2D, Dense
 from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.specs import ConvStackSpec, stochastic_depth_rates
 

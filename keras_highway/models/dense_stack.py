@@ -5,7 +5,7 @@ import functools
 import keras
 
 from keras_highway.layers import HighwayDense, HighwayDenseStack
-from keras_highway.layers.biased import Dense
+from keras_highway.layers.ungated import Dense
 from keras_highway.models.gate_bias import initial_gate_bias
 from keras_highway.models.tied_gate import tied_gate
 from keras_highway.specs import DenseStackSpec, stochastic_depth_rates

@@ -15,7 +15,7 @@ from keras_highway.applications import build_with, create_model
 from keras_highway.data.class_labels import relabelled
 from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, FOLDERS, load_dataset, refuse_shards
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
-from keras_highway.layers.branch import channel_axis
+from keras_highway.layers.blocks import channel_axis
 from keras_highway.publishing.form import image_shape
 from keras_highway.publishing.gate_report import gate_moments, gate_report
 from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights, details_of, kind_of

@@ -11,7 +11,7 @@ import numpy as np
 from keras_highway.analysis import Tracer, blocks
 from keras_highway.applications import get_spec
 from keras_highway.gating import get_gating
-from keras_highway.layers.branch import channel_axis
+from keras_highway.layers.blocks import channel_axis
 from keras_highway.tasks import Task, value_of_file
 from keras_highway.weights.info import WeightsInfo
 

@@ -6,7 +6,7 @@ import pytest
 from comparison import compare, processor
 
 import keras_highway as kh
-from keras_highway.layers import convolve
+from keras_highway.layers import ungated as convolve
 
 pytestmark = pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="only there they are products")
 BATCH = 32
