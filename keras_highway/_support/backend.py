@@ -102,3 +102,24 @@ def only_public(package: str, modules: tuple[str, ...] = (), lazy: tuple[str, ..
         return sorted(public + [name for name in namespace if name.startswith("__")])
 
     namespace["__dir__"] = listed
+
+
+def scope_of(model: Any) -> contextlib.AbstractContextManager[Any]:
+    """Return the scope that a model was made in, or a context that does nothing.
+
+    Raises:
+        ValueError: If the scope of another strategy is open.
+    """
+    import keras
+
+    if keras.config.backend() != "tensorflow":
+        return contextlib.nullcontext()
+    import tensorflow as tf
+
+    own = getattr(model, "_distribute_strategy", None)
+    if tf.distribute.has_strategy() and tf.distribute.get_strategy() is not own:
+        raise ValueError(
+            f"Model {model.name!r} was made {'outside of' if own is None else 'in the scope of another strategy than'} "
+            "the strategy whose scope is open: change what is trainable outside of that scope."
+        )
+    return contextlib.nullcontext() if own is None else own.scope()

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import numpy as np
@@ -16,8 +16,10 @@ from keras_highway._support.terminal import visible
 from keras_highway.analysis.batches import batches
 from keras_highway.analysis.graph import is_functional, kept_state
 from keras_highway.analysis.rewire import BatchedRewiring, Wiring
-from keras_highway.data.photographs import PhotographSet, read_batches, real_labels_of
 from keras_highway.data.transforms import Transform
+
+if TYPE_CHECKING:
+    from keras_highway.data.photographs import PhotographSet
 
 # Layers and operations of Keras that, in inference, keep the numbers and change only shape or dtype.
 _LAYERS_OF_SAME_NUMBERS = """
@@ -405,6 +407,8 @@ class PhotographScores:
 
     def add_real(self, logits: np.ndarray, names: list[str], real: list[list[int]]) -> None:
         """Add a batch of ImageNet's validation images by their ReaL labels; images without these do not count."""
+        from keras_highway.data.photographs import real_labels_of  # Pillow: `import keras_highway` does without
+
         likeliest = logits.argmax(axis=1)
         right = ops.convert_to_numpy(rank_of(likeliest, logits)) < 1  # not where a score is NaN
         for best, sound, name in zip(likeliest, right, names, strict=True):
@@ -416,7 +420,7 @@ class PhotographScores:
 def measure_photographs(
     model: keras.Model,
     transform: Transform,
-    test_set: PhotographSet,
+    test_set: "PhotographSet",
     batch_size: int,
     real: list[list[int]] | None = None,
 ) -> PhotographScores:
@@ -424,6 +428,8 @@ def measure_photographs(
 
     `real` are ReaL labels, see `read_real_labels`; then all images must be of ImageNet's validation set.
     """
+    from keras_highway.data.photographs import read_batches
+
     scores, size = PhotographScores(), min(batch_size, test_set.images)
     with tqdm(total=test_set.images, unit=" images", disable=None, leave=False) as bar:
         for batch in read_batches(test_set.photographs, transform, size):

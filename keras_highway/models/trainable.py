@@ -6,6 +6,8 @@ from typing import Any
 
 import keras
 
+from keras_highway._support.backend import scope_of
+
 
 def set_trainable(layer: keras.layers.Layer, value: bool) -> None:
     """Makes a layer or model, all layers inside of it and their weights trainable or frozen.
@@ -43,7 +45,7 @@ def compiled_again(model: keras.Model) -> Iterator[None]:
             strategy is open, or, after the change, the optimizer does not fit
             what is trained now.
     """
-    with _scope_of(model):
+    with scope_of(model):
         arguments = _arguments(model) if model.compiled else None  # what can fail fails before the model is changed
         yield
         if arguments is None:
@@ -119,22 +121,3 @@ def _exclude_from_decay(optimizer: Any, source: Any) -> None:
     for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
         if hasattr(source, name):
             setattr(optimizer, name, getattr(source, name))
-
-
-def _scope_of(model: keras.Model) -> contextlib.AbstractContextManager[Any]:
-    """Returns the scope that a model was made in; where there was none, a context that does nothing.
-
-    Raises:
-        ValueError: If the scope of another strategy is open.
-    """
-    if keras.config.backend() != "tensorflow":
-        return contextlib.nullcontext()
-    import tensorflow as tf
-
-    own = getattr(model, "_distribute_strategy", None)
-    if tf.distribute.has_strategy() and tf.distribute.get_strategy() is not own:
-        raise ValueError(
-            f"Model {model.name!r} was made {'outside of' if own is None else 'in the scope of another strategy than'} "
-            "the strategy whose scope is open: change what is trainable outside of that scope."
-        )
-    return contextlib.nullcontext() if own is None else own.scope()

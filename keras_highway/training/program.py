@@ -17,7 +17,6 @@ from keras_highway.models.transfer import freeze
 from keras_highway.training.data.device_images import WEIGHT, DeviceImages, normalized
 from keras_highway.training.data.mixing import SHARE, mixed, partners
 from keras_highway.training.data.samples import Source, epoch_samples
-from keras_highway.training.distributed.clipping import clipped
 from keras_highway.training.losses import make_loss, test_loss
 from keras_highway.training.optimizers import make_optimizer, make_schedule
 from keras_highway.training.recipe import Recipe
@@ -267,6 +266,23 @@ def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     whitening = (vectors / np.sqrt(values + 0.05))[:, ::-1]  # 0.05 bounds the gain of directions without variance
     pairs = np.stack([whitening, -whitening], axis=-1).reshape(len(whitening), -1)
     return np.resize(pairs.T, (filters, len(whitening))).T.reshape(shape).astype(np.float32)
+
+
+def clipped(gradients, norm):
+    """Scale gradients down to a norm over all of them, see `Recipe.clip_norm`.
+
+    Args:
+        gradients: Sequence of tensors.
+        norm: Float, or `None` to leave them.
+
+    Returns:
+        A list of tensors.
+    """
+    if norm is None:
+        return list(gradients)
+    total = ops.sqrt(sum(ops.sum(ops.square(g)) for g in gradients))
+    scale = norm / ops.maximum(total, norm)
+    return [g * scale for g in gradients]
 
 
 def set_seed(seed: int) -> None:
