@@ -12,7 +12,7 @@ BACKENDS = ("tensorflow", "jax", "torch")
 
 
 def explained(error: ModuleNotFoundError) -> ImportError:
-    """Returns what to raise where Keras could not be imported.
+    """Return the error to raise if Keras cannot be imported.
 
     Args:
         error: What was raised.
@@ -37,7 +37,7 @@ _SCRIPT = "keras-highway"
 
 
 def program_of(package: str) -> str:
-    """Returns what runs while `package` is imported.
+    """Return the kind of program that imports `package`.
 
     Args:
         package: Name of the package.
@@ -58,7 +58,7 @@ def program_of(package: str) -> str:
 
 @functools.cache
 def tensorflow() -> Any:
-    """Returns TensorFlow; where another backend computes, without the GPUs, which it would fill.
+    """Return TensorFlow as a reader of data; with another backend, without GPUs, whose memory it would fill.
 
     To be called before anything of TensorFlow or TensorFlow Datasets is read:
     with its first operation TensorFlow takes the GPUs that it sees. What the
@@ -83,7 +83,7 @@ def tensorflow() -> Any:
 
 
 def only_public(package: str, modules: tuple[str, ...] = (), lazy: tuple[str, ...] = ()) -> None:
-    """Limits `dir()`, `help()` and `import *` of a package to its public names; every other one can still be asked for.
+    """Limit `dir()`, `help()` and `import *` of a package to its public names.
 
     To be called at the end of its `__init__.py`. Python makes each submodule
     that is imported an attribute of its package.

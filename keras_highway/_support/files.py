@@ -35,12 +35,12 @@ _PASSING = {
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether an error is of a file system that was away for a while: it says nothing about a file's content."""
+    """Whether an error comes from a file system that may be back soon, and says nothing about a file's content."""
     return passing_cause(error) is not None
 
 
 def passing_cause(error: BaseException) -> OSError | None:
-    """Returns the system's error, see `may_pass`, that an error is or that made a `ValueError`; None if there is none.
+    """Return the passing error of the system (see `may_pass`) that an error is, or that caused a `ValueError`; or None.
 
     Of other errors, such as the Hub's of a network that is down, the cause is
     not looked at.
@@ -52,7 +52,7 @@ def passing_cause(error: BaseException) -> OSError | None:
 
 
 def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes a file whole or not at all: `write(temporary path)`, to the disk, then a rename.
+    """Write a file whole or not at all: to a temporary path, to the disk, then a rename.
 
     Args:
         path: The file.
@@ -72,14 +72,14 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def partial_path(path: Path) -> Path:
-    """Returns a name beside a file or folder to make it under, of this call alone: others may be making the same."""
+    """Return a unique temporary name next to a file or folder."""
     ending = path.name if len(os.fsencode(path.name)) <= _LONGEST else path.name[-_LONGEST // 4 :]
     return path.with_name(f".partial-{uuid.uuid4().hex[:8]}-{ending}")
 
 
 @contextlib.contextmanager
 def partial_folder(path: Path) -> Iterator[Path]:
-    """Makes a folder beside a file, for what is made before it, and removes it in the end.
+    """Make a temporary folder next to a file, and remove it in the end.
 
     Args:
         path: The file, after which `sweep` knows the folder if this process
@@ -95,7 +95,7 @@ def partial_folder(path: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path, own: Container[str] = ()) -> None:
-    """Removes what processes that were killed have left of files, a day ago or longer: nobody writes at them still.
+    """Remove temporary files and folders that killed processes left at least a day ago.
 
     Folders, too, in which what belongs to a file was being made.
 
@@ -112,7 +112,7 @@ def sweep(folder: Path, own: Container[str] = ()) -> None:
 
 
 def remove(path: Path) -> None:
-    """Removes a file or a folder, if it is there; of a link, the link alone."""
+    """Remove a file, a folder or a link, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -120,7 +120,7 @@ def remove(path: Path) -> None:
 
 
 def read_regular(path: str | os.PathLike, most: int) -> bytes:
-    """Returns the content of a file, read once; a pipe or a device is not waited for.
+    """Return the content of a regular file, without waiting for pipes and devices.
 
     Args:
         path: The file.
@@ -140,7 +140,7 @@ def read_regular(path: str | os.PathLike, most: int) -> bytes:
 
 
 def read_bounded(path: str | os.PathLike, most: int = MOST_BYTES) -> bytes:
-    """Returns the content of a file.
+    """Return the content of a file of bounded size.
 
     Args:
         path: The file.
@@ -163,7 +163,7 @@ def without_waiting(path, flags: int) -> int:
 
 
 def to_disk(path: Path) -> None:
-    """Waits until the disk has a file's content: a rename may reach the disk before the content does."""
+    """Wait until the disk has a file's content; a rename may reach the disk first."""
     with path.open("rb" if os.name == "posix" else "rb+") as file:  # Windows flushes only what may be written
         os.fsync(file.fileno())
 
@@ -183,7 +183,7 @@ _ADVICE = {
 
 @contextlib.contextmanager
 def written(path: str | os.PathLike) -> Iterator[None]:
-    """Turns any library's error about a full disk or a missing permission into one that names the file and the remedy.
+    """Turn any library's error about a full disk or a permission into one that names the file and the remedy.
 
     Args:
         path: What is being written.
@@ -215,7 +215,7 @@ def _number(error) -> int | None:
 
 
 def append(path: Path, content: bytes, flush: bool = False) -> None:
-    """Adds to the end of a file, or makes it: all of the content, or nothing where the disk is full.
+    """Append to a file or make it: all of the content, or nothing if the disk is full.
 
     A process that is killed meanwhile may leave a part of it.
 
@@ -240,13 +240,13 @@ def append(path: Path, content: bytes, flush: bool = False) -> None:
 
 
 def atomic_write_json(path: Path, value) -> None:
-    """Writes JSON, whole or not at all; what is not finite is `null`."""
+    """Write JSON whole or not at all; numbers that are not finite become `null`."""
     text = json_text(value, ensure_ascii=False) + "\n"
     atomic_write(path, lambda p: p.write_text(text, "utf-8", "backslashreplace"))
 
 
 def sha256_of(path: str | os.PathLike) -> str:
-    """Returns the SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -255,7 +255,7 @@ _LARGEST_LOG = 64 * 2**20  # bytes; a steps.csv of a million steps has 30
 
 
 def read_log(path: Path) -> list[dict[str, float]]:
-    """Returns the lines of a log as numbers by column, without those that a line lacks.
+    """Return the lines of a log as numbers by column; empty cells are left out.
 
     Args:
         path: A `log.csv`, or a `steps.csv`.
@@ -268,7 +268,7 @@ def read_log(path: Path) -> list[dict[str, float]]:
 
 
 def read_lines(path: Path) -> list[dict[str, str]]:
-    """Returns the lines of a log as they are written; each value is a number or empty.
+    """Return the lines of a log as text by column; each value is a number or empty.
 
     Args:
         path: As in `read_log`.
@@ -308,7 +308,7 @@ _ENCRYPTED = 1
 def read_npz(
     path: str | os.PathLike, names: Collection[str] | None = None, most: int = 4 * 2**30, stored: bool = False
 ) -> dict[str, np.ndarray]:
-    """Reads arrays of an `.npz` file; no pickle is opened.
+    """Read arrays from an `.npz` file, without pickles; check declared sizes before memory is allocated.
 
     Args:
         path: The file.

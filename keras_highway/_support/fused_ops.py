@@ -18,7 +18,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 
 def fuses_batch_norm(x, axis: int, synchronized: bool = False) -> bool:
-    """Whether `batch_norm` computes what Keras's layer does; on other backends than TensorFlow it never does.
+    """Whether `batch_norm` computes the same as Keras's layer; on TensorFlow only.
 
     Called while a function is traced. Not fused are ranks other than 4,
     channels first on a CPU, statistics over several replicas, and functions
@@ -39,7 +39,7 @@ def fuses_batch_norm(x, axis: int, synchronized: bool = False) -> bool:
 
 
 def batch_norm(x, gamma, beta, axis, epsilon, moving=None):
-    """Normalizes images by the batch's statistics, or by those of `moving`.
+    """Normalize images by the batch's statistics, or by `moving`.
 
     Args:
         x: Tensor of rank 4, in float32, bfloat16 or float16.
@@ -78,7 +78,7 @@ def batch_norm(x, gamma, beta, axis, epsilon, moving=None):
 
 
 def in_lanes(channels: int) -> int:
-    """The next multiple of `LANES`."""
+    """Return the next multiple of `LANES`."""
     return -(-channels // LANES) * LANES
 
 
@@ -88,7 +88,7 @@ def fills_lanes(x, axis: int) -> bool:
 
 
 def widen(x, channels: int):
-    """Adds channels of zeros after the last axis of images; as quick as `pad` is slow, also in its gradient."""
+    """Add channels of zeros at the end of the last axis; quicker than `pad`, also in its gradient."""
     import tensorflow as tf
 
     @tf.custom_gradient
@@ -100,7 +100,7 @@ def widen(x, channels: int):
 
 
 def narrow(x, channels: int):
-    """Returns the first channels of images; the inverse of `widen`."""
+    """Return the first channels of images; the inverse of `widen`."""
     import tensorflow as tf
 
     @tf.custom_gradient
@@ -116,7 +116,7 @@ def _of_length(vector, size):
 
 
 def is_compiled_by_xla() -> bool:
-    """Whether the function that is traced here will be XLA's."""
+    """Whether XLA compiles the function that is being traced."""
     import tensorflow as tf
     from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
@@ -130,7 +130,7 @@ def _replicas() -> int:
 
 
 def on_gpu(x) -> bool:
-    """Whether `x` is on a GPU, or will be: what is not placed yet goes there where there is one."""
+    """Whether `x` is on a GPU, or will be placed on one."""
     import tensorflow as tf
 
     placed = tf.DeviceSpec.from_string(x.device or "").device_type
@@ -145,7 +145,7 @@ _ENOUGH_OF_A_PIXEL = 1024  # of a kernel of one pixel
 
 
 def is_product(x: Any, kernel_shape: Sequence[int], strides: Sequence[int], padding: str, data_format: str) -> bool:
-    """Whether `product` is the quicker way to convolve; on other backends than TensorFlow it never is.
+    """Whether `product` convolves more quickly; on TensorFlow only.
 
     Called while a function is traced, as `fuses_batch_norm`.
 
@@ -190,7 +190,7 @@ def has_bfloat16() -> bool:
 
 
 def product(x: Any, kernel: Any, strides: Sequence[int], padding: str) -> Any:
-    """Convolves images as `keras.ops.conv` does, where `is_product` says so.
+    """Convolve images as `keras.ops.conv` does, by a product of matrices; see `is_product`.
 
     Args:
         x: Tensor of shape `(batch, height, width, inputs)`.
@@ -233,7 +233,7 @@ def product(x: Any, kernel: Any, strides: Sequence[int], padding: str) -> Any:
 
 
 def _by_images(x, kernel, dy, strides, margins):
-    """The gradient by the images: without a stride a product, too, of what the turned kernel sees of `dy`.
+    """Return the gradient by the images; without a stride it is a product, too, of `dy` seen by the turned kernel.
 
     Its sums are whole, and rounded once. Sums of the patches' gradients would be rounded often.
     """
@@ -255,7 +255,7 @@ def _by_images(x, kernel, dy, strides, margins):
 
 
 def _patches(x, size, output, strides, margins, turned=False):
-    """What the kernel sees at each place, of shape `(batch * places, size * channels)`.
+    """Return the patch that the kernel sees at each place, `(batch * places, size * channels)`.
 
     `tf.slice` copies whole rows where a slice with a stride goes by the number:
     so pixels are laid out by their place in a stride first.
@@ -282,13 +282,13 @@ def _patches(x, size, output, strides, margins, turned=False):
 
 
 def _output(x, kernel_shape, strides, padding):
-    """Height and width of the result."""
+    """Return height and width of the result."""
     taken = (0, 0) if padding == "same" else (kernel_shape[0] - 1, kernel_shape[1] - 1)
     return tuple(-((k - size) // stride) for size, k, stride in zip(x.shape[1:3], taken, strides, strict=True))
 
 
 def processor_fields() -> dict[str, str]:
-    """Returns the fields of /proc/cpuinfo, e.g. `model name` and `flags`, of one processor; elsewhere none."""
+    """Return the fields of one processor in /proc/cpuinfo, such as `model name` and `flags`; none on other systems."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:

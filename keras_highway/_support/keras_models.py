@@ -14,7 +14,7 @@ Activation = str | Mapping[str, Any] | Callable[..., Any] | None  # what `keras.
 
 
 def checked_data_format(value: str | None) -> str:
-    """Returns `"channels_last"` or `"channels_first"`, for `None` Keras's own.
+    """Return `"channels_last"` or `"channels_first"`; for `None`, Keras's setting.
 
     Raises:
         ValueError: If it is another word.
@@ -26,7 +26,7 @@ def checked_data_format(value: str | None) -> str:
 
 
 def model_data_format(model: keras.Model) -> str:
-    """Returns where a model's layers have their channels, which need not be where Keras's setting says.
+    """Return the data format of a model's layers.
 
     A saved model keeps its own; without layers that have one, it is the
     setting.
@@ -37,7 +37,7 @@ def model_data_format(model: keras.Model) -> str:
 
 @contextlib.contextmanager
 def channels_last() -> Iterator[None]:
-    """Networks are built channels last inside, whatever the user's keras.json says.
+    """Build networks channels last, whatever the user's keras.json says.
 
     For programs that read images themselves: weights are the same for both. The
     setting is Keras's own, for the whole process: threads share it.
@@ -51,7 +51,7 @@ def channels_last() -> Iterator[None]:
 
 
 def input_in(model: keras.Model, layer: keras.layers.Layer) -> Any:
-    """Returns what a model passes to a layer, a Keras tensor or a list of them.
+    """Return the input of a layer in one model: a Keras tensor or a list of them.
 
     Args:
         model: A functional or sequential model.
@@ -61,7 +61,7 @@ def input_in(model: keras.Model, layer: keras.layers.Layer) -> Any:
 
 
 def output_in(model: keras.Model, layer: keras.layers.Layer) -> Any:
-    """Returns what a layer gives in a model, a Keras tensor or a list of them; of several calls, of the last.
+    """Return the output of a layer in one model: a Keras tensor or a list of them; of several calls, the last.
 
     Args:
         model: A functional or sequential model.
@@ -83,19 +83,19 @@ _STAGE = re.compile(r"(?P<stage>stage(?P<number>\d+))(?:_block(?P<block>\d+)$|_|
 
 
 def stage_of(name: str) -> str | None:
-    """Returns the stage in a layer's name, e.g. `"stage2"` of `"stage2_block3"`; `None` where it has none."""
+    """Return the stage in a layer's name (`"stage2"` for `"stage2_block3"`), or `None`."""
     match = _STAGE.match(name)
     return match["stage"] if match else None
 
 
 def position_of(name: str) -> tuple[int, int] | None:
-    """Returns the numbers of stage and block, from 1, of a block's name; `None` of any other name."""
+    """Return the numbers of stage and block, from 1, in a block's name, or `None`."""
     match = _STAGE.match(name)
     return (int(match["number"]), int(match["block"])) if match and match["block"] else None
 
 
 def scale_losses_as(model: keras.Model, dtype: Any) -> None:
-    """Lets `compile` scale losses where the policy of a model's layers is `"mixed_float16"`.
+    """Let `compile` scale losses if the policy of a model's layers is `"mixed_float16"`.
 
     Keras wraps the optimizer in a `LossScaleOptimizer` where the model's own
     policy is `"mixed_float16"`, and a functional model has the global one,
@@ -115,7 +115,7 @@ _Result = TypeVar("_Result")
 
 
 def without_values(function: Callable[[], _Result]) -> _Result:
-    """Calls a function in which new variables have shapes and names and no values.
+    """Call a function in which new variables have shapes and names, but no values and no memory.
 
     In a thread of its own: Keras notes variables without values by thread and,
     at the end of its next scope in that thread, gives all of them values. What
@@ -140,7 +140,7 @@ def without_values(function: Callable[[], _Result]) -> _Result:
 
 
 def by_path(variables: Iterable[keras.Variable]) -> dict[str, keras.Variable]:
-    """Returns variables by their paths; where several have one, those after the first are numbered: `conv/kernel:2`.
+    """Return variables by path; further variables of one path are numbered: `conv/kernel:2`.
 
     Layers of one name may be in several nested models.
     """

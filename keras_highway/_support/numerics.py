@@ -28,7 +28,7 @@ def loses_bias_sums(dtype) -> bool:
 
 
 def rank_of(labels, scores):
-    """Returns how many classes score higher than the labels: a label is among the k likeliest where that is below k.
+    """Return how many classes score higher than the labels; a label is in the top k if its rank is below k.
 
     Of equal scores the first class counts as the likelier, as an arg-max has
     it. A label is not among any number of classes where a score is NaN or its
@@ -50,7 +50,7 @@ def rank_of(labels, scores):
 
 
 def with_rows(x: Any, rows: int):
-    """Returns a tensor whose number of rows is checked where it is known, on TensorFlow when the graph runs.
+    """Return a tensor with a checked number of rows; TensorFlow checks it when the graph runs.
 
     Args:
         x: Tensor `(rows, ...)`.
@@ -67,7 +67,7 @@ def with_rows(x: Any, rows: int):
 
 
 def input_gradient(function: Callable, x):
-    """Returns the derivative of the sum of a function's values with respect to its input.
+    """Return the derivative of the sum of a function's values with respect to its input.
 
     Args:
         function: Function from a tensor to a tensor.
@@ -102,7 +102,7 @@ def input_gradient(function: Callable, x):
 
 
 def with_gradient(function: Callable) -> Callable:
-    """Returns a function that brings its own derivative, called in one way on every backend.
+    """Return a function with its own derivative, called in the same way on every backend.
 
     `keras.ops.custom_gradient` calls the derivative in another way on each
     backend, and on PyTorch knows functions of one output only.
@@ -150,7 +150,7 @@ def _with_gradient_on_torch(function):
 
 
 def operands(x, h, t, c, dtype) -> tuple[Any, Any, Any, Any]:
-    """Returns `mix`'s arguments ready for arithmetic.
+    """Return `mix`'s arguments ready for arithmetic: checked, in one dtype.
 
     Args:
         x: As in `mix`.
@@ -182,14 +182,14 @@ def operands(x, h, t, c, dtype) -> tuple[Any, Any, Any, Any]:
 
 
 def times(value, gate):
-    """Returns `value * gate`; of a constant gate 1 the value itself, of 0 the number 0 (so that `0 * inf` is 0)."""
+    """Return `value * gate`; for a constant gate 1 the value itself, for 0 the number 0 (so that `0 * inf` is 0)."""
     if _is_number(gate) and gate in (0, 1):
         return value if gate else 0
     return value * gate
 
 
 def plus(a, b, like):
-    """Returns `a + b`, of which each may be the number 0, in the shape of `like`."""
+    """Return `a + b`, either of which may be the number 0, in the shape of `like`."""
     if _is_number(a):
         return ops.zeros_like(like) if _is_number(b) else b
     return a if _is_number(b) else a + b
@@ -243,7 +243,7 @@ def _compatible(shape, target, broadcast) -> bool:
 
 
 def cross_entropy(logits, targets):
-    """Returns the negative log-probability of each target under the softmax of its logits.
+    """Return the negative log-probability of each target under the softmax of its logits.
 
     Of finite float32 logits, values and derivative are, up to rounding, those of
     Keras's `sparse_categorical_crossentropy(targets, logits, from_logits=True)`,

@@ -32,7 +32,7 @@ class Schema(Protocol):
 
 
 def refuse(where: str, expected: str, value: Any) -> None:
-    """Raises the one sentence; control characters of what was received are written as escapes."""
+    """Raise a `ValueError` of one sentence, with the received value escaped."""
     received = _SHORT.repr(value) if not isinstance(value, int) or abs(value) < 10**20 else "a number of many digits"
     raise ValueError(f"{where} must be {expected}. Received: {received}")
 
@@ -52,7 +52,7 @@ class Text:
         self.longest, self.pattern, self.like, self.printable = longest, pattern, like, printable
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value does not match."""
+        """Raise `ValueError` if the value does not match."""
         expected = "printable text" if self.printable else "text"
         if not isinstance(value, str) or len(value) > self.longest or (self.printable and not value.isprintable()):
             refuse(where, f"{expected} of at most {self.longest} characters", value)
@@ -76,7 +76,7 @@ class Number:
         self.low, self.high, self.whole = low, high, whole
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value does not match."""
+        """Raise `ValueError` if the value does not match."""
         types = int if self.whole else int | float
         if not isinstance(value, types) or isinstance(value, bool) or not self.low <= value <= self.high:
             refuse(where, f"a{' whole' if self.whole else ''} number from {self.low:g} to {self.high:g}", value)
@@ -89,7 +89,7 @@ class OneOf:
         self.values = values
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value does not match."""
+        """Raise `ValueError` if the value does not match."""
         if not any(type(value) is type(known) and value == known for known in self.values):
             refuse(where, f"one of {', '.join(map(repr, self.values))}", value)
 
@@ -104,7 +104,7 @@ class Maybe:
         self.of = of
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value does not match."""
+        """Raise `ValueError` if the value does not match."""
         if value is not None:
             self.of.check(value, where)
 
@@ -116,7 +116,7 @@ class OrEmpty:
         self.of = of
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value does not match."""
+        """Raise `ValueError` if the value does not match."""
         if value != {}:
             self.of.check(value, where)
 
@@ -134,7 +134,7 @@ class Items:
         self.of, self.least, self.most = of, least, most
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value does not match."""
+        """Raise `ValueError` if the value does not match."""
         if not isinstance(value, list | tuple) or not self.least <= len(value) <= self.most:
             refuse(where, f"a list of {self.least} to {self.most} items", value)
         for i, item in enumerate(value):
@@ -142,7 +142,7 @@ class Items:
 
 
 class Table:
-    """A dict with names of its own choice.
+    """A dict with any names.
 
     Args:
         of: What each value must be.
@@ -153,7 +153,7 @@ class Table:
         self.of, self.most = of, most
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value does not match."""
+        """Raise `ValueError` if the value does not match."""
         if not isinstance(value, Mapping) or len(value) > self.most:
             refuse(where, f"a table of at most {self.most} entries", value)
         for name, item in value.items():
@@ -162,13 +162,13 @@ class Table:
 
 
 class Anything:
-    """Any JSON value that is not nested deeply: what no code relies on."""
+    """Any JSON value that is not deeply nested."""
 
     def __init__(self, depth: int = 8):
         self.depth = depth
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value does not match."""
+        """Raise `ValueError` if the value does not match."""
         if isinstance(value, str):
             Text(10_000).check(value, where)
         elif isinstance(value, list | tuple | Mapping):
@@ -181,7 +181,7 @@ class Anything:
 
 
 class Fields:
-    """A dict with known names; others, those of later versions, may be any JSON values.
+    """A dict with known names; other names may have any JSON values.
 
     Args:
         required: What must be there.
@@ -196,7 +196,7 @@ class Fields:
         self.required, self.optional, self.others = required, optional or {}, others
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value does not match."""
+        """Raise `ValueError` if the value does not match."""
         if not isinstance(value, Mapping):
             refuse(where, f"a table{' with ' * bool(self.required)}{', '.join(self.required)}", value)
         missing = [name for name in self.required if name not in value]
@@ -211,7 +211,7 @@ class Fields:
 
 
 def parse_json(text: str | bytes, where: str, schema: Schema | None = None) -> Any:
-    """Returns the values of a JSON text.
+    """Return the values of a JSON text.
 
     Args:
         text: The text, or its UTF-8.
@@ -236,7 +236,7 @@ def parse_json(text: str | bytes, where: str, schema: Schema | None = None) -> A
 
 
 def read_json(path: str | os.PathLike, schema: Schema | None = None, most: int = MOST_BYTES) -> Any:
-    """Returns the values of a JSON file.
+    """Return the values of a JSON file.
 
     Args:
         path: The file.
@@ -258,7 +258,7 @@ RowT = TypeVar("RowT")
 
 
 def coerced(row: RowT, what: str, **changes: Any) -> RowT:
-    """Returns a dataclass with some fields changed, their names and types checked.
+    """Return a dataclass with changed fields, after a check of their names and types.
 
     Args:
         row: An instance of a dataclass.
@@ -284,7 +284,7 @@ def coerced(row: RowT, what: str, **changes: Any) -> RowT:
 
 
 def check_finite(row: Any) -> None:
-    """Raises a ValueError where a number of a dataclass, or of its tuples, is not finite: JSON has none such."""
+    """Raise a ValueError if a number in a dataclass or its tuples is not finite."""
     for field in dataclasses.fields(row):
         value = getattr(row, field.name)
         if not _is_finite(value):
@@ -298,7 +298,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy's as Python's, which have the types that fields are annotated with; in lists, too."""
+    """Convert NumPy's numbers to Python's, in lists and tuples too."""
     if isinstance(value, list | tuple):
         return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
     is_number = isinstance(value, np.bool_ | np.integer | np.floating) and not isinstance(value, np.timedelta64)
@@ -360,7 +360,7 @@ _CONSTANTS = {"true": "True", "false": "False", "null": "None"}  # as JSON has t
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """Returns the field and the value of `FIELD=VALUE`.
+    """Return the field and the value of `FIELD=VALUE`.
 
     Args:
         text: The setting. Its value is a Python literal, or `true`, `false` or
@@ -379,7 +379,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 def positive(text: str) -> int:
-    """Returns a positive whole number of a command line.
+    """Return a positive integer of a command line.
 
     Args:
         text: The argument.

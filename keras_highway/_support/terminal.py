@@ -24,7 +24,7 @@ class Notice(UserWarning):
 
 @contextlib.contextmanager
 def as_lines() -> Generator[None]:
-    """Shows notices as lines on stderr, without file and line of the program."""
+    """Show notices as lines on stderr, without file and line of the program."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")  # of odd images: our own messages are more specific
         show_others = warnings.showwarning
@@ -56,7 +56,7 @@ _LINK = re.compile(r"\](?=[(\[:])|\]\Z")
 
 
 def visible(text: object) -> str:
-    """Returns text for a terminal's line: what is not printable (control characters, line feeds) as its escape.
+    """Return text for one line of a terminal; control characters and line feeds are escaped.
 
     Args:
         text: Anything; `str` of it.
@@ -66,12 +66,12 @@ def visible(text: object) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """As `visible`, where line feeds are the writer's own."""
+    """Return text for a terminal, as `visible`, but keep line feeds."""
     return "\n".join(map(visible, text.split("\n")))
 
 
 def visible_json(value: Any) -> str:
-    """Returns indented JSON whose letters stay as they are; what is not printable is escaped as JSON has it.
+    """Return indented JSON with unescaped letters; characters that are not printable are escaped.
 
     Args:
         value: JSON values.
@@ -81,7 +81,7 @@ def visible_json(value: Any) -> str:
 
 
 def in_figure(text: object) -> str:
-    """Returns text that matplotlib draws as it is: a `$` does not start a formula.
+    """Return text that matplotlib draws unchanged: a `$` does not start a formula.
 
     Args:
         text: Anything; `str` of it, made `visible`.
@@ -90,7 +90,7 @@ def in_figure(text: object) -> str:
 
 
 def in_markdown(value: Any) -> Any:
-    """Returns text that Markdown and HTML show as it is, on one line and in one cell of a table.
+    """Return text that Markdown and HTML show unchanged, on one line and in one cell of a table.
 
     Args:
         value: Text, or a dict or list that holds some; other values stay.
@@ -107,7 +107,7 @@ def in_markdown(value: Any) -> Any:
 
 
 def python_string(text: object) -> str:
-    """Returns a Python literal of a string, in double quotes, on one line and printable.
+    """Return a printable Python literal of a string, in double quotes, on one line.
 
     Args:
         text: Anything; `str` of it.
@@ -117,7 +117,7 @@ def python_string(text: object) -> str:
 
 
 def in_code_span(text: object) -> str:
-    """Returns code that Markdown shows as it is, on one line and in one cell of a table.
+    """Return code that Markdown shows unchanged, on one line and in one cell of a table.
 
     Args:
         text: Anything; `str` of it.
@@ -142,7 +142,7 @@ def is_text(text: str) -> bool:
 
 
 def json_text(value: Any, ensure_ascii: bool = True) -> str:
-    """Returns indented JSON that any program reads (RFC 8259).
+    """Return indented JSON that any program reads (RFC 8259).
 
     Python's own `NaN` and `Infinity` are refused by most others, and by
     `parse_json`.
@@ -157,7 +157,7 @@ def json_text(value: Any, ensure_ascii: bool = True) -> str:
         return json.dumps(_finite(value), indent=2, ensure_ascii=ensure_ascii, allow_nan=False)
 
 
-def _finite(value):
+def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -166,13 +166,13 @@ def _finite(value):
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Returns `" Did you mean 'a' or 'b'?"` for the known names that resemble one, or `""`."""
+    """Return `" Did you mean 'a' or 'b'?"` for the known names that resemble one, or `""`."""
     near = difflib.get_close_matches(str(name), list(known), n=3)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
-    """Returns rows in aligned columns, two spaces apart.
+    """Return rows in aligned columns, two spaces apart.
 
     What is not printable in a cell is written as its escape.
 
@@ -198,7 +198,7 @@ CLOSED_PIPE = 141  # 128 + SIGPIPE, as shells have it
 
 
 def open_missing() -> None:
-    """Opens stdin, stdout and stderr onto nothing where the program began without them (`<&- >&-`).
+    """Open missing standard streams (`<&- >&-`) onto the null device.
 
     Else the next file that is opened would have their numbers, and what C++
     code says would be written into it.
@@ -212,7 +212,7 @@ def open_missing() -> None:
 
 
 def is_closed() -> bool:
-    """Whether it is stdout whose reader is gone: what could not be written is still to be."""
+    """Whether the reader of stdout is gone."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -221,7 +221,7 @@ def is_closed() -> bool:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether an error is of stdout, which goes to a full disk: it does not take a line feed either."""
+    """Whether an error means that stdout goes to a full disk."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename is not None:
         return False
     try:
@@ -232,5 +232,5 @@ def is_full(error: OSError) -> bool:
 
 
 def drop_output() -> None:
-    """Lets what is still to be written to stdout vanish: Python flushes it once more on its way out."""
+    """Discard buffered output so that Python does not flush it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

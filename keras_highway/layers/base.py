@@ -83,7 +83,7 @@ class GatedBlock(keras.layers.Layer):
 
     @property
     def second_inputs(self) -> tuple[str, ...]:
-        """Names of what the block takes beside x: `"gate"`, `"kernels"`, both or none."""
+        """Names of the block's inputs after x: `"gate"`, `"kernels"`, both or none."""
         takes = {"gate": self.gate == "tied", "kernels": self.shared_transform}
         return tuple(name for name, needed in takes.items() if needed)
 
@@ -93,11 +93,11 @@ class GatedBlock(keras.layers.Layer):
         return self.projection is not None
 
     def make_gate(self, bias: float, name: str) -> keras.layers.Layer:
-        """Returns an unbuilt layer x -> gate logits of the transform's shape."""
+        """Return an unbuilt layer from x to gate logits of the transform's shape."""
         raise TypeError(f"{type(self).__name__} must define make_gate(bias, name)")
 
     def add_gates(self) -> None:
-        """Creates `transform_gate` and `carry_gate` where the gating learns them."""
+        """Create `transform_gate` and `carry_gate` if the gating learns them."""
         if self.gate == "tied":
             return
         learned = get_gating(self.gating).learned_gates
@@ -107,7 +107,7 @@ class GatedBlock(keras.layers.Layer):
             self.carry_gate = self.make_gate(carry_gate_bias(self.gate_bias), "carry_gate")
 
     def build_paths(self, input_shape: Shape) -> None:
-        """Builds every sublayer, and the drop path, for an input shape."""
+        """Build every sublayer and the drop path for an input shape."""
         for layer in (self.transform, self.transform_gate, self.carry_gate, self.projection):
             if layer is not None and not layer.built:
                 layer.build(input_shape)
@@ -122,7 +122,7 @@ class GatedBlock(keras.layers.Layer):
     def signals(
         self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None, training: bool | None = None
     ) -> Signals:
-        """Computes what the block mixes.
+        """Compute the signals that the block mixes.
 
         Args:
             x: Tensor, the block's input.
@@ -143,18 +143,18 @@ class GatedBlock(keras.layers.Layer):
         return Signals(self._skip_input(x, training), h, t, self._carry_value(x, gate, training))
 
     def transformed(self, x: Any, kernels: Sequence[Any] | None = None, training: bool | None = None) -> Any:
-        """Computes h. Blocks whose transform may be shared use the kernels."""
+        """Compute h. Blocks with a shared transform use the kernels."""
         return self.transform(x, **mode(training))
 
     def combine(self, signals: Signals, training: bool | None = None) -> Any:
-        """Everything after the signals: the mix, stochastic depth, the post-activation."""
+        """Compute the output from the signals: mix, stochastic depth, post-activation."""
         y = mix(*signals, dtype=self.skip_dtype)
         if self.drop_path is not None:
             y = signals.x + self.drop_path(y - signals.x, **mode(training))
         return self.finish(y)
 
     def finish(self, y: Any) -> Any:
-        """What comes after the mix: nothing, unless a block has a post-activation."""
+        """Apply the post-activation, if the block has one."""
         return y
 
     def call(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None, training: bool | None = None) -> Any:
@@ -166,7 +166,7 @@ class GatedBlock(keras.layers.Layer):
         return self.combine(signals, **mode(training, self.combine))
 
     def skip(self, signals: Signals) -> Any:
-        """The output with the transform gate shut, `t = 0`: what a lesion leaves of the block.
+        """Return the output with a closed transform gate, `t = 0`: a lesion of the block.
 
         `x` where the carry gate is 1 or coupled, `x·c` where it is learned. A
         plain block has no skip; without it, its input goes through as it is.
@@ -175,12 +175,12 @@ class GatedBlock(keras.layers.Layer):
         return self.finish(mix(signals.x, signals.h, 0.0, c, dtype=self.skip_dtype))
 
     def lesioned(self, x: Any, gate: Any = None, kernels: Sequence[Any] | None = None) -> Any:
-        """`skip(signals(x, gate))`, without computing the transform and its gate."""
+        """Return `skip(signals(x, gate))` without computing the transform and its gate."""
         skip = self._skip_input(x)
         return self.skip(Signals(skip, skip, 0.0, self._carry_value(x, gate)))  # at t = 0, h only lends its shape
 
     def paths(self) -> Iterator[tuple[str, keras.layers.Layer]]:
-        """Yields (attribute name, sublayer) of every path from x: transform, gates, projection."""
+        """Yield (attribute name, sublayer) of every path from x: transform, gates, projection."""
         for name in PATHS:
             layer = getattr(self, name)
             if layer is not None:
@@ -210,7 +210,7 @@ class GatedBlock(keras.layers.Layer):
         }
 
     def _check_inputs(self, gate: Any, kernels: Any) -> None:
-        """Raises a ValueError for a second input that is missing, or that nothing of the block would use."""
+        """Raise a ValueError for a second input that is missing or unused."""
         if self.gate == "tied":
             self._tied_logits(gate)
         elif gate is not None:
@@ -229,7 +229,7 @@ class GatedBlock(keras.layers.Layer):
         return ops.cast(x if self.projection is None else self.projection(x, **mode(training)), self.skip_dtype)
 
     def _carry_value(self, x: Any, gate: Any, training: bool | None = None) -> Any:
-        """c: a tensor where it is learned, else 0.0, 1.0 or (coupled) `None`."""
+        """Return c: a tensor if it is learned, else 0.0, 1.0 or (coupled) `None`."""
         gating = get_gating(self.gating)
         if "c" not in gating.learned_gates:
             return gating.constant_carry
@@ -281,7 +281,7 @@ class GatedBlock(keras.layers.Layer):
 
 
 def mode(training: bool | None, method: Any = None) -> dict[str, bool]:
-    """The keyword of a sublayer's call; none for `None`, which Keras would take for inference whatever is around it.
+    """Return the keyword of a sublayer's call; none for `None`, which Keras takes for inference.
 
     Args:
         training: See a layer's `call`.
@@ -308,7 +308,7 @@ def freeze_sublayers(layer: keras.layers.Layer) -> None:
 
 
 def skip_dtype_of(dtype: Any, compute_dtype: str = "") -> str:
-    """Returns the name of a skip stream's dtype, float64 in layers that compute in it.
+    """Return the name of a skip stream's dtype; float64 in layers that compute in float64.
 
     Raises:
         ValueError: If it is not a floating-point dtype.
@@ -320,7 +320,7 @@ def skip_dtype_of(dtype: Any, compute_dtype: str = "") -> str:
 
 
 def checked_size(value: Any, name: str) -> int:
-    """Returns a positive int.
+    """Return a positive int.
 
     Raises:
         ValueError: If it is not one.
@@ -335,7 +335,7 @@ def checked_size(value: Any, name: str) -> int:
 
 
 def fresh(initializer: Any, index: int = 0) -> keras.initializers.Initializer:
-    """Returns a copy of an initializer that gives other values: several kernels of a layer must not start equal.
+    """Return a copy of an initializer with other values, so that several kernels of a layer do not start equal.
 
     An unseeded initializer draws its seed when it is made, so that one
     instance always gives the same values; a seeded one is moved by `index`.
@@ -365,13 +365,13 @@ def is_rate(value: Any) -> bool:
 
 
 def broadcasts(shape: Shape, to: Shape) -> bool:
-    """Whether a tensor of a shape may be one that broadcasts to another's; `None` is any size."""
+    """Whether a shape broadcasts to another; `None` is any size."""
     pairs = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(size in (1, None, full) or full is None for size, full in pairs)
 
 
 def check_images(layer: keras.layers.Layer, input_shape: Shape) -> None:
-    """Raises a ValueError for an input that is not of rank 4."""
+    """Raise a ValueError if the input is not of rank 4."""
     if len(input_shape) != 4:
         raise ValueError(
             f"{type(layer).__name__} {layer.name!r} needs an input of rank 4: (batch, height, width, channels). "
@@ -380,7 +380,7 @@ def check_images(layer: keras.layers.Layer, input_shape: Shape) -> None:
 
 
 def check_padding(input_shape: Shape, axis: int, filters: int) -> int:
-    """Returns the channels of an input, to which a shortcut of option A adds some.
+    """Return the channels of the input of a shortcut of option A.
 
     Raises:
         ValueError: If they are unknown, or more than `filters`.
@@ -397,7 +397,7 @@ def check_padding(input_shape: Shape, axis: int, filters: int) -> int:
 def check_same_width(
     layer: keras.layers.Layer, argument: str, output_width: int | None, input_shape: Shape, axis: int = -1
 ) -> int:
-    """Returns the width of a layer whose skip needs input and output of equal width.
+    """Return the width of a layer whose input and output have equal width.
 
     Args:
         layer: The layer, for the message.
@@ -436,12 +436,12 @@ _RUNNING: contextvars.ContextVar[tuple[int, ...]] = contextvars.ContextVar("rema
 
 
 def runs(layer: keras.layers.Layer) -> bool:
-    """Whether a call of the layer is one that `rematerialized` makes, which computes and wraps nothing."""
+    """Whether `rematerialized` is calling the layer."""
     return id(layer) in _RUNNING.get()
 
 
 def rematerialized(layer: keras.layers.Layer, *inputs: Any) -> Any:
-    """Calls a built layer in training, with gradients that keep its inputs and compute the rest again.
+    """Call a built layer in training; its gradient keeps the inputs and computes the rest again.
 
     Args:
         layer: A built layer whose `call` takes `training` and checks `runs`.

@@ -147,7 +147,7 @@ class Branch(keras.layers.Layer):
         return self.activation(narrow(x, self.filters[-1]) if wide else x)
 
     def _shared_kernel(self, i: int, kernels: Sequence[Any] | None):
-        """The kernel of a convolution among those that several branches share."""
+        """Return the kernel of a convolution from shared kernels."""
         shapes = [tuple(getattr(self, f"conv{j + 1}").kernel_shape) for j in range(self.depth)]
         received = None if kernels is None else [tuple(kernel.shape) for kernel in kernels]
         if kernels is None or received != shapes:
@@ -163,7 +163,7 @@ class Branch(keras.layers.Layer):
         return getattr(self, f"bn{i + 1}")(x, training=training) if self.batch_norm else x
 
     def _is_quicker_wide(self, x: Any):
-        """Whether training with channels of zeros after each convolution's own is the same, and quicker.
+        """Whether training is the same, and quicker, with channels of zeros after each convolution's own.
 
         It goes past the sublayers' `call`, so they must be those made here, with nothing that `call` adds.
         """
@@ -189,7 +189,7 @@ class Branch(keras.layers.Layer):
         return shape
 
     def convolutions(self, input_shape: Shape) -> Iterator[tuple[keras.layers.Layer, tuple[int | None, ...]]]:
-        """Yields (convolution, output shape) in order, for counting multiply-adds and activations."""
+        """Yield (convolution, output shape) in order, for counting multiply-adds and activations."""
         shape = tuple(input_shape)
         for i in range(self.depth):
             shape = self._shape_after(i, shape)
@@ -261,7 +261,7 @@ class Branch(keras.layers.Layer):
         return self.strides[i] > 1 and self.kernel_sizes[i] != 1
 
     def _padded_shape(self, i: int, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """What the convolution sees; it refuses images smaller than its kernel."""
+        """Return the shape after padding, which the convolution sees."""
         if not self._pads(i):
             return shape
         pads = [sum(p) for p in self._padding(self.kernel_sizes[i])]
@@ -386,7 +386,7 @@ def _document(cls: type[_Block]) -> type[_Block]:
 
 
 class ConvBlock(GatedBlock):
-    """What the residual-style blocks share; subclasses set filters and kernels of the transform."""
+    """Base of the residual-style blocks; subclasses set filters and kernels of the transform."""
 
     rectify = staticmethod(ops.relu)  # as in Branch
 
@@ -428,7 +428,7 @@ class ConvBlock(GatedBlock):
             )
 
     def shape_of_branch(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Returns (filters, kernel sizes, strides) of the transform's convolutions."""
+        """Return (filters, kernel sizes, strides) of the transform's convolutions."""
         raise TypeError(f"{type(self).__name__} must define shape_of_branch()")
 
     @property

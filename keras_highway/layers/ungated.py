@@ -34,7 +34,7 @@ def convolve(
     data_format: str,
     dilation_rate: Sequence[int] = (1, 1),
 ) -> Any:
-    """Convolves images.
+    """Convolve images as `keras.ops.conv` does, avoiding faulty and slow kernels of oneDNN.
 
     Args:
         x: Tensor, images of rank 4.
@@ -82,7 +82,7 @@ def subsampled(
 
 
 def add_bias(x: Any, bias: Any) -> Any:
-    """Returns `x + bias`, with a gradient of the bias that is right to the precision of `x`.
+    """Return `x + bias`, with a gradient of the bias that is right to the precision of `x`.
 
     For the `call` of layers, where tensors are not symbolic.
 
@@ -117,7 +117,7 @@ class _LearnsOn:
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class Dense(_LearnsOn, keras.layers.Dense):
-    """`keras.layers.Dense`, whose bias's gradient is right where it computes in 16 bits."""
+    """`keras.layers.Dense` with a bias gradient that is summed in float32 under 16-bit policies."""
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         if not _loses_bias(self):
@@ -132,7 +132,7 @@ class Dense(_LearnsOn, keras.layers.Dense):
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class Conv1D(_LearnsOn, keras.layers.Conv1D):
-    """`keras.layers.Conv1D`, whose bias's gradient is right where it computes in 16 bits."""
+    """`keras.layers.Conv1D` with a bias gradient that is summed in float32 under 16-bit policies."""
 
     def call(self, inputs: Any) -> Any:
         if not _loses_bias(self):
@@ -149,7 +149,7 @@ class Conv1D(_LearnsOn, keras.layers.Conv1D):
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class Conv2D(_LearnsOn, keras.layers.Conv2D):
-    """`keras.layers.Conv2D`, whose bias's gradient is right where it computes in 16 bits.
+    """`keras.layers.Conv2D` with a bias gradient that is summed in float32 under 16-bit policies.
 
     On TensorFlow and PyTorch its strides over single pixels of few channels are
     safe, too, and on TensorFlow it is quick in bfloat16, see
@@ -170,7 +170,7 @@ class Conv2D(_LearnsOn, keras.layers.Conv2D):
 
 
 def _not_in_place(mode: Any) -> NotImplementedError:
-    """What `model.quantize` shows as a warning, once: Keras's own says that there is no such method."""
+    """Return the error that `model.quantize` shows as a warning, once."""
     return NotImplementedError(
         "The convolutions and dense layers of keras_highway are not quantized in place, and stay in float beside those "
         "of Keras that are: build the network again, and write a quantized file with `python -m keras_highway export "
@@ -226,7 +226,7 @@ class ChannelGate(keras.layers.Layer):
         return ops.reshape(self.logit, shape)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
-        """No mask: the gates are those of all positions."""
+        """Return no mask: the gates are the same at all positions."""
 
     def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         shape = [1] * len(input_shape)
@@ -293,7 +293,7 @@ class LowRankDense(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class SharedKernels(keras.layers.Layer):
-    """The kernels of the transforms of a stage, once for all of its blocks [Liao and Poggio 2016; UIE, 4].
+    """Kernels that the transforms of all blocks of a stage share [Liao and Poggio 2016; UIE, 4].
 
     A block with `shared_transform=True` takes them as another input: what is
     shared is seen in the graph, so that a copy of the network or one read
@@ -361,7 +361,7 @@ class SharedKernels(keras.layers.Layer):
 
 
 class GivenConv2D(keras.layers.Layer):
-    """A convolution without weights: its kernel is passed at every call. A part of `Branch`, which saves it.
+    """A convolution without weights, whose kernel is passed at every call; a part of `Branch`.
 
     Args:
         filters: Int, output channels.
