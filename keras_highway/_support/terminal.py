@@ -157,7 +157,7 @@ def json_text(value: Any, ensure_ascii: bool = True) -> str:
         return json.dumps(_finite(value), indent=2, ensure_ascii=ensure_ascii, allow_nan=False)
 
 
-def _finite(value):
+def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
