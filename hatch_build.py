@@ -1,5 +1,4 @@
-"""What goes into a wheel beside the code: samples, the zoo's table of results and its weights, of those too
-large for it all else.
+"""Files of a wheel beside the code: samples, the zoo's table of results and its weights (of large ones all else).
 
 A source distribution holds the same, at its place in the checkout, so that the
 wheel made of it is the wheel made of the checkout.
@@ -19,7 +18,7 @@ class ZooHook(BuildHookInterface):
     """Adds samples and trained weights to a wheel; a checkout that is installed in place has them already."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Called by hatchling before it builds."""
+        """Add files before hatchling builds."""
         if version != "editable":
             files = wheel_files(Path(self.root))
             if self.target_name == "sdist":
@@ -28,7 +27,7 @@ class ZooHook(BuildHookInterface):
 
 
 def wheel_files(root: Path) -> dict[str, str]:
-    """Returns the files of the zoo and the samples that go into a wheel, and where they lie in it.
+    """Return the files of the zoo and the samples that go into a wheel, and where they lie in it.
 
     Args:
         root: The checkout.

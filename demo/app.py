@@ -22,7 +22,7 @@ timm's ResNet50, whose gates are one number per channel; it is downloaded on fir
 
 
 def examples() -> list[list[str]]:
-    """The digits of `samples/`, in the checkout or beside this file."""
+    """Return the digits of `samples/`, in the checkout or beside this file."""
     for folder in (HERE / "samples", HERE.parent / "samples"):
         paths = sorted(folder.glob("digit_[0-9].png"))
         if paths:
@@ -31,7 +31,7 @@ def examples() -> list[list[str]]:
 
 
 def update(image, kind, close, order):
-    """What the page shows: classes, the picture of the gates, a sentence."""
+    """Return what the page shows: classes, the picture of the gates, a sentence."""
     if image is None:
         return None, None, "Choose an image, or one of the examples."
     try:
@@ -49,7 +49,7 @@ def chosen(kind):
 
 
 def page() -> gr.Blocks:
-    """Builds the page."""
+    """Build the page."""
     with gr.Blocks(title=TITLE) as blocks:
         gr.Markdown(f"# {TITLE}\n{ABOUT}")
         with gr.Row():

@@ -36,7 +36,7 @@ class Explanation(NamedTuple):
 
 @functools.cache
 def network(kind: str) -> Any:
-    """Loads the network for a kind of images, once.
+    """Load the network for a kind of images, once.
 
     Args:
         kind: `DIGITS` or `PHOTOGRAPHS`.
@@ -51,19 +51,19 @@ def network(kind: str) -> Any:
 
 @functools.cache
 def tracer(kind: str) -> kh.analysis.Tracer:
-    """What traces that network: made once, for each call of `trace` adds to the graph of its layers."""
+    """Return a function that traces the network; making it once keeps the graph of layers small."""
     return kh.analysis.Tracer(network(kind))
 
 
 @functools.cache
 def closable(kind: str) -> tuple[str, ...]:
-    """The blocks that can be closed: all but those that change the shape, which have no way around."""
+    """Return the blocks that can be closed: all but those that change the shape, which have no way around."""
     return tuple(name for name, block in kh.analysis.blocks(network(kind)).items() if not block.is_transition)
 
 
 @functools.cache
 def lesioned(kind: str, closed: frozenset[str]) -> Any:
-    """The network with the transform gates of some blocks shut; it shares all weights. Made once for each set."""
+    """Return the network with the transform gates of some blocks shut; it shares all weights."""
     return kh.analysis.rewire(network(kind), [kh.analysis.lesion(name) for name in closable(kind) if name in closed])
 
 
@@ -98,7 +98,7 @@ def explain(image, kind: str = DIGITS, close: int = 0, order: str = LEAST_OPEN, 
 
 
 def in_order(gates: Mapping[str, np.ndarray], names: tuple[str, ...], order: str) -> tuple[str, ...]:
-    """Returns names of blocks in the order in which they are closed.
+    """Return names of blocks in the order in which they are closed.
 
     Args:
         gates: Maps of the gates, dict from block to array.

@@ -24,7 +24,7 @@ from keras_highway.weights.resolve import WeightsFile, resolve
 
 
 def list_models(pattern: str = "*", weights: bool = False) -> list[str]:
-    """Returns the names of all variants.
+    """Return the names of all variants.
 
     Args:
         pattern: Shell pattern, e.g. `"highway1*"`. Defaults to all.
@@ -37,7 +37,7 @@ def list_models(pattern: str = "*", weights: bool = False) -> list[str]:
 
 
 def get_spec(variant: str) -> NetSpec:
-    """Returns the spec of a variant.
+    """Return the spec of a variant.
 
     Raises:
         ValueError: If there is none, with suggestions.
@@ -63,7 +63,7 @@ def create_model(
     include_preprocessing: bool | str | Transform = False,
     **spec_overrides: Any,
 ) -> keras.Model:
-    """Builds any variant, with trained or random weights.
+    """Build any variant, with trained or random weights.
 
     Args:
         variant: One of `list_models()`.
@@ -170,7 +170,7 @@ def build_with(
 def _origin(
     spec: NetSpec, file: WeightsFile | None, classes: int | None, include_top: bool, removed: tuple[str, ...]
 ) -> Origin:
-    """What `kh.save` will need of a model."""
+    """Record what `kh.save` needs of a model."""
     overrides = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec)}
     known = get_spec(spec.name)
     changed = {name: value for name, value in overrides.items() if value != getattr(known, name)}
@@ -181,7 +181,7 @@ def _origin(
 
 
 def load(weights: str | os.PathLike[str], **kwargs: Any) -> keras.Model:
-    """Loads trained weights as a model.
+    """Load trained weights as a model.
 
     Args:
         weights: A weights name (`"mnist10_w16.tvdn"`), a folder of the zoo or
@@ -219,7 +219,7 @@ def model_of(file: WeightsFile, /, **kwargs: Any) -> keras.Model:
 
 
 def _tested_shape(spec: NetSpec, file: WeightsFile) -> tuple[int, ...] | None:
-    """The shape of the images that weights were tested on, where any size will do."""
+    """Return the shape of the images that weights were tested on, where any size will do."""
     transform, channels = file.transform, spec.input_shape[2]
     if transform is None or transform.channels != channels or not takes_any_size(spec):
         return None
@@ -227,7 +227,7 @@ def _tested_shape(spec: NetSpec, file: WeightsFile) -> tuple[int, ...] | None:
 
 
 def _transform_of(spec: NetSpec, file: WeightsFile | None, wanted: bool | str | Transform) -> Transform:
-    """The wanted one; else that of weights, or where it is unknown of the data set the variant was published for."""
+    """Return the wanted value, else that of the weights, else that of the variant's published data set."""
     if isinstance(wanted, Transform):
         return wanted
     if not isinstance(wanted, bool):
@@ -323,12 +323,12 @@ class Application(Protocol):
         name: str = ...,
         **spec_overrides: Any,
     ) -> keras.Model:
-        """Builds it."""
+        """Build it."""
         ...
 
 
 def _application(variant: str, title: str) -> Application:
-    """The keras.applications-style builder of an ImageNet variant."""
+    """Return the keras.applications-style builder of an ImageNet variant."""
     spec = VARIANTS[variant]
     assert isinstance(spec, ConvNetSpec)
 
@@ -372,7 +372,7 @@ def _application(variant: str, title: str) -> Application:
 
 
 def _parameters(spec: ConvNetSpec) -> int:
-    """The published count; of a net made of a ResNet's weights, that of the ResNet and a gate for every channel."""
+    """Return the published count; for a net made of a ResNet, the ResNet's plus one gate per channel."""
     if spec.baseline:
         gates = sum(4 * width * blocks for width, blocks in zip(spec.widths, spec.blocks, strict=True))
         return _parameters(VARIANTS[spec.baseline]) + gates

@@ -80,7 +80,7 @@ class Signals(NamedTuple):
 
 
 def get_gating(name: str) -> Gating:
-    """Returns the row of a gating.
+    """Return the row of a gating.
 
     Args:
         name: One of `GATINGS`.
@@ -97,7 +97,7 @@ def get_gating(name: str) -> Gating:
 
 
 def check_gate_rank(gate: str, gate_rank: int | None) -> None:
-    """Raises a `ValueError` where low-rank gates have no rank, or others have one."""
+    """Raise a `ValueError` where low-rank gates have no rank, or others have one."""
     if (gate == "low_rank") != (gate_rank is not None):
         raise ValueError(
             "`gate_rank` is needed with gate='low_rank' and only there. "
@@ -106,7 +106,7 @@ def check_gate_rank(gate: str, gate_rank: int | None) -> None:
 
 
 def check_skip(gating: str, stochastic_depth: float) -> None:
-    """Raises a `ValueError` where stochastic depth has no skip connection to leave."""
+    """Raise a `ValueError` where stochastic depth has no skip connection to leave."""
     if stochastic_depth and not get_gating(gating).has_skip:
         raise ValueError(
             f"Stochastic depth replaces a block by its skip connection, which gating={gating!r} does not have. "
@@ -115,7 +115,7 @@ def check_skip(gating: str, stochastic_depth: float) -> None:
 
 
 def check_zero_init(zero_init: bool, gating: str, final_relu: bool) -> None:
-    """Raises a `ValueError` where a transform that starts at 0 would never be trained."""
+    """Raise a `ValueError` where a transform that starts at 0 would never be trained."""
     if zero_init and not get_gating(gating).has_skip:
         raise ValueError(
             "`zero_init` starts the transform at 0, and a block without a skip would pass on nothing but 0: set "
@@ -129,7 +129,7 @@ def check_zero_init(zero_init: bool, gating: str, final_relu: bool) -> None:
 
 
 def check_gate_bias(gate_bias: float) -> float:
-    """Returns `gate_bias` as a float.
+    """Return `gate_bias` as a float.
 
     Raises:
         ValueError: If it is not a finite number.
@@ -147,7 +147,7 @@ def check_gate_bias(gate_bias: float) -> float:
 
 
 def gate_bias_for_depth(depth: int) -> float:
-    """The gate bias [TVDN, 2.2] suggests for a depth: -1, -2, -3 for "approximately" 10, 20, 30 layers.
+    """Return the gate bias [TVDN, 2.2] suggests for a depth: -1, -2, -3 for "approximately" 10, 20, 30 layers.
 
     The bias is that of the nearest of these depths, and midway that of the
     deeper one: 11 layers get -1, 19 get -2, 32 get -3. The paper names no
@@ -163,7 +163,7 @@ def gate_bias_for_depth(depth: int) -> float:
 
 
 def carry_gate_bias(gate_bias: float) -> float:
-    """The initial bias of a *learned* carry gate: `-gate_bias`.
+    """Return the initial bias of a *learned* carry gate: `-gate_bias`.
 
     With it, `sigmoid(-gate_bias) = 1 - sigmoid(gate_bias)`: at the start, the
     gatings `full` and `c_only` carry exactly as much as `coupled` does.

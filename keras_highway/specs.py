@@ -73,10 +73,10 @@ class NetSpec:
         return None
 
     def check_start(self) -> None:
-        """Raises a `ValueError` where random weights could not be trained; trained ones may be loaded."""
+        """Raise a `ValueError` where random weights could not be trained; trained ones may be loaded."""
 
     def check_own(self) -> None:
-        """Raises a ValueError where fields that only specs of this class have contradict each other."""
+        """Raise a ValueError where fields that only specs of this class have contradict each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,7 +323,7 @@ _CHOICES = {
 
 
 def override(spec: SpecT, **changes: Any) -> SpecT:
-    """Returns the spec with some fields changed, checked.
+    """Return the spec with some fields changed, checked.
 
     Args:
         spec: Any spec.
@@ -345,7 +345,7 @@ def override(spec: SpecT, **changes: Any) -> SpecT:
 
 
 def check(spec: NetSpec) -> None:
-    """Raises a ValueError where a field of a spec has an impossible value."""
+    """Raise a ValueError where a field of a spec has an impossible value."""
     for f in dataclasses.fields(spec):
         value = getattr(spec, f.name)
         if f.name in _POSITIVE and value is not None:
@@ -372,7 +372,7 @@ def check(spec: NetSpec) -> None:
 
 
 def stochastic_depth_rates(spec: NetSpec, blocks: int) -> list[float]:
-    """The rate of each of a net's blocks: it grows linearly from 0 to `spec.stochastic_depth` at the last."""
+    """Return the rate of each of a net's blocks: it grows linearly from 0 to `spec.stochastic_depth` at the last."""
     return [spec.stochastic_depth * (i / max(blocks - 1, 1)) for i in range(blocks)]
 
 
@@ -390,5 +390,5 @@ def _is_size(value) -> bool:
 
 
 def to_dict(spec: NetSpec) -> dict[str, Any]:
-    """Returns a spec as plain JSON values, with its class under `"kind"`."""
+    """Return a spec as plain JSON values, with its class under `"kind"`."""
     return {"kind": type(spec).__name__, **dataclasses.asdict(spec)}

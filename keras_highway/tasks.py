@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 def plus_minus(mean: str, spread: str = "") -> str:
-    """Returns numbers as text, e.g. `99.43 ± 0.03`, or the mean alone where there is no spread."""
+    """Return numbers as text, e.g. `99.43 ± 0.03`, or the mean alone where there is no spread."""
     return f"{mean} ± {spread}" if spread else mean
 
 
@@ -38,7 +38,7 @@ class Metric(NamedTuple):
     column: str
 
     def format(self, value: float, std: float | None = None) -> str:
-        """Returns a value as text, e.g. `99.43 ± 0.03 %`."""
+        """Return a value as text, e.g. `99.43 ± 0.03 %`."""
         spread = "" if std is None else f"{self.scale * std:.2f}"
         return f"{plus_minus(f'{self.scale * value:.2f}', spread)}{self.unit}"
 
@@ -89,7 +89,7 @@ LANGUAGE = Task(
 
 
 def task_of(result: dict[str, Any]) -> Task:
-    """Returns the task that a result is of.
+    """Return the task that a result is of.
 
     Args:
         result: What a result.json holds.
@@ -98,7 +98,7 @@ def task_of(result: dict[str, Any]) -> Task:
 
 
 def measured_on(result: Mapping[str, Any]) -> str:
-    """Returns what a result was measured on where that is not the whole test set, else `""`.
+    """Return what a result was measured on where that is not the whole test set, else `""`.
 
     `on 5000 held-out training images`, `on 20 of the test images`.
 
@@ -112,7 +112,7 @@ def measured_on(result: Mapping[str, Any]) -> str:
 
 
 def metric_name(result: Mapping[str, Any], metric: str | None = None) -> str:
-    """Returns a metric of a result in words, e.g. `test accuracy`, `accuracy on 5000 held-out training images`.
+    """Return a metric of a result in words, e.g. `test accuracy`, `accuracy on 5000 held-out training images`.
 
     Args:
         result: What a result.json holds.
@@ -134,7 +134,7 @@ def is_of(result: Mapping[str, Any], images: int) -> bool:
 
 
 def format_metric(result: dict[str, Any] | None, named: bool = False) -> str:
-    """Returns a result as text, the same everywhere.
+    """Return a result as text, the same everywhere.
 
     `99.43 % (n = 1)` of one run, `99.43 ± 0.03 % (n = 3)` of several; a
     perplexity has no unit, and nothing is `not measured`.
@@ -153,7 +153,7 @@ def format_metric(result: dict[str, Any] | None, named: bool = False) -> str:
 
 
 def format_validation(result: dict[str, Any]) -> str:
-    """Returns a language model's validation perplexity as text; of several runs it is the first's, whose file this is.
+    """Return a language model's validation perplexity as text; of several runs it is the first's, whose file this is.
 
     Args:
         result: What a result.json holds, with `valid_perplexity`.
@@ -165,7 +165,7 @@ def format_validation(result: dict[str, Any]) -> str:
 
 
 def value_of_file(result: dict[str, Any]) -> float | None:
-    """Returns what was measured of the very file that a result is of, `None` if nothing was.
+    """Return what was measured of the very file that a result is of, `None` if nothing was.
 
     Of several runs the first gave the file; where it is stored in half
     precision, it was measured once more.
@@ -178,13 +178,13 @@ def value_of_file(result: dict[str, Any]) -> float | None:
 
 
 def of_this_file(result: dict[str, Any]) -> dict[str, float]:
-    """Returns `value_of_file` as `this_file` where a result is of several runs and it is known, else `{}`."""
+    """Return `value_of_file` as `this_file` where a result is of several runs and it is known, else `{}`."""
     own = value_of_file(result) if result.get("n", 1) > 1 and result.get("values") else None
     return {} if own is None else {"this_file": own}
 
 
 def format_recorded(recorded: dict[str, Any]) -> tuple[str, float]:
-    """Returns a result as text, and the number in it with which a measurement of its file is to be compared.
+    """Return a result as text, and the number in it with which a measurement of its file is to be compared.
 
     That is the mean; of several runs the one that gave the file, if it is
     known: the text names it then.

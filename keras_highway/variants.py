@@ -192,7 +192,7 @@ _CIFAR110 = (
 
 
 def _of_20_layers(row: ConvNetSpec) -> ConvNetSpec:
-    """A 110-layer row with three blocks per stage; gated rows of the reduced width have the parameters of resnet20."""
+    """Return a 110-layer row with three blocks per stage; narrow gated rows match resnet20's parameters."""
     return replace(
         row,
         name=row.name.replace("110", "20"),
@@ -360,7 +360,7 @@ _PERPLEXITIES = {
 
 
 def _language_model(size: str, gating: str) -> CharLMSpec:
-    """A row. Residual nets have twice the layers, for the parameters of those with one learned gate; plain nets one."""
+    """Return a row. Residual nets have twice the layers, to match parameters; plain nets have one."""
     spec = _LM_SIZES[size]
     source = (
         "UIE, 5.2, Table 1a, after Kim et al. 2015"
@@ -395,6 +395,6 @@ ALL_VARIANTS: Mapping[str, NetSpec | CharLMSpec] = MappingProxyType({**VARIANTS,
 
 
 def task_of_variant(variant: str | None) -> Task:
-    """Returns what a variant's networks are for; images where a file names no variant, or none that is known."""
+    """Return what a variant's networks are for; images where a file names no variant, or none that is known."""
     spec = ALL_VARIANTS.get(variant or "")
     return IMAGES if spec is None else spec.task

@@ -107,7 +107,7 @@ def _draw_images(data, seed):
 
 
 def _number(name) -> int:
-    """Number of a block in the only stage of `NET`."""
+    """Return number of a block in the only stage of `NET`."""
     position = position_of(name)
     assert position is not None
     return position[1]
@@ -134,7 +134,7 @@ def _tuned(gone, train, test, seed) -> np.ndarray:
 
 
 def _pair(depth, right) -> dict:
-    """A trimmed net against the whole one, both fine-tuned."""
+    """Return a trimmed net against the whole one, both fine-tuned."""
     ours, whole = right[depth], right[max(right)]
     pairs = analysis.Paired(int((whole & ~ours).sum()), int((ours & ~whole).sum()), len(ours))
     return {
@@ -177,7 +177,7 @@ def draw(trimmed, tuned, times, out) -> None:
 
 
 def _curve(row, samples) -> analysis.TrimCurve:
-    """A seed's curve on the test images."""
+    """Return a seed's curve on the test images."""
     return analysis.TrimCurve(
         removed=tuple(f"stage1_block{i}" for i in row["order"]),
         depth=len(row["order"]) - np.arange(len(row["accuracy"])),

@@ -46,7 +46,7 @@ def _measured(name, data, runs) -> dict:
 
 
 def _trained(name, runs):
-    """The network of a recipe: from the zoo, or from its run."""
+    """Return the network of a recipe: from the zoo, or from its run."""
     recipe = RECIPES[name]
     if recipe.weights in registry.WEIGHTS:
         return kh.load(recipe.weights)
@@ -95,7 +95,7 @@ def mark_break(axis, at: float, text: str) -> None:
 
 
 def _curve(row) -> analysis.LesionCurve:
-    """The stored numbers, to be drawn."""
+    """Return the stored numbers, to be drawn."""
     blocks = tuple(f"stage1_block{i}" for i in range(1, row["blocks"] + 1))
     accuracy, loss = np.array(row["accuracy"]), np.array(row["loss"])
     return analysis.LesionCurve(blocks, accuracy, loss, row["intact_accuracy"], float("nan"), row["samples"], ())

@@ -185,7 +185,7 @@ def unit(test, out) -> dict:
 
 
 def timed(data, out, known) -> dict:
-    """The speed-up of depth, and the picture of all that depth costs and gives."""
+    """Return the speed-up of depth, and the picture of all that depth costs and gives."""
     times = depth.latency(data("mnist"), known["trim"])
     depth.draw(known["trim"], known["tune"], times, out)
     return times

@@ -1,7 +1,6 @@
-"""The analyses of Highway50 beside ResNet50, both trained on Imagenette's photographs: [UIE, Figures 3 and 4], where
-gates open, lesions, and how many blocks each does without.
+"""Compare Highway50 with ResNet50, both trained on Imagenette: [UIE, Figures 3 and 4], gates, lesions, trimming.
 
-No test image chooses anything: the order in which blocks go comes from training images.
+The order in which blocks are removed comes from training images, not from test images.
 """
 
 from pathlib import Path

@@ -360,7 +360,7 @@ def _means_by_depth(cells, family) -> list[tuple[int, float]]:
 
 
 def depth_of(cell: str) -> int:
-    """Number of layers of a fully connected net, e.g. 50 of `"highway_fc50_cifar100"`."""
+    """Return number of layers of a fully connected net, e.g. 50 of `"highway_fc50_cifar100"`."""
     return int(cell.split("_fc")[1].split("_")[0])
 
 

@@ -23,7 +23,7 @@ class Made(griffe.Extension):
     """Puts functions in the place of attributes whose values are functions, and completed docstrings in their place."""
 
     def on_package(self, *, pkg: griffe.Module, **kwargs) -> None:
-        """Called once the package's source was read."""
+        """Complete what the package's source does not state."""
         _rewrite(pkg)
         for path in _MAKERS:
             place, module = pkg[path.removeprefix(f"{pkg.path}.")], importlib.import_module(path)

@@ -38,7 +38,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Sends links that leave `docs/` to the repository, and makes pictures links to themselves, for phones."""
+    """Send links that leave `docs/` to the repository, and make pictures links to themselves, for phones."""
     here = (ROOT / "docs" / page.file.src_uri).parent
 
     def there(match):
@@ -65,12 +65,12 @@ def on_post_page(output, page, config):
 
 
 def on_post_template(output_content, template_name, config):
-    """The same for pages that come from no Markdown."""
+    """Do the same for pages that come from no Markdown."""
     return output_content.replace(' data-md-component="source"', "")
 
 
 def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
-    """Returns a notebook as Markdown, and the pictures that it shows by their names."""
+    """Return a notebook as Markdown, and the pictures that it shows by their names."""
     parts, pictures = [], {}
     for number, cell in enumerate(json.loads(path.read_text("utf-8"))["cells"]):
         source = "".join(cell["source"]).strip()
@@ -89,7 +89,7 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
 
 
 def _shown(output, name, pictures) -> str:
-    """An output of a cell as Markdown; a picture's bytes go into `pictures`."""
+    """Return an output of a cell as Markdown; a picture's bytes go into `pictures`."""
     data = output.get("data", {})
     if "image/png" in data:
         pictures[name] = base64.b64decode("".join(data["image/png"]))

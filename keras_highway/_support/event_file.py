@@ -40,7 +40,7 @@ class EventFile:
         append(self.path, _record(_event(now, _field(3, _BYTES, b"brain.Event:2"))))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Adds the scalars of a step.
+        """Add the scalars of a step.
 
         Args:
             step: Int, at least 0.

@@ -158,7 +158,7 @@ def read_bounded(path: str | os.PathLike, most: int = MOST_BYTES) -> bytes:
 
 
 def without_waiting(path, flags: int) -> int:
-    """An `opener` that does not wait for a pipe's writer."""
+    """Return an `opener` that does not wait for a pipe's writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
@@ -203,7 +203,7 @@ def written(path: str | os.PathLike) -> Iterator[None]:
 
 
 def _number(error) -> int | None:
-    """The number of a known error of the system, in the error itself or in its text."""
+    """Return the number of a known error of the system, in the error itself or in its text."""
     if getattr(error, "errno", None) in _ADVICE:
         return error.errno
     if not isinstance(error, OSError | RuntimeError) and not type(error).__module__.startswith("tensorflow"):

@@ -204,7 +204,7 @@ def _dtype(value) -> str:
 
 
 def _spread(gate, value, dtype):
-    """The gate in a dtype. Where the derivative of a broadcast loses sums, it is broadcast in float32 first."""
+    """Return the gate in a dtype. Where the derivative of a broadcast loses sums, it is broadcast in float32 first."""
     if loses_sums(dtype):
         gate = ops.cast(gate, "float32")
         if gate.shape != value.shape:  # a sum, since the shapes of symbolic tensors are not known

@@ -324,7 +324,7 @@ def _fits(value, hint) -> bool:
 
 
 def _coerce(name, value, hint):
-    """Accepts a value for a field; the message names what was expected."""
+    """Accept a value for a field; the message names what was expected."""
     options = get_args(hint) if get_origin(hint) is types.UnionType else (hint,)
     for option in options:
         origin = get_origin(option) or option

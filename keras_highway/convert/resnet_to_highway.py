@@ -51,7 +51,7 @@ def highway_from_resnet(
     gate: str = "channel",
     name: str | None = None,
 ) -> keras.Model:
-    """Turns a ResNet into a highway network that computes the same function.
+    """Turn a ResNet into a highway network that computes the same function.
 
     A converted net, not a published one: `highway50_from_resnet50` has the
     ResNet's weights and widths, and untrained gates. The weights of [BLOG]'s
@@ -137,7 +137,7 @@ class _Chain:
         self.seen: set[str] = set()
 
     def follow(self, layer: keras.Operation, *args: Any, **kwargs: Any) -> Any:
-        """Returns the output of the layer that stands for `layer`."""
+        """Return the output of the layer that stands for `layer`."""
         self._check_place(layer, args)
         if isinstance(layer, ConvBlock):
             changes = {"gating": self.gating, "gate": self.gate, "gate_bias": self.gate_bias, "trainable": True}
@@ -209,7 +209,7 @@ class _Chain:
 
 
 def _copy_branch(old: Branch, new: Branch) -> None:
-    """Copies weights, and what is frozen: batch normalization may be, on its own."""
+    """Copy weights, and what is frozen: batch normalization may be, on its own."""
     new.set_weights(old.get_weights())
     new.trainable = old.trainable
     for before, after in zip(_sublayers(old), _sublayers(new), strict=True):
@@ -224,7 +224,7 @@ def _sublayers(branch: Branch) -> Iterator[keras.layers.Layer]:
 
 
 def _output_parameters(branch: Branch) -> tuple[Any, Any]:
-    """The two variables in which the branch's output is linear: scale and offset."""
+    """Return the two variables in which the branch's output is linear: scale and offset."""
     *_, last = _sublayers(branch)
     return (last.gamma, last.beta) if branch.batch_norm else (last.kernel, last.bias)
 

@@ -27,7 +27,7 @@ _BOTTLENECK = re.compile(r"layer([1-4])\.\d+\.conv3\.weight")
 
 
 def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.ndarray]:
-    """Returns the arrays of a `.safetensors` file by name.
+    """Return the arrays of a `.safetensors` file by name.
 
     Args:
         path: The file.
@@ -62,7 +62,7 @@ def _read(path: Path) -> Iterator[None]:
 
 
 def _with_number(error: OSError) -> OSError:
-    """The error with the system's number, which those of safetensors have in their text alone."""
+    """Return the error with the system's number, which those of safetensors have in their text alone."""
     number = re.search(r"\(os error (\d+)\)", str(error))
     if error.errno is not None or number is None:
         return error
@@ -70,7 +70,7 @@ def _with_number(error: OSError) -> OSError:
 
 
 def resnet_of(path: Path) -> str:
-    """Returns the residual variant whose blocks a state dict has, `"resnet50"` or a deeper one; `""` if it has none.
+    """Return the residual variant whose blocks a state dict has, `"resnet50"` or a deeper one; `""` if it has none.
 
     Only the names of the arrays are read.
 
@@ -95,7 +95,7 @@ def _resnet_of(names: Iterable[str]) -> str:
 
 
 def model_of(path: Path, variant: str, content: bytes | None = None) -> tuple[keras.Model, int]:
-    """Returns a variant's model with the weights of a state dict with PyTorch's names, and its number of classes.
+    """Return a variant's model with the weights of a state dict with PyTorch's names, and its number of classes.
 
     Args:
         path: A `.safetensors` file in timm's or torchvision's layout (or,
@@ -192,7 +192,7 @@ class TimmConfig:
 
 
 def read_config(path: Path) -> TimmConfig:
-    """Reads a `config.json` of timm's.
+    """Read a `config.json` of timm's.
 
     Args:
         path: The file.
@@ -260,7 +260,7 @@ def _config_of(whole: dict[str, Any]) -> TimmConfig:
 
 
 def _label_names(labels: Any, classes: int) -> tuple[str, ...]:
-    """The names of the classes in timm's `label_names`, a list or a table by index; `()` unless it has one for each."""
+    """Return the class names in timm's `label_names`, a list or a table by index; `()` if one is missing."""
     if isinstance(labels, dict) and len(labels) == classes:
         labels = [labels.get(str(i)) for i in range(classes)]
     try:

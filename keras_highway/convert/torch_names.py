@@ -37,7 +37,7 @@ _CIFAR = _Layout("shortcut", "linear")
 
 
 def torch_variables(model: keras.Model) -> dict[str, Any]:
-    """Returns the variables of a network under PyTorch's names.
+    """Return the variables of a network under PyTorch's names.
 
     Args:
         model: A network of stem, stages and head, such as
@@ -61,7 +61,7 @@ def torch_variables(model: keras.Model) -> dict[str, Any]:
 
 
 def torch_state(model: keras.Model) -> dict[str, np.ndarray]:
-    """Returns a network's weights as a PyTorch state dict of NumPy arrays.
+    """Return a network's weights as a PyTorch state dict of NumPy arrays.
 
     `{k: torch.from_numpy(v) for k, v in state.items()}` loads into the
     matching PyTorch module with `load_state_dict(..., strict=True)`:
@@ -81,7 +81,7 @@ def torch_state(model: keras.Model) -> dict[str, np.ndarray]:
 
 
 def assign_torch_state(model: keras.Model, state: Mapping[str, Any]) -> None:
-    """Sets a network's weights from a PyTorch state dict of NumPy arrays.
+    """Set a network's weights from a PyTorch state dict of NumPy arrays.
 
     Every name and every shape must match; all are checked before anything is
     set. `num_batches_tracked` entries are ignored.
@@ -119,7 +119,7 @@ def _layout(model) -> _Layout:
 
 
 def _layer_variables(layer, layout: _Layout) -> Iterator[tuple[str, Any]]:
-    """Yields (PyTorch name, variable) of a direct layer of the network."""
+    """Yield (PyTorch name, variable) of a direct layer of the network."""
     position = position_of(layer.name)
     if isinstance(layer, ConvBlock) and position:
         stage, index = position
@@ -174,7 +174,7 @@ def _unnamed(where: str) -> ValueError:
 
 
 def _check(model, variables, arrays) -> None:
-    """Raises one ValueError that lists everything that does not match."""
+    """Raise one ValueError that lists everything that does not match."""
     expected = {name: _torch_shape(variable.shape) for name, variable in variables.items()}
     missing = [name for name in expected if name not in arrays]
     unexpected = [name for name in arrays if name not in expected]

@@ -17,7 +17,7 @@ _LAZY = ("ImageError", "load_image")
 
 
 def __getattr__(name: str) -> _typing.Any:
-    """Imports what needs Pillow on first access: training does without."""
+    """Import what needs Pillow on first access: training does without."""
     if name in _LAZY:
         from keras_highway.data import images
 

@@ -57,7 +57,7 @@ def batchify(tokens: np.ndarray, batch: int = 20, steps: int = 35) -> tuple[np.n
 
 
 def deduplicate(words: np.ndarray, multiple: int = 64) -> UniqueWords:
-    """Finds the distinct words of a batch, as many as a few sizes allow.
+    """Find the distinct words of a batch, as many as a few sizes allow.
 
     XLA compiles anew for every shape. Of the Treebank's 1,327 batches of 700
     tokens, which have 312 to 401 distinct words, multiples of 64 make three
@@ -80,6 +80,6 @@ def deduplicate(words: np.ndarray, multiple: int = 64) -> UniqueWords:
 
 
 def every(words: np.ndarray) -> UniqueWords:
-    """The plain form of `deduplicate`: every position has a row of its own."""
+    """Return the plain form of `deduplicate`: every position has a row of its own."""
     words = np.asarray(words)
     return UniqueWords(words.reshape(-1).astype(np.int32), np.arange(words.size, dtype=np.int32).reshape(words.shape))

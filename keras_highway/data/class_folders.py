@@ -12,7 +12,7 @@ _IMAGES = "images"
 
 
 def classes_in(folder: Path) -> list[str]:
-    """Returns the names of a folder's classes, in order.
+    """Return the names of a folder's classes, in order.
 
     Args:
         folder: Of sub-folders, one per class, or of `images/*` and Tiny
@@ -38,7 +38,7 @@ def classes_in(folder: Path) -> list[str]:
 
 
 def photographs_of(folder: Path, names: list[str]) -> Iterator[tuple[str, list[Path]]]:
-    """Yields classes, as they are named, with their photographs, sorted by name.
+    """Yield classes, as they are named, with their photographs, sorted by name.
 
     Args:
         folder: As in `classes_in`. A class's photographs lie in its folder,
@@ -60,7 +60,7 @@ def photographs_of(folder: Path, names: list[str]) -> Iterator[tuple[str, list[P
 
 
 def _images(folder: Path) -> list[Path]:
-    """The images in a folder, which may not exist, sorted as their paths are."""
+    """Return the images in a folder, which may not exist, sorted as their paths are."""
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:  # what is no link it knows without another look at the disk
@@ -78,7 +78,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _annotated(folder: Path) -> dict[str, str]:
-    """The class of each file in `images` by Tiny ImageNet's list; nothing where a folder is not of that layout."""
+    """Return the class of each file in `images` by Tiny ImageNet's list; nothing for other layouts."""
     path = folder / ANNOTATIONS
     if not path.is_file():
         return {}

@@ -13,7 +13,7 @@ _SHOWN = 5  # names in a message
 def class_labels(
     where: str, names: Sequence[str], classes: int, numbered: bool = False, class_names: Sequence[str] = ()
 ) -> dict[str, int]:
-    """Returns which class of weights each class of a test set is.
+    """Return which class of weights each class of a test set is.
 
     Args:
         where: What messages call the test set.
@@ -54,13 +54,13 @@ def class_labels(
 
 
 def in_words(names: Sequence[str]) -> list[str]:
-    """Returns names of classes; in words, where all are WordNet's identifiers of ImageNet's."""
+    """Return names of classes; in words, where all are WordNet's identifiers of ImageNet's."""
     known = dict(imagenet_classes())
     return [known[name] for name in names] if set(names) <= set(known) else list(names)
 
 
 def relabelled(where: str, data: Dataset, class_names: Sequence[str]) -> Dataset:
-    """Returns a data set with the labels that weights have for its classes, by their names.
+    """Return a data set with the labels that weights have for its classes, by their names.
 
     Args:
         where: What messages call the data set.
@@ -89,7 +89,7 @@ def _numbers(where: str, names: Sequence[str], classes: int) -> dict[str, int]:
 
 
 def _check_same(where: str, names: Sequence[str], class_names: Sequence[str]) -> None:
-    """Raises a ValueError where a test set has other classes than the weights."""
+    """Raise a ValueError where a test set has other classes than the weights."""
     if sorted(names) == sorted(class_names):
         return
     strange, missing = (

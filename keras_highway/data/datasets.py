@@ -75,7 +75,7 @@ class Dataset(NamedTuple):
 
 
 def folder_of(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
-    """Returns the folder of a data set of photographs, or of shards of them; whether it is one is not looked at.
+    """Return the folder of a data set of photographs, or of shards of them; whether it is one is not looked at.
 
     Args:
         data: One of `FOLDERS`.
@@ -119,7 +119,7 @@ def _has_shards(folder: Path) -> bool:
 
 
 def refuse_shards(folder: str | os.PathLike[str] | None) -> None:
-    """Raises a ValueError for a folder of shards, where the photographs themselves are needed."""
+    """Raise a ValueError for a folder of shards, where the photographs themselves are needed."""
     if holds_shards(folder):
         raise ValueError(
             f"{folder} holds TFRecord shards: name the folder of photographs that they were made of, DIR/val/CLASS/*."
@@ -127,7 +127,7 @@ def refuse_shards(folder: str | os.PathLike[str] | None) -> None:
 
 
 def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
-    """Loads a data set.
+    """Load a data set.
 
     Args:
         name: `"mnist"`, `"cifar10"` or `"cifar100"`.
@@ -225,7 +225,7 @@ def _downloaded(name: str) -> Dataset:
 
 
 def _from_tfds(name: str) -> Dataset | None:
-    """What TensorFlow Datasets has prepared, if anything."""
+    """Return the data set that TensorFlow Datasets has prepared, if any."""
     prepared = Path(os.environ.get(_TFDS_VARIABLE) or Path.home() / "tensorflow_datasets") / name
     if not prepared.is_dir():
         return None

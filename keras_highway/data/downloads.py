@@ -14,7 +14,7 @@ Split = tuple[np.ndarray, np.ndarray]
 
 
 def download(name: str) -> tuple[Split, Split]:
-    """Returns the training and the test split of a data set of `keras.datasets`, downloaded where they are not yet.
+    """Return the training and the test split of a data set of `keras.datasets`, downloaded where they are not yet.
 
     Args:
         name: `"mnist"`, `"cifar10"` or `"cifar100"` (its fine labels).
@@ -42,7 +42,7 @@ def _on_stderr() -> Generator[None]:
 
 @contextlib.contextmanager
 def _patience() -> Generator[None]:
-    """Ends a download that has stopped, which Keras would wait for."""
+    """End a download that has stopped, which Keras would wait for."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_PATIENCE)
     try:

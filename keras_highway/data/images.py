@@ -59,7 +59,7 @@ class EncodedImage(io.BytesIO):
 def load_image(
     path: str | os.PathLike[str] | io.BytesIO | bytes, transform: Transform, *, upright: bool = True
 ) -> np.ndarray:
-    """Reads an image file and brings it to a transform's size and channels.
+    """Read an image file and brings it to a transform's size and channels.
 
     The image is turned upright by its EXIF orientation and converted from any
     mode (palette, CMYK, ...). 16-bit greyscale is scaled to 8 bits;
@@ -103,7 +103,7 @@ def load_image(
 
 
 def decode_image(path: str | os.PathLike[str] | io.BytesIO, channels: int) -> np.ndarray:
-    """Reads an image file as it is stored, in its own size; modes and errors as in `load_image`.
+    """Read an image file as it is stored, in its own size; modes and errors as in `load_image`.
 
     Args:
         path: File, or its content.
@@ -131,7 +131,7 @@ def _opened(path: str | os.PathLike[str] | io.BytesIO, channels: int, upright: b
 
 
 def _turned(image: Image.Image) -> Image.Image:
-    """An image upright; Pillow's own `exif_transpose` writes all other tags anew, and an odd one ends it."""
+    """Return an image upright; Pillow's own `exif_transpose` writes all other tags anew, and an odd one ends it."""
     turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
     return image if turn is None else image.transpose(turn)
 
@@ -143,7 +143,7 @@ def _as_array(image: Image.Image, channels: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def _explained(path: str | os.PathLike[str] | io.BytesIO) -> Generator[None]:
-    """Makes what Pillow and the file system raise an `ImageError` that names the file."""
+    """Make what Pillow and the file system raise an `ImageError` that names the file."""
     try:
         yield
     except ImageError:
@@ -165,7 +165,7 @@ def _explained(path: str | os.PathLike[str] | io.BytesIO) -> Generator[None]:
 
 
 def _check_kind(path: str | os.PathLike[str]) -> None:
-    """A pipe would be waited for; a device may have no end."""
+    """Return a pipe would be waited for; a device may have no end."""
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise ImageError(f"{path}: a pipe or a device, not an image file")
@@ -181,7 +181,7 @@ def _too_large(path: str | os.PathLike[str] | io.BytesIO) -> str:
 
 
 def _flat(image: Image.Image) -> Image.Image:
-    """An opaque 8-bit image, greyscale or RGB in any of their forms."""
+    """Return an opaque 8-bit image, greyscale or RGB in any of their forms."""
     if image.mode.startswith("I"):  # 16 bits; Pillow scales the 16-bit files it opens as "I" to the same range
         values = np.asarray(image)
         grey = (values.astype(np.float32).clip(0, 65535) / 257 + 0.5).astype(np.uint8)

@@ -38,7 +38,7 @@ class Library:
 
 
 def library_of(x: Any) -> Library | None:
-    """Returns the library of a tensor; None for what NumPy makes an array of.
+    """Return the library of a tensor; None for what NumPy makes an array of.
 
     Args:
         x: Anything.
@@ -48,7 +48,7 @@ def library_of(x: Any) -> Library | None:
 
 
 def known_shape(x: Any) -> tuple[int | None, ...] | None:
-    """Returns the shape of a tensor, `None` where a size is open, or for the whole where not even the rank is known."""
+    """Return the shape of a tensor, `None` where a size is open, or for the whole where not even the rank is known."""
     shape = x.shape
     if getattr(shape, "rank", 0) is None:
         return None
@@ -56,7 +56,7 @@ def known_shape(x: Any) -> tuple[int | None, ...] | None:
 
 
 def values_of(x: Any, library: Library | None) -> np.ndarray | None:
-    """Returns the values of a tensor; None where it has none yet, as inside of a graph or of a compiled function.
+    """Return the values of a tensor; None where it has none yet, as inside of a graph or of a compiled function.
 
     Args:
         x: The tensor.

@@ -61,7 +61,7 @@ def holds_photographs(folder: str | os.PathLike[str] | None) -> bool:
 def folder_test_set(
     folder: str | os.PathLike[str], classes: int, numbered: bool = False, class_names: Sequence[str] = ()
 ) -> PhotographSet:
-    """Finds the photographs of `DIR/val/CLASS/*`, or where there is no `val` of `DIR/CLASS/*`.
+    """Find the photographs of `DIR/val/CLASS/*`, or where there is no `val` of `DIR/CLASS/*`.
 
     `DIR/val` may also be as Tiny ImageNet's archive has it, see `class_folders`.
 
@@ -108,7 +108,7 @@ def folder_test_set(
 def data_test_set(
     data: str, data_dir: str | os.PathLike[str] | None, classes: int, class_names: Sequence[str] = ()
 ) -> PhotographSet:
-    """Finds the test photographs of a data set by its name.
+    """Find the test photographs of a data set by its name.
 
     Args:
         data: One of `FOLDERS`, e.g. `"imagenette"`.
@@ -125,7 +125,7 @@ def data_test_set(
 
 
 def data_folder(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
-    """Returns the folder of a data set of photographs, which holds `val`; arguments as in `data_test_set`.
+    """Return the folder of a data set of photographs, which holds `val`; arguments as in `data_test_set`.
 
     Raises:
         FileNotFoundError: If there is none.
@@ -178,7 +178,7 @@ class Batch(NamedTuple):
 def read_batches(
     photographs: Iterable[Photograph], transform: Transform, size: int, workers: int | None = None
 ) -> Iterator[Batch]:
-    """Yields the photographs in batches, in order; two are read ahead, on several threads.
+    """Yield the photographs in batches, in order; two are read ahead, on several threads.
 
     Args:
         photographs: Of a `PhotographSet`.
@@ -203,7 +203,7 @@ def read_batches(
 
 
 def read_all(test_set: PhotographSet, transform: Transform, size: int) -> Iterator[Batch]:
-    """Yields the photographs in batches, as `read_batches`.
+    """Yield the photographs in batches, as `read_batches`.
 
     Args:
         test_set: The photographs.
@@ -220,7 +220,7 @@ def read_all(test_set: PhotographSet, transform: Transform, size: int) -> Iterat
 
 
 def _pixels(photograph: Photograph, transform: Transform) -> np.ndarray | str:
-    """A photograph's pixels, or the error message. As training, timm and torchvision it takes the image as stored."""
+    """Return a photograph's pixels as stored (as training, timm and torchvision do), or the error message."""
     try:
         return load_image(photograph.file, transform, upright=False)
     except ImageError as error:
@@ -237,7 +237,7 @@ def _batch(decoded: list[tuple[Photograph, np.ndarray | str]]) -> Batch:
 
 
 def read_real_labels(path: str | os.PathLike[str]) -> list[list[int]]:
-    """Reads ImageNet's reassessed labels [Beyer et al. 2020], `real.json`.
+    """Read ImageNet's reassessed labels [Beyer et al. 2020], `real.json`.
 
     Returns:
         For each of the 50,000 validation images, in the order of their
@@ -258,7 +258,7 @@ def _are_classes(labels: Any) -> bool:
 
 
 def real_labels_of(name: str, labels: list[list[int]]) -> list[int]:
-    """Returns the ReaL labels of a validation image.
+    """Return the ReaL labels of a validation image.
 
     Args:
         name: Of its file, which holds `ILSVRC2012_val_` and its number.

@@ -33,7 +33,7 @@ class Corpus(NamedTuple):
 
 
 def load_corpus(folder: str | os.PathLike[str] | None = None) -> Corpus:
-    """Reads a corpus: `train.txt`, `valid.txt` and `test.txt`, one sentence per line.
+    """Read a corpus: `train.txt`, `valid.txt` and `test.txt`, one sentence per line.
 
     The Penn Treebank as prepared by Mikolov has 10,000 words with `<unk>` and
     `<eos>`, 51 characters with the marks, and 929,589, 73,760 and 82,430
@@ -62,7 +62,7 @@ def load_corpus(folder: str | os.PathLike[str] | None = None) -> Corpus:
 
 
 def load_split(split: str, folder: str | os.PathLike[str] | None = None) -> list[str]:
-    """Reads one split of a corpus, for a model that has its vocabulary already.
+    """Read one split of a corpus, for a model that has its vocabulary already.
 
     Args:
         split: `"train"`, `"valid"` or `"test"`.
@@ -91,7 +91,7 @@ def is_treebank(corpus: Corpus) -> bool:
 
 
 def corpus_folder(folder: str | os.PathLike[str] | None, splits: Sequence[str] = SPLITS) -> Path:
-    """Returns the folder of a corpus's files.
+    """Return the folder of a corpus's files.
 
     It is the folder itself where it has all three, else `ptb` in it where
     that has the splits, else the folder itself where it has these.
@@ -121,7 +121,7 @@ def _words(path: Path) -> list[str]:
 
 
 def read_text(path: Path) -> str:
-    """Returns a text file.
+    """Return a text file.
 
     Raises:
         ValueError: If it holds no words or is not UTF-8; the message states
@@ -131,7 +131,7 @@ def read_text(path: Path) -> str:
 
 
 def decoded(content: bytes, path: str) -> str:
-    """Decodes UTF-8.
+    """Decode UTF-8.
 
     Args:
         content: The bytes.

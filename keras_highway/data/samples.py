@@ -7,7 +7,7 @@ _FOLDERS = tuple(Path(__file__).parents[up] / "samples" for up in (1, 2))
 
 
 def sample_digits() -> tuple[Path, ...]:
-    """Returns the files of ten handwritten digits, 0 to 9: 28x28 pixels, PNG, from MNIST's test set.
+    """Return the files of ten handwritten digits, 0 to 9: 28x28 pixels, PNG, from MNIST's test set.
 
     ```python
     pixels = np.stack([load_image(path, kh.get_transform("mnist")) for path in sample_digits()])

@@ -11,7 +11,7 @@ from keras_highway.data.photographs import Photograph, PhotographSet
 
 
 def labelled_split(builder: Any) -> str | None:
-    """Returns the split of a prepared set of TensorFlow Datasets to test on: `test`, or else `validation`.
+    """Return the split of a prepared set of TensorFlow Datasets to test on: `test`, or else `validation`.
 
     A split whose first label is -1, as of what was kept for a competition, has
     none; `None` if no split is left.
@@ -25,13 +25,13 @@ def _has_labels(builder: Any, split: str) -> bool:
 
 
 def encoded_rows(builder: Any, split: str) -> Any:
-    """Returns a split's examples in the order of its files, as a `tf.data.Dataset`; images are not decoded."""
+    """Return a split's examples in the order of its files, as a `tf.data.Dataset`; images are not decoded."""
     decoders = {"image": _tfds("data").decode.SkipDecoding()}
     return builder.as_dataset(split, shuffle_files=False, decoders=decoders)
 
 
 def check_features(name: str, builder: Any) -> Any:
-    """Returns the feature of a set that numbers its classes.
+    """Return the feature of a set that numbers its classes.
 
     Raises:
         ValueError: If it does not consist of images and one class of each.
@@ -49,7 +49,7 @@ def check_features(name: str, builder: Any) -> Any:
 
 
 def tfds_builder(name: str, data_dir: str | None, option: str) -> Any:
-    """Returns the builder of a set that TensorFlow Datasets has prepared; nothing is downloaded.
+    """Return the builder of a set that TensorFlow Datasets has prepared; nothing is downloaded.
 
     Args:
         name: Of the set.
@@ -85,7 +85,7 @@ def _tfds(option: str) -> Any:
 
 
 def tfds_test_set(name: str, data_dir: str | None, classes: int, class_names: Sequence[str] = ()) -> PhotographSet:
-    """Opens the split `test`, or else `validation`, of a set that TensorFlow Datasets has prepared.
+    """Open the split `test`, or else `validation`, of a set that TensorFlow Datasets has prepared.
 
     Of `imagenet2012` it is `validation`, since its `test` has no labels.
 
@@ -122,7 +122,7 @@ def tfds_test_set(name: str, data_dir: str | None, classes: int, class_names: Se
 
 
 def _labels(name: str, feature: Any, classes: int, class_names: Sequence[str]) -> Sequence[int]:
-    """The class of the weights that each label stands for; -1, which no split with labels has, for none."""
+    """Return the class of the weights that each label stands for; -1, which no split with labels has, for none."""
     names = list(getattr(feature, "names", None) or ())
     numbers = [str(i) for i in range(len(names))]
     if names != numbers:

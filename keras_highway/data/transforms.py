@@ -60,7 +60,7 @@ class Transform:
     mean_image: str = ""
 
     def resized(self, height: Any, width: Any, larger: Callable[..., Any] = max) -> tuple[Any, Any]:
-        """The size to which an image is resized before the central crop, with its proportions.
+        """Return the size to which an image is resized before the central crop, with its proportions.
 
         Rounded as in torchvision and timm: the crop's size over `crop` is
         rounded down and becomes one side, the other side is rounded down.
@@ -80,7 +80,7 @@ class Transform:
 
     @staticmethod
     def window(height: Any, width: Any, smaller: Callable[..., Any] = min) -> tuple[Any, Any]:
-        """The part at the centre of an image, at most 16 times as long as wide, that is resized at all.
+        """Return the part at the centre of an image, at most 16 times as long as wide, that is resized at all.
 
         Args:
             height: Height of the image, see `resized`.
@@ -95,7 +95,7 @@ class Transform:
 
     @staticmethod
     def margin(side: Any, kept: Any) -> Any:
-        """The pixels before a central crop: half of what is cut away, a half rounded to even.
+        """Return the pixels before a central crop: half of what is cut away, a half rounded to even.
 
         Args:
             side: Pixels of the image; an int or an integer tensor.
@@ -116,7 +116,7 @@ class Transform:
             )
 
     def _check(self) -> None:
-        """What else a field could be only shows when an image is resized or normalized, as a fault of the image."""
+        """Check all fields: later a wrong one would look like a fault of the image."""
         several = (1, self.channels)
         filters = " or ".join(map(repr, INTERPOLATIONS))
         fits = {
@@ -197,7 +197,7 @@ class Transform:
 
     @staticmethod
     def contrast_statistics(pixels: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Returns mean and standard deviation over each image's pixels and channels.
+        """Return mean and standard deviation over each image's pixels and channels.
 
         Args:
             pixels: Array `(..., height, width, channels)`.
@@ -221,7 +221,7 @@ def _by_channel(numbers: tuple[float, ...], first: bool) -> np.ndarray:
 
 
 def mean_image_of(images: np.ndarray) -> np.ndarray:
-    """Returns the mean over images of what contrast normalization makes of them.
+    """Return the mean over images of what contrast normalization makes of them.
 
     Args:
         images: uint8 array `(n, height, width, channels)`.
@@ -239,7 +239,7 @@ def mean_image_of(images: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def mean_image(data: str) -> np.ndarray:
-    """Returns the mean image of a data set's training images after contrast normalization; part of the package.
+    """Return the mean image of a data set's training images after contrast normalization; part of the package.
 
     Args:
         data: One of `MEAN_IMAGES`.
@@ -319,6 +319,6 @@ CLASSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @functools.cache
 def imagenet_classes() -> tuple[tuple[str, str], ...]:
-    """Returns WordNet's identifier and the name of each of the 1000 classes, in order; part of the package."""
+    """Return WordNet's identifier and the name of each of the 1000 classes, in order; part of the package."""
     index = json.loads((Path(__file__).parent / "imagenet_class_index.json").read_text("utf-8"))
     return tuple((identifier, name) for identifier, name in (index[str(i)] for i in range(len(index))))

@@ -113,7 +113,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokens: Iterable[str], longest: int = LONGEST) -> "Vocabulary":
-        """Builds the vocabulary of a text.
+        """Build the vocabulary of a text.
 
         Args:
             tokens: The words of the text, in order; they are numbered as they
@@ -136,7 +136,7 @@ class Vocabulary:
         return cls((UNKNOWN, END_OF_SENTENCE, *words), (*_MARKS, *characters), length)
 
     def padded(self, shortest: int) -> "Vocabulary":
-        """Returns the vocabulary with spellings padded to at least so many characters: a net's widest kernel."""
+        """Return the vocabulary with spellings padded to at least so many characters: a net's widest kernel."""
         return self if self.word_length >= shortest else replace(self, word_length=shortest)
 
     @cached_property
@@ -150,7 +150,7 @@ class Vocabulary:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def ids(self, words: Sequence[str]) -> np.ndarray:
-        """Returns the numbers of words, int32 `(n,)`; an unseen word is `<unk>`, 0.
+        """Return the numbers of words, int32 `(n,)`; an unseen word is `<unk>`, 0.
 
         Raises:
             ValueError: If these are no list of words, but e.g. a text.
@@ -159,7 +159,7 @@ class Vocabulary:
         return np.fromiter((number.get(word, 0) for word in words), np.int32, len(words))
 
     def spell(self, words: Sequence[str]) -> np.ndarray:
-        """Returns the characters of words: start, characters, end, padding.
+        """Return the characters of words: start, characters, end, padding.
 
         `<unk>` and `<eos>` are one character each. An unseen character is
         read as that of `<unk>`; of a word that is too long, the last
@@ -184,7 +184,7 @@ class Vocabulary:
         return spelled
 
     def strange(self, words: Iterable[str]) -> Strange:
-        """Counts what the vocabulary does not know of the words of a text, every occurrence.
+        """Count what the vocabulary does not know of the words of a text, every occurrence.
 
         Raises:
             ValueError: As `ids`.
@@ -198,13 +198,13 @@ class Vocabulary:
         return Strange(unseen, unreadable, cut)
 
     def to_json(self) -> str:
-        """Returns it as JSON."""
+        """Return it as JSON."""
         values = {"words": self.words, "characters": self.characters, "word_length": self.word_length}
         return json.dumps(values, ensure_ascii=False, indent=0)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Vocabulary":
-        """Returns the vocabulary that `to_json` wrote.
+        """Return the vocabulary that `to_json` wrote.
 
         Raises:
             ValueError: If the text is not such JSON, or declares a vocabulary
@@ -226,7 +226,7 @@ class Vocabulary:
 
 
 def words_of(text: str) -> list[list[str]]:
-    """Returns the words of every line, each line ended by `<eos>`.
+    """Return the words of every line, each line ended by `<eos>`.
 
     Words are what whitespace separates, as they are: no case is folded and
     nothing is split off. A line without words is `<eos>` alone.
@@ -241,7 +241,7 @@ def words_of(text: str) -> list[list[str]]:
 
 
 def checked_words(words: Any, name: str = "words") -> list[str]:
-    """Returns words as a list; they are any number of strings, not one string, whose letters would be read as words."""
+    """Return words as a list; they are any number of strings, not one string, whose letters would be read as words."""
     if isinstance(words, str) or not isinstance(words, Iterable):
         raise ValueError(f"`{name}` must be a list of words, e.g. a_text.split(). Received: {name}={shortened(words)}")
     words = list(words)
@@ -252,6 +252,6 @@ def checked_words(words: Any, name: str = "words") -> list[str]:
 
 
 def shortened(value: Any) -> str:
-    """What was received, for a message."""
+    """Describe a received value for a message."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

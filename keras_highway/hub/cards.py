@@ -71,7 +71,7 @@ class ModelFacts(NamedTuple):
 
 
 def card_header(facts: ModelFacts) -> str:
-    """Returns the YAML header of a model card, with its `model-index` where something was measured.
+    """Return the YAML header of a model card, with its `model-index` where something was measured.
 
     Args:
         facts: Its contents.
@@ -101,7 +101,7 @@ def card_header(facts: ModelFacts) -> str:
 
 
 def _result(hub, facts: ModelFacts, measured: CardMetric, conditions: Mapping[str, Any]):
-    """A line of the `model-index`: task, data set, split, metric, value, and where it is recorded."""
+    """Return a line of the `model-index`: task, data set, split, metric, value, and where it is recorded."""
     page = f"https://huggingface.co/{facts.repository}/blob/main/{RESULT}"
     return hub.EvalResult(
         task_type=facts.task,

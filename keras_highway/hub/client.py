@@ -19,7 +19,7 @@ _last_answers: dict[str, tuple[float | None, str]] = {}
 
 
 def client() -> Any:
-    """Returns the huggingface_hub package.
+    """Return the huggingface_hub package.
 
     Raises:
         HubError: If it is not installed.
@@ -43,18 +43,18 @@ def cache_folder() -> Path:
 
 
 def home_folder() -> Path:
-    """The folder of huggingface_hub's files, `HF_HOME`."""
+    """Return the folder of huggingface_hub's files, `HF_HOME`."""
     return Path(client().constants.HF_HOME)
 
 
 def endpoint() -> str:
-    """The Hub's address: `HF_ENDPOINT`, else https://huggingface.co."""
+    """Return the Hub's address: `HF_ENDPOINT`, else https://huggingface.co."""
     return str(client().constants.ENDPOINT)
 
 
 @contextlib.contextmanager
 def hub_errors(what: str, advice: str = "") -> Iterator[None]:
-    """Turns what huggingface_hub raises inside into a `HubError` that states what failed and what to do.
+    """Turn what huggingface_hub raises inside into a `HubError` that states what failed and what to do.
 
     Args:
         what: What was being done, e.g. `"download model.weights.h5 of org/name"`.
@@ -71,7 +71,7 @@ def hub_errors(what: str, advice: str = "") -> Iterator[None]:
 
 
 def check_reachable(what: str = "reach the Hugging Face Hub", advice: str = _ADVICE) -> None:
-    """Sends the Hub one request: huggingface_hub itself would try for half a minute, file by file.
+    """Send the Hub one request: huggingface_hub itself would try for half a minute, file by file.
 
     Args:
         what: See `hub_errors`.
@@ -148,7 +148,7 @@ def is_absent(error: BaseException | None) -> bool:
 
 
 def status_of(error) -> int | None:
-    """Returns the HTTP status behind an error: huggingface_hub reports some as a file that is not in the cache."""
+    """Return the HTTP status behind an error: huggingface_hub reports some as a file that is not in the cache."""
     while error is not None:
         response = getattr(error, "response", None)
         if response is not None:
@@ -158,7 +158,7 @@ def status_of(error) -> int | None:
 
 
 def git_sha1(path: Path) -> str:
-    """Returns the name that git gives a file's content, which is what the Hub compares of small files."""
+    """Return the name that git gives a file's content, which is what the Hub compares of small files."""
     digest = hashlib.sha1(b"blob %d\0" % os.path.getsize(path), usedforsecurity=False)
     with open(path, "rb") as file:
         while chunk := file.read(1 << 20):

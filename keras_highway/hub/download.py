@@ -42,7 +42,7 @@ def fetch(
     read: Callable[[Path, str], object] | None = None,
     needed: bool = True,
 ) -> Path:
-    """Returns a file of a repository: from the cache, else downloaded, with its progress on stderr.
+    """Return a file of a repository: from the cache, else downloaded, with its progress on stderr.
 
     Honours `HF_HUB_OFFLINE`, `HF_ENDPOINT`, `HF_HOME` and `HF_TOKEN`, which
     huggingface_hub reads. Processes that ask at once wait for each other.
@@ -103,7 +103,7 @@ def _is_of_the_system(error: Exception) -> bool:
 
 
 def _dealt_with(path, expected, cache, name, needed) -> str:
-    """Removes a file that is refused unless it is as it was published; returns what was done, for the error."""
+    """Remove a file that is refused unless it is as it was published; returns what was done, for the error."""
     if not expected and not needed:
         return _UNKNOWN.format(path=path)
     try:
@@ -145,7 +145,7 @@ def _known_to_be_absent(name: HubName, filename: str) -> bool:
 
 @contextlib.contextmanager
 def locked(cache: Path, repository: str) -> Iterator[None]:
-    """Holds the lock of a repository's files in the cache; other processes wait.
+    """Hold the lock of a repository's files in the cache; other processes wait.
 
     Where we cannot write to the cache, as to one that many machines share,
     there is no lock: it is only read.
@@ -162,7 +162,7 @@ def locked(cache: Path, repository: str) -> Iterator[None]:
 
 
 def promised(path: Path) -> str:
-    """Returns what the content of a file of the cache should hash to, a sha256 or git's sha1; `""` if nothing says so.
+    """Return what the content of a file of the cache should hash to, a sha256 or git's sha1; `""` if nothing says so.
 
     The cache names contents by their ETag, which is such a hash on the Hub.
     That of a mirror may be another, a cache that was copied as links to files
@@ -176,7 +176,7 @@ def promised(path: Path) -> str:
 
 
 def _check_content(path, expected, name) -> None:
-    """Compares a file with the hash that it should have, if there is one."""
+    """Compare a file with the hash that it should have, if there is one."""
     if expected and not _has(path, expected):
         actual = git_sha1(path) if _GIT_SHA1.fullmatch(expected) else sha256_of(path)
         raise ValueError(f"is damaged or altered: its hash is {actual}, that of {name} is {expected}.")
@@ -192,7 +192,7 @@ def _has(path: Path, expected: str) -> bool:
 
 
 def _removed(path: Path, cache: Path, name: HubName) -> str:
-    """Removes a file of the cache, and returns what was done, for the error."""
+    """Remove a file of the cache, and returns what was done, for the error."""
     try:
         left = _remove(path, cache / f"models--{name.repository.replace('/', '--')}" / "blobs")
     except OSError as kept:
@@ -206,7 +206,7 @@ def _removed(path: Path, cache: Path, name: HubName) -> str:
 
 
 def _remove(path: Path, contents: Path) -> Path | None:
-    """Removes a file of the cache: the link of the snapshot, and the content it leads to, if that is the cache's own.
+    """Remove a file of the cache: the link of the snapshot, and the content it leads to, if that is the cache's own.
 
     Another cache may share what lies elsewhere, which is returned, and kept.
     """

@@ -38,7 +38,7 @@ def is_hub_name(weights: object) -> bool:
 
 
 def parse(text: str) -> HubName:
-    """Reads `hf://org/name`, `hf://org/name@revision`, with or without `hf://`.
+    """Read `hf://org/name`, `hf://org/name@revision`, with or without `hf://`.
 
     Args:
         text: The name.
@@ -57,7 +57,7 @@ def parse(text: str) -> HubName:
 
 
 def parse_target(text: str) -> HubName:
-    """Reads the name of a repository to write to, whose commits go to `main`.
+    """Read the name of a repository to write to, whose commits go to `main`.
 
     Args:
         text: `org/name`, with or without `hf://`.

@@ -121,7 +121,7 @@ def _push(api, name: HubName, folder, dry_run, keep, outdated) -> Pushed:
 
 
 def _commit(api, name, head, changed, removed) -> str:
-    """Makes the commit, if there is something to change; returns the head afterwards."""
+    """Make the commit, if there is something to change; returns the head afterwards."""
     if not changed and not removed:
         return head
     hub, parts = client(), {"Update": changed, "Remove": removed}
@@ -133,7 +133,7 @@ def _commit(api, name, head, changed, removed) -> str:
 
 
 def _state(api, name) -> tuple[str, dict[str, str]]:
-    """Returns the head of a repository, and its files with their hashes; nothing of one that is not there."""
+    """Return the head of a repository, and its files with their hashes; nothing of one that is not there."""
     try:
         head = api.repo_info(name.repository).sha
     except client().errors.RepositoryNotFoundError:

@@ -15,7 +15,7 @@ _OF_CHAR_LM = ("classifier_activation",)  # arguments of the builder that `CharL
 
 
 def check_text(text: Any, name: str = "text") -> None:
-    """A text is one string."""
+    """Return a text is one string."""
     if not isinstance(text, str):
         raise ValueError(f"`{name}` must be a text, one string. Received: {name}={shortened(text)}")
 
@@ -27,19 +27,19 @@ def check_one_word(word: Any) -> None:
 
 
 def check_whole(number: Any, name: str) -> None:
-    """A whole number; a bool is not one."""
+    """Return a whole number; a bool is not one."""
     if not is_whole(number):
         raise ValueError(f"`{name}` must be a whole number. Received: {name}={number!r}")
 
 
 def check_count(count: Any, name: str) -> None:
-    """A whole number, at least 1."""
+    """Return a whole number, at least 1."""
     if not is_count(count):
         raise ValueError(f"`{name}` must be a positive number, a whole one. Received: {name}={count!r}")
 
 
 def checked_temperature(temperature: Any) -> float:
-    """Returns a positive, finite number, Python's, NumPy's or a tensor's, as a float."""
+    """Return a positive, finite number, Python's, NumPy's or a tensor's, as a float."""
     is_number = isinstance(temperature, numbers.Real) or getattr(temperature, "shape", None) == ()
     is_number = is_number and not isinstance(temperature, bool | np.timedelta64)
     try:
@@ -52,7 +52,7 @@ def checked_temperature(temperature: Any) -> float:
 
 
 def checked_pairs(words: Any, targets: Any) -> tuple[list[str], list[str]]:
-    """Returns words, and the words that follow them, as many, as lists."""
+    """Return words, and the words that follow them, as many, as lists."""
     words, targets = checked_words(words), checked_words(targets, "targets")
     if len(words) != len(targets) or not words:
         raise ValueError(
@@ -63,7 +63,7 @@ def checked_pairs(words: Any, targets: Any) -> tuple[list[str], list[str]]:
 
 
 def checked_tokens(tokens: Any, vocabulary: Vocabulary) -> np.ndarray:
-    """Returns numbers of words of a vocabulary, `(n,)`, as an array."""
+    """Return numbers of words of a vocabulary, `(n,)`, as an array."""
     array, known = np.asarray(tokens), len(vocabulary.words)
     numbers = np.issubdtype(array.dtype, np.integer)
     if not numbers or array.ndim != 1 or not array.size or array.min() < 0 or array.max() >= known:
@@ -86,7 +86,7 @@ def check_vocabulary(vocabulary: Any) -> None:
 
 
 def check_network(network: Any, known: keras.Model) -> None:
-    """A model of the same weights: what a `CharLM` saves says of which sizes its network is."""
+    """Return a model of the same weights: what a `CharLM` saves says of which sizes its network is."""
     if not isinstance(network, keras.Model):
         raise ValueError(f"`network` must be a keras.Model. Received: network={shortened(network)}")
     shapes, expected = (

@@ -136,11 +136,11 @@ class CharLM:
         return Reader(self.network)
 
     def forget(self) -> None:
-        """Drops the table of word vectors: to be called when the network's weights have changed."""
+        """Drop the table of word vectors: to be called when the network's weights have changed."""
         self.__dict__.pop("table", None)
 
     def encode(self, words: str | Sequence[str], stage: str = AFTER) -> np.ndarray:
-        """Returns the vectors of words, which depend on their spelling alone.
+        """Return the vectors of words, which depend on their spelling alone.
 
         Args:
             words: Words, or a text of them; unseen words are allowed.
@@ -158,7 +158,7 @@ class CharLM:
         return self.table.vectors(words.split() if isinstance(words, str) else arguments.checked_words(words), stage)
 
     def neighbours(self, word: str, count: int = 5, stage: str = AFTER) -> list[Neighbour]:
-        """Returns the words of the vocabulary nearest to a word, by the cosine of their vectors [Kim et al. 2015, 5].
+        """Return the words of the vocabulary nearest to a word, by the cosine of their vectors [Kim et al. 2015, 5].
 
         Args:
             word: Any word, seen or unseen.
@@ -205,7 +205,7 @@ class CharLM:
         return Score(tuple(scored), self.vocabulary.strange(tokens))
 
     def log_probabilities(self, words: Sequence[str], targets: Sequence[str], progress: bool = False) -> np.ndarray:
-        """Reads words as one stream from a zero state.
+        """Read words as one stream from a zero state.
 
         Args:
             words: The words.
@@ -229,7 +229,7 @@ class CharLM:
         return np.concatenate(log_probabilities)
 
     def perplexity(self, tokens: np.ndarray, texts: int = 1, steps: int = _STEPS, progress: bool = False) -> float:
-        """The published measure of a corpus split [Kim et al.'s code].
+        """Return the published measure of a corpus split [Kim et al.'s code].
 
         The target of each token is the next one, that of the last the first.
 
@@ -309,7 +309,7 @@ class CharLM:
         return _written(text)
 
     def save(self, folder: str | os.PathLike[str], float16: bool = False) -> None:
-        """Writes weights and vocabulary into a folder, from which `CharLM(weights=folder)` makes the model again.
+        """Write weights and vocabulary into a folder, from which `CharLM(weights=folder)` makes the model again.
 
         Args:
             folder: The folder, made if needed. What an earlier `save` left in
@@ -354,7 +354,7 @@ class CharLM:
 
 
 def _written(words: Sequence[str]) -> str:
-    """The text of words: a line feed for each end of sentence."""
+    """Return the text of words: a line feed for each end of sentence."""
     ends = [i for i, word in enumerate(words) if word == END_OF_SENTENCE]
     starts = [0, *(i + 1 for i in ends)]
     return "\n".join(" ".join(words[a:b]) for a, b in zip(starts, [*ends, len(words)], strict=True))
@@ -370,7 +370,7 @@ def _draw(log_p: np.ndarray, temperature: float, unknown: bool, rng: np.random.G
 
 
 def _variant_of_words(weights: str | os.PathLike[str]) -> str:
-    """The variant that a data set or tag means where none is passed; a weight file or a name records its own."""
+    """Return the variant that a data set or tag means where none is passed; a weight file or a name records its own."""
     word = str(weights)
     if "." in word or "/" in word or word in registry.WEIGHTS or not isinstance(weights, str | os.PathLike):
         return ""

@@ -47,11 +47,11 @@ class Reader(keras.Model):
         return [own[..., 0], log_p[:, -1], *after]
 
     def start(self, texts: int = 1) -> State:
-        """Returns the state at the start of texts: zeros."""
+        """Return the state at the start of texts: zeros."""
         return [np.zeros((texts, lstm.units), np.float32) for lstm in self.lstms for _ in range(2)]
 
     def read(self, projected: np.ndarray, targets: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray, State]:
-        """Reads some words.
+        """Read some words.
 
         Args:
             projected: float32 `(texts, steps, 4 * units)`.

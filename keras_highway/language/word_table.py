@@ -50,7 +50,7 @@ class WordTable:
         self._others: dict[str, tuple[np.ndarray, ...]] = {}
 
     def vectors(self, words: Sequence[str], stage: str = AFTER) -> np.ndarray:
-        """Returns vectors of words.
+        """Return vectors of words.
 
         Args:
             words: Any words, in a vocabulary or not.
@@ -62,15 +62,15 @@ class WordTable:
         return self._look_up(words, _STAGES.index(stage))
 
     def projections(self, words: Sequence[str]) -> np.ndarray:
-        """Returns what words add to the gates of the first LSTM: float32 `(n, 4 * units)`."""
+        """Return what words add to the gates of the first LSTM: float32 `(n, 4 * units)`."""
         return self._look_up(words, _PROJECTION)
 
     def projections_of(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns the same of words of the vocabulary by their numbers: float32 `(*numbers.shape, 4 * units)`."""
+        """Return the same of words of the vocabulary by their numbers: float32 `(*numbers.shape, 4 * units)`."""
         return self._known[_PROJECTION][numbers]
 
     def neighbours(self, word: str, count: int, stage: str = AFTER) -> list[Neighbour]:
-        """Returns the words of the vocabulary whose vectors are nearest to a word's, the word itself left out."""
+        """Return the words of the vocabulary whose vectors are nearest to a word's, the word itself left out."""
         vector = self.vectors([word], stage)[0]
         table = self._known[_STAGES.index(stage)]
         norms = np.linalg.norm(table, axis=1) * np.linalg.norm(vector)
@@ -90,7 +90,7 @@ class WordTable:
         return found
 
     def _vectors_of(self, words: Sequence[str]) -> dict[str, tuple[np.ndarray, ...]]:
-        """What is known of words outside the vocabulary; kept at the end, so that a call that fails changes nothing."""
+        """Cache vectors of words outside the vocabulary; stored at the end, so a call that fails changes nothing."""
         known = self._others  # read once: another thread may put another in its place
         new = [word for word in dict.fromkeys(words) if word not in known]
         if not new:

@@ -482,7 +482,7 @@ def rematerialized(layer: keras.layers.Layer, *inputs: Any) -> Any:
 
 
 def _packed(inputs: Sequence[Any], tensors: Sequence[Any]) -> Any:
-    """The inputs, with their tensors replaced."""
+    """Return the inputs, with their tensors replaced."""
     rest = iter(tensors)
     return keras.tree.map_structure(lambda x: None if x is None else next(rest), list(inputs), none_is_leaf=True)
 

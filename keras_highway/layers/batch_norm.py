@@ -40,7 +40,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         return not self.renorm and fuses_batch_norm(x, self.axis, self.synchronized)
 
     def normalize(self, x: Any, learns: bool | None) -> Any:
-        """What `call` does where it `fuses`; in training, `x` may have channels of zeros after the layer's own."""
+        """Compute `call` in one operation; in training, `x` may have extra channels of zeros at the end."""
         moving = None if learns else (self.moving_mean, self.moving_variance)
         y, mean, variance = batch_norm(x, self.gamma, self.beta, self.axis, self.epsilon, moving)
         if learns:

@@ -27,7 +27,7 @@ BN_EPSILON = 1e-5
 
 
 def channel_axis(data_format: str) -> int:
-    """The axis of the channels: -1, or 1 with `channels_first`."""
+    """Return the axis of the channels: -1, or 1 with `channels_first`."""
     return 1 if data_format == "channels_first" else -1
 
 
@@ -175,7 +175,7 @@ class Branch(keras.layers.Layer):
         return own and all(norm.trainable and norm.fuses(x) for norm in norms) and not on_gpu(x)
 
     def _wide(self, i: int, x: Any, kernel: Any):
-        """`_normalized` in training, whose input and output may have channels of zeros."""
+        """Normalize in training; input and output may have extra channels of zeros."""
         conv, norm = getattr(self, f"conv{i + 1}"), getattr(self, f"bn{i + 1}")
         # Not by `ops.pad`: a graph in which images and kernel are padded ends TensorFlow's process (docs/upstream.md).
         kernel = _lengthened(ops.cast(conv.kernel if kernel is None else kernel, x.dtype), -2, x.shape[-1])
@@ -279,7 +279,7 @@ class Branch(keras.layers.Layer):
 
 
 def _lengthened(kernel: Any, axis: int, size: int) -> Any:
-    """A kernel with zeros at the end of an axis, so that it has a size."""
+    """Return a kernel with zeros at the end of an axis, so that it has a size."""
     shape = list(kernel.shape)
     shape[axis] = size - shape[axis]
     return ops.concatenate([kernel, ops.zeros(shape, kernel.dtype)], axis) if shape[axis] else kernel

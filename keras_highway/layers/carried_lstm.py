@@ -84,11 +84,11 @@ class CarriedLSTM(keras.layers.Layer):
         ]
 
     def project(self, x: Any) -> Any:
-        """Returns what the input adds to the gates, of all steps: `(..., 4 * units)`."""
+        """Return what the input adds to the gates, of all steps: `(..., 4 * units)`."""
         return add_bias(ops.matmul(x, self.kernel), self.bias)
 
     def recur(self, projected: Any, h: Any, c: Any) -> tuple[Any, Any, Any]:
-        """Runs the recurrence.
+        """Run the recurrence.
 
         Args:
             projected: Tensor `(streams, steps, 4 * units)`, what `project` gave.
@@ -113,7 +113,7 @@ class CarriedLSTM(keras.layers.Layer):
         return y
 
     def reset_state(self) -> None:
-        """Sets the state to zero: what comes next does not follow what came before. Before `build` there is none."""
+        """Set the state to zero: what comes next does not follow what came before. Before `build` there is none."""
         for variable in self.carried if self.built else ():
             variable.assign(ops.zeros(variable.shape, variable.dtype))
 
@@ -123,12 +123,12 @@ class CarriedLSTM(keras.layers.Layer):
         return [] if not self.built else [self.kernel, self.recurrent_kernel, self.bias]
 
     def save_own_variables(self, store: Any) -> None:
-        """Saves the weights, without the state."""
+        """Save the weights, without the state."""
         for i, variable in enumerate(self.weights):
             store[str(i)] = variable
 
     def load_own_variables(self, store: Any) -> None:
-        """Loads the weights; the state stays as it is."""
+        """Load the weights; the state stays as it is."""
         if len(store.keys()) != len(self.weights):
             raise ValueError(
                 f"CarriedLSTM {self.name!r} has {len(self.weights)} weights. Received: a file with {len(store.keys())}"

@@ -117,7 +117,7 @@ class HighwayDenseStack(keras.layers.Layer):
         return step(y, [w[steps * _UNROLL :] for w in weights])[0] if rest else y
 
     def signals(self, x: Any) -> Signals:
-        """Returns what every layer mixes, as `GatedBlock.signals` does, along a new first axis of size `depth`.
+        """Return what every layer mixes, as `GatedBlock.signals` does, along a new first axis of size `depth`.
 
         All tensors are in the skip dtype, since one scan carries them all.
 
@@ -139,7 +139,7 @@ class HighwayDenseStack(keras.layers.Layer):
         return first._replace(**dict(zip(names, traced[1:], strict=True)))
 
     def block(self, index: int) -> HighwayDense:
-        """Returns a copy of one layer, from 0 to `depth - 1`, as a `HighwayDense`, with gates of its own.
+        """Return a copy of one layer, from 0 to `depth - 1`, as a `HighwayDense`, with gates of its own.
 
         Args:
             index: Int, which layer.

@@ -90,7 +90,7 @@ class HierarchicalSoftmax(keras.layers.Layer):
         return flat[..., : self.classes]
 
     def target_log_probabilities(self, x: Any, targets: Any) -> Any:
-        """Returns the log-probabilities of one class each, without those of the others.
+        """Return the log-probabilities of one class each, without those of the others.
 
         It takes a copy of the kernel of each target's cluster: `features *
         sqrt(classes)` numbers per target. On TensorFlow the kernel's gradient
@@ -122,7 +122,7 @@ class HierarchicalSoftmax(keras.layers.Layer):
         return logits - ops.logsumexp(logits, axis=-1, keepdims=True)
 
     def _absent(self) -> Any:
-        """What makes the last positions, which no class has, improbable: `(cluster_size, clusters)`."""
+        """Return a mask of shape `(cluster_size, clusters)` that makes positions without a class improbable."""
         number = ops.reshape(ops.arange(self.cluster_size * self.clusters), (self.cluster_size, self.clusters))
         return ops.where(number < self.classes, 0.0, _NEVER)
 

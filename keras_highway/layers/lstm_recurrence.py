@@ -9,7 +9,7 @@ from keras_highway._support.numerics import with_gradient
 
 
 def recur(projected: Any, kernel: Any, h: Any, c: Any) -> tuple[Any, Any, Any]:
-    """Runs an LSTM over projected inputs.
+    """Run an LSTM over projected inputs.
 
     Differentiating a loop step by step would add a product for the recurrent
     kernel's gradient at each step. Here the backward loop carries only the
@@ -81,7 +81,7 @@ def _cell(z: Any, c: Any) -> tuple[Any, Any, Any]:
 
 
 def _cell_gradient(dh: Any, dc: Any, gates: Any, c: Any, c_before: Any) -> tuple[Any, Any]:
-    """The derivatives of a step's `z` and of the cell before it, from those of its output and cell."""
+    """Return the derivatives of a step's `z` and of the cell before it, from those of its output and cell."""
     i, f, g, o = ops.split(gates, 4, axis=-1)  # pyright: ignore[reportGeneralTypeIssues]
     t = ops.tanh(c)
     dc = dc + dh * o * (1 - t * t)

@@ -50,7 +50,7 @@ class Preprocessing(keras.layers.Layer):
         self.data_format = checked_data_format(data_format)
 
     def build(self, input_shape: Shape) -> None:
-        """Checks rank and channels; there are no weights."""
+        """Check rank and channels; there are no weights."""
         check_images(self, input_shape)
         channels = input_shape[1 if self._first else -1]
         if channels not in (_GREY, self.transform.channels):
@@ -67,7 +67,7 @@ class Preprocessing(keras.layers.Layer):
         return self.transform.apply(x, self.data_format)
 
     def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
-        """The transform's size and channels."""
+        """Return the transform's size and channels."""
         size, channels = self.transform.size, self.transform.channels
         return (input_shape[0], channels, *size) if self._first else (input_shape[0], *size, channels)
 
@@ -76,7 +76,7 @@ class Preprocessing(keras.layers.Layer):
         return keras.KerasTensor(self.compute_output_shape(images.shape), "float32")
 
     def get_config(self) -> dict[str, Any]:
-        """The transform's fields."""
+        """Return the transform's fields."""
         return {
             **super().get_config(),
             "transform": dataclasses.asdict(self.transform),
@@ -106,7 +106,7 @@ class Preprocessing(keras.layers.Layer):
 
 
 def _matrices(transform: Transform, height: int, width: int) -> list[np.ndarray]:
-    """What the rows and the columns of images of a known size are multiplied by."""
+    """Return the matrices that resize the rows and columns of images of a known size."""
     parts = zip((height, width), transform.window(height, width), strict=True)
     targets = transform.resized(*transform.window(height, width))
     return [
@@ -116,7 +116,7 @@ def _matrices(transform: Transform, height: int, width: int) -> list[np.ndarray]
 
 
 def _open_matrices(transform: Transform, height: Any, width: Any) -> tuple[Any, Any, Any]:
-    """The same of images whose size is known when they come; and 0.0 for images of the very size, else 1.0."""
+    """Return the same of images whose size is known when they come; and 0.0 for images of the very size, else 1.0."""
     size = transform.size
     same = ops.logical_and(ops.equal(height, size[0]), ops.equal(width, size[1]))
     parts = transform.window(height, width, ops.minimum)
@@ -129,7 +129,7 @@ def _open_matrices(transform: Transform, height: Any, width: Any) -> tuple[Any, 
 
 
 def _resampling(xp: Any, interpolation: str, length: Any, part: Any, target: Any, kept: int) -> Any:
-    """The matrix `(kept, length)` that resizes the `part` at the centre of a line to `target`, and keeps its centre.
+    """Return the `(kept, length)` matrix that resizes the central `part` of a line to `target` and crops it.
 
     Distances are whole numbers until the last division, so that a float32 of
     them is exact.
@@ -154,7 +154,7 @@ def _resampling(xp: Any, interpolation: str, length: Any, part: Any, target: Any
 
 
 def _parts(matrix: Any) -> tuple[Any, Any]:
-    """A matrix as 256ths and what is left: GPUs may round the operands of a product to 11 bits, as pixels have.
+    """Return a matrix as 256ths and what is left: GPUs may round the operands of a product to 11 bits, as pixels have.
 
     The sums of the first part are exact everywhere, and the second's are small.
     """

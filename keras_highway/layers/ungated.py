@@ -183,7 +183,7 @@ def _loses_bias(layer: Any) -> bool:
 
 
 def _at_channels(layer: Any) -> Any:
-    """The bias of a convolution, in a shape that broadcasts to its output."""
+    """Return the bias of a convolution, in a shape that broadcasts to its output."""
     return layer.bias if layer.data_format == "channels_last" else ops.reshape(layer.bias, (-1,) + (1,) * layer.rank)
 
 

@@ -27,7 +27,7 @@ def build(
     name=None,
     dtype=None,
 ) -> keras.Model:
-    """Builds the network a spec describes, with random weights.
+    """Build the network a spec describes, with random weights.
 
     Args:
         spec: Any spec of `keras_highway.specs`.
@@ -80,7 +80,7 @@ def build(
 
 
 def check_double() -> None:
-    """Raises a `ValueError` on JAX, which without its own switch makes float64 to float32 silently.
+    """Raise a `ValueError` on JAX, which without its own switch makes float64 to float32 silently.
 
     With it (`jax_enable_x64`) convolutional nets differed from plain NumPy by 4e-7 (Keras 3.15, JAX 0.10).
     """
@@ -92,7 +92,7 @@ def check_double() -> None:
 
 
 def preprocessed(spec: NetSpec, transform: Transform, input_tensor=None, input_shape=None):
-    """Returns images that went through a layer `preprocessing`.
+    """Return images that went through a layer `preprocessing`.
 
     Args:
         spec: The network's.
@@ -115,7 +115,7 @@ def takes_any_size(spec: NetSpec, include_top: bool = True) -> bool:
 
 
 def classifier(kernel_initializer, classes, activation, dtype="float32") -> keras.layers.Layer:
-    """The last layer, `head`: float32 logits or probabilities under every dtype policy, but float64 under float64."""
+    """Return the last layer, `head`: logits or probabilities in float32, under float64 in float64."""
     return keras.layers.Dense(
         classes, activation=activation, kernel_initializer=kernel_initializer, name="head", dtype=dtype
     )
@@ -152,7 +152,7 @@ def _input_layer(input_tensor, shape, dtype):
 
 
 def _input_shape(spec, input_tensor, input_shape, include_top) -> tuple:
-    """Checks the shape of the input; the spec's is the default."""
+    """Check the shape of the input; the spec's is the default."""
     shape = _given_shape(spec, input_tensor, input_shape) or in_format(spec.input_shape)
     channels_first = keras.config.image_data_format() == "channels_first"
     size = shape[1:] if channels_first else shape[:2]
@@ -172,7 +172,7 @@ def _input_shape(spec, input_tensor, input_shape, include_top) -> tuple:
 
 
 def _given_shape(spec, input_tensor, input_shape) -> tuple | None:
-    """That of the tensor, else the one passed, which must agree; `None` where neither is."""
+    """Return the shape of the tensor, or the one passed; both must agree. `None` if neither is given."""
     given = None if input_shape is None else _checked_shape(spec, input_shape)
     if not hasattr(input_tensor, "shape"):
         return given
@@ -200,5 +200,5 @@ def _checked_shape(spec, input_shape) -> tuple:
 
 
 def in_format(shape):
-    """Returns (height, width, channels) in the order of the backend's data format."""
+    """Return (height, width, channels) in the order of the backend's data format."""
     return (shape[2], shape[0], shape[1]) if keras.config.image_data_format() == "channels_first" else tuple(shape)

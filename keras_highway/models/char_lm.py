@@ -13,7 +13,7 @@ from keras_highway.specs import CharLMSpec, check, stochastic_depth_rates
 
 
 def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, dtype=None) -> keras.Model:
-    """Builds the network a spec describes, with random weights.
+    """Build the network a spec describes, with random weights.
 
     A word's vector depends on its spelling alone. So the network has two
     inputs: the spelling of some words, and which of them stands at each
@@ -76,7 +76,7 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
 
 
 def word_vectors(spec: CharLMSpec, characters, dtype=None):
-    """Applies everything that reads characters: embedding, convolutions, highway layers.
+    """Apply everything that reads characters: embedding, convolutions, highway layers.
 
     Args:
         spec: What to build.
@@ -119,7 +119,7 @@ def word_vectors(spec: CharLMSpec, characters, dtype=None):
 
 
 def make_token_losses(model: keras.Model) -> Callable:
-    """Returns the function that computes the loss of every token.
+    """Return the function that computes the loss of every token.
 
     Args:
         model: A network of `build_char_lm` that ends with logits; it is
@@ -144,7 +144,7 @@ def make_token_losses(model: keras.Model) -> Callable:
 
 
 def word_part(network: keras.Model) -> keras.Model:
-    """Returns the part of a network that makes vectors of words, sharing its layers.
+    """Return the part of a network that makes vectors of words, sharing its layers.
 
     Args:
         network: A network of `build_char_lm`.
@@ -158,12 +158,12 @@ def word_part(network: keras.Model) -> keras.Model:
 
 
 def reset_state(model: keras.Model) -> None:
-    """Sets the state of every `CarriedLSTM` of a model to zero, as at the start of a text."""
+    """Set the state of every `CarriedLSTM` of a model to zero, as at the start of a text."""
     for layer in model._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
         if isinstance(layer, CarriedLSTM) and layer.built:
             layer.reset_state()
 
 
 def _uniform(spec):
-    """A new instance per parameter: one instance without a seed gives the same values each time."""
+    """Return a new instance per parameter: one instance without a seed gives the same values each time."""
     return keras.initializers.RandomUniform(-spec.init_range, spec.init_range)

@@ -12,7 +12,7 @@ _BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
 
 
 def body(spec: ConvNetSpec, x, dtype=None):
-    """Applies stem, stages and neck.
+    """Apply stem, stages and neck.
 
     Args:
         spec: What to build.
@@ -33,12 +33,12 @@ def body(spec: ConvNetSpec, x, dtype=None):
 
 
 def head_kernel_initializer(spec: ConvNetSpec):
-    """Initializer of the classifier: He-normal for the CIFAR nets [torch], Keras's default for ImageNet."""
+    """Return initializer of the classifier: He-normal for the CIFAR nets [torch], Keras's default for ImageNet."""
     return _he_normal(spec) if spec.stem == "cifar" else "glorot_uniform"
 
 
 def _stage(spec, stage, rates, x, dtype):
-    """Applies the blocks of a stage, and makes what they share: gates, kernels of transforms."""
+    """Apply the blocks of a stage, and makes what they share: gates, kernels of transforms."""
     width, gate, kernels = spec.widths[stage - 1], None, None
     for index in range(1, spec.blocks[stage - 1] + 1):
         stride = 2 if index == 1 and stage > 1 else 1
@@ -97,7 +97,7 @@ def _own_gate(spec):
 
 
 def _block(spec, width, stride, gate, rate, shares):
-    """Returns a function (name, dtype) -> block."""
+    """Return a function (name, dtype) -> block."""
 
     def make(name, dtype):
         return _BLOCKS[spec.block](
@@ -125,7 +125,7 @@ def _block(spec, width, stride, gate, rate, shares):
 
 
 def _shared_gate(spec, block, stage, dtype):
-    """Returns a function from a block's input to the logits of the stage's tied gates.
+    """Return a function from a block's input to the logits of the stage's tied gates.
 
     They have biases, not batch normalization: its moving averages would be those of no block, a mixture of all that
     share the gate.

@@ -9,7 +9,7 @@ from keras_highway.specs import ConvStackSpec, stochastic_depth_rates
 
 
 def body(spec: ConvStackSpec, x, dtype=None):
-    """Applies stages and neck.
+    """Apply stages and neck.
 
     Args:
         spec: What to build.
@@ -28,12 +28,12 @@ def body(spec: ConvStackSpec, x, dtype=None):
 
 
 def hidden_layer(units: int, dtype=None) -> keras.layers.Layer:
-    """A fully connected layer between pool and classifier."""
+    """Return a fully connected layer between pool and classifier."""
     return Dense(units, activation="relu", kernel_initializer=_initializer(None), name="fc", dtype=dtype)
 
 
 def head_kernel_initializer(spec: ConvStackSpec):
-    """Initializer of the classifier."""
+    """Return initializer of the classifier."""
     return _initializer(spec.head_init_std)
 
 

@@ -12,7 +12,7 @@ from keras_highway.specs import DenseStackSpec, stochastic_depth_rates
 
 
 def body(spec: DenseStackSpec, x, dtype=None):
-    """Applies the plain first layer and the highway layers.
+    """Apply the plain first layer and the highway layers.
 
     Args:
         spec: What to build.
@@ -82,10 +82,10 @@ def _scanned(spec, x, dtype):
 
 
 def head_kernel_initializer(spec: DenseStackSpec):
-    """Initializer of the classifier."""
+    """Return initializer of the classifier."""
     return keras.initializers.GlorotUniform()
 
 
 def _initializer(spec):
-    """Normalized initialization [TVDN, 3.1]: He's for ReLU, Glorot's otherwise."""
+    """Return normalized initialization [TVDN, 3.1]: He's for ReLU, Glorot's otherwise."""
     return keras.initializers.HeNormal() if spec.activation == "relu" else keras.initializers.GlorotUniform()

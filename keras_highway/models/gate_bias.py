@@ -5,7 +5,7 @@ from keras_highway.specs import BY_DEPTH, NetSpec
 
 
 def initial_gate_bias(spec: NetSpec) -> float:
-    """Returns the initial bias of a net's transform gates.
+    """Return the initial bias of a net's transform gates.
 
     Args:
         spec: A spec, whose `gate_bias` is a number or `"by_depth"`.

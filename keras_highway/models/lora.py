@@ -66,7 +66,7 @@ def enable_lora(model: keras.Model, rank: int = 4) -> int:
 
 
 def merge_lora(model: keras.Model) -> keras.Model:
-    """Returns a model of the same function whose kernels hold their low-rank updates.
+    """Return a model of the same function whose kernels hold their low-rank updates.
 
     Args:
         model: A model of `keras_highway` after `enable_lora`; it stays as it
@@ -102,7 +102,7 @@ def merge_lora(model: keras.Model) -> keras.Model:
 
 
 def without_updates(model: keras.Model) -> keras.Model:
-    """The model itself, merged where it has low-rank updates: clones and layers built again have no place for them."""
+    """Return the model, merged if it has low-rank updates: clones have no place for these."""
     return merge_lora(model) if has_lora(model) else model
 
 
@@ -131,7 +131,7 @@ def train_updates_alone(part: keras.layers.Layer) -> None:
 
 
 def _all_layers(model: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """A model and all layers in it, in an order that a copy has, too."""
+    """Return a model and all layers in it, in an order that a copy has, too."""
     return list(model._flatten_layers())  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
 
 

@@ -38,18 +38,18 @@ _KNOWN: weakref.WeakKeyDictionary[keras.Model, dict[str, Any]] = weakref.WeakKey
 
 
 def note_origin(model: keras.Model, origin: Origin | None) -> None:
-    """Notes what a model was built from; `None` changes nothing."""
+    """Note what a model was built from; `None` changes nothing."""
     if origin is not None:
         _KNOWN.setdefault(model, {})["origin"] = origin
 
 
 def origin_of(model: keras.Model) -> Origin | None:
-    """Returns what a model was built from, `None` where that is not known."""
+    """Return what a model was built from, `None` where that is not known."""
     return _KNOWN.get(model, {}).get("origin")
 
 
 def note_file(model: keras.Model, file: Any) -> None:
-    """Records the `WeightsFile` that a model was loaded from, which describes its preprocessing and classes.
+    """Record the `WeightsFile` that a model was loaded from, which describes its preprocessing and classes.
 
     Models made of it have no file, except for its copy without low-rank
     updates, which is the same classifier.
@@ -58,5 +58,5 @@ def note_file(model: keras.Model, file: Any) -> None:
 
 
 def file_of(model: keras.Model) -> Any:
-    """Returns the file that a model's weights were loaded from, `None` where there is none."""
+    """Return the file that a model's weights were loaded from, `None` where there is none."""
     return _KNOWN.get(model, {}).get("file")

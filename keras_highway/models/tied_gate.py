@@ -10,7 +10,7 @@ from keras_highway.specs import NetSpec
 
 
 def tied_gate(spec: NetSpec, stage: int, make: Callable[[str, float], keras.layers.Layer]) -> Callable:
-    """Makes the gates of a stage, to be called for each block that shares them.
+    """Make the gates of a stage, to be called for each block that shares them.
 
     A single gate is `stage<n>_gate`, whichever of the two the gating learns;
     with the gating `"full"` that is the transform gate, and

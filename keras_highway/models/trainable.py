@@ -10,7 +10,7 @@ from keras_highway._support.backend import scope_of
 
 
 def set_trainable(layer: keras.layers.Layer, value: bool) -> None:
-    """Makes a layer or model, all layers inside of it and their weights trainable or frozen.
+    """Make a layer or model, all layers inside of it and their weights trainable or frozen.
 
     `layer.trainable = value` is not enough: TensorFlow's layers skip an
     assignment that changes nothing, so that what is frozen inside of a
@@ -86,7 +86,7 @@ def _arguments(model: keras.Model) -> dict[str, Any]:
 
 
 def _build(model: Any) -> None:
-    """Gives the optimizer its variables, as `fit` would."""
+    """Give the optimizer its variables, as `fit` would."""
     try:
         model.optimizer.build(model.trainable_variables)
     except ValueError as error:  # an optimizer that is particular about what it trains
@@ -97,7 +97,7 @@ def _build(model: Any) -> None:
 
 
 def _fresh(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """An optimizer of the same settings, whose class and schedule may be a user's own.
+    """Return an optimizer of the same settings, whose class and schedule may be a user's own.
 
     Raises:
         ValueError: If it is made of a function, as a `MultiOptimizer` may be.
@@ -117,7 +117,7 @@ def _fresh(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
 
 
 def _exclude_from_decay(optimizer: Any, source: Any) -> None:
-    """What `exclude_from_weight_decay` set, which is not in an optimizer's configuration: gate biases, most often."""
+    """Copy the exclusions from weight decay, which are not in an optimizer's configuration."""
     for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
         if hasattr(source, name):
             setattr(optimizer, name, getattr(source, name))

@@ -53,7 +53,7 @@ class Features(NamedTuple):
 
 
 def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, pool: str | None = None) -> Features:
-    """The pyramid of stage outputs of a convolutional model, for detection or segmentation.
+    """Return the pyramid of stage outputs of a convolutional model, for detection or segmentation.
 
     Args:
         model: A model of `keras_highway`, with or without its top.
@@ -96,7 +96,7 @@ def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, po
 
 
 def layer_groups(model: keras.Model) -> dict[str, list[keras.layers.Layer]]:
-    """The layers of a model in groups from input to output, for rates that fall with the distance from the head.
+    """Return the layers of a model in groups from input to output, for rates that fall with the distance from the head.
 
     ```python
     groups = kh.layer_groups(model)
@@ -137,7 +137,7 @@ def layer_groups(model: keras.Model) -> dict[str, list[keras.layers.Layer]]:
 
 
 def num_features(model: keras.Model) -> int:
-    """Returns the number of features that a model's classifier sees; without one, the channels of its output.
+    """Return the number of features that a model's classifier sees; without one, the channels of its output.
 
     Args:
         model: A model of `keras_highway`, with or without its top.
@@ -154,7 +154,7 @@ def reset_classifier(
     activation: str | Callable[..., Any] | None = "softmax",
     pooling: str = "avg",
 ) -> keras.Model:
-    """Puts a fresh classifier on a model's body.
+    """Put a fresh classifier on a model's body.
 
     Args:
         model: A model of `keras_highway`, with or without its top.
@@ -233,7 +233,7 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
 
 
 def unfreeze(model: keras.Model, since: str | None = None) -> None:
-    """Makes a model trainable again, all of it or from a stage on; earlier layers stay as they are.
+    """Make a model trainable again, all of it or from a stage on; earlier layers stay as they are.
 
     Fine-tuning in two steps: `freeze(model)` and train the head, then
     `unfreeze(model, since="stage3")` and train on, at a lower rate. A
@@ -257,7 +257,7 @@ def unfreeze(model: keras.Model, since: str | None = None) -> None:
 
 
 def _last_of(model: keras.Model, names: list[str], stage_or_layer: str, argument: str) -> int:
-    """The index of a layer, or of the last block of a stage."""
+    """Return the index of a layer, or of the last block of a stage."""
     ends = {stage: name for name in names if (stage := stage_of(name))}
     if stage_or_layer not in ends and stage_or_layer not in names:
         hint = did_you_mean(stage_or_layer, [*ends, *names])
@@ -269,13 +269,13 @@ def _last_of(model: keras.Model, names: list[str], stage_or_layer: str, argument
 
 
 def _first_of(model: keras.Model, names: list[str], stage_or_layer: str) -> int:
-    """The index of a layer, or of the first block of a stage."""
+    """Return the index of a layer, or of the first block of a stage."""
     last = _last_of(model, names, stage_or_layer, "since")
     return next((index for index, stage in enumerate(_stages(names)) if stage == stage_or_layer), last)
 
 
 def _stages(names: list[str]) -> list[str | None]:
-    """The stage of each layer: of none up to the stem, which may come after the first stage's dropout."""
+    """Return the stage of each layer: of none up to the stem, which may come after the first stage's dropout."""
     after = names.index(_STEM) + 1 if _STEM in names else 0
     return [stage_of(name) if index >= after else None for index, name in enumerate(names)]
 
@@ -309,7 +309,7 @@ def _check_stage(stage: str, ends: Mapping[str, keras.layers.Layer], model: kera
 
 
 def _info(pyramid: keras.Model, layers: Mapping[str, str]) -> tuple[FeatureInfo, ...]:
-    """Counts strides at 1024 pixels: at the model's own size, border effects may be a good part of an output.
+    """Count strides at 1024 pixels: at the model's own size, border effects may be a good part of an output.
 
     They are of the pixels that the network sees: what comes before its stem is passed over.
     """

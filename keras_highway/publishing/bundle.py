@@ -30,7 +30,7 @@ _LOG_OF_A_SEED = re.compile(r"log_seed\d+\.csv")
 
 
 def write_bundle(publishable: Publishable, repository: str, folder: Path) -> TaskWeights:
-    """Writes the files of a repository into a folder; the same weights give the same bytes.
+    """Write the files of a repository into a folder; the same weights give the same bytes.
 
     Args:
         publishable: What is published.
@@ -65,7 +65,7 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tas
 
 
 def of_a_run(repository: Collection[str]) -> set[str]:
-    """Returns the files that only the bundles of runs have, where the repository was published from a run.
+    """Return the files that only the bundles of runs have, where the repository was published from a run.
 
     Beside other weights they would state a result that is not theirs.
 
@@ -78,7 +78,7 @@ def of_a_run(repository: Collection[str]) -> set[str]:
 
 
 def named_arrays(model: keras.Model) -> tuple[str, dict[str, np.ndarray]]:
-    """Returns the weights as `model.safetensors` holds them, and whose names they have.
+    """Return the weights as `model.safetensors` holds them, and whose names they have.
 
     Args:
         model: The network.

@@ -9,5 +9,5 @@ _CLASSES: dict[str, type[TaskWeights]] = {cls.task.name: cls for cls in (Classif
 
 
 def weights_class(variant: str) -> type[TaskWeights]:
-    """Returns the class that opens weights of a variant."""
+    """Return the class that opens weights of a variant."""
     return _CLASSES[get_spec(variant).task.name]

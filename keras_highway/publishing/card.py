@@ -94,7 +94,7 @@ import keras_highway as kh
 
 
 def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: bool, shipped: bool | None = None) -> str:
-    """Returns the text of a model card.
+    """Return the text of a model card.
 
     Args:
         row: The weights, with what was measured.
@@ -117,7 +117,7 @@ def model_card(row: WeightsInfo, repository: str, recipe: dict, torch_names: boo
 
 
 def _text(row, shown, code, loaded_by, repository, recipe, torch_names, shipped) -> str:
-    """What readers see: `shown` has what is outside of code as Markdown, `row` and `code` have it as it is."""
+    """Return the texts of a card: `shown` is escaped for Markdown, `row` and `code` are not."""
     spec, metrics = get_spec(row.variant), shown.metrics
     parts = weights_class(row.variant).card(shown, loaded_by, in_markdown(recipe))
     data = shown.data if parts.data else parts.data_name
@@ -181,18 +181,18 @@ def _header(row, repository, spec, parts) -> str:
 
 
 def _measured(metrics, key, name, metric, split) -> CardMetric:
-    """What was measured besides."""
+    """Return the other measured values."""
     name, split = (metric_name(metrics, name), _split(metrics)) if split == "test" else (name, split)
     return CardMetric(name, metric, metrics[key], split, metrics.get(f"{key}_std"))
 
 
 def _split(metrics) -> str:
-    """The part of the data set that was tested on."""
+    """Return the part of the data set that was tested on."""
     return "train" if metrics.get("holdout_images") else "test"
 
 
 def _changes(row) -> str:
-    """What of the network is not the variant's."""
+    """Return how the network differs from its variant."""
     changes = [f"{name} {value}" for name, value in row.overrides.items()]
     if row.removed:
         changes.append(f"without {', '.join(row.removed)}")
@@ -200,7 +200,7 @@ def _changes(row) -> str:
 
 
 def _recipe(row, recipe, shipped) -> str:
-    """The command; for weights that are not the zoo's also what was set, which `--set` may have changed."""
+    """Return the command; for weights that are not the zoo's also what was set, which `--set` may have changed."""
     name = recipe.get("name", row.recipe)
     command = in_code_span(f"python -m keras_highway train {shlex.quote(name)} --data DIR")
     command += f" ({in_markdown(recipe.get('source', name))})"
@@ -230,12 +230,12 @@ def _trained_on(metrics) -> str:
 
 
 def _program(commit: str) -> str:
-    """What trained it: a commit, or of an installed package its version."""
+    """Return the commit that trained the weights, or the version of an installed package."""
     return in_markdown(commit) if commit.startswith("keras-highway ") else f"commit {in_code_span(commit)}"
 
 
 def _gates(report) -> str:
-    """A table of how far every block's gates open."""
+    """Return a table of how far every block's gates open."""
     if not report:
         return ""
     present = [g for g in ("t", "c") if any(g in block for block in report["blocks"].values())]

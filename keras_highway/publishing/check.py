@@ -14,7 +14,7 @@ _MOST_SAMPLES = 256
 
 
 def write_check(weights: TaskWeights, path: Path) -> None:
-    """Writes inputs, the network's logits for them, and by channel the mean of each gate that a block learns.
+    """Write inputs, the network's logits for them, and by channel the mean of each gate that a block learns.
 
     Args:
         weights: The weights.
@@ -25,7 +25,7 @@ def write_check(weights: TaskWeights, path: Path) -> None:
 
 
 def compare_check(weights: TaskWeights, path: Path) -> float:
-    """Computes everything in a `check.npz` again; returns the largest difference.
+    """Compute everything in a `check.npz` again; returns the largest difference.
 
     Args:
         weights: The weights.

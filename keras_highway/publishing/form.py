@@ -46,7 +46,7 @@ class Form(NamedTuple):
 
 
 def form_of_model(model: keras.Model, variant: str | None = None, overrides: Mapping[str, Any] | None = None) -> Form:
-    """Returns what a model is, after comparing it layer by layer with the network so described.
+    """Return what a model is, after comparing it layer by layer with the network so described.
 
     Args:
         model: An image classifier.
@@ -105,7 +105,7 @@ def _origin(model, variant, overrides) -> Origin:
 
 
 def image_shape(model: keras.Model) -> tuple[int | None, int | None, int]:
-    """Returns (height, width, channels) of what a model takes, built in Keras's data format."""
+    """Return (height, width, channels) of what a model takes, built in Keras's data format."""
     shape = model.input_shape[1:]
     if len(shape) == 3 and keras.config.image_data_format() == "channels_first":
         shape = (*shape[1:], shape[0])
@@ -113,7 +113,7 @@ def image_shape(model: keras.Model) -> tuple[int | None, int | None, int]:
 
 
 def _removed(model, spec: NetSpec, classes) -> tuple[str, ...]:
-    """The blocks that are missing, so that what is left is the model.
+    """Return the blocks that are missing, so that what is left is the model.
 
     Raises:
         ValueError: If it is another network.

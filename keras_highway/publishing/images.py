@@ -114,7 +114,7 @@ class ClassifierWeights(TaskWeights):
             )
 
     def example(self) -> dict[str, np.ndarray]:
-        """A smooth picture and its mirror image: noise would look alike to every pooling layer."""
+        """Return a smooth picture and its mirror image: noise would look alike to every pooling layer."""
         transform = self.row.images
         height, width = transform.size
         y, x = np.mgrid[0:height, 0:width] / max(height, width)
@@ -184,7 +184,7 @@ def _classes_of(data: str) -> tuple[str, ...]:
 
 
 def described(transform: Transform) -> str:
-    """Returns in words how pixels become a network's input."""
+    """Return in words how pixels become a network's input."""
     height, width = transform.size
     text = f"pixels in [0, 255] of {height}x{width}, {'greyscale' if transform.channels == 1 else 'RGB'}"
     if transform.contrast:

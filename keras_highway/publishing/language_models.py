@@ -107,7 +107,7 @@ class LanguageModel(TaskWeights):
         return {"words": chosen, "positions": positions.astype(np.int32)}
 
     def computed(self, inputs) -> dict[str, np.ndarray]:
-        """The logits after the last word, read in two calls: the state is carried from one to the next."""
+        """Return the logits after the last word, read in two calls: the state is carried from one to the next."""
         words, positions = inputs["words"], inputs["positions"]
         if words.dtype.kind != "U" or not 0 <= positions.min() <= positions.max() < len(words):
             raise ValueError("positions that are not of its words")

@@ -17,7 +17,7 @@ _IDENTIFIERS = frozenset(_LIST.split())
 
 
 def identifier_of(licence: str) -> str:
-    """Returns what a card's `license` is: the Hub's identifier, `"other"` of a licence that has none there.
+    """Return what a card's `license` is: the Hub's identifier, `"other"` of a licence that has none there.
 
     Args:
         licence: Any text, `""` where none is stated.

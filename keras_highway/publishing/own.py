@@ -46,7 +46,7 @@ def save(
     variant: str | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Saves a trained image classifier with all that is needed to use it: the folder that `publish` sends.
+    """Save a trained image classifier with all that is needed to use it: the folder that `publish` sends.
 
     It may be trained in any way: by `fit`, by a custom loop, by
     `keras_highway.training.train`; fine-tuned, trimmed or made of a ResNet.
@@ -141,7 +141,7 @@ def push_to_hub(
     private: bool = False,
     **facts: Any,
 ) -> Pushed:
-    """Saves a trained image classifier to the Hugging Face Hub; `kh.load("hf://org/name")` loads it anywhere.
+    """Save a trained image classifier to the Hugging Face Hub; `kh.load("hf://org/name")` loads it anywhere.
 
     Args:
         model: See `save`.
@@ -214,7 +214,7 @@ def _check_folder(folder: Path) -> None:
 def _without_preprocessing(
     model: keras.Model, transform: Transform | str | None
 ) -> tuple[keras.Model, Transform | str | None]:
-    """The network behind a layer `preprocessing`, and that layer's transform; without one, the arguments.
+    """Return the network behind a layer `preprocessing`, and that layer's transform; without one, the arguments.
 
     Only the network's weights are saved: what prepares its images can be
     rebuilt exactly.
@@ -277,7 +277,7 @@ def _checked_names(class_names: Sequence[str] | None, form: Form) -> tuple[str, 
 
 
 def _check_equal(model: keras.Model, saved: TaskWeights) -> None:
-    """What was saved computes what the model does."""
+    """Check that the saved model computes what the model does."""
     pixels = saved.row.images.apply(saved.example()["pixels"])
     if keras.config.image_data_format() == "channels_first":
         pixels = np.moveaxis(pixels, -1, 1)

@@ -26,7 +26,7 @@ def publish(
     dataset: str | None = None,
     license: str | None = None,
 ) -> Pushed:
-    """Makes a repository of trained weights, or brings it up to date; what is right already stays.
+    """Make a repository of trained weights, or brings it up to date; what is right already stays.
 
     If it is interrupted at any point, repeating the call gives the same
     repository: its files come in one commit, and then its tag. That commit
@@ -77,7 +77,7 @@ def publish_all(
     dry_run: bool = False,
     on_pushed: Callable[[Pushed], object] = lambda pushed: None,
 ) -> list[Pushed]:
-    """Publishes every weight of the table that has a folder here, each as `organization/<its name>`.
+    """Publish every weight of the table that has a folder here, each as `organization/<its name>`.
 
     Args:
         organization: Of the repositories.
@@ -129,7 +129,7 @@ def _right(remote, name: HubName, folder, weights: TaskWeights) -> set[str]:
 
 
 def _note_repository(publishable: Publishable, pushed: Pushed) -> None:
-    """Notes repository and commit in the package's table, where it is a checkout's and has such a row."""
+    """Note repository and commit in the package's table, where it is a checkout's and has such a row."""
     known = registry.WEIGHTS.get(publishable.row.name)
     same = known is not None and known.sha256 == publishable.row.sha256  # not a run of one's own under its name
     if same and registry.in_checkout():

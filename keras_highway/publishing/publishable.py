@@ -32,7 +32,7 @@ class Publishable(NamedTuple):
 
 
 def find_publishable(weights: str, dataset: str | None = None, license: str | None = None) -> Publishable:
-    """Returns the folder and the row of what is to be published.
+    """Return the folder and the row of what is to be published.
 
     Args:
         weights: The folder of a finished run, or the name of weights whose
@@ -71,7 +71,7 @@ def _of_weights(weights: str) -> Publishable:
 
 
 def published_files(folder: Path, more: tuple[str, ...]) -> list[Path]:
-    """Returns the files of a folder that go to the Hub, of a run `log_seed*` among them.
+    """Return the files of a folder that go to the Hub, of a run `log_seed*` among them.
 
     Recipe and logs are taken only where there is a result: beside a saved
     model they are a user's own, and tell nothing of how it was trained.
@@ -99,7 +99,7 @@ def published_files(folder: Path, more: tuple[str, ...]) -> list[Path]:
 
 
 def zoo_names() -> list[str]:
-    """Returns the names of all weights of the table that have a folder here."""
+    """Return the names of all weights of the table that have a folder here."""
     return [name for name in registry.list_weights() if any((f / FILE).is_file() for f in registry.folders(name))]
 
 
@@ -115,7 +115,7 @@ def _of_folder(folder, row) -> Publishable:
 
 
 def check_epochs(folder: Path, result: Mapping[str, Any]) -> None:
-    """Raises where a run went on after its result: its weights are not those of the last line of the log.
+    """Raise where a run went on after its result: its weights are not those of the last line of the log.
 
     Args:
         folder: Of the run.
@@ -133,7 +133,7 @@ def check_epochs(folder: Path, result: Mapping[str, Any]) -> None:
 
 
 def _of_saved(folder) -> Publishable:
-    """What `kh.save` wrote."""
+    """Return the publishable folder that `kh.save` wrote."""
     if not (folder / ROW).is_file() or not (folder / FILE).is_file():
         raise ValueError(
             f"{folder} holds no finished run: there is no {folder / RESULT}. Nor did kh.save write it: there is no "

@@ -67,18 +67,18 @@ class CardParts(NamedTuple):
 
 
 def gating_of(row: WeightsInfo) -> str:
-    """Returns the gating of weights: the variant's, or the one that replaced it."""
+    """Return the gating of weights: the variant's, or the one that replaced it."""
     return row.overrides.get("gating", get_spec(row.variant).gating)
 
 
 def kind_of(row: WeightsInfo) -> str:
-    """Returns what a network with this gating is called: `"plain"`, `"residual"` or, with gates, `"highway"`."""
+    """Return what a network with this gating is called: `"plain"`, `"residual"` or, with gates, `"highway"`."""
     gating = gating_of(row)
     return gating if gating in ("plain", "residual") else "highway"
 
 
 def details_of(metrics: Mapping[str, Any], in_words: Callable[[float], str]) -> Iterator[tuple[str, str]]:
-    """Yields rows of a card's table: how the network was computed in training, and what its file gives by itself.
+    """Yield rows of a card's table: how the network was computed in training, and what its file gives by itself.
 
     Args:
         metrics: What was measured.
@@ -115,7 +115,7 @@ class TaskWeights(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def open(cls, row: WeightsInfo, path: Path) -> Self:
-        """Loads the weights of a row from a file, with the files that must lie beside it.
+        """Load the weights of a row from a file, with the files that must lie beside it.
 
         Raises:
             ValueError: If the file does not fit the row's variant.
@@ -124,7 +124,7 @@ class TaskWeights(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def new_row(cls, result: dict[str, Any], stamp: dict[str, Any]) -> WeightsInfo:
-        """Returns the row of weights that are not in the table.
+        """Return the row of weights that are not in the table.
 
         Args:
             result: What their result.json holds.
@@ -137,7 +137,7 @@ class TaskWeights(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def card(cls, row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
-        """Returns the parts of a row's card.
+        """Return the parts of a row's card.
 
         Args:
             row: The weights.
@@ -147,15 +147,15 @@ class TaskWeights(abc.ABC):
 
     @abc.abstractmethod
     def with_softmax(self) -> keras.Model:
-        """Returns a network that gives probabilities, with random weights: what Keras's `config.json` describes."""
+        """Return a network that gives probabilities, with random weights: what Keras's `config.json` describes."""
 
     @abc.abstractmethod
     def example(self) -> dict[str, np.ndarray]:
-        """Returns some input for a `check.npz`, the same each time."""
+        """Return some input for a `check.npz`, the same each time."""
 
     @abc.abstractmethod
     def computed(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns what a `check.npz` records of an input: `"logits"`, and by channel the mean of each learned gate.
+        """Return what a `check.npz` records of an input: `"logits"`, and by channel the mean of each learned gate.
 
         Raises:
             ValueError: If it is not an input of the network.
@@ -193,7 +193,7 @@ class TaskWeights(abc.ABC):
         """
 
     def traced(self, inputs) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Returns the network's logits for an input, and the mean by channel of each gate that a block learns."""
+        """Return the network's logits for an input, and the mean by channel of each gate that a block learns."""
         try:
             traces = Tracer(self.network)(inputs, carry=True)
         except ValueError:  # the nets of 1000 layers run them in a scan and have no blocks
@@ -211,5 +211,5 @@ def _by_channel(gate: np.ndarray) -> np.ndarray:
 
 
 def recorded(row: WeightsInfo) -> float | None:
-    """Returns what was measured of the very file of a row, `None` if nothing was (`value_of_file`)."""
+    """Return what was measured of the very file of a row, `None` if nothing was (`value_of_file`)."""
     return value_of_file(dict(row.metrics))

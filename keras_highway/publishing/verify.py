@@ -35,7 +35,7 @@ class Verification(NamedTuple):
 
 
 def verify(repository: str) -> Verification:
-    """Downloads a repository into an empty cache, compares hashes and weights, and computes its `check.npz` again.
+    """Download a repository into an empty cache, compares hashes and weights, and computes its `check.npz` again.
 
     Args:
         repository: `org/name[@revision]`.

@@ -68,11 +68,11 @@ class LanguageRecipe:
     ema: ClassVar[float | None] = None
 
     def to_dict(self) -> dict:
-        """Returns the recipe as plain JSON values."""
+        """Return the recipe as plain JSON values."""
         return dataclasses.asdict(self)
 
     def check(self) -> None:
-        """Raises a ValueError where a field of the recipe has an impossible value."""
+        """Raise a ValueError where a field of the recipe has an impossible value."""
         for name, known in {"variant": tuple(LM_VARIANTS), "precision": PRECISIONS}.items():
             value = getattr(self, name)
             if value not in known:
@@ -99,7 +99,7 @@ class LanguageRecipe:
 
 
 def rate_after(recipe: LanguageRecipe, perplexities: list[float]) -> float:
-    """Returns the learning rate after epochs with these validation perplexities [Kim et al.'s code].
+    """Return the learning rate after epochs with these validation perplexities [Kim et al.'s code].
 
     Each is compared with the one before; the first two never count.
     """

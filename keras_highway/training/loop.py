@@ -105,7 +105,7 @@ def train(
 
 
 def _start_is_gone(folder: RunFolder, recipe: Recipe | LanguageRecipe, error: Exception) -> ValueError:
-    """The error of a run that resumes, and whose start cannot be read any more: it is this that is missing."""
+    """Return the error of a run that resumes, and whose start cannot be read any more: it is this that is missing."""
     return ValueError(
         f"{folder.path} holds a run that was begun from {getattr(recipe, 'init', '')!r}: its net is built as that is "
         f"also where it resumes; put it back, or start this where the path or name leads to it. {error}"

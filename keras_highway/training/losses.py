@@ -9,7 +9,7 @@ from keras_highway.training.recipe import Recipe
 
 
 def make_loss(recipe: Recipe, classes: int) -> Callable:
-    """Returns the training loss of a recipe.
+    """Return the training loss of a recipe.
 
     Args:
         recipe: Its `loss`, `label_smoothing` and `target_threshold` count.

@@ -19,7 +19,7 @@ class DenseGradients:
     """
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
-        """Takes one step."""
+        """Take one step."""
         parent: Any = super()
         return parent.apply([_dense(gradient) for gradient in grads], trainable_variables)
 
@@ -266,12 +266,12 @@ def _trust_ratio(w, update, axes):
 
 
 def _factor(variable, multipliers) -> float:
-    """The product of the factors whose patterns match a variable's path."""
+    """Return the product of the factors whose patterns match a variable's path."""
     return math.prod(factor for pattern, factor in multipliers if fnmatch.fnmatch(variable.path, pattern))
 
 
 def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
-    """Returns the optimizer of a recipe.
+    """Return the optimizer of a recipe.
 
     Args:
         recipe: What to train.
@@ -345,7 +345,7 @@ def learning_rate(recipe: Recipe, steps_per_epoch: int, step):
 
 
 def plateau_rate(recipe: Recipe, losses: list[float]) -> float:
-    """Returns the rate of `schedule="plateau"` after epochs with these training losses."""
+    """Return the rate of `schedule="plateau"` after epochs with these training losses."""
     rate, best = recipe.learning_rate, float("inf")
     for loss in losses:
         if loss > best - recipe.plateau_delta:

@@ -58,7 +58,7 @@ class Trainable:
         ]
 
     def clipped(self, gradients):
-        """Returns gradients, summed over replicas, as the optimizer gets them: clipped to the recipe's norm."""
+        """Return gradients, summed over replicas, as the optimizer gets them: clipped to the recipe's norm."""
         return clipped(gradients, self.recipe.clip_norm)
 
     @property
@@ -82,12 +82,12 @@ class Trainable:
         """Prepare for the steps of an epoch, counted from 0."""
 
     def rate(self, step: int) -> float:
-        """Returns the learning rate of a step of the run, counted from 0."""
+        """Return the learning rate of a step of the run, counted from 0."""
         rate = self._rate
         return float(ops.convert_to_numpy(rate(step))) if callable(rate) else rate
 
     def set_rate(self, rate: float) -> None:
-        """Sets the learning rate of a run without a schedule of steps."""
+        """Set the learning rate of a run without a schedule of steps."""
         self._rate = rate
         self.optimizer.learning_rate = rate
 
@@ -109,7 +109,7 @@ class Trainable:
 
 
 def _input_shape(recipe: Recipe) -> dict[str, tuple[int | None, ...]]:
-    """The argument of `create_model`; with weights to start from always, which may be of images of another size."""
+    """Return `create_model`'s `input_shape`, if it is not the variant's; always with weights to start from."""
     own = dict(recipe.overrides).get("input_shape") or VARIANTS[recipe.variant].input_shape
     shape = recipe.input_shape or (own if recipe.init else None)
     return {"input_shape": tuple(shape)} if shape else {}
@@ -140,7 +140,7 @@ def _bring_to_classes(net: keras.Model, recipe: Recipe, names: tuple[str, ...]) 
 
 
 def _draw_anew(layer: keras.layers.Layer) -> None:
-    """Gives a layer initial weights."""
+    """Give a layer initial weights."""
     fresh = layer.__class__.from_config(layer.get_config())
     fresh.build(layer.input.shape)
     layer.set_weights(fresh.get_weights())
@@ -208,7 +208,7 @@ class Program(Trainable):
         return [v for data in (self.data, *self.data.smaller.values()) for v in data.variables]
 
     def train_loss(self, batch):
-        """Returns what is differentiated, and sums for the log.
+        """Return what is differentiated, and sums for the log.
 
         Args:
             batch: A tuple of arrays, of the source.

@@ -210,12 +210,12 @@ class Recipe:
     task: ClassVar[Task] = IMAGES
 
     def to_dict(self) -> dict:
-        """Returns the recipe as plain JSON values; without a start, of runs that have none."""
+        """Return the recipe as plain JSON values; without a start, of runs that have none."""
         values = dataclasses.asdict(self)
         return {name: value for name, value in values.items() if value or name not in ("init", "freeze")}
 
     def check(self) -> None:
-        """Raises a ValueError where a field of a recipe has an impossible value."""
+        """Raise a ValueError where a field of a recipe has an impossible value."""
         for name, known in {**CHOICES, "variant": tuple(VARIANTS), "transform": tuple(TRANSFORMS)}.items():
             value = getattr(self, name)
             if value not in known:
@@ -339,7 +339,7 @@ class Recipe:
         return tuple(shape) if any(a not in (None, b) for a, b in zip(shape, size, strict=False)) else ()
 
     def training_size(self, test_size: tuple[int, int], epoch: int | None = None) -> tuple[int, int]:
-        """Returns height and width of training images, by those of test images.
+        """Return height and width of training images, by those of test images.
 
         Args:
             test_size: Height and width of test images.
@@ -351,14 +351,16 @@ class Recipe:
         return test_size if self.train_size is None else (self.train_size, self.train_size)
 
     def equivalents(self, test_size: tuple[int, int], epochs: int) -> float:
-        """Returns the cost of the first `epochs` in epochs at the test images' size: pixels are what a step costs."""
+        """Return the cost of the first `epochs` in epochs at the test images' size: pixels are what a step costs."""
         sizes = [self.training_size(test_size, epoch) for epoch in range(epochs)]
         return sum(height * width for height, width in sizes) / (test_size[0] * test_size[1])
 
     @property
     def input_shape(self) -> tuple[int | None, int | None, int] | None:
-        """What the network is built for, where that is not its spec's: the size of the transform of images that are
-        decoded on the way, or any size where those of training and test differ.
+        """Input shape of the network, if it is not its variant's.
+
+        It is the size of the transform for images in files, and any size if
+        training and test images differ in size.
         """
         transform = TRANSFORMS[self.transform]
         if self.train_sizes or self.training_size(transform.size) != transform.size:
@@ -394,7 +396,7 @@ class Recipe:
 
 
 def changed(recipe: Recipe, **changes) -> Recipe:
-    """Returns the recipe with some fields changed, checked.
+    """Return the recipe with some fields changed, checked.
 
     Raises:
         ValueError: For an unknown field (with suggestions), a value of the
@@ -406,7 +408,7 @@ def changed(recipe: Recipe, **changes) -> Recipe:
 
 
 def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
-    """Returns the recipe with settings of the command line.
+    """Return the recipe with settings of the command line.
 
     Args:
         recipe: Any recipe.
@@ -546,7 +548,7 @@ class Policy:
 
 
 def parse_policy(name: str) -> Policy:
-    """Returns the policy of a name in timm's language, `"mM-mstdS-inc1"`.
+    """Return the policy of a name in timm's language, `"mM-mstdS-inc1"`.
 
     Raises:
         ValueError: If it is not such a name.

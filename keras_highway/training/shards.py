@@ -40,7 +40,7 @@ _FRAME = 12, 4  # bytes of a TFRecord before and after its content: length and c
 
 
 def write(folder: Path, out: Path, images: int = IMAGES, workers: int | None = None) -> dict:
-    """Writes the shards that are missing, and the manifest; returns it.
+    """Write the shards that are missing, and the manifest; returns it.
 
     Args:
         folder: Folder of train/CLASS/* and val/CLASS/*.
@@ -79,7 +79,7 @@ def write(folder: Path, out: Path, images: int = IMAGES, workers: int | None = N
 
 
 def _check_manifest(path: Path) -> None:
-    """Raises a ValueError where a file is another program's: it would be replaced."""
+    """Raise a ValueError where a file is another program's: it would be replaced."""
     if not path.exists():
         return
     try:
@@ -106,7 +106,7 @@ def _plan(folder: Path, classes: list[str], split: str, images: int) -> dict[str
 
 
 def _shard(folder: Path, path: Path, rows, classes, pool) -> tuple[dict, list[str]]:
-    """Writes a shard and its index, unless they are there; returns its row in the manifest and what was left out."""
+    """Write a shard and its index, unless they are there; returns its row in the manifest and what was left out."""
     index_path = index_of(path)
     index = _known_index(path, rows) if index_path.exists() and path.exists() else None
     if index is None or _is_older(path, folder, index):
@@ -142,7 +142,7 @@ def _is_older(path: Path, folder: Path, index: dict) -> bool:
 
 
 def _known_index(path: Path, rows) -> dict | None:
-    """Returns a shard's index if both are as written and of these images; else None: they are then made again."""
+    """Return a shard's index if both are as written and of these images; else None: they are then made again."""
     try:
         index = read_json(index_of(path), most=LARGEST_INDEX)
     except ValueError:
@@ -152,7 +152,7 @@ def _known_index(path: Path, rows) -> dict | None:
 
 
 def _index_from(path: Path, rows) -> dict | None:
-    """The index that a shard of these images should have, read from its records, whose checksums are compared."""
+    """Return the index that a shard should have, read from its records; their checksums are compared."""
     from google.protobuf.message import DecodeError  # which TensorFlow brings
 
     tf = tensorflow()
@@ -195,7 +195,7 @@ def _is_too_large(encoded: bytes) -> bool:
 
 
 def _write_records(path, folder, rows, classes, pool, index) -> None:
-    """Writes a shard's records, and into `index` what and where they are."""
+    """Write a shard's records, and into `index` what and where they are."""
     position = 0
     with tensorflow().io.TFRecordWriter(str(path)) as writer:
         for some in (rows[first : first + _AT_ONCE] for first in range(0, len(rows), _AT_ONCE)):
@@ -214,7 +214,7 @@ def _write_records(path, folder, rows, classes, pool, index) -> None:
 
 
 def _encoded(path: Path) -> bytes | None:
-    """An image file's content, or None where it cannot be decoded, or is a link to nothing."""
+    """Return an image file's content, or None where it cannot be decoded, or is a link to nothing."""
     tf = tensorflow()
     try:
         content = path.read_bytes()
@@ -256,7 +256,7 @@ def check(folder: Path) -> list[str]:
 
 
 def main(argv=None) -> int:
-    """Parses the command line, writes or checks; returns the exit code."""
+    """Parse the command line, writes or checks; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m keras_highway.training.shards",
         description=__doc__,

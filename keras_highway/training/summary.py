@@ -19,7 +19,7 @@ _PROGRAM = "python -m keras_highway"
 def summary(
     recipe: Recipe | LanguageRecipe, result: Mapping[str, Any], out: str | os.PathLike, data_dir: str | None
 ) -> str:
-    """Returns the lines.
+    """Return the lines.
 
     Args:
         recipe: What was trained.

@@ -27,7 +27,7 @@ class TaskTraining(NamedTuple):
 
 
 def training_of(task: Task) -> TaskTraining:
-    """Returns what trains a task's networks; nothing of another task is imported."""
+    """Return what trains a task's networks; nothing of another task is imported."""
     if task is LANGUAGE:
         from keras_highway.training.language import program, results, run, source
 

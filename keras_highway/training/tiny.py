@@ -14,7 +14,7 @@ RecipeT = TypeVar("RecipeT", Recipe, LanguageRecipe)
 
 
 def tiny(recipe: RecipeT) -> RecipeT:
-    """Returns a recipe's tiny form: a small net of the same kind on a synthetic data set.
+    """Return a recipe's tiny form: a small net of the same kind on a synthetic data set.
 
     Two epochs of six steps, batch 8; where a batch is computed in parts or its
     samples are mixed, of three steps, in a batch that eight devices divide; of
@@ -59,7 +59,7 @@ def _short(recipe: Recipe) -> dict:
 
 
 def _batch_of_eight(recipe: Recipe) -> int:
-    """The smallest batch that eight devices divide, as `Strategy.check` has it."""
+    """Return the smallest batch that eight devices divide, as `Strategy.check` has it."""
     return 8 * recipe.micro_batches * recipe.mixed_samples
 
 

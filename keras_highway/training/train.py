@@ -41,7 +41,7 @@ _MAY_PASS = 1  # what a supervisor begins again after it may go on
 
 
 def main(argv=None) -> None:
-    """Parses the command line and trains."""
+    """Parse the command line and trains."""
     parser = argparse.ArgumentParser(
         prog="python -m keras_highway train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -99,7 +99,7 @@ def main(argv=None) -> None:
 
 
 def _check_given(args: argparse.Namespace) -> None:
-    """Raises a ValueError if an option is empty, as a variable of a shell that is not set: another would be meant."""
+    """Raise a ValueError if an option is empty, as a variable of a shell that is not set: another would be meant."""
     options = {"init": "what to start from", "freeze": "a stage", "data": "a folder", "out": "a folder"}
     for name, what in options.items():
         if getattr(args, name) == "":
@@ -107,7 +107,7 @@ def _check_given(args: argparse.Namespace) -> None:
 
 
 def _start(args: argparse.Namespace) -> dict[str, str]:
-    """What `--init` and `--freeze` are."""
+    """Return the values of `--init` and `--freeze`."""
     return {name: value for name in ("init", "freeze") if (value := getattr(args, name)) is not None}
 
 
@@ -134,7 +134,7 @@ def errors_in_a_line() -> Iterator[None]:
 
 
 def _end(code: int) -> NoReturn:
-    """Ends the process; one of several without JAX's farewell, in which it would wait minutes for the others.
+    """End the process; one of several without JAX's farewell, in which it would wait minutes for the others.
 
     These wait for it, too, until a supervisor ends them.
     """
@@ -146,7 +146,7 @@ def _end(code: int) -> NoReturn:
 
 
 def _train() -> Callable[..., dict | None]:
-    """Returns what trains: Keras takes seconds to import, and --help need not wait."""
+    """Return what trains: Keras takes seconds to import, and --help need not wait."""
     try:
         from keras_highway.training.loop import train
     except ModuleNotFoundError as error:
@@ -162,7 +162,7 @@ def _trained(out: str) -> int:
 
 
 def choose(name: str, settings: list[str], small: bool) -> Recipe:
-    """Returns a recipe by name, with settings.
+    """Return a recipe by name, with settings.
 
     Raises:
         ValueError: For an unknown name or setting, with suggestions.

@@ -26,7 +26,7 @@ Weights = str | os.PathLike[str] | keras.Model
 
 
 def describe_weights(weights: Weights) -> WeightsInfo:
-    """Returns all that is known of weights: what they are, how they are fed, what was measured.
+    """Return all that is known of weights: what they are, how they are fed, what was measured.
 
     Args:
         weights: A weights name; a variant's, for the first of its weights,
@@ -57,7 +57,7 @@ def describe_weights(weights: Weights) -> WeightsInfo:
 
 
 def transform_of(weights: Weights) -> Transform:
-    """Returns the transform of weights, see `keras_highway.get_transform`."""
+    """Return the transform of weights, see `keras_highway.get_transform`."""
     if isinstance(weights, keras.Model):
         for layer in weights.layers:
             if isinstance(layer, Preprocessing):
@@ -74,7 +74,7 @@ def transform_of(weights: Weights) -> Transform:
 
 
 def classes_of(weights: Weights) -> tuple[tuple[str, str], ...]:
-    """Returns identifier and name of each class of weights or of a data set."""
+    """Return identifier and name of each class of weights or of a data set."""
     if isinstance(weights, str) and weights in _NUMBER_OF_CLASSES:
         return identified(weights, CLASSES.get(weights, ()))
     if not isinstance(weights, keras.Model) and (data := _data_of_variant(weights)):
@@ -92,12 +92,12 @@ def classes_of(weights: Weights) -> tuple[tuple[str, str], ...]:
 
 
 def published_for(spec: NetSpec) -> str | None:
-    """Returns the data set of a spec's input shape and number of classes, None if there is none."""
+    """Return the data set of a spec's input shape and number of classes, None if there is none."""
     return data_of(spec.input_shape, spec.classes)
 
 
 def data_of(input_shape: Sequence[int | None], classes: int) -> str | None:
-    """Returns the data set of an input shape (height, width, channels) and number of classes, None if there is none."""
+    """Return the data set of an input shape (height, width, channels) and number of classes, None if there is none."""
     for data, transform in TRANSFORMS.items():
         if (*transform.size, transform.channels, _NUMBER_OF_CLASSES.get(data)) == (*input_shape, classes):
             return data
@@ -105,14 +105,14 @@ def data_of(input_shape: Sequence[int | None], classes: int) -> str | None:
 
 
 def _of_variant(variant: str) -> WeightsInfo | None:
-    """The first of a variant's weights, those of the data set that it was published for before others."""
+    """Return the first of a variant's weights, those of the data set that it was published for before others."""
     rows = [row for row in registry.WEIGHTS.values() if row.variant == variant]
     own = published_for(VARIANTS[variant]) if variant in VARIANTS else None
     return min(rows, key=lambda row: row.data != own, default=None)
 
 
 def _data_of_variant(weights: Weights) -> str:
-    """The data set that stands under a variant's name while none of its weights is of it: `""` for all other names."""
+    """Return the data set under a variant's name if none of its weights is of it, else `""`."""
     if weights not in VARIANTS:
         return ""
     row, own = _of_variant(str(weights)), published_for(VARIANTS[str(weights)])
@@ -122,7 +122,7 @@ def _data_of_variant(weights: Weights) -> str:
 
 
 def identified(data: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Returns identifier and name of each class: WordNet's identifiers for ImageNet's thousand, else numbers."""
+    """Return identifier and name of each class: WordNet's identifiers for ImageNet's thousand, else numbers."""
     if data == "imagenet" and len(names) in (0, len(imagenet_classes())):
         return imagenet_classes()
     return tuple((str(i), name) for i, name in enumerate(names))
@@ -139,7 +139,7 @@ def _loaded(model: keras.Model) -> WeightsFile:
 
 
 def _of_file(file: WeightsFile) -> WeightsInfo:
-    """The row beside a file, or else its stamp and the result beside it."""
+    """Return the row beside a file, or else its stamp and the result beside it."""
     if file.archive is not None:
         return _of_model(file)
     if not file.variant:
@@ -167,7 +167,7 @@ def _of_file(file: WeightsFile) -> WeightsInfo:
 
 
 def _of_model(file: WeightsFile) -> WeightsInfo:
-    """A `.keras` file's own description; where it names no data, the set of its image size and number of classes."""
+    """Return a `.keras` file's description; without a data set, the one of its image size and classes."""
     assert file.archive is not None
     data = data_of(file.archive.input_shape, file.archive.classes) or ""
     return WeightsInfo(
@@ -183,6 +183,6 @@ def _of_model(file: WeightsFile) -> WeightsInfo:
 
 
 def class_names(data: str, classes: int | None) -> tuple[str, ...]:
-    """Returns a data set's names of the classes, where their number is that of a file's classes, else numbers."""
+    """Return a data set's names of the classes, where their number is that of a file's classes, else numbers."""
     names = tuple(name for _, name in imagenet_classes()) if data == "imagenet" else CLASSES.get(data, ())
     return names if len(names) == classes else tuple(map(str, range(classes or 0)))

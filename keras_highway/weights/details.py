@@ -72,7 +72,7 @@ def list_weights(pattern: str, details: Literal[True]) -> WeightsTable: ...
 
 
 def list_weights(pattern: str = "*", details: bool = False) -> list[str] | WeightsTable:
-    """Returns the names of all weights, or a table of what is known of each.
+    """Return the names of all weights, or a table of what is known of each.
 
     Args:
         pattern: Shell pattern, e.g. `"mnist*"`. Defaults to all.
@@ -98,7 +98,7 @@ def list_weights(pattern: str = "*", details: bool = False) -> list[str] | Weigh
 
 
 def of_row(row: WeightsInfo) -> dict[str, Any]:
-    """Returns what lies beside weights, under `COLUMNS`; sizes and speed are left `None`.
+    """Return what lies beside weights, under `COLUMNS`; sizes and speed are left `None`.
 
     Args:
         row: Of the registry.
@@ -131,7 +131,7 @@ def _known(path: Path | None) -> dict[str, dict[str, Any]]:
 
 
 def _file() -> Path | None:
-    """The table in the wheel, or in the checkout."""
+    """Return the table in the wheel, or in the checkout."""
     return next((path for path in registry.zoo_files(RESULTS) if path.is_file()), None)
 
 

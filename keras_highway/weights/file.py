@@ -75,7 +75,7 @@ class Contents(NamedTuple):
 def save(
     model: keras.Model, path: str | os.PathLike, variant: str, classes: int, float16: bool = False, **more: Any
 ) -> None:
-    """Saves a model's weights, stamped with what they are weights of and a digest; whole or not at all.
+    """Save a model's weights, stamped with what they are weights of and a digest; whole or not at all.
 
     Args:
         model: The model.
@@ -115,7 +115,7 @@ class _InMemory(io.BytesIO):
 
 
 def _halved(whole: io.BytesIO) -> io.BytesIO:
-    """Returns a file with its float32 arrays in float16, written anew: what is deleted inside a file keeps its room."""
+    """Return a file with its float32 arrays in float16, written anew: what is deleted inside a file keeps its room."""
     content = _InMemory()
     with h5py.File(whole, "r") as full, h5py.File(content, "w") as half:
         half.attrs.update(full.attrs)
@@ -137,7 +137,7 @@ def _halved(whole: io.BytesIO) -> io.BytesIO:
 
 
 def read(path: str | os.PathLike, promised: Promised | None = None) -> Contents:
-    """Reads a weight file, once: its stamp, the shapes of its weights, and whether they are as they were saved.
+    """Read a weight file, once: its stamp, the shapes of its weights, and whether they are as they were saved.
 
     Args:
         path: A `.weights.h5` file.
@@ -196,7 +196,7 @@ def read_content(content: bytes, path: str | os.PathLike) -> Contents:
 
 
 def set_weights(model: keras.Model, content: bytes) -> None:
-    """Sets a model's weights from the bytes that `read` has checked: the file may have been replaced since.
+    """Set a model's weights from the bytes that `read` has checked: the file may have been replaced since.
 
     Args:
         model: The model.
@@ -215,7 +215,7 @@ def set_weights(model: keras.Model, content: bytes) -> None:
 
 
 def _unset(model: keras.Model) -> None:
-    """Sets all weights to no number, which no file that was read has: Keras only warns of those it passes over.
+    """Set all weights to no number, which no file that was read has: Keras only warns of those it passes over.
 
     Warnings are the whole process's, and other threads may be at work.
     """
@@ -225,7 +225,7 @@ def _unset(model: keras.Model) -> None:
 
 
 def check_finite(value: Any, variable: keras.Variable) -> None:
-    """Raises a `WeightFileError` for values that are not finite once they are cast to a variable's dtype."""
+    """Raise a `WeightFileError` for values that are not finite once they are cast to a variable's dtype."""
     with np.errstate(over="ignore"):
         cast = keras.ops.convert_to_numpy(keras.ops.cast(value, variable.dtype))
     if np.isnan(cast).any():  # no file has any, see `_unset`
@@ -250,7 +250,7 @@ def _one_error(path) -> Iterator[None]:
 
 
 def _read_datasets(opened: h5py.File, stamp, most: float = math.inf) -> tuple[str, Counter]:
-    """Reads and checks every dataset, of `most` bytes in all.
+    """Read and checks every dataset, of `most` bytes in all.
 
     Returns their digest, which is over the stamp, too, and the weights' shapes.
     """
@@ -273,7 +273,7 @@ def _read_datasets(opened: h5py.File, stamp, most: float = math.inf) -> tuple[st
 
 
 def check_overrides(overrides: Mapping[str, Any], shapes: Counter) -> None:
-    """A network of these overrides is built before its shapes are compared: it must not be larger than the file's.
+    """Refuse overrides of a network larger than the file, before the network is built.
 
     Raises:
         WeightFileError: If one has numbers beyond what the file can be of.
@@ -307,7 +307,7 @@ def _add(digest, *parts) -> None:
 
 
 def _memory(item: h5py.Dataset) -> int:
-    """The bytes that HDF5 makes of a dataset in order to read it: whole chunks, which may be larger than the array."""
+    """Return the bytes that HDF5 allocates to read a dataset: whole chunks, which may exceed the array."""
     shape = item.shape
     chunks = item.chunks or (1,) * len(shape)
     return item.dtype.itemsize * math.prod(-(-side // chunk) * chunk for side, chunk in zip(shape, chunks, strict=True))
@@ -339,7 +339,7 @@ def _items(group: h5py.Group, visited: set[int], inside: str = "", deep: int = 0
 
 
 def _values(name, item: h5py.Dataset, is_weight) -> np.ndarray:
-    """The values of a dataset, after all that it declares has been checked."""
+    """Return the values of a dataset, after all that it declares has been checked."""
     bfloat16 = item.dtype == np.dtype("V2") and item.attrs.get("dtype") == "bfloat16"  # as Keras writes it
     if is_weight and item.dtype.kind != "f" and not bfloat16:
         raise WeightFileError(f"{name} is of dtype {item.dtype}, and weights are floating-point numbers")

@@ -80,7 +80,7 @@ class _Result(Fields):
     """A result, whose values are within the range of its metric."""
 
     def check(self, value: Any, where: str) -> None:
-        """Raises `ValueError` where the value does not match."""
+        """Raise `ValueError` where the value does not match."""
         super().check(value, where)
         bounds = Number(*task_of(value).metric.bounds)
         bounds.check(value["mean"], f"{where}: mean")
@@ -224,7 +224,7 @@ class WeightsInfo:
 
 
 def check_field(name: str, value: Any, where: str) -> None:
-    """Raises `ValueError` for a value that a row cannot have.
+    """Raise `ValueError` for a value that a row cannot have.
 
     Args:
         name: Of a field of `WeightsInfo`.
@@ -235,7 +235,7 @@ def check_field(name: str, value: Any, where: str) -> None:
 
 
 def to_json(row: WeightsInfo) -> dict[str, Any]:
-    """Returns a row as JSON values; what most rows lack is left out where it is empty."""
+    """Return a row as JSON values; what most rows lack is left out where it is empty."""
     values = {**dataclasses.asdict(row), "classes": list(row.classes), "removed": list(row.removed)}
     return {key: value for key, value in values.items() if value or key not in ("overrides", "removed")}
 
@@ -245,12 +245,12 @@ _BESIDE = ("metrics", "gate_report", "repository", "revision", "file")
 
 
 def row_in_folder(row: WeightsInfo) -> dict[str, Any]:
-    """Returns what the `weights.json` of a folder of the zoo holds of a row, as JSON values."""
+    """Return what the `weights.json` of a folder of the zoo holds of a row, as JSON values."""
     return {key: value for key, value in to_json(row).items() if key not in _BESIDE}
 
 
 def from_json(values: Any, where: str = "The description of the weights") -> WeightsInfo:
-    """Returns the row that JSON values describe.
+    """Return the row that JSON values describe.
 
     Args:
         values: What `to_json` made. Unknown keys, those of later versions,
@@ -274,7 +274,7 @@ def from_json(values: Any, where: str = "The description of the weights") -> Wei
 
 
 def transform_from_json(values: Any, where: str) -> Transform:
-    """Returns the transform that JSON values describe.
+    """Return the transform that JSON values describe.
 
     Args:
         values: The fields of a `Transform`.
@@ -289,7 +289,7 @@ def transform_from_json(values: Any, where: str) -> Transform:
 
 
 def _transform(values: Mapping[str, Any]) -> Transform:
-    """A transform, after its numbers have been compared with each other."""
+    """Return a transform, after its numbers have been compared with each other."""
     lists = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     transform = Transform(**_known(Transform, lists))
     if not {len(transform.mean), len(transform.std)} <= {1, transform.channels}:
@@ -307,7 +307,7 @@ def _known(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_row(path: Path) -> WeightsInfo:
-    """Returns the row that a `weights.json` describes.
+    """Return the row that a `weights.json` describes.
 
     Args:
         path: The file.
@@ -319,6 +319,6 @@ def read_row(path: Path) -> WeightsInfo:
 
 
 def format_epochs(result: Mapping[str, Any]) -> str:
-    """Returns how many epochs a result is after, e.g. `"25"`, or `"18 of 25"` of a run that was ended early."""
+    """Return how many epochs a result is after, e.g. `"25"`, or `"18 of 25"` of a run that was ended early."""
     number = f"{result['epochs']} of {result['of_epochs']}" if "of_epochs" in result else str(result["epochs"])
     return f"{number} ({result['equivalents']:g} full-size)" if "equivalents" in result else number

@@ -161,7 +161,7 @@ def _is_registered_here(entry: Mapping[str, Any]) -> bool:
 
 
 def _before(own: Transform, shape: list[Any]) -> Transform:
-    """The part of a model's own transform that images need before they enter the model."""
+    """Return the part of a model's own transform that images need before they enter the model."""
     plain = replace(own, scale=1.0, mean=(0.0,), std=(1.0,), contrast=False, mean_image="")
     if None in shape[1:3] or tuple(shape[1:3]) == tuple(own.size):
         return plain

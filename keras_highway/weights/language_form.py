@@ -20,7 +20,7 @@ _LARGEST = 2**28  # bytes of a vocabulary
 
 
 def form_of_words(variant: str, overrides: Mapping[str, Any]) -> CharLMSpec:
-    """Returns the spec of a variant with overrides, for spellings of any length where these do not state it.
+    """Return the spec of a variant with overrides, for spellings of any length where these do not state it.
 
     Raises:
         ValueError: As `override`.
@@ -29,7 +29,7 @@ def form_of_words(variant: str, overrides: Mapping[str, Any]) -> CharLMSpec:
 
 
 def stated_form(file: WeightsFile, variant: str, passed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of the spec that a file states of its network, with the sizes of the vocabulary beside it.
+    """Return the fields of the spec that a file states of its network, with the sizes of the vocabulary beside it.
 
     Args:
         file: The file.
@@ -92,7 +92,7 @@ def check_size(file: WeightsFile, spec: CharLMSpec) -> None:
 
 
 def vocabulary_of(file: WeightsFile, variant: str, passed: Vocabulary | None = None) -> Vocabulary:
-    """Returns the vocabulary of a weight file, checked against what the file records of it.
+    """Return the vocabulary of a weight file, checked against what the file records of it.
 
     Args:
         file: The file.

@@ -36,7 +36,7 @@ class FreshHead(Notice):
 
 
 def form_of(file: WeightsFile, variant: str) -> NetSpec:
-    """Returns the spec of a file's own network: its variant's, with the overrides that it names.
+    """Return the spec of a file's own network: its variant's, with the overrides that it names.
 
     Raises:
         ValueError: If these are not the variant's, or not those of the
@@ -65,7 +65,7 @@ def form_of(file: WeightsFile, variant: str) -> NetSpec:
 
 
 def own_form(variant: str, file: WeightsFile | None, passed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a spec that a weight file states of its own network.
+    """Return the fields of a spec that a weight file states of its own network.
 
     Args:
         variant: The architecture.
@@ -133,7 +133,7 @@ def _check_pixels(model: keras.Model, file: WeightsFile, row: NetSpec) -> None:
 
 
 def _images(model: keras.Model) -> tuple[int | None, ...]:
-    """The shape of what the network itself sees, behind a layer that prepares images."""
+    """Return the shape of what the network itself sees, behind a layer that prepares images."""
     prepared = next((layer for layer in model.layers if isinstance(layer, Preprocessing)), None)
     return tuple((model.inputs[0] if prepared is None else output_in(model, prepared)).shape[1:])
 
@@ -144,7 +144,7 @@ def _flattened(model: keras.Model) -> tuple[int | None, ...] | None:
 
 
 def _donor(file: WeightsFile, row: NetSpec) -> keras.Model:
-    """A model of the file's own form, in float32, whatever the global policy.
+    """Return a model of the file's own form, in float32, whatever the global policy.
 
     A file that does not name its number of classes has it in its head: where
     it fits but for that, the kernel's and the bias's shapes tell.
@@ -160,7 +160,7 @@ def _donor(file: WeightsFile, row: NetSpec) -> keras.Model:
 
 
 def without_removed(model: keras.Model, file: WeightsFile) -> keras.Model:
-    """Returns a model without the blocks that a file names as left out; the model itself where it names none.
+    """Return a model without the blocks that a file names as left out; the model itself where it names none.
 
     Raises:
         WeightFileError: If there are no such blocks, or they cannot go.
@@ -172,7 +172,7 @@ def without_removed(model: keras.Model, file: WeightsFile) -> keras.Model:
 
 
 def load_exactly(model: keras.Model, file: WeightsFile) -> None:
-    """Sets a model's weights from a file of its very shapes.
+    """Set a model's weights from a file of its very shapes.
 
     Args:
         model: The model.
@@ -210,7 +210,7 @@ def _set(model: keras.Model, file: WeightsFile) -> None:
 
 
 def check_language_model(file: WeightsFile, spec: CharLMSpec) -> None:
-    """Raises a `ValueError` for a language model that is larger than its file, or computes something else.
+    """Raise a `ValueError` for a language model that is larger than its file, or computes something else.
 
     The second are overrides under which the trained numbers would mean
     something else. To be called before the network is built.
@@ -241,7 +241,7 @@ def _check_function(file: WeightsFile, spec: NetSpec, row: NetSpec) -> None:
 
 
 def _copy(donor: keras.Model, model: keras.Model, file: WeightsFile) -> None:
-    """Sets every layer but a fresh head; nothing is set unless everything fits."""
+    """Set every layer but a fresh head; nothing is set unless everything fits."""
     pairs = []
     has_top = any(layer.name == "head" for layer in model.layers)
     for layer in donor.layers:
@@ -287,7 +287,7 @@ def _size(shapes: Counter[tuple[int, ...]]) -> int:
 
 
 def _for_channels(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """A kernel of images for images of other channels: one sees the sum, several see the kernel's in turn [timm].
+    """Return a kernel for images with other channels: one gets the sum, several repeat the kernel [timm].
 
     In turn they are scaled by the ratio of the channels: images of equal channels
     give what they gave where it is whole, about that where it is not. What is not

@@ -17,7 +17,7 @@ _OF_TRAINING = ("remat",)
 
 
 def from_json_values(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns overrides that were JSON values as `specs.override` takes them: `stages` of lists are stages.
+    """Return overrides that were JSON values as `specs.override` takes them: `stages` of lists are stages.
 
     Raises:
         ValueError: If a stage is malformed.
@@ -29,14 +29,14 @@ def from_json_values(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_json_values(spec: NetSpec, row: NetSpec) -> dict[str, Any]:
-    """Returns the fields of a spec that differ from the variant's, as JSON values; none that training alone knows."""
+    """Return the fields of a spec that differ from the variant's, as JSON values; none that training alone knows."""
     own, known = to_dict(spec), to_dict(row)
     changed = {name: value for name, value in own.items() if value != known[name]}
     return {name: _listed(value) for name, value in changed.items() if name not in _OF_TRAINING}
 
 
 def trimmed(model: keras.Model, removed: Sequence[str]) -> keras.Model:
-    """Returns a model without some of its blocks; the model itself where none are named.
+    """Return a model without some of its blocks; the model itself where none are named.
 
     Raises:
         ValueError: If there are no such blocks, or they cannot go.
@@ -45,7 +45,7 @@ def trimmed(model: keras.Model, removed: Sequence[str]) -> keras.Model:
 
 
 def shapes_of_form(spec: NetSpec, classes: int | None) -> Counter:
-    """Returns how often each shape is among the weights of a spec's network, without memory for them."""
+    """Return how often each shape is among the weights of a spec's network, without memory for them."""
     return Counter(tuple(w.shape) for w in without_values(lambda: build(spec, classes=classes).weights))
 
 

@@ -43,7 +43,7 @@ _HUB_TABLE = Table(Table(Text()))
 
 
 def language_row(name: str, variant: str, data: str, sha256: str = "") -> WeightsInfo:
-    """Returns the row of a language model's weights.
+    """Return the row of a language model's weights.
 
     Args:
         name: `<recipe>.<tag>`.
@@ -64,7 +64,7 @@ def language_row(name: str, variant: str, data: str, sha256: str = "") -> Weight
 
 
 def _timm(variant: str, tag: str, top1: float | None) -> WeightsInfo:
-    """The residual baselines that the papers compare with: "ResNet strikes back", procedures A1, A2, A3."""
+    """Return the residual baselines that the papers compare with: "ResNet strikes back", procedures A1, A2, A3."""
     return WeightsInfo(
         name=f"{variant}.{tag}",
         variant=variant,
@@ -141,7 +141,7 @@ def _baseline(spec) -> str:
 
 
 def _made_of(row: WeightsInfo, spec) -> WeightsInfo:
-    """The row of the highway net that is made of a ResNet's weights and computes the same function."""
+    """Return the row of the highway net that is made of a ResNet's weights and computes the same function."""
     origin = f"{row.origin}; made a highway net by keras_highway.highway_from_resnet"
     return dataclasses.replace(row, name=f"{spec.name}.{_tag(row)}", variant=spec.name, origin=origin)
 
@@ -171,13 +171,13 @@ def in_checkout() -> bool:
 
 
 def check_checkout() -> None:
-    """Raises a ValueError where the package does not run from a checkout, whose table could be written."""
+    """Raise a ValueError where the package does not run from a checkout, whose table could be written."""
     if not in_checkout():
         raise ValueError(f"{HUB_TABLE} is part of an installed package: repositories are noted in a checkout.")
 
 
 def note_repository(name: str, entry: Mapping[str, str]) -> None:
-    """Writes into the checkout's table where a row's file is on the Hub.
+    """Write into the checkout's table where a row's file is on the Hub.
 
     Args:
         name: Name of the row.
@@ -199,22 +199,22 @@ def reread() -> None:
 
 
 def list_weights(pattern: str = "*") -> list[str]:
-    """Returns the names of all weights that match a shell pattern, e.g. `"mnist*"`."""
+    """Return the names of all weights that match a shell pattern, e.g. `"mnist*"`."""
     return sorted(fnmatch.filter(WEIGHTS, pattern))
 
 
 def words() -> set[str]:
-    """Returns what rows go by: their names, tags and data sets."""
+    """Return what rows go by: their names, tags and data sets."""
     return {word for row in WEIGHTS.values() for word in (row.name, _tag(row), row.data) if word}
 
 
 def _tag(row: WeightsInfo) -> str:
-    """What follows the variant in a row's name; `""` where a user gave a name without a dot."""
+    """Return the part of a row's name after the variant; `""` for a name without a dot."""
     return row.name.partition(".")[2]
 
 
 def find(weights: str, variant: str) -> WeightsInfo:
-    """Returns the row of a variant's weights.
+    """Return the row of a variant's weights.
 
     Args:
         weights: A name (`"mnist10_w16.tvdn"`), a tag (`"tvdn"`) or a data set
@@ -237,7 +237,7 @@ def find(weights: str, variant: str) -> WeightsInfo:
 
 
 def get(name: str) -> WeightsInfo:
-    """Returns the row of a weights name.
+    """Return the row of a weights name.
 
     Raises:
         ValueError: If there is none, with suggestions; of a variant's name,
@@ -257,7 +257,7 @@ def folders(name: str) -> list[Path]:
 
 
 def users_names() -> set[str]:
-    """The names of weights that are in the user's own zoo."""
+    """Return the names of weights that are in the user's own zoo."""
     return {path.parent.name for path in _users_rows()}
 
 
@@ -286,12 +286,12 @@ def _users_root() -> Path | None:
 
 
 def local_file(row: WeightsInfo) -> Path | None:
-    """Returns the weight file of a row in one of its folders, unread; None if it is in none."""
+    """Return the weight file of a row in one of its folders, unread; None if it is in none."""
     return next((folder / FILE for folder in folders(row.name) if (folder / FILE).is_file()), None)
 
 
 def promised(row: WeightsInfo) -> Promised:
-    """Returns what the bytes of a row's file must hash to."""
+    """Return what the bytes of a row's file must hash to."""
     return Promised(row.sha256, f"of {row.name!r}", "Remove it or reinstall keras_highway.")
 
 
@@ -315,19 +315,19 @@ def file_of(row: WeightsInfo) -> Path:
 
 
 def where(row: WeightsInfo) -> str:
-    """Returns where the file of a row is: `"here"`, `"on the Hub"`, or in neither place, `"in a checkout"`."""
+    """Return where the file of a row is: `"here"`, `"on the Hub"`, or in neither place, `"in a checkout"`."""
     if local_file(row) is not None:
         return "here"
     return "on the Hub" if row.repository else "in a checkout"
 
 
 def result(name: str) -> dict[str, Any]:
-    """Returns what was measured of weights: the `result.json` beside them, `{}` where there is none."""
+    """Return what was measured of weights: the `result.json` beside them, `{}` where there is none."""
     return _beside(name, "result.json", RESULT)
 
 
 def described(row: WeightsInfo) -> WeightsInfo:
-    """Returns a row with what was measured, where it is recorded beside the file; not for others of its name."""
+    """Return a row with what was measured, where it is recorded beside the file; not for others of its name."""
     known = _rows().get(row.name)
     if known is None or known.sha256 != row.sha256:
         return row
@@ -338,13 +338,13 @@ def described(row: WeightsInfo) -> WeightsInfo:
 
 
 def _beside(name, file, schema) -> dict[str, Any]:
-    """What a file beside the row of weights holds; of the same folder, for others of that name are other weights."""
+    """Read a JSON file next to the row of weights, in the same folder."""
     folder = next((folder for folder in folders(name) if (folder / ROW).is_file()), None)
     return read_json(folder / file, schema) if folder is not None and (folder / file).is_file() else {}
 
 
 def _of_a_variant(variant, own) -> str:
-    """What stands under a variant's name may change with every weight that is trained: it is not taken for one."""
+    """Return the message that refuses a variant's name as the name of weights."""
     known = (
         f"its weights: {', '.join(own)}." if own else "no weights of it are published: see keras_highway.create_model."
     )

@@ -77,13 +77,13 @@ class WeightsFile:
     content: bytes = field(default=b"", repr=False)
 
     def without_content(self) -> "WeightsFile":
-        """Returns the description alone, for what lives longer than loading."""
+        """Return the description alone, for what lives longer than loading."""
         archive = self.archive and self.archive._replace(content=b"")
         return dataclasses.replace(self, content=b"", archive=archive)
 
 
 def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
-    """Finds, or downloads, the file that a `weights` argument names, and reads how the file describes itself.
+    """Find, or downloads, the file that a `weights` argument names, and reads how the file describes itself.
 
     With a language model from the Hub comes its `vocabulary.json`.
 
@@ -175,7 +175,7 @@ def _of_archive(path: Path, variant: str) -> WeightsFile:
 
 
 def _check_variant(path, contents, row, variant) -> None:
-    """Compares the architecture in the file with that of its row and with what is expected."""
+    """Compare the architecture in the file with that of its row and with what is expected."""
     actual = contents.stamp.get("variant")
     if actual is not None and actual not in ALL_VARIANTS:
         raise WeightFileError(f"{path} names variant {actual!r}, which this version of keras_highway does not have.")
@@ -190,14 +190,14 @@ def _check_variant(path, contents, row, variant) -> None:
 
 
 def _row_is_in(row, published) -> str:
-    """What a file's row is written in, for errors: of PyTorch's files no `weights.json` does."""
+    """Return the file that describes a weight file, for errors."""
     if row is None or row.file != torch_files.FILE:
         return ROW
     return "the table of keras_highway" if published else f"the {torch_files.CONFIG} of its repository"
 
 
 def _classes(path, contents, row, row_is_in) -> int | None:
-    """The number of classes or words, as row, stamp and the shapes in the file agree on it."""
+    """Return the number of classes or words, as row, stamp and the shapes in the file agree on it."""
     stamped, named = contents.stamp.get("classes"), len(row.classes) if row else 0
     if named and stamped not in (None, named):
         raise WeightFileError(f"{path} holds weights of {stamped} classes, but {row_is_in} names {named}.")
@@ -209,7 +209,7 @@ def _classes(path, contents, row, row_is_in) -> int | None:
 
 
 def _changes(contents, row) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """Overrides and removed blocks of a net that looks at images; those of a language model: `stated_overrides`."""
+    """Override and removed blocks of a net that looks at images; those of a language model: `stated_overrides`."""
     stamp = contents.stamp
     if task_of_variant(row.variant if row else stamp.get("variant")) is LANGUAGE:
         return {}, ()
@@ -219,7 +219,7 @@ def _changes(contents, row) -> tuple[Mapping[str, Any], tuple[str, ...]]:
 
 
 def result_beside(path: Path) -> dict[str, Any]:
-    """Returns what the `result.json` beside a `model.weights.h5` holds, `{}` where there is none.
+    """Return what the `result.json` beside a `model.weights.h5` holds, `{}` where there is none.
 
     Raises:
         ValueError: If it is malformed.
@@ -229,7 +229,7 @@ def result_beside(path: Path) -> dict[str, Any]:
 
 
 def _run_beside(path: Path, classes: int | None) -> tuple[tuple[str, ...], str]:
-    """The names of the classes, which few have, and the data set that the result of a run beside its file names."""
+    """Return class names (rare) and the data set from the result of the run next to a file."""
     result = result_beside(path)
     names, data = tuple(result.get("class_names", ())), result.get("data", "")
     if names and len(names) == classes:
@@ -239,7 +239,7 @@ def _run_beside(path: Path, classes: int | None) -> tuple[tuple[str, ...], str]:
 
 
 def _row_beside(path: Path) -> WeightsInfo | None:
-    """What the `weights.json` beside a file states about it; None if there is none."""
+    """Return the row in the `weights.json` next to a file, or `None`."""
     beside = path.with_name(ROW)
     if path.name != FILE or not beside.is_file():
         return None
@@ -252,7 +252,7 @@ def _promised_beside(path: Path, row: WeightsInfo | None) -> Promised | None:
 
 
 def row_of(weights: str) -> WeightsInfo:
-    """Returns what is known of weights by their name, or by their `hf://org/name[@revision]`.
+    """Return what is known of weights by their name, or by their `hf://org/name[@revision]`.
 
     Args:
         weights: The name; from the Hub the `weights.json` is downloaded, or
@@ -280,7 +280,7 @@ def is_path(weights: str) -> bool:
 
 
 def _path(weights) -> Path | None:
-    """The file of a path; None for the words that rows go by, even where a folder has such a name."""
+    """Return the file of a path; None for the words that rows go by, even where a folder has such a name."""
     with _looked_up(weights):
         path = _file_or_folder(weights)
         if path is not None and path.exists() and not path.is_file() and not path.is_dir():
@@ -290,7 +290,7 @@ def _path(weights) -> Path | None:
 
 @contextlib.contextmanager
 def _looked_up(weights) -> Iterator[None]:
-    """A path that the system refuses, such as one that is too long, is not a weight file."""
+    """Return a path that the system refuses, such as one that is too long, is not a weight file."""
     try:
         yield
     except OSError as error:
@@ -321,7 +321,7 @@ def is_elsewhere(folder: Path, weights: str) -> bool:
 
 
 def _of_hub(name: HubName, variant: str) -> tuple[Path, Contents, WeightsInfo | None]:
-    """The weight file of a repository, compared with its `weights.json` where it has one.
+    """Return the weight file of a repository, compared with its `weights.json` where it has one.
 
     Or that made of timm's file, with the contents of timm's `config.json`.
     """
@@ -342,7 +342,7 @@ def _of_hub(name: HubName, variant: str) -> tuple[Path, Contents, WeightsInfo | 
 
 
 def _fetched(name: HubName, sha256: str) -> tuple[Path, Contents]:
-    """The weight file of a repository; with that of a language model its words, from the same commit."""
+    """Return the weight file of a repository; with that of a language model its words, from the same commit."""
     contents = []
 
     def read(path: Path, expected: str) -> None:

@@ -16,12 +16,12 @@ _ADDRESSES = {0: (13, 40), 1: (13, 44), 2: (9, 28), 3: (9, 28)}
 
 
 def sealed(content: bytes) -> bytes:
-    """Returns the bytes of an HDF5 file with their SHA-256 behind them."""
+    """Return the bytes of an HDF5 file with their SHA-256 behind them."""
     return content + _MARK + hashlib.sha256(content).hexdigest().encode() + b"\n"
 
 
 def check(content: bytes) -> tuple[bool, str]:
-    """Compares a file with its seal; returns whether it has one, and the SHA-256 of the file with its seal.
+    """Compare a file with its seal; returns whether it has one, and the SHA-256 of the file with its seal.
 
     Args:
         content: The file's bytes.
@@ -41,7 +41,7 @@ def check(content: bytes) -> tuple[bool, str]:
 
 
 def _end(head: bytes) -> int:
-    """The address of the end of an HDF5 file, as its superblock states."""
+    """Return the address of the end of an HDF5 file, as its superblock states."""
     if len(head) < 64 or not head.startswith(_SIGNATURE) or head[8] not in _ADDRESSES:
         raise ValueError("it does not begin as an HDF5 file")
     width, address = _ADDRESSES[head[8]]

@@ -29,7 +29,7 @@ _PICKLES = (".bin", ".pt", ".pth", ".pth.tar")
 
 
 def refuse_pickles(weights: str) -> None:
-    """Raises a ValueError for a file that only Python's pickle can read: it may run any code."""
+    """Raise a ValueError for a file that only Python's pickle can read: it may run any code."""
     if weights.endswith(_PICKLES) and Path(weights).is_file():
         raise ValueError(
             f"{weights} is a pickle, which can run code when it is opened. Save its state dict with "
@@ -38,7 +38,7 @@ def refuse_pickles(weights: str) -> None:
 
 
 def of_row(row: WeightsInfo) -> Path:
-    """Returns the weight file made of the file of a row, downloaded and checked against the row's hash.
+    """Return the weight file made of the file of a row, downloaded and checked against the row's hash.
 
     Raises:
         ValueError: If the file is not what it should be.
@@ -51,7 +51,7 @@ def of_row(row: WeightsInfo) -> Path:
 
 
 def of_repository(name: HubName, torch_file: Path, variant: str) -> tuple[Path, WeightsInfo | None]:
-    """Returns the weight file made of a repository's file, and what timm's `config.json` beside it states about them.
+    """Return the weight file made of a repository's file, and what timm's `config.json` beside it states about them.
 
     Args:
         name: The repository.
@@ -77,7 +77,7 @@ def of_repository(name: HubName, torch_file: Path, variant: str) -> tuple[Path, 
 
 
 def of_file(torch_file: Path, variant: str) -> Path:
-    """Returns the weight file made of a `.safetensors` file on this machine.
+    """Return the weight file made of a `.safetensors` file on this machine.
 
     Args:
         torch_file: The file.
@@ -91,7 +91,7 @@ def of_file(torch_file: Path, variant: str) -> Path:
 
 
 def pin(row: WeightsInfo) -> dict[str, str]:
-    """Downloads the file of a row and writes its commit and sha256 into the checkout's table.
+    """Download the file of a row and writes its commit and sha256 into the checkout's table.
 
     Every later download is of that commit, and refused where the hash differs.
 
@@ -119,7 +119,7 @@ def pin(row: WeightsInfo) -> dict[str, str]:
 
 
 def describe(name: HubName) -> WeightsInfo | None:
-    """Returns what timm's `config.json` states about the weights of a repository, None if there is no such file.
+    """Return what timm's `config.json` states about the weights of a repository, None if there is no such file.
 
     Args:
         name: The repository.
@@ -168,7 +168,7 @@ def _resnet_of(torch_file) -> str:
 
 
 def _converted(torch_file: Path, variant: str, name: str, note: str, **facts: str) -> Path:
-    """The weight file made of a PyTorch file; made once for every content of that file."""
+    """Return the weight file made of a PyTorch file; made once for every content of that file."""
     kept = home_folder() / "keras_highway" / "converted"
     try:
         content = read_regular(torch_file, weights_file.LARGEST)
@@ -192,7 +192,7 @@ def _converted(torch_file: Path, variant: str, name: str, note: str, **facts: st
 
 
 def _writable(folder: Path) -> bool:
-    """Makes a folder, and returns whether we may write there: a home may be read-only, as in a container."""
+    """Make a folder, and returns whether we may write there: a home may be read-only, as in a container."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -212,14 +212,14 @@ def _temporary_folder() -> Path:
 
 @functools.cache
 def _folder_of(process: int) -> Path:
-    """The temporary folder of one process: a fork has its own, for its parent may end before it."""
+    """Return the temporary folder of one process: a fork has its own, for its parent may end before it."""
     folder = tempfile.TemporaryDirectory(prefix="keras_highway-", ignore_cleanup_errors=True)
     atexit.register(folder.cleanup)
     return Path(folder.name)
 
 
 def convert_torch_file(torch_file: Path, target: Path, variant: str, content: bytes | None = None) -> None:
-    """Writes the weight file of a variant from a state dict with PyTorch's names; whole or not at all.
+    """Write the weight file of a variant from a state dict with PyTorch's names; whole or not at all.
 
     Args:
         torch_file: A `.safetensors` file, see `convert.timm.model_of`.

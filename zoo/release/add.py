@@ -47,7 +47,7 @@ _ALL_IN_WHEEL = 90 * 2**20  # of all entries: a wheel on PyPI has at most 100 MB
 
 
 def add(runs: list[Path], float16: bool = False, data_dir=None) -> Path:
-    """Adds runs of one recipe to the zoo.
+    """Add runs of one recipe to the zoo.
 
     Args:
         runs: Run folders that hold a result.json; the first gives the weights. Before further ones it may be the
@@ -166,7 +166,7 @@ def _check_joins(runs, results, joins, float16) -> None:
 
 
 def _row(run, result) -> WeightsInfo:
-    """The row of the entry that is there, else that of new weights.
+    """Return the row of the entry that is there, else that of new weights.
 
     Raises:
         ValueError: If the entry is of other classes or images than the run.
@@ -221,7 +221,7 @@ def _differ(recipe: dict, other: dict) -> bool:
 
 
 def _as_published(recipe: dict) -> dict:
-    """A number in the zoo is that of a recipe of the repository, which anyone can train again; with its source."""
+    """Return a recipe with the source of the repository's; refuse one that the repository does not have."""
     published = RECIPES.get(recipe["name"])
     differ = differences(recipe, published.to_dict(), defaults_of(published)) if published else recipe
     if differ := sorted(differ.keys() - _MAY_DIFFER.keys()):
@@ -233,7 +233,7 @@ def _as_published(recipe: dict) -> dict:
 
 
 def pooled(results: list[dict]) -> dict:
-    """Returns one result of several runs: n, mean and sample standard deviation over the seeds."""
+    """Return one result of several runs: n, mean and sample standard deviation over the seeds."""
     for field, default in (("backend", None), ("precision", "float32")):  # older results do not name theirs
         if len(found := {result.get(field, default) for result in results}) > 1:
             raise ValueError(f"Runs of one entry must have one {field}. Received: {', '.join(map(str, found))}")
@@ -272,7 +272,7 @@ def _result(run: Path) -> dict:
 
 
 def main(argv=None) -> None:
-    """Parses the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.add", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="run folders of one recipe")
     parser.add_argument("--float16", action="store_true", help="store the weights in half precision")

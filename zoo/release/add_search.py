@@ -19,7 +19,7 @@ _FILES = ("curves.csv", "result.json")
 
 
 def add_search(out: Path, root: Path = ROOT) -> Path:
-    """Copies a search's result, curves and figure into a checkout.
+    """Copy a search's result, curves and figure into a checkout.
 
     Args:
         out: The search's folder.
@@ -49,7 +49,7 @@ def add_search(out: Path, root: Path = ROOT) -> Path:
 
 
 def main(argv=None) -> None:
-    """Parses the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.add_search", description=__doc__)
     parser.add_argument("out", type=Path, help="folder of a finished search")
     try:

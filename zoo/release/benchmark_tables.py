@@ -10,7 +10,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "tests" / "benchmarks" / "result
 
 
 def speed_table(path: Path = RESULTS) -> str:
-    """The ratios that the benchmarks measured: by processor time on a CPU, where other processes disturb it least."""
+    """Return the ratios of the benchmarks: processor time on a CPU, which other processes disturb least."""
     lines = ["| subject / reference | ratio | quartiles | pairs | on |", "|---|---|---|---|---|"]
     for row in _read(path).values():
         if "wall" not in row:
@@ -70,7 +70,7 @@ def host_pipeline_table(path: Path = RESULTS) -> str:
 
 
 def int8_table(path: Path = RESULTS) -> str:
-    """A LiteRT file of 8-bit whole numbers beside one of float32."""
+    """Return a LiteRT file of 8-bit whole numbers beside one of float32."""
     lines = ["| | test accuracy | bytes | images per second of processor time |", "|---|---|---|---|"]
     rows = _read(path)
     file = rows["mnist10_w32.tvdn, LiteRT [tensorflow, cpu]"]

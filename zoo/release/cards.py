@@ -25,7 +25,7 @@ CARD = "card.md"
 
 
 def write_card(row: WeightsInfo, folder: Path) -> None:
-    """Writes card and curve of weights into their folder.
+    """Write card and curve of weights into their folder.
 
     Args:
         row: The weights, with what was measured.
@@ -37,7 +37,7 @@ def write_card(row: WeightsInfo, folder: Path) -> None:
 
 
 def card(row: WeightsInfo, folder: Path) -> str:
-    """Returns the text of a card; arguments as in `write_card`."""
+    """Return the text of a card; arguments as in `write_card`."""
     recipe = json.loads((folder / "recipe.json").read_text("utf-8"))
     return model_card(row, REPOSITORY, recipe, _has_torch_names(row.variant), shipped=True)
 
@@ -52,7 +52,7 @@ def _has_torch_names(variant) -> bool:
 
 
 def main(argv=None) -> None:
-    """Parses the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.cards", description=__doc__)
     parser.add_argument("names", nargs="*", help="weights (default: all that have a folder in the zoo)")
     arguments = parser.parse_args(argv)

@@ -5,11 +5,11 @@ from typing import Any
 
 
 def short(commit: str) -> str:
-    """Returns the first 12 digits of a commit, and whether files differed from it: `"0123456789ab-dirty"`."""
+    """Return the first 12 digits of a commit, and whether files differed from it: `"0123456789ab-dirty"`."""
     digits, dash, state = commit.partition("-")
     return digits[:12] + dash + state
 
 
 def all_short(result: Mapping[str, Any]) -> str:
-    """Returns the commits of a result's runs, shortened, in the order of runs and starts, with `"; "` between."""
+    """Return the commits of a result's runs, shortened, in the order of runs and starts, with `"; "` between."""
     return "; ".join(short(commit) for commit in result.get("commit_changes", [result.get("commit")]) if commit)

@@ -123,7 +123,7 @@ FORMS = Comparison(
 
 
 def _photographs(name: str, title: str, what: str, *claims: Claim, **more: Any) -> Comparison:
-    """A study of Imagenette."""
+    """Return a study of Imagenette."""
     study = STUDIES[f"imagenette_{name}"]
     recipe = RECIPES[study.run_name(study.base)]
     seeds = "one seed: no spread, no interval"

@@ -21,7 +21,7 @@ PICTURES = {
 
 
 def section(numbers: Path = NUMBERS) -> list[str]:
-    """Returns the lines: the claims, the pictures of each net, where they were made; none as long as there is no net.
+    """Return the lines: the claims, the pictures of each net, where they were made; none as long as there is no net.
 
     Args:
         numbers: What the figures measured.

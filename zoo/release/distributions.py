@@ -42,7 +42,7 @@ class ReleaseError(Exception):
 
 
 def build(out: Path) -> tuple[Path, Path]:
-    """Builds both distributions.
+    """Build both distributions.
 
     Args:
         out: Folder for them, made if needed; older ones in it are removed,
@@ -68,7 +68,7 @@ def build(out: Path) -> tuple[Path, Path]:
 
 
 def check_wheel(wheel: Path, root: Path = ROOT) -> list[str]:
-    """Compares what a wheel holds with the checkout.
+    """Compare what a wheel holds with the checkout.
 
     Returns:
         Lines for the log.
@@ -106,7 +106,7 @@ def check_wheel(wheel: Path, root: Path = ROOT) -> list[str]:
 
 
 def check_sdist(sdist: Path, root: Path = ROOT) -> list[str]:
-    """Looks for what does not belong into an sdist, which is all but the package and what goes into the wheel."""
+    """Look for what does not belong into an sdist, which is all but the package and what goes into the wheel."""
     with tarfile.open(sdist) as archive:
         names = [name.partition("/")[2] for name in archive.getnames()]
     allowed = ("keras_highway/", "samples/", "zoo/weights/", "zoo/results.csv")
@@ -176,7 +176,7 @@ def try_wheel(wheel: Path, extra: str) -> list[str]:
 
 
 def _run(*words, cwd=ROOT, env=None, fails=False) -> str:
-    """Runs a command without this process's Python settings; returns what it wrote."""
+    """Run a command without this process's Python settings; returns what it wrote."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "KERAS", "VIRTUAL"))}
     done = subprocess.run(
         [str(word) for word in words], cwd=cwd, env={**inherited, **(env or {})}, capture_output=True, text=True
@@ -201,7 +201,7 @@ def _must(right: bool, otherwise: str) -> None:
 
 
 def _commit() -> str:
-    """What is built: a commit, `-dirty` with changes, `unknown` without git.
+    """Return the commit that is built, with `-dirty` if there are changes, or `unknown` without git.
 
     Asked of git here: the environment that builds cannot import the package, whose runs ask for theirs.
     """
@@ -213,7 +213,7 @@ def _commit() -> str:
 
 
 def main(argv=None) -> int:
-    """Parses the command line; returns 1 where a check fails."""
+    """Parse the command line; returns 1 where a check fails."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.distributions", description=__doc__)
     parser.add_argument(
         "--out", type=Path, default=ROOT / "dist", help="folder for wheel and sdist, whose older ones it replaces"

@@ -56,7 +56,7 @@ class Beside(NamedTuple):
 
 
 def known(runs: Path = RUNS) -> list[Beside]:
-    """Returns the runs whose net has a published log, also those that are not over.
+    """Return the runs whose net has a published log, also those that are not over.
 
     Args:
         runs: Folder of the runs. Defaults to `zoo/runs`.
@@ -76,7 +76,7 @@ def known(runs: Path = RUNS) -> list[Beside]:
 
 
 def section(runs: Path = RUNS) -> list[str]:
-    """Returns the lines: a table and the picture.
+    """Return the lines: a table and the picture.
 
     Args:
         runs: Folder of the runs. Defaults to `zoo/runs`.
@@ -128,7 +128,7 @@ def draw(runs: Path = RUNS, path: Path = PICTURE) -> None:
 
 
 def main(argv=None) -> None:
-    """Parses the command line and draws."""
+    """Parse the command line and draws."""
     argparse.ArgumentParser(prog="python -m zoo.release.first_epochs", description=__doc__).parse_args(argv)
     draw()
     print(f"wrote {PICTURE}")

@@ -12,7 +12,7 @@ from zoo.release.cards import write_card
 
 
 def main(argv=None) -> None:
-    """Parses the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.gates", description=__doc__)
     parser.add_argument("names", nargs="*", help="weights (default: all that have a folder in the zoo)")
     parser.add_argument("--data", help="folder of the data sets")

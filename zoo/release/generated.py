@@ -7,7 +7,7 @@ from keras_highway._support.files import atomic_write
 
 
 def bring_up_to_date(path: Path, text: str, check: bool, message: str) -> int:
-    """Writes a file where its text differs, or only reports the difference.
+    """Write a file where its text differs, or only reports the difference.
 
     Args:
         path: The file.

@@ -34,7 +34,7 @@ WEIGHTS = ROOT / "zoo" / "weights"
 
 
 def rows() -> list[dict[str, Any]]:
-    """Returns a row for each weight of the registry, by name, under `COLUMNS`; a folder of a user's zoo has none."""
+    """Return a row for each weight of the registry, by name, under `COLUMNS`; a folder of a user's zoo has none."""
     speed = json.loads(SPEED.read_text("utf-8"))["images_per_second"] if SPEED.exists() else {}
     users = registry.users_names()
     return [_row(row, speed) for name, row in sorted(registry.WEIGHTS.items()) if name not in users]
@@ -57,7 +57,7 @@ def _row(row: WeightsInfo, speed) -> dict[str, Any]:
 
 
 def _cost(row: WeightsInfo) -> StageCost:
-    """What weights cost as they are: their size and classes, overrides of their variant, blocks left out."""
+    """Return the cost of weights: size, classes, overrides of the variant and removed blocks."""
     spec = override(VARIANTS[row.variant], **from_json_values(row.overrides))
     return cost_of(spec, _size(row), len(row.classes) or None, row.removed)
 
@@ -69,7 +69,7 @@ def _size(row: WeightsInfo) -> int | None:
 
 
 def as_csv(table: list[dict[str, Any]]) -> str:
-    """Returns the rows as CSV."""
+    """Return the rows as CSV."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
@@ -78,7 +78,7 @@ def as_csv(table: list[dict[str, Any]]) -> str:
 
 
 def main(argv=None) -> int:
-    """Parses the command line; returns 1 where the table and the results differ."""
+    """Parse the command line; returns 1 where the table and the results differ."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.metrics", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
     args = parser.parse_args(argv)

@@ -14,7 +14,7 @@ _END = "\n\nkeras_highway/data/"
 
 
 def render(text: str, zoo: Path = ROOT / "zoo" / "weights") -> str:
-    """Returns a NOTICE with its list of weights made anew.
+    """Return a NOTICE with its list of weights made anew.
 
     Raises:
         ValueError: If the list's place is not there.
@@ -33,7 +33,7 @@ def render(text: str, zoo: Path = ROOT / "zoo" / "weights") -> str:
 
 
 def main(argv=None) -> int:
-    """Parses the command line; returns 1 where NOTICE and the zoo differ."""
+    """Parse the command line; returns 1 where NOTICE and the zoo differ."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.notice", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
     args = parser.parse_args(argv)

@@ -26,7 +26,7 @@ PICTURES = {
 
 
 def section(numbers: Path = NUMBERS) -> list[str]:
-    """Returns the lines: what both nets do, the pictures, where they were made; none before they were measured.
+    """Return the lines: what both nets do, the pictures, where they were made; none before they were measured.
 
     Args:
         numbers: What the figures measured.

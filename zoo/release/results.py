@@ -57,12 +57,12 @@ SUSTAINED = 1e14  # operations a second that are assumed of a GPU: 100 TFLOP/s
 
 
 def published() -> list[dict]:
-    """Returns the papers' tables: paper, where, title, metric, data, rows; some have a note about ours."""
+    """Return the papers' tables: paper, where, title, metric, data, rows; some have a note about ours."""
     return json.loads(PUBLISHED.read_text("utf-8"))
 
 
 def rows(zoo: Path = ROOT / "zoo" / "weights") -> list[dict[str, str]]:
-    """Returns a row for every published number, with all `COLUMNS` as text."""
+    """Return a row for every published number, with all `COLUMNS` as text."""
     numbers = []
     for table in published():
         for row in table["rows"]:
@@ -76,7 +76,7 @@ def rows(zoo: Path = ROOT / "zoo" / "weights") -> list[dict[str, str]]:
 
 
 def _ours(row, table, zoo) -> dict:
-    """What was measured, or what it would take."""
+    """Return the measured value, or the compute that it would take."""
     command = f"python -m keras_highway train {row['recipe']} --data DIR"
     path = zoo / row["weights"] / "result.json"
     if path.exists():
@@ -108,7 +108,7 @@ def _ours(row, table, zoo) -> dict:
 def cost_of(
     spec: NetSpec, size: int | None = None, classes: int | None = None, removed: tuple[str, ...] = ()
 ) -> StageCost:
-    """Returns what a network costs in total for one image.
+    """Return what a network costs in total for one image.
 
     Args:
         spec: Of the network, e.g. `VARIANTS["resnet50"]`.
@@ -121,7 +121,7 @@ def cost_of(
 
 
 def would_take(name: str) -> str:
-    """Returns what a run of a recipe takes, in words.
+    """Return what a run of a recipe takes, in words.
 
     Of image networks: multiply-adds of the forward pass, times three for a
     training step, times two operations, at 100 TFLOP/s. Small networks sustain
@@ -138,7 +138,7 @@ def would_take(name: str) -> str:
 
 
 def as_csv(numbers: list[dict[str, str]]) -> str:
-    """Returns the rows as CSV."""
+    """Return the rows as CSV."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -147,7 +147,7 @@ def as_csv(numbers: list[dict[str, str]]) -> str:
 
 
 def as_markdown(numbers: list[dict[str, str]]) -> str:
-    """Returns the page: a table for each of the papers' tables."""
+    """Return the page: a table for each of the papers' tables."""
     own = [row for row in numbers if not row["rival"] and row["published"] != "-" and not row["here"]]
     done = sum(bool(row["ours"]) for row in own)
     lines = [
@@ -187,7 +187,7 @@ def _line(row) -> str:
 
 
 def main(argv=None) -> int:
-    """Parses the command line; returns 1 where a file and its results differ."""
+    """Parse the command line; returns 1 where a file and its results differ."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.results", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
     args = parser.parse_args(argv)

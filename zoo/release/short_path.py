@@ -19,7 +19,7 @@ START = "mnist10_w32.tvdn"
 
 
 def drawing(shape: str, draw: np.random.Generator) -> np.ndarray:
-    """Returns a drawing of a shape, uint8 `(28, 28, 1)`, somewhere near the middle, under noise."""
+    """Return a drawing of a shape, uint8 `(28, 28, 1)`, somewhere near the middle, under noise."""
     image = draw.integers(0, 40, (28, 28, 1), dtype=np.uint8)
     top, left = draw.integers(2, 8, 2)
     area = image[top : top + 18, left : left + 18]

@@ -35,7 +35,7 @@ _MOST = 128
 
 
 def images_per_second(variant: str, repeats: int) -> dict[str, float]:
-    """Returns median and quartiles of images per second of processor time.
+    """Return median and quartiles of images per second of processor time.
 
     Args:
         variant: An image network's.
@@ -61,7 +61,7 @@ def images_per_second(variant: str, repeats: int) -> dict[str, float]:
 
 
 def main(argv=None) -> int:
-    """Parses the command line, measures, writes."""
+    """Parse the command line, measures, writes."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.speed", description=__doc__)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--out", type=Path, default=SPEED)

@@ -20,7 +20,7 @@ def measure(row: WeightsInfo, folder: Path, data_dir) -> float:
 
 
 def check_stored(row: WeightsInfo, folder: Path, data_dir, expected: float) -> float:
-    """Returns the metric of the stored weights.
+    """Return the metric of the stored weights.
 
     Args:
         row: The weights.

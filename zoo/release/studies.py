@@ -39,7 +39,7 @@ _COLUMNS = {"train_loss": 1, "test_accuracy": 100}  # what is drawn, and what it
 
 
 def sections(runs: Path = RUNS) -> list[str]:
-    """Returns the lines of all comparisons that have a finished run of their own."""
+    """Return the lines of all comparisons that have a finished run of their own."""
     lines = []
     for comparison in COMPARISONS:
         if done := _compared(comparison, runs):
@@ -57,7 +57,7 @@ def sections(runs: Path = RUNS) -> list[str]:
 
 
 def designs_table(runs: Path = RUNS) -> str:
-    """The six designs in short: parameters, test accuracy, difference to the base's."""
+    """Return the six designs in short: parameters, test accuracy, difference to the base's."""
     study = DESIGNS.study
     done = _finished(DESIGNS, runs)
     lines = [
@@ -147,7 +147,7 @@ def _seeds(count: int) -> str:
 
 
 def _finished(comparison, runs) -> dict[str, dict[int, list[dict[str, float]]]]:
-    """Logs of the finished runs, by net and seed."""
+    """Log of the finished runs, by net and seed."""
     logs = {}
     for net in comparison.study.nets:
         seeds = comparison.study.seeds
@@ -163,7 +163,7 @@ def _compared(comparison, runs):
 
 
 def _verdict(claim: Claim, comparison: Comparison, runs: Path, done) -> str:
-    """A claim, whether it holds, and what was measured."""
+    """Return a claim, whether it holds, and what was measured."""
     gone = {net: _diverged(comparison, net, runs) for net in (claim.first, claim.second)}
     ended = {net: len(done.get(net, {})) + count for net, count in gone.items()}
     over = all(count == len(comparison.study.seeds) for count in ended.values())
@@ -222,7 +222,7 @@ def _goal(comparison: Comparison, done, runs: Path) -> list[str]:
 
 
 def _beside(comparison: Comparison, done, runs: Path) -> list[str]:
-    """The accuracy of the same networks by another recipe."""
+    """Return the accuracy of the same networks by another recipe."""
     if not comparison.beside:
         return []
     (other,) = (one for one in COMPARISONS if one.name == comparison.beside)
@@ -236,7 +236,7 @@ def _beside(comparison: Comparison, done, runs: Path) -> list[str]:
 
 
 def _losses(comparison: Comparison, epochs: tuple[int, ...], done) -> list[str]:
-    """A table of losses and accuracies after some epochs, means over the seeds.
+    """Return a table of losses and accuracies after some epochs, means over the seeds.
 
     Raises:
         ValueError: If a log has no such epoch.
@@ -283,7 +283,7 @@ def _word(kind: str, pairs: list[float], first_gone: int, second_gone: int) -> s
 
 
 def _interval(pairs: list[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean."""
+    """Return the 95 % interval of the mean."""
     half = _T[len(pairs) - 1] * statistics.stdev(pairs) / len(pairs) ** 0.5
     return statistics.mean(pairs) - half, statistics.mean(pairs) + half
 
@@ -342,12 +342,12 @@ def _ran_where(where, net, base) -> bool:
 
 
 def precision_of(result) -> str:
-    """Returns the precision of a result's products; older results do not name it."""
+    """Return the precision of a result's products; older results do not name it."""
     return result.get("precision", "float32").removeprefix("mixed_")
 
 
 def main(argv=None) -> None:
-    """Parses the command line and draws."""
+    """Parse the command line and draws."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.studies", description=__doc__)
     parser.parse_args(argv)
     for path in draw():

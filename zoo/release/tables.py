@@ -29,12 +29,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def results(zoo: Path = ROOT / "zoo" / "weights") -> dict[str, dict]:
-    """Returns every result of the zoo by weights name."""
+    """Return every result of the zoo by weights name."""
     return {path.parent.name: json.loads(path.read_text("utf-8")) for path in sorted(zoo.glob("[!.]*/result.json"))}
 
 
 def weights_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
-    """The trained weights of image nets and what was measured of them."""
+    """Return the trained weights of image nets and what was measured of them."""
     lines = [
         "| weights | test accuracy (last epoch) | published, %: best (mean) | epochs | recipe |",
         "|---|---|---|---|---|",
@@ -51,7 +51,7 @@ def weights_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
 
 
 def language_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
-    """The trained weights of language models."""
+    """Return the trained weights of language models."""
     lines = [
         "| weights | test perplexity (last epoch) | published | validation | epochs | products in |",
         "|---|---|---|---|---|---|",
@@ -81,7 +81,7 @@ _DATA = {
 
 
 def chosen_table() -> str:
-    """The ten weights that the README recommends, with their sizes."""
+    """Return the ten weights that the README recommends, with their sizes."""
     sizes, measured = {row["name"]: row for row in list_weights(details=True)}, results()
     lines = [
         "| weights | trained on | input | parameters | file | test result | in wheel |",
@@ -105,7 +105,7 @@ def _trained_on(measured) -> str:
 
 
 def variants_table() -> str:
-    """The variants whose published architecture is known in full, and the count that its source prints."""
+    """Return the variants whose published architecture is known in full, and the count that its source prints."""
     lines = ["| variant | gating | trainable parameters | as printed | source |", "|---|---|---|---|---|"]
     for spec in VARIANTS.values():
         if spec.published_parameters:
@@ -122,7 +122,7 @@ def variants_table() -> str:
 
 
 def steps_table(folder: Path = ROOT / "zoo" / "runs" / "cpu_steps") -> str:
-    """Runs of some steps on a CPU, which show that a recipe works and are not results."""
+    """Run of some steps on a CPU, which show that a recipe works and are not results."""
     lines = [
         "| recipe | steps | training loss, first to last epoch | images/s | images | products in |",
         "|---|---|---|---|---|---|",
@@ -143,7 +143,7 @@ def steps_table(folder: Path = ROOT / "zoo" / "runs" / "cpu_steps") -> str:
 
 
 def figure1_table(path: Path = ROOT / "zoo" / "searches" / "figure1" / "result.json") -> str:
-    """The random search of [TVDN, Figure 1] over plain and highway nets of 10 to 100 layers."""
+    """Return the random search of [TVDN, Figure 1] over plain and highway nets of 10 to 100 layers."""
     result = json.loads(path.read_text("utf-8"))
     first, *others = result["rungs"]
     extent = f"{first['runs']} runs of {first['epochs']} epochs"
@@ -154,7 +154,7 @@ def figure1_table(path: Path = ROOT / "zoo" / "searches" / "figure1" / "result.j
 
 
 def _plain_over_highway(cells) -> str:
-    """The best loss of each plain net over that of the highway net of as many layers."""
+    """Return the best loss of each plain net over that of the highway net of as many layers."""
     ratios = []
     for cell, row in cells.items():
         other = cells.get(cell.replace("plain_", "highway_"), {})
@@ -186,7 +186,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def render(text: str) -> str:
-    """Returns a text with every marked table made anew.
+    """Return a text with every marked table made anew.
 
     Raises:
         ValueError: If a marked table is unknown, or has a start or an end alone.
@@ -212,13 +212,13 @@ def _rendered(page: Path) -> str:
 
 
 def pages(root: Path = ROOT) -> list[Path]:
-    """Returns the files that have marked tables: the README and pages of `docs/`."""
+    """Return the files that have marked tables: the README and pages of `docs/`."""
     candidates = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
     return [path for path in candidates if "<!-- table:" in path.read_text("utf-8")]
 
 
 def main(argv=None) -> int:
-    """Parses the command line; returns 1 where a table and its results differ."""
+    """Parse the command line; returns 1 where a table and its results differ."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.tables", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
     parser.add_argument("pages", nargs="*", type=Path, help="Markdown files (default: the README and all of docs/)")

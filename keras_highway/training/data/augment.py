@@ -77,7 +77,7 @@ class Augment:
         self._rand_augment = RandAugment(policy, fill, interpolation) if policy else None
 
     def __call__(self, encoded, seed):
-        """Returns an image.
+        """Return an image.
 
         Args:
             encoded: Scalar tf.string, the content of an image file.
@@ -92,7 +92,7 @@ class Augment:
         return tf.ensure_shape(image, (*self.size, self._channels))
 
     def copies(self, encoded, seeds):
-        """Returns several images of one.
+        """Return several images of one.
 
         Args:
             encoded: As above.
@@ -112,7 +112,7 @@ class Augment:
         return np.stack([self.finished(crop, seed) for crop, seed in zip(crops, seeds, strict=True)])
 
     def _crop(self, encoded, seed):
-        """Decodes the window alone where TensorFlow does, see `decoded`."""
+        """Decode the window alone where TensorFlow does, see `decoded`."""
         tf = tensorflow()
         if self._channels == 1:
             return self._other_crop(encoded, seed)
@@ -139,7 +139,7 @@ class Augment:
         return np.array(random_crop(int(shape[0]), int(shape[1]), draw, self._smallest), np.int32)
 
     def finished(self, crop: np.ndarray, seed: np.ndarray) -> np.ndarray:
-        """Returns a decoded crop resized, mirrored and augmented.
+        """Return a decoded crop resized, mirrored and augmented.
 
         Args:
             crop: uint8 `(height, width, channels)`.

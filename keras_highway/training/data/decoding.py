@@ -11,7 +11,7 @@ from keras_highway.data.transforms import Transform
 
 
 def decoded(encoded, channels: int):
-    """Returns an image's pixels as `load_image` reads them: JPEG in colour by TensorFlow, everything else by Pillow.
+    """Return an image's pixels as `load_image` reads them: JPEG in colour by TensorFlow, everything else by Pillow.
 
     TensorFlow drops transparency, which shows the colour below it, knows
     neither WebP nor palettes of BMP, and cannot make CMYK grey.
@@ -34,7 +34,7 @@ def decoded(encoded, channels: int):
 
 
 def jpeg_shape(encoded):
-    """Returns height, width and channels of a JPEG, which may be no larger than `load_image` reads.
+    """Return height, width and channels of a JPEG, which may be no larger than `load_image` reads.
 
     A larger one is an `InvalidArgumentError`: a run would be trained on images
     that `evaluate` calls broken.
@@ -55,7 +55,7 @@ def _decoded_jpeg(encoded, channels: int):
 
 
 def decoded_by_pillow(encoded, channels: int):
-    """Returns the pixels of any other image; arguments as above.
+    """Return the pixels of any other image; arguments as above.
 
     A broken one is an `ImageError`, in a tf.data pipeline an
     `InvalidArgumentError`.
@@ -83,7 +83,7 @@ class CentralCrop:
         self._transform = transform
 
     def __call__(self, encoded, seed):
-        """Returns a float32 image of the transform's size."""
+        """Return a float32 image of the transform's size."""
         tf = tensorflow()
         image = decoded(encoded, self._transform.channels)
         shape = tf.shape(image)
@@ -106,7 +106,7 @@ class CentralCrop:
 
 
 def batches(data, decode: Callable, size: int, several: bool = False) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yields batches of decoded images.
+    """Yield batches of decoded images.
 
     Args:
         data: tf.data.Dataset of (encoded image, label, seed of shape (2,)).

@@ -48,7 +48,7 @@ class DeviceImages:
             self.variables.append(self._mean_image)
 
     def __call__(self, samples):
-        """Returns a batch.
+        """Return a batch.
 
         Args:
             samples: int32 `(batch, 5)`: index of the image; row and column of
@@ -124,7 +124,7 @@ def _fixed(array, dtype, name):
 
 
 def normalized(images, transform: Transform):
-    """Returns a batch as the network's input.
+    """Return a batch as the network's input.
 
     Args:
         images: uint8 `(batch, height, width, channels)`; floats are taken as

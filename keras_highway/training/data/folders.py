@@ -48,7 +48,7 @@ class FolderSource:
         self.class_names = tuple(names["train"])
 
     def _start(self, recipe: Recipe, transform: Transform, files: dict[str, tuple], classes: int) -> None:
-        """Notes what there is, after the recipe's hold-out and limits.
+        """Note what there is, after the recipe's hold-out and limits.
 
         Args:
             recipe: What to train.
@@ -73,7 +73,7 @@ class FolderSource:
         return None
 
     def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yields shuffled, augmented `(images, labels, weights)`."""
+        """Yield shuffled, augmented `(images, labels, weights)`."""
         tf = tensorflow()
         paths, labels = self._files["train"]
         size = self._recipe.batch_size
@@ -97,7 +97,7 @@ class FolderSource:
         yield from self._explained("train", samples.reshape(-1, own), made)
 
     def _copies(self, samples, seeds):
-        """Encoded images, each once for all of its copies that follow one another, with a label and a seed for each."""
+        """Return encoded images, each once for its consecutive copies, with a label and a seed per copy."""
         tf = tensorflow()
         paths, labels = self._files["train"]
         first, counts = runs(samples)
@@ -129,7 +129,7 @@ class FolderSource:
             yield images, truth, weight
 
     def _explained(self, split: str, samples: np.ndarray, made: Iterator[tuple]) -> Iterator[tuple]:
-        """The batches that are made, of a row of samples each; where one cannot be, an error that names the file."""
+        """Yield batches, one per row of samples; if one cannot be made, raise an error that names the file."""
         done, errors = 0, tensorflow().errors
         try:
             for batch in made:
@@ -141,7 +141,7 @@ class FolderSource:
             raise  # all are sound: the fault has passed, or is another
 
     def _check(self, path) -> None:
-        """Raises a ValueError for an image that is missing, cut short or broken.
+        """Raise a ValueError for an image that is missing, cut short or broken.
 
         Not for a file system that fails, which may work again: a run that ends
         so is begun again.
@@ -159,16 +159,16 @@ class FolderSource:
             raise ValueError(f"{self._place(path)} cannot be read: {reason_of(error)}. {self._REMEDY}") from error
 
     def _place(self, path) -> str:
-        """What messages call an image."""
+        """Return the name of an image for messages."""
         return str(path)
 
     def _read(self, path):
-        """Returns an encoded image, a scalar tf.string."""
+        """Return an encoded image, a scalar tf.string."""
         return tensorflow().io.read_file(path)
 
 
 def reason_of(error: Exception) -> str:
-    """What TensorFlow or Pillow says of an image, without the names of operations and a full stop."""
+    """Return the error of TensorFlow or Pillow without names of operations and a full stop."""
     noise = r"\{\{.*?\}\}|\[Op:.*|(ImageError: )?" + NAMELESS + ": "
     line = str(error).splitlines()[0]
     asserted = re.search(r"assertion failed: \[(.*?)\]", line)  # what follows are its numbers
@@ -176,7 +176,7 @@ def reason_of(error: Exception) -> str:
 
 
 def class_names(folder: Path) -> list[str]:
-    """Returns the names of a folder's classes, in order: those of its sub-folders, or of Tiny ImageNet's list.
+    """Return the names of a folder's classes, in order: those of its sub-folders, or of Tiny ImageNet's list.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -195,13 +195,13 @@ def class_names(folder: Path) -> list[str]:
 
 
 def check_several(names: Sequence[str], where: str) -> None:
-    """Raises a ValueError where there is one class."""
+    """Raise a ValueError where there is one class."""
     if len(names) == 1:
         raise ValueError(f"{where} has one class, {names[0]}: there is nothing to tell apart.")
 
 
 def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the images of classes, class after class, sorted by name.
+    """Return the images of classes, class after class, sorted by name.
 
     Args:
         folder: Of the classes' folders.
@@ -226,7 +226,7 @@ def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]
 
 
 def _thinned(files, count):
-    """Some of the files, spread evenly over the classes, which follow one another."""
+    """Return some of the files, spread evenly over the classes, which follow one another."""
     paths, labels = files
     if count is None or count >= len(paths):
         return files

@@ -49,7 +49,7 @@ def draw_row(recipe: Recipe, epoch: int, step: int, height: int, width: int) -> 
 
 
 def cut_box(height: int, width: int, share: float, row: int, column: int) -> tuple[int, int, int, int]:
-    """Returns CutMix's box: of `1 - share` of the image's area, cut off where it leaves the image.
+    """Return CutMix's box: of `1 - share` of the image's area, cut off where it leaves the image.
 
     Args:
         height: Of the image.
@@ -69,7 +69,7 @@ def cut_box(height: int, width: int, share: float, row: int, column: int) -> tup
 
 
 def mixed(images, rows, distance: int):
-    """Returns images mixed with their partners'.
+    """Return images mixed with their partners'.
 
     Args:
         images: float32 `(batch, height, width, channels)`; the batch is a
@@ -86,7 +86,7 @@ def mixed(images, rows, distance: int):
 
 
 def partners(samples, distance: int):
-    """Returns each sample's partner: in every `2 * distance` samples the two halves are swapped."""
+    """Return each sample's partner: in every `2 * distance` samples the two halves are swapped."""
     halves = ops.reshape(samples, (-1, 2, distance, *samples.shape[1:]))
     return ops.reshape(ops.flip(halves, axis=1), samples.shape)
 
@@ -106,11 +106,11 @@ class MixedSource:
         self.fingerprint = source.fingerprint
 
     def on_device(self):
-        """Returns the source's images for the device, if any."""
+        """Return the source's images for the device, if any."""
         return self._source.on_device()
 
     def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yields the source's training batches with rows, float32 `(batch, 6)`."""
+        """Yield the source's training batches with rows, float32 `(batch, 6)`."""
         for step, batch in enumerate(self._source.batches(epoch, start, shard), start):
             # Images on the device have the source's shape, those of a batch their own.
             height, width = batch[0].shape[1:3] if batch[0].ndim == 4 else self._source.shape[:2]

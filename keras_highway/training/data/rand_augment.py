@@ -121,7 +121,7 @@ class RandAugment:
         self.policy, self.fill, self._filters = parse_policy(policy), fill, _FILTERS[interpolation]
 
     def __call__(self, image: Image.Image, draw: np.random.Generator) -> Image.Image:
-        """Returns the image after the operations drawn for it.
+        """Return the image after the operations drawn for it.
 
         Args:
             image: RGB.
@@ -132,7 +132,7 @@ class RandAugment:
         return image
 
     def drawn(self, draw: np.random.Generator) -> list[tuple[str, float, Image.Resampling]]:
-        """Returns the operations to do, in order: names, arguments and filters."""
+        """Return the operations to do, in order: names, arguments and filters."""
         policy, names, drawn = self.policy, tuple(OPERATIONS), []
         for _ in range(policy.operations):
             # All are drawn, whether needed or not: what one operation does must not move the next one's numbers.
@@ -146,7 +146,7 @@ class RandAugment:
 
 
 def argument(name: str, magnitude: float, negative: bool) -> float:
-    """Returns an operation's argument.
+    """Return an operation's argument.
 
     Args:
         name: One of `OPERATIONS`.

@@ -21,13 +21,13 @@ class Shard(NamedTuple):
     count: int = 1
 
     def of(self, batch: np.ndarray) -> np.ndarray:
-        """Returns the part of a global batch."""
+        """Return the part of a global batch."""
         size = len(batch) // self.count
         return batch[self.index * size : (self.index + 1) * size]
 
 
 def fingerprint_of(*parts: np.ndarray | str) -> str:
-    """Returns the SHA-256 of arrays, with their shapes and dtypes, and texts, in hexadecimal."""
+    """Return the SHA-256 of arrays, with their shapes and dtypes, and texts, in hexadecimal."""
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, str):
@@ -56,11 +56,11 @@ class Source(Protocol):
     fingerprint: str
 
     def on_device(self) -> DeviceImages | None:
-        """Returns the images for the device, or None where batches carry their own."""
+        """Return the images for the device, or None where batches carry their own."""
         ...
 
     def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yields an epoch's training batches from the `start`-th on, a function of (seed, epoch) alone."""
+        """Yield an epoch's training batches from the `start`-th on, a function of (seed, epoch) alone."""
         ...
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
@@ -72,7 +72,7 @@ _ROUND = 256  # timm's sampler: an epoch is a multiple of this many samples, whe
 
 
 def epoch_samples(images: int, copies: int) -> int:
-    """Returns the samples of an epoch.
+    """Return the samples of an epoch.
 
     Args:
         images: Number of training images.
@@ -88,7 +88,7 @@ def epoch_samples(images: int, copies: int) -> int:
 
 
 def runs(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where runs of equal samples begin, and how long they are.
+    """Return where runs of equal samples begin, and how long they are.
 
     Args:
         samples: Integers, one axis, not empty.
@@ -98,7 +98,7 @@ def runs(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def repeated(order: np.ndarray, copies: int) -> np.ndarray:
-    """Returns an epoch's samples in their global order: every image's copies follow one another.
+    """Return an epoch's samples in their global order: every image's copies follow one another.
 
     An epoch has as many samples as without repetition, and so sees one image
     in `copies` of them; the next epoch's order brings others. Of r replicas,
@@ -120,7 +120,7 @@ _SEED = 20_090_620  # of the shuffle, fixed: what is held out must not change wi
 
 
 def split_off(labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the indices of the images to train on and of those held out, both ascending.
+    """Return the indices of the images to train on and of those held out, both ascending.
 
     Each class is shuffled, and the shuffled classes are interleaved in
     proportion to their sizes; the last `count` of that order are held out. So

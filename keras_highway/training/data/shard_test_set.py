@@ -26,7 +26,7 @@ class _Place(NamedTuple):
 def shard_test_set(
     folder: str | os.PathLike[str], classes: int, numbered: bool = False, class_names: Sequence[str] = ()
 ) -> PhotographSet:
-    """Finds the photographs of `val` in shards of a folder; what was broken there is not among them.
+    """Find the photographs of `val` in shards of a folder; what was broken there is not among them.
 
     Args:
         folder: The shards' folder.
@@ -60,7 +60,7 @@ def shard_test_set(
 
 
 def _places(shard: Path, index: dict) -> list[_Place]:
-    """The places of a shard's images, with the names of their files."""
+    """Return the places of a shard's images, with the names of their files."""
     for column in ("files", "broken"):
         FILE_NAMES.check(index.get(column), f"{index_of(shard)}: {column}")
     broken = set(index["broken"])

@@ -49,12 +49,12 @@ _COLUMNS = ("places", "labels", "offsets", "lengths")
 
 
 def index_of(shard: Path) -> Path:
-    """Returns where a shard's index is."""
+    """Return where a shard's index is."""
     return shard.with_suffix(".json")
 
 
 def read_manifest(folder: Path) -> dict:
-    """Returns the manifest of a folder of shards.
+    """Return the manifest of a folder of shards.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -100,7 +100,7 @@ class ShardSource(FolderSource):
         self.class_names = tuple(manifest["classes"])
 
     def _opened(self, folder: Path, shards: list[dict], classes: int) -> tuple[np.ndarray, np.ndarray]:
-        """Opens a split's shards; returns shard, offset and length of each image, and labels, in the folder's order."""
+        """Open a split's shards; returns shard, offset and length of each image, and labels, in the folder's order."""
         rows = []
         for shard in shards:
             path, index = read_shard(folder, shard, classes)
@@ -124,7 +124,7 @@ class ShardSource(FolderSource):
         return f"{self._shards[number][0]}, the image at byte {offset},"
 
     def _read(self, path):
-        """Returns an encoded image by its shard, offset and length."""
+        """Return an encoded image by its shard, offset and length."""
         tf = tensorflow()
         return tf.ensure_shape(tf.numpy_function(self._bytes, [path], tf.string), ())
 
@@ -138,7 +138,7 @@ class ShardSource(FolderSource):
 
 
 def read_shard(folder: Path, shard: dict, classes: int) -> tuple[Path, dict]:
-    """Returns the file of a shard and its index.
+    """Return the file of a shard and its index.
 
     Args:
         folder: The shards' folder.
@@ -160,7 +160,7 @@ def read_shard(folder: Path, shard: dict, classes: int) -> tuple[Path, dict]:
 
 
 def _read_index(shard: Path, sha256: str | None, size: int, classes: int) -> dict:
-    """A shard's index: an altered one would give images other labels, so it is compared with its hash, where one is."""
+    """Return a shard's index, compared with its hash if there is one: an altered index changes labels."""
     path = index_of(shard)
     content = read_bounded(path, LARGEST_INDEX)
     if sha256 not in (None, hashlib.sha256(content).hexdigest()):

@@ -48,7 +48,7 @@ class ArraySource:
             )
 
     def on_device(self) -> DeviceImages:
-        """Returns the training images, then the test images, on the device."""
+        """Return the training images, then the test images, on the device."""
         images, labels = (np.concatenate(pair) for pair in zip(self._train, self._test, strict=True))
         transform = TRANSFORMS[self._recipe.transform]
         data = DeviceImages(images, labels, transform)
@@ -61,7 +61,7 @@ class ArraySource:
         return data
 
     def samples(self, epoch: int) -> np.ndarray:
-        """Returns an epoch's training samples in order: shuffled, with their crops and mirrorings."""
+        """Return an epoch's training samples in order: shuffled, with their crops and mirrorings."""
         recipe = self._recipe
         order = np.random.default_rng((recipe.seed, epoch)).permutation(self.images)
         order = repeated(order, recipe.repeated_augmentation)
@@ -79,7 +79,7 @@ class ArraySource:
         return samples
 
     def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yields `(samples,)`."""
+        """Yield `(samples,)`."""
         samples, size = self.samples(epoch), self._recipe.batch_size
         for step in range(start, len(samples) // size):
             yield (shard.of(samples[step * size : (step + 1) * size]),)
@@ -102,7 +102,7 @@ def _dataset(name, data_dir):
 
 
 def open_source(recipe: Recipe, data_dir) -> Source:
-    """Returns the source of a recipe's data.
+    """Return the source of a recipe's data.
 
     Raises:
         ValueError: If the folder is not a data set, or holds too few images

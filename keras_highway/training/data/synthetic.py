@@ -18,7 +18,7 @@ _TRAIN, _TEST, _CLASSES = 200, 50, 10
 
 
 def synthetic_dataset(name: str) -> Dataset:
-    """Makes 200 training and 50 test images of 10 classes: noise, with a bright patch at the class's own position.
+    """Make 200 training and 50 test images of 10 classes: noise, with a bright patch at the class's own position.
 
     Args:
         name: `"synthetic_mnist"`, `"synthetic_cifar10"`, ...
@@ -47,7 +47,7 @@ def _split(draw, n, shape):
 
 
 def synthetic_corpus(tokens: int = 2400) -> Corpus:
-    """Makes up a learnable corpus: 40 words, each followed by one of two others or the end of a sentence."""
+    """Make up a learnable corpus: 40 words, each followed by one of two others or the end of a sentence."""
     draw = np.random.default_rng(0)
     words = [a + b for a in "bdfgklmn" for b in ("a", "en", "ick", "o", "u")]
     follows = draw.integers(0, len(words), (len(words), 2))

@@ -67,7 +67,7 @@ class TfdsSource:
         return None
 
     def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yields shuffled, augmented `(images, labels, weights)`."""
+        """Yield shuffled, augmented `(images, labels, weights)`."""
         tf = tensorflow()
         size, seed, copies = self._recipe.batch_size, self._recipe.seed, self._recipe.repeated_augmentation
         draw = np.random.default_rng((seed, epoch)).integers(2**31)
@@ -99,7 +99,7 @@ class TfdsSource:
             yield images, labels, shard.of(weight)
 
     def _explained(self, split: str, made: Iterator[tuple]) -> Iterator[tuple]:
-        """The batches that are made; of a broken image an error, which names the set."""
+        """Return the batches that are made; of a broken image an error, which names the set."""
         broken = tensorflow().errors.InvalidArgumentError
         try:
             yield from made
@@ -116,14 +116,14 @@ class TfdsSource:
 
 
 def _part(data, size, shard):
-    """The shard's part of every batch, as single rows again."""
+    """Return the shard's part of every batch, as single rows again."""
     own = size // shard.count
     first = shard.index * own
     return data.map(lambda *columns: tuple(c[first : first + own] for c in columns)).unbatch()
 
 
 def _without(images, recipe, in_order) -> int:
-    """What is left to train on; the files' own order is a shuffle, by a hash of the examples' keys."""
+    """Return the images left to train on; the files are already shuffled by a hash of the examples' keys."""
     if in_order:
         raise ValueError(
             f"{recipe.data} was prepared without a shuffle: its last images are not a random sample of it. "

@@ -23,7 +23,7 @@ class JaxEngine:
         self._test = jax.jit(self._test_step)
 
     def train(self, batch):
-        """Takes a step on a host's part of a batch; returns the program's `sums` over the batch, on the device."""
+        """Take a step on a host's part of a batch; returns the program's `sums` over the batch, on the device."""
         if self._values is None:
             self._values = self._groups(lambda variable: variable.value)
         self._values, sums = self._train(self._values, self._fixed(), self._strategy.put(batch), self._program.phase)

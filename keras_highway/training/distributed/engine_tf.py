@@ -21,7 +21,7 @@ class TensorFlowEngine:
         self._test = tf.function(self._test_step, jit_compile=self.jit_compile)
 
     def train(self, batch):
-        """Takes a step on a host's part of a batch; returns the program's `sums` over the batch, on the device."""
+        """Take a step on a host's part of a batch; returns the program's `sums` over the batch, on the device."""
         return self._train(self._strategy.put(batch), self._program.phase)
 
     def test(self, batch):

@@ -19,7 +19,7 @@ class TorchEngine:
         self._program, self._strategy = program, strategy
 
     def train(self, batch):
-        """Takes a step on a batch; returns the program's `sums` over it, as an array."""
+        """Take a step on a batch; returns the program's `sums` over it, as an array."""
         program, parts = self._program, self._program.recipe.micro_batches
         # Keras's Dropout draws from PyTorch's own generator, which no checkpoint holds: it begins anew in each step.
         torch.manual_seed(1_000_003 * program.recipe.seed + int(program.optimizer.iterations.value))

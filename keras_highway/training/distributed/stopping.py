@@ -31,7 +31,7 @@ class Request:
     made = False
 
     def install(self) -> None:
-        """Handles SIGTERM from now on.
+        """Handle SIGTERM from now on.
 
         Once more where something else may have put its own handler in the
         place of this one, as JAX's and TensorFlow's services of several
@@ -43,7 +43,7 @@ class Request:
 
     @contextlib.contextmanager
     def honoured(self) -> Iterator[None]:
-        """Raises `Stopped` at its end if a request came too late for a run: what the process would train next waits."""
+        """Raise `Stopped` at its end if a request came too late for a run: what the process would train next waits."""
         yield
         if self.made:
             raise Stopped
@@ -54,7 +54,7 @@ class Request:
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[Request]:
-    """Notes SIGTERM instead of dying of it; the handler that was there comes back at the end.
+    """Note SIGTERM instead of dying of it; the handler that was there comes back at the end.
 
     Within such a block the request is that of the outer one, which learns of
     it whatever becomes of the inner one.

@@ -49,18 +49,18 @@ class Strategy:
         return self.shard.index == 0
 
     def scope(self):
-        """Returns the context in which a run's variables are made."""
+        """Return the context in which a run's variables are made."""
         return contextlib.nullcontext()
 
     def data_scope(self):
-        """Returns the context in which a data set is put on the devices."""
+        """Return the context in which a data set is put on the devices."""
         return self.scope()
 
     def prepare(self, program: Trainable) -> None:
         """Adapts a fresh program."""
 
     def check(self, recipe) -> None:
-        """Raises a ValueError for a recipe whose batches cannot be divided among the replicas."""
+        """Raise a ValueError for a recipe whose batches cannot be divided among the replicas."""
         if not recipe.task.divides:
             if self.replicas > 1:
                 raise ValueError(
@@ -77,7 +77,7 @@ class Strategy:
             )
 
     def engine(self, program: Trainable):
-        """Returns what runs the program's steps."""
+        """Return what runs the program's steps."""
         if keras.backend.backend() == "jax":
             from keras_highway.training.distributed.engine_jax import JaxEngine
 
@@ -95,7 +95,7 @@ class Strategy:
         return tuple(keras.ops.convert_to_tensor(a) for a in batch)
 
     def run(self, function, batch):
-        """Runs a function of a batch on every replica; returns the sum of what it returns."""
+        """Run a function of a batch on every replica; returns the sum of what it returns."""
         return function(batch)
 
     def summed(self, tensors):
@@ -103,7 +103,7 @@ class Strategy:
         return tensors, 1
 
     def total(self, number: int) -> int:
-        """Returns the sum of a whole number over the replicas; every process must call it."""
+        """Return the sum of a whole number over the replicas; every process must call it."""
         return number
 
     def check_same(self, fingerprint: str, what: str) -> None:
@@ -128,11 +128,11 @@ class Strategy:
             )
 
     def to_numpy(self, variable) -> np.ndarray:
-        """Returns a variable's value."""
+        """Return a variable's value."""
         return np.asarray(keras.ops.convert_to_numpy(variable.value))
 
     def finish(self, net: keras.Model) -> None:
-        """Makes the trained network an ordinary one of this process alone."""
+        """Make the trained network an ordinary one of this process alone."""
 
 
 class _TensorFlow(Strategy):
@@ -164,7 +164,7 @@ class _TensorFlow(Strategy):
                     value.next = functools.partial(_replica_seed, value.next)
 
     def finish(self, net):
-        """Takes back what `prepare` changed."""
+        """Take back what `prepare` changed."""
         for layer in net._flatten_layers():
             vars(layer).pop("call", None)
             if layer in self._synchronized:
@@ -287,7 +287,7 @@ class JaxDataParallel(Strategy):
 
 
 def make_strategy(name: str) -> Strategy:
-    """Makes a strategy; once in a process, and before anything else uses the devices.
+    """Make a strategy; once in a process, and before anything else uses the devices.
 
     Args:
         name: `"none"`, `"mirrored"`, `"multiworker"`, `"jax"`, or `"auto"`:
@@ -330,7 +330,7 @@ def _automatic() -> str:
 
 
 def _tf_cluster() -> dict | None:
-    """This process's place among those of TF_CONFIG, a chief first, as TensorFlow counts them; `None` without one.
+    """Return the index of this process in TF_CONFIG, counted as TensorFlow does, or `None` without one.
 
     Raises:
         ValueError: If it is not such a configuration, or names tasks that do
@@ -377,7 +377,7 @@ def _dropout_of_replica(layer, replicas, inputs, training=False):
 
 
 def _replica_seed(draw, ordered=True):
-    """A seed of a generator for this replica: Keras gives every replica the same one, and so the same mask."""
+    """Return a seed of a generator for this replica: Keras gives every replica the same one, and so the same mask."""
     import tensorflow as tf
 
     seed = draw(ordered)

@@ -44,7 +44,7 @@ _GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 def main(argv=None) -> int:
-    """Parses the command line and supervises; returns the exit code."""
+    """Parse the command line and supervises; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m keras_highway.training.distributed.supervise",
         description=__doc__,
@@ -135,7 +135,7 @@ def _start(args, hosts, gpus) -> list[subprocess.Popen]:
 
 
 def gpu_each(workers: int, visible: str | None) -> list[str]:
-    """Returns which GPU each process of this machine sees.
+    """Return which GPU each process of this machine sees.
 
     Args:
         workers: How many processes.
@@ -157,7 +157,7 @@ def gpu_each(workers: int, visible: str | None) -> list[str]:
 
 
 def count_gpus() -> int:
-    """Returns how many GPUs `nvidia-smi` lists, 0 where there is none; this process itself uses none."""
+    """Return how many GPUs `nvidia-smi` lists, 0 where there is none; this process itself uses none."""
     try:
         listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -166,7 +166,7 @@ def count_gpus() -> int:
 
 
 def worker_environment(addresses: list[str], rank: int) -> dict[str, str]:
-    """Returns the environment variables by which a worker finds the others.
+    """Return the environment variables by which a worker finds the others.
 
     Args:
         addresses: `host:port` of every worker; the first is the chief.
@@ -191,7 +191,7 @@ def _free_ports(count) -> list[int]:
 
 
 def _end(workers, grace) -> list[int]:
-    """Ends the workers that are left: they may save their state, and are killed if they do not end."""
+    """End the workers that are left: they may save their state, and are killed if they do not end."""
     for worker in workers:
         if worker.poll() is None:
             worker.send_signal(signal.SIGTERM)

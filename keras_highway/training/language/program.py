@@ -59,7 +59,7 @@ class LanguageProgram(Trainable):
         return [gradient * 2**0.5 if id(variable) in self._biases else gradient for variable, gradient in pairs]
 
     def train_loss(self, batch):
-        """Returns what is differentiated, and `sums` over tokens for the log.
+        """Return what is differentiated, and `sums` over tokens for the log.
 
         What is differentiated is the sum over the steps of a stream, its mean
         over the streams, as in Kim et al.'s code: the rate of 1 and the norm
@@ -75,13 +75,13 @@ class LanguageProgram(Trainable):
         return total / len(targets), ops.stack([total, tokens])
 
     def trained_lm(self) -> CharLM:
-        """Returns the model as its users have it, in float32, with the weights of now."""
+        """Return the model as its users have it, in float32, with the weights of now."""
         self._lm.network.set_weights([ops.convert_to_numpy(w) for w in self.net.weights])
         self._lm.forget()
         return self._lm
 
     def validation_perplexity(self, progress: bool = False) -> float:
-        """Returns that of the validation split, laid out as the training text is."""
+        """Return that of the validation split, laid out as the training text is."""
         source = self._source
         return self.trained_lm().perplexity(source.valid, source.streams, source.steps, progress)
 

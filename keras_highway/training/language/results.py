@@ -55,7 +55,7 @@ def finish(program: LanguageProgram, strategy: Strategy, folder: RunFolder, rows
 
 
 def checked_perplexity(perplexity: float, split: str) -> float:
-    """Returns the perplexity of a split.
+    """Return the perplexity of a split.
 
     Raises:
         FloatingPointError: If it is beyond what a result may hold.

@@ -49,7 +49,7 @@ class TextSource:
         """Batches carry their words."""
 
     def batches(self, _epoch: int, start: int, _shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yields an epoch's batches from the `start`-th on: the text in order.
+        """Yield an epoch's batches from the `start`-th on: the text in order.
 
         A batch is the spelled distinct words `(words, characters a word)`,
         their positions `(streams, steps)` and the next words, of the same
@@ -61,7 +61,7 @@ class TextSource:
 
 
 def open_source(recipe: LanguageRecipe, data_dir) -> TextSource:
-    """Returns the source of a recipe's corpus.
+    """Return the source of a recipe's corpus.
 
     Args:
         recipe: What to train.

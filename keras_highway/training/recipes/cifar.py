@@ -225,7 +225,7 @@ RATES = (0.1, 0.2, 0.4)
 
 
 def variant_of(design: str) -> str:
-    """Returns the variant of a design, e.g. `"postact20_zerobn"` of `"postact_zerobn"`."""
+    """Return the variant of a design, e.g. `"postact20_zerobn"` of `"postact_zerobn"`."""
     first, _, rest = design.partition("_")
     return f"{first}20{'_' if rest else ''}{rest}"
 
@@ -261,7 +261,7 @@ _HIGHWAY20 = next(recipe for recipe in _20 if recipe.name == "highway20")
 
 
 def form_of(form: str) -> str:
-    """Returns the name of a form's recipe, e.g. `"highway20_tied"` of `"tied"`; `"coupled"` is `highway20` itself."""
+    """Return the name of a form's recipe, e.g. `"highway20_tied"` of `"tied"`; `"coupled"` is `highway20` itself."""
     return "highway20" if form == "coupled" else f"highway20_{form}"
 
 

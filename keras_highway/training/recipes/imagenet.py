@@ -269,7 +269,7 @@ _IMAGENETTE = (
 
 
 def tiny_imagenet_of(net: str) -> str:
-    """Returns the name of a net's recipe."""
+    """Return the name of a net's recipe."""
     return f"{net}_tiny_imagenet"
 
 

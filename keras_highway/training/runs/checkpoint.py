@@ -41,7 +41,7 @@ class Progress(NamedTuple):
 
 
 def finite_values(variables, to_numpy) -> dict[str, np.ndarray]:
-    """Returns the values of variables by name.
+    """Return the values of variables by name.
 
     Args:
         variables: Keras variables by name.
@@ -58,7 +58,7 @@ def finite_values(variables, to_numpy) -> dict[str, np.ndarray]:
 
 
 def save(path: Path, values: dict[str, np.ndarray], progress: Progress) -> None:
-    """Writes a checkpoint, whole or not at all.
+    """Write a checkpoint, whole or not at all.
 
     Args:
         path: The file.
@@ -74,12 +74,12 @@ def save(path: Path, values: dict[str, np.ndarray], progress: Progress) -> None:
 
 
 def epochs_of(path: Path) -> int:
-    """Returns how many epochs a checkpoint is after, 0 where there is none."""
+    """Return how many epochs a checkpoint is after, 0 where there is none."""
     return position_of(path)[0]
 
 
 def position_of(path: Path) -> tuple[int, int]:
-    """Returns how many epochs a checkpoint is after, and steps of the next; zeros where there is none.
+    """Return how many epochs a checkpoint is after, and steps of the next; zeros where there is none.
 
     Raises:
         ValueError: If the file is not a checkpoint.
@@ -91,7 +91,7 @@ def position_of(path: Path) -> tuple[int, int]:
 
 
 def _read(path, names=None) -> tuple[dict, dict[str, np.ndarray]]:
-    """The header and the arrays of a checkpoint."""
+    """Return the header and the arrays of a checkpoint."""
     try:
         arrays = read_npz(path, names, _LARGEST, stored=True)
     except ValueError as error:
@@ -107,7 +107,7 @@ def _write(path, header, arrays):
 
 
 def restore(path: Path, variables) -> Progress:
-    """Sets variables from a checkpoint; all of them or none.
+    """Set variables from a checkpoint; all of them or none.
 
     Raises:
         ValueError: If the file is not a checkpoint of these variables.

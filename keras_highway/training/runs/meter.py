@@ -68,7 +68,7 @@ class Meter:
         self._units = units
 
     def wait_for(self, batches):
-        """Returns the next batch, or None at the end; time in which the device has nothing to compute is waiting."""
+        """Return the next batch, or None at the end; time in which the device has nothing to compute is waiting."""
         start = time.perf_counter()
         batch = next(batches, None)
         end = time.perf_counter()
@@ -76,7 +76,7 @@ class Meter:
         return batch
 
     def add(self, sums) -> None:
-        """Counts a step; `sums` may still be on its way."""
+        """Count a step; `sums` may still be on its way."""
         self._pending.append(sums)
         self._device.watch(sums)
         self.step += 1
@@ -86,7 +86,7 @@ class Meter:
         self._bar.update(self._units)
 
     def read(self) -> None:
-        """Reads the sums of the steps taken.
+        """Read the sums of the steps taken.
 
         Raises:
             FloatingPointError: If a step's loss is not finite.
@@ -114,13 +114,13 @@ class Meter:
         self._resumed = time.perf_counter()
 
     def close(self) -> None:
-        """Takes the progress bar away, before anything else is written."""
+        """Take the progress bar away, before anything else is written."""
         self._bar.close()
         self._device.close()
 
 
 def means(sums, names: tuple[str, ...]) -> dict[str, float]:
-    """Returns the means of sums over samples, by name; the last sum is the number of samples."""
+    """Return the means of sums over samples, by name; the last sum is the number of samples."""
     return {name: float(value / sums[-1]) for name, value in zip(names[:-1], sums[:-1], strict=True)}
 
 
@@ -134,7 +134,7 @@ class Device:
         self._thread: threading.Thread | None = None
 
     def watch(self, sums: Any) -> None:
-        """Notes a step that was given to the device, which computes them in turn.
+        """Note a step that was given to the device, which computes them in turn.
 
         Args:
             sums: What it will return.
@@ -149,7 +149,7 @@ class Device:
         self._steps.put(sums)
 
     def idle_since(self, now: float) -> float:
-        """Returns when the last step ended, `now` where it has not.
+        """Return when the last step ended, `now` where it has not.
 
         Args:
             now: The time, of `time.perf_counter`.
@@ -158,7 +158,7 @@ class Device:
         return end if step is self._last else now
 
     def close(self) -> None:
-        """Ends the thread, or leaves it to a step that will not end."""
+        """End the thread, or leaves it to a step that will not end."""
         if self._thread is not None:
             self._steps.put(None)
             self._thread.join(1.0)

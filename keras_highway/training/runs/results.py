@@ -17,7 +17,7 @@ from keras_highway.weights.overrides import to_json_values
 
 
 def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[dict]) -> dict:
-    """Writes the weights and the result of a finished run.
+    """Write the weights and the result of a finished run.
 
     Args:
         program: Its variables.
@@ -75,7 +75,7 @@ def _cost(recipe, epochs: int) -> dict[str, float]:
 
 
 def _tested_images(program: Program) -> dict[str, int]:
-    """The numbers of images that `test_accuracy` is of, where they are not the whole test set."""
+    """Return the numbers of images that `test_accuracy` is of, where they are not the whole test set."""
     held_out, tested = program.recipe.holdout_images, program.recipe.test_images
     numbers = {} if held_out is None else {"holdout_images": held_out}
     # More than there are is no limit.
@@ -83,7 +83,7 @@ def _tested_images(program: Program) -> dict[str, int]:
 
 
 def _data_and_names(recipe, folders: tuple[str, ...]) -> tuple[str, list[str]]:
-    """The data set, `""` where the folders are one's own, and the names of its classes where it brought them.
+    """Return the data set, `""` where the folders are one's own, and the names of its classes where it brought them.
 
     A recipe for ImageNet trains on any folder: it is ImageNet's where all
     classes have WordNet's identifiers, which are named in words then. Of
@@ -99,7 +99,7 @@ def _data_and_names(recipe, folders: tuple[str, ...]) -> tuple[str, list[str]]:
 
 
 def _form(net) -> dict[str, Any]:
-    """What the weight file's stamp states about a network that is not the variant's own."""
+    """Return the fields of the weight file that describe how a network differs from its variant."""
     origin = origin_of(net)
     if origin is None:
         return {}
@@ -109,6 +109,6 @@ def _form(net) -> dict[str, Any]:
 
 
 def epochs(recipe, rows: list[dict]) -> dict[str, Any]:
-    """Returns how many epochs a result is after; of a run that was ended early, also how many it should have had."""
+    """Return how many epochs a result is after; of a run that was ended early, also how many it should have had."""
     early = {"of_epochs": recipe.epochs} if len(rows) < recipe.epochs else {}
     return {"epochs": len(rows), **early}

@@ -77,13 +77,13 @@ class Run:
             self.folder.cut_step_losses(mine)
 
     def known_result(self) -> dict | None:
-        """Returns the result that is in the folder, if it is of the epochs trained so far; on every process or none."""
+        """Return the result that is in the folder, if it is of the epochs trained so far; on every process or none."""
         result = self.folder.known_result()
         known = result is not None and result.get("epochs") == self.progress.epoch and not self.progress.step
         return result if self.strategy.total(int(known)) == self.strategy.replicas else None
 
     def begin_session(self) -> None:
-        """Notes from which step the run goes on.
+        """Note from which step the run goes on.
 
         A result that is there stays with the weights that it is of until
         `finish` replaces both.
@@ -189,7 +189,7 @@ class Run:
         return means(sums, self.program.sums)
 
     def _write_events(self, row) -> None:
-        """An epoch's numbers for TensorBoard, in a file of its own: a run that is killed and resumed loses none."""
+        """Write an epoch's numbers for TensorBoard to a file of its own: a killed and resumed run loses none."""
         scalars = {name: value for name, value in row.items() if name not in ("epoch", "step")}
         # The step is where lines of a resumed run meet those it had written before it was killed.
         EventFile(self.folder.path / "tensorboard", f".epoch{row['epoch']}").write(row["step"], scalars)
@@ -200,7 +200,7 @@ class Run:
         meter.losses.clear()
 
     def _row(self, trained, tested, meter) -> dict:
-        """A line of the log: where it is, what was measured, how fast it went."""
+        """Return a line of the log: where it is, what was measured, how fast it went."""
         epoch = self.progress.epoch + 1
         return {
             "epoch": epoch,
@@ -213,7 +213,7 @@ class Run:
         }
 
     def _measures(self, trained, tested) -> dict[str, float]:
-        """The log's columns of what was measured in training and in the test after it."""
+        """Return the log's columns of what was measured in training and in the test after it."""
         top5 = {"test_top5": tested["top5"]} if self.program.classes >= 100 else {}
         return {
             "train_loss": trained["loss"],
@@ -224,7 +224,7 @@ class Run:
         }
 
     def line(self, row: dict) -> str:
-        """Returns a summary of an epoch, in one line."""
+        """Return a summary of an epoch, in one line."""
         epochs = self.program.recipe.epochs
         left = row["seconds"] * (epochs - row["epoch"]) / 60
         return (
@@ -234,7 +234,7 @@ class Run:
         )
 
     def _format_metrics(self, metrics: dict[str, float]) -> dict[str, str]:
-        """The means so far, as the progress bar of an epoch shows them."""
+        """Return the means so far, as the progress bar of an epoch shows them."""
         return {"loss": f"{metrics['loss']:.4f}", "accuracy": IMAGES.metric.format(metrics["accuracy"])}
 
     def _measures_line(self, row) -> str:

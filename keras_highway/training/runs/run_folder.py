@@ -42,12 +42,12 @@ _SESSIONS = Items(Fields({key: Anything(2) for key in _MAY_CHANGE}))
 
 
 def defaults_of(recipe) -> dict[str, Any]:
-    """Returns the fields of a recipe that have a default, with these."""
+    """Return the fields of a recipe that have a default, with these."""
     return {f.name: f.default for f in dataclasses.fields(recipe) if f.default is not dataclasses.MISSING}
 
 
 def differences(known: dict, recipe: dict, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields in which a recipe.json differs from a recipe; fields newer than the file have their defaults.
+    """Return the fields in which a recipe.json differs from a recipe; fields newer than the file have their defaults.
 
     Args:
         known: What the file holds.
@@ -77,7 +77,7 @@ def is_run_of(path: Path, recipe) -> bool:
 
 
 def check_finished(path: Path, recipe) -> None:
-    """Raises a ValueError where a folder holds a finished run of another recipe."""
+    """Raise a ValueError where a folder holds a finished run of another recipe."""
     if not is_run_of(path, recipe):
         raise ValueError(
             f"{path} holds a finished run of another recipe than {recipe.name} as it is set now: see its "
@@ -100,7 +100,7 @@ def has_begun(path: Path) -> bool:
 
 
 def _recipe_in(path: Path) -> dict[str, Any] | None:
-    """The recipe of the run in a folder, if there is one; a ValueError where a run would overwrite something else."""
+    """Return the recipe of the run in a folder, if any; refuse a folder that holds something else."""
     held = [name for name in _WRITTEN if (path / name).exists()]
     recipe = path / "recipe.json"  # looked for after the others: the chief of several processes writes it first
     if recipe.exists():
@@ -117,7 +117,7 @@ def _recipe_in(path: Path) -> dict[str, Any] | None:
 
 
 def _told(name: str, value: Any) -> str:
-    """A fact of the data in a few words."""
+    """Return a fact of the data in a few words."""
     text = ", ".join(value[:20]) + (", ..." if len(value) > 20 else "") if isinstance(value, list) else str(value)
     return f"{name} {(text[:12] if name == FINGERPRINT else text) or 'none'}"
 
@@ -159,7 +159,7 @@ class RunFolder:
                 raise
 
     def _begin(self, recipe: dict, other: bool) -> None:
-        """Writes what a run begins with; `other`: in place of that of another run."""
+        """Write what a run begins with; `other`: in place of that of another run."""
         if other:  # of a start that was refused, or ended before anything was trained
             for name in ("environment.json", "sessions.json", "data.json", "steps.csv"):
                 (self.path / name).unlink(missing_ok=True)
@@ -246,14 +246,14 @@ class RunFolder:
                 )
 
     def begin_session(self, step: int) -> None:
-        """Notes that the run resumes from a step, on what and with which version of this program."""
+        """Note that the run resumes from a step, on what and with which version of this program."""
         if self._writes:
             path = self.path / "sessions.json"
             before = read_json(path, _SESSIONS) if path.exists() else []
             atomic_write_json(path, [*before, {"from_step": step, **self._environment}])
 
     def environment(self) -> dict:
-        """Returns commit, versions and hardware as they were when the run began, and what of it changed since."""
+        """Return commit, versions and hardware as they were when the run began, and what of it changed since."""
         if not self._writes:
             return self._environment
         sessions = read_json(self.path / "sessions.json", _SESSIONS)
@@ -272,7 +272,7 @@ class RunFolder:
         return self.path / "log.csv"
 
     def rows(self) -> list[dict]:
-        """Returns the epochs logged so far.
+        """Return the epochs logged so far.
 
         Raises:
             ValueError: If the log is not a table of numbers, or lacks losses.
@@ -301,7 +301,7 @@ class RunFolder:
             )
 
     def write_rows(self, rows: list[dict]) -> None:
-        """Writes the log, whole or not at all."""
+        """Write the log, whole or not at all."""
         if not self._writes:
             return
 
@@ -319,22 +319,22 @@ class RunFolder:
         return self.path / "result.json"
 
     def known_result(self) -> dict | None:
-        """Returns the result, or None where it or the weights that it is of are missing."""
+        """Return the result, or None where it or the weights that it is of are missing."""
         whole = self.result.exists() and (self.path / FILE).exists()
         return read_json(self.result, _TABLE) if whole else None
 
     def final_result(self, epochs: int) -> dict | None:
-        """Returns the result of a run that is over, after so many epochs; else None."""
+        """Return the result of a run that is over, after so many epochs; else None."""
         result = self.known_result() if epochs_of(self.checkpoint) == epochs else None
         return result if (result or {}).get("epochs") == epochs else None
 
     def drop_result(self) -> None:
-        """Takes away the result of weights that are about to be replaced: where one is, the weights are its own."""
+        """Take away the result of weights that are about to be replaced: where one is, the weights are its own."""
         if self._writes:
             self.result.unlink(missing_ok=True)
 
     def drop_later_result(self, epoch: int) -> None:
-        """Takes away a result of more epochs than a run has that goes on, e.g. from its beginning, or of no weights.
+        """Take away a result of more epochs than a run has that goes on, e.g. from its beginning, or of no weights.
 
         Once it had as many, the result would be taken for that of what was
         trained anew.
@@ -351,7 +351,7 @@ class RunFolder:
         return self.path / "steps.csv"
 
     def cut_step_losses(self, last: int) -> None:
-        """Makes the file of the steps' losses, or drops from it the steps after `last`, which are taken again.
+        """Make the file of the steps' losses, or drops from it the steps after `last`, which are taken again.
 
         Raises:
             ValueError: If it lacks steps before `last`.
@@ -369,7 +369,7 @@ class RunFolder:
         atomic_write(self.steps, lambda path: path.write_text("\n".join(lines[: last + 1]) + "\n", "utf-8"))
 
     def add_step_losses(self, losses: list[tuple[int, float]]) -> None:
-        """Adds steps of the run and their losses to the file."""
+        """Add steps of the run and their losses to the file."""
         if self._writes:
             lines = "".join(f"{step},{loss}\n" for step, loss in losses)
             append(self.steps, lines.encode(), flush=True)  # before the checkpoint, which counts them as taken
@@ -379,7 +379,7 @@ COMMIT_VARIABLE = "KERAS_HIGHWAY_COMMIT"
 
 
 def environment(strategy) -> dict[str, Any]:
-    """Returns commit, versions and hardware of a run."""
+    """Return commit, versions and hardware of a run."""
     backend = keras.backend.backend()
     return {
         "commit": _commit(),
@@ -393,13 +393,13 @@ def environment(strategy) -> dict[str, Any]:
 
 
 def hardware() -> str:
-    """Returns accelerators, number of cores and processor in words."""
+    """Return accelerators, number of cores and processor in words."""
     cores = f"{os.cpu_count()} CPU cores, {platform.machine()} {_processor()}".strip()
     return ", ".join([*accelerators(), cores])
 
 
 def _commit() -> str | None:
-    """The commit of this program; without git or a checkout that in COMMIT_VARIABLE, else the installed version."""
+    """Return the commit of this program; without git, that in COMMIT_VARIABLE or the installed version."""
     here = Path(__file__).parent
     if not in_checkout():  # git would find the repository around a user's environment
         return os.environ.get(COMMIT_VARIABLE) or _version()
@@ -421,7 +421,7 @@ def _version() -> str | None:
 
 
 def accelerators() -> list[str]:
-    """Returns the GPUs of this process, as `2 x NAME`."""
+    """Return the GPUs of this process, as `2 x NAME`."""
     if keras.backend.backend() == "jax":
         import jax
 
