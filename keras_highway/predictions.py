@@ -70,7 +70,7 @@ class ImageClassifier(NamedTuple):
     data: str
     transform: Transform
     classes: tuple[tuple[str, str], ...]
-    result: dict
+    result: dict[str, Any]
     file: WeightsFile | None = None
     named: bool = True
 
@@ -196,10 +196,10 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
 def classify(images: _Path, weights: _Path, top: int = 5, data_set: str | None = None) -> list[Prediction]: ...
 @overload
 def classify(
-    images: Sequence[_Path], weights: _Path, top: int = 5, data_set: str | None = None
+    images: list[_Path], weights: _Path, top: int = 5, data_set: str | None = None
 ) -> list[list[Prediction]]: ...
 def classify(
-    images: _Path | Sequence[_Path], weights: _Path, top: int = 5, data_set: str | None = None
+    images: _Path | list[_Path], weights: _Path, top: int = 5, data_set: str | None = None
 ) -> list[Prediction] | list[list[Prediction]]:
     """Name what an image file shows.
 

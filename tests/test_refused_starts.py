@@ -97,7 +97,11 @@ def test_overrides_in_another_order_are_the_same_recipe():
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("highway50_imagenette", ["momentum=0.8"], "`momentum` is used only with optimizer='sgd': leave it out"),
+        (
+            "highway50_imagenette",
+            ["momentum=0.8"],
+            "`momentum` is used only with optimizer='sgd' or optimizer='muon': leave it out",
+        ),
         ("highway50_imagenette", ["nesterov=false"], "`nesterov` is used only with optimizer='sgd'"),
         ("highway50_imagenette", ["milestones=0.5,0.8"], "`milestones` is used only with schedule='step'"),
         ("highway50_imagenette", ["decay=0.9"], "`decay` .* schedule='exponential' or schedule='plateau'"),
