@@ -97,12 +97,9 @@ def test_names_that_the_package_knows_are_not_recorded(tmp_path, classes):
     assert source_of(dataclasses.replace(RECIPE, data="synthetic_mnist"), None).class_names == ()
 
 
-def test_runs_that_were_begun_before_names_were_recorded_go_on(tmp_path):
-    """Older ones noted none; names that were noted may not change."""
+def test_class_names_of_a_run_do_not_change(tmp_path):
     folder = RunFolder(tmp_path, {}, Strategy())
-    (tmp_path / "data.json").write_text(json.dumps({"steps": 3, "class_names": []}))
     (tmp_path / "checkpoint.npz").write_bytes(b"begun")
-    folder.check_data({"steps": 3, "class_names": ["a", "b"]})
     (tmp_path / "data.json").write_text(json.dumps({"steps": 3, "class_names": ["a", "c"]}))
     with pytest.raises(ValueError, match="begun with other data: class_names"):
         folder.check_data({"steps": 3, "class_names": ["a", "b"]})

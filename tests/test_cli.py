@@ -376,7 +376,7 @@ def test_gates_that_cannot_be_drawn_leave_the_old_picture(capsys, images, tmp_pa
     weights, out = tmp_path / "plain.weights.h5", tmp_path / "gates.png"
     weights_file.save(create_model("plain_fc10"), weights, "plain_fc10", 10)
     out.write_bytes(b"old")
-    assert "no gate t" in refused(capsys, "gates", images[0], "--out", str(out), "--weights", str(weights))
+    assert "gate='t'" in refused(capsys, "gates", images[0], "--out", str(out), "--weights", str(weights))
     assert out.read_bytes() == b"old" and not list(tmp_path.glob(".partial-*"))
 
 

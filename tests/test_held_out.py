@@ -92,14 +92,6 @@ def test_the_card_says_it(tmp_path):
     ]
 
 
-def test_a_run_from_before_results_said_it(tmp_path):
-    run = _run(tmp_path / "run", recipe=HELD_OUT)
-    assert find_publishable(str(run)).row.metrics["holdout_images"] == 5000
-    (run / "recipe.json").write_text(json.dumps({"holdout_images": "all"}))
-    with pytest.raises(ValueError, match="holdout_images must be a whole number"):
-        find_publishable(str(run))
-
-
 def test_the_curve_says_it(tmp_path, monkeypatch):
     drawn = []
     module = "keras_highway.publishing.curve.draw_training"

@@ -169,12 +169,6 @@ def test_a_seed_draws_what_it_did():
     np.testing.assert_allclose(sums, expected, rtol=1e-5)
 
 
-def test_parts_to_freeze_may_come_one_by_one():
-    layer = layers.HighwayDense(frozen=(name for name in ["transform"]))
-    layer.build((None, 4))
-    assert {w.path.split("/")[-2] for w in layer.trainable_weights} == {"transform_gate"}
-
-
 def test_a_block_that_refused_an_input_takes_a_right_one():
     block = layers.BasicBlock(4, projection="A")
     with pytest.raises(ValueError, match="option A pads a known number of channels and cannot remove any"):
@@ -207,10 +201,7 @@ def test_a_tied_gate_of_another_width_is_refused_in_the_graph():
         (lambda: layers.HighwayDense(stochastic_depth="0.1"), r"`stochastic_depth` must be in \[0, 1\)"),
         (lambda: layers.HighwayDense(stochastic_depth=b"0.1"), r"`stochastic_depth` must be in \[0, 1\)"),
         (lambda: layers.HighwayDense(stochastic_depth=10**400), r"`stochastic_depth` must be in \[0, 1\)"),
-        (lambda: layers.HighwayDense(frozen=None), "`frozen` must be a list of names of sublayers"),
         (lambda: kh.merge_lora("x"), "Received: 'x' of type str"),
-        (lambda: layers.HighwayDense(frozen="transform"), "`frozen` must be a list of names of sublayers"),
-        (lambda: layers.CharCNN((1,), (2,), frozen="conv1"), "`frozen` must be a list of names of sublayers"),
         (
             lambda: kh.create_model("resnet20", gating="plain", stochastic_depth=0.5, weights=None),
             "which gating='plain' does not have. Received: gating='plain', stochastic_depth=0.5",

@@ -164,7 +164,7 @@ def test_decode_predictions_by_names_of_ones_own():
     with pytest.raises(ValueError, match="names of the classes"):
         kh.decode_predictions(scores, classes="cat")
     for top in (0, -1, 1.5, True):
-        with pytest.raises(ValueError, match="positive whole number"):
+        with pytest.raises(ValueError, match="positive integer"):
             kh.decode_predictions(scores, top=top, classes=names)
 
 

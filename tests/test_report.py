@@ -202,8 +202,8 @@ def test_a_net_of_transitions_has_nothing_to_lesion():
     sections = {section.key: section for section in report.sections}
     assert sections["gates"].numbers["gate"] == "c" and len(sections["gates"].pictures) == 2
     for key, words in (
-        ("lesions", "Every block is a transition"),
-        ("orders", "needs two blocks"),
+        ("lesions", "a block that is not a transition"),
+        ("orders", "two blocks"),
         ("trim", "cannot go"),
     ):
         assert words in sections[key].text and not sections[key].pictures
