@@ -204,7 +204,7 @@ def test_a_net_of_transitions_has_nothing_to_lesion():
     for key, words in (
         ("lesions", "a block that is not a transition"),
         ("orders", "two blocks"),
-        ("trim", "cannot go"),
+        ("trim", "not a transition"),
     ):
         assert words in sections[key].text and not sections[key].pictures
     assert report.facts["images"] == 3
