@@ -10,36 +10,13 @@ from contracts import to_numpy
 import keras_highway as kh
 from keras_highway.export import export, fold_batch_norm, in_float32
 from keras_highway.specs import override
+from tests.test_lora import Scaled, X, squared_error
 
 pytestmark = [
     pytest.mark.more,
     pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="LiteRT files come from TensorFlow"),
 ]
 SMALL = {"input_shape": (32, 32, 3), "blocks": (1, 1, 1), "widths": (4, 8, 8), "stem_width": 4, "classes": 3}
-X = np.random.default_rng(0).random((4, 32, 32, 3), "float32")
-
-
-@keras.saving.register_keras_serializable("tests")
-class Scaled(keras.layers.Layer):
-    """A layer with a layer in it and a weight of its own beside."""
-
-    def __init__(self, filters, **kwargs):
-        super().__init__(**kwargs)
-        self.filters = filters
-        self.conv = keras.layers.Conv2D(filters, 3, padding="same")
-
-    def build(self, shape):
-        self.conv.build(shape)
-        self.gamma = self.add_weight(shape=(self.filters,), initializer="ones", name="gamma")
-
-    def call(self, x):
-        return self.conv(x) * self.gamma
-
-    def compute_output_shape(self, shape):
-        return (*shape[:-1], self.filters)
-
-    def get_config(self):
-        return {**super().get_config(), "filters": self.filters}
 
 
 class Own(keras.Model):
@@ -49,10 +26,6 @@ class Own(keras.Model):
 
     def call(self, x):
         return self.net(x)
-
-
-def squared_error(y, p):
-    return keras.ops.mean((p - keras.ops.one_hot(keras.ops.cast(y, "int32"), 3)) ** 2)
 
 
 def net(**changes):
