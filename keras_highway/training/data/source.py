@@ -71,7 +71,7 @@ class ArraySource:
         height, width = self.shape[:2]
         padding = round(recipe.crop_padding * recipe.training_size((height, width), epoch)[0] / height)
         samples[:, 1:3] = draw.integers(-padding, padding + 1, (len(order), 2))
-        if recipe.alternating_flip:
+        if recipe.flip and recipe.alternating_flip:
             first = np.random.default_rng((recipe.seed, 2)).integers(0, 2, self.images)
             samples[:, 3] = (first[order] + epoch) % 2
         else:
