@@ -64,7 +64,9 @@ def test_phases_of_a_run(tmp_path):
     seen = []
     for epoch in range(4):
         program.begin_epoch(epoch)
-        images = program._samples(batch, program._training_data)[0]
+        images = program._samples(keras.tree.map_structure(keras.ops.convert_to_tensor, batch), program._training_data)[
+            0
+        ]
         outputs = [keras.ops.convert_to_numpy(program._logits(images, training=True)) for _ in range(2)]
         seen.append((images.shape[1], not np.array_equal(*outputs)))
     assert seen == [(16, False), (16, False), (32, False), (32, True)]
