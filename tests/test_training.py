@@ -70,8 +70,8 @@ def test_phases_of_a_run(tmp_path):
         outputs = [keras.ops.convert_to_numpy(program._logits(images, training=True)) for _ in range(2)]
         seen.append((images.shape[1], not np.array_equal(*outputs)))
     assert seen == [(16, False), (16, False), (32, False), (32, True)]
-    stem = program.net.get_layer("stem").kernel
-    np.testing.assert_allclose(stem[..., 0], -np.asarray(stem[..., 1]), atol=1e-6)
+    stem = keras.ops.convert_to_numpy(program.net.get_layer("stem").kernel)
+    np.testing.assert_allclose(stem[..., 0], -stem[..., 1], atol=1e-6)
 
 
 def test_a_whitening_kernel_makes_responses_independent():
