@@ -20,7 +20,7 @@ from keras_highway.tasks import LANGUAGE, plus_minus, task_of
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.overrides import trimmed
-from zoo.release import conv_nets, first_epochs, photograph_nets
+from zoo.release import claims, conv_nets, first_epochs, photograph_nets
 from zoo.release.commands import command_of
 from zoo.release.commits import all_short
 from zoo.release.generated import bring_up_to_date
@@ -192,7 +192,11 @@ def main(argv=None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
     args = parser.parse_args(argv)
     numbers = rows()
-    texts = {DOCS / "results.csv": as_csv(numbers), DOCS / "results.md": as_markdown(numbers)}
+    texts = {
+        DOCS / "results.csv": as_csv(numbers),
+        DOCS / "results.md": as_markdown(numbers),
+        DOCS / "claims.md": claims.page(),
+    }
     message = "differs from the results; run python -m zoo.release.results"
     return max([bring_up_to_date(path, text, args.check, message) for path, text in texts.items()])
 
