@@ -8,13 +8,17 @@ import pytest
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights.registry import WEIGHTS
-from zoo.release import first_epochs, results
+from zoo.release import claims, first_epochs, results
 from zoo.release.add import pooled
 
 
 @pytest.mark.slow
 def test_the_page_is_that_of_the_results(capsys):
     assert results.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_the_page_of_claims_is_that_of_the_results():
+    assert claims.page() == (results.DOCS / "claims.md").read_text("utf-8")
 
 
 def test_rows_name_variants_recipes_and_published_perplexities_that_exist():

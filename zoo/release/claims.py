@@ -10,24 +10,23 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from training.analysis_tables import CIFAR, CONV, IMAGES, NET, NUMBERS, PHOTOGRAPHS
 from zoo.release import studies
 from zoo.release.comparisons import COMPARISONS, DESIGNS, FORMS
 
 ROOT = Path(__file__).resolve().parents[2]
 VERDICTS = ("holds", "holds in part", "contradicted", "cannot be decided", "not tested")
-_CONV = {"cifar10_19layer.fast": "cifar10_conv", "cifar100_19layer.fast": "cifar100_conv"}
-_DENSE, _CIFAR, _MNIST = "highway_fc50_tanh.tvdn", "highway_fc50_cifar100.tvdn", "mnist10_w32.tvdn"
 _DEPTHS = (10, 20, 50, 100)
 
 
-def page(root: Path = ROOT) -> str:
-    """Return docs/claims.md for a checkout.
+def page() -> str:
+    """Return the text of docs/claims.md.
 
     Raises:
         ValueError: If a claim has no known verdict.
     """
-    known, rows = values(root), _json(root / "zoo/claims.json")
-    judged = [row | (_published(root, row) if "weights" in row else {}) for row in rows]
+    known, rows = values(), _json(ROOT / "zoo/claims.json")
+    judged = [row | (_published(row) if "weights" in row else {}) for row in rows]
     for row in judged:
         row["verdict"] = row["verdict"].format(**known)
         if row["verdict"] not in VERDICTS:
@@ -51,14 +50,14 @@ def page(root: Path = ROOT) -> str:
     return "\n".join(lines) + "\n"
 
 
-def values(root: Path = ROOT) -> dict[str, Any]:
+def values() -> dict[str, Any]:
     """Return the measured values that texts of claims name."""
-    return {**_depth(root), **_gates(root), **_blocks(root), **_trained(root)}
+    return {**_depth(), **_gates(), **_blocks(), **_trained()}
 
 
-def _depth(root) -> dict[str, Any]:
-    cells = _json(root / "zoo/searches/figure1/result.json")["cells"]
-    found: dict[str, Any] = {"deep": 100 * _json(root / "zoo/runs/highway_fc1000/result.json")["mean"]}
+def _depth() -> dict[str, Any]:
+    cells = _json(ROOT / "zoo/searches/figure1/result.json")["cells"]
+    found: dict[str, Any] = {"deep": 100 * _json(ROOT / "zoo/runs/highway_fc1000/result.json")["mean"]}
     for kind in ("plain", "highway"):
         for key, name in (("best_loss", "losses"), ("top_mean_loss", "top")):
             row = {depth: cells[f"{kind}_fc{depth}"][key] for depth in _DEPTHS}
@@ -68,48 +67,49 @@ def _depth(root) -> dict[str, Any]:
     return found | {"ratio": found["plain100"] / found["highway100"], "faster": _word(ahead)}
 
 
-def _gates(root) -> dict[str, Any]:
-    numbers = _json(root / "docs/analysis/numbers.json")
-    nets = {_DENSE: numbers[_DENSE]["gates"], _CIFAR: numbers[_CIFAR]["cifar_gates"]}
-    nets |= {name: numbers[name][part]["gates"] for name, part in _CONV.items()}
+def _gates() -> dict[str, Any]:
+    numbers = _json(NUMBERS)
+    nets = {NET: numbers[NET]["gates"], CIFAR: numbers[CIFAR]["cifar_gates"]}
+    nets |= {name: numbers[name][part]["gates"] for part, name in CONV.items()}
     gini = {name: net["gini"] for name, net in nets.items() if "gini" in net}
-    weak = 100 * _result(root, _CIFAR)["mean"]
+    weak = 100 * _result(CIFAR)["mean"]
     return {
         "fell": _listed({name: 100 * net["bias_share_that_fell"] for name, net in nets.items()}, ".0f", " %"),
         "fell_verdict": _word([net["bias_share_that_fell"] > 0.5 for net in nets.values()]),
-        "cifar_depth": nets[_CIFAR]["bias_with_depth"],
-        "cifar_activity": nets[_CIFAR]["bias_with_activity"],
+        "cifar_depth": nets[CIFAR]["bias_with_depth"],
+        "cifar_activity": nets[CIFAR]["bias_with_activity"],
         "weak": f"our net classifies {weak:.0f} % of the test images correctly, too few to decide",
         "gini_sample": _listed({name: one["sample"] for name, one in gini.items()}),
         "gini_mean": _listed({name: one["mean"] for name, one in gini.items()}),
         "gini_untrained": _listed({name: one["untrained_sample"] for name, one in gini.items()}),
         "sparse_verdict": _word([one["sample"] > one["untrained_sample"] for one in gini.values()]),
         "average_verdict": _word([one["mean"] < one["sample"] for one in gini.values()]),
-        "change": 100 * nets[_DENSE]["change_in_early_blocks"],
-        "class_change": 100 * nets[_DENSE]["class_difference_in_early_blocks"],
+        "change": 100 * nets[NET]["change_in_early_blocks"],
+        "class_change": 100 * nets[NET]["class_difference_in_early_blocks"],
     }
 
 
-def _blocks(root) -> dict[str, Any]:
-    numbers = _json(root / "docs/analysis/numbers.json")
-    photographs = numbers["highway50.imagenette"]["imagenette"]
-    dense = {name: _costs(net["test"]) for name, net in numbers[_DENSE]["baselines"].items()}
-    cost = _costs(numbers[_DENSE]["baselines"]["highway_fc50_tanh"]["training"])
+def _blocks() -> dict[str, Any]:
+    numbers = _json(NUMBERS)
+    photographs = numbers[PHOTOGRAPHS]["imagenette"]
+    dense = {name: _costs(net["test"]) for name, net in numbers[NET]["baselines"].items()}
+    training = numbers[NET]["baselines"]["highway_fc50_tanh"]["training"]
+    cost = _costs(training)
     medians = {name: dense[name] for name in ("highway_fc50_tanh", "residual_fc50_tanh")}
     medians |= {f"{net}.imagenette": _costs(one["lesions"]) for net, one in photographs.items()}
-    errors = {_MNIST: numbers[_MNIST]["images"]["estimation"]}
-    errors |= {name: numbers[name][part]["estimation"] for name, part in _CONV.items()}
+    errors = {IMAGES: numbers[IMAGES]["images"]["estimation"]}
+    errors |= {name: numbers[name][part]["estimation"] for part, name in CONV.items()}
     errors |= {f"{net}.imagenette": one["estimation"] for net, one in photographs.items()}
     steps = [std[i] > std[i + 1] for net in errors.values() for std in _column(net, "std") for i in range(len(std) - 2)]
     largest = {
         name: max(abs(mean) for stage in _column(net, "mean")[:3] for mean in stage) for name, net in errors.items()
     }
-    swaps = {name: _swap_costs(numbers[name][part]["reshuffle"]) for name, part in _CONV.items()}
+    swaps = {name: _swap_costs(numbers[name][part]["reshuffle"]) for part, name in CONV.items()}
     stage4 = photographs["resnet50"]["estimation"]["stage4"]["mean"][:-1]
     return {
         "middle": max(cost[14:45]),
         "first": cost[0],
-        "idle": sum(points <= 0.1 for points in cost),
+        "idle": training["blocks_that_cost_at_most_0.1_point"],
         "plain_median": statistics.median(dense["plain_fc50_tanh"]),
         "medians": _listed({name: statistics.median(costs) for name, costs in medians.items()}),
         "swaps": _listed({name: max(costs) for name, costs in swaps.items()}, ".1f", " in the most sensitive stage"),
@@ -121,17 +121,15 @@ def _blocks(root) -> dict[str, Any]:
     }
 
 
-def _trained(root) -> dict[str, Any]:
+def _trained() -> dict[str, Any]:
     gatings = ("full", "coupled", "c_only", "t_only", "residual", "plain")
-    perplexity = {gating: _result(root, f"charlm_large_{gating}.ptb")["mean"] for gating in gatings}
+    perplexity = {gating: _result(f"charlm_large_{gating}.ptb")["mean"] for gating in gatings}
     uie = next(comparison for comparison in COMPARISONS if comparison.name == "imagenette_uie")
     losses = {
         net.replace("_uie", "").removesuffix("_64"): logs[1][-1]["train_loss"]
-        for net, logs in studies._finished(uie, root / "zoo/runs").items()
+        for net, logs in studies._finished(uie, studies.RUNS).items()
     }
-    at_20 = {
-        net: _difference(DESIGNS, f"{net}20", "resnet20", root) for net in ("highway", "exclusive", "preact", "postact")
-    }
+    at_20 = {net: _difference(DESIGNS, f"{net}20", "resnet20") for net in ("highway", "exclusive", "preact", "postact")}
     forms = ("channel", "low_rank", "tied", "shared", "stochastic_depth")
     return {
         "perplexities": ", ".join(f"{gating} {value:.2f}" for gating, value in perplexity.items()),
@@ -139,15 +137,15 @@ def _trained(root) -> dict[str, Any]:
         "small": "20 layers, 15 epochs and a bias of -2, where the blog has 110 layers",
         **losses,
         **at_20,
-        "postact_zerobn": _difference(DESIGNS, "postact20_zerobn", "resnet20", root),
-        **{form: _difference(FORMS, f"highway20_{form}", "highway20", root) for form in forms},
+        "postact_zerobn": _difference(DESIGNS, "postact20_zerobn", "resnet20"),
+        **{form: _difference(FORMS, f"highway20_{form}", "highway20") for form in forms},
     }
 
 
-def _published(root, row) -> dict[str, str]:
+def _published(row) -> dict[str, str]:
     """Judge a published accuracy, whose mean and deviation are in the text of the claim."""
     mean, *rest = row["claim"].partition(": ")[2].split(" %")[0].split(" ± ")
-    result = _result(root, row["weights"])
+    result = _result(row["weights"])
     ours, std = 100 * result["mean"], 100 * (result["std"] or 0)
     reached = ours >= float(mean) - 2 * (float(rest[0] if rest else 0) ** 2 + std**2) ** 0.5
     measured = f"`{row['weights']}`: {studies.spread(tuple(100 * v for v in result['values']), 2)} %, n = {result['n']}"
@@ -155,8 +153,8 @@ def _published(root, row) -> dict[str, str]:
     return {"verdict": "holds" if reached else "not tested", "measured": text if reached else f"{text}: too short"}
 
 
-def _difference(comparison, first: str, second: str, root: Path) -> str:
-    done = studies._finished(comparison, root / "zoo/runs")
+def _difference(comparison, first: str, second: str) -> str:
+    done = studies._finished(comparison, studies.RUNS)
     pairs = studies._pairs(done[first], done[second])
     low, high = studies._interval(pairs)
     return (
@@ -189,8 +187,8 @@ def _listed(found: dict[str, float], form: str = ".2f", unit: str = "") -> str:
     return ", ".join(f"`{name}` {value:{form}}{unit}" for name, value in found.items())
 
 
-def _result(root: Path, name: str) -> dict[str, Any]:
-    return _json(root / "zoo/weights" / name / "result.json")
+def _result(name: str) -> dict[str, Any]:
+    return _json(ROOT / "zoo/weights" / name / "result.json")
 
 
 def _json(path: Path) -> Any:

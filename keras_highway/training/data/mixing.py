@@ -112,11 +112,10 @@ class MixedSource:
     def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
         """Yield the source's training batches with rows, float32 `(batch, 6)`."""
         for step, batch in enumerate(self._source.batches(epoch, start, shard), start):
-            # Images of a batch have a size of their own; those on the device have that of the epoch.
-            carried = batch[0].ndim == 4
-            height, width = (
-                batch[0].shape[1:3] if carried else self._recipe.training_size(self._source.shape[:2], epoch)
-            )
+            if batch[0].ndim == 4:
+                height, width = batch[0].shape[1:3]
+            else:  # the batch indexes images on the device, at the size of this epoch
+                height, width = self._recipe.training_size(self._source.shape[:2], epoch)
             row = draw_row(self._recipe, epoch, step, height, width)
             yield (*batch, np.tile(row, (len(batch[0]), 1)))
 
