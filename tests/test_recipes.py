@@ -117,7 +117,7 @@ def test_settings_of_the_command_line():
         ("train_size=16", "`train_size` must be at least 32"),
         ("train_sizes=((0.7, 16), (0.4, 24))", "`train_sizes` must be pairs of a share"),
         ("train_sizes=((0.4, 0),)", "`train_sizes` must be pairs of a share"),
-        ("dropout_from=1.0", "`dropout_from` must be in"),
+        ("dropout_from=1.1", "`dropout_from` must be in"),
         ("micro_batches=3", "must be a multiple of `micro_batches`"),
         ("optimizer=adamw", "Multipliers of rate and decay are for SGD"),
         ("rand_augment=m7", "A RandAugment policy is mM-mstdS-inc1.*Received: rand_augment='m7'"),

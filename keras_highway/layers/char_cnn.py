@@ -42,8 +42,8 @@ class CharEmbedding(keras.layers.Layer):
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.characters, self.units),
-            initializer=lambda shape, dtype=None: _zero_padding(draw(shape, dtype=dtype)),
-            constraint=_zero_padding,
+            initializer=lambda shape, dtype=None: ZeroPadding()(draw(shape, dtype=dtype)),
+            constraint=ZeroPadding(),
         )
 
     def call(self, x: Any) -> Any:
@@ -70,9 +70,12 @@ class CharEmbedding(keras.layers.Layer):
         }
 
 
-def _zero_padding(embeddings: Any) -> Any:
-    embeddings = ops.convert_to_tensor(embeddings)  # of a variable, which JAX's functions refuse
-    return ops.where(ops.arange(embeddings.shape[0])[:, None] == 0, ops.zeros_like(embeddings), embeddings)
+class ZeroPadding(keras.constraints.Constraint):
+    """Constraint that sets the embedding of character 0 to zero."""
+
+    def __call__(self, w: Any) -> Any:
+        w = ops.convert_to_tensor(w)  # of a variable, which JAX's functions refuse
+        return ops.where(ops.arange(w.shape[0])[:, None] == 0, ops.zeros_like(w), w)
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")

@@ -48,7 +48,7 @@ _NOT_NEGATIVE = (
     "plateau_delta",
     "seed",
 )
-_SHARES = ("dropout_from", "momentum", "beta_2", "label_smoothing", "target_threshold", "ema")
+_SHARES = ("momentum", "beta_2", "label_smoothing", "target_threshold", "ema")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,8 @@ class Recipe:
         cutmix: Alpha of CutMix, or 0; with both a batch has either.
         repeated_augmentation: Copies of an image in an epoch, which then has
             that much fewer images.
-        dropout_from: Share of the epochs from which dropout is active.
+        dropout_from: Share of the epochs after which dropout is active; 0 is
+            always, 1 never.
         whiten_stem: The stem starts with filters that whiten the patches of
             the training images [Jordan 2024, 3.1]; it is trained like any
             other layer.
@@ -243,6 +244,8 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}")
+        if not 0 <= self.dropout_from <= 1:
+            raise ValueError(f"`dropout_from` must be in [0, 1]. Received: dropout_from={self.dropout_from!r}")
         if TRANSFORMS[self.transform].contrast and self._decoded:
             raise ValueError(
                 "Contrast normalization is for sets that fit into memory (cifar10, cifar100). "
