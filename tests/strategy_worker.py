@@ -37,7 +37,12 @@ RSB = replace(
     test_images=13,
 )  # fmt: skip
 MUON = replace(
-    tiny(RECIPES["cifar10_19layer_fast"]), learning_rate=0.01, precision="float32", train_images=36, test_images=13
+    tiny(RECIPES["cifar10_19layer_fast"]),
+    learning_rate=0.01,
+    precision="float32",
+    train_images=36,
+    test_images=13,
+    dropout_from=2 / 3,
 )
 
 
