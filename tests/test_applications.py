@@ -12,7 +12,7 @@ import pytest
 import keras_highway as kh
 from keras_highway._support.keras_models import without_values
 from keras_highway.models.builder import build
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.load import FreshHead
 
@@ -121,7 +121,7 @@ def test_unknown_variant_names_the_near_ones():
 def test_imagenet_weights_are_not_published_yet(known, monkeypatch):
     """What there is instead comes first, a line each: of another net, of other data."""
     others = {name: row for name, row in registry.WEIGHTS.items() if row.variant != "highway50"}
-    row = dataclasses.replace(registry.get("resnet50.a1"), variant="highway50", data="imagenette", classes=("a", "b"))
+    row = dataclasses.replace(registry.find("resnet50.a1"), variant="highway50", data="imagenette", classes=("a", "b"))
     rows = {name: dataclasses.replace(row, name=name, repository="") for name in known}
     monkeypatch.setattr(registry, "WEIGHTS", {**others, **rows})
     monkeypatch.setattr(registry, "local_file", lambda row: None)

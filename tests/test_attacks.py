@@ -13,15 +13,14 @@ import keras_highway as kh
 from keras_highway._support.files import read_npz
 from keras_highway._support.schema import parse_json, read_json
 from keras_highway.cli import main
-from keras_highway.convert.timm import read_config
 from keras_highway.data import load_dataset
 from keras_highway.data.vocabulary import Vocabulary
-from keras_highway.publishing.check import compare_check
 from keras_highway.training.runs import checkpoint
 from keras_highway.weights import registry
-from keras_highway.weights.file import WeightFileError
-from keras_highway.weights.info import RESULT, from_json, read_row, to_json
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.info import RESULT, WeightFileError, from_json, read_row, to_json
+from keras_highway.weights.sources import resolve
+from keras_highway.weights.torch_files import read_config
+from keras_highway.weights.trained import compare_check
 
 NESTED = "[" * 200_000
 

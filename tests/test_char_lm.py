@@ -15,9 +15,9 @@ from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HighwayDen
 from keras_highway.models.char_lm import build_char_lm, reset_state
 from keras_highway.specs import check, override
 from keras_highway.variants import LM_VARIANTS, VARIANTS
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights.load import load_exactly
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.sources import resolve
 
 TINY = override(
     LM_VARIANTS["charlm_large_coupled"],

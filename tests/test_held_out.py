@@ -12,8 +12,6 @@ import yaml
 import keras_highway as kh
 from keras_highway.cli import main
 from keras_highway.cli.images import _compared
-from keras_highway.publishing import find_publishable, publish, write_bundle
-from keras_highway.publishing.card import model_card
 from keras_highway.tasks import metric_name
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.strategy import Strategy
@@ -24,8 +22,10 @@ from keras_highway.training.runs.run_folder import RunFolder
 from keras_highway.training.summary import summary
 from keras_highway.training.tiny import tiny
 from keras_highway.weights import registry
-from keras_highway.weights.description import describe_weights
+from keras_highway.weights.card import model_card
+from keras_highway.weights.describe import describe_weights
 from keras_highway.weights.info import RESULT
+from keras_highway.weights.publish import find_publishable, publish, write_bundle
 
 NAME = "mnist10_w16.tvdn"
 HELD_OUT = {"holdout_images": 5000}
@@ -94,7 +94,7 @@ def test_the_card_says_it(tmp_path):
 
 def test_the_curve_says_it(tmp_path, monkeypatch):
     drawn = []
-    module = "keras_highway.publishing.curve.draw_training"
+    module = "keras_highway.weights.card.draw_training"
     monkeypatch.setattr(module, lambda axis, curves, **kwargs: drawn.extend(curve.label for curve in curves))
     (tmp_path / "bundle").mkdir()
     write_bundle(find_publishable(str(_run(tmp_path / "run", HELD_OUT))), "org/name", tmp_path / "bundle")

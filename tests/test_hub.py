@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
-from keras_highway import hub
 from keras_highway.data.vocabulary import Vocabulary
-from keras_highway.hub import HubError, HubName, parse
-from keras_highway.weights import file as weights_file
-from keras_highway.weights import registry
+from keras_highway.weights import files as weights_file
+from keras_highway.weights import hub, registry
+from keras_highway.weights.hub import HubError, HubName, parse
 from keras_highway.weights.info import to_json
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.sources import resolve
 
 VARIANT = "mnist10_w16"
 NAME = "org/small"

@@ -18,10 +18,10 @@ from test_timm import CONFIG
 
 import keras_highway as kh
 from keras_highway._support.files import may_pass
-from keras_highway.convert.timm import read_config, read_safetensors
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import torch_files
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.sources import resolve
+from keras_highway.weights.torch_files import read_config, read_safetensors
 
 LABELS = [f"bird{i}" for i in range(10)]
 
@@ -266,7 +266,7 @@ def net_of_ten():
 def of_ten(fake_hub, monkeypatch, net_of_ten):
     """Publishes a `config.json` beside that net, with a ResNet50's name."""
     monkeypatch.setattr(torch_files, "_resnet_of", lambda path: "resnet110")
-    monkeypatch.setattr("keras_highway.convert.timm._resnet_of", lambda names: "")
+    monkeypatch.setattr("keras_highway.weights.torch_files._resnet_of", lambda names: "")
 
     def add(values):
         fake_hub.add("me/birds", {torch_files.FILE: net_of_ten, "config.json": json.dumps(values).encode()})

@@ -10,11 +10,10 @@ import pytest
 from huggingface_hub import constants
 
 import keras_highway as kh
-from keras_highway import hub
-from keras_highway.weights import file as weights_file
-from keras_highway.weights import registry
+from keras_highway.weights import files as weights_file
+from keras_highway.weights import hub, registry
 from keras_highway.weights.load import load_exactly
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.sources import resolve
 
 VARIANT, NAME, FILE = "mnist10_w16", "org/small", registry.FILE
 KINDS = ("status", "cut", "altered", "wrong length", "slow", "foreign")

@@ -20,16 +20,17 @@ from keras_highway.cli import main
 from keras_highway.data.class_folders import classes_in
 from keras_highway.data.ptb import read_text
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
-from keras_highway.hub import HubError, download
-from keras_highway.publishing import find_publishable, publish_all, verify
 from keras_highway.training import train
 from keras_highway.training.data import source as sources
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import RunFolder
 from keras_highway.training.summary import summary
+from keras_highway.weights import hub as download
 from keras_highway.weights import registry
+from keras_highway.weights.hub import HubError
 from keras_highway.weights.info import FILE
+from keras_highway.weights.publish import find_publishable, publish_all, verify
 from training.compare import compare
 
 SHIPPED = "mnist10_w16.tvdn"
@@ -154,7 +155,7 @@ def test_the_next_commands_name_the_run_and_not_weights_of_its_name(tmp_path, mo
 def test_a_folder_of_a_known_name_is_mentioned(saved, tmp_path, monkeypatch):
     shutil.copytree(saved, tmp_path / SHIPPED)
     (tmp_path / "imagenet").mkdir()
-    shipped = registry.file_of(registry.get(SHIPPED)).parent
+    shipped = registry.file_of(registry.find(SHIPPED)).parent
     monkeypatch.chdir(tmp_path)
     with pytest.warns(kh.Notice, match=f"For the folder write './{SHIPPED}'"):
         assert kh.load(SHIPPED).name == "mnist10_w16"
@@ -259,7 +260,7 @@ def test_what_was_published_is_told_although_a_later_one_fails(hub, own_zoo, mon
 def test_nothing_is_published_where_one_cannot_be(broken, hub, tmp_path, saved, monkeypatch):
     """The copies of the user's zoo come before those of the checkout."""
     shutil.copytree(saved, tmp_path / "own" / "digits")
-    shutil.copytree(registry.file_of(registry.get(SHIPPED)).parent, tmp_path / "own" / SHIPPED)
+    shutil.copytree(registry.file_of(registry.find(SHIPPED)).parent, tmp_path / "own" / SHIPPED)
     monkeypatch.setenv(registry.ZOO_VARIABLE, str(tmp_path / "own"))
     registry.reread()
     monkeypatch.setattr(registry, "WEIGHTS", {name: registry.WEIGHTS[name] for name in ("digits", SHIPPED)})

@@ -20,9 +20,9 @@ from keras_highway.analysis.trim import without
 from keras_highway.cli import main
 from keras_highway.data import Transform
 from keras_highway.export import fold_batch_norm, load_exportable
-from keras_highway.publishing import verify
-from keras_highway.weights.file import WeightFileError
+from keras_highway.weights.info import WeightFileError
 from keras_highway.weights.load import FreshHead
+from keras_highway.weights.publish import verify
 
 PETS = ("bird", "cat", "dog")
 SMALL = {"blocks": (2, 1), "widths": (4, 8), "stem_width": 8, "input_shape": (32, 32, 3)}

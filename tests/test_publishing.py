@@ -18,10 +18,10 @@ import yaml
 
 import keras_highway as kh
 from keras_highway.cli import main
-from keras_highway.hub import HubError
-from keras_highway.publishing import find_publishable, publish, publish_all, verify, write_bundle
 from keras_highway.weights import registry
-from keras_highway.weights.description import describe_weights
+from keras_highway.weights.describe import describe_weights
+from keras_highway.weights.hub import HubError
+from keras_highway.weights.publish import find_publishable, publish, publish_all, verify, write_bundle
 
 NAME = "mnist10_w16.tvdn"
 REPO = "org/w16"
@@ -89,7 +89,7 @@ def test_round_trip(hub, hub_table, tmp_path):
     np.testing.assert_array_equal(kh.preprocess_input(pixels, URL), kh.preprocess_input(pixels, NAME))
     assert kh.decode_predictions(np.eye(10)[[3]], 1, URL) == [[("3", "3", 1.0)]]
     row = describe_weights(URL)
-    described = registry.described(registry.get(NAME))
+    described = registry.described(registry.find(NAME))
     assert (described.repository, described.revision) == (REPO, pushed.commit)
     assert dataclasses.replace(row, repository=REPO, revision=pushed.commit) == described
     assert row.metrics == registry.result(NAME) and row.sha256 == fake.sha256(hub.files(REPO)["model.weights.h5"])
@@ -225,7 +225,11 @@ def test_card(hub):
     address = f"https://huggingface.co/{REPO}/blob/main/result.json"
     assert result["source"] == {"name": "result.json", "url": address} and "result.json" in hub.files(REPO)
     assert "@inproceedings{srivastava2015training" in text and "hf://org/w16" in text
-    assert f"`{registry.get(NAME).sha256}`" in text and "CC BY-SA 3.0" in text and "{" not in text.split("```bibtex")[0]
+    assert (
+        f"`{registry.WEIGHTS[NAME].sha256}`" in text
+        and "CC BY-SA 3.0" in text
+        and "{" not in text.split("```bibtex")[0]
+    )
 
 
 @pytest.mark.more

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 import keras_highway as kh
-from keras_highway.hub import HubError
-from keras_highway.publishing import find_publishable, publish, write_bundle
-from keras_highway.publishing.card import model_card
-from keras_highway.publishing.language_models import LanguageModel
+from keras_highway.weights.card import model_card
+from keras_highway.weights.hub import HubError
+from keras_highway.weights.publish import find_publishable, publish, write_bundle
+from keras_highway.weights.trained import LanguageModel
 
 REPO = "org/pets"
 SMALL = {"input_shape": (32, 32, 3), "blocks": (1, 1, 1), "widths": (4, 8, 8), "stem_width": 4, "classes": 3}

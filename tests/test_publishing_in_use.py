@@ -12,11 +12,10 @@ from keras_highway.cli import main
 from keras_highway.data import sample_digits
 from keras_highway.data.transforms import Transform
 from keras_highway.export import export
-from keras_highway.publishing.by_task import weights_class
-from keras_highway.publishing.check import CHECK, compare_check
-from keras_highway.publishing.images import described
-from keras_highway.publishing.publishable import find_publishable
+from keras_highway.weights.card import described
 from keras_highway.weights.info import FILE, ROW, read_row
+from keras_highway.weights.publish import find_publishable
+from keras_highway.weights.trained import CHECK, compare_check, weights_class
 
 SMALL = {"input_shape": (32, 32, 3), "blocks": (1, 1, 1), "widths": (4, 8, 8), "stem_width": 4, "classes": 3}
 X = np.random.default_rng(0).random((2, 32, 32, 3), "float32")

@@ -19,13 +19,12 @@ from keras_highway._support.files import sha256_of
 from keras_highway.cli import main
 from keras_highway.data.vocabulary import words_of
 from keras_highway.models.char_lm import reset_state
-from keras_highway.publishing import Publishable, find_publishable, publish, publish_all, verify, write_bundle
-from keras_highway.publishing.card import model_card
-from keras_highway.publishing.check import compare_check
-from keras_highway.publishing.language_models import LanguageModel
 from keras_highway.weights import registry
-from keras_highway.weights.description import describe_weights
+from keras_highway.weights.card import model_card
+from keras_highway.weights.describe import describe_weights
 from keras_highway.weights.info import WeightsInfo, row_in_folder
+from keras_highway.weights.publish import Publishable, find_publishable, publish, publish_all, verify, write_bundle
+from keras_highway.weights.trained import LanguageModel, compare_check
 
 REPO = "org/lm"
 URL = f"hf://{REPO}"

@@ -17,15 +17,15 @@ from keras_highway._support.files import atomic_write
 from keras_highway.cli import main
 from keras_highway.cli.main import UsageError, usage_errors
 from keras_highway.export import export
-from keras_highway.hub import client
-from keras_highway.publishing import find_publishable
 from keras_highway.report import Report, write_report
 from keras_highway.training import train
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
+from keras_highway.weights import hub as client
 from keras_highway.weights import registry
-from keras_highway.weights.file import WeightFileError
+from keras_highway.weights.info import WeightFileError
 from keras_highway.weights.load import load_exactly
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.publish import find_publishable
+from keras_highway.weights.sources import resolve
 from tests.small_disks import files_of_at_most
 
 NAME = "mnist10_w16.tvdn"
@@ -34,7 +34,7 @@ NAME = "mnist10_w16.tvdn"
 @pytest.fixture
 def run(tmp_path):
     """A finished run's folder."""
-    return shutil.copytree(registry.file_of(registry.get(NAME)).parent, tmp_path / "run")
+    return shutil.copytree(registry.file_of(registry.find(NAME)).parent, tmp_path / "run")
 
 
 # --- What is published -------------------------------------------------------------

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import keras_highway as kh
-from keras_highway.publishing import own
-from keras_highway.weights.file import WeightFileError
+from keras_highway.weights import save as own
+from keras_highway.weights.info import WeightFileError
 from tests.small_disks import files_of_at_most
 
 ROOT = Path(__file__).parents[1]

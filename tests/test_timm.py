@@ -16,15 +16,14 @@ from safetensors.numpy import save
 
 import keras_highway as kh
 from keras_highway.cli import main
-from keras_highway.convert import torch_state
-from keras_highway.convert.timm import read_config, read_safetensors
-from keras_highway.hub import HubError
 from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
-from keras_highway.weights.resolve import resolve
-from keras_highway.weights.torch_files import convert_torch_file
+from keras_highway.weights.hub import HubError
+from keras_highway.weights.sources import resolve
+from keras_highway.weights.torch_files import convert_torch_file, read_config, read_safetensors
+from keras_highway.weights.torch_names import torch_state
 
 GOLDENS = Path(__file__).parent / "oracles" / "goldens"
 BUILDERS = {"resnet50": kh.ResNet50, "resnet101": kh.ResNet101, "resnet152": kh.ResNet152}
@@ -155,7 +154,7 @@ def test_pinned_weights_are_of_that_commit_and_no_other_bytes(fake_hub, hub_tabl
     assert json.loads(hub_table.read_text()) == {"resnet50.a1": entry}
     assert f"commit {commit}, sha256 {entry['sha256']}" in capsys.readouterr().out
     for name in ("resnet50.a1", "highway_resnet50.a1"):
-        assert (registry.get(name).revision, registry.get(name).sha256) == (commit, entry["sha256"])
+        assert (registry.find(name).revision, registry.find(name).sha256) == (commit, entry["sha256"])
     fake_hub.add("timm/resnet50.a1_in1k", {"model.safetensors": b"something else"})
     resolve("resnet50.a1")  # another file is the newest; the pinned one is what is read
     hub_table.write_text(json.dumps({"resnet50.a1": {**entry, "sha256": "0" * 64}}))

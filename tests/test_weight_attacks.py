@@ -13,10 +13,10 @@ from hostile import quick, refused, zoo_folder  # noqa: F401
 
 import keras_highway as kh
 from keras_highway._support.files import read_regular
-from keras_highway.weights import file as weights_file
-from keras_highway.weights.file import WeightFileError
+from keras_highway.weights import files as weights_file
+from keras_highway.weights.info import WeightFileError
 from keras_highway.weights.load import load_exactly
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.sources import resolve
 
 
 @pytest.fixture

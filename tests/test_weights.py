@@ -14,10 +14,10 @@ import pytest
 import keras_highway as kh
 from keras_highway.models.builder import build
 from keras_highway.specs import override
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.load import load_exactly
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.sources import resolve
 
 VARIANT = "mnist10_w16"
 
@@ -240,7 +240,7 @@ def test_rows_folders_and_the_wheel_name_the_same_weights(monkeypatch, tmp_path)
     monkeypatch.setitem(sys.modules, interface.__name__, interface)
     wheel_files = runpy.run_path(str(root / "hatch_build.py"))["wheel_files"]
     folders = {path.name for path in (root / "zoo" / "weights").iterdir()}
-    assert set(SHIPPED) == folders and all(len(registry.get(name).sha256) == 64 for name in SHIPPED)
+    assert set(SHIPPED) == folders and all(len(registry.find(name).sha256) == 64 for name in SHIPPED)
     files = wheel_files(root)
     zoo = root / "zoo" / "weights"
     whole = {name for name in SHIPPED if json.loads((zoo / name / "weights.json").read_text("utf-8"))["wheel"]}
@@ -323,7 +323,7 @@ def test_a_file_without_a_digest_is_loaded_with_a_warning(tmp_path):
 
 def test_a_folder_of_the_zoo_is_checked_wherever_it_lies(tmp_path):
     folder = tmp_path / "anywhere"
-    shutil.copytree(registry.file_of(registry.get("mnist10_w16.tvdn")).parent, folder)
+    shutil.copytree(registry.file_of(registry.find("mnist10_w16.tvdn")).parent, folder)
     assert resolve(folder).checked and resolve(folder).class_names == tuple("0123456789")
     content = bytearray((folder / registry.FILE).read_bytes())
     content[len(content) // 2] ^= 1
@@ -342,7 +342,7 @@ def test_a_folder_of_the_zoo_is_checked_wherever_it_lies(tmp_path):
     ],
 )
 def test_a_row_that_does_not_belong_to_its_file(tmp_path, change, match):
-    shutil.copytree(registry.file_of(registry.get("mnist10_w16.tvdn")).parent, tmp_path / "a")
+    shutil.copytree(registry.file_of(registry.find("mnist10_w16.tvdn")).parent, tmp_path / "a")
     row = tmp_path / "a" / "weights.json"
     row.write_text(json.dumps({**json.loads(row.read_text()), **change}))
     with pytest.raises(ValueError, match=match):

@@ -12,8 +12,9 @@ import keras_highway as kh
 from keras_highway.analysis import StageCost
 from keras_highway.cli import listing
 from keras_highway.variants import VARIANTS
-from keras_highway.weights import details, registry
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
+from keras_highway.weights import registry
+from keras_highway.weights import registry as details
 from zoo.release import gates, metrics
 
 
@@ -61,7 +62,7 @@ def test_counts_are_those_of_the_literature():
 
 def test_weights_of_another_form_count_as_they_are():
     """Imagenette's ten classes at 64 pixels, on a variant of 1,000 at 224."""
-    row = registry.get("resnet50.a1")
+    row = registry.find("resnet50.a1")
     small = dataclasses.replace(
         row, name="resnet50.small", classes=tuple("0123456789"), transform=kh.get_transform("imagenet_64")
     )
@@ -74,7 +75,7 @@ def test_weights_of_another_form_count_as_they_are():
 @pytest.mark.slow
 def test_weights_of_another_net_count_as_it_is():
     """Overrides of the variant and blocks left out, as of `residual_fc50_tanh` and of `trim`."""
-    row, speed = registry.get("highway_fc50_tanh.tvdn"), {"highway_fc50_tanh": {"median": 9.0}}
+    row, speed = registry.find("highway_fc50_tanh.tvdn"), {"highway_fc50_tanh": {"median": 9.0}}
     whole = metrics._row(row, speed)
     assert whole["parameters"] == kh.load(row.name).count_params() and whole["cpu_images_per_second"] == 9.0
     residual = metrics._row(dataclasses.replace(row, overrides={"gating": "residual"}), speed)
@@ -88,7 +89,7 @@ def test_weights_of_another_net_count_as_it_is():
 
 
 def test_the_list_leaves_parameters_of_another_net_open(monkeypatch):
-    row = registry.get("highway_fc50_tanh.tvdn")
+    row = registry.find("highway_fc50_tanh.tvdn")
     for changes in ({"overrides": {"gating": "residual"}}, {"removed": ("2",)}, {"classes": ("a", "b")}, {}):
         changed = dataclasses.replace(row, **changes)
         monkeypatch.setattr(registry, "WEIGHTS", {row.name: changed})
@@ -99,7 +100,7 @@ def test_the_list_leaves_parameters_of_another_net_open(monkeypatch):
 
 
 def test_weights_whose_gating_was_replaced_have_no_gates_to_measure(monkeypatch, capsys):
-    row = dataclasses.replace(registry.get("highway_fc50_tanh.tvdn"), overrides={"gating": "residual"})
+    row = dataclasses.replace(registry.find("highway_fc50_tanh.tvdn"), overrides={"gating": "residual"})
     monkeypatch.setattr(registry, "get", lambda name: row)
     gates.main([row.name])
     assert capsys.readouterr().out == f"{row.name}: no gates to measure, they are constant\n"
@@ -110,7 +111,7 @@ def test_speed_is_what_was_measured_in_one_run():
     assert {"hardware", "date", "threads", "versions", "repeats"} <= measured.keys()
     for row in kh.list_weights(details=True):
         speed = measured["images_per_second"].get(row["variant"])
-        size = registry.get(row["name"]).images.size if row["perplexity"] is None else None
+        size = registry.find(row["name"]).images.size if row["perplexity"] is None else None
         as_measured = speed and size == VARIANTS[row["variant"]].input_shape[:2]
         assert row["cpu_images_per_second"] == (speed["median"] if as_measured else None)
 

@@ -9,11 +9,11 @@ from miniatures import batch, miniature
 
 import keras_highway as kh
 from keras_highway.gating import get_gating
-from keras_highway.publishing import gate_report
-from keras_highway.publishing.card import _gates
 from keras_highway.weights import registry
-from keras_highway.weights.description import describe_weights
+from keras_highway.weights.card import _gates
+from keras_highway.weights.describe import describe_weights
 from keras_highway.weights.info import from_json, to_json
+from keras_highway.weights.trained import gate_report
 
 NAME = "mnist10_w16.tvdn"
 
@@ -46,7 +46,7 @@ def test_a_row_is_complete():
 )
 def test_malformed_rows_are_refused(change):
     with pytest.raises(ValueError, match="incomplete or malformed"):
-        from_json({**to_json(registry.get(NAME)), **change})
+        from_json({**to_json(registry.find(NAME)), **change})
 
 
 @pytest.mark.parametrize("values", [None, [], {}, 3, {"name": "a"}])
@@ -56,12 +56,12 @@ def test_no_rows(values):
 
 
 def test_unknown_keys_are_of_later_versions():
-    row = registry.get(NAME)
+    row = registry.find(NAME)
     assert from_json({**to_json(row), "new": 1}) == row
 
 
 def test_a_language_model_takes_no_images():
-    row = registry.get("charlm_small_coupled.ptb")
+    row = registry.find("charlm_small_coupled.ptb")
     assert row.classes == () and row.transform is None
     for images in (lambda: row.images, lambda: kh.preprocess_input(np.zeros((1, 28, 28, 1)), weights=row.name)):
         with pytest.raises(ValueError, match=r"reads words, not images. Use keras_highway\.CharLM"):
@@ -109,8 +109,8 @@ def test_shipped_gate_reports_are_of_the_shipped_weights():
     known = {name: report for name, report in reports.items() if report}
     assert known
     for name, report in known.items():
-        tested = 3_925 if registry.get(name).data == "imagenette" else 10_000  # each test set, whole
-        assert report["sha256"] == registry.get(name).sha256 and report["samples"] == tested
+        tested = 3_925 if registry.find(name).data == "imagenette" else 10_000  # each test set, whole
+        assert report["sha256"] == registry.find(name).sha256 and report["samples"] == tested
         gates = [gate for block in report["blocks"].values() for gate in block.values()]
         assert all(0 < gate["mean"] < 1 and 0 <= gate["variance"] < 0.25 for gate in gates)
 

@@ -21,10 +21,10 @@ import numpy as np
 
 from keras_highway.models.builder import build
 from keras_highway.specs import DenseStackSpec
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import load as loading
 from keras_highway.weights.load import load_into
-from keras_highway.weights.resolve import WeightsFile, resolve
+from keras_highway.weights.sources import WeightsFile, resolve
 
 SPEC = DenseStackSpec(name="plain_fc10", gating="coupled", input_shape=(4, 4, 1), min_size=1, units=5, depth=4)
 

@@ -29,7 +29,7 @@ from keras_highway.gating import GATINGS, Gating, get_gating
 from keras_highway.layers import Branch, GatedBlock
 from keras_highway.layers.blocks import ConvBlock
 from keras_highway.models.lora import without_updates
-from keras_highway.models.origin import note_origin, origin_of
+from keras_highway.weights.info import info_of, note_info
 
 GATES = ("channel", "same")
 _SMALLEST = 1e-30  # of the stream's factor: float32 ends at 1e-38, and activations have to fit above it
@@ -115,8 +115,8 @@ def highway_from_resnet(
     chain.check_end()
     highway = keras.Model(converted.inputs[0], converted.outputs[0], name=name or _converted_name(model.name))
     scale_losses_as(highway, model)
-    if origin := origin_of(model):
-        note_origin(highway, origin._replace(overrides={**origin.overrides, "gating": gating, "gate": gate}))
+    if info := info_of(model):
+        note_info(highway, info.derived(overrides={**info.overrides, "gating": gating, "gate": gate}))
     return highway
 
 
