@@ -33,10 +33,15 @@ _STAMP = "keras_highway"
 _MOST_TIMES = 4  # larger than the file its arrays may be in all; Keras and `save` compress nothing
 LARGEST = 4 * 2**30  # bytes: a file is read into memory
 MOST_CLASSES = 1_000_000
+REMEDY = " Remove it, or get it again."
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MARK = b"\nkeras_highway sha256 "
 # By version of the superblock: offsets of the size of addresses, and of the address of the end.
 _ADDRESSES = {0: (13, 40), 1: (13, 44), 2: (9, 28), 3: (9, 28)}
+
+
+class AlteredError(WeightFileError):
+    """A file has another hash than it should have."""
 
 
 class _Stamp(TypedDict, total=False):
@@ -153,25 +158,28 @@ def read(path: str | os.PathLike, sha256: str = "", stated: str = "") -> Content
         )
     with one_error(path):
         content = read_regular(path, LARGEST)
-    contents = hashlib.sha256(content).hexdigest() if sha256 else ""
-    if contents != sha256:
-        raise WeightFileError(
-            f"{path} is damaged or altered: its sha256 is {contents}, {stated} states {sha256}. Get the file again."
-        )
-    return read_content(content, path, bool(sha256))
+    if sha256:
+        compare(content, sha256, path, stated)
+    return read_content(content, path, sha256)
 
 
-def read_content(content: bytes, path: str | os.PathLike, checked: bool = False) -> Contents:
-    """Read the bytes of a weight file as `read` does; `path` is their name in messages."""
+def compare(content: bytes, sha256: str, path: Path, stated: str) -> None:
+    """Raise an `AlteredError` for bytes with another hash than the stated one."""
+    if (actual := hashlib.sha256(content).hexdigest()) != sha256:
+        raise AlteredError(f"{path} is damaged or altered: its sha256 is {actual}, {stated} states {sha256}.{REMEDY}")
+
+
+def read_content(content: bytes, path: str | os.PathLike, sha256: str = "") -> Contents:
+    """Read the bytes of a weight file as `read` does, of a name for messages and of a hash that is known or `""`."""
     with one_error(path):
-        sealed, sha256 = _check_seal(content)
+        sealed, sha256 = (True, sha256) if sha256 else _check_seal(content)
         with h5py.File(io.BytesIO(content), "r") as opened:
             text = opened.attrs.get(_STAMP, "{}")
             if not isinstance(text, str | bytes):
                 raise WeightFileError(f"its stamp is of type {type(text).__name__}, not text")
             stamp = dict(decode(text, _Stamp, "its stamp"))
             arrays = _arrays(opened, _MOST_TIMES * len(content))
-    return Contents(stamp, arrays, checked or sealed, sha256)
+    return Contents(stamp, arrays, sealed, sha256)
 
 
 def _check_seal(content: bytes) -> tuple[bool, str]:

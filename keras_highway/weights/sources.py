@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_highway._support.files import sha256_of
 from keras_highway._support.terminal import Notice
 from keras_highway.data.datasets import FOLDERS
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
@@ -104,10 +103,8 @@ def _of_row(row: WeightsInfo, variant: str) -> WeightsFile:
     if path is None and row.repository and row.file == FILE:
         return _of_repository(name, fetch(name, FILE), row, variant)
     if path is None and row.repository:
-        torch_file = fetch(name, row.file)
-        _check_sha256(torch_file, row.sha256, name)
         note = f"{row.repository} from the Hub, once. Weights: {row.licence}; {row.origin}. {row.data_licence}."
-        return _converted(torch_file, row.variant, row.name, note, row)
+        return _converted(name, fetch(name, row.file), row.variant, row.name, note, row, row.sha256)
     return _read(path or registry.file_of(row), row, variant, f"the row of {row.name!r}")
 
 
@@ -123,50 +120,52 @@ def _of_hub(name: HubName, variant: str) -> WeightsFile:
         torch_file = fetch_if_there(name, torch_files.SAFETENSORS) if row is None and is_absent(error) else None
         if torch_file is None:
             raise
-        _check_sha256(torch_file, stated_sha256(torch_file), name)
         try:
             row = torch_files.describe(HubName(name.repository, torch_file.parent.name))
         except torch_files.OtherConfigError:  # only the weights describe themselves
             row = None
         row = row and dataclasses.replace(row, variant=variant or row.variant, revision=name.revision)
         label = f"{name.repository.replace('/', '--')}.{variant}".rstrip(".")
-        return _converted(torch_file, variant, label, f"{name}, once. Its licence is that of its page.", row)
+        note = f"{name}, once. Its licence is that of its page."
+        return _converted(name, torch_file, variant, label, note, row, stated_sha256(torch_file))
     return _of_repository(name, path, row, variant)
 
 
 def _of_repository(name: HubName, path: Path, row: WeightsInfo | None, variant: str) -> WeightsFile:
     """Read a downloaded weight file, and download the words of a language model from the same commit."""
-    sha256 = (row.sha256 if row else "") or stated_sha256(path)
-    _check_sha256(path, sha256, name)
-    file = _read(path, row, variant, ROW, bool(sha256))
+    with _discarded(path):
+        file = _read(path, row, variant, f"{ROW} of {name}", (row.sha256 if row else "") or stated_sha256(path))
     if file.info.variant and task_of_variant(file.info.variant) is LANGUAGE:
         for needed in LANGUAGE.files:
             fetch(HubName(name.repository, path.parent.name), needed)
     return file
 
 
-def _converted(torch_file: Path, variant: str, label: str, note: str, row: WeightsInfo | None) -> WeightsFile:
-    """Read the weight file made of a PyTorch file, with the record that describes it, if there is one."""
+def _converted(
+    name: HubName, torch_file: Path, variant: str, label: str, note: str, row: WeightsInfo | None, sha256: str
+) -> WeightsFile:
+    """Read the weight file made of a downloaded PyTorch file, with the record that describes it, if there is one."""
     facts = {"origin": row.origin, "repository": row.repository, "licence": row.licence} if row else {}
-    folder = torch_files.converted(torch_file, variant, label, note, **facts)
+    with _discarded(torch_file):
+        folder = torch_files.converted(torch_file, variant, label, note, sha256, **facts)
     made = read_row(folder / ROW)
     if row is not None:
-        made = dataclasses.replace(row, variant=made.variant, sha256=made.sha256, file=FILE)
-    return _read(folder / FILE, made, variant, str(torch_file.with_name(torch_files.CONFIG)))
+        made = dataclasses.replace(row, variant=made.variant, sha256=made.sha256, file=FILE, folder=made.folder)
+    return _read(folder / FILE, made, variant, f"{torch_files.CONFIG} of {name}")
 
 
-def _check_sha256(path: Path, sha256: str, name: HubName) -> None:
-    """Refuse a file of the cache with another hash than its repository or its row states, and remove it."""
-    actual = sha256_of(path) if sha256 else ""
-    if actual != sha256:
-        raise ValueError(
-            f"{path.name} of {name} is damaged or altered: its sha256 is {actual}, expected {sha256}. {discard(path)}"
-        )
+@contextlib.contextmanager
+def _discarded(path: Path) -> Iterator[None]:
+    """Remove a file of the cache that has another hash than it should have."""
+    try:
+        yield
+    except files.AlteredError as error:
+        raise files.AlteredError(f"{str(error).removesuffix(files.REMEDY)} {discard(path)}") from error
 
 
-def _read(path: Path, row: WeightsInfo | None, variant: str, described_in: str, checked: bool = False) -> WeightsFile:
+def _read(path: Path, row: WeightsInfo | None, variant: str, described_in: str, sha256: str = "") -> WeightsFile:
     """Read a weight file and join its stamp with its row, or with the result of the run beside it."""
-    contents = files.read(path, "" if checked or row is None else row.sha256, described_in)
+    contents = files.read(path, sha256 or (row.sha256 if row else ""), described_in)
     stamp = contents.stamp
     own = stamp.get("variant", "")
     for named in {own, row.variant if row else ""} - {"", *ALL_VARIANTS}:
@@ -196,7 +195,7 @@ def _read(path: Path, row: WeightsInfo | None, variant: str, described_in: str, 
     )
     files.check_overrides(info.overrides, contents.shapes, path)
     stated = row is not None or "overrides" in stamp
-    return WeightsFile(path, info, classes, contents.arrays, stated, checked or contents.checked)
+    return WeightsFile(path, info, classes, contents.arrays, stated, contents.checked)
 
 
 def _of_stamp(path: Path, variant: str, stamp: Mapping[str, Any], classes: int | None) -> WeightsInfo:
@@ -271,8 +270,9 @@ def _looked_up(word: str) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:  # a loop of links
+        reason = getattr(error, "strerror", None) or "its links lead in a circle"
         name = word if len(word) < 200 else f"{word[:80]}...{word[-80:]}"
-        raise WeightFileError(f"{name} cannot be looked up as a weight file: {error}.") from error
+        raise WeightFileError(f"{name} cannot be looked up as a weight file: {reason}.") from error
 
 
 def _file_or_folder(word: str) -> Path | None:

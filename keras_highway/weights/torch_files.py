@@ -66,8 +66,8 @@ def refuse_pickles(weights: str) -> None:
         )
 
 
-def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a `.safetensors` file by name.
+def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.ndarray]:
+    """Return the arrays of a `.safetensors` file by name; `content` are its bytes, if they have been read.
 
     Raises:
         WeightFileError: If it is not such a file, is truncated, or holds values that no trained weights have.
@@ -75,7 +75,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     from safetensors.numpy import load
 
     with files.one_error(path):
-        arrays = load(read_regular(path, files.LARGEST))
+        arrays = load(read_regular(path, files.LARGEST) if content is None else content)
         for name, values in arrays.items():
             if name.endswith("num_batches_tracked"):
                 continue
@@ -86,18 +86,19 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def model_of(path: Path, variant: str) -> tuple[keras.Model, int]:
+def model_of(path: Path, variant: str, content: bytes | None = None) -> tuple[keras.Model, int]:
     """Return a variant's model with the weights of a state dict with PyTorch's names, and its number of classes.
 
     Args:
         path: A `.safetensors` file in timm's or torchvision's layout (or, for the CIFAR 110-layer nets, the authors').
         variant: The architecture, e.g. `"resnet50"`; or one made of a ResNet's weights, `"highway_resnet50"`, see
             `highway_from_resnet`. `""` for the ResNet that the names are of.
+        content: Its bytes, if they have been read.
 
     Raises:
         ValueError: If names or shapes are not the variant's.
     """
-    state = read_safetensors(path)
+    state = read_safetensors(path, content)
     actual = _resnet_of(state)
     variant = variant or actual
     spec = VARIANTS.get(variant)
@@ -130,7 +131,7 @@ def convert_torch_file(torch_file: Path, target: Path, variant: str) -> str:
     return files.save(model, target, variant or model.name, classes)
 
 
-def converted(torch_file: Path, variant: str, label: str, note: str, **facts: str) -> Path:
+def converted(torch_file: Path, variant: str, label: str, note: str, sha256: str = "", **facts: str) -> Path:
     """Return the folder with the weight file made of a PyTorch file; made once for every content of that file.
 
     Args:
@@ -138,28 +139,33 @@ def converted(torch_file: Path, variant: str, label: str, note: str, **facts: st
         variant: The architecture, `""` for the ResNet that its names are of.
         label: Name of the folder, which gets the hash of the content, too.
         note: Where the file is from, for the line on stderr.
+        sha256: The hash that the file must have. Defaults to any.
         **facts: Fields of the record.
     """
     with files.one_error(torch_file):
-        made_by = hashlib.sha256(repr((_CONVERSION, variant, VARIANTS.get(variant))).encode()).hexdigest()
-        name = f"{label}-{sha256_of(torch_file)[:16]}-{made_by[:8]}"
+        content = read_regular(torch_file, files.LARGEST)
+    if sha256:
+        files.compare(content, sha256, torch_file, "its source")
+    made_by = hashlib.sha256(repr((_CONVERSION, variant, VARIANTS.get(variant))).encode()).hexdigest()
+    name = f"{label}-{hashlib.sha256(content).hexdigest()[:16]}-{made_by[:8]}"
     kept = home_folder() / "keras_highway" / "converted"
-    if (kept / name / ROW).is_file():
+    if (kept / name / FILE).is_file():
         return kept / name
     with contextlib.suppress(OSError):
         kept.mkdir(parents=True, exist_ok=True)
     if not os.access(kept, os.W_OK):
         note += f" {kept} cannot be written: the result is kept until this process ends."
         kept = _temporary_folder(os.getpid())
-        if (kept / name / ROW).is_file():
+        if (kept / name / FILE).is_file():
             return kept / name
     print(f"{label}: converting {note}", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=kept, ignore_cleanup_errors=True) as scratch:
         made = Path(scratch, name)
         made.mkdir()
-        model, classes = model_of(torch_file, variant)
+        model, classes = model_of(torch_file, variant, content)
         sha256 = files.save(model, made / FILE, model.name, classes)
         atomic_write_json(made / ROW, to_json(WeightsInfo(name=label, variant=model.name, sha256=sha256, **facts)))
+        shutil.rmtree(kept / name, ignore_errors=True)
         with contextlib.suppress(OSError):  # another process has made it meanwhile
             made.rename(kept / name)
     return kept / name
@@ -213,9 +219,9 @@ class _Pretrained(TypedDict, total=False):
     mean: Required[_Numbers]
     std: Required[_Numbers]
     interpolation: Required[Text]
-    input_size: _Size
+    input_size: Required[_Size]
     test_input_size: _Size | None
-    crop_pct: _Crop
+    crop_pct: Required[_Crop]
     test_crop_pct: _Crop | None
     tag: Text | None
     license: LongText | None
