@@ -106,7 +106,7 @@ def test_a_run_of_other_classes_does_not_become_the_entry_of_that_name(run, reci
     name = json.loads((run / "result.json").read_text())["weights"]
     known = dataclasses.replace(read_row(adding.add([run]) / registry.ROW), classes=("a", "b", "c"))
     monkeypatch.setattr(registry, "WEIGHTS", {name: known})
-    monkeypatch.setattr(registry, "get", lambda _: known)
+    monkeypatch.setattr(registry, "find", lambda _: known)
     with pytest.raises(ValueError, match=r"has another number of classes than .*: 3, not 2"):
         adding.add([run])
     known = dataclasses.replace(known, classes=("Shih-Tzu", "beagle"))

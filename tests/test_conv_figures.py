@@ -37,7 +37,7 @@ def test_pictures_and_numbers(tmp_path, monkeypatch):
     images, labels = batch(model, 12), np.arange(12) % 3
     row = SimpleNamespace(variant="mnist10_w16", images=SimpleNamespace(apply=lambda x: np.asarray(x, "float32") / 255))
     monkeypatch.setattr(net_figures, "load", lambda name: model)
-    monkeypatch.setattr(net_figures.registry, "get", lambda name: row)
+    monkeypatch.setattr(net_figures.registry, "find", lambda name: row)
     pixels = np.uint8(255 * (images - images.min()) / np.ptp(images))
     numbers = net_figures.conv_net(NAME, "_net", (pixels, labels), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{name}_net.png" for name in PICTURES)

@@ -13,7 +13,6 @@ import pytest
 from hostile import NAME, refused
 
 from keras_highway._support.files import read_log, read_npz
-from keras_highway._support.schema import read_json
 from keras_highway.analysis.scores import measure_photographs
 from keras_highway.data.photographs import folder_test_set, read_real_labels
 from keras_highway.data.transforms import TRANSFORMS
@@ -24,7 +23,7 @@ from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs import checkpoint
 from keras_highway.training.runs.run_folder import RunFolder
 from keras_highway.weights import registry
-from keras_highway.weights.info import RUN_RESULT, read_row
+from keras_highway.weights.info import read_result, read_row
 from keras_highway.weights.publish import find_publishable, write_bundle
 
 DEEP = "[" * 500 + "]" * 500
@@ -208,9 +207,9 @@ def test_results(tmp_path, change):
     path = tmp_path / "result.json"
     result = registry.result(NAME)
     path.write_text(json.dumps(result))
-    assert read_json(path, RUN_RESULT) == result
+    assert read_result(path.parent, of_run=True) == result
     path.write_text(json.dumps({**result, **change}))
-    refused(lambda: read_json(path, RUN_RESULT), path)
+    refused(lambda: read_result(path.parent, of_run=True), path)
 
 
 def test_names_of_rows_lead_nowhere(tmp_path):

@@ -154,7 +154,7 @@ def test_photographs_are_recorded_on_held_out_ones(tmp_path, capsys):
     folder = tmp_path / "run"
     folder.mkdir()
     form = {"overrides": {"blocks": [1, 1], "widths": [2, 3], "stem_width": 4, "input_shape": [32, 32, 3]}}
-    kh.weights.file.save(net, folder / "model.weights.h5", "resnet50", 2, transform="imagenet", **form)
+    kh.weights.files.save(net, folder / "model.weights.h5", "resnet50", 2, transform="imagenet", **form)
     result = {"metric": "test_accuracy", "n": 1, "mean": 0.5, "std": None, "class_names": ["cat", "dog"], **HELD_OUT}
     for data, of in (("", ""), ("imagenette", " of imagenette")):
         (folder / "result.json").write_text(json.dumps({**result, "data": data}))

@@ -17,7 +17,7 @@ import keras_highway as kh
 import keras_highway.training.optimizers
 from keras_highway.cli import main
 from keras_highway.weights import registry
-from keras_highway.weights.hub import HubError
+from keras_highway.weights.hub import HubError, cache_folder
 from keras_highway.weights.info import WeightFileError
 
 REPO = "org/net"
@@ -223,8 +223,8 @@ def test_a_class_registered_under_the_name_of_one_of_keras_is_not_made(tmp_path)
 def test_a_pickle_in_the_cache_is_refused(fake_hub, canary):
     fake_hub.add(REPO, published(canary))
     kh.load(URL)
-    (path,) = Path(kh.hub.cache_folder()).glob(f"models--org--net/snapshots/*/{WEIGHTS}")
+    (path,) = Path(cache_folder()).glob(f"models--org--net/snapshots/*/{WEIGHTS}")
     path.resolve().write_bytes(pickled(canary))
-    with pytest.raises(ValueError, match=r"model\.weights\.h5 of hf://org/net: .*damaged or altered.*It was removed"):
+    with pytest.raises(ValueError, match=r"damaged or altered.*It was removed"):
         kh.load(URL)
     np.testing.assert_array_equal(outputs(URL), outputs(NAME))

@@ -87,7 +87,7 @@ def _of_weights(weights: str) -> Publishable:
     folder = registry.file_of(row).parent
     if not (folder / RESULT).is_file() and (folder / ROW).is_file():  # of a user's own zoo
         return _of_saved(folder)
-    return _of_folder(folder, described(row))
+    return _of_folder(folder, described(dataclasses.replace(row, folder=str(folder))))
 
 
 def _of_saved(folder: Path) -> Publishable:
