@@ -211,7 +211,7 @@ def test_own_file_of_an_overridden_variant(tmp_path):
     model = kh.create_model("highway_fc10", gating="full", depth=4)
     path = tmp_path / "own.weights.h5"
     model.save_weights(path)
-    with pytest.warns(weights_file.UncheckedWeights, match=r"own\.weights\.h5 has no digest"):
+    with pytest.warns(kh.UncheckedWeights, match=r"own\.weights\.h5 has no hash"):
         other = kh.create_model("highway_fc10", gating="full", depth=4, weights=str(path))
     x = np.random.default_rng(0).random((2, 28, 28, 1), "float32")
     np.testing.assert_array_equal(np.asarray(other(x)), np.asarray(model(x)))

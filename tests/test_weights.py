@@ -290,6 +290,22 @@ def test_values_beyond_the_models_precision_and_negative_variances_are_refused(s
         kh.create_model("highway20", path)
 
 
+@pytest.mark.parametrize("change", ["swapped", "one number", "stamp"])
+def test_a_file_that_another_program_changed_is_refused(file, tmp_path, change):
+    path = tmp_path / "a.weights.h5"
+    path.write_bytes(file.read_bytes())
+    with h5py.File(path, "a") as saved:
+        first, second = (saved[f"layers/highway_conv2d{i}/transform/vars/0"] for i in ("", "_1"))
+        if change == "swapped":
+            first[...], second[...] = second[()], first[()]
+        elif change == "one number":
+            first[0, 0, 0, 0] += 1e-6
+        else:
+            text = saved.attrs["keras_highway"].decode()
+            saved.attrs["keras_highway"] = np.bytes_(text.replace('"classes": 10', '"classes": 11'))
+    assert "another program has changed it" in refused(lambda: resolve(path), path)
+
+
 def test_a_file_without_a_seal_is_loaded_with_a_warning(small):
     with h5py.File(small, "a") as saved:
         saved.attrs["keras_highway"] = json.dumps({"variant": "highway_fc10", "classes": 10})

@@ -51,6 +51,8 @@ class _Stamp(TypedDict, total=False):
     vocabulary: Sha256
     overrides: Overrides
     removed: Removed
+    sealed: bool
+    digest: str  # of files that were sealed before `sealed` was stated
 
 
 class Contents(NamedTuple):
@@ -102,7 +104,7 @@ def save(
         if float16:
             content = _halved(file)
     with h5py.File(content, "a") as file:
-        file.attrs[_STAMP] = np.bytes_(json.dumps({"variant": variant, "classes": classes, **more}))
+        file.attrs[_STAMP] = np.bytes_(json.dumps({"variant": variant, "classes": classes, **more, "sealed": True}))
     digest = hashlib.sha256(content.getbuffer())
     content.seek(0, io.SEEK_END)
     seal = _MARK + digest.hexdigest().encode() + b"\n"
@@ -178,6 +180,10 @@ def read_content(content: bytes, path: str | os.PathLike, sha256: str = "") -> C
             if not isinstance(text, str | bytes):
                 raise WeightFileError(f"its stamp is of type {type(text).__name__}, not text")
             stamp = dict(decode(text, _Stamp, "its stamp"))
+            was_sealed = stamp.pop("sealed", False) | ("digest" in stamp)
+            stamp.pop("digest", None)
+            if was_sealed and not sealed:
+                raise WeightFileError("another program has changed it since it was saved, and cut its seal off")
             arrays = _arrays(opened, _MOST_TIMES * len(content))
     return Contents(stamp, arrays, sealed, sha256)
 

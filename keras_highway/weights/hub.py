@@ -19,7 +19,8 @@ _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?"  # the Hub's own rule, an
 _NAME = re.compile(rf"(?!.*(?:\.\.|--))({_PART}/{_PART})(?:@([A-Za-z0-9][A-Za-z0-9._/-]*))?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TAG = re.compile(r"v(\d+)")
-_LATER = "try again later, set a mirror with HF_ENDPOINT, or pass a file"
+_PATIENCE = 4.0  # seconds for an answer
+_LATER = "check the connection and try again later, set a mirror with HF_ENDPOINT, or pass a file"
 _PUBLISH = "publish again later: the repository changes in one commit or not at all"
 
 
@@ -99,7 +100,21 @@ def fetch(name: HubName, filename: str, cache: Path | None = None) -> Path:
     """
     folder = cache_folder() if cache is None else cache
     with _hub_errors(f"download {filename} of {name}", _LATER):
+        if not isinstance(client().try_to_load_from_cache(name.repository, filename, folder, name.revision), str):
+            _check_reachable()
         return Path(client().hf_hub_download(name.repository, filename, revision=name.revision, cache_dir=folder))
+
+
+def _check_reachable() -> None:
+    """Send the Hub one request: huggingface_hub itself would try for half a minute, file by file."""
+    hub = client()
+    if hub.constants.is_offline_mode():
+        return
+    try:
+        hub.utils.get_session().head(hub.constants.ENDPOINT, timeout=_PATIENCE)
+    except Exception as error:  # the HTTP library's
+        if _status_of(error) is None:
+            raise hub.errors.LocalEntryNotFoundError(f"the Hub cannot be reached: {error}") from error
 
 
 def fetch_if_there(name: HubName, filename: str) -> Path | None:
@@ -192,9 +207,10 @@ def push(
     name, hub = parse_target(repository), client()
     api, paths = hub.HfApi(), {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
     with _hub_errors(f"publish to {name}", _PUBLISH):
-        if not dry_run:
-            api.create_repo(name.repository, private=private, exist_ok=True)
         try:
+            _check_reachable()
+            if not dry_run:
+                api.create_repo(name.repository, private=private, exist_ok=True)
             head, remote, is_private = _state(api, name)
         except Exception as error:
             if not dry_run or _status_of(error) is not None:  # it answered: a wrong token, a server that is down
