@@ -149,15 +149,15 @@ class CardParts(NamedTuple):
         task_name: The same in words, `None` where the Hub's name suffices.
         data: The Hub's name of the data set, `""` where it has none.
         data_name: The same in words.
-        language: Of the text, `None` of images.
+        language: Language of the text, `None` of images.
         kind: The kind of network, e.g. `"highway network"`.
-        example: How to use it, as Python.
+        example: Python code that uses it.
         by_name: The call that loads weights of the table.
-        alone: How to use the network that Keras loads by itself.
+        alone: Use of the network that Keras loads by itself.
         knows: A row of the table: a label, and the classes or words.
         input: The input of the network.
         details: More rows of the table: labels and texts.
-        conditions: Of the measurement, for machines.
+        conditions: Conditions of the measurement, for machines.
     """
 
     task: str
@@ -216,7 +216,7 @@ def _image_parts(row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
 
 
 def _text_parts(row: WeightsInfo, loaded_by: str, recipe: dict) -> CardParts:
-    """Return the parts of a language model; the published number is that of its own net and text alone."""
+    """Return the parts of a language model; the published number belongs to one net and text."""
     data, data_name, language = CORPORA.get(row.data, ("", row.data, None))
     same = row.data in CORPORA and not any(recipe.get(f) for f in ("overrides", "train_tokens", "test_tokens"))
     published = LM_VARIANTS[row.variant].published_perplexity if same else ""
@@ -260,7 +260,7 @@ def _details(metrics: Mapping[str, Any], in_words: Callable[[float], str]) -> It
     """Yield rows of a card's table: the precision of the training, and the metric of the file by itself."""
     if "precision" in metrics:
         products = metrics["precision"].removeprefix("mixed_")
-        yield "precision", f"trained with products in {products}, gates and the carried stream in float32"
+        yield "precision", f"trained with products in {products}, gates and what is carried on in float32"
     stored = metrics.get("stored", {})
     if (value := stored.get(metrics.get("metric"))) is not None:
         yield "this file", f"weights in {stored.get('dtype', 'another precision')}: {in_words(value)}"
@@ -456,8 +456,8 @@ def draw_curve(log: Path, path: Path, title: str, metric: str, tested: str = "te
             `test_accuracy`.
         path: The picture to write.
         title: Text above it.
-        metric: What the columns of the metric end in, e.g. `"accuracy"`.
-        tested: What the columns named after the test set are of. Defaults to
+        metric: The end of the metric's columns, e.g. `"accuracy"`.
+        tested: The part of the data in the columns named after the test set. Defaults to
             `"test"`.
 
     Raises:

@@ -24,13 +24,13 @@ def describe_weights(weights: Weights) -> WeightsInfo:
     """Return the record of weights: their network, their images and classes, and what was measured.
 
     Args:
-        weights: A weights name; the name of a variant, for the first of its weights, those of the data set that it was
+        weights: A weights name; the name of a variant, for the first of its weights, of the data set that it was
             published for before others; a `.weights.h5` file, or the folder of one, of the zoo or of a run;
             `hf://org/name[@revision]` (its `weights.json` is downloaded, or timm's `config.json`); or a model that was
             loaded from any of these.
 
     Raises:
-        ValueError: If there are none, or the record is malformed.
+        ValueError: If there are no such weights, or the record is malformed.
         HubError: If it is on the Hub and cannot be downloaded.
     """
     if isinstance(weights, keras.Model):
@@ -85,12 +85,12 @@ def classes_of(weights: Weights) -> tuple[tuple[str, str], ...]:
 
 
 def published_for(spec: NetSpec) -> str | None:
-    """Return the data set of a spec's input shape and number of classes, None if there is none."""
+    """Return the data set of a spec's input shape and number of classes, or None."""
     return data_of(spec.input_shape, spec.classes)
 
 
 def data_of(input_shape: Sequence[int | None], classes: int) -> str | None:
-    """Return the data set of an input shape (height, width, channels) and number of classes, None if there is none."""
+    """Return the data set of an input shape (height, width, channels) and number of classes, or None."""
     for data, transform in TRANSFORMS.items():
         if (*transform.size, transform.channels, _NUMBER_OF_CLASSES.get(data)) == (*input_shape, classes):
             return data
@@ -98,7 +98,7 @@ def data_of(input_shape: Sequence[int | None], classes: int) -> str | None:
 
 
 def _of_variant(variant: str) -> WeightsInfo | None:
-    """Return the first of a variant's weights, those of the data set that it was published for before others."""
+    """Return a variant's weights; of several, the first of the data set that it was published for."""
     rows = [row for row in registry.WEIGHTS.values() if row.variant == variant]
     own = published_for(VARIANTS[variant]) if variant in VARIANTS else None
     return min(rows, key=lambda row: row.data != own, default=None)
@@ -131,7 +131,7 @@ def guessed(info: WeightsInfo, classes: int | None, shape: Sequence[int | None])
     """Return a record with its measurements, and with data set, classes and transform where the variant tells them.
 
     Args:
-        info: The record of a file; that of a `.keras` file has no folder, and its image shape and classes tell.
+        info: The record of a file; a `.keras` file has no folder, and its image shape and classes tell.
         classes: Number of classes of the file.
         shape: Shape of the images of a `.keras` file.
     """

@@ -63,7 +63,7 @@ class Contents(NamedTuple):
             and `overrides`.
         arrays: Its arrays by their path in the file.
         checked: Whether it was compared with its seal or with the expected hash.
-        sha256: Of its bytes.
+        sha256: Hash of its bytes.
     """
 
     stamp: dict[str, Any]
@@ -73,7 +73,7 @@ class Contents(NamedTuple):
 
     @property
     def shapes(self) -> Counter[tuple[int, ...]]:
-        """How often each shape is among the weights."""
+        """Number of weights of each shape."""
         return shapes_of(self.arrays)
 
 
@@ -148,7 +148,7 @@ def read(path: str | os.PathLike, sha256: str = "", stated: str = "") -> Content
     Args:
         path: A `.weights.h5` file.
         sha256: The hash that its bytes must have, compared before HDF5 sees them. Defaults to any.
-        stated: Where the hash is stated, for the message.
+        stated: Name of the hash's source, for the message.
 
     Raises:
         WeightFileError: If it is missing, truncated, altered or not a weight file, or holds impossible values.

@@ -126,7 +126,8 @@ def fetch_if_there(name: HubName, filename: str) -> Path | None:
     try:
         return fetch(name, filename)
     except HubError as error:
-        if is_absent(error):
+        known = client().try_to_load_from_cache(name.repository, filename, cache_folder(), name.revision)
+        if is_absent(error) or not isinstance(known, str | None):  # the cache has noted that there is no such file
             return None
         raise
 
@@ -168,8 +169,8 @@ class Pushed(NamedTuple):
         repository: `org/name`.
         changed: Files that were uploaded.
         unchanged: Files that were right already.
-        commit: The repository's head afterwards, `""` if there is none yet.
-        tag: The release that is that head, `""` if there is none yet.
+        commit: The repository's head afterwards, `""` before the first one.
+        tag: The release that is that head, `""` before the first one.
         compared: False of a dry run that could not reach the Hub.
         removed: Files of an earlier publication that were removed.
     """
@@ -244,7 +245,7 @@ def push(
 
 
 def _state(api, name: HubName) -> tuple[str, dict[str, str], bool]:
-    """Return a repository's head, its files with their hashes and whether it is private; `""` where there is none."""
+    """Return a repository's head, its files with their hashes and whether it is private; `""` of no repository."""
     try:
         info = api.repo_info(name.repository)
     except client().errors.RepositoryNotFoundError:

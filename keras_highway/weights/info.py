@@ -115,10 +115,10 @@ class WeightsInfo:
         recipe: The recipe that trained it.
         classes: Names of the classes, in order; none of a language model.
         transform: The transform of its images; None of a language model.
-        sha256: Of the file, `""` if unknown.
-        licence: Of the weights.
-        data_licence: Of the data set.
-        origin: Where third-party weights come from.
+        sha256: Hash of the file, `""` if unknown.
+        licence: Licence of the weights.
+        data_licence: Licence of the data set.
+        origin: Source of third-party weights.
         repository: `org/name` on the Hub, `""` if it is not there.
         revision: Its commit or tag there.
         file: Its file there. A `.safetensors` file has PyTorch's names and is converted.
@@ -168,7 +168,7 @@ class WeightsInfo:
 
 # The required fields of a weights.json, which have defaults on a record made here.
 _REQUIRED = ("name", "variant", "data", "recipe", "classes", "transform", "sha256")
-# Not in the row of a folder: files beside it hold them, or `publish` notes them.
+# Not in the row of a folder: its other files hold them, or `publish` notes them.
 _BESIDE = ("metrics", "gate_report", "repository", "revision", "file")
 _RECORDS: weakref.WeakKeyDictionary[keras.Model, WeightsInfo] = weakref.WeakKeyDictionary()
 
@@ -256,7 +256,7 @@ def check_transform(transform: Transform, where: str) -> None:
 
 
 def check_result(values: Any, where: str, of_run: bool = False) -> None:
-    """Raise a `ValueError` for values that are no result.json, or not that of a finished run."""
+    """Raise a `ValueError` for values that are no result.json, or, if requested, of no finished run."""
     result = convert(values, _Result, where)
     missing = [name for name in ("weights", "variant", "data") if of_run and name not in result]
     low, high = task_of(dict(result)).metric.bounds
@@ -277,7 +277,7 @@ def read_row(path: Path) -> WeightsInfo:
 
 
 def read_result(folder: Path, of_run: bool = False) -> dict[str, Any]:
-    """Return the values of a folder's result.json, `{}` where there is none; raise a `ValueError` if malformed."""
+    """Return the values of a folder's result.json, `{}` without one; raise a `ValueError` if malformed."""
     path = folder / RESULT
     if not of_run and not path.is_file():
         return {}
@@ -287,7 +287,7 @@ def read_result(folder: Path, of_run: bool = False) -> dict[str, Any]:
 
 
 def described(row: WeightsInfo) -> WeightsInfo:
-    """Return a record with the measurements in the files beside its own; gates of replaced weights are left out."""
+    """Return a record with the measurements in its folder; gates of replaced weights are left out."""
     if not row.folder:
         return row
     metrics, path = read_result(Path(row.folder)), Path(row.folder) / GATES

@@ -42,7 +42,7 @@ class Archive(NamedTuple):
         classes: Number of classes.
         transform: Resizing and cropping of images before the model, if the model normalizes them itself; else `None`.
         path: The file.
-        configuration: Configuration of the model, without that of `compile`.
+        configuration: Configuration of the model, without `compile`'s.
         arrays: The arrays of its weight file.
     """
 
@@ -59,7 +59,7 @@ def describe(path: Path) -> Archive:
     """Read the configuration and the weights of a file; no model is built.
 
     Raises:
-        WeightFileError: If the file is damaged, names other classes than those of Keras and this package, or is not
+        WeightFileError: If the file is damaged, names classes of other packages than Keras and this one, or is not
             an image classifier of this package.
     """
     if not path.is_file():

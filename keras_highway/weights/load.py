@@ -332,7 +332,7 @@ def vocabulary_of(file: WeightsFile, variant: str, passed: Vocabulary | None = N
         passed: The vocabulary, which is padded to the widest kernel. Defaults to the one next to the file.
 
     Raises:
-        ValueError: If there is none, it is malformed, or the file was trained with another one.
+        ValueError: If it is missing, malformed, or the file was trained with another one.
     """
     path = file.path.with_name(VOCABULARY)
     if passed is not None:

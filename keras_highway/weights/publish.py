@@ -41,7 +41,7 @@ from keras_highway.weights.trained import write_check as write_check
 
 RECIPE = "recipe.json"
 _COPIED = (FILE, RESULT, RECIPE, "log.csv")
-# All of them are in every bundle of a run. Some of them beside a saved model may be a user's.
+# All of them are in every bundle of a run. Next to a saved model, some of them may be a user's.
 _OF_EVERY_RUN = (ROW, RESULT, RECIPE, "log.csv", CURVE)
 _OF_A_RUN = {RESULT, RECIPE, "log.csv", CURVE, *(name for task in (IMAGES, LANGUAGE) for name in task.files)}
 _LOG_OF_A_SEED = re.compile(r"log_seed\d+\.csv")
@@ -62,10 +62,10 @@ def find_publishable(weights: str, dataset: str | None = None, license: str | No
         weights: The folder of a finished run, or of `kh.save`; or the name of weights whose folder is in the checkout,
             in `KERAS_HIGHWAY_ZOO` or in the wheel.
         dataset: The training data. Defaults to the recorded one.
-        license: Of the weights. Defaults to the recorded one.
+        license: Licence of the weights. Defaults to the recorded one.
 
     Raises:
-        ValueError: If there is none, if it is not finished, or if its weights are not those of its record.
+        ValueError: If there are no such weights, the run is not finished, or the file is not the one of the record.
     """
     fields = {"data": dataset, "licence": license}
     changes = {field: value for field, value in fields.items() if value is not None}
@@ -125,10 +125,10 @@ def _of_folder(folder: Path, row: WeightsInfo) -> Publishable:
 
 
 def published_files(folder: Path, more: tuple[str, ...]) -> list[Path]:
-    """Return the files of a folder that go to the Hub: those of a run, and of a saved model only its weights.
+    """Return the files of a folder that go to the Hub: all of a run, only the weights of a saved model.
 
     Args:
-        folder: Of a run, of the zoo or of a saved model.
+        folder: Folder of a run, of the zoo or of a saved model.
         more: Further names that the task needs.
 
     Raises:
@@ -246,7 +246,7 @@ def publish(
         private: Bool, whether a new repository is private. An existing public one is refused then.
         dry_run: Bool, whether only to report what would change; if the Hub cannot be reached, of an empty repository.
         dataset: The training data, for the card. Defaults to the recorded one.
-        license: Of the weights, for the card. Defaults to the recorded one.
+        license: Licence of the weights, for the card. Defaults to the recorded one.
 
     Returns:
         The changes, the commit and its tag.
@@ -265,7 +265,7 @@ def _publish(publishable: Publishable, name: HubName, private: bool, dry_run: bo
         write_bundle(publishable, name.repository, folder)
 
         def right(remote: dict[str, str]) -> set[str]:
-            """Of the same weights, check and curve stay: another processor and another matplotlib give other bytes."""
+            """Keep check and curve of the same weights: another processor and another matplotlib give other bytes."""
             return {CHECK, CURVE} & remote.keys() if remote.get(FILE) == sha256_of(folder / FILE) else set()
 
         pushed = push(folder, name.repository, private, dry_run, right, of_a_run)
@@ -292,7 +292,7 @@ def publish_all(
     """Publish every weight of the table that has a folder here, each as `organization/<its name>`.
 
     Args:
-        organization: Of the repositories.
+        organization: Owner of the repositories.
         private: See `publish`.
         dry_run: See `publish`.
         on_pushed: Called after each repository.
@@ -300,7 +300,7 @@ def publish_all(
     Raises:
         HubError: If the Hub refuses or cannot be reached.
         ValueError: Before anything is published, if there is nothing to publish, a folder lacks files or has others
-            than its record says, or a name is none on the Hub.
+            than its record says, or the Hub cannot have a name.
     """
     names = zoo_names()
     if not names:

@@ -89,7 +89,7 @@ def _rows() -> Mapping[str, WeightsInfo]:
 
 
 def _changed(path: Path) -> int:
-    """Return when a file or the list of a folder was changed, 0 where there is none."""
+    """Return when a file or the list of a folder was changed, 0 if it does not exist."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -100,7 +100,7 @@ def _changed(path: Path) -> int:
 def _read_rows(roots: tuple[Path, ...], _changes: tuple[int, ...]) -> Mapping[str, WeightsInfo]:
     """Return all rows by name: of the folders, with their repository on the Hub, then timm's.
 
-    The first row of a variant is what the name of its data set means: weights="imagenet" is A1 for ResNet50.
+    The name of a data set means the first row of a variant: weights="imagenet" is A1 for ResNet50.
     """
     rows: dict[str, WeightsInfo] = {}
     on_hub = _on_hub()
@@ -139,7 +139,14 @@ class _Registry(Mapping[str, WeightsInfo]):
     """All rows by name, read from their folders on access."""
 
     def __getitem__(self, name):
-        return _rows()[name]
+        """Read one row, without the others, if it has a folder."""
+        folder = next((folder for folder in folders(name) if (folder / ROW).is_file()), None)
+        if not name or folder is None or folder.name != name:
+            return _rows()[name]
+        row = read_row(folder / ROW)
+        if row.name != name:
+            raise KeyError(name)
+        return dataclasses.replace(row, **_on_hub().get(name, {}))
 
     def __iter__(self):
         return iter(_rows())
@@ -197,13 +204,15 @@ def find(weights: str, variant: str = "") -> WeightsInfo:
         variant: The architecture. Defaults to any.
 
     Raises:
-        ValueError: If there is none, with suggestions, or it is of another architecture.
+        ValueError: If it does not exist, with suggestions, or it is of another architecture.
     """
-    rows = [row for row in WEIGHTS.values() if row.variant == (variant or weights)]
     if not variant:
-        if weights in WEIGHTS:
+        try:
             return WEIGHTS[weights]
-        raise ValueError(_unknown(weights, [row.name for row in rows]))
+        except KeyError:
+            own = [row.name for row in WEIGHTS.values() if row.variant == weights]
+            raise ValueError(_unknown(weights, own)) from None
+    rows = [row for row in WEIGHTS.values() if row.variant == variant]
     for row in rows:
         if weights in (row.name, _tag(row), row.data):
             return row
@@ -247,7 +256,7 @@ def _users_root() -> Path | None:
 
 
 def result(name: str) -> dict[str, Any]:
-    """Return the measurements of weights, `{}` where there are none."""
+    """Return the measurements of weights, `{}` if unknown."""
     return dict(described(WEIGHTS[name]).metrics)
 
 
@@ -257,7 +266,7 @@ def local_file(row: WeightsInfo) -> Path | None:
 
 
 def file_of(row: WeightsInfo) -> Path:
-    """Return `local_file`; raise a `ValueError` where there is none."""
+    """Return `local_file`; raise a `ValueError` if it does not exist."""
     path = local_file(row)
     if path is None:
         looked = ", ".join(map(str, folders(row.name)))
@@ -278,7 +287,7 @@ def where(row: WeightsInfo) -> str:
 
 
 def _unknown(name: str, own: list[str]) -> str:
-    """Return the message that refuses a word that is not the name of weights; `own` are those of such a variant."""
+    """Return the message that refuses an unknown name; `own` are the weights of a variant of that name."""
     if name in ALL_VARIANTS:
         known = f"its weights: {', '.join(own)}." if own else "no weights of it are published."
         return f"{name!r} is a variant; {known} See also keras_highway.create_model. Received: {name!r}"
@@ -289,7 +298,7 @@ def _missing(weights: str, variant: str, own: list[str]) -> str:
     """Return the message that refuses weights of a variant, with everything that can be used instead."""
     recipe = ALL_VARIANTS[variant].recipe if variant in ALL_VARIANTS else ""
     relatives = _trained_relative(variant)
-    if weights == "imagenet" and relatives:  # the default of these builders: nobody mistyped it
+    if weights == "imagenet" and relatives:  # the default of these builders, not a typing error
         what = f"No ImageNet weights of {variant!r} are published yet."
     else:
         known = [*own, *sorted({WEIGHTS[name].data for name in own} - {""})]

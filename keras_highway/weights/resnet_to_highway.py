@@ -9,7 +9,7 @@ from block to block exactly. With gates that start at the constants `t` and `c`
 
 gives `y' = s'·y`, `s' = c·s`, where H' is H with its first convolution divided
 by `s` and its output (gamma and beta of the last batch normalization)
-multiplied by `s'/t`. What follows the first convolution of H' is as in H, so
+multiplied by `s'/t`. After the first convolution, H' is the same as H, so
 this holds for batch statistics as for moving ones. A projection P' is P with
 its convolution divided by `s` and its output by `c`; then `s' = 1`. So is the
 classifier, or any other layer of convolutions, divided by the `s` it gets.
@@ -300,7 +300,7 @@ def _refusal(block: GatedBlock, model: keras.Model) -> str | None:
         )
     if block.stochastic_depth:
         return (
-            "Stochastic depth skips blocks, and a converted block changes the scale of what it passes on. Build the "
+            "Stochastic depth skips blocks, and a converted block changes the scale of its output. Build the "
             "ResNet with stochastic_depth=0.0: the weights are the same."
         )
     if block.shared_transform:

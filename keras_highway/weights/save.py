@@ -73,15 +73,15 @@ def save(
             builds it again.
         folder: Made if it does not exist. An earlier `save` in it is replaced, other files stay. If the process is
             killed while it renames files, `kh.load` refuses the mix of old and new files: save again.
-        class_names: Names of the classes, in order. Defaults to those of the weights that the model was built with, if
-            it has their classifier, else to numbers.
+        class_names: Names of the classes, in order. Defaults to the names of the weights that the model was built with,
+            if it has their classifier, else to numbers.
         transform: The transform of the images, a `keras_highway.data.Transform` or a name for `kh.get_transform`.
-            Defaults to that of the model's own layer `preprocessing`, else of the weights that the model was built
-            with.
+            Defaults to the model's own layer `preprocessing`, else to the transform of the weights that the model was
+            built with.
         name: Name of the weights. Defaults to the folder's name.
         dataset: The training data. Defaults to `""`: not stated.
         license: Licence of the weights. Defaults to `""`: not stated.
-        variant: The architecture. Defaults to that of the model.
+        variant: The architecture. Defaults to the model's.
         overrides: Fields of its spec that differ from the variant's. Defaults to those that the model was built with.
 
     Returns:
@@ -89,8 +89,8 @@ def save(
 
     Raises:
         ValueError: If no variant describes the model, its transform is unknown or another than its own layer's, the
-            number of names is not that of the classes, or the folder holds something else; if `name`, `dataset`,
-            `license` or a class's name is too long or has characters that it may not have.
+            number of names is another than the number of classes, or the folder holds something else; if `name`,
+            `dataset`, `license` or a class's name is too long or has characters that it may not have.
 
     Example:
 
@@ -248,8 +248,8 @@ def _checked_names(class_names: Any, known: tuple[str, ...], classes: int) -> tu
 def _form(model: keras.Model, variant: str | None, overrides: Mapping[str, Any] | None) -> tuple[WeightsInfo, int]:
     """Return the record of a model's network, and its number of classes.
 
-    A model that this package built is what its record says; any other is compared layer by layer with the network that
-    variant and overrides describe.
+    A model that this package built is described by its record; any other is compared layer by layer with the network
+    that variant and overrides describe.
 
     Raises:
         ValueError: If no variant describes it.

@@ -43,7 +43,7 @@ class WeightsFile:
 
     Attributes:
         path: The file.
-        info: Its record: from the weights.json beside it, else from its stamp and its run.
+        info: Its record: from the weights.json next to it, else from its stamp and its run.
         classes: Its number of classes or words, `None` if unknown.
         arrays: Its arrays by their path in the file; none of a `.keras` file.
         stated: Whether it states all of its network, which files of Keras do not.
@@ -61,7 +61,7 @@ class WeightsFile:
 
     @property
     def shapes(self) -> Counter[tuple[int, ...]]:
-        """How often each shape is among the weights."""
+        """Number of weights of each shape."""
         return files.shapes_of(self.arrays)
 
 
@@ -93,9 +93,9 @@ def resolve(weights: str | os.PathLike, variant: str = "") -> WeightsFile:
     if path.name.endswith(torch_files.SUFFIX):
         label = f"{path.name.removesuffix(torch_files.SUFFIX)}.{variant}".rstrip(".")
         path = torch_files.converted(path, variant, label, f"{path}, once.") / FILE
-    beside = path.with_name(ROW)
-    row = read_row(beside) if path.name == FILE and path.is_file() and beside.is_file() else None
-    return _read(path, row, variant, str(beside))
+    described_by = path.with_name(ROW)
+    row = read_row(described_by) if path.name == FILE and path.is_file() and described_by.is_file() else None
+    return _read(path, row, variant, str(described_by))
 
 
 def _of_row(row: WeightsInfo, variant: str) -> WeightsFile:
@@ -110,10 +110,10 @@ def _of_row(row: WeightsInfo, variant: str) -> WeightsFile:
 
 def _of_hub(name: HubName, variant: str) -> WeightsFile:
     """Read the weight file of a repository; without one, that made of timm's file, with timm's `config.json`."""
-    beside = fetch_if_there(name, ROW)
-    row = None if beside is None else read_row(beside)
-    if beside is not None:
-        name = HubName(name.repository, beside.parent.name)  # the other files are of the same commit
+    described_by = fetch_if_there(name, ROW)
+    row = None if described_by is None else read_row(described_by)
+    if described_by is not None:
+        name = HubName(name.repository, described_by.parent.name)  # the other files are of the same commit
     try:
         path = fetch(name, FILE)
     except HubError as error:
@@ -164,7 +164,7 @@ def _discarded(path: Path) -> Iterator[None]:
 
 
 def _read(path: Path, row: WeightsInfo | None, variant: str, described_in: str, sha256: str = "") -> WeightsFile:
-    """Read a weight file and join its stamp with its row, or with the result of the run beside it."""
+    """Read a weight file and join its stamp with its row, or with the result of its run."""
     contents = files.read(path, sha256 or (row.sha256 if row else ""), described_in)
     stamp = contents.stamp
     own = stamp.get("variant", "")
@@ -193,13 +193,14 @@ def _read(path: Path, row: WeightsInfo | None, variant: str, described_in: str, 
         vocabulary=stamp.get("vocabulary", ""),
         folder=info.folder or str(path.parent),
     )
-    files.check_overrides(info.overrides, contents.shapes, path)
+    if info.overrides:
+        files.check_overrides(info.overrides, contents.shapes, path)
     stated = row is not None or "overrides" in stamp
     return WeightsFile(path, info, classes, contents.arrays, stated, contents.checked)
 
 
 def _of_stamp(path: Path, variant: str, stamp: Mapping[str, Any], classes: int | None) -> WeightsInfo:
-    """Return the record of a file without a weights.json: from its stamp and the result of the run beside it."""
+    """Return the record of a file without a weights.json: from its stamp and the result of its run."""
     if (transform := stamp.get("transform")) not in (None, *TRANSFORMS):
         raise WeightFileError(
             f"{path} names transform {transform!r}, which this version of keras_highway does not have."
@@ -235,7 +236,7 @@ def describe(weights: str) -> WeightsInfo:
     """Return the record of weights by name or by `hf://org/name[@revision]`, without the weight file.
 
     Raises:
-        ValueError: If there are none, or the record is malformed.
+        ValueError: If there are no such weights, or the record is malformed.
         HubError: If it is on the Hub and cannot be downloaded.
     """
     if not is_hub_name(weights):
@@ -281,7 +282,9 @@ def _file_or_folder(word: str) -> Path | None:
         return path
     if not path.exists() and (word.endswith(torch_files.SUFFIX) or len(path.parts) > 1):
         raise WeightFileError(f"No such file or folder: {path}. Names of weights: keras_highway.list_weights().")
-    if word in registry.words() or not path.exists():
+    if not path.exists():
+        return None
+    if word in registry.words():
         if is_elsewhere(path, word):
             text = f"{word!r} is a name in the zoo. To load the folder, write './{word}'."
             warnings.warn(text, Notice, stacklevel=2)

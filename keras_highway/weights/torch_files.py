@@ -54,7 +54,7 @@ _BOTTLENECK = re.compile(r"layer([1-4])\.\d+\.conv3\.weight")
 
 
 class OtherConfigError(ValueError):
-    """A `config.json` is that of another library."""
+    """A `config.json` of another library."""
 
 
 def refuse_pickles(weights: str) -> None:
@@ -138,7 +138,7 @@ def converted(torch_file: Path, variant: str, label: str, note: str, sha256: str
         torch_file: The file.
         variant: The architecture, `""` for the ResNet that its names are of.
         label: Name of the folder, which gets the hash of the content, too.
-        note: Where the file is from, for the line on stderr.
+        note: Source of the file, for the line on stderr.
         sha256: The hash that the file must have. Defaults to any.
         **facts: Fields of the record.
     """
@@ -189,7 +189,7 @@ def pin(row: WeightsInfo) -> dict[str, str]:
     """
     if not row.file.endswith(SUFFIX):
         raise ValueError(
-            f"Only third-party weights are pinned: `publish` records those of the zoo. Received: weights={row.name!r}"
+            f"Only third-party weights are pinned; `publish` records the zoo's. Received: weights={row.name!r}"
         )
     check_checkout()
     path = fetch(HubName(row.repository, row.revision), row.file)
@@ -238,7 +238,7 @@ class _Config(TypedDict, total=False):
 
 
 _HARMLESS = {"drop_rate", "drop_path_rate", "drop_block_rate", "zero_init_last"}  # `model_args` of training alone
-_ALONE = "To load the weights alone, download the .safetensors file beside it, and pass its path."
+_ALONE = "To load the weights alone, download its .safetensors file, and pass its path."
 
 
 def describe(name: HubName) -> WeightsInfo | None:
@@ -290,7 +290,7 @@ def _info_of(config: _Config, name: HubName) -> WeightsInfo:
         interpolation=values["interpolation"],
     )
     check_transform(transform, CONFIG)
-    # timm's own loader, too, takes the root's: `pretrained_cfg` may be that of the net that was fine-tuned.
+    # timm's own loader, too, takes the root's: `pretrained_cfg` may be of the net that was fine-tuned.
     classes = config.get("num_classes") or values["num_classes"]
     names = _label_names(config.get("label_names") or values.get("label_names"), classes)
     imagenet = classes == 1000 and str(values.get("tag") or "").endswith("in1k")

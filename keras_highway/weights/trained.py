@@ -134,7 +134,7 @@ class ClassifierWeights(TaskWeights):
     def with_softmax(self) -> keras.Model:
         """Return a network that gives probabilities, with random weights: the one in Keras's `config.json`."""
         form = dict(from_json_values(self.row.overrides))
-        form.pop("input_shape", None)  # that of the inputs
+        form.pop("input_shape", None)  # the inputs have it
         with channels_last():  # as the card has it
             inputs = keras.Input(image_shape(self.network), name="images", dtype="float32")  # Keras would number it
             form |= {"input_tensor": inputs, "classes": len(self.row.classes), "dtype": "float32"}
@@ -164,7 +164,7 @@ class ClassifierWeights(TaskWeights):
 
         Raises:
             FileNotFoundError: If the data are missing.
-            ValueError: If they are not those of the weights.
+            ValueError: If they are other data than the weights'.
         """
         if self.row.data not in DATASETS:
             return self._measure_photographs(data_dir, min(batch_size, _PHOTOGRAPHS))
@@ -218,7 +218,7 @@ class ClassifierWeights(TaskWeights):
 
 
 class LanguageModel(TaskWeights):
-    """Weights of a character-aware language model, with its words. Methods are those of `ClassifierWeights`."""
+    """Weights of a character-aware language model, with its words. It has the methods of `ClassifierWeights`."""
 
     task = LANGUAGE
     inputs = ("words", "positions")
@@ -296,7 +296,7 @@ def weights_class(variant: str) -> type[ClassifierWeights] | type[LanguageModel]
 
 
 def recorded(row: WeightsInfo) -> float | None:
-    """Return the metric that was measured of the very file of a row, `None` if there is none (`value_of_file`)."""
+    """Return the metric that was measured of the very file of a row, or `None` (`value_of_file`)."""
     return value_of_file(dict(row.metrics))
 
 
