@@ -71,11 +71,6 @@ class Contents(NamedTuple):
     checked: bool
     sha256: str
 
-    @property
-    def shapes(self) -> Counter[tuple[int, ...]]:
-        """Number of weights of each shape."""
-        return shapes_of(self.arrays)
-
 
 def save(
     model: keras.Model, path: str | os.PathLike, variant: str, classes: int, float16: bool = False, **more: Any
@@ -191,14 +186,16 @@ def read_content(content: bytes, path: str | os.PathLike, sha256: str = "") -> C
 def _check_seal(content: bytes) -> tuple[bool, str]:
     """Return whether a file has a seal, after comparing it, and the SHA-256 of all its bytes."""
     version = content[8] if content.startswith(_SIGNATURE) and len(content) >= 64 else -1
-    if version not in _ADDRESSES or content[_ADDRESSES[version][0]] != 8:
-        raise WeightFileError("it does not begin as an HDF5 file")
-    end = struct.unpack_from("<Q", content, _ADDRESSES[version][1])[0]
-    if len(content) < end:
-        raise WeightFileError(f"it is truncated: it has {len(content)} bytes of {end}")
+    known = version in _ADDRESSES and content[_ADDRESSES[version][0]] == 8
+    end = struct.unpack_from("<Q", content, _ADDRESSES[version][1])[0] if known else 0
     digest, seal = hashlib.sha256(memoryview(content)[:end]), content[end:]
-    if seal and seal != _MARK + digest.hexdigest().encode() + b"\n":
-        raise WeightFileError("its bytes are not those that were sealed with their sha256")
+    wrong = "" if known else "it does not begin as an HDF5 file"
+    if len(content) < end:
+        wrong = f"it is truncated: it has {len(content)} bytes of {end}"
+    elif known and seal and seal != _MARK + digest.hexdigest().encode() + b"\n":
+        wrong = "its bytes are not those that were sealed with their sha256"
+    if wrong:
+        raise WeightFileError(wrong)
     digest.update(seal)
     return bool(seal), digest.hexdigest()
 
@@ -212,17 +209,19 @@ def _arrays(opened: h5py.File, most: int) -> dict[str, np.ndarray]:
             datasets[path] = item
 
     opened.visititems(visit)
+    wrong = ""
     if any(item.external or item.is_virtual or item.shape is None for item in datasets.values()):
-        raise WeightFileError("it has an array whose values are elsewhere")
-    if sum(map(_memory, datasets.values())) > most:
-        raise WeightFileError(f"its arrays are more than {_MOST_TIMES} times as large as the file")
+        wrong = "it has an array whose values are elsewhere"
+    elif sum(map(_memory, datasets.values())) > most:
+        wrong = f"its arrays are more than {_MOST_TIMES} times as large as the file"
+    if wrong:
+        raise WeightFileError(wrong)
     arrays = {}
     for path, item in datasets.items():
         values = np.asarray(item[()])
         if item.dtype == np.dtype("V2") and item.attrs.get("dtype") == "bfloat16":  # as Keras writes it
             values = values.view(ml_dtypes.bfloat16)
-        if _is_weight(path):
-            _check_values(path, values)
+        _check_values(path, values)
         arrays[path] = values
     return arrays
 
@@ -268,11 +267,15 @@ def _check_values(path: str, values: np.ndarray) -> None:
     """Refuse an array that no trained weight has."""
     if not _is_weight(path):
         return
+    wrong = ""
     if values.dtype.kind != "f" and values.dtype != ml_dtypes.bfloat16:
-        raise WeightFileError(f"{path} is of dtype {values.dtype}, and weights are floating-point numbers")
-    with np.errstate(over="ignore"):  # of float64, values that float32 has not
-        if not np.isfinite(values.astype(np.float32, copy=False)).all():
-            raise WeightFileError(f"{path} has values that are not finite")
+        wrong = f"is of dtype {values.dtype}, and weights are floating-point numbers"
+    else:
+        with np.errstate(over="ignore"):  # of float64, values that float32 has not
+            if not np.isfinite(values.astype(np.float32, copy=False)).all():
+                wrong = "has values that are not finite"
+    if wrong:
+        raise WeightFileError(f"{path} {wrong}")
 
 
 class _Store(saving_lib.NpzIOStore):
@@ -319,10 +322,10 @@ def check_finite(weights: list[keras.Variable]) -> None:
         if weight.dtype == "float32" and weight.name != "moving_variance":
             continue  # files hold finite numbers, mostly of this precision
         values = keras.ops.convert_to_numpy(weight)
-        if not np.isfinite(values).all():
-            raise WeightFileError(f"{weight.path} gets values that are not finite in {weight.dtype}")
-        if weight.name == "moving_variance" and (values < 0).any():
-            raise WeightFileError(f"{weight.path} is a variance and gets negative values")
+        negative = weight.name == "moving_variance" and (values < 0).any()
+        if negative or not np.isfinite(values).all():
+            wrong = "a variance and gets negative values" if negative else f"not finite in {weight.dtype}"
+            raise WeightFileError(f"{weight.path} is {wrong}")
 
 
 @contextlib.contextmanager

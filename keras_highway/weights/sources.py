@@ -167,24 +167,26 @@ def _read(path: Path, row: WeightsInfo | None, variant: str, described_in: str, 
     """Read a weight file and join its stamp with its row, or with the result of its run."""
     contents = files.read(path, sha256 or (row.sha256 if row else ""), described_in)
     stamp = contents.stamp
-    own = stamp.get("variant", "")
-    for named in {own, row.variant if row else ""} - {"", *ALL_VARIANTS}:
-        raise WeightFileError(f"{path} names variant {named!r}, which this version of keras_highway does not have.")
-    if row is not None and own not in ("", row.variant):
-        raise WeightFileError(f"{path} holds weights of variant {own!r}, but {described_in} names {row.variant!r}.")
-    own = row.variant if row else own
-    if variant and own not in ("", variant):
-        raise WeightFileError(
-            f"{path} holds weights of variant {own!r}, not of {variant!r}. "
-            f"Use keras_highway.create_model({own!r}, weights={str(path)!r})."
-        )
-    own = own or variant
-    stamped, named = stamp.get("classes"), len(row.classes) if row else 0
-    if named and stamped not in (None, named):
-        raise WeightFileError(f"{path} holds weights of {stamped} classes, but {described_in} names {named}.")
-    classes, images = named or stamped, bool(own) and task_of_variant(own) is not LANGUAGE
-    if classes is not None and images and (classes,) not in contents.shapes:
-        raise WeightFileError(f"{path} has no classifier of {classes} classes, which it or {described_in} declares.")
+    stamped, named = stamp.get("variant", ""), row.variant if row else ""
+    own = named or stamped or variant
+    classes, of_row = stamp.get("classes"), len(row.classes) if row else 0
+    unknown = {stamped, named} - {"", *ALL_VARIANTS}
+    wrong = ""
+    if unknown:
+        wrong = f"names variant {unknown.pop()!r}, which this version of keras_highway does not have"
+    elif named and stamped not in ("", named):
+        wrong = f"holds weights of variant {stamped!r}, but {described_in} names {named!r}"
+    elif variant and own != variant:
+        advice = f"Use keras_highway.create_model({own!r}, weights={str(path)!r})"
+        wrong = f"holds weights of variant {own!r}, not of {variant!r}. {advice}"
+    elif of_row and classes not in (None, of_row):
+        wrong = f"holds weights of {classes} classes, but {described_in} names {of_row}"
+    classes = of_row or classes
+    images = bool(own) and not unknown and task_of_variant(own) is not LANGUAGE
+    if not wrong and classes is not None and images and (classes,) not in files.shapes_of(contents.arrays):
+        wrong = f"has no classifier of {classes} classes, which it or {described_in} declares"
+    if wrong:
+        raise WeightFileError(f"{path} {wrong}.")
     info = row or _of_stamp(path, own, stamp, classes)
     info = dataclasses.replace(
         info,
@@ -194,7 +196,7 @@ def _read(path: Path, row: WeightsInfo | None, variant: str, described_in: str, 
         folder=info.folder or str(path.parent),
     )
     if info.overrides:
-        files.check_overrides(info.overrides, contents.shapes, path)
+        files.check_overrides(info.overrides, files.shapes_of(contents.arrays), path)
     stated = row is not None or "overrides" in stamp
     return WeightsFile(path, info, classes, contents.arrays, stated, contents.checked)
 
