@@ -128,7 +128,7 @@ def test_imagenet_weights_are_not_published_yet(known, monkeypatch):
     with pytest.raises(ValueError) as error:
         kh.Highway50()
     first, relative, *remedies, last = str(error.value).split("\n")
-    assert first == "No ImageNet weights of 'highway50' are published yet. What there is instead:"
+    assert first == "No ImageNet weights of 'highway50' are published yet. Use instead:"
     assert relative.startswith("  - keras_highway.HighwayResNet50(weights='imagenet'): ")
     loads = [
         f"  - keras_highway.load({name!r}): trained on imagenette, 2 classes; the file is in a checkout: "

@@ -9,7 +9,7 @@ import yaml
 
 import keras_highway as kh
 from keras_highway.weights.card import DATA_SETS, _trained_on, kind_of, model_card
-from keras_highway.weights.info import RESULT
+from keras_highway.weights.info import check_result
 from zoo.release.commits import all_short
 from zoo.release.results import _commits
 
@@ -105,4 +105,4 @@ def test_every_commit_of_several_seeds_is_named():
     row = _trained_on({"hardware": "a core", **several})
     assert row == f"a core, commit `{'a' * 40}`, keras-highway 0.2.0, commit `{'b' * 40}-dirty`"
     with pytest.raises(ValueError, match="commit_changes"):
-        RESULT.check({"metric": "test_accuracy", "mean": 0.5, "std": None, "n": 1, "commit_changes": "abc"}, "result")
+        check_result({"metric": "test_accuracy", "mean": 0.5, "std": None, "n": 1, "commit_changes": "abc"}, "result")

@@ -319,5 +319,5 @@ def test_create_model_builds_language_models(tmp_path):
         kh.create_model("charlm_large_coupeld")
     with pytest.raises(ValueError, match="No weights of 'charlm_small_full' are published yet"):
         kh.create_model("charlm_small_full", weights="ptb", **shrunk)
-    with pytest.raises(ValueError, match="does not hold weights"):
+    with pytest.raises(ValueError, match="does not fit"):
         kh.create_model("charlm_large_coupled", weights=str(path), **{**shrunk, "units": 4})

@@ -298,7 +298,8 @@ def test_verify_finds_what_is_wrong(hub, what, tmp_path):
     }[what]
     hub.add(REPO, wrong)
     with pytest.raises(
-        ValueError, match={"weights": "damaged", "copy": "safetensors", "check": "not a check", "row": "rec"}[what]
+        ValueError,
+        match={"weights": "damaged", "copy": "safetensors", "check": "not a check", "row": "differs"}[what],
     ):
         verify(REPO)
 

@@ -45,7 +45,7 @@ def test_links_out_of_the_runs_folder_are_not_published(run, tmp_path, name):
     outside.write_bytes((run / name).read_bytes() if (run / name).exists() else b"secret")
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(outside)
-    with pytest.raises(ValueError, match=rf"{name} is a link to .*secret, outside of the run's folder"):
+    with pytest.raises(ValueError, match=rf"{name} is a link to .*secret"):
         find_publishable(str(run))
 
 
@@ -54,7 +54,7 @@ def test_links_within_the_folder_and_other_files_are_no_matter(run):
     (run / "notes.txt").symlink_to("/etc/hostname")
     assert find_publishable(str(run)).folder == run
     os.mkfifo(run / "log_seed3.csv")
-    with pytest.raises(ValueError, match=r"log_seed3\.csv is not a regular file"):
+    with pytest.raises(ValueError, match=r"log_seed3\.csv .* not a regular file"):
         find_publishable(str(run))
 
 
@@ -136,7 +136,7 @@ def test_a_weight_file_that_may_not_be_read(run, monkeypatch, capsys):
 
     monkeypatch.setattr(weights_file, "read_regular", refuse)
     path = run / "model.weights.h5"
-    with pytest.raises(WeightFileError, match=r"model\.weights\.h5 may not be read .*: make it readable for you"):
+    with pytest.raises(WeightFileError, match=r"model\.weights\.h5 may not be read: make it readable for you"):
         weights_file.read(path)
     with pytest.raises(UsageError, match=r"^x: permission denied"), usage_errors():
         raise PermissionError(errno.EACCES, "Permission denied", "x")
@@ -206,7 +206,7 @@ def test_what_cannot_be_meant_is_one_sentence(capsys):
         with pytest.raises(ValueError, match=rf"`top` must be a positive integer. Received: top={top}"):
             kh.decode_predictions(np.zeros((1, 10)), top=top, weights="mnist")
     for weights in ("", " "):
-        with pytest.raises(ValueError, match="`weights` is empty"):
+        with pytest.raises(ValueError, match="`weights` must be a name or a path"):
             kh.create_model("mnist10_w16", weights=weights)
     with pytest.raises(ValueError, match=r"Names on the Hub begin with hf://, in lower case. Received: 'HF://a/b'"):
         kh.load("HF://a/b")

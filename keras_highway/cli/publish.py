@@ -16,6 +16,7 @@ from keras_highway.weights import publish as publishing
 from keras_highway.weights import registry
 from keras_highway.weights.sources import resolve
 from keras_highway.weights.torch_files import pin
+from keras_highway.weights.trained import recorded
 
 _SUFFIXES = {"tf_saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
 _INT8_IMAGES = 300  # training images that scale an int8 file
@@ -82,7 +83,7 @@ def verify(arguments: argparse.Namespace) -> int:
         return OK
     with usage_errors():
         measured = weights.measure(arguments.data, arguments.batch_size)
-    before, code = publishing.recorded(row), OK
+    before, code = recorded(row), OK
     if before is None:
         verdict = "; none is recorded: not compared"
     elif not is_of(row.metrics, measured.samples):

@@ -136,7 +136,7 @@ def published_files(folder: Path, more: tuple[str, ...]) -> list[Path]:
     """
     of_run = (folder / RESULT).is_file()
     names = (*(_COPIED if of_run else (FILE,)), *more)
-    found = [p for p in sorted(folder.iterdir()) if p.name in names or (of_run and _LOG_OF_A_SEED.fullmatch(p.name))]
+    found = [p for p in sorted(folder.iterdir()) if p.name in names or (of_run and p.name.startswith("log_seed"))]
     for path in found:
         if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
             raise ValueError(
@@ -196,7 +196,10 @@ def write_bundle(publishable: Publishable, repository: str, folder: Path) -> Tra
 def _read_recipe(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    recipe = decode(read_bounded(path), dict[str, Any], str(path))
+    values: Any = str | float | bool | None
+    for _ in range(8):  # levels
+        values = str | float | bool | None | list[values] | dict[str, values]
+    recipe = decode(read_bounded(path), dict[str, values], str(path))
     for field, kind in (("name", Text), ("source", LongText)):
         convert(recipe.get(field, ""), kind, f"{path}: {field}")
     return recipe

@@ -214,7 +214,7 @@ def find(weights: str, variant: str = "") -> WeightsInfo:
             raise ValueError(_unknown(weights, own)) from None
     rows = [row for row in WEIGHTS.values() if row.variant == variant]
     for row in rows:
-        if weights in (row.name, _tag(row), row.data):
+        if weights and weights in (row.name, _tag(row), row.data):
             return row
     if weights in WEIGHTS:
         raise ValueError(

@@ -158,11 +158,11 @@ def converted(torch_file: Path, variant: str, label: str, note: str, sha256: str
         kept = _temporary_folder(os.getpid())
         if (kept / name / FILE).is_file():
             return kept / name
+    model, classes = model_of(torch_file, variant, content)
     print(f"{label}: converting {note}", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=kept, ignore_cleanup_errors=True) as scratch:
         made = Path(scratch, name)
         made.mkdir()
-        model, classes = model_of(torch_file, variant, content)
         sha256 = files.save(model, made / FILE, model.name, classes)
         atomic_write_json(made / ROW, to_json(WeightsInfo(name=label, variant=model.name, sha256=sha256, **facts)))
         shutil.rmtree(kept / name, ignore_errors=True)

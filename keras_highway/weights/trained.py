@@ -135,8 +135,9 @@ class ClassifierWeights(TaskWeights):
         """Return a network that gives probabilities, with random weights: the one in Keras's `config.json`."""
         form = dict(from_json_values(self.row.overrides))
         form.pop("input_shape", None)  # the inputs have it
+        shape = image_shape(self.network)
         with channels_last():  # as the card has it
-            inputs = keras.Input(image_shape(self.network), name="images", dtype="float32")  # Keras would number it
+            inputs = keras.Input(shape, name="images", dtype="float32")  # Keras would number it
             form |= {"input_tensor": inputs, "classes": len(self.row.classes), "dtype": "float32"}
             return build_with(self.row.variant, None, tuple(self.row.removed), **form)
 
