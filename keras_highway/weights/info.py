@@ -191,7 +191,7 @@ def decode(content: str | bytes, kind: type[KindT], where: str) -> KindT:
     except RecursionError:
         raise ValueError(f"{where} is nested too deeply to be read.") from None
     except (msgspec.MsgspecError, ValueError) as error:  # not JSON, not UTF-8, another type or range
-        raise ValueError(f"{where} is malformed: {error}.") from error
+        raise ValueError(f"{where} is malformed: {str(error)[:300]}.") from error
 
 
 def convert(value: Any, kind: type[KindT], where: str) -> KindT:
@@ -199,7 +199,7 @@ def convert(value: Any, kind: type[KindT], where: str) -> KindT:
     try:
         return msgspec.convert(value, kind)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise ValueError(f"{where} is malformed: {error}. Received: {reprlib.repr(value)}") from error
+        raise ValueError(f"{where} is malformed: {str(error)[:300]}. Received: {reprlib.repr(value)}") from error
 
 
 def check_field(name: str, value: Any, where: str) -> None:
