@@ -127,7 +127,7 @@ def test_verify_measures_photographs_of_ones_own(folders, weights, monkeypatch, 
     assert main(["verify", "org/pets", "--data", str(folders / "shards")]) == 2
     assert "shards holds TFRecord shards: name the folder of photographs" in capsys.readouterr().err
     assert main(["verify", "org/pets", "--data", str(folders / "none")]) == 2
-    assert "name no data set that is known: name the folder of their test photographs" in capsys.readouterr().err
+    assert "name no known data set: pass the folder of their test photographs" in capsys.readouterr().err
 
 
 def test_photographs_of_ones_own_are_described_by_what_the_card_says(folders, weights, monkeypatch):

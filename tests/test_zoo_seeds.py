@@ -75,8 +75,7 @@ def test_what_would_lose_numbers_of_an_entry_is_refused(entry, tmp_path):
         with pytest.raises(ValueError, match=message):
             adding.add(runs, float16)
         assert contents(entry) == before
-    with (entry / "model.weights.h5").open("ab") as file:
-        file.write(b"more")
+    weights_file.save(kh.load("mnist10_w16.tvdn"), entry / "model.weights.h5", "mnist10_w16", 10)
     with pytest.raises(ValueError, match=r"is not the file whose sha256 its weights\.json names"):
         adding.add([entry, later])
     change(entry, n=2, seeds=[1, 3], values=[0.99, 0.98], top5=1.0)
