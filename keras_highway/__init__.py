@@ -40,13 +40,11 @@ if _PROGRAM != _COMMAND:  # `--help` and `list` need not wait for Keras
     from keras_highway.applications import get_spec as get_spec
     from keras_highway.applications import list_models as list_models
     from keras_highway.applications import load as load
-    from keras_highway.convert.resnet_to_highway import highway_from_resnet as highway_from_resnet
     from keras_highway.data.pixels import PixelRange as PixelRange
     from keras_highway.data.vocabulary import Vocabulary as Vocabulary
     from keras_highway.equation import mix as mix
     from keras_highway.gating import GATINGS as GATINGS
     from keras_highway.gating import Signals as Signals
-    from keras_highway.hub.error import HubError as HubError
     from keras_highway.language import CharLM as CharLM
     from keras_highway.models.lora import enable_lora as enable_lora
     from keras_highway.models.lora import merge_lora as merge_lora
@@ -60,13 +58,15 @@ if _PROGRAM != _COMMAND:  # `--help` and `list` need not wait for Keras
     from keras_highway.predictions import decode_predictions as decode_predictions
     from keras_highway.predictions import get_transform as get_transform
     from keras_highway.predictions import preprocess_input as preprocess_input
-    from keras_highway.publishing.own import push_to_hub as push_to_hub
-    from keras_highway.publishing.own import save as save
-    from keras_highway.weights.description import describe_weights as describe_weights
-    from keras_highway.weights.details import list_weights as list_weights
+    from keras_highway.weights.describe import describe_weights as describe_weights
+    from keras_highway.weights.hub import HubError as HubError
     from keras_highway.weights.info import UncheckedWeights as UncheckedWeights
     from keras_highway.weights.info import WeightFileError as WeightFileError
     from keras_highway.weights.load import FreshHead as FreshHead
+    from keras_highway.weights.registry import list_weights as list_weights
+    from keras_highway.weights.resnet_to_highway import highway_from_resnet as highway_from_resnet
+    from keras_highway.weights.save import push_to_hub as push_to_hub
+    from keras_highway.weights.save import save as save
 
 __version__ = "0.2.0"
 

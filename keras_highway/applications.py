@@ -12,15 +12,22 @@ from keras_highway._support.terminal import did_you_mean
 from keras_highway.data.transforms import TRANSFORMS, Transform
 from keras_highway.models.builder import build, in_format, preprocessed, takes_any_size
 from keras_highway.models.char_lm import build_char_lm
-from keras_highway.models.origin import Origin, note_file, note_origin
 from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.tasks import LANGUAGE
 from keras_highway.variants import ALL_VARIANTS, VARIANTS
 from keras_highway.weights import keras_archive, registry
-from keras_highway.weights.description import published_for, transform_of
-from keras_highway.weights.load import check_language_model, load_exactly, load_into, own_form, without_removed
-from keras_highway.weights.overrides import trimmed
-from keras_highway.weights.resolve import WeightsFile, resolve
+from keras_highway.weights.describe import published_for, transform_of
+from keras_highway.weights.info import WeightsInfo, note_info
+from keras_highway.weights.load import (
+    check_language_model,
+    load_exactly,
+    load_into,
+    own_form,
+    to_json_values,
+    trimmed,
+    without_removed,
+)
+from keras_highway.weights.sources import WeightsFile, resolve
 
 
 def list_models(pattern: str = "*", weights: bool = False) -> list[str]:
@@ -147,7 +154,7 @@ def build_with(
         model = build_char_lm(spec, classifier_activation, name or variant, dtype)
         if file is not None:
             load_exactly(model, file)
-            note_file(model, file.without_content())
+            note_info(model, file.info)
         return model
     if classes is None and file is not None:
         classes = file.classes
@@ -162,22 +169,20 @@ def build_with(
     model = trimmed(model, removed) if file is None else without_removed(model, file)
     if file is not None:
         load_into(model, file, spec)
-        note_file(model, file.without_content())
-    note_origin(model, _origin(spec, file, classes, include_top, removed))
+    note_info(model, _info(spec, file, classes, include_top, removed))
     return model
 
 
-def _origin(
+def _info(
     spec: NetSpec, file: WeightsFile | None, classes: int | None, include_top: bool, removed: tuple[str, ...]
-) -> Origin:
-    """Record what `kh.save` needs of a model."""
-    overrides = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec)}
-    known = get_spec(spec.name)
-    changed = {name: value for name, value in overrides.items() if value != getattr(known, name)}
+) -> WeightsInfo:
+    """Return the record of a model; without its own classifier, the file's measurements are not the model's."""
+    overrides = to_json_values(dataclasses.replace(spec, classes=get_spec(spec.name).classes), get_spec(spec.name))
     if file is None:
-        return Origin(spec.name, changed, removed=removed)
-    same = include_top and file.classes in (None, classes)
-    return Origin(spec.name, changed, file.transform, file.class_names if same else (), file.removed)
+        return WeightsInfo(variant=spec.name, overrides=overrides, removed=removed)
+    if include_top and file.classes in (None, classes):
+        return dataclasses.replace(file.info, variant=spec.name, overrides=overrides)
+    return file.info.derived(variant=spec.name, overrides=overrides, classes=())
 
 
 def load(weights: str | os.PathLike[str], **kwargs: Any) -> keras.Model:
@@ -207,20 +212,18 @@ def load(weights: str | os.PathLike[str], **kwargs: Any) -> keras.Model:
 def model_of(file: WeightsFile, /, **kwargs: Any) -> keras.Model:
     """As `load`, of a weight file that has been read."""
     if file.archive is not None:
-        model = keras_archive.load(file.archive, **kwargs)
-        note_file(model, file.without_content())
-        return model
-    if not file.variant:
+        return keras_archive.load(file.archive, **kwargs)
+    if not file.info.variant:
         raise ValueError(
             f"{file.path} does not name its variant. "
             f"Use keras_highway.create_model(VARIANT, weights={str(file.path)!r})."
         )
-    return build_with(file.variant, file, **kwargs)
+    return build_with(file.info.variant, file, **kwargs)
 
 
 def _tested_shape(spec: NetSpec, file: WeightsFile) -> tuple[int, ...] | None:
     """Return the shape of the images that weights were tested on, where any size will do."""
-    transform, channels = file.transform, spec.input_shape[2]
+    transform, channels = file.info.transform, spec.input_shape[2]
     if transform is None or transform.channels != channels or not takes_any_size(spec):
         return None
     return in_format((*transform.size, channels))
@@ -237,8 +240,8 @@ def _transform_of(spec: NetSpec, file: WeightsFile | None, wanted: bool | str | 
                 f"Received: include_preprocessing={wanted!r}"
             )
         return transform_of(wanted)
-    if file is not None and file.transform is not None:
-        return file.transform
+    if file is not None and file.info.transform is not None:
+        return file.info.transform
     data = published_for(get_spec(spec.name))
     if data is None:
         raise ValueError(

@@ -26,8 +26,8 @@ from keras_highway.models.lora import without_updates
 from keras_highway.models.trainable import cloned_without_compiling
 from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.tasks import LANGUAGE
-from keras_highway.weights.overrides import trimmed
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.load import from_json_values, trimmed
+from keras_highway.weights.sources import resolve
 
 TOLERANCE = 1e-4
 _INT8_AGREEMENT = 0.9
@@ -79,7 +79,7 @@ def load_exportable(weights: str, logits: bool = False, any_size: bool = False) 
                 f"{file.path} takes images of one size: leave any_size out, or save the model with keras_highway.save."
             )
         return Exportable(model_of(file, classifier_activation=activation))
-    spec = get_spec(file.variant) if file.variant else None
+    spec = get_spec(file.info.variant) if file.info.variant else None
     if spec is not None and spec.task is LANGUAGE:
         if logits or any_size:
             raise ValueError(
@@ -92,7 +92,7 @@ def load_exportable(weights: str, logits: bool = False, any_size: bool = False) 
         return Exportable(word_part(lm.network), spec, samples, "words of its vocabulary and words never seen")
     size = {}
     if spec is not None:
-        spec = override(spec, **file.overrides)
+        spec = override(spec, **from_json_values(file.info.overrides))
         size = {"input_shape": in_format((None, None, spec.input_shape[-1]))} if any_size else {}
     return Exportable(model_of(file, classifier_activation=activation, **size), spec)
 

@@ -18,7 +18,7 @@ from keras_highway.data.pixels import check_pixels
 from keras_highway.data.transforms import TRANSFORMS, Transform, imagenet_classes
 from keras_highway.models.builder import takes_any_size
 from keras_highway.tasks import IMAGES
-from keras_highway.weights.description import (
+from keras_highway.weights.describe import (
     Weights,
     class_names,
     classes_of,
@@ -28,7 +28,8 @@ from keras_highway.weights.description import (
     published_for,
     transform_of,
 )
-from keras_highway.weights.resolve import WeightsFile, is_path, resolve, result_beside
+from keras_highway.weights.info import described
+from keras_highway.weights.sources import WeightsFile, is_path, resolve
 
 _BATCH = 32
 _Path = str | os.PathLike[str]
@@ -87,7 +88,7 @@ class ImageClassifier(NamedTuple):
         """
         actual = (*self.transform.size, self.transform.channels)
         file = self.file or resolve(self.weights)
-        spec = None if file.archive is not None else get_spec(file.variant)
+        spec = None if file.archive is not None else get_spec(file.info.variant)
         sized = spec is not None and takes_any_size(spec) and spec.input_shape[2:] == actual[2:]
         shape = {"input_shape": actual} if sized else {}
         model = model_of(file, classifier_activation=classifier_activation, **shape)
@@ -156,7 +157,7 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
             raise LanguageModelError(weights)
         data, transform, names, count, result = row.data, row.transform, row.classes, len(row.classes), row.metrics
     else:
-        transform, names, count, result = file.transform, file.class_names, file.classes, {}
+        transform, names, count, result = file.info.transform, file.info.classes, file.classes, {}
         if file.archive is not None:
             data = data_of(file.archive.input_shape, file.archive.classes) or ""
             if data and data_set is None:
@@ -166,13 +167,13 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
                     Notice,
                     stacklevel=2,
                 )
-        elif not file.variant:
-            raise ValueError(f"{file.path} does not name its variant: keras_highway.weights.file.save records it.")
+        elif not file.info.variant:
+            raise ValueError(f"{file.path} does not name its variant: keras_highway.weights.files.save records it.")
         else:
-            spec, result = get_spec(file.variant), result_beside(file.path)
+            spec, result = get_spec(file.info.variant), described(file.info).metrics
             if spec.task is not IMAGES:
                 raise LanguageModelError(file.path)
-            data = file.data or ("" if names else published_for(spec) or "")
+            data = file.info.data or ("" if names else published_for(spec) or "")
     if data_set is not None:
         data = data_set
         if file is None or file.archive is None:  # a whole model keeps its transform

@@ -1,9 +1,7 @@
-"""What networks are for, images or language: one row per task, and how its results are written.
+"""The tasks of networks, images and language, and the text form of their results.
 
-What differs between the two depends on these rows. A spec and a recipe name their
-task (`spec.task`, `recipe.task`), and `variants.task_of_variant` returns that of a
-variant's name; `publishing.weights_class` and
-`keras_highway.training.tasks.training_of` select the larger parts of a task's code by it.
+A spec and a recipe name their task (`spec.task`, `recipe.task`). `variants.task_of_variant` returns it for a variant's
+name. `weights.trained.weights_class` selects the code of a task.
 """
 
 from collections.abc import Mapping
@@ -12,21 +10,21 @@ from typing import Any, NamedTuple
 
 
 def plus_minus(mean: str, spread: str = "") -> str:
-    """Return numbers as text, e.g. `99.43 ± 0.03`, or the mean alone where there is no spread."""
+    """Return numbers as text, e.g. `99.43 ± 0.03`, or the mean alone without a spread."""
     return f"{mean} ± {spread}" if spread else mean
 
 
 class Metric(NamedTuple):
-    """What is measured of a network, and how it is written.
+    """The measured metric of a network.
 
     Attributes:
-        name: Of the Hub's list of metrics; columns of a `log.csv` end in it.
-        scale: What a value is multiplied by to be written.
-        unit: What stands behind it then.
-        agreement: How far another processor's rounding may move it.
-        rounding: How far storing weights in float16 may move it.
-        bounds: The least and the largest value that it can have.
-        column: Where `list_weights(details=True)` has it.
+        name: Its name in the Hub's list of metrics; columns of a `log.csv` end in it.
+        scale: Factor on a value in texts.
+        unit: The unit behind it in texts.
+        agreement: Largest difference that another processor's rounding may make.
+        rounding: Largest difference that storing weights in float16 may make.
+        bounds: The least and the largest possible value.
+        column: Its column in `list_weights(details=True)`.
     """
 
     name: str
@@ -45,14 +43,14 @@ class Metric(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What networks are for.
+    """A task of networks.
 
     Attributes:
         name: Its name.
-        inputs: What a network takes, in the plural.
-        unit: What is counted in training, in the plural.
-        metric: What is measured on the test set.
-        files: Names of the files without which a weight file is of no use.
+        inputs: The inputs of a network, in the plural.
+        unit: The counted unit of training, in the plural.
+        metric: The metric on the test set.
+        files: Names of files that a weight file needs.
         divides: Whether a batch can be divided among replicas.
     """
 
@@ -88,23 +86,13 @@ LANGUAGE = Task(
 )
 
 
-def task_of(result: dict[str, Any]) -> Task:
-    """Return the task that a result is of.
-
-    Args:
-        result: What a result.json holds.
-    """
+def task_of(result: Mapping[str, Any]) -> Task:
+    """Return the task of a result.json."""
     return LANGUAGE if result["metric"].endswith(LANGUAGE.metric.name) else IMAGES
 
 
 def measured_on(result: Mapping[str, Any]) -> str:
-    """Return what a result was measured on where that is not the whole test set, else `""`.
-
-    `on 5000 held-out training images`, `on 20 of the test images`.
-
-    Args:
-        result: What a result.json holds.
-    """
+    """Return `on 5000 held-out training images` or `on 20 of the test images`; `""` for the whole test set."""
     held_out, tested = result.get("holdout_images"), result.get("test_images")
     if held_out:
         return f"on {tested or held_out} held-out training images"
@@ -115,8 +103,8 @@ def metric_name(result: Mapping[str, Any], metric: str | None = None) -> str:
     """Return a metric of a result in words, e.g. `test accuracy`, `accuracy on 5000 held-out training images`.
 
     Args:
-        result: What a result.json holds.
-        metric: In words as it is of the test set. Defaults to the result's.
+        result: The values of a result.json.
+        metric: The metric of the test set in words. Defaults to the result's.
     """
     name = str(result.get("metric", "")).replace("_", " ") if metric is None else metric
     on = measured_on(result)
@@ -124,26 +112,16 @@ def metric_name(result: Mapping[str, Any], metric: str | None = None) -> str:
 
 
 def is_of(result: Mapping[str, Any], images: int) -> bool:
-    """Whether a result is of all images of a test set, so that what is measured on it may be compared.
-
-    Args:
-        result: What a result.json holds.
-        images: How many images the test set has.
-    """
+    """Whether a result is of all images of a test set of that many images, so that it can be compared."""
     return not result.get("holdout_images") and (result.get("test_images") or images) >= images
 
 
-def format_metric(result: dict[str, Any] | None, named: bool = False) -> str:
-    """Return a result as text, the same everywhere.
-
-    `99.43 % (n = 1)` of one run, `99.43 ± 0.03 % (n = 3)` of several; a
-    perplexity has no unit, and nothing is `not measured`.
+def format_metric(result: Mapping[str, Any] | None, named: bool = False) -> str:
+    """Return a result as text: `99.43 % (n = 1)`, `99.43 ± 0.03 % (n = 3)` or `not measured`.
 
     Args:
-        result: What a result.json holds, or at least its `metric`, `mean`,
-            `std` and `n`.
-        named: Bool, whether the metric's name stands before it. Defaults to
-            `False`.
+        result: The values of a result.json, or at least its `metric`, `mean`, `std` and `n`.
+        named: Bool, whether the metric's name stands before it. Defaults to `False`.
     """
     if not result or not result.get("n"):
         return "not measured"
@@ -152,45 +130,34 @@ def format_metric(result: dict[str, Any] | None, named: bool = False) -> str:
     return f"{name}{metric.format(result['mean'], result['std'])} (n = {result['n']})"
 
 
-def format_validation(result: dict[str, Any]) -> str:
-    """Return a language model's validation perplexity as text; of several runs it is the first's, whose file this is.
-
-    Args:
-        result: What a result.json holds, with `valid_perplexity`.
-    """
+def format_validation(result: Mapping[str, Any]) -> str:
+    """Return a language model's validation perplexity as text; of several runs, the first one gave the file."""
     text = f"{result['valid_perplexity']:.2f}"
     if result.get("n", 1) == 1:
         return text
     return f"{text} (seed {result['seeds'][0]})" if result.get("seeds") else f"{text} (the first run)"
 
 
-def value_of_file(result: dict[str, Any]) -> float | None:
-    """Return what was measured of the very file that a result is of, `None` if nothing was.
+def value_of_file(result: Mapping[str, Any]) -> float | None:
+    """Return the metric of the very file of a result, `None` if it was not measured.
 
-    Of several runs the first gave the file; where it is stored in half
-    precision, it was measured once more.
-
-    Args:
-        result: What a result.json holds, or some of it.
+    Of several runs the first one gave the file; a file in half precision was measured again.
     """
     stored = result.get("stored", {}).get(result.get("metric"))
     return stored if stored is not None else (result.get("values") or [result.get("mean")])[0]
 
 
-def of_this_file(result: dict[str, Any]) -> dict[str, float]:
-    """Return `value_of_file` as `this_file` where a result is of several runs and it is known, else `{}`."""
+def of_this_file(result: Mapping[str, Any]) -> dict[str, float]:
+    """Return `value_of_file` as `this_file` if a result is of several runs and it is known, else `{}`."""
     own = value_of_file(result) if result.get("n", 1) > 1 and result.get("values") else None
     return {} if own is None else {"this_file": own}
 
 
-def format_recorded(recorded: dict[str, Any]) -> tuple[str, float]:
-    """Return a result as text, and the number in it with which a measurement of its file is to be compared.
-
-    That is the mean; of several runs the one that gave the file, if it is
-    known: the text names it then.
+def format_recorded(recorded: Mapping[str, Any]) -> tuple[str, float]:
+    """Return a result as text, and the number in it to compare with a measurement of its file.
 
     Args:
-        recorded: What `format_metric` takes, and `this_file`, if it has one.
+        recorded: As in `format_metric`, with `this_file` if it is known; else the number is the mean.
     """
     if "this_file" not in recorded:
         return format_metric(recorded), recorded["mean"]

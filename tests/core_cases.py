@@ -45,7 +45,7 @@ CORE = {
     "test_other_data.py::test_a_run_does_not_go_on_with_images_in_another_order_or_with_others": ("other1",),
     "test_publishing.py::test_verify_finds_what_is_wrong": ("weights", "row"),
     "test_publishing_in_use.py::test_a_net_with_a_net_inside_is_exported_in_float32": ("mixed_bfloat16",),
-    "test_publishing_in_use.py::test_what_is_saved_under_a_policy_is_what_is_computed_without_it": ("mixed_bfloat16",),
+    "test_publishing.py::test_a_model_saved_under_a_policy_computes_the_same_without_it": ("mixed_bfloat16",),
     "test_publishing_language.py::test_verify_finds_what_is_wrong": ("weights", "vocabulary"),
     "test_recipes.py::test_tiny_forms_train_by_the_command": ("mnist10_w16", "highway_fc50_cifar100"),
     "test_report.py::test_a_stem_in_a_model_of_its_own_and_images_of_any_size": ("None",),

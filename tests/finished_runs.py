@@ -5,7 +5,7 @@ import shutil
 
 import keras_highway as kh
 from keras_highway.training.recipes import RECIPES
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
 
 

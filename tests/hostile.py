@@ -21,7 +21,7 @@ def quick():
 @pytest.fixture(name="folder")
 def zoo_folder(tmp_path):
     """A copy of a folder of the zoo."""
-    return shutil.copytree(registry.file_of(registry.get(NAME)).parent, tmp_path / "zoo")
+    return shutil.copytree(registry.file_of(registry.find(NAME)).parent, tmp_path / "zoo")
 
 
 def refused(call, path):

@@ -12,11 +12,12 @@ from PIL import Image
 import keras_highway as kh
 from keras_highway.data.images import ImageError
 from keras_highway.data.photographs import data_test_set
-from keras_highway.publishing import find_publishable, weights_class, write_bundle
 from keras_highway.training.loop import train
 from keras_highway.training.recipes import RECIPES
 from keras_highway.weights import registry
 from keras_highway.weights.info import read_row
+from keras_highway.weights.publish import find_publishable, write_bundle
+from keras_highway.weights.trained import weights_class
 from zoo.release import add as adding
 
 NAMES = {"n01440764": "tench", "n02102040": "English_springer"}
@@ -105,7 +106,7 @@ def test_a_run_of_other_classes_does_not_become_the_entry_of_that_name(run, reci
     name = json.loads((run / "result.json").read_text())["weights"]
     known = dataclasses.replace(read_row(adding.add([run]) / registry.ROW), classes=("a", "b", "c"))
     monkeypatch.setattr(registry, "WEIGHTS", {name: known})
-    monkeypatch.setattr(registry, "get", lambda _: known)
+    monkeypatch.setattr(registry, "find", lambda _: known)
     with pytest.raises(ValueError, match=r"has another number of classes than .*: 3, not 2"):
         adding.add([run])
     known = dataclasses.replace(known, classes=("Shih-Tzu", "beagle"))

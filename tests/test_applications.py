@@ -12,7 +12,7 @@ import pytest
 import keras_highway as kh
 from keras_highway._support.keras_models import without_values
 from keras_highway.models.builder import build
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.load import FreshHead
 
@@ -121,14 +121,14 @@ def test_unknown_variant_names_the_near_ones():
 def test_imagenet_weights_are_not_published_yet(known, monkeypatch):
     """What there is instead comes first, a line each: of another net, of other data."""
     others = {name: row for name, row in registry.WEIGHTS.items() if row.variant != "highway50"}
-    row = dataclasses.replace(registry.get("resnet50.a1"), variant="highway50", data="imagenette", classes=("a", "b"))
+    row = dataclasses.replace(registry.find("resnet50.a1"), variant="highway50", data="imagenette", classes=("a", "b"))
     rows = {name: dataclasses.replace(row, name=name, repository="") for name in known}
     monkeypatch.setattr(registry, "WEIGHTS", {**others, **rows})
     monkeypatch.setattr(registry, "local_file", lambda row: None)
     with pytest.raises(ValueError) as error:
         kh.Highway50()
     first, relative, *remedies, last = str(error.value).split("\n")
-    assert first == "No ImageNet weights of 'highway50' are published yet. What there is instead:"
+    assert first == "No ImageNet weights of 'highway50' are published yet. Use instead:"
     assert relative.startswith("  - keras_highway.HighwayResNet50(weights='imagenet'): ")
     loads = [
         f"  - keras_highway.load({name!r}): trained on imagenette, 2 classes; the file is in a checkout: "
@@ -211,7 +211,7 @@ def test_own_file_of_an_overridden_variant(tmp_path):
     model = kh.create_model("highway_fc10", gating="full", depth=4)
     path = tmp_path / "own.weights.h5"
     model.save_weights(path)
-    with pytest.warns(weights_file.UncheckedWeights, match=r"own\.weights\.h5 has no digest"):
+    with pytest.warns(kh.UncheckedWeights, match=r"own\.weights\.h5 has no hash"):
         other = kh.create_model("highway_fc10", gating="full", depth=4, weights=str(path))
     x = np.random.default_rng(0).random((2, 28, 28, 1), "float32")
     np.testing.assert_array_equal(np.asarray(other(x)), np.asarray(model(x)))

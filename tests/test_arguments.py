@@ -9,10 +9,7 @@ import pytest
 
 import keras_highway as kh
 from keras_highway.cli import main
-from keras_highway.convert.timm import model_of
-from keras_highway.convert.torch_names import torch_state
 from keras_highway.export import fold_batch_norm, load_exportable
-from keras_highway.hub.names import parse_target
 from keras_highway.layers import (
     BasicBlock,
     Branch,
@@ -31,7 +28,10 @@ from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.tiny import tiny
 from keras_highway.variants import VARIANTS
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
+from keras_highway.weights.hub import parse_target
+from keras_highway.weights.torch_files import model_of
+from keras_highway.weights.torch_names import torch_state
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 TINY = {"blocks": (1, 1, 1), "widths": (4, 4, 8), "stem_width": 4}

@@ -11,17 +11,16 @@ from hostile import NAME, quick, refused, zoo_folder  # noqa: F401
 
 import keras_highway as kh
 from keras_highway._support.files import read_npz
-from keras_highway._support.schema import parse_json, read_json
 from keras_highway.cli import main
-from keras_highway.convert.timm import read_config
 from keras_highway.data import load_dataset
 from keras_highway.data.vocabulary import Vocabulary
-from keras_highway.publishing.check import compare_check
 from keras_highway.training.runs import checkpoint
 from keras_highway.weights import registry
-from keras_highway.weights.file import WeightFileError
-from keras_highway.weights.info import RESULT, from_json, read_row, to_json
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.hub import HubName
+from keras_highway.weights.info import WeightFileError, decode, from_json, read_result, read_row, to_json
+from keras_highway.weights.sources import resolve
+from keras_highway.weights.torch_files import read_config
+from keras_highway.weights.trained import compare_check
 
 NESTED = "[" * 200_000
 
@@ -77,7 +76,6 @@ ROW_ATTACKS = [
     {"gate_report": {"samples": 1, "blocks": {"a": {"t": {"mean": "x", "variance": 0}}}}},
     {"gate_report": {"samples": 1, "blocks": {"a": {"mean": 0.5, "variance": 0}}}},
     {"gate_report": {"samples": 1, "blocks": {"a": {}}}},
-    {"new": {"a": [[[[[[[[[[1]]]]]]]]]]}},
     {"origin": "\x1b]0;x\x07"},
     {"licence": "a" * 100_000},
 ]
@@ -106,7 +104,7 @@ def test_texts(tmp_path, kind, text):
         with pytest.raises(ValueError, match="This is not a vocabulary: "):
             Vocabulary.from_json(text)
     else:
-        refused({"weights.json": lambda: read_row(path), "result.json": lambda: read_json(path, RESULT)}[kind], path)
+        refused({"weights.json": lambda: read_row(path), "result.json": lambda: read_result(tmp_path)}[kind], path)
 
 
 def test_texts_of_other_bytes_and_of_any_size(tmp_path):
@@ -117,7 +115,7 @@ def test_texts_of_other_bytes_and_of_any_size(tmp_path):
         file.truncate(2**40)  # a sparse terabyte
     assert "is larger than" in refused(lambda: read_row(path), path)
     with pytest.raises(ValueError, match="nested too deeply"):
-        parse_json(NESTED, "it")
+        decode(NESTED, list, "it")
 
 
 def test_every_description_of_ours_is_a_description():
@@ -143,8 +141,6 @@ STAMPS = [
     '{"variant": "charlm_small_coupled", "classes": 10, "overrides": {"filters": ' + str([9] * 500) + "}}",
     '{"variant": "charlm_small_coupled", "classes": 10, "vocabulary": ["a"]}',
     '{"variant": "zzz"}',
-    '{"digest": 3}',
-    '{"digest": "' + "0" * 64 + '"}',
 ]
 
 
@@ -165,9 +161,9 @@ def test_a_hostile_file_on_the_command_line_is_one_line(folder, capsys):
         (folder / "weights.json").write_text(json.dumps({**row, "transform": {**row["transform"], **change}}))
         assert main(["classify", "samples/digit_7.png", "--weights", str(folder)]) == 2
         out, err = capsys.readouterr()
-        assert out == "" and err.count("\n") == 1 and "weights.json is incomplete or malformed" in err
+        assert out == "" and err.count("\n") == 1 and "weights.json is malformed" in err
     (folder / "weights.json").unlink()
-    (folder / "result.json").write_text(NESTED)
+    (folder / "result.json").write_text('{"a":' * 100_000)
     assert main(["classify", "samples/digit_7.png", "--weights", str(folder)]) == 2
     assert "result.json is nested too deeply to be read" in capsys.readouterr().err
 
@@ -190,9 +186,9 @@ TIMM = {
 def test_configurations_of_timm(tmp_path, change):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"architecture": "resnet50", "pretrained_cfg": TIMM}))
-    assert read_config(path).classes == 1000
+    assert len(read_config(path, HubName("a/b")).classes) == 1000
     path.write_text(json.dumps({"architecture": "resnet50", "pretrained_cfg": {**TIMM, **change}}))
-    refused(lambda: read_config(path), path)
+    refused(lambda: read_config(path, HubName("a/b")), path)
 
 
 def vocabulary(**changes) -> str:

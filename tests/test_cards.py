@@ -8,10 +8,8 @@ import pytest
 import yaml
 
 import keras_highway as kh
-from keras_highway.publishing.card import _trained_on, model_card
-from keras_highway.publishing.images import _DATA_SETS
-from keras_highway.publishing.task_weights import kind_of
-from keras_highway.weights.info import RESULT
+from keras_highway.weights.card import DATA_SETS, _trained_on, kind_of, model_card
+from keras_highway.weights.info import check_result
 from zoo.release.commits import all_short
 from zoo.release.results import _commits
 
@@ -57,12 +55,12 @@ def test_the_kind_of_network(name, kind, formula):
 @pytest.mark.parametrize("name", ["mnist10_w16.tvdn", "resnet20.blog"])
 def test_a_card_claims_a_data_set_of_the_hub_for_its_own_classes_alone(name):
     row = kh.describe_weights(name)
-    assert header(card(row))["datasets"] == [_DATA_SETS[row.data]]
+    assert header(card(row))["datasets"] == [DATA_SETS[row.data]]
     own = card(dataclasses.replace(row, classes=tuple(f"own {i}" for i in range(10))))
-    assert "datasets" not in header(own) and _DATA_SETS[row.data] not in own
+    assert "datasets" not in header(own) and DATA_SETS[row.data] not in own
     assert f"trained on other classes than those of {row.data}" in own
     unnamed = dataclasses.replace(row, classes=tuple(map(str, range(10))))  # which may be these
-    assert header(card(unnamed))["datasets"] == [_DATA_SETS[row.data]]
+    assert header(card(unnamed))["datasets"] == [DATA_SETS[row.data]]
 
 
 def test_each_number_has_its_own_spread():
@@ -87,7 +85,7 @@ def test_what_the_file_itself_gives():
 
 
 def test_a_check_holds_each_gate_that_is_learned():
-    from keras_highway.publishing.images import ClassifierWeights
+    from keras_highway.weights.trained import ClassifierWeights
 
     for gating, gates in (("full", "tc"), ("c_only", "c"), ("coupled", "t"), ("residual", "")):
         net = kh.create_model("highway_fc10", gating=gating, depth=3, units=5, classifier_activation=None)
@@ -107,4 +105,4 @@ def test_every_commit_of_several_seeds_is_named():
     row = _trained_on({"hardware": "a core", **several})
     assert row == f"a core, commit `{'a' * 40}`, keras-highway 0.2.0, commit `{'b' * 40}-dirty`"
     with pytest.raises(ValueError, match="commit_changes"):
-        RESULT.check({"metric": "test_accuracy", "mean": 0.5, "std": None, "n": 1, "commit_changes": "abc"}, "result")
+        check_result({"metric": "test_accuracy", "mean": 0.5, "std": None, "n": 1, "commit_changes": "abc"}, "result")

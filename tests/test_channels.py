@@ -7,7 +7,7 @@ from miniatures import MINIATURES, miniature, numpy, replace_variants
 import keras_highway as kh
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 
 IMAGES = np.random.default_rng(0).normal(size=(2, 32, 32, 1)).astype("float32")
 

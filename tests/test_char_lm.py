@@ -15,9 +15,9 @@ from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HighwayDen
 from keras_highway.models.char_lm import build_char_lm, reset_state
 from keras_highway.specs import check, override
 from keras_highway.variants import LM_VARIANTS, VARIANTS
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights.load import load_exactly
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.sources import resolve
 
 TINY = override(
     LM_VARIANTS["charlm_large_coupled"],
@@ -319,5 +319,5 @@ def test_create_model_builds_language_models(tmp_path):
         kh.create_model("charlm_large_coupeld")
     with pytest.raises(ValueError, match="No weights of 'charlm_small_full' are published yet"):
         kh.create_model("charlm_small_full", weights="ptb", **shrunk)
-    with pytest.raises(ValueError, match="does not hold weights"):
+    with pytest.raises(ValueError, match="does not fit"):
         kh.create_model("charlm_large_coupled", weights=str(path), **{**shrunk, "units": 4})

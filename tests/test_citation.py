@@ -39,7 +39,7 @@ def test_the_citation_file_is_valid():
 
 
 def test_the_papers_are_those_of_the_cards():
-    from keras_highway.publishing import card
+    from keras_highway.weights import card
 
     titles = {entry["title"] for entry in yaml.safe_load(FILE.read_text("utf-8"))["references"]}
     assert all(any(title in text for text in card._PAPERS.values()) for title in titles)

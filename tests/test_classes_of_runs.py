@@ -15,8 +15,6 @@ from keras_highway.data.class_labels import relabelled
 from keras_highway.data.datasets import load_dataset
 from keras_highway.data.transforms import CLASSES
 from keras_highway.predictions import find_classifier
-from keras_highway.publishing import find_publishable
-from keras_highway.publishing.images import ClassifierWeights
 from keras_highway.training.data.source import ArraySource, open_source
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.loop import train
@@ -24,8 +22,10 @@ from keras_highway.training.recipe import Recipe, changed
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.results import _form
 from keras_highway.training.runs.run_folder import RunFolder
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
+from keras_highway.weights.publish import find_publishable
+from keras_highway.weights.trained import ClassifierWeights
 
 OWN = ("apple", "pear", "plum")
 RECIPE = changed(RECIPES["highway_fc10"], epochs=1, batch_size=3, overrides=(("depth", 2), ("units", 4)))

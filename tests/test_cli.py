@@ -23,9 +23,9 @@ from keras_highway.specs import override
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.results import _data_and_names, _form
 from keras_highway.variants import LM_VARIANTS, VARIANTS
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.description import published_for
+from keras_highway.weights.describe import published_for
 from keras_highway.weights.info import ROW, WeightsInfo, row_in_folder
 
 SAMPLES = Path(__file__).parents[1] / "samples"

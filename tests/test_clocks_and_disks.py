@@ -19,7 +19,7 @@ from keras_highway.training.runs import checkpoint
 from keras_highway.training.runs.checkpoint import Progress
 from keras_highway.training.runs.meter import Meter
 from keras_highway.training.tiny import tiny
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from tests.small_disks import files_of_at_most
 
 

@@ -37,7 +37,7 @@ def test_pictures_and_numbers(tmp_path, monkeypatch):
     images, labels = batch(model, 12), np.arange(12) % 3
     row = SimpleNamespace(variant="mnist10_w16", images=SimpleNamespace(apply=lambda x: np.asarray(x, "float32") / 255))
     monkeypatch.setattr(net_figures, "load", lambda name: model)
-    monkeypatch.setattr(net_figures.registry, "get", lambda name: row)
+    monkeypatch.setattr(net_figures.registry, "find", lambda name: row)
     pixels = np.uint8(255 * (images - images.min()) / np.ptp(images))
     numbers = net_figures.conv_net(NAME, "_net", (pixels, labels), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{name}_net.png" for name in PICTURES)
@@ -66,9 +66,9 @@ def test_pictures_and_numbers(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_unit_of_the_digits_is_the_strongest_of_its_block(tmp_path):
-    digits = np.stack([load_image(path, registry.get(figures.IMAGES).images) for path in sample_digits()])
+    digits = np.stack([load_image(path, registry.find(figures.IMAGES).images) for path in sample_digits()])
     unit = figures.unit((digits, None), tmp_path)
-    model, x = load(figures.IMAGES), registry.get(figures.IMAGES).images.apply(digits)
+    model, x = load(figures.IMAGES), registry.find(figures.IMAGES).images.apply(digits)
     outputs = keras.Model(model.input, model.get_layer("stage1_block2").output).predict(x, verbose=0)
     peaks = outputs.max((1, 2))  # of ten digits; the nine strongest of each channel count
     assert unit["block"] == "stage1_block2" and unit["samples"] == len(digits) == 10

@@ -25,7 +25,7 @@ from keras_highway.training.data.decoding import decoded
 from keras_highway.training.program import _bring_to_classes
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 

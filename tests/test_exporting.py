@@ -13,11 +13,11 @@ from keras_highway.cli import main
 from keras_highway.cli.images import read_images
 from keras_highway.export import FORMATS, _agreement, export, fold_batch_norm, in_float32, load_exportable
 from keras_highway.predictions import find_classifier
-from keras_highway.publishing.language_models import LanguageModel
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
+from keras_highway.weights.trained import LanguageModel
 
 NAME = "mnist10_w16.tvdn"
 BACKEND = keras.config.backend()

@@ -13,11 +13,9 @@ import pytest
 from hostile import NAME, refused
 
 from keras_highway._support.files import read_log, read_npz
-from keras_highway._support.schema import read_json
 from keras_highway.analysis.scores import measure_photographs
 from keras_highway.data.photographs import folder_test_set, read_real_labels
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.publishing import find_publishable, write_bundle
 from keras_highway.report import numbers_path
 from keras_highway.training import shards, train
 from keras_highway.training.data.shards import FORMAT, ShardSource, read_manifest
@@ -25,7 +23,8 @@ from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs import checkpoint
 from keras_highway.training.runs.run_folder import RunFolder
 from keras_highway.weights import registry
-from keras_highway.weights.info import RUN_RESULT, read_row
+from keras_highway.weights.info import read_result, read_row
+from keras_highway.weights.publish import find_publishable, write_bundle
 
 DEEP = "[" * 500 + "]" * 500
 TEXTS = ["", "[" * 200_000, DEEP, '{"a": ' + DEEP + "}", "3", '"a"', "[]", "null", '{"a": NaN}', "1" * 5000, "\x00"]
@@ -39,7 +38,7 @@ any_text = pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[:12])
 
 @any_text
 def test_recipes_of_what_is_published(tmp_path, text):
-    folder = shutil.copytree(registry.file_of(registry.get(NAME)).parent, tmp_path / "run")
+    folder = shutil.copytree(registry.file_of(registry.find(NAME)).parent, tmp_path / "run")
     publishable = find_publishable(str(folder))
     (folder / "recipe.json").write_text(text)
     (tmp_path / "bundle").mkdir()
@@ -208,13 +207,13 @@ def test_results(tmp_path, change):
     path = tmp_path / "result.json"
     result = registry.result(NAME)
     path.write_text(json.dumps(result))
-    assert read_json(path, RUN_RESULT) == result
+    assert read_result(path.parent, of_run=True) == result
     path.write_text(json.dumps({**result, **change}))
-    refused(lambda: read_json(path, RUN_RESULT), path)
+    refused(lambda: read_result(path.parent, of_run=True), path)
 
 
 def test_names_of_rows_lead_nowhere(tmp_path):
-    path = shutil.copy(registry.file_of(registry.get(NAME)).with_name("weights.json"), tmp_path)
+    path = shutil.copy(registry.file_of(registry.find(NAME)).with_name("weights.json"), tmp_path)
     row = json.loads((tmp_path / "weights.json").read_text())
     for name in ("../x", "..", "a/../../x", "/x", "./x", "..\\x", "C:x", "a/b/c"):
         (tmp_path / "weights.json").write_text(json.dumps({**row, "name": name}))

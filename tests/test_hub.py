@@ -1,26 +1,32 @@
 """Weights from the Hub over its real client: what is found where, and that only right files are ever loaded."""
 
 import dataclasses
+import errno
+import itertools
 import json
 import os
+import pickle
+import random
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import fake_hub as fake
 import huggingface_hub
 import numpy as np
 import pytest
+from huggingface_hub import constants
 
 import keras_highway as kh
-from keras_highway import hub
+from keras_highway._support.files import may_pass
 from keras_highway.data.vocabulary import Vocabulary
-from keras_highway.hub import HubError, HubName, parse
-from keras_highway.weights import file as weights_file
-from keras_highway.weights import registry
+from keras_highway.weights import files as weights_file
+from keras_highway.weights import hub, registry
+from keras_highway.weights.hub import HubError, HubName, parse
 from keras_highway.weights.info import to_json
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.sources import resolve
 
 VARIANT = "mnist10_w16"
 NAME = "org/small"
@@ -199,7 +205,7 @@ def test_words_of_rows_are_not_folders(monkeypatch, tmp_path):
     """A folder called `mnist` in the working directory is not what weights="mnist" means."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mnist").mkdir()
-    assert resolve("mnist", VARIANT).published
+    assert resolve("mnist", VARIANT).info.name == "mnist10_w16.tvdn"
 
 
 def flipped(content: bytes) -> bytes:
@@ -213,7 +219,7 @@ def test_wrong_content_is_refused_removed_and_loaded_anew(fake_hub, as_row, trai
         fake_hub.fault = lambda method, path: fake.Fault(alter=flipped) if "/content/" in path else None
     else:  # in the repository: it has another file than the row pins
         fake_hub.repositories[NAME].commits[-1] = (as_row.revision, {FILE: flipped(trained[1])})
-    with pytest.raises(ValueError, match=r"damaged or altered.*removed: the next call fetches"):
+    with pytest.raises(ValueError, match=r"damaged or altered.*removed from the cache: the next call"):
         kh.load(as_row.name)
     assert cached(tmp_path) == []
     fake_hub.fault = lambda method, path: None
@@ -239,18 +245,18 @@ def described(trained, **changes):
 def test_the_repositorys_own_description_is_compared_with_the_file(fake_hub, trained, tmp_path):
     fake_hub.add("org/right", described(trained))
     file = resolve("hf://org/right")
-    assert file.class_names == tuple("0123456789") and file.transform == kh.get_transform("mnist")
+    assert file.info.classes == tuple("0123456789") and file.info.transform == kh.get_transform("mnist")
     fake_hub.add("org/hash", described(trained, sha256="0" * 64))
-    with pytest.raises(ValueError, match=r"its sha256 is .*, that of hf://org/hash is 0{64}\. It was removed"):
+    with pytest.raises(ValueError, match=r"its sha256 is .*org/hash.* states 0{64}\. It was removed"):
         kh.load("hf://org/hash")
     fake_hub.add("org/variant", described(trained, variant="mnist10_w32"))
-    with pytest.raises(ValueError, match=r"of variant 'mnist10_w16', but weights\.json names 'mnist10_w32'"):
+    with pytest.raises(ValueError, match=r"of variant 'mnist10_w16', but .*names 'mnist10_w32'"):
         kh.load("hf://org/variant")
     fake_hub.add("org/names", described(trained, classes=["a", "b"]))
-    with pytest.raises(ValueError, match=r"of 10 classes, but weights\.json names 2"):
+    with pytest.raises(ValueError, match=r"of 10 classes, but .*names 2"):
         kh.load("hf://org/names")
     fake_hub.add("org/broken", {**described(trained), "weights.json": b"["})
-    with pytest.raises(ValueError, match=r"weights\.json of hf://org/broken: .* is not JSON"):
+    with pytest.raises(ValueError, match=r"weights\.json is malformed"):
         kh.load("hf://org/broken")
 
 
@@ -309,7 +315,7 @@ def test_nobody_listens(fake_hub, published, trained):
 
 FETCH = """
 import sys
-from keras_highway.hub import fetch, parse
+from keras_highway.weights.hub import fetch, parse
 print(fetch(parse(sys.argv[1]), "model.weights.h5"))
 """
 
@@ -390,3 +396,189 @@ def test_a_language_model_without_its_words_or_with_others_is_refused(fake_hub, 
     fake_hub.add("org/others", {**weights_only, "vocabulary.json": others})
     with pytest.raises(ValueError, match="does not match the weights"):
         kh.CharLM("hf://org/others")
+
+
+KINDS = ("status", "cut", "altered", "wrong length", "slow", "foreign")
+
+
+@pytest.fixture(scope="module")
+def contents(tmp_path_factory):
+    """The right file, and one of another architecture."""
+    files = []
+    for variant in (VARIANT, "highway_fc10"):
+        path = tmp_path_factory.mktemp(variant) / FILE
+        weights_file.save(kh.create_model(variant), path, variant, 10)
+        files.append(path.read_bytes())
+    return files
+
+
+def plan(rng, kind, contents):
+    """Returns the `fault` of one download: which requests fail, in which way, and for how long."""
+    right, other = contents
+    if kind == "status":
+        fault = fake.Fault(status=rng.choice((401, 404, 429, 500)))
+    elif kind == "cut":
+        fault = fake.Fault(cut=rng.randrange(len(right)))
+    elif kind == "altered":
+        fault = fake.Fault(alter=_altered(rng))
+    elif kind == "wrong length":
+        fault = fake.Fault(announce=rng.choice((-1, 1)) * rng.randrange(1, len(right)))
+        if rng.random() < 0.5:
+            fault = fake.Fault(alter=_shortened_or_lengthened(rng))
+    elif kind == "slow":
+        fault = fake.Fault(delay=rng.choice((0.002, 0.15)))  # the client waits for 0.1 s
+    else:
+        fault = fake.Fault(alter=lambda body: other)
+    part = rng.choice(("/content/", "/resolve/")) if kind == "status" else "/content/"
+    first, times = rng.randrange(2), rng.choice((1, 2, 1000))
+    count = itertools.count()
+
+    def fault_of(method, path):
+        return fault if part in path and first <= next(count) < first + times else None
+
+    return fault_of
+
+
+def _altered(rng):
+    seed = rng.random()
+
+    def alter(body):
+        own = random.Random(seed)
+        body = bytearray(body)
+        for _ in range(own.choice((1, 100))):
+            body[own.randrange(len(body))] ^= 1 << own.randrange(8)
+        return bytes(body)
+
+    return alter
+
+
+def _shortened_or_lengthened(rng):
+    cut, extra = rng.random(), rng.randrange(1, 5000)
+    return (lambda body: body[: int(cut * len(body))]) if rng.random() < 0.5 else (lambda body: body + bytes(extra))
+
+
+@pytest.mark.parametrize(
+    "downloads", [pytest.param(36, marks=pytest.mark.more), pytest.param(216, marks=pytest.mark.slow)]
+)
+def test_faulty_downloads_end_in_right_weights_or_a_clear_error(
+    downloads, fake_hub, contents, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.1)
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 4096)  # of 10 MB, a small file would never be resumed
+    pinned = fake_hub.add(NAME, {FILE: contents[0]})
+    outcomes = Counter()
+    for seed in range(downloads):
+        rng = random.Random(seed)
+        kind = KINDS[seed % len(KINDS)]
+        name = str(HubName(NAME, rng.choice(("main", pinned))))
+        cache = tmp_path / str(seed)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+        fake_hub.fault = plan(rng, kind, contents)
+        try:
+            file = resolve(name)
+            assert file.path.read_bytes() == contents[0], f"seed {seed}, {kind}: wrong content was accepted"
+            outcomes[kind, "loaded"] += 1
+        except (HubError, ValueError) as error:
+            assert NAME in str(error) and any(w in str(error) for w in ("try again", "HF_TOKEN", "removed"))
+            assert not list(cache.rglob("blobs/*")), f"seed {seed}, {kind}: something was kept"
+            outcomes[kind, "refused"] += 1
+        monkeypatch.setattr(fake_hub, "fault", lambda method, path: None)
+        assert resolve(name).path.read_bytes() == contents[0]  # the next call, the Hub is well again
+    assert sum(outcomes.values()) == downloads
+    assert {kind for kind, how in outcomes if how == "loaded"} == {*KINDS}  # passing faults
+    assert {kind for kind, how in outcomes if how == "refused"} >= {*KINDS} - {"slow", "cut"}  # lasting ones
+    assert fake_hub.resumed
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """Turns huggingface_hub's offline mode on, from the call on."""
+    return lambda: monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+@pytest.fixture
+def farm(published, tmp_path, monkeypatch, offline):
+    """A cache made of links to the files of another one, as `cp -rs` makes it."""
+    kh.load(f"hf://{NAME}")
+    shared, copy = tmp_path / "home" / "hub", tmp_path / "farm"
+    for path in [p for p in shared.rglob("*") if ".locks" not in p.parts]:
+        target = copy / path.relative_to(shared)
+        if path.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+        else:
+            target.symlink_to(path)
+    (ref,) = copy.glob("models--*/refs/main")
+    ref.unlink()
+    ref.write_text(published)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(copy))
+    offline()
+    return copy, shared
+
+
+def test_a_cache_of_links_to_files_is_read(farm, trained):
+    np.testing.assert_array_equal(np.asarray(kh.load(f"hf://{NAME}")(X)), trained[0])
+    assert resolve(f"hf://{NAME}").checked  # by its seal
+
+
+def test_damaged_files_outside_of_the_cache_are_kept(farm, trained):
+    copy, _ = farm
+    (link,) = copy.glob(f"models--*/snapshots/*/{FILE}")
+    other = link.resolve().with_name(fake.sha256(trained[1]))
+    other.write_bytes(flipped(trained[1]))
+    link.unlink()
+    link.symlink_to(other)
+    with pytest.raises(ValueError, match=r"not in this cache: remove"):
+        kh.load(f"hf://{NAME}")
+    assert other.is_file() and link.is_symlink()
+
+
+def test_a_mirror_whose_etags_are_no_hashes(fake_hub, trained, monkeypatch):
+    """That of a bucket's, of a file sent in parts."""
+    honest = fake.Handler.resolve
+
+    def resolved(self, name, revision, path, body):
+        commit = self._commit_of(name, revision)
+        if not commit or path not in commit[1]:
+            return honest(self, name, revision, path, body)
+        known = {"X-Repo-Commit": commit[0], "ETag": '"d41d8cd98f00b204e9800998ecf8427e-5"'}
+        return self.send(200, commit[1][path], known)
+
+    routes = [(method, route, resolved if call is honest else call) for method, route, call in fake._ROUTES]
+    monkeypatch.setattr(fake, "_ROUTES", routes)
+    fake_hub.add("org/mirror", {FILE: trained[1]})
+    np.testing.assert_array_equal(np.asarray(kh.load("hf://org/mirror")(X)), trained[0])
+
+
+@pytest.mark.parametrize("content", [b"no weights", pickle.dumps(FILE)])
+def test_a_file_that_was_published_so_is_downloaded_once(fake_hub, trained, content):
+    fake_hub.add("org/wrong", {FILE: content})
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"not a weight file"):
+            kh.load("hf://org/wrong")
+    assert fake_hub.count("GET", "/content/") == 1
+    fake_hub.add("org/wrong", {FILE: trained[1]})
+    np.testing.assert_array_equal(np.asarray(kh.load("hf://org/wrong")(X)), trained[0])
+
+
+def test_a_malformed_description_is_never_passed_over(fake_hub, trained, offline):
+    fake_hub.add("org/later", {FILE: trained[1], "weights.json": b'{"of": "a later version"}'})
+    for ask in (kh.load, kh.describe_weights, kh.load):
+        with pytest.raises(ValueError, match=r"weights\.json is"):
+            ask("hf://org/later")
+        offline()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ESTALE, "Stale"), PermissionError(errno.EACCES, "No"), MemoryError()])
+def test_a_file_that_the_system_cannot_read_is_kept(published, trained, monkeypatch, error):
+    path = resolve(f"hf://{NAME}").path
+
+    def failing(path, most):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(weights_file, "read_regular", failing)
+        with pytest.raises(ValueError, match=r"could not be read|may not be read|MemoryError") as raised:
+            kh.load(f"hf://{NAME}")
+    # Of a file system that is away: a run of several processes begins again.
+    assert may_pass(raised.value) == (getattr(error, "errno", 0) == errno.ESTALE) and path.is_file()
+    np.testing.assert_array_equal(np.asarray(kh.load(f"hf://{NAME}")(X)), trained[0])

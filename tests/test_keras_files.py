@@ -16,9 +16,9 @@ from keras_highway.data import load_image
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.export import fold_batch_norm, load_exportable
 from keras_highway.predictions import find_classifier
-from keras_highway.weights.file import WeightFileError
+from keras_highway.weights.info import WeightFileError
 from keras_highway.weights.keras_archive import describe
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.sources import resolve
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 SEVEN = str(SAMPLES / "digit_7.png")

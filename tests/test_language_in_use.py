@@ -17,9 +17,9 @@ from keras_highway.models.char_lm import reset_state
 from keras_highway.training.language.source import open_source
 from keras_highway.training.recipe import with_settings
 from keras_highway.training.recipes import RECIPES
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.file import UncheckedWeights, WeightFileError
+from keras_highway.weights.info import UncheckedWeights, WeightFileError
 
 WORDS = kh.Vocabulary.of(["the", "cat", "sat", "on", "the", "mat", "dog", "ate", "unbelievable", "things"])
 SMALL = {"kernels": (1, 2), "filters": (3, 4), "units": 6, "streams": 2, "char_units": 3, "init_range": 0.7}

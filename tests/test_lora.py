@@ -7,11 +7,11 @@ from contracts import to_numpy
 from miniatures import MINIATURES, batch, miniature
 
 import keras_highway as kh
-from keras_highway.convert.torch_names import assign_torch_state
 from keras_highway.export import export, fold_batch_norm, in_float32
 from keras_highway.layers import ungated
 from keras_highway.models.lora import has_lora, without_updates
 from keras_highway.specs import override
+from keras_highway.weights.torch_names import assign_torch_state
 
 # In whole lanes of channels, see tests/test_remat.py.
 SIZES = {"blocks": (1, 1), "widths": (16, 32), "stem_width": 16, "input_shape": (8, 8, 3), "min_size": 8}

@@ -10,7 +10,7 @@ from miniatures import numpy
 
 import keras_highway as kh
 from keras_highway import layers
-from keras_highway.weights.file import WeightFileError
+from keras_highway.weights.info import WeightFileError
 
 SMALL = {"blocks": (1, 1, 1, 1), "widths": (4, 4, 4, 4), "classes": 3, "weights": None}
 RNG = np.random.default_rng(0)

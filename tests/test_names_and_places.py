@@ -1,15 +1,13 @@
 """What a user names, and where: a zoo of one's own, folders that hold something else, names that folders share."""
 
 import dataclasses
-import errno
 import hashlib
 import json
 import shutil
 import warnings
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
-import fake_hub as fake
 import keras
 import numpy as np
 import pytest
@@ -20,8 +18,6 @@ from keras_highway.cli import main
 from keras_highway.data.class_folders import classes_in
 from keras_highway.data.ptb import read_text
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
-from keras_highway.hub import HubError, download
-from keras_highway.publishing import find_publishable, publish_all, verify
 from keras_highway.training import train
 from keras_highway.training.data import source as sources
 from keras_highway.training.distributed.strategy import Strategy
@@ -70,12 +66,8 @@ def test_a_name_without_a_dot_is_a_name_like_others(own_zoo):
     assert kh.load("digits").count_params() == kh.load(own_zoo).count_params()
     assert kh.load(SHIPPED).name == "mnist10_w16"
     assert "" not in registry.words() and {"digits", SHIPPED, "tvdn", "mnist"} <= registry.words()
-    with pytest.raises(ValueError, match=r"Unknown weights for 'highway_fc10': ''\. What there is"):
+    with pytest.raises(ValueError, match=r"Unknown weights for 'highway_fc10': ''\. Use instead"):
         registry.find("", "highway_fc10")
-
-
-def test_a_saved_model_is_published_by_its_name_as_by_its_folder(own_zoo):
-    assert find_publishable("digits") == find_publishable(str(own_zoo))
 
 
 def test_what_killed_runs_left_goes_when_a_run_resumes(tmp_path):
@@ -154,9 +146,9 @@ def test_the_next_commands_name_the_run_and_not_weights_of_its_name(tmp_path, mo
 def test_a_folder_of_a_known_name_is_mentioned(saved, tmp_path, monkeypatch):
     shutil.copytree(saved, tmp_path / SHIPPED)
     (tmp_path / "imagenet").mkdir()
-    shipped = registry.file_of(registry.get(SHIPPED)).parent
+    shipped = registry.file_of(registry.find(SHIPPED)).parent
     monkeypatch.chdir(tmp_path)
-    with pytest.warns(kh.Notice, match=f"For the folder write './{SHIPPED}'"):
+    with pytest.warns(kh.Notice, match=f"To load the folder, write './{SHIPPED}'"):
         assert kh.load(SHIPPED).name == "mnist10_w16"
     assert kh.load(f"./{SHIPPED}").count_params() == kh.load(saved).count_params()
     with warnings.catch_warnings(), pytest.raises(ValueError, match="Unknown weights"):  # a folder of images, say
@@ -219,111 +211,6 @@ def test_images_of_any_size_are_measured_where_the_networks_is_open(small_cifar,
     folder = kh.save(net, tmp_path / "open", CLASSES["cifar10"], transform="imagenet")
     assert main(["evaluate", str(folder), "--data-set", "cifar10", "--data", str(small_cifar)]) == 0
     assert "on the 20 test images of cifar10: accuracy" in capsys.readouterr().out
-
-
-# --- the Hub --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def hub(fake_hub, hub_table, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", fake.TOKEN)
-    return fake_hub
-
-
-def test_nothing_recorded_is_no_difference(hub, saved, monkeypatch, capsys, tmp_path):
-    assert main(["publish", str(saved), "--repo", "me/digits", "--dataset", "mnist"]) == 0
-    draw = np.random.default_rng(0)
-    x, y = draw.integers(0, 256, (20, 28, 28), np.uint8), np.arange(20) % 10
-    np.savez(tmp_path / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y, classes=np.array(DIGITS))
-    assert main(["verify", "me/digits", "--data", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith("%; none is recorded: not compared")
-
-
-def test_what_was_published_is_told_although_a_later_one_fails(hub, own_zoo, monkeypatch, capsys):
-    monkeypatch.setattr(registry, "WEIGHTS", {name: registry.WEIGHTS[name] for name in ("digits", SHIPPED)})
-    real = hub.add
-
-    def add(name, *args, **kwargs):
-        if name.endswith(SHIPPED):
-            raise OSError("the disk is full")
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(hub, "add", add)
-    told = []
-    with pytest.raises(HubError, match=f"Could not publish to hf://org/{SHIPPED}"):
-        publish_all("org", on_pushed=told.append)
-    assert [pushed.repository for pushed in told] == ["org/digits"]
-
-
-@pytest.mark.parametrize("broken", ["digits", SHIPPED])
-def test_nothing_is_published_where_one_cannot_be(broken, hub, tmp_path, saved, monkeypatch):
-    """The copies of the user's zoo come before those of the checkout."""
-    shutil.copytree(saved, tmp_path / "own" / "digits")
-    shutil.copytree(registry.file_of(registry.get(SHIPPED)).parent, tmp_path / "own" / SHIPPED)
-    monkeypatch.setenv(registry.ZOO_VARIABLE, str(tmp_path / "own"))
-    registry.reread()
-    monkeypatch.setattr(registry, "WEIGHTS", {name: registry.WEIGHTS[name] for name in ("digits", SHIPPED)})
-    file = tmp_path / "own" / broken / "model.weights.h5"
-    file.write_bytes(file.read_bytes() + b"more")
-    with pytest.raises(ValueError, match=r"sha256|damaged"):
-        publish_all("org")
-    assert not hub.repositories
-
-
-def test_a_name_that_is_none_on_the_hub_is_found_first(hub, saved, tmp_path, monkeypatch):
-    for name in ("digits", "my digits"):
-        shutil.copytree(saved, tmp_path / "own" / name)
-        row = json.loads((tmp_path / "own" / name / "weights.json").read_text())
-        (tmp_path / "own" / name / "weights.json").write_text(json.dumps({**row, "name": name}))
-    monkeypatch.setenv(registry.ZOO_VARIABLE, str(tmp_path / "own"))
-    registry.reread()
-    monkeypatch.setattr(registry, "WEIGHTS", {name: registry.WEIGHTS[name] for name in ("digits", "my digits")})
-    with pytest.raises(ValueError, match="A name on the Hub"):
-        publish_all("org")
-    assert not hub.repositories
-
-
-def test_private_is_not_taken_for_public(hub, saved):
-    hub.add("me/digits", {"README.md": b"old"})
-    with pytest.raises(HubError, match="me/digits is there and public"):
-        kh.push_to_hub(kh.load(saved), "me/digits", DIGITS, TRANSFORMS["mnist"], private=True)
-    assert set(hub.repositories["me/digits"].commits[-1][1]) == {"README.md"}
-
-
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
-def test_a_cache_that_cannot_be_written_to_is_read(number, hub, saved, monkeypatch):
-    assert main(["publish", str(saved), "--repo", "me/digits"]) == 0
-    assert verify("me/digits").row.name == "digits"
-    kh.load("hf://me/digits")
-
-    @contextmanager
-    def lock(path):
-        raise OSError(number, "read-only", str(path))
-        yield
-
-    monkeypatch.setattr(download.client().utils, "WeakFileLock", lock)
-    assert kh.load("hf://me/digits").count_params() == kh.load(saved).count_params()
-
-
-def test_a_damaged_file_that_cannot_be_removed_is_named(hub, saved, monkeypatch):
-    assert main(["publish", str(saved), "--repo", "me/digits"]) == 0
-
-    def refuse(path, _contents):
-        raise OSError(errno.EROFS, "Read-only file system", str(path))
-
-    monkeypatch.setattr(download, "_remove", refuse)
-    monkeypatch.setattr(download, "_has", lambda *args: False)
-    monkeypatch.setattr(download, "_check_content", lambda *args: (_ for _ in ()).throw(ValueError("is damaged")))
-    with pytest.raises(
-        ValueError, match=r"is damaged\. It could not be removed \(Read-only file system\): have /.* removed"
-    ):
-        kh.load("hf://me/digits")
-
-
-def test_other_errors_of_the_lock_are_told(hub, monkeypatch, tmp_path):
-    monkeypatch.setattr(Path, "mkdir", lambda *args, **kwargs: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
-    with pytest.raises(OSError, match="full"), download.locked(tmp_path, "me/digits"):
-        pass
 
 
 # --- runs side by side ----------------------------------------------------------------------------------------------

@@ -11,14 +11,14 @@ from PIL import Image
 
 from keras_highway.applications import create_model
 from keras_highway.cli import main
-from keras_highway.publishing import weights_class
-from keras_highway.publishing.verify import Verification
 from keras_highway.training import shards
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.results import _form
 from keras_highway.training.summary import summary
-from keras_highway.weights import file as weights_file
-from keras_highway.weights.description import describe_weights
+from keras_highway.weights import files as weights_file
+from keras_highway.weights.describe import describe_weights
+from keras_highway.weights.publish import Verification
+from keras_highway.weights.trained import weights_class
 
 NAMES = ("cat", "dog")
 SMALL = {"blocks": (1, 1), "widths": (2, 3), "stem_width": 4, "input_shape": (32, 32, 3)}
@@ -118,7 +118,7 @@ def weights(run):
 
 
 def test_verify_measures_photographs_of_ones_own(folders, weights, monkeypatch, capsys):
-    monkeypatch.setattr("keras_highway.publishing.verify", lambda repository: Verification(weights, 0.0))
+    monkeypatch.setattr("keras_highway.weights.publish.verify", lambda repository: Verification(weights, 0.0))
     root = folders / "photographs"
     for folder, where in ((root, root / "val"), (root / "val", root / "val")):
         assert main(["verify", "org/pets", "--data", str(folder)]) == 0
@@ -127,7 +127,7 @@ def test_verify_measures_photographs_of_ones_own(folders, weights, monkeypatch, 
     assert main(["verify", "org/pets", "--data", str(folders / "shards")]) == 2
     assert "shards holds TFRecord shards: name the folder of photographs" in capsys.readouterr().err
     assert main(["verify", "org/pets", "--data", str(folders / "none")]) == 2
-    assert "name no data set that is known: name the folder of their test photographs" in capsys.readouterr().err
+    assert "name no known data set: pass the folder of their test photographs" in capsys.readouterr().err
 
 
 def test_photographs_of_ones_own_are_described_by_what_the_card_says(folders, weights, monkeypatch):

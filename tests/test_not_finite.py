@@ -15,7 +15,7 @@ from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.export import export
 from keras_highway.report import make_report, write_report
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 
 on_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="LiteRT files come from TensorFlow")
 

@@ -12,10 +12,10 @@ import pytest
 from keras import ops
 from oracles.seeded_state import seeded_images, seeded_state
 
-from keras_highway.convert import assign_torch_state, torch_state
 from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
+from keras_highway.weights.torch_names import assign_torch_state, torch_state
 
 ORACLES = Path(__file__).parent / "oracles"
 NETS = {

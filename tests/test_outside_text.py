@@ -27,8 +27,8 @@ from keras_highway._support.terminal import (
 )
 from keras_highway.analysis import plot_routing_profile
 from keras_highway.cli import main
-from keras_highway.publishing.card import model_card
 from keras_highway.weights import registry
+from keras_highway.weights.card import model_card
 
 NAME = "mnist10_w16.tvdn"
 HOSTILE = "\x1b[2J\x9b1m\ncat 100.00 %\r\u202e$x_$ |`<script>*[a](http://b)\\"
@@ -95,7 +95,7 @@ def test_pictures_with_hostile_names(tmp_path):
 
 
 def test_a_card_of_a_hostile_result():
-    row = registry.described(registry.get(NAME))
+    row = registry.described(registry.find(NAME))
     recipe = {"name": HOSTILE, "source": HOSTILE, "epochs": 3}
     metrics = {**row.metrics, "weights": HOSTILE, "hardware": HOSTILE, "metric": HOSTILE, "commit": HOSTILE}
     hostile = dataclasses.replace(row, name=HOSTILE, classes=(HOSTILE,) * 10, data_licence=HOSTILE, metrics=metrics)
@@ -110,7 +110,7 @@ def test_a_card_of_a_hostile_result():
 @pytest.mark.parametrize("variant", ["mnist10_w16.tvdn", "charlm_small_coupled.ptb"])
 @pytest.mark.parametrize("name", ['x "y" @z_', "www.a_", "a`b|c", "it's\x1b", HOSTILE.replace("\n", "")])
 def test_code_on_a_card_has_names_as_they_are(variant, name):
-    row = dataclasses.replace(registry.described(registry.get(variant)), name=name)
+    row = dataclasses.replace(registry.described(registry.find(variant)), name=name)
     text = model_card(row, "", {"name": name, "source": name}, True, shipped=True).split("---\n", 2)[2]
     program = re.search(r"```python\n(.*?)\n```", text, re.DOTALL)[1]
     strings = {node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)}

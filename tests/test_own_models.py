@@ -1,11 +1,13 @@
-"""Models of one's own: saved to a folder or the Hub, and used from there."""
+"""Users' own models: `kh.save`, killed at any time, to any folder, and the Hub; and used from there."""
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import fake_hub as fake
 import keras
@@ -20,14 +22,16 @@ from keras_highway.analysis.trim import without
 from keras_highway.cli import main
 from keras_highway.data import Transform
 from keras_highway.export import fold_batch_norm, load_exportable
-from keras_highway.publishing import verify
-from keras_highway.weights.file import WeightFileError
+from keras_highway.weights.info import WeightFileError
 from keras_highway.weights.load import FreshHead
+from keras_highway.weights.publish import find_publishable, verify, write_bundle
+from tests.small_disks import files_of_at_most
 
 PETS = ("bird", "cat", "dog")
 SMALL = {"blocks": (2, 1), "widths": (4, 8), "stem_width": 8, "input_shape": (32, 32, 3)}
 TRANSFORM = Transform(size=(32, 32), channels=3, scale=1 / 255)
-FILES = {"README.md", "check.npz", "config.json", "metadata.json", "model.safetensors", "model.weights.h5"}
+SAVED = {"weights.json", "model.weights.h5"}
+FILES = SAVED | {"README.md", "check.npz", "config.json", "metadata.json", "model.safetensors"}
 
 
 def pet(kind, draw, size=32):
@@ -39,6 +43,13 @@ def pet(kind, draw, size=32):
 
 def built(**overrides):
     return kh.create_model("resnet50", classes=3, **{**SMALL, **overrides})
+
+
+def bundle(saved, folder):
+    """The files of a repository."""
+    folder.mkdir()
+    write_bundle(find_publishable(str(saved)), "", folder)
+    return folder
 
 
 def seen(model):
@@ -85,7 +96,7 @@ def test_pets_go_to_the_hub_and_a_fresh_process_predicts_cat(trained, fake_hub, 
     assert seen(trained).argmax(1).tolist() == [0, 1, 2]
     monkeypatch.setenv("HF_TOKEN", fake.TOKEN)
     pushed = kh.push_to_hub(trained, "org/pets", class_names=PETS, transform=TRANSFORM)
-    assert pushed.tag == "v1" and set(pushed.changed) == FILES | {"weights.json"}
+    assert pushed.tag == "v1" and set(pushed.changed) == FILES
     Image.fromarray(pet("cat", np.random.default_rng(7))).save(tmp_path / "tom.png")
     environment = {"HF_ENDPOINT": fake_hub.url, "HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_DISABLE_XET": "1"}
     command = [
@@ -110,7 +121,7 @@ def test_pets_go_to_the_hub_and_a_fresh_process_predicts_cat(trained, fake_hub, 
 
 def test_a_folder_is_loaded_and_classified_with_its_names(trained, tmp_path, capsys):
     folder = kh.save(trained, tmp_path / "pets", class_names=PETS, transform=TRANSFORM)
-    assert {path.name for path in folder.iterdir()} == FILES | {"weights.json"}
+    assert {path.name for path in folder.iterdir()} == SAVED
     again = kh.load(folder)
     np.testing.assert_array_equal(seen(again), seen(trained))
     Image.fromarray(pet("dog", np.random.default_rng(7))).save(tmp_path / "rex.png")
@@ -153,15 +164,15 @@ def test_folders_are_the_classes_of_their_names_whatever_the_order(trained, tmp_
 
 @pytest.mark.more
 def test_a_card_claims_nothing_that_is_not_known(trained, tmp_path):
-    kh.save(trained, tmp_path / "pets", class_names=PETS, transform=TRANSFORM)
-    card = (tmp_path / "pets" / "README.md").read_text()
+    card = bundle(kh.save(trained, tmp_path / "pets", PETS, TRANSFORM), tmp_path / "a") / "README.md"
+    card = card.read_text()
     header = yaml.safe_load(card.split("---\n")[1])
     assert not {"license", "datasets", "model-index", "metrics"} & set(header)
     for word in ("trained on", "ImageNet", "imagenet", "Apache", "recipe", "log.csv", "curve", "hf://", "| data"):
         assert word not in card, word
     assert "3: bird, cat, dog" in card and "blocks [2, 1]" in card
-    kh.save(trained, tmp_path / "pets", class_names=PETS, transform=TRANSFORM, dataset="my pets", license="CC-BY-4.0")
-    card = (tmp_path / "pets" / "README.md").read_text()
+    kh.save(trained, tmp_path / "pets", PETS, TRANSFORM, dataset="my pets", license="CC-BY-4.0")
+    card = (bundle(tmp_path / "pets", tmp_path / "b") / "README.md").read_text()
     header = yaml.safe_load(card.split("---\n")[1])
     assert header["license"] == "cc-by-4.0" and "datasets" not in header and "trained on my pets" in card
 
@@ -182,9 +193,10 @@ def test_a_trimmed_a_converted_and_a_fine_tuned_model_are_saved(trained, tmp_pat
         assert np.isfinite(seen(kh.load(tmp_path / "shorter", classes=2))).all()
 
 
-def test_keras_alone_loads_the_folder(trained, tmp_path):
-    kh.save(trained, tmp_path / "pets", transform=TRANSFORM)
-    np.testing.assert_array_equal(seen(keras.saving.load_model(tmp_path / "pets")), seen(trained))
+def test_keras_alone_loads_what_is_published(trained, tmp_path):
+    folder = bundle(kh.save(trained, tmp_path / "pets", transform=TRANSFORM), tmp_path / "bundle")
+    assert {path.name for path in folder.iterdir()} == FILES
+    np.testing.assert_array_equal(seen(keras.saving.load_model(folder)), seen(trained))
 
 
 @pytest.mark.more
@@ -241,8 +253,10 @@ def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
     body = keras.Model(trained.input, trained.layers[-2].output)
     x = keras.layers.Dropout(0.5)(trained.layers[-2].output)
     other = keras.Model(trained.input, keras.layers.Dense(3, name="head")(x), name="resnet50")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    for folder, file in {"full": "thesis.txt", "foreign": "weights.json"}.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / file).write_text('{"kg": 70}')
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for model, more, message in (
         (trained, {}, "preprocessing of this model's images is unknown.*pass transform="),
         (trained, {"transform": "imagenet"}, r"images of shape \(224, 224, 3\) and the model takes \(32, 32, 3\)"),
@@ -250,25 +264,31 @@ def test_what_cannot_be_saved_is_refused_in_a_sentence(trained, tmp_path):
         (
             trained,
             {"transform": TRANSFORM, "class_names": ["cat", "dog", "\x1b[2J"]},
-            r"`class_names`\[2\] must be print",
+            "`class_names` is malformed",
         ),
-        (trained, {"transform": TRANSFORM, "name": "../pets"}, "`name` must be a name, or org/name"),
+        (trained, {"transform": TRANSFORM, "name": "../pets"}, "`name` is malformed"),
         (
             trained,
             {"transform": TRANSFORM, "folder": "my:pets"},
-            r"The folder's name, .* `name` is not passed, must be",
+            r"The folder's name, .* `name` is not passed, is malformed",
         ),
-        (trained, {"transform": TRANSFORM, "dataset": "pets\n"}, "`dataset` must be printable text"),
-        (trained, {"transform": TRANSFORM, "license": "x" * 1001}, "`license` must be .*at most 1000 characters"),
+        (trained, {"transform": TRANSFORM, "class_names": {"cat", "dog", "bird"}}, "in order"),
+        (trained, {"transform": {"size": 3}}, "must be a Transform or a name"),
+        (trained, {"transform": TRANSFORM, "folder": "pets.keras"}, "has the name of a file"),
+        (trained, {"transform": TRANSFORM, "folder": "foreign"}, "holds something else"),
+        (trained, {"transform": TRANSFORM, "folder": "full"}, "holds something else"),
+        (trained, {"transform": TRANSFORM, "folder": "loop"}, "holds something else"),
+        (trained, {"transform": TRANSFORM, "dataset": "pets\n"}, "`dataset` is malformed"),
+        (trained, {"transform": TRANSFORM, "license": "x" * 1001}, "`license` is malformed"),
         (body, {"transform": TRANSFORM}, "does not end in a classifier named 'head'"),
         (other, {"transform": TRANSFORM, "overrides": SMALL}, "it has a layer 'dropout"),
         (keras.Sequential([keras.layers.Dense(2)]), {}, "takes a functional keras.Model"),
     ):
         with pytest.raises(ValueError, match=message):
             kh.save(model, tmp_path / more.pop("folder", "none"), **more)
-    assert not (tmp_path / "none").exists()
-    with pytest.raises(ValueError, match="holds something else"):
-        kh.save(trained, tmp_path / "full", transform=TRANSFORM)
+    assert not (tmp_path / "none").exists() and (tmp_path / "foreign" / "weights.json").read_text() == '{"kg": 70}'
+    other_library = Transform(size=np.array([32, 32]).tolist(), channels=3, scale=np.float32(0.5), crop=np.float64(1))
+    assert kh.get_transform(kh.save(trained, tmp_path / "numpy", transform=other_library)).scale == 0.5
 
 
 @pytest.fixture(scope="module")
@@ -281,12 +301,15 @@ def saved(trained, tmp_path_factory):
     [
         ({"overrides": {**SMALL, "widths": [1000, 1000]}}, "does not hold weights of 'resnet50' with"),
         ({"overrides": {**SMALL, "blocks": [10**6, 1]}}, "override that is not of its arrays: blocks"),
-        ({"overrides": {"widths": [900, 900], "blocks": [2, 1]}, "removed": ["stage1_block2"]}, "only a small part"),
-        ({"overrides": {**SMALL, "colour": 1}}, "Unknown field"),
-        ({"overrides": {**SMALL, "spec": 1}}, "Unknown field"),
-        ({"overrides": {**SMALL, "name": "other"}}, "Unknown field"),
+        (
+            {"overrides": {"widths": [900, 900], "blocks": [2, 1]}, "removed": ["stage1_block2"]},
+            "does not hold weights",
+        ),
+        ({"overrides": {**SMALL, "colour": 1}}, "unknown field"),
+        ({"overrides": {**SMALL, "spec": 1}}, "unknown field"),
+        ({"overrides": {**SMALL, "name": "other"}}, "unknown field"),
         ({"overrides": {**SMALL, "input_shape": ["a", 1, 3]}}, "make no network"),
-        ({"overrides": {**SMALL, "stages": [{"row": 1}]}}, "Unknown field of a stage"),
+        ({"overrides": {**SMALL, "stages": [{"row": 1}]}}, "make no network"),
         ({"removed": ["stage9_block9"]}, "stage9_block9"),
     ],
 )
@@ -308,8 +331,8 @@ def test_a_dry_run_needs_no_network_and_errors_speak_of_publishing(trained, fake
     assert "would upload README.md, check.npz" in out and "the Hub cannot be reached" in out
     assert main(["publish", folder, "--repo", "org/pets"]) == 2
     error = capsys.readouterr().err
-    assert "Could not publish to hf://org/pets" in error and "Publish again later" in error
-    assert not any(word in error for word in ("download", "give a file", "mirror", "Nothing broken was kept"))
+    assert "Could not publish to hf://org/pets" in error and "publish again later" in error
+    assert "download" not in error and "mirror" not in error
     assert fake_hub.requests == [] and time.perf_counter() - began < 20
 
 
@@ -320,3 +343,112 @@ def test_a_trimmed_folder_is_exported_with_folded_normalization(trained, tmp_pat
     folded = fold_batch_norm(part.model, part.spec)
     assert len(folded.weights) < len(part.model.weights)
     np.testing.assert_allclose(seen(folded), seen(part.model), atol=1e-5)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of the program catches it."""
+
+
+def model(seed) -> keras.Model:
+    keras.utils.set_random_seed(seed)
+    return kh.create_model("highway_fc10", depth=2, units=8)
+
+
+def loaded(folder):
+    x = np.random.default_rng(0).random((2, 28, 28, 1), "float32")
+    return keras.ops.convert_to_numpy(kh.load(folder)(x))
+
+
+def contents(folder) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory) -> tuple[Path, Path]:
+    """Two models, saved; their classes have other names."""
+    top = tmp_path_factory.mktemp("bundles")
+    names = [[f"{letter}{i}" for i in range(10)] for letter in "ab"]
+    first, second = (kh.save(model(i), top / str(i), names[i], transform="mnist") for i in range(2))
+    assert contents(first).keys() == contents(second).keys() == SAVED
+    return first, second
+
+
+@pytest.fixture
+def among(tmp_path, bundles) -> Path:
+    """The first of the two models, among files of the user's."""
+    target = shutil.copytree(bundles[0], tmp_path / "net")
+    (target / "notes.txt").write_text("mine")
+    (target / "pictures").mkdir()
+    (target / "pictures" / "a").write_text("mine")
+    return target
+
+
+def only(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("renamed", [0, 1])
+def test_a_mix_of_old_and_new_files_is_refused_until_the_next_save(among, bundles, monkeypatch, renamed):
+    """The process is killed after some of the two renames into the folder."""
+    left, replace = [renamed], os.replace
+
+    def killed(source, target):
+        if Path(target).parent == among:
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+        replace(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "replace", killed)
+        patch.setattr(shutil, "rmtree", lambda *args, **kwargs: None)  # SIGKILL runs no cleaning up
+        kh.save(model(1), among, transform="mnist")
+    if contents(among)["model.weights.h5"] != contents(bundles[0])["model.weights.h5"]:
+        with pytest.raises(WeightFileError, match="is damaged or altered"):
+            kh.load(among)
+    else:
+        np.testing.assert_array_equal(loaded(among), loaded(bundles[0]))
+    kh.save(model(0), among, transform="mnist")
+    np.testing.assert_array_equal(loaded(among), loaded(bundles[0]))
+
+
+def test_save_replaces_its_own_files_and_keeps_others(among):
+    old = loaded(among)
+    (among / "notes.txt").chmod(0o444)
+    parent, inode, changed = among.parent.stat(), among.stat().st_ino, (among / "notes.txt").stat().st_ctime_ns
+    kh.save(model(2), among, transform="mnist")
+    assert not np.array_equal(loaded(among), old)
+    row = json.loads((among / "weights.json").read_text())
+    assert row["sha256"] == contents(among)["model.weights.h5"]
+    assert (among / "pictures" / "a").read_text() == "mine"
+    assert (among / "notes.txt").read_text() == "mine" and (among / "notes.txt").stat().st_ctime_ns == changed
+    # The folder is the same one and nothing was done beside it: it may be a mount point, its parent read-only.
+    assert among.stat().st_ino == inode and among.parent.stat().st_mtime_ns == parent.st_mtime_ns
+
+
+def test_save_to_the_working_directory(among, monkeypatch):
+    for place in (among, among / "pictures"):
+        monkeypatch.chdir(place)
+        kh.save(model(2), os.path.relpath(among), transform="mnist")
+        assert Path.cwd() == place and os.path.samefile(".", place)
+    assert loaded(among).shape == (2, 10)
+
+
+def test_save_takes_a_relative_and_an_empty_folder_a_link_and_a_new_disk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "disk" / "lost+found").mkdir(parents=True)  # of ext4
+    os.mkdir("empty")
+    (tmp_path / "link").symlink_to("empty")
+    for name in ("empty", "link", "deep/er", "disk"):
+        kh.save(model(1), name, transform="mnist")
+        assert (tmp_path / name / "weights.json").is_file()
+    assert (tmp_path / "link").is_symlink()
+    assert only(tmp_path) == ["deep", "disk", "empty", "link"]
+
+
+def test_save_on_a_full_disk_leaves_the_good_folder(among, tmp_path):
+    before = contents(among), only(among)
+    for target in (among, tmp_path / "new"):
+        with files_of_at_most(1000), pytest.raises(OSError, match="could not be written: File too large"):
+            kh.save(model(2), target, transform="mnist")
+    assert (contents(among), only(among)) == before and only(tmp_path) == ["net"]

@@ -16,7 +16,7 @@ from keras_highway.data import load_image, photographs
 from keras_highway.data.photographs import EncodedImage, folder_test_set, read_batches
 from keras_highway.data.tfds_sets import _labels
 from keras_highway.data.transforms import IMAGENET_64, TRANSFORMS, imagenet_classes
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 
 WNIDS = [identifier for identifier, _ in imagenet_classes()]
 

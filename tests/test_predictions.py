@@ -10,7 +10,7 @@ import pytest
 
 import keras_highway as kh
 from keras_highway.data.pixels import PixelRange
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 
 
 def test_preprocess_input_values():

@@ -1,22 +1,15 @@
-"""Saving, publishing and exporting under settings that users have, and beside files that lie there already."""
+"""Exports and commands with unusual settings, and next to files that exist already."""
 
 import io
 
 import keras
 import numpy as np
 import pytest
-from contracts import to_numpy
 
 import keras_highway as kh
 from keras_highway.cli import main
 from keras_highway.data import sample_digits
-from keras_highway.data.transforms import Transform
 from keras_highway.export import export
-from keras_highway.publishing.by_task import weights_class
-from keras_highway.publishing.check import CHECK, compare_check
-from keras_highway.publishing.images import described
-from keras_highway.publishing.publishable import find_publishable
-from keras_highway.weights.info import FILE, ROW, read_row
 
 SMALL = {"input_shape": (32, 32, 3), "blocks": (1, 1, 1), "widths": (4, 8, 8), "stem_width": 4, "classes": 3}
 X = np.random.default_rng(0).random((2, 32, 32, 3), "float32")
@@ -28,84 +21,6 @@ def net(**changes):
 
 def files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16", "float64"])
-def test_what_is_saved_under_a_policy_is_what_is_computed_without_it(policy, tmp_path):
-    if policy == "float64" and keras.backend.backend() == "jax":
-        pytest.skip("JAX has no float64 by default")
-    model = net(dtype="float32")
-    kh.save(model, tmp_path / "a" / "net", transform="cifar10")
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
-        kh.save(model, tmp_path / "b" / "net", transform="cifar10")
-        kh.save(net(), tmp_path / "c", transform="cifar10")
-    finally:
-        keras.config.set_dtype_policy(before)
-    ours, theirs = files(tmp_path / "a" / "net"), files(tmp_path / "b" / "net")
-    names = (CHECK, "config.json", "model.safetensors", "README.md")
-    assert [ours[name] for name in names] == [theirs[name] for name in names]
-    row = read_row(tmp_path / "c" / ROW)
-    assert compare_check(weights_class(row.variant).open(row, tmp_path / "c" / FILE), tmp_path / "c" / CHECK) < 1e-5
-
-
-@pytest.mark.usefixtures("computes_channels_first")
-def test_a_folder_that_was_saved_channels_first_is_what_its_card_says(tmp_path):
-    model = net()
-    kh.save(model, tmp_path / "a" / "net", transform="cifar10")
-    keras.config.set_image_data_format("channels_first")
-    try:
-        first = net(input_shape=(3, 32, 32))
-        first.set_weights(model.get_weights())
-        kh.save(first, tmp_path / "b" / "net", transform="cifar10")
-    finally:
-        keras.config.set_image_data_format("channels_last")
-    assert (tmp_path / "a" / "net" / "config.json").read_bytes() == (
-        tmp_path / "b" / "net" / "config.json"
-    ).read_bytes()
-    np.testing.assert_allclose(
-        to_numpy(keras.saving.load_model(tmp_path / "b" / "net")(X)), to_numpy(model(X)), atol=1e-5
-    )
-
-
-def test_a_folder_with_a_name_of_the_zoo_is_not_taken_for_the_zoo(tmp_path, monkeypatch, capsys):
-    """`publish` sent the zoo's weights, without a word."""
-    kh.save(net(), tmp_path / "highway20.blog", transform="cifar10")
-    monkeypatch.chdir(tmp_path)
-    assert main(["publish", "highway20.blog", "--repo", "org/own", "--dry-run"]) == 2
-    assert "is the name of weights of the zoo, and here also a folder of others" in capsys.readouterr().err
-    assert find_publishable("./highway20.blog").row.classes == ("0", "1", "2")
-
-
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({"scale": 1 / 127.5, "mean": (1.0,)}, "times 1/127.5, minus (1.0,), over (1.0,)"),
-        ({"scale": 1 / 255, "std": (0.5,)}, "times 1/255, minus (0.0,), over (0.5,)"),
-        ({"scale": 1 / 255}, "times 1/255"),
-        ({"scale": 2.0}, "times 2"),
-    ],
-)
-def test_cards_state_what_pixels_go_through(fields, text):
-    assert described(Transform(size=(8, 8), channels=3, **fields)).endswith(f"RGB, {text}")
-
-
-def test_operations_that_would_be_lost_are_refused(tmp_path):
-    body, images = net(), keras.Input((32, 32, 3))
-    x = keras.ops.clip(images, -3, 3)
-    for layer in body.layers[1:]:
-        x = layer(x)
-    with pytest.raises(ValueError, match="it has an operation 'clip"):
-        kh.save(keras.Model(images, x, name="highway20"), tmp_path / "net", transform="cifar10")
-    assert not (tmp_path / "net").exists()
-
-
-def test_a_card_of_a_folder_names_no_other_place(tmp_path):
-    kh.save(net(), tmp_path / "runs dir" / "pets", name="resnet20.blog", transform="cifar10")
-    card = (tmp_path / "runs dir" / "pets" / "README.md").read_text("utf-8")
-    assert 'weights = "path/of/this/folder"' in card and 'load_model("path/of/this/folder")' in card
-    assert 'load("resnet20.blog")' not in card
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow's formats")

@@ -12,7 +12,6 @@ import pytest
 import keras_highway as kh
 from keras_highway._support.event_file import EventFile
 from keras_highway._support.files import may_pass
-from keras_highway.hub.error import HubError
 from keras_highway.training import shards, train
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.loop import train as train_recipe
@@ -23,6 +22,7 @@ from keras_highway.training.recipe import changed, with_settings
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import RunFolder, defaults_of, same_recipe
 from keras_highway.training.tiny import tiny
+from keras_highway.weights.hub import HubError
 from keras_highway.weights.info import WeightFileError
 
 W16 = tiny(RECIPES["mnist10_w16"])

@@ -21,7 +21,7 @@ from keras_highway.applications import create_model
 from keras_highway.cli import main
 from keras_highway.layers import HighwayConv2D, HighwayDense
 from keras_highway.report import Picture, Report, Section, make_report, write_report
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 
 KEYS = ["gates", "routing", "lesions", "orders", "estimation", "trim"]
 VOID = {"meta", "img", "link", "br", "hr", "input"}

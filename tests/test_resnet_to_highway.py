@@ -7,10 +7,10 @@ from miniatures import numpy
 from oracles.seeded_state import seeded_images, seeded_state
 
 import keras_highway as kh
-from keras_highway.convert import assign_torch_state, torch_state
 from keras_highway.export import fold_batch_norm
 from keras_highway.specs import override
-from keras_highway.weights.file import UncheckedWeights
+from keras_highway.weights.info import UncheckedWeights
+from keras_highway.weights.torch_names import assign_torch_state, torch_state
 
 DEPTHS = ("resnet50", "resnet101", "resnet152")
 NARROW = {"widths": (4, 4, 8, 8), "stem_width": 8, "classes": 7}  # deep as ever: the factors are what is tested

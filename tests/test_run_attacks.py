@@ -17,15 +17,14 @@ from keras_highway._support.files import atomic_write
 from keras_highway.cli import main
 from keras_highway.cli.main import UsageError, usage_errors
 from keras_highway.export import export
-from keras_highway.hub import client
-from keras_highway.publishing import find_publishable
 from keras_highway.report import Report, write_report
 from keras_highway.training import train
-from keras_highway.weights import file as weights_file
-from keras_highway.weights import registry
-from keras_highway.weights.file import WeightFileError
+from keras_highway.weights import files as weights_file
+from keras_highway.weights import hub, registry
+from keras_highway.weights.info import WeightFileError
 from keras_highway.weights.load import load_exactly
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.publish import find_publishable
+from keras_highway.weights.sources import resolve
 from tests.small_disks import files_of_at_most
 
 NAME = "mnist10_w16.tvdn"
@@ -34,7 +33,7 @@ NAME = "mnist10_w16.tvdn"
 @pytest.fixture
 def run(tmp_path):
     """A finished run's folder."""
-    return shutil.copytree(registry.file_of(registry.get(NAME)).parent, tmp_path / "run")
+    return shutil.copytree(registry.file_of(registry.find(NAME)).parent, tmp_path / "run")
 
 
 # --- What is published -------------------------------------------------------------
@@ -46,7 +45,7 @@ def test_links_out_of_the_runs_folder_are_not_published(run, tmp_path, name):
     outside.write_bytes((run / name).read_bytes() if (run / name).exists() else b"secret")
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(outside)
-    with pytest.raises(ValueError, match=rf"{name} is a link to .*secret, outside of the run's folder"):
+    with pytest.raises(ValueError, match=rf"{name} is a link to .*secret"):
         find_publishable(str(run))
 
 
@@ -55,7 +54,7 @@ def test_links_within_the_folder_and_other_files_are_no_matter(run):
     (run / "notes.txt").symlink_to("/etc/hostname")
     assert find_publishable(str(run)).folder == run
     os.mkfifo(run / "log_seed3.csv")
-    with pytest.raises(ValueError, match=r"log_seed3\.csv is not a regular file"):
+    with pytest.raises(ValueError, match=r"log_seed3\.csv .* not a regular file"):
         find_publishable(str(run))
 
 
@@ -137,7 +136,7 @@ def test_a_weight_file_that_may_not_be_read(run, monkeypatch, capsys):
 
     monkeypatch.setattr(weights_file, "read_regular", refuse)
     path = run / "model.weights.h5"
-    with pytest.raises(WeightFileError, match=r"model\.weights\.h5 may not be read .*: make it readable for you"):
+    with pytest.raises(WeightFileError, match=r"model\.weights\.h5 may not be read: make it readable for you"):
         weights_file.read(path)
     with pytest.raises(UsageError, match=r"^x: permission denied"), usage_errors():
         raise PermissionError(errno.EACCES, "Permission denied", "x")
@@ -177,26 +176,25 @@ def _target(name) -> str:
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
     """A Hub's address that takes connections and never answers."""
-    monkeypatch.setattr(client, "_last_answers", {})
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
-        monkeypatch.setattr(client, "endpoint", lambda: address)
+        monkeypatch.setattr(constants, "ENDPOINT", address)
         yield server
 
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_an_unreachable_hub_is_one_sentence_within_5_seconds(nowhere, silent, monkeypatch, capfd):
     if silent:
-        monkeypatch.setattr(client, "_PATIENCE", 0.5)
+        monkeypatch.setattr(hub, "_PATIENCE", 0.5)
     else:
         nowhere.close()
     start = time.monotonic()
     assert main(["fetch", "hf://org/name"]) == 2
     assert time.monotonic() - start < 5
     out, err = capfd.readouterr()
-    assert out == "" and err.count("\n") == 1 and "Check the connection and try again" in err
-    expected = ("no answer within 0.5 seconds", "timed out") if silent else ("Connection refused",)
+    assert out == "" and err.count("\n") == 1 and "check the connection and try again" in err
+    expected = ("timed out",) if silent else ("Connection refused",)
     assert any(reason in err for reason in expected)
 
 
@@ -208,7 +206,7 @@ def test_what_cannot_be_meant_is_one_sentence(capsys):
         with pytest.raises(ValueError, match=rf"`top` must be a positive integer. Received: top={top}"):
             kh.decode_predictions(np.zeros((1, 10)), top=top, weights="mnist")
     for weights in ("", " "):
-        with pytest.raises(ValueError, match="`weights` is empty"):
+        with pytest.raises(ValueError, match="`weights` must be a name or a path"):
             kh.create_model("mnist10_w16", weights=weights)
     with pytest.raises(ValueError, match=r"Names on the Hub begin with hf://, in lower case. Received: 'HF://a/b'"):
         kh.load("HF://a/b")

@@ -12,13 +12,13 @@ from keras_highway.analysis.cost import cost
 from keras_highway.analysis.guided import guided_backprop
 from keras_highway.analysis.lesions import lesion_curve
 from keras_highway.analysis.trim import without
-from keras_highway.convert.resnet_to_highway import highway_from_resnet
-from keras_highway.convert.torch_names import torch_variables
 from keras_highway.export import fold_batch_norm
 from keras_highway.layers import BasicBlock, BottleneckBlock, Branch, SharedKernels
 from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
+from keras_highway.weights.resnet_to_highway import highway_from_resnet
+from keras_highway.weights.torch_names import torch_variables
 
 SMALL = {"blocks": (4,), "widths": (4,), "shared_transforms": True}  # no transition: all four share
 KERNELS, NORMS = 2 * 9 * 4 * 4, 2 * 2 * 4  # of a basic block of 4 channels

@@ -13,12 +13,12 @@ import keras_highway as kh
 from keras_highway.cli import main
 from keras_highway.data.datasets import OWN_CLASSES
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.publishing import find_publishable, write_bundle
 from keras_highway.training import loop
 from keras_highway.training.program import Program
 from keras_highway.training.recipe import changed, with_settings
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.results import _data_and_names
+from keras_highway.weights.publish import find_publishable, write_bundle
 
 SMALL = (("blocks", (1, 1)), ("widths", (4, 8)), ("stem_width", 8), ("input_shape", (32, 32, 3)))
 RECIPE = dataclasses.replace(

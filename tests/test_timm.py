@@ -5,6 +5,9 @@ The files hold the seeded weights and BN statistics with which
 """
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import fake_hub as fake
@@ -16,15 +19,14 @@ from safetensors.numpy import save
 
 import keras_highway as kh
 from keras_highway.cli import main
-from keras_highway.convert import torch_state
-from keras_highway.convert.timm import read_config, read_safetensors
-from keras_highway.hub import HubError
 from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.variants import VARIANTS
-from keras_highway.weights import registry
-from keras_highway.weights.resolve import resolve
-from keras_highway.weights.torch_files import convert_torch_file
+from keras_highway.weights import registry, torch_files
+from keras_highway.weights.hub import HubError, HubName
+from keras_highway.weights.sources import resolve
+from keras_highway.weights.torch_files import convert_torch_file, read_config, read_safetensors
+from keras_highway.weights.torch_names import torch_state
 
 GOLDENS = Path(__file__).parent / "oracles" / "goldens"
 BUILDERS = {"resnet50": kh.ResNet50, "resnet101": kh.ResNet101, "resnet152": kh.ResNet152}
@@ -54,9 +56,8 @@ def check_against_timm(fake_hub, tag, variant, capsys, tmp_path):
     assert f"converting timm/{variant}.{tag}_in1k" in err and "Apache-2.0; R. Wightman" in err
     assert resolve(word, variant).classes == 1000
     assert "converting" not in capsys.readouterr().err  # the second time, from the cache
-    (record,) = (tmp_path / "home" / "keras_highway" / "converted").glob("*.json")
-    facts = json.loads(record.read_text())
-    assert facts["source_sha256"] == fake.sha256(content) and facts["licence"] == "Apache-2.0"
+    (record,) = (tmp_path / "home" / "keras_highway" / "converted").glob("*/weights.json")
+    assert json.loads(record.read_text())["licence"] == "Apache-2.0" and fake.sha256(content)[:16] in str(record)
     assert fake_hub.count("GET", "/content/") == 1
 
 
@@ -112,14 +113,8 @@ def test_any_resnet_on_the_hub(fake_hub, capsys):
     assert transform.mean == (0.5, 0.5, 0.5) and transform.std == (0.5, 0.5, 0.25)
     row = kh.describe_weights(name)
     assert (row.variant, row.data, row.classes[1], row.licence) == ("resnet50", "imagenet", "goldfish", "bsd-3-clause")
-    assert resolve(name).variant == "resnet50" and resolve(name, "highway_resnet50").variant == "highway_resnet50"
-
-
-def test_a_filter_that_the_package_does_not_have(tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({**CONFIG, "pretrained_cfg": {**CONFIG["pretrained_cfg"], "interpolation": "lanczos"}}))
-    with pytest.raises(ValueError, match=r"resized with the filter 'lanczos': keras_highway has bicubic and bilinear"):
-        read_config(path)
+    assert resolve(name).info.variant == "resnet50"
+    assert resolve(name, "highway_resnet50").info.variant == "highway_resnet50"
 
 
 def test_a_repository_of_something_else(fake_hub):
@@ -155,7 +150,7 @@ def test_pinned_weights_are_of_that_commit_and_no_other_bytes(fake_hub, hub_tabl
     assert json.loads(hub_table.read_text()) == {"resnet50.a1": entry}
     assert f"commit {commit}, sha256 {entry['sha256']}" in capsys.readouterr().out
     for name in ("resnet50.a1", "highway_resnet50.a1"):
-        assert (registry.get(name).revision, registry.get(name).sha256) == (commit, entry["sha256"])
+        assert (registry.find(name).revision, registry.find(name).sha256) == (commit, entry["sha256"])
     fake_hub.add("timm/resnet50.a1_in1k", {"model.safetensors": b"something else"})
     resolve("resnet50.a1")  # another file is the newest; the pinned one is what is read
     hub_table.write_text(json.dumps({"resnet50.a1": {**entry, "sha256": "0" * 64}}))
@@ -169,23 +164,14 @@ def test_pinned_weights_are_of_that_commit_and_no_other_bytes(fake_hub, hub_tabl
 def test_state_dicts_that_are_none_of_ours(tmp_path):
     path = tmp_path / "net.safetensors"
     path.write_bytes(save({"fc.weight": np.zeros((3, 2), "float32")}))
-    with pytest.raises(ValueError, match="read into nets of residual-style blocks"):
+    with pytest.raises(ValueError, match="is no such net"):
         convert_torch_file(path, tmp_path / "net.weights.h5", "charlm_small_coupled")
     header = json.dumps({"fc.weight": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + b"ab")
-    with pytest.raises(ValueError, match="a type that NumPy lacks: save them in float32"):
+    with pytest.raises(ValueError, match="F8_E4M3"):
         read_safetensors(path)
     with pytest.raises(ValueError, match=r"No such file or folder: .*absent\.safetensors"):
         kh.load(tmp_path / "absent.safetensors")
-
-
-@pytest.mark.slow
-def test_a_foreign_record_of_a_conversion_is_made_anew(cifar_row, tmp_path):
-    kh.load(cifar_row.name)
-    (record,) = (tmp_path / "home" / "keras_highway" / "converted").glob("*.json")
-    record.write_text("[]")
-    kh.load(cifar_row.name)
-    assert "source_sha256" in json.loads(record.read_text())
 
 
 @pytest.mark.parametrize("name", ["model.bin", "model.pt", "model.pth"])
@@ -230,10 +216,21 @@ def test_a_file_of_another_net_is_refused(small, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
 
 
-@pytest.mark.parametrize("content", [b"", b"\x80\x04pickle", b"\xff" * 100])
-def test_no_safetensors_file(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (b"", "not a weight file"),
+        (b"\x80\x04pickle", "not a weight file"),
+        (b"\xff" * 100, "not a weight file"),
+        (save({"a": np.zeros(2, "int32")}), "a is of dtype int32"),
+        (save({"a": np.zeros(2, "bool")}), "a is of dtype bool"),
+        (save({"a": np.array([np.nan], "float32")}), "not finite"),
+        (save({"bn1.running_var": np.array([-1.0], "float32")}), "negative variances"),
+    ],
+)
+def test_safetensors_that_hold_no_weights_are_refused(tmp_path, content, match):
     (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(ValueError, match="not a safetensors file, or is truncated"):
+    with pytest.raises(ValueError, match=match):
         read_safetensors(tmp_path / "model.safetensors")
 
 
@@ -259,11 +256,14 @@ def cifar_row(fake_hub, small, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_damaged_conversion_is_made_again(cifar_row, tmp_path):
+def test_a_damaged_conversion_is_refused_and_made_again_once_it_is_removed(cifar_row, tmp_path):
     first = kh.load(cifar_row.name).get_weights()
-    (path,) = (tmp_path / "home" / "keras_highway" / "converted").glob("*.h5")
+    (path,) = (tmp_path / "home" / "keras_highway" / "converted").glob("*/*.h5")
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=r"damaged or altered.*Remove it"):
+        kh.load(cifar_row.name)
+    path.unlink()
     again = kh.load(cifar_row.name).get_weights()
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
 
@@ -283,3 +283,142 @@ def test_rows_of_timm_say_whose_they_are_and_how_they_are_fed():
     assert {row.transform.crop for row in rows} == {0.95} and {row.transform.size for row in rows} == {(224, 224)}
     assert registry.find("imagenet", "resnet50").name == "resnet50.a1"
     assert kh.decode_predictions(np.eye(1000)[[1]], 1, "resnet50.a1") == [[("n01443537", "goldfish", 1.0)]]
+
+
+LABELS = [f"bird{i}" for i in range(10)]
+
+
+def config(root=(), **changes):
+    """timm's of a ResNet50 whose `pretrained_cfg` is that of the net it was made of."""
+    return {**CONFIG, **dict(root), "pretrained_cfg": {**CONFIG["pretrained_cfg"], **changes}}
+
+
+@pytest.mark.parametrize(
+    ("values", "classes", "names"),
+    [
+        (config({"num_classes": 10, "label_names": LABELS}), 10, LABELS),
+        (config({"num_classes": 10}, label_names=LABELS), 10, LABELS),
+        (config({"num_classes": 10, "label_names": {str(i): n for i, n in enumerate(LABELS)}}), 10, LABELS),
+        (config({"num_classes": 10, "label_names": LABELS[:9]}), 10, []),
+        (config({"num_classes": 10, "label_names": [1] * 10}), 10, []),
+        (config({"num_classes": None}, num_classes=7), 7, []),
+    ],
+)
+def test_the_root_of_timms_config_comes_first(tmp_path, values, classes, names):
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    read = read_config(tmp_path / "config.json", HubName("me/birds"))
+    assert (list(read.classes), read.data) == (names or [str(i) for i in range(classes)], "")
+
+
+def test_a_thousand_other_classes_are_not_imagenets(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config({"label_names": [f"bird{i}" for i in range(1000)]})))
+    read = read_config(path, HubName("me/birds"))
+    assert read.data == "" and read.classes[1] == "bird1"
+    path.write_text(
+        json.dumps(config({"label_names": [synset for synset, _ in kh.data.transforms.imagenet_classes()]}))
+    )
+    assert read_config(path, HubName("me/birds")).data == "imagenet"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"label_descriptions": {"x" * 250: "one\nline and another"}},
+        {"description": "x" * 20_000, "model_args": {"global_pool": "avg", "drop_rate": 0.1, "num_classes": 1000}},
+        {"global_pool": "max", "model_args": None},  # timm's loader does not look at this one
+    ],
+)
+def test_what_only_informs_in_timms_config_is_not_refused(tmp_path, more):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config(more, url={"deep": [[[[[[[[[[1]]]]]]]]]]})))
+    assert len(read_config(path, HubName("me/birds")).classes) == 1000
+
+
+@pytest.fixture(scope="module")
+def net_of_ten():
+    """The file of a net of ten classes that is converted quickly."""
+    return save(torch_state(kh.create_model("resnet110")))
+
+
+@pytest.fixture
+def of_ten(fake_hub, monkeypatch, net_of_ten):
+    """Publishes a `config.json` beside that net, with a ResNet50's name."""
+    monkeypatch.setattr(torch_files, "_resnet_of", lambda names: "resnet110")
+
+    def add(values):
+        fake_hub.add("me/birds", {torch_files.SAFETENSORS: net_of_ten, "config.json": json.dumps(values).encode()})
+        return "hf://me/birds"
+
+    return add
+
+
+def test_a_fine_tuned_net_of_timms_is_loaded_with_its_own_classes(of_ten):
+    name = of_ten(config({"num_classes": 10, "label_names": LABELS}))
+    assert kh.describe_weights(name).classes == tuple(LABELS) and kh.describe_weights(name).data == ""
+    assert kh.load(name).output_shape == (None, 10)
+
+
+@pytest.mark.more
+def test_errors_name_the_file_that_the_number_is_from(of_ten):
+    with pytest.raises(ValueError, match=r"of 10 classes, but config\.json of .* names 1000"):
+        kh.load(of_ten(config()))
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        (config({"num_classes": 10}, interpolation="lanczos"), "lanczos"),
+        (config({"num_classes": 10, "architecture": "resnetblur50"}), "resnetblur50"),
+        (config({"num_classes": 10}, std=[0.5, "a", 0.5]), r"std\[1\].*load the weights alone"),
+        (config({"num_classes": 10, "model_args": {"act_layer": "silu"}}), "another network, by 'act_layer'.*alone"),
+        (config({"num_classes": 10, "model_args": {"global_pool": "max"}}), "pooling"),
+        (config({"num_classes": 10}, global_pool="catavgmax"), "pooling"),
+    ],
+)
+def test_a_config_of_timms_is_not_passed_over(of_ten, values, match):
+    with pytest.raises(ValueError, match=match):
+        kh.load(of_ten(values))
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("values", [{"architectures": ["ResNet"]}, [], {"architecture": "ours"}])
+def test_a_config_of_another_library_is(of_ten, values):
+    assert kh.load(of_ten(values)).output_shape == (None, 10)
+
+
+@pytest.mark.more
+def test_a_read_only_home(fake_hub, of_ten, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "mine.safetensors"
+    path.write_bytes(save(torch_state(kh.create_model("resnet110"))))
+    make = Path.mkdir
+
+    def refusing(self, *given, **named):
+        if self.is_relative_to(tmp_path / "home"):
+            raise PermissionError(13, os.strerror(13), str(self))  # as root may write anywhere
+        return make(self, *given, **named)
+
+    monkeypatch.setattr(Path, "mkdir", refusing)
+    first, again = (kh.load(path).get_weights() for _ in range(2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    err = capsys.readouterr().err
+    assert err.count("converting") == 1 and "cannot be written: the result is kept until this process ends" in err
+    assert not (tmp_path / "home" / "keras_highway").exists()
+
+
+@pytest.mark.more
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_fork_leaves_its_parents_conversions():
+    """A server's workers end before it does."""
+    code = (
+        "import os, sys\n"
+        "from keras_highway.weights.torch_files import _temporary_folder as folder\n"
+        "mine = folder(os.getpid())\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    sys.exit(folder(os.getpid()) == mine)\n"
+        "assert os.waitpid(child, 0)[1] == 0 and mine.is_dir() and folder(os.getpid()) == mine\n"
+        "print(mine)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not Path(done.stdout.strip()).exists()

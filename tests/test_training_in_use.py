@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from keras_highway.hub.error import HubError
 from keras_highway.training import program
 from keras_highway.training.language_recipe import rate_after
 from keras_highway.training.loop import train
@@ -18,7 +17,8 @@ from keras_highway.training.runs import results, run_folder
 from keras_highway.training.runs.run import Run
 from keras_highway.training.tiny import tiny
 from keras_highway.training.train import errors_in_a_line
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
+from keras_highway.weights.hub import HubError
 from training import search
 from training.search import Rung
 from training.study import STUDIES

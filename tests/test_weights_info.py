@@ -1,5 +1,6 @@
-"""What is known of weights, as a row and as JSON; gate reports."""
+"""Records of weights, their JSON, `kh.list_weights(details=True)` and gate reports."""
 
+import csv
 import dataclasses
 import json
 
@@ -8,20 +9,145 @@ import pytest
 from miniatures import batch, miniature
 
 import keras_highway as kh
+from keras_highway.analysis import StageCost
+from keras_highway.cli import listing
 from keras_highway.gating import get_gating
-from keras_highway.publishing import gate_report
-from keras_highway.publishing.card import _gates
+from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
-from keras_highway.weights.description import describe_weights
+from keras_highway.weights.card import _gates
+from keras_highway.weights.describe import describe_weights
 from keras_highway.weights.info import from_json, to_json
+from keras_highway.weights.trained import gate_report
+from zoo.release import gates, metrics
 
 NAME = "mnist10_w16.tvdn"
+
+
+def test_the_table_is_that_of_the_results(capsys, monkeypatch):
+    """Parameters and multiply-adds, which take seconds to count, are compared in a slow test."""
+    with metrics.TABLE.open(newline="") as file:
+        written = {row["name"]: row for row in csv.DictReader(file)}
+    counted = {name: (row["parameters"], row["multiply_adds"]) for name, row in written.items()}
+    monkeypatch.setattr(metrics, "_cost", lambda row: StageCost("total", *map(int, counted[row.name]), 0, 0))
+    assert metrics.main(["--check"]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_multiply_adds_are_counted(capsys):
+    assert metrics.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_every_weight_is_a_row_and_numbers_are_those_of_its_result():
+    table = kh.list_weights(details=True)
+    assert [row["name"] for row in table] == kh.list_weights() == sorted(registry.WEIGHTS)
+    for row in table:
+        assert list(row) == list(registry.COLUMNS)
+        path = metrics.WEIGHTS / row["name"] / "result.json"
+        if not path.exists():
+            assert row["measured"] in (None, "as published") and row["bytes"] is None and row["command"] is None
+            continue
+        result = json.loads(path.read_text())
+        language = result["metric"] == "test_perplexity"
+        mean = result["mean"] * (1 if language else 100)
+        assert row["perplexity" if language else "top1"] == pytest.approx(mean, abs=6e-3)
+        assert row["top1" if language else "perplexity"] is None
+        assert (row["n"], row["commit"], row["measured"]) == (result["n"], result["commit"], "here")
+        assert row["bytes"] == path.with_name("model.weights.h5").stat().st_size
+        assert row["gpu_images_per_second"] is None  # not measured
+    spread = next(row["spread"] for row in table if row["name"] == "highway_fc50_tanh.tvdn")
+    assert spread == 0.26
+
+
+def test_counts_are_those_of_the_literature():
+    row = kh.list_weights("resnet50.a1", details=True)[0]
+    assert row["parameters"] == 25_557_032
+    assert row["multiply_adds"] == pytest.approx(4.09e9, rel=0.01)
+    assert (row["top1"], row["measured"]) == (80.4, "as published")
+
+
+def test_weights_of_another_form_count_as_they_are():
+    """Imagenette's ten classes at 64 pixels, on a variant of 1,000 at 224."""
+    row = registry.find("resnet50.a1")
+    small = dataclasses.replace(
+        row, name="resnet50.small", classes=tuple("0123456789"), transform=kh.get_transform("imagenet_64")
+    )
+    whole, counted = kh.list_weights("resnet50.a1", details=True)[0], metrics._row(small, {"resnet50": {"median": 9.0}})
+    assert whole["parameters"] - counted["parameters"] == 990 * (2048 + 1)
+    assert counted["multiply_adds"] == pytest.approx((whole["multiply_adds"] - 1000 * 2048) * (64 / 224) ** 2, rel=0.01)
+    assert counted["cpu_images_per_second"] is None  # that is of 224 pixels
+
+
+@pytest.mark.slow
+def test_weights_of_another_net_count_as_it_is():
+    """Overrides of the variant and blocks left out, as of `residual_fc50_tanh` and of `trim`."""
+    row, speed = registry.find("highway_fc50_tanh.tvdn"), {"highway_fc50_tanh": {"median": 9.0}}
+    whole = metrics._row(row, speed)
+    assert whole["parameters"] == kh.load(row.name).count_params() and whole["cpu_images_per_second"] == 9.0
+    residual = metrics._row(dataclasses.replace(row, overrides={"gating": "residual"}), speed)
+    (block, *_) = kh.analysis.blocks(kh.load(row.name))
+    shorter = metrics._row(dataclasses.replace(row, removed=(block,)), speed)
+    for counted in (residual, shorter):
+        assert counted["parameters"] < whole["parameters"] and counted["cpu_images_per_second"] is None
+    net = kh.create_model("highway_fc50_tanh", gating="residual")
+    assert residual["parameters"] == net.count_params()
+    assert whole["parameters"] - shorter["parameters"] == 2 * (50 * 50 + 50)
+
+
+def test_the_list_leaves_parameters_of_another_net_open(monkeypatch):
+    row = registry.find("highway_fc50_tanh.tvdn")
+    for changes in ({"overrides": {"gating": "residual"}}, {"removed": ("2",)}, {"classes": ("a", "b")}, {}):
+        changed = dataclasses.replace(row, **changes)
+        monkeypatch.setattr(registry, "WEIGHTS", {row.name: changed})
+        shown = listing._weights({"name": row.name, "parameters": None})
+        assert shown["parameters"] == (None if changes else listing.parameters()[row.variant])
+        line = listing._weights_table([shown]).splitlines()[-1]
+        assert f"{listing.parameters()[row.variant]:,}" not in line if changes else "Apache" in line
+
+
+def test_weights_whose_gating_was_replaced_have_no_gates_to_measure(monkeypatch, capsys):
+    row = dataclasses.replace(registry.find("highway_fc50_tanh.tvdn"), overrides={"gating": "residual"})
+    monkeypatch.setattr(registry, "find", lambda name: row)
+    gates.main([row.name])
+    assert capsys.readouterr().out == f"{row.name}: no gates to measure, they are constant\n"
+
+
+def test_speed_is_what_was_measured_in_one_run():
+    measured = json.loads(metrics.SPEED.read_text())
+    assert {"hardware", "date", "threads", "versions", "repeats"} <= measured.keys()
+    for row in kh.list_weights(details=True):
+        speed = measured["images_per_second"].get(row["variant"])
+        size = registry.find(row["name"]).images.size if row["perplexity"] is None else None
+        as_measured = speed and size == VARIANTS[row["variant"]].input_shape[:2]
+        assert row["cpu_images_per_second"] == (speed["median"] if as_measured else None)
+
+
+def test_it_prints_as_a_table():
+    text = str(kh.list_weights("mnist10*", details=True)).splitlines()
+    assert text[0].split()[:4] == ["name", "variant", "data", "top1"]
+    assert text[2].split()[:4] == ["mnist10_w16.tvdn", "mnist10_w16", "mnist", "99.45"]
+    assert len(text) == 4
+
+
+@pytest.mark.more
+def test_a_folder_of_ones_own_is_described_without_it(tmp_path, monkeypatch):
+    assert registry.zoo_files("results.csv")[0] == metrics.ROOT / "keras_highway" / "zoo" / "results.csv"
+
+    kh.save(kh.load("mnist10_w16.tvdn"), tmp_path / "mnist10_w16.own")
+    monkeypatch.setenv(registry.ZOO_VARIABLE, str(tmp_path))
+    registry.reread()
+    try:
+        row = kh.list_weights("*.own", details=True)[0]
+        assert (row["variant"], row["top1"], row["parameters"]) == ("mnist10_w16", None, None)
+        assert "mnist10_w16.own" not in [row["name"] for row in metrics.rows()]
+    finally:
+        monkeypatch.undo()
+        registry.reread()
 
 
 def test_a_row_comes_back_from_json():
     for name in registry.WEIGHTS:
         row = describe_weights(name)
-        assert from_json(json.loads(json.dumps(to_json(row)))) == row
+        assert from_json({**json.loads(json.dumps(to_json(row))), "new": 1}) == row  # unknown keys are ignored
 
 
 def test_a_row_is_complete():
@@ -45,28 +171,23 @@ def test_a_row_is_complete():
     ],
 )
 def test_malformed_rows_are_refused(change):
-    with pytest.raises(ValueError, match="incomplete or malformed"):
-        from_json({**to_json(registry.get(NAME)), **change})
+    with pytest.raises(ValueError, match=r"incomplete|malformed"):
+        from_json({**to_json(registry.find(NAME)), **change})
 
 
 @pytest.mark.parametrize("values", [None, [], {}, 3, {"name": "a"}])
 def test_no_rows(values):
-    with pytest.raises(ValueError, match="incomplete or malformed"):
+    with pytest.raises(ValueError, match=r"incomplete|malformed"):
         from_json(values)
 
 
-def test_unknown_keys_are_of_later_versions():
-    row = registry.get(NAME)
-    assert from_json({**to_json(row), "new": 1}) == row
-
-
 def test_a_language_model_takes_no_images():
-    row = registry.get("charlm_small_coupled.ptb")
+    row = registry.find("charlm_small_coupled.ptb")
     assert row.classes == () and row.transform is None
     for images in (lambda: row.images, lambda: kh.preprocess_input(np.zeros((1, 28, 28, 1)), weights=row.name)):
         with pytest.raises(ValueError, match=r"reads words, not images. Use keras_highway\.CharLM"):
             images()
-    with pytest.raises(ValueError, match="incomplete or malformed"):
+    with pytest.raises(ValueError, match=r"incomplete|malformed"):
         from_json({**to_json(row), "classes": ["a"]})
 
 
@@ -109,14 +230,14 @@ def test_shipped_gate_reports_are_of_the_shipped_weights():
     known = {name: report for name, report in reports.items() if report}
     assert known
     for name, report in known.items():
-        tested = 3_925 if registry.get(name).data == "imagenette" else 10_000  # each test set, whole
-        assert report["sha256"] == registry.get(name).sha256 and report["samples"] == tested
+        tested = 3_925 if registry.find(name).data == "imagenette" else 10_000  # each test set, whole
+        assert report["sha256"] == registry.find(name).sha256 and report["samples"] == tested
         gates = [gate for block in report["blocks"].values() for gate in block.values()]
         assert all(0 < gate["mean"] < 1 and 0 <= gate["variance"] < 0.25 for gate in gates)
 
 
-def test_a_report_of_replaced_weights_is_not_shown(monkeypatch, tmp_path):
-    (tmp_path / NAME).mkdir()
-    (tmp_path / NAME / "gates.json").write_text('{"sha256": "old", "samples": 1, "blocks": {}}')
-    monkeypatch.setattr(registry, "folders", lambda name: [tmp_path / name])
-    assert describe_weights(NAME).gate_report == {}
+def test_a_report_of_replaced_weights_is_not_shown(tmp_path):
+    folder = kh.save(kh.load(NAME), tmp_path / "net")
+    for sha256, shown in (("old", False), (json.loads((folder / "weights.json").read_text())["sha256"], True)):
+        (folder / "gates.json").write_text(json.dumps({"sha256": sha256, "samples": 1, "blocks": {}}))
+        assert bool(describe_weights(folder).gate_report) == shown

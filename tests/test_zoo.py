@@ -18,7 +18,7 @@ from keras_highway.training.data.synthetic import synthetic_corpus
 from keras_highway.training.loop import train
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.tiny import tiny
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
 from tests.finished_runs import finished_run
 from zoo.release import add as adding
@@ -201,7 +201,7 @@ def test_entries_in_the_wheel_are_bounded_together(tmp_path, monkeypatch, capsys
     ],
 )
 def test_how_far_half_precision_may_move_a_metric(variant, metric, before, kept, lost, monkeypatch):
-    row = dataclasses.replace(registry.get("mnist10_w16.tvdn"), variant=variant)
+    row = dataclasses.replace(registry.find("mnist10_w16.tvdn"), variant=variant)
     monkeypatch.setattr("zoo.release.stored.measure", lambda *_: kept)
     assert check_stored(row, registry.FILE, None, before) == kept
     for actual in (lost, float("nan")):
@@ -248,7 +248,7 @@ def write_corpus(folder):
 
 def test_what_is_stored_is_measured(tmp_path):
     """Of a shipped net on images that it was not made for, by hand."""
-    row = registry.get("mnist10_w16.tvdn")
+    row = registry.find("mnist10_w16.tvdn")
     x = np.random.default_rng(0).integers(0, 256, (30, 28, 28, 1)).astype("uint8")
     probabilities = kh.load(row.name).predict(kh.preprocess_input(x, weights=row.name), verbose=0)
     y = np.where(np.arange(30) < 12, probabilities.argmax(1), (probabilities.argmax(1) + 1) % 10)
@@ -270,10 +270,10 @@ def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
     monkeypatch.setattr(adding, "ZOO", tmp_path)
     folder = adding.add([tmp_path / "run"])
     before, after = (kh.CharLM(weights=path) for path in (tmp_path / "run", folder))
-    assert measure(registry.get(f"{name}.ptb"), folder, data) == pytest.approx(result["mean"], rel=1e-5)
+    assert measure(registry.find(f"{name}.ptb"), folder, data) == pytest.approx(result["mean"], rel=1e-5)
     (data / "ptb" / "train.txt").write_text("other words\n")
     with pytest.raises(ValueError, match=r"not the one .* was trained on: other words"):
-        measure(registry.get(f"{name}.ptb"), folder, data)
+        measure(registry.find(f"{name}.ptb"), folder, data)
     text = "ba den"
     assert after.score(text).perplexity == before.score(text).perplexity
     card = (folder / "card.md").read_text()
@@ -284,7 +284,7 @@ def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", sorted(tables.results()))
 def test_cards_are_what_publish_sends(name):
     folder = tables.ROOT / "zoo" / "weights" / name
-    assert (folder / "card.md").read_text("utf-8") == card(registry.described(registry.get(name)), folder)
+    assert (folder / "card.md").read_text("utf-8") == card(registry.described(registry.find(name)), folder)
     assert (folder / "curve.png").is_file()
 
 

@@ -3,11 +3,12 @@
 import json
 import shutil
 
-import h5py
 import pytest
 
+import keras_highway as kh
 from keras_highway._support.files import atomic_write_json, sha256_of
 from keras_highway.training.recipes import RECIPES
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
 from tests.finished_runs import finished_run
 from zoo.release import add as adding
@@ -20,8 +21,7 @@ def entry(tmp_path, monkeypatch):
     zoo.mkdir()
     monkeypatch.setattr(adding, "ZOO", zoo)
     folder = adding.add([finished_run(tmp_path / "a", 1, 0.99)])
-    with h5py.File(folder / "model.weights.h5", "a") as file:
-        file.attrs["written_by"] = "another version"
+    weights_file.save(kh.load(folder), folder / "model.weights.h5", "mnist10_w16", 10, overrides={})  # other bytes
     row = json.loads((folder / "weights.json").read_text())
     atomic_write_json(folder / "weights.json", {**row, "sha256": sha256_of(folder / "model.weights.h5")})
     shutil.copy(registry.file_of(registry.WEIGHTS["mnist10_w16.tvdn"]).with_name("gates.json"), folder)
@@ -75,8 +75,7 @@ def test_what_would_lose_numbers_of_an_entry_is_refused(entry, tmp_path):
         with pytest.raises(ValueError, match=message):
             adding.add(runs, float16)
         assert contents(entry) == before
-    with h5py.File(entry / "model.weights.h5", "a") as file:
-        file.attrs["written_by"] = "no one that its row knows"
+    weights_file.save(kh.load("mnist10_w16.tvdn"), entry / "model.weights.h5", "mnist10_w16", 10)
     with pytest.raises(ValueError, match=r"is not the file whose sha256 its weights\.json names"):
         adding.add([entry, later])
     change(entry, n=2, seeds=[1, 3], values=[0.99, 0.98], top5=1.0)

@@ -31,7 +31,7 @@ _MOST_ERROR = 6  # %, of what is drawn: above it all curves rise steeply
 
 def trimming(data, net: str = NET) -> dict:
     """Trim with each seed, without fine-tuning; returns orders, depths and what they cost on the test images."""
-    model, transform = kh.load(net), registry.get(net).images.apply
+    model, transform = kh.load(net), registry.find(net).images.apply
     test, rows = (data.x_test, data.y_test), []
     for seed in SEEDS:
         ordering, choosing = _draw_images(data, seed)
@@ -63,7 +63,7 @@ def tuning(data, trimmed) -> dict:
         data: MNIST.
         trimmed: What `trimming` returned.
     """
-    transform = registry.get(NET).images.apply
+    transform = registry.find(NET).images.apply
     train, test = ((np.asarray(transform(x)), y) for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)))
     rows = []
     for row in trimmed["seeds"]:
@@ -76,7 +76,7 @@ def tuning(data, trimmed) -> dict:
 
 def latency(data, trimmed) -> dict:
     """Time the forward pass at the depths that were fine-tuned."""
-    model, transform = kh.load(NET), registry.get(NET).images.apply
+    model, transform = kh.load(NET), registry.find(NET).images.apply
     first = trimmed["seeds"][0]
     gone = [f"stage1_block{i}" for i in first["order"]]
     chosen = {len(gone) - row["removed"]["blocks"] for row in trimmed["seeds"]}

@@ -65,7 +65,7 @@ def needed(name) -> tuple[str, ...]:
 
 def _read_data(name, folder):
     if name == "imagenette":
-        return photograph_figures.read(folder, registry.get(PHOTOGRAPHS).images)
+        return photograph_figures.read(folder, registry.find(PHOTOGRAPHS).images)
     return load_dataset(name, folder)
 
 
@@ -76,7 +76,7 @@ def make(name, data, out, runs=None) -> None:
     here = _here()
     measured = part(data, out, runs, _known(_read(path), weights))
     numbers = _read(path)  # another part may have been made meanwhile
-    sha256 = registry.get(weights).sha256
+    sha256 = registry.find(weights).sha256
     others = _known(numbers, weights)
     made = {**others.get("made", {}), name: here} if measured != others.get(name) else others.get("made", {})
     numbers[weights] = {**others, "sha256": sha256, name: measured, "made": made}
@@ -86,7 +86,7 @@ def make(name, data, out, runs=None) -> None:
 def _known(numbers, weights) -> dict:
     """Numbers of these weights from before. Other weights of the same name have none."""
     known = numbers.get(weights, {})
-    return known if known.get("sha256") == registry.get(weights).sha256 else {}
+    return known if known.get("sha256") == registry.find(weights).sha256 else {}
 
 
 def redraw(name, data, out) -> None:
@@ -133,7 +133,7 @@ def _read(path) -> dict:
 
 
 def _test(data, name) -> tuple:
-    dataset = data(registry.get(name).data)
+    dataset = data(registry.find(name).data)
     return dataset.x_test, dataset.y_test
 
 
@@ -144,7 +144,7 @@ def dense_gates(name, suffix, test, out, classes) -> dict:
 
 def lesions(test, out) -> dict:
     """Figure 4 of TVDN, and the orders and removals of UIE, for the 50-layer net."""
-    model, transform = load(DENSE), registry.get(DENSE).images.apply
+    model, transform = load(DENSE), registry.find(DENSE).images.apply
     curve = analysis.lesion_curve(model, test, transform=transform)
     analysis.plot_lesion_curve(curve, out / "tvdn_figure4.png", title=f"{DENSE}, as [TVDN, Figure 4] (test set)")
     fewer = test[0][:2000], test[1][:2000]
@@ -167,7 +167,7 @@ def lesions(test, out) -> dict:
 
 def image_gates(test, out) -> dict:
     """Where the gates of the convolutional net open, its estimation errors and its lesions."""
-    model, transform = load(IMAGES), registry.get(IMAGES).images.apply
+    model, transform = load(IMAGES), registry.find(IMAGES).images.apply
     fewer = test[0][:1000]
     activity = analysis.gate_activity(model, fewer, batch_size=50, transform=transform)
     analysis.plot_gate_maps(activity, out / "gate_maps.png", title=f"{IMAGES}, {activity.samples} test images")
@@ -180,7 +180,7 @@ def image_gates(test, out) -> dict:
 
 def unit(test, out) -> dict:
     """Figure 4 of UIE: what excites one unit of the convolutional net, over the blocks of its first stage."""
-    transform = registry.get(IMAGES).images.apply
+    transform = registry.find(IMAGES).images.apply
     return net_figures.strongest_unit(load(IMAGES), IMAGES, transform, test[0][:2000], out, block=BLOCK)
 
 

@@ -34,7 +34,7 @@ def conv_net(name: str, suffix: str, test: tuple[Any, Any], out: Path) -> dict[s
     Returns:
         The numbers behind the papers' claims.
     """
-    model, transform = load(name), registry.get(name).images.apply
+    model, transform = load(name), registry.find(name).images.apply
     fewer = test[0][:FEWER], test[1][:FEWER]
     return {
         "gates": _gates(model, name, test, out, suffix),
@@ -180,7 +180,7 @@ def draw_gates(
     Returns:
         The numbers behind the paper's claims, and the gates' activity.
     """
-    transform = registry.get(name).images.apply
+    transform = registry.find(name).images.apply
     bias = analysis.gate_bias(model)
     activity = analysis.gate_activity(model, test[0], transform=transform, threshold=0.5)
     traces = analysis.trace(model, transform(test[0][:FEW]))
@@ -189,7 +189,7 @@ def draw_gates(
     routing = analysis.gate_routing(model, test, transform=transform)
     path = out / f"tvdn_figure3{suffix}.png"
     analysis.plot_routing(routing, classes, path, title=f"{name}, as [TVDN, Figure 3]{of}")
-    spec = VARIANTS[registry.get(name).variant]
+    spec = VARIANTS[registry.find(name).variant]
     return gate_numbers(spec, bias, activity, traces, routing, early or len(bias) // 2), activity
 
 

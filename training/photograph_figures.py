@@ -42,7 +42,7 @@ def read(folder: str | Path | None, transform: Transform) -> Dataset:
         ValueError: If their folders are not the classes of the weights.
         ImageError: If a photograph cannot be read.
     """
-    root, classes = data_folder("imagenette", folder), registry.get(NETS["highway50"]).classes
+    root, classes = data_folder("imagenette", folder), registry.find(NETS["highway50"]).classes
     splits = (("train", ORDER_BY), ("val", None))
     train, test = (_pixels(root / split, transform, count, classes) for split, count in splits)
     return Dataset(*train, *test, classes)
@@ -72,7 +72,7 @@ def both_nets(data: Dataset, out: Path) -> dict[str, Any]:
     Raises:
         ValueError: If the two nets see photographs differently.
     """
-    if len({registry.get(name).images for name in NETS.values()}) > 1:
+    if len({registry.find(name).images for name in NETS.values()}) > 1:
         raise ValueError(f"Photographs go through one transform, and {' and '.join(NETS.values())} have two.")
     numbers, lesions, depths = {}, {}, {}
     for net, name in NETS.items():
@@ -85,14 +85,14 @@ def both_nets(data: Dataset, out: Path) -> dict[str, Any]:
 
 
 def _net(net, name, data, out) -> tuple[dict[str, Any], analysis.LesionCurve, analysis.TrimCurve]:
-    model, transform, suffix = load(name), registry.get(name).images.apply, f"_imagenette_{net}"
+    model, transform, suffix = load(name), registry.find(name).images.apply, f"_imagenette_{net}"
     test, fewer = (data.x_test, data.y_test), data.x_test[:FEWER]
     errors = analysis.estimation_error(model, fewer, batch_size=_BATCH, transform=transform)
     analysis.plot_estimation_error(errors, out / f"estimation{suffix}.png", title=f"{name}, as [UIE, Figure 3]")
     curve = analysis.lesion_curve(model, test, batch_size=_BATCH, transform=transform)
     depths = _trimmed(model, (data.x_train, data.y_train), test, transform)
     numbers = {
-        "sha256": registry.get(name).sha256,
+        "sha256": registry.find(name).sha256,
         "estimation": net_figures.estimation_numbers(errors),
         "unit": net_figures.strongest_unit(model, name, transform, fewer, out, suffix, BLOCK),
         "lesions": net_figures.lesion_numbers(curve),

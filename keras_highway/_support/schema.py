@@ -94,33 +94,6 @@ class OneOf:
             refuse(where, f"one of {', '.join(map(repr, self.values))}", value)
 
 
-BOOL = OneOf((False, True))
-
-
-class Maybe:
-    """`None`, or a value that matches another schema."""
-
-    def __init__(self, of: Schema):
-        self.of = of
-
-    def check(self, value: Any, where: str) -> None:
-        """Raise `ValueError` if the value does not match."""
-        if value is not None:
-            self.of.check(value, where)
-
-
-class OrEmpty:
-    """An empty table, or a value that matches another schema."""
-
-    def __init__(self, of: Schema):
-        self.of = of
-
-    def check(self, value: Any, where: str) -> None:
-        """Raise `ValueError` if the value does not match."""
-        if value != {}:
-            self.of.check(value, where)
-
-
 class Items:
     """A list.
 

@@ -16,7 +16,7 @@ from keras_highway.analysis.rewire import check_lesionable, removable, rewire
 from keras_highway.analysis.scores import Comparison, Scorer, compare, score
 from keras_highway.gating import get_gating
 from keras_highway.models.lora import without_updates
-from keras_highway.models.origin import note_origin, origin_of
+from keras_highway.weights.info import info_of, note_info
 
 ORDERS = ("lesion", "gates", "greedy")
 
@@ -200,8 +200,8 @@ def without(model: keras.Model, blocks: Sequence[str]) -> keras.Model:
     copy = keras.models.clone_model(shared)
     scale_losses_as(copy, model)
     copy.set_weights(shared.get_weights())
-    origin = origin_of(model)
-    note_origin(copy, origin and origin._replace(removed=(*origin.removed, *blocks)))
+    info = info_of(model)
+    note_info(copy, info and info.derived(removed=(*info.removed, *blocks)))
     return copy
 
 

@@ -13,7 +13,7 @@ from keras_highway.cli.main import OK, UsageError, size
 from keras_highway.tasks import format_metric
 from keras_highway.variants import ALL_VARIANTS
 from keras_highway.weights import registry
-from keras_highway.weights.details import list_weights
+from keras_highway.weights.registry import list_weights
 
 
 def train(arguments: argparse.Namespace) -> int:

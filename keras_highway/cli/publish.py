@@ -6,16 +6,17 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway import export as exporting
-from keras_highway import publishing
 from keras_highway._support.terminal import visible
 from keras_highway.cli.images import find_data, percent
 from keras_highway.cli.main import DIFFERENT, OK, UsageError, check_out, usage_errors
 from keras_highway.data.datasets import DATASETS
 from keras_highway.predictions import find_classifier
 from keras_highway.tasks import is_of, measured_on
+from keras_highway.weights import publish as publishing
 from keras_highway.weights import registry
-from keras_highway.weights.resolve import resolve
+from keras_highway.weights.sources import resolve
 from keras_highway.weights.torch_files import pin
+from keras_highway.weights.trained import recorded
 
 _SUFFIXES = {"tf_saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
 _INT8_IMAGES = 300  # training images that scale an int8 file
@@ -25,7 +26,7 @@ def fetch(arguments: argparse.Namespace) -> int:
     """Download weights into the cache and print the file's path."""
     with usage_errors():
         if arguments.pin:
-            pinned = pin(registry.get(arguments.weights))
+            pinned = pin(registry.find(arguments.weights))
             print(f"{arguments.weights}: commit {pinned['revision']}, sha256 {pinned['sha256']}")
         print(visible(resolve(arguments.weights).path))
     return OK
@@ -82,7 +83,7 @@ def verify(arguments: argparse.Namespace) -> int:
         return OK
     with usage_errors():
         measured = weights.measure(arguments.data, arguments.batch_size)
-    before, code = publishing.recorded(row), OK
+    before, code = recorded(row), OK
     if before is None:
         verdict = "; none is recorded: not compared"
     elif not is_of(row.metrics, measured.samples):

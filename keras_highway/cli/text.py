@@ -9,8 +9,9 @@ from keras_highway.cli.main import OK, UsageError, usage_errors
 from keras_highway.data.ptb import decoded, load_split, read_text
 from keras_highway.language import CharLM
 from keras_highway.tasks import LANGUAGE, format_recorded, of_this_file
-from keras_highway.weights.description import describe_weights
-from keras_highway.weights.resolve import is_path, resolve, result_beside
+from keras_highway.weights.describe import describe_weights
+from keras_highway.weights.info import described
+from keras_highway.weights.sources import is_path, resolve
 
 STAGES = ("before", "after")
 _OF_IMAGES = ("data_set", "tfds", "v2", "real", "csv", "batch_size")
@@ -85,7 +86,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
         words = load_split("test", arguments.data)
         file = resolve(arguments.weights)
         by_path = is_path(arguments.weights)
-        recorded = result_beside(file.path) if by_path else dict(describe_weights(arguments.weights).metrics)
+        recorded = dict(described(file.info).metrics) if by_path else dict(describe_weights(arguments.weights).metrics)
         model = CharLM(file)
     perplexity = model.perplexity(model.vocabulary.ids(words), progress=sys.stderr.isatty())
     unseen = model.vocabulary.strange(words).unseen

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_highway._support.schema import is_count, is_whole
 from keras_highway.data.vocabulary import Vocabulary, checked_words, shortened
-from keras_highway.weights.language_form import SIZES
+from keras_highway.weights.load import SIZES
 
 _OF_CHAR_LM = ("classifier_activation",)  # arguments of the builder that `CharLM` itself sets
 

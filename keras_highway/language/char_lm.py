@@ -19,11 +19,11 @@ from keras_highway.language.reader import Reader, State
 from keras_highway.language.scores import Line, Score
 from keras_highway.language.word_table import AFTER, Neighbour, WordTable
 from keras_highway.tasks import LANGUAGE
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE, ROW
-from keras_highway.weights.language_form import SIZES, form_of_words, stated_overrides, vocabulary_of
-from keras_highway.weights.resolve import WeightsFile, resolve
+from keras_highway.weights.load import SIZES, form_of_words, stated_overrides, vocabulary_of
+from keras_highway.weights.sources import WeightsFile, resolve
 
 DEFAULT = "charlm_large_coupled"
 _STEPS = 128  # words a call in scoring
@@ -75,7 +75,7 @@ class CharLM:
         arguments.check_vocabulary(vocabulary)
         read = weights is None or isinstance(weights, WeightsFile)
         file = weights if read else resolve(weights, variant or _variant_of_words(weights))
-        self.variant = variant or (file and file.variant) or DEFAULT
+        self.variant = variant or (file and file.info.variant) or DEFAULT
         if get_spec(self.variant).task is not LANGUAGE:
             raise ValueError(
                 "CharLM is for language models, see keras_highway.list_models('charlm_*'). "

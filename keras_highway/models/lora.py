@@ -7,8 +7,8 @@ import keras
 
 from keras_highway._support.keras_models import scale_losses_as
 from keras_highway.layers.base import checked_size
-from keras_highway.models.origin import file_of, note_file, note_origin, origin_of
 from keras_highway.models.trainable import cloned_without_compiling, compiled_again, set_trainable
+from keras_highway.weights.info import info_of, note_info
 
 _HEAD = "head"
 
@@ -95,9 +95,7 @@ def merge_lora(model: keras.Model) -> keras.Model:
         store: dict[str, Any] = {}
         old.save_own_variables(store)  # Keras's own merging
         new.load_own_variables({key: keras.ops.convert_to_numpy(value) for key, value in store.items()})
-    note_origin(copy, origin_of(model))
-    if (file := file_of(model)) is not None:
-        note_file(copy, file)
+    note_info(copy, info_of(model))
     return copy
 
 

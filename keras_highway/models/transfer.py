@@ -17,8 +17,8 @@ from keras_highway._support.terminal import did_you_mean
 from keras_highway.layers import GatedBlock
 from keras_highway.layers.base import checked_size
 from keras_highway.models.lora import learns_by_updates, train_updates_alone
-from keras_highway.models.origin import note_origin, origin_of
 from keras_highway.models.trainable import admit, compiled_again, set_trainable
+from keras_highway.weights.info import info_of, note_info
 
 _POOLS = {"avg": keras.layers.GlobalAveragePooling2D, "max": keras.layers.GlobalMaxPooling2D}
 _STEM = "stem"
@@ -191,8 +191,8 @@ def reset_classifier(
         x = _POOLS[pooling](name=f"{pooling}_pool", dtype=dtype, data_format=model_data_format(model))(x)
     initializer = last.kernel_initializer.clone() if last.name == "head" else "glorot_uniform"
     head = keras.layers.Dense(classes, activation=activation, kernel_initializer=initializer, name="head", dtype=dtype)
-    changed, origin = keras.Model(model.input, head(x), name=model.name), origin_of(model)
-    note_origin(changed, origin and origin._replace(class_names=()))  # the classes are others
+    changed, info = keras.Model(model.input, head(x), name=model.name), info_of(model)
+    note_info(changed, info and info.derived(classes=()))  # the classes are others
     scale_losses_as(changed, model)
     return changed
 

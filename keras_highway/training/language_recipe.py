@@ -9,7 +9,7 @@ from keras_highway._support.terminal import did_you_mean
 from keras_highway.specs import override
 from keras_highway.tasks import LANGUAGE, Task
 from keras_highway.variants import LM_VARIANTS
-from keras_highway.weights.info import NAME
+from keras_highway.weights.info import check_name
 
 PRECISIONS = ("float32", "mixed_bfloat16")
 _OF_VOCABULARY = ("classes", "characters", "input_shape")  # fields of the spec that no recipe sets
@@ -90,8 +90,8 @@ class LanguageRecipe:
                 )
         override(LM_VARIANTS[self.variant], **dict(self.overrides))
         check_finite(self)
-        NAME.check(self.name, "`name`")
-        NAME.check(self.weights, "`weights`")
+        check_name(self.name, "`name`")
+        check_name(self.weights, "`weights`")
         if not 0 < self.decay <= 1:
             raise ValueError(f"`decay` must be in (0, 1]. Received: decay={self.decay!r}")
         if self.seed < 0:

@@ -12,7 +12,6 @@ from keras_highway._support.numerics import rank_of
 from keras_highway.applications import create_model
 from keras_highway.data.class_labels import in_words
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
-from keras_highway.models.origin import file_of, origin_of
 from keras_highway.models.transfer import freeze
 from keras_highway.training.data.device_images import WEIGHT, DeviceImages, normalized
 from keras_highway.training.data.mixing import SHARE, mixed, partners
@@ -21,6 +20,7 @@ from keras_highway.training.losses import make_loss, test_loss
 from keras_highway.training.optimizers import make_optimizer, make_schedule
 from keras_highway.training.recipe import Recipe
 from keras_highway.variants import VARIANTS
+from keras_highway.weights.info import info_of
 from keras_highway.weights.load import FreshHead
 
 BODY = "body"  # what `freeze` leaves the head alone to train
@@ -123,9 +123,9 @@ def _bring_to_classes(net: keras.Model, recipe: Recipe, names: tuple[str, ...]) 
     names that are unknown, except for those of weights of a data set whose
     classes are numbers.
     """
-    origin, file = origin_of(net), file_of(net)
-    known = CLASSES.get(file.data if file else "", ())  # a run on a data set does not record its classes
-    theirs = (origin.class_names if origin else ()) or (known if len(known) == len(names) else ())
+    info = info_of(net)
+    known = CLASSES.get(info.data if info else "", ())  # a run on a data set does not record its classes
+    theirs = (info.classes if info else ()) or (known if len(known) == len(names) else ())
     ours = tuple(in_words(names)) or CLASSES.get(recipe.data, ())
     numbers = tuple(map(str, range(len(ours))))
     unknown = ours == numbers or (theirs == numbers != known)

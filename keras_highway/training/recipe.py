@@ -14,7 +14,7 @@ from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.specs import override
 from keras_highway.tasks import IMAGES, Task
 from keras_highway.variants import VARIANTS
-from keras_highway.weights.info import NAME
+from keras_highway.weights.info import check_name
 
 CHOICES = {
     "optimizer": ("sgd", "adamw", "lamb", "muon"),
@@ -225,8 +225,8 @@ class Recipe:
         for name in _NOT_NEGATIVE:
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(self, name)!r}")
-        NAME.check(self.name, "`name`")
-        NAME.check(self.weights, "`weights`")
+        check_name(self.name, "`name`")
+        check_name(self.weights, "`weights`")
         if not 0 < self.crop_scale <= 1:
             raise ValueError(f"`crop_scale` must be in (0, 1]. Received: crop_scale={self.crop_scale!r}")
         shares = (0.0, *self.milestones, 1.0)

@@ -1,32 +1,44 @@
-"""What is known of a trained weight file, and the same as JSON: the `weights.json` of a repository on the Hub."""
+"""The record of a trained weight: the same in weights.json, in the weight file and on a loaded model."""
 
 import dataclasses
+import reprlib
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Required, TypedDict, TypeVar
 
-from keras_highway._support.schema import (
-    BOOL,
-    CLASS_NAME,
-    Anything,
-    Fields,
-    Items,
-    Maybe,
-    Number,
-    OneOf,
-    OrEmpty,
-    Table,
-    Text,
-    read_json,
-    refuse,
-)
+import keras
+import msgspec
+from msgspec import Meta
+
+from keras_highway._support.files import read_bounded
 from keras_highway._support.terminal import Notice
-from keras_highway.data.transforms import INTERPOLATIONS, MEAN_IMAGES, Transform
-from keras_highway.tasks import IMAGES, LANGUAGE, task_of
+from keras_highway.data.transforms import Transform
+from keras_highway.tasks import task_of
 
 FILE = "model.weights.h5"
-ROW = "weights.json"  # beside it
+ROW = "weights.json"
+RESULT = "result.json"
+GATES = "gates.json"
+_LARGEST = 2048  # pixels of a side to which an image is resized
+
+# No control characters, no lone surrogates and no characters that reverse the order of others.
+_PRINTED = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]*\Z"
+Text = Annotated[str, Meta(max_length=200, pattern=_PRINTED)]
+LongText = Annotated[str, Meta(max_length=1000, pattern=_PRINTED)]
+ClassName = Annotated[str, Meta(max_length=255, pattern=_PRINTED)]  # folders have such names, too
+ClassNames = Annotated[tuple[ClassName, ...], Meta(max_length=100_000)]
+# The name of a folder, or `org/name` of third-party weights; never a path.
+_SEGMENT = r"(?!\.\.?(?:/|\Z))[^/\\:\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]+"
+RowName = Annotated[str, Meta(max_length=200, pattern=rf"^(?:{_SEGMENT}(?:/{_SEGMENT})?)?\Z")]
+FolderName = Annotated[str, Meta(max_length=200, pattern=rf"^(?!\.){_SEGMENT}\Z")]
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+Count = Annotated[int, Meta(ge=0, le=10**12)]
+Number = Annotated[float, Meta(ge=-1e12, le=1e12)]
+Overrides = Annotated[Mapping[Text, Any], Meta(max_length=50)]
+Removed = Annotated[tuple[Annotated[str, Meta(max_length=120, pattern=_PRINTED)], ...], Meta(max_length=2000)]
+KindT = TypeVar("KindT")
 
 
 class WeightFileError(ValueError):
@@ -34,187 +46,113 @@ class WeightFileError(ValueError):
 
 
 class UncheckedWeights(Notice):
-    """Weights were loaded from a file without a digest, so that its numbers cannot be compared with those saved."""
+    """Weights were loaded from a file without a hash, so that its numbers cannot be compared with those saved."""
 
 
-class Promised(NamedTuple):
-    """What the bytes of a file must hash to.
-
-    Attributes:
-        sha256: In hexadecimal digits; `""` where nothing is promised.
-        of: Where it is stated, in words.
-        remedy: A sentence for the message. Defaults to none.
-    """
-
-    sha256: str
-    of: str
-    remedy: str = ""
+class _Stored(TypedDict, total=False):
+    dtype: Required[Text]
+    test_accuracy: Annotated[float, Meta(ge=0, le=1)]
+    test_perplexity: Annotated[float, Meta(ge=1, le=1e12)]
 
 
-OVERRIDES = Table(Anything(4), 50)  # `specs.override` knows more of them
-REMOVED = Items(Text(120), most=2000)
-_LARGEST = 2048  # pixels of a side to which an image is resized
-# Of a folder, beside others: it leads nowhere else.
-NAME = Text(pattern=r"[^./\\:][^/\\:]*", like="a name without '/', '\\' and ':' that does not begin with '.'")
-_ACCURACY, _PERPLEXITY = (Number(*task.metric.bounds) for task in (IMAGES, LANGUAGE))
-_SHA256 = Text(pattern="([0-9a-f]{64})?", like="64 hexadecimal digits, or empty")
-_COUNT = Number(0, 1e12, whole=True)
-_TRANSFORM = Fields(
-    {
-        "size": Items(Number(1, _LARGEST, whole=True), 2, 2),
-        "channels": OneOf((1, 3)),
-        "scale": Number(1e-9, 1e9),
-    },
-    {
-        "mean": Items(Number(-1e9, 1e9), 1, 3),
-        "std": Items(Number(1e-9, 1e9), 1, 3),
-        "crop": Number(0.01, 1.0),
-        "interpolation": OneOf(INTERPOLATIONS),
-        "contrast": BOOL,
-        "mean_image": OneOf(("", *MEAN_IMAGES)),
-    },
-)
+class _Result(TypedDict, total=False):
+    """A result.json."""
+
+    metric: Required[Text]
+    mean: Required[Number]
+    std: Required[Annotated[float, Meta(ge=0, le=1e12)] | None]
+    n: Required[Annotated[int, Meta(ge=1, le=10**6)]]
+    weights: FolderName
+    variant: Text
+    data: LongText
+    class_names: ClassNames
+    seeds: list[Annotated[int, Meta(ge=-(10**12), le=10**12)]]
+    values: list[Number]
+    epochs: Count
+    of_epochs: Count
+    equivalents: Annotated[float, Meta(ge=0, le=1e12)]
+    epoch_reported: Text
+    test_tokens: Count | None
+    holdout_images: Count | None
+    test_images: Count | None
+    valid_perplexity: Annotated[float, Meta(ge=1, le=1e12)]
+    top5: Annotated[float, Meta(ge=0, le=1)]
+    precision: Text
+    hardware: LongText
+    commit: Text | None
+    commit_changes: list[Text | None]
+    backend: Text
+    stored: _Stored
 
 
-class _Result(Fields):
-    """A result, whose values are within the range of its metric."""
-
-    def check(self, value: Any, where: str) -> None:
-        """Raise `ValueError` where the value does not match."""
-        super().check(value, where)
-        bounds = Number(*task_of(value).metric.bounds)
-        bounds.check(value["mean"], f"{where}: mean")
-        Items(bounds).check(value.get("values", ()), f"{where}: values")
+class _Moments(TypedDict):
+    mean: Number
+    variance: Number
 
 
-# What was measured: a result.json.
-RESULT = _Result(
-    {"metric": Text(), "mean": Number(), "std": Maybe(Number(0)), "n": Number(1, 1e6, whole=True)},
-    {
-        "weights": NAME,
-        "variant": Text(),
-        "data": Text(1000),
-        "class_names": Items(CLASS_NAME),
-        "seeds": Items(Number(whole=True)),
-        "values": Items(Number()),
-        "epochs": _COUNT,
-        "of_epochs": _COUNT,
-        "equivalents": Number(0),
-        "epoch_reported": Text(),
-        "test_tokens": Maybe(_COUNT),
-        "holdout_images": Maybe(_COUNT),
-        "test_images": Maybe(_COUNT),
-        "valid_perplexity": _PERPLEXITY,
-        "top5": Number(0, 1),
-        "precision": Text(),
-        "hardware": Text(1000),
-        "commit": Maybe(Text()),
-        "commit_changes": Items(Maybe(Text())),
-        "backend": Text(),
-        "stored": Fields({"dtype": Text()}, {"test_accuracy": _ACCURACY, "test_perplexity": _PERPLEXITY}),
-    },
-)
-# The same of a finished run, which names its weights, variant and data.
-RUN_RESULT = _Result(
-    {**RESULT.required, **{name: RESULT.optional[name] for name in ("weights", "variant", "data")}}, RESULT.optional
-)
-_MOMENTS = Fields({"mean": Number(), "variance": Number()})
+class _Gates(TypedDict, total=False):
+    t: _Moments
+    c: _Moments
 
 
-class _Gates(Fields):
-    """Of one block: one of its learned gates at least."""
+class _GateReport(TypedDict, total=False):
+    """A gates.json."""
 
-    def check(self, value: Any, where: str) -> None:
-        super().check(value, where)
-        if not value.keys() & self.optional.keys():
-            refuse(where, "moments of t, of c or of both", value)
-
-
-GATE_REPORT = Fields(
-    {"samples": _COUNT, "blocks": Table(_Gates({}, {"t": _MOMENTS, "c": _MOMENTS}))},
-    {"sha256": Text(), "of": Text()},
-)
-_ROW = Fields(
-    {
-        # A folder's, or `org/name` of third-party weights; never a path.
-        "name": Text(
-            pattern=r"((?!\.\.?(/|$))[^/\\:]+(/(?!\.\.?$)[^/\\:]+)?)?",
-            like="a name, or org/name with one '/', without '\\' and ':', neither part '.' or '..'",
-        ),
-        "variant": Text(),
-        "data": Text(1000),
-        "recipe": Text(),
-        "classes": Items(CLASS_NAME),
-        "transform": Maybe(_TRANSFORM),
-        "sha256": _SHA256,
-    },
-    {
-        "licence": Text(1000),
-        "data_licence": Text(1000),
-        "origin": Text(1000),
-        "repository": Text(),
-        "revision": Text(),
-        "file": Text(),
-        "metrics": OrEmpty(RESULT),
-        "gate_report": OrEmpty(GATE_REPORT),
-        "overrides": OVERRIDES,
-        "removed": REMOVED,
-    },
-)
+    samples: Required[Count]
+    blocks: Required[dict[Text, _Gates]]
+    sha256: Text
+    of: Text
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsInfo:
-    """A trained weight file.
+    """A trained weight.
 
     Attributes:
-        name: `<variant>.<tag>`, stable.
-        variant: The architecture.
-        data: The data set it was trained on.
+        name: `<variant>.<tag>` in the zoo; any name of a user's own.
+        variant: The architecture, `""` if unknown.
+        data: The data set, `""` if unknown.
         recipe: The recipe that trained it.
-        classes: Names of the classes, in order; of a language model, whose
-            words are in the `vocabulary.json` beside the file, none.
-        transform: What images must go through; of a language model, `None`.
-        sha256: Of the file; `""` where the publisher gives none in advance.
-        licence: Of the weights; `""` where none is stated.
-        data_licence: What is known of the data set's terms.
-        origin: Who trained it, where it is not this project.
+        classes: Names of the classes, in order; none of a language model.
+        transform: The transform of its images; None of a language model.
+        sha256: Hash of the file, `""` if unknown.
+        licence: Licence of the weights.
+        data_licence: Licence of the data set.
+        origin: Source of third-party weights.
         repository: `org/name` on the Hub, `""` if it is not there.
         revision: Its commit or tag there.
-        file: Its file there. A `.safetensors` file has PyTorch's names and is
-            converted.
-        metrics: What was measured: metric, mean, std, n, seeds, ...
+        file: Its file there. A `.safetensors` file has PyTorch's names and is converted.
+        metrics: A result: metric, mean, std, n, seeds, ...
         gate_report: Mean and variance of each learned gate of every block.
-        overrides: Fields of the spec that differ from the variant's, as JSON
-            values.
+        overrides: Fields of the spec that differ from the variant's, as JSON values.
         removed: Names of blocks that were left out, as `analysis.trim` does.
+        vocabulary: SHA-256 of the words of a language model, `""` if unknown.
+        folder: Local folder of the file; not in the JSON form.
     """
 
-    name: str
-    variant: str
-    data: str
-    recipe: str
-    classes: tuple[str, ...]
-    transform: Transform | None
-    sha256: str
-    licence: str = ""
-    data_licence: str = ""
-    origin: str = ""
-    repository: str = ""
-    revision: str = "main"
-    file: str = FILE
+    name: RowName = ""
+    variant: Text
+    data: LongText = ""
+    recipe: Text = ""
+    classes: ClassNames = ()
+    transform: Transform | None = None
+    sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""
+    licence: LongText = ""
+    data_licence: LongText = ""
+    origin: LongText = ""
+    repository: Text = ""
+    revision: Text = "main"
+    file: Text = FILE
     metrics: Mapping[str, Any] = field(default_factory=dict, hash=False)
     gate_report: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    overrides: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    removed: tuple[str, ...] = ()
+    overrides: Overrides = field(default_factory=dict, hash=False)
+    removed: Removed = ()
+    vocabulary: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""
+    folder: str = field(default="", compare=False)
 
     @property
     def images(self) -> Transform:
-        """What images must go through.
-
-        Raises:
-            ValueError: If the weights are of a language model.
-        """
+        """The transform of images; raise a `ValueError` for a language model."""
         if self.transform is None:
             raise ValueError(
                 f"{self.name!r} is a language model: it reads words, not images. Use keras_highway.CharLM, or "
@@ -222,103 +160,146 @@ class WeightsInfo:
             )
         return self.transform
 
+    def derived(self, **changes: Any) -> "WeightsInfo":
+        """Return the record of a model made of this one: its file and its measurements are not the model's."""
+        none = {"name": "", "sha256": "", "metrics": {}, "gate_report": {}, "folder": ""}
+        return dataclasses.replace(self, **none, **changes)
+
+
+# The required fields of a weights.json, which have defaults on a record made here.
+_REQUIRED = ("name", "variant", "data", "recipe", "classes", "transform", "sha256")
+# Not in the row of a folder: its other files hold them, or `publish` notes them.
+_BESIDE = ("metrics", "gate_report", "repository", "revision", "file")
+_RECORDS: weakref.WeakKeyDictionary[keras.Model, WeightsInfo] = weakref.WeakKeyDictionary()
+
+
+def note_info(model: keras.Model, info: WeightsInfo | None) -> None:
+    """Note the record of a model for as long as the model lives; None changes nothing. Keras's own copies have none."""
+    if info is not None:
+        _RECORDS[model] = info
+
+
+def info_of(model: keras.Model) -> WeightsInfo | None:
+    """Return the record of a model, None if it was not built by this package."""
+    return _RECORDS.get(model)
+
+
+def decode(content: str | bytes, kind: type[KindT], where: str) -> KindT:
+    """Return the values of a JSON text as a type; raise a `ValueError` that names the text where it is another."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except RecursionError:
+        raise ValueError(f"{where} is nested too deeply to be read.") from None
+    except (msgspec.MsgspecError, ValueError) as error:  # not JSON, not UTF-8, another type or range
+        raise ValueError(f"{where} is malformed: {str(error)[:300]}.") from error
+
+
+def convert(value: Any, kind: type[KindT], where: str) -> KindT:
+    """Return a value as a type; raise a `ValueError` that names it where it does not fit."""
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ValueError(f"{where} is malformed: {str(error)[:300]}. Received: {reprlib.repr(value)}") from error
+
 
 def check_field(name: str, value: Any, where: str) -> None:
-    """Raise `ValueError` for a value that a row cannot have.
+    """Raise a `ValueError` for a value that a field of `WeightsInfo` cannot have."""
+    convert({"variant": "", name: value}, WeightsInfo, where)
 
-    Args:
-        name: Of a field of `WeightsInfo`.
-        value: The field's value, as JSON has it.
-        where: What it is called in the message, e.g. the argument.
-    """
-    (_ROW.required | _ROW.optional)[name].check(value, where)
+
+def check_name(value: Any, where: str) -> None:
+    """Raise a `ValueError` for a name that no folder of weights can have."""
+    convert(value, FolderName, where)
 
 
 def to_json(row: WeightsInfo) -> dict[str, Any]:
-    """Return a row as JSON values; what most rows lack is left out where it is empty."""
-    values = {**dataclasses.asdict(row), "classes": list(row.classes), "removed": list(row.removed)}
-    return {key: value for key, value in values.items() if value or key not in ("overrides", "removed")}
-
-
-# Not in the row of a folder: what files beside it hold, and its repository on the Hub, which `publish` notes.
-_BESIDE = ("metrics", "gate_report", "repository", "revision", "file")
+    """Return a record as JSON values; rare fields are left out where they are empty."""
+    values = msgspec.to_builtins(row, enc_hook=lambda value: value.item())  # NumPy's numbers
+    del values["folder"]
+    return {key: value for key, value in values.items() if value or key not in ("overrides", "removed", "vocabulary")}
 
 
 def row_in_folder(row: WeightsInfo) -> dict[str, Any]:
-    """Return what the `weights.json` of a folder of the zoo holds of a row, as JSON values."""
+    """Return the JSON values of a record in the weights.json of a folder of the zoo."""
     return {key: value for key, value in to_json(row).items() if key not in _BESIDE}
 
 
 def from_json(values: Any, where: str = "The description of the weights") -> WeightsInfo:
-    """Return the row that JSON values describe.
-
-    Args:
-        values: What `to_json` made. Unknown keys, those of later versions,
-            are ignored.
-        where: What holds them, for the message.
+    """Return the record of JSON values; unknown keys are ignored.
 
     Raises:
-        ValueError: If something is missing, of another type or out of its
-            range.
+        ValueError: If something is missing, of another type or out of its range.
     """
-    try:
-        _ROW.check(values, "the table")
-        transform = values["transform"] and _transform(values["transform"])
-        if (transform is None) != (not values["classes"]):
-            raise ValueError("images need classes and a transform, a language model has neither")
-        row = _known(WeightsInfo, values) | {"classes": tuple(values["classes"]), "transform": transform}
-        row["removed"] = tuple(row.get("removed", ()))
-        return WeightsInfo(**row)
-    except ValueError as error:
-        raise ValueError(f"{where} is incomplete or malformed: {error}") from error
+    row = convert(values, WeightsInfo, where)
+    if missing := [name for name in _REQUIRED if name not in values]:
+        raise ValueError(f"{where} is incomplete: it has no {', '.join(missing)}.")
+    if (row.transform is None) != (not row.classes):
+        raise ValueError(f"{where} is malformed: images need `classes` and `transform`, a language model has neither.")
+    if row.transform:
+        check_transform(row.transform, where)
+    if row.metrics:
+        check_result(row.metrics, where)
+    if row.gate_report:
+        _check_gates(row.gate_report, where)
+    return row
 
 
-def transform_from_json(values: Any, where: str) -> Transform:
-    """Return the transform that JSON values describe.
-
-    Args:
-        values: The fields of a `Transform`.
-        where: What holds them, for the message.
-
-    Raises:
-        ValueError: If something is missing, of another type or out of its
-            range.
-    """
-    _TRANSFORM.check(values, where)
-    return _transform(values)
-
-
-def _transform(values: Mapping[str, Any]) -> Transform:
-    """Return a transform, after its numbers have been compared with each other."""
-    lists = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    transform = Transform(**_known(Transform, lists))
-    if not {len(transform.mean), len(transform.std)} <= {1, transform.channels}:
-        raise ValueError(f"`mean` and `std` have one number, or one for each of the {transform.channels} channels")
+def check_transform(transform: Transform, where: str) -> None:
+    """Refuse a transform from a file that would resize images to huge ones, or whose numbers are not finite."""
+    numbers = (transform.scale, *transform.mean, *transform.std)
+    if not all(1e-9 <= abs(x) <= 1e9 or x == 0 for x in numbers) or transform.crop < 0.01:
+        raise ValueError(f"{where} is malformed: a number of its `transform` is out of range.")
     if max(transform.size) > _LARGEST * transform.crop:
-        raise ValueError(f"images would be resized to more than {_LARGEST} pixels: `size` over `crop`")
+        raise ValueError(f"{where} is malformed: images would be resized to more than {_LARGEST} pixels.")
     if transform.mean_image and (transform.size, transform.channels) != ((32, 32), 3):
-        raise ValueError("a mean image is of 32x32 pixels and 3 channels")
-    return transform
+        raise ValueError(f"{where} is malformed: a mean image is of 32x32 pixels and 3 channels.")
 
 
-def _known(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    names = {f.name for f in dataclasses.fields(cls)}
-    return {key: value for key, value in values.items() if key in names}
+def check_result(values: Any, where: str, of_run: bool = False) -> None:
+    """Raise a `ValueError` for values that are no result.json, or, if requested, of no finished run."""
+    result = convert(values, _Result, where)
+    missing = [name for name in ("weights", "variant", "data") if of_run and name not in result]
+    low, high = task_of(dict(result)).metric.bounds
+    if missing or not all(low <= value <= high for value in (result["mean"], *result.get("values", ()))):
+        wrong = f"it has no {', '.join(missing)}" if missing else f"its {result['metric']} is out of range"
+        raise ValueError(f"{where} is malformed: {wrong}.")
+
+
+def _check_gates(values: Any, where: str) -> None:
+    if not all(convert(values, _GateReport, where)["blocks"].values()):
+        raise ValueError(f"{where} is malformed: a block has no gate.")
 
 
 def read_row(path: Path) -> WeightsInfo:
-    """Return the row that a `weights.json` describes.
+    """Return the record in a weights.json, with its folder; raise a `ValueError` if it is malformed."""
+    row = from_json(decode(read_bounded(path), dict[str, Any], str(path)), str(path))
+    return dataclasses.replace(row, folder=str(path.parent))
 
-    Args:
-        path: The file.
 
-    Raises:
-        ValueError: If it is malformed.
-    """
-    return from_json(read_json(path), str(path))
+def read_result(folder: Path, of_run: bool = False) -> dict[str, Any]:
+    """Return the values of a folder's result.json, `{}` without one; raise a `ValueError` if malformed."""
+    path = folder / RESULT
+    if not of_run and not path.is_file():
+        return {}
+    values = decode(read_bounded(path), dict[str, Any], str(path))
+    check_result(values, str(path), of_run)
+    return values
+
+
+def described(row: WeightsInfo) -> WeightsInfo:
+    """Return a record with the measurements in its folder; gates of replaced weights are left out."""
+    if not row.folder:
+        return row
+    metrics, path = read_result(Path(row.folder)), Path(row.folder) / GATES
+    gates = decode(read_bounded(path), dict[str, Any], str(path)) if path.is_file() else {}
+    if gates:
+        _check_gates(gates, str(path))
+    if gates.get("sha256") != row.sha256:
+        gates = {}
+    return dataclasses.replace(row, metrics=metrics or row.metrics, gate_report=gates or row.gate_report)
 
 
 def format_epochs(result: Mapping[str, Any]) -> str:
-    """Return how many epochs a result is after, e.g. `"25"`, or `"18 of 25"` of a run that was ended early."""
+    """Return the epochs of a result, e.g. `"25"`, or `"18 of 25"` of a run that was ended early."""
     number = f"{result['epochs']} of {result['of_epochs']}" if "of_epochs" in result else str(result["epochs"])
     return f"{number} ({result['equivalents']:g} full-size)" if "equivalents" in result else number

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 
 from keras_highway._support.files import read_regular
-from keras_highway._support.schema import parse_json
 from keras_highway.data.transforms import Transform
 from keras_highway.models.lora import without_updates
 from keras_highway.variants import VARIANTS
-from keras_highway.weights import file as weights_file
-from keras_highway.weights.info import WeightFileError, transform_from_json
+from keras_highway.weights import files
+from keras_highway.weights.info import WeightFileError, WeightsInfo, check_transform, convert, decode, note_info
 
 SUFFIX = ".keras"
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
@@ -42,8 +42,8 @@ class Archive(NamedTuple):
         classes: Number of classes.
         transform: Resizing and cropping of images before the model, if the model normalizes them itself; else `None`.
         path: The file.
-        configuration: Configuration of the model, without that of `compile`.
-        content: Bytes of the weights, an HDF5 file.
+        configuration: Configuration of the model, without `compile`'s.
+        arrays: The arrays of its weight file.
     """
 
     variant: str
@@ -52,30 +52,30 @@ class Archive(NamedTuple):
     transform: Transform | None
     path: Path
     configuration: Mapping[str, Any]
-    content: bytes
+    arrays: Mapping[str, np.ndarray]
 
 
 def describe(path: Path) -> Archive:
     """Read the configuration and the weights of a file; no model is built.
 
     Raises:
-        WeightFileError: If the file is damaged, names other classes than those of Keras and this package, or is not
+        WeightFileError: If the file is damaged, names classes of other packages than Keras and this one, or is not
             an image classifier of this package.
     """
     if not path.is_file():
         raise WeightFileError(f"No file {path}: model.save writes one.")
     with _one_error(path):
-        file = read_regular(path, weights_file.LARGEST)
+        file = read_regular(path, files.LARGEST)
         with zipfile.ZipFile(io.BytesIO(file)) as members:
             if sum(member.file_size for member in members.infolist()) > _DENSEST * len(file):
                 raise ValueError("it declares more content than it can hold")
-            configuration = parse_json(members.read(_CONFIG), _CONFIG)
+            configuration = decode(members.read(_CONFIG), dict[str, Any], _CONFIG)
             content = members.read(_WEIGHTS)
         configuration.pop("compile_config", None)
         objects = list(_objects(configuration))
         for entry in objects:
             _check_class(path, entry)
-        weights_file.read_content(content, _WEIGHTS)
+        arrays = files.read_content(content, _WEIGHTS).arrays
         name, layers = configuration["config"]["name"], configuration["config"]["layers"]
         shape, head = layers[0]["config"].get("batch_shape"), layers[-1]["config"]
         is_ours = name in VARIANTS or any(_is_registered_here(layer) for layer in layers)
@@ -88,9 +88,9 @@ def describe(path: Path) -> Archive:
         if "channels_first" in (formats or {keras.config.image_data_format()}):
             shape = [shape[0], *shape[2:], shape[1]]
         own = [entry["config"]["transform"] for entry in objects if entry["class_name"] == "Preprocessing"]
-        transform = _before(transform_from_json(own[0], "its transform"), shape) if own else None
+        transform = _before(convert(own[0], Transform, "its transform"), shape) if own else None
         variant = name if name in VARIANTS else ""
-        return Archive(variant, tuple(shape[1:]), int(head["units"]), transform, path, configuration, content)
+        return Archive(variant, tuple(shape[1:]), int(head["units"]), transform, path, configuration, arrays)
 
 
 def load(archive: Archive, **changes: Any) -> keras.Model:
@@ -109,10 +109,11 @@ def load(archive: Archive, **changes: Any) -> keras.Model:
     with _one_error(archive.path):
         configuration = copy.deepcopy(archive.configuration)  # Keras empties it
         model: Any = keras.saving.deserialize_keras_object(configuration, safe_mode=True)
-        weights_file.set_weights(model, archive.content)
+        files.assign(model, archive.arrays)
     model = without_updates(model)
     if "classifier_activation" in changes:
         model.get_layer("head").activation = keras.activations.get(changes["classifier_activation"])
+    note_info(model, WeightsInfo(name=archive.path.stem, variant=archive.variant, transform=archive.transform))
     return model
 
 
@@ -162,6 +163,7 @@ def _is_registered_here(entry: Mapping[str, Any]) -> bool:
 
 def _before(own: Transform, shape: list[Any]) -> Transform:
     """Return the part of a model's own transform that images need before they enter the model."""
+    check_transform(own, "its transform")
     plain = replace(own, scale=1.0, mean=(0.0,), std=(1.0,), contrast=False, mean_image="")
     if None in shape[1:3] or tuple(shape[1:3]) == tuple(own.size):
         return plain

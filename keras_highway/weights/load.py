@@ -1,4 +1,4 @@
-"""From a weight file that has been read into a model: all that fits, or nothing."""
+"""From a weight file that has been read to a model: the spec that it states, and its arrays, all or nothing."""
 
 import dataclasses
 import math
@@ -10,57 +10,88 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_highway._support.keras_models import input_in, output_in
+from keras_highway._support.files import read_bounded
+from keras_highway._support.keras_models import input_in, output_in, without_values
 from keras_highway._support.terminal import Notice
+from keras_highway.analysis.trim import without
+from keras_highway.data.vocabulary import LONGEST_SPELLING, VOCABULARY, Vocabulary
 from keras_highway.layers import Preprocessing
 from keras_highway.models.builder import TOP, build, in_format
-from keras_highway.specs import CharLMSpec, DenseStackSpec, NetSpec, override
-from keras_highway.variants import LM_VARIANTS, VARIANTS
-from keras_highway.weights.file import UncheckedWeights, WeightFileError, check_finite, set_weights
-from keras_highway.weights.language_form import check_size, form_of_words, stated_form, stated_overrides
-from keras_highway.weights.overrides import shapes_of_form, trimmed
-from keras_highway.weights.resolve import WeightsFile
+from keras_highway.models.char_lm import build_char_lm
+from keras_highway.specs import CharLMSpec, ConvStage, DenseStackSpec, NetSpec, coerced, override, to_dict
+from keras_highway.variants import ALL_VARIANTS, LM_VARIANTS
+from keras_highway.weights.files import assign, check_finite
+from keras_highway.weights.info import UncheckedWeights, WeightFileError
+from keras_highway.weights.sources import WeightsFile
 
-# Fields that change no trained function: how parameters start, what happens in training alone, precision.
+# Fields that change no trained function: how parameters start, training alone, precision.
 _HARMLESS = {
     *("gate_bias", "stochastic_depth", "dropout_scale", "head_dropout", "zero_init", "skip_dtype"),
     *("stem_init_std", "head_init_std", "kernel_init"),
     *("input_shape", "min_size", "classes", "remat"),
     *("characters", "dropout", "streams", "init_range"),  # of language models, whose shapes determine sizes
 }
+_OF_TRAINING = ("remat",)  # fields that no weight file states
 _MOST_TIMES = 100  # larger a network may be before blocks were left out of it
+_LARGEST = 2**28  # bytes of a vocabulary
+SIZES = ("classes", "characters", "input_shape")  # fields of the spec that follow from the vocabulary
 
 
 class FreshHead(Notice):
     """Weights were loaded for another number of classes than theirs: the body is trained, the classifier is random."""
 
 
+def from_json_values(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return overrides that were JSON values as `specs.override` takes them: `stages` of lists are stages."""
+    values = dict(overrides)
+    if isinstance(values.get("stages"), list | tuple):
+        values["stages"] = tuple(
+            stage if isinstance(stage, ConvStage) else coerced(ConvStage(highways=()), "a stage", **stage)
+            for stage in values["stages"]
+        )
+    return values
+
+
+def to_json_values(spec: NetSpec, row: NetSpec) -> dict[str, Any]:
+    """Return the fields of a spec that differ from the variant's, as JSON values."""
+    own, known = to_dict(spec), to_dict(row)
+    changed = {name: value for name, value in own.items() if value != known[name]}
+    return {name: _listed(value) for name, value in changed.items() if name not in _OF_TRAINING}
+
+
+def _listed(value: Any) -> Any:
+    """Return a value with lists in place of tuples."""
+    if isinstance(value, Mapping):
+        return {name: _listed(item) for name, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def trimmed(model: keras.Model, removed: Sequence[str]) -> keras.Model:
+    """Return a model without some of its blocks; the model itself where none are named."""
+    return without(model, removed) if removed else model
+
+
 def form_of(file: WeightsFile, variant: str) -> NetSpec:
-    """Return the spec of a file's own network: its variant's, with the overrides that it names.
+    """Return the spec of a file's own network: its variant's, with the overrides that it states.
 
     Raises:
-        ValueError: If these are not the variant's, or not those of the
-            file's arrays.
+        WeightFileError: If these make no network of the variant, or one of other arrays than the file's.
     """
-    row = VARIANTS[variant]
-    if not file.overrides:
-        return row
+    row, stated = ALL_VARIANTS[variant], file.info.overrides
+    if not stated:
+        return form_of_words(variant, {}) if isinstance(row, CharLMSpec) else row
     try:
-        known = {f.name for f in dataclasses.fields(row)} - {"name"}
-        if unknown := sorted(file.overrides.keys() - known):
-            raise ValueError(f"Unknown field {unknown[0]!r}; its fields are {', '.join(sorted(known))}.")
-        spec = override(row, **file.overrides)
-        needed = shapes_of_form(spec, file.classes)
+        if unknown := sorted(stated.keys() - ({field.name for field in dataclasses.fields(row)} - {"name"})):
+            raise ValueError(f"unknown field {unknown[0]!r}")
+        if isinstance(row, CharLMSpec):
+            return form_of_words(variant, stated)
+        spec = override(row, **from_json_values(stated))
+        needed = Counter(tuple(w.shape) for w in without_values(lambda: build(spec, classes=file.classes).weights))
     except Exception as error:  # of sizes that make no network Keras raises nearly anything
         raise WeightFileError(f"{file.path} names overrides of {variant!r} that make no network: {error}") from error
-    if not file.removed and needed != file.shapes:
-        raise WeightFileError(
-            f"{file.path} does not hold weights of {variant!r} with {_format_overrides(file.overrides)}."
-        )
-    if _size(needed) > _MOST_TIMES * _size(file.shapes):
-        raise WeightFileError(
-            f"{file.path} holds only a small part of what {_format_overrides(file.overrides)} would need."
-        )
+    wrong = _size(needed) > _MOST_TIMES * _size(file.shapes) if file.info.removed else needed != file.shapes
+    if wrong:
+        raise WeightFileError(f"{file.path} does not hold weights of {variant!r} with {dict(stated)}.")
     return spec
 
 
@@ -70,28 +101,24 @@ def own_form(variant: str, file: WeightsFile | None, passed: Mapping[str, Any]) 
     Args:
         variant: The architecture.
         file: The file; with `None` there are no such fields.
-        passed: Fields that are requested, see `stated_form`.
-
-    Raises:
-        ValueError: If a field is no variant's, or an image net's file has
-            other arrays, a language model's another vocabulary.
+        passed: Fields that are requested. The vocabulary of a language model is read for sizes that are not among them.
     """
     if file is None:
         return {}
-    if variant in LM_VARIANTS:
-        return stated_form(file, variant, passed)
-    if file.overrides:
-        form_of(file, variant)  # before anything of a size that a file names is built
-    return dict(file.overrides)
+    form_of(file, variant)  # before anything of a size that a file states is built
+    own = from_json_values(file.info.overrides)
+    sized = variant not in LM_VARIANTS or all(passed.get(name) is not None for name in SIZES)
+    if not sized and file.info.vocabulary and file.path.with_name(VOCABULARY).is_file():
+        own |= vocabulary_of(file, variant).sizes
+    return own
 
 
 def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
     """Set a model's weights from a file; layer by layer, through a model of the file's own form, if the two differ.
 
-    A file without metadata, as Keras writes it, may be of the requested
-    network. A classifier of another number of classes keeps its values; layers
-    that the model lacks are ignored. The first convolution is brought to the
-    channels of the model's input.
+    A file without metadata, as Keras writes it, may be of the requested network. A classifier of another number of
+    classes keeps its values; layers that the model lacks are ignored. The first convolution is brought to the channels
+    of the model's input.
 
     Args:
         model: The model that `spec` describes, with or without its head.
@@ -99,15 +126,15 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
         spec: The variant's row with the overrides of this model.
 
     Raises:
-        ValueError: If the file does not fit. The model is unchanged.
+        ValueError: If the file does not fit.
     """
     row = form_of(file, spec.name)
     head = next((layer for layer in model.layers if layer.name == "head"), None)
     same_head = head is not None and file.classes in (None, head.units)
-    if _states_its_form(file):
+    if file.stated:
         _check_pixels(model, file, row)
     # Of a file that says nothing of itself, as Keras writes it, also what was saved without a head.
-    may_be_it = (same_head and spec == row) or ((same_head or head is None) and not _states_its_form(file))
+    may_be_it = (same_head and spec == row) or ((same_head or head is None) and not file.stated)
     if may_be_it and file.shapes == _shapes_of(model):
         _set(model, file)
         return
@@ -118,7 +145,7 @@ def load_into(model: keras.Model, file: WeightsFile, spec: NetSpec) -> None:
 
 
 def _check_pixels(model: keras.Model, file: WeightsFile, row: NetSpec) -> None:
-    """Refuses images of another shape where a layer flattens them: behind it, each weight is of one pixel."""
+    """Refuse images of another shape where a layer flattens them: behind it, each weight is of one pixel."""
     flattened = _flattened(model)
     if flattened is None or _images(model) == in_format(row.input_shape):
         return
@@ -126,14 +153,13 @@ def _check_pixels(model: keras.Model, file: WeightsFile, row: NetSpec) -> None:
     theirs = in_format(row.input_shape) if dense else _flattened(build(row, classes=file.classes, dtype="float32"))
     if flattened != theirs:
         raise ValueError(
-            f"Trained weights of {file.variant!r} do not fit the requested model: layer 'flatten' makes vectors of "
-            f"{flattened}, and each weight behind it is of one of {theirs}. Use the input shape of the weights, "
-            f"{in_format(row.input_shape)}, or pass weights=None."
+            f"Trained weights of {row.name!r} do not fit the requested model: its layer 'flatten' gets {flattened}, "
+            f"not {theirs}. Use the input shape of the weights, {in_format(row.input_shape)}, or pass weights=None."
         )
 
 
 def _images(model: keras.Model) -> tuple[int | None, ...]:
-    """Return the shape of what the network itself sees, behind a layer that prepares images."""
+    """Return the shape of the images that the network itself gets, behind a layer that prepares them."""
     prepared = next((layer for layer in model.layers if isinstance(layer, Preprocessing)), None)
     return tuple((model.inputs[0] if prepared is None else output_in(model, prepared)).shape[1:])
 
@@ -146,8 +172,8 @@ def _flattened(model: keras.Model) -> tuple[int | None, ...] | None:
 def _donor(file: WeightsFile, row: NetSpec) -> keras.Model:
     """Return a model of the file's own form, in float32, whatever the global policy.
 
-    A file that does not name its number of classes has it in its head: where
-    it fits but for that, the kernel's and the bias's shapes tell.
+    A file that does not name its number of classes has it in its head: where it fits but for that, the kernel's and the
+    bias's shapes tell.
     """
     donor = build(row, classes=file.classes, dtype="float32")
     if file.classes is None and file.shapes != _shapes_of(donor):
@@ -160,73 +186,42 @@ def _donor(file: WeightsFile, row: NetSpec) -> keras.Model:
 
 
 def without_removed(model: keras.Model, file: WeightsFile) -> keras.Model:
-    """Return a model without the blocks that a file names as left out; the model itself where it names none.
-
-    Raises:
-        WeightFileError: If there are no such blocks, or they cannot go.
-    """
+    """Return a model without the blocks that a file names as left out; the model itself where it names none."""
     try:
-        return trimmed(model, file.removed)
+        return trimmed(model, file.info.removed)
     except Exception as error:  # the names are the file's, and any text
-        raise WeightFileError(f"{file.path} names blocks that were left out of {file.variant!r}: {error}") from error
+        raise WeightFileError(f"{file.path} names blocks that were left out of {model.name!r}: {error}") from error
 
 
 def load_exactly(model: keras.Model, file: WeightsFile) -> None:
-    """Set a model's weights from a file of its very shapes.
-
-    Args:
-        model: The model.
-        file: What `resolve` returned.
-
-    Raises:
-        ValueError: If the file does not fit. The model is unchanged.
-    """
+    """Set a model's weights from a file of its very shapes; raise a `WeightFileError` if the file does not fit."""
     actual, expected = file.shapes, _shapes_of(model)
-    if actual != expected:  # Keras itself accepts a file that has more layers than the model
+    if actual != expected:
         raise WeightFileError(
-            f"{file.path} does not hold weights of variant {file.variant!r} (model {model.name!r}): of the shapes the "
-            f"model needs, the file lacks {_listed(expected - actual)}; it has besides {_listed(actual - expected)}."
+            f"{file.path} does not hold weights of variant {file.info.variant!r} (model {model.name!r}): of the shapes "
+            f"the model needs, the file lacks {_first(expected - actual)}; it has in addition "
+            f"{_first(actual - expected)}."
         )
     _set(model, file)
 
 
 def _set(model: keras.Model, file: WeightsFile) -> None:
-    before = model.get_weights()
     try:
-        set_weights(model, file.content)
+        assign(model, file.arrays)
     except Exception as error:  # of a file with other contents than it should have Keras raises nearly anything
-        model.set_weights(before)  # Keras sets what it can before it raises
         reason = " ".join(str(error).split())[:300].rstrip(".")
-        raise WeightFileError(f"{file.path} does not fit variant {file.variant!r}: {reason}.") from error
+        raise WeightFileError(f"{file.path} does not fit variant {file.info.variant!r}: {reason}.") from error
     if not file.checked:
-        named = file.row is not None or "variant" in file.stamp
-        whose = "" if named else f" Nor does it name its variant: by its shapes alone it is taken for {file.variant!r}."
         warnings.warn(
-            f"{file.path} has no digest, so its content was not checked.{whose} "
-            "keras_highway.weights.file.save writes both.",
+            f"{file.path} has no hash, so its content was not checked, and it is taken for {file.info.variant!r}. "
+            "keras_highway.weights.files.save writes both.",
             UncheckedWeights,
             stacklevel=2,
         )
 
 
-def check_language_model(file: WeightsFile, spec: CharLMSpec) -> None:
-    """Raise a `ValueError` for a language model that is larger than its file, or computes something else.
-
-    The second are overrides under which the trained numbers would mean
-    something else. To be called before the network is built.
-    """
-    if _states_its_form(file):
-        _check_function(file, spec, form_of_words(spec.name, stated_overrides(file, spec.name)))
-    check_size(file, spec)
-
-
-def _states_its_form(file: WeightsFile) -> bool:
-    """Whether a row or the file itself states all of its network; files that Keras wrote state nothing."""
-    return file.published or file.row is not None or "overrides" in file.stamp
-
-
 def _check_function(file: WeightsFile, spec: NetSpec, row: NetSpec) -> None:
-    """Refuses overrides under which the trained numbers would mean something else."""
+    """Refuse overrides under which the trained numbers would mean something else."""
     changed = [
         f.name
         for f in dataclasses.fields(row)
@@ -234,14 +229,14 @@ def _check_function(file: WeightsFile, spec: NetSpec, row: NetSpec) -> None:
     ]
     if changed:
         raise ValueError(
-            f"Trained weights of {file.variant!r} do not fit the requested model: it overrides "
+            f"Trained weights of {spec.name!r} do not fit the requested model: it overrides "
             f"{', '.join(f'{name}={getattr(spec, name)!r}' for name in changed)}. Leave the overrides out, or pass "
             "weights=None."
         )
 
 
 def _copy(donor: keras.Model, model: keras.Model, file: WeightsFile) -> None:
-    """Set every layer but a fresh head; nothing is set unless everything fits."""
+    """Set every layer but a fresh head; nothing is set unless all shapes fit."""
     pairs = []
     has_top = any(layer.name == "head" for layer in model.layers)
     for layer in donor.layers:
@@ -255,7 +250,8 @@ def _copy(donor: keras.Model, model: keras.Model, file: WeightsFile) -> None:
                 FreshHead,
                 stacklevel=2,
             )
-        if not layer.weights or (layer.name == "head" and target.units != layer.units):
+            continue
+        if not layer.weights:
             continue
         expected = None if target is None else [tuple(w.shape) for w in target.weights]
         values = layer.get_weights()
@@ -264,22 +260,17 @@ def _copy(donor: keras.Model, model: keras.Model, file: WeightsFile) -> None:
         actual = [value.shape for value in values]
         if actual != expected:
             raise ValueError(
-                f"Trained weights of {file.variant!r} do not fit the requested model: layer "
+                f"Trained weights of {file.info.variant!r} do not fit the requested model: layer "
                 f"{layer.name!r} has shapes {actual} in {file.path} and {expected} in the model. Use the input shape "
                 f"of the weights, {donor.input_shape[1:]}, or pass weights=None."
             )
         pairs += zip(target.weights, values, strict=True)
     for variable, value in pairs:
-        try:
-            check_finite(value, variable)
-        except WeightFileError as error:
-            raise WeightFileError(f"{file.path} does not fit the requested model: {error}.") from error
-    for variable, value in pairs:
         variable.assign(value)
-
-
-def _format_overrides(overrides: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in overrides.items())
+    try:
+        check_finite([variable for variable, _ in pairs])
+    except WeightFileError as error:
+        raise WeightFileError(f"{file.path} does not fit the requested model: {error}.") from error
 
 
 def _size(shapes: Counter[tuple[int, ...]]) -> int:
@@ -289,9 +280,8 @@ def _size(shapes: Counter[tuple[int, ...]]) -> int:
 def _for_channels(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """Return a kernel for images with other channels: one gets the sum, several repeat the kernel [timm].
 
-    In turn they are scaled by the ratio of the channels: images of equal channels
-    give what they gave where it is whole, about that where it is not. What is not
-    a kernel, or differs in more, stays as it is.
+    In turn they are scaled by the ratio of the channels: images of equal channels give what they gave where it is
+    whole, about that where it is not. Other arrays stay the same.
     """
     channels = shape[-2] if value.ndim == 4 else None
     if value.shape == tuple(shape) or (*value.shape[:-2], channels, value.shape[-1]) != tuple(shape):
@@ -306,8 +296,64 @@ def _shapes_of(model: keras.Model) -> Counter[tuple[int, ...]]:
     return Counter(tuple(w.shape) for w in model.weights)
 
 
-def _listed(shapes: Counter[tuple[int, ...]]) -> str:
-    if not shapes:
-        return "none"
+def _first(shapes: Counter[tuple[int, ...]]) -> str:
     first = ", ".join(f"{n} of {shape}" for shape, n in list(shapes.items())[:4])
-    return first + (", ..." if len(shapes) > 4 else "")
+    return first + (", ..." if len(shapes) > 4 else "") or "none"
+
+
+def form_of_words(variant: str, overrides: Mapping[str, Any]) -> CharLMSpec:
+    """Return the spec of a language model with overrides, for spellings of any length where these do not state it."""
+    return override(LM_VARIANTS[variant], **{"input_shape": (LONGEST_SPELLING,), **overrides})
+
+
+def check_language_model(file: WeightsFile, spec: CharLMSpec) -> None:
+    """Refuse a language model that is larger than its file, or computes something else, before it is built."""
+    if file.stated:
+        _check_function(file, spec, form_of(file, spec.name))
+    if spec == LM_VARIANTS[spec.name]:
+        return
+    layers = spec.highways + spec.lstms + len(spec.kernels)  # each has an array at least
+    try:
+        if layers > sum(file.shapes.values()):
+            raise ValueError(f"{layers:,} layers, and the file has {sum(file.shapes.values())} arrays")
+        needed = _size(Counter(tuple(w.shape) for w in without_values(lambda: build_char_lm(spec).weights)))
+        if needed > _size(file.shapes):
+            raise ValueError(f"{needed:,} weights, and the file has {_size(file.shapes):,}")
+    except Exception as error:  # of sizes that make no network Keras raises nearly anything
+        raise WeightFileError(f"{file.path} does not fit the requested {spec.name!r}: {error}.") from error
+
+
+def vocabulary_of(file: WeightsFile, variant: str, passed: Vocabulary | None = None) -> Vocabulary:
+    """Return the vocabulary of a weight file, compared with the hash that the file has of it.
+
+    Args:
+        file: The file.
+        variant: The architecture.
+        passed: The vocabulary, which is padded to the widest kernel. Defaults to the one next to the file.
+
+    Raises:
+        ValueError: If it is missing, malformed, or the file was trained with another one.
+    """
+    path = file.path.with_name(VOCABULARY)
+    if passed is not None:
+        vocabulary, path = passed.padded(max(form_of(file, variant).kernels)), "the vocabulary that was passed"
+    elif path.is_file():
+        try:
+            vocabulary = Vocabulary.from_json(read_bounded(path, _LARGEST))
+        except ValueError as error:
+            raise ValueError(f"{path} is malformed: {error}") from error
+    else:
+        raise ValueError(f"There is no {path}: pass vocabulary=, the vocabulary of the corpus of the training.")
+    if file.info.vocabulary not in ("", vocabulary.fingerprint):
+        raise ValueError(
+            f"{path} does not match the weights {file.path}: they were trained with other words or characters. "
+            f"Received: {len(vocabulary.words)} words, fingerprint {vocabulary.fingerprint[:12]}; "
+            f"expected {file.info.vocabulary[:12]}"
+        )
+    return vocabulary
+
+
+def stated_overrides(file: WeightsFile, variant: str) -> dict[str, Any]:
+    """Return the fields of the spec that a file of a language model states, after checking them."""
+    form_of(file, variant)
+    return dict(file.info.overrides)

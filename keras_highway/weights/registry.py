@@ -1,31 +1,31 @@
-"""The rows of all trained weights, from the folders they lie in; names are `<variant>.<tag>`.
+"""The rows of all trained weights, from the folders they lie in, and the table of `list_weights(details=True)`.
 
-A folder of `zoo/weights/` is a weight: its `weights.json` states what the file
-is, how to feed it and its hash. What was measured (accuracy, n, spread, seeds,
-commit, hardware) lives once, in the `result.json` beside it. Only weights that
-have no folder here, those of third parties, are a table of this module.
+A folder of `zoo/weights/` is a weight, `<variant>.<tag>`: its `weights.json` states what the file is, how to feed it
+and its hash; its `result.json` states what was measured. Only weights of third parties, without a folder, are a table
+here. `zoo/results.csv`, written by `python -m zoo.release.metrics`, holds sizes and speed; a wheel has it, too.
 """
 
+import csv
 import dataclasses
 import fnmatch
 import functools
+import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 from keras_highway._support.files import atomic_write_json
-from keras_highway._support.schema import Table, Text, read_json
-from keras_highway._support.terminal import Notice, did_you_mean
+from keras_highway._support.terminal import Notice, did_you_mean, table
 from keras_highway.data import transforms
+from keras_highway.tasks import task_of
 from keras_highway.variants import ALL_VARIANTS, VARIANTS
-from keras_highway.weights.info import FILE, GATE_REPORT, RESULT, ROW, Promised, WeightsInfo, read_row
+from keras_highway.weights.info import FILE, ROW, WeightsInfo, described, read_row
+from keras_highway.weights.info import GATES as GATES
 
 ZOO_VARIABLE = "KERAS_HIGHWAY_ZOO"
-GATES = "gates.json"
-_HERE = Path(__file__).resolve().parent
-_PACKAGE = _HERE.parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 _CIFAR = "CIFAR: A. Krizhevsky, V. Nair, G. Hinton; no licence is stated"
 _IMAGENET = "ImageNet: access under its terms, for non-commercial research"
 DATA_LICENCES = {
@@ -38,33 +38,19 @@ DATA_LICENCES = {
     "tiny_imagenet": f"Tiny ImageNet, of Stanford's CS231n: photographs of {_IMAGENET}",
     "ptb": "Penn Treebank, as prepared by T. Mikolov: LDC99T42, under the Linguistic Data Consortium's terms",
 }
-HUB_TABLE = _HERE / "hub.json"  # repository and commit of what is published; `publish` writes it
-_HUB_TABLE = Table(Table(Text()))
+HUB_TABLE = Path(__file__).with_name("hub.json")  # repository and commit of what is published; `publish` writes it
 
 
 def language_row(name: str, variant: str, data: str, sha256: str = "") -> WeightsInfo:
-    """Return the row of a language model's weights.
-
-    Args:
-        name: `<recipe>.<tag>`.
-        variant: The architecture.
-        data: The corpus, `"ptb"` or another one.
-        sha256: Of the file.
-    """
+    """Return the row of a language model's weights, `<recipe>.<tag>`, of a corpus such as `"ptb"`."""
+    licence = DATA_LICENCES.get(data, "")
     return WeightsInfo(
-        name=name,
-        variant=variant,
-        data=data,
-        recipe=name.split(".")[0],
-        classes=(),
-        transform=None,
-        sha256=sha256,
-        data_licence=DATA_LICENCES.get(data, ""),
+        name=name, variant=variant, data=data, recipe=name.split(".")[0], sha256=sha256, data_licence=licence
     )
 
 
 def _timm(variant: str, tag: str, top1: float | None) -> WeightsInfo:
-    """Return the residual baselines that the papers compare with: "ResNet strikes back", procedures A1, A2, A3."""
+    """Return the row of a residual baseline of "ResNet strikes back", procedures A1, A2, A3."""
     return WeightsInfo(
         name=f"{variant}.{tag}",
         variant=variant,
@@ -97,13 +83,13 @@ _TIMM = (
 
 
 def _rows() -> Mapping[str, WeightsInfo]:
-    """All rows under their names, read anew when a folder, or a row of a user's, has come, gone or been replaced."""
+    """Return all rows by name, read again when a folder, or a row of the user's, has changed."""
     roots = _roots()
     return _read_rows(roots, tuple(map(_changed, (*roots, HUB_TABLE, *_users_rows()))))
 
 
 def _changed(path: Path) -> int:
-    """When a file or the list of a folder was changed, 0 where there is none."""
+    """Return when a file or the list of a folder was changed, 0 if it does not exist."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -112,13 +98,12 @@ def _changed(path: Path) -> int:
 
 @functools.lru_cache(maxsize=4)
 def _read_rows(roots: tuple[Path, ...], _changes: tuple[int, ...]) -> Mapping[str, WeightsInfo]:
-    """All rows under their names: of the folders, those on the Hub with their repository there, then timm's.
+    """Return all rows by name: of the folders, with their repository on the Hub, then timm's.
 
-    The first row of a variant is what the name of its data set means:
-    weights="imagenet" is A1 for ResNet50.
+    The name of a data set means the first row of a variant: weights="imagenet" is A1 for ResNet50.
     """
     rows: dict[str, WeightsInfo] = {}
-    on_hub = read_json(HUB_TABLE, _HUB_TABLE)
+    on_hub = _on_hub()
     for root in roots:
         for path in sorted(root.glob(f"[!.]*/{ROW}")):
             try:
@@ -128,12 +113,16 @@ def _read_rows(roots: tuple[Path, ...], _changes: tuple[int, ...]) -> Mapping[st
             except ValueError as error:
                 if root != _users_root():
                     raise
-                warnings.warn(f"{error} Skipped: mend or remove this folder of {ZOO_VARIABLE}.", Notice, stacklevel=2)
+                warnings.warn(f"{error} Skipped: fix or remove this folder of {ZOO_VARIABLE}.", Notice, stacklevel=2)
                 continue
             rows.setdefault(row.name, dataclasses.replace(row, **on_hub.get(row.name, {})))
     theirs = [dataclasses.replace(row, **on_hub.get(row.name, {})) for row in (_timm(*row) for row in _TIMM)]
     made = [_made_of(row, spec) for spec in VARIANTS.values() for row in theirs if row.variant == _baseline(spec)]
     return rows | {row.name: row for row in (*theirs, *made)}
+
+
+def _on_hub() -> dict[str, dict[str, str]]:
+    return json.loads(HUB_TABLE.read_text("utf-8"))
 
 
 def _baseline(spec) -> str:
@@ -150,7 +139,14 @@ class _Registry(Mapping[str, WeightsInfo]):
     """All rows by name, read from their folders on access."""
 
     def __getitem__(self, name):
-        return _rows()[name]
+        """Read one row, without the others, if it has a folder."""
+        folder = next((folder for folder in folders(name) if (folder / ROW).is_file()), None)
+        if not name or folder is None or folder.name != name:
+            return _rows()[name]
+        row = read_row(folder / ROW)
+        if row.name != name:
+            raise KeyError(name)
+        return dataclasses.replace(row, **_on_hub().get(name, {}))
 
     def __iter__(self):
         return iter(_rows())
@@ -166,45 +162,32 @@ WEIGHTS: Mapping[str, WeightsInfo] = _Registry()
 
 
 def in_checkout() -> bool:
-    """Whether the package runs from a checkout, whose table of what is on the Hub can be written."""
-    return (HUB_TABLE.parents[2] / "pyproject.toml").is_file()
+    """Whether the package runs from a checkout, whose table of repositories can be written."""
+    return (_PACKAGE.parent / "pyproject.toml").is_file()
 
 
 def check_checkout() -> None:
-    """Raise a ValueError where the package does not run from a checkout, whose table could be written."""
+    """Raise a ValueError where the package does not run from a checkout."""
     if not in_checkout():
         raise ValueError(f"{HUB_TABLE} is part of an installed package: repositories are noted in a checkout.")
 
 
 def note_repository(name: str, entry: Mapping[str, str]) -> None:
-    """Write into the checkout's table where a row's file is on the Hub.
-
-    Args:
-        name: Name of the row.
-        entry: Its `repository`, `revision` and `sha256`, or some of them.
-
-    Raises:
-        ValueError: If the package does not run from a checkout.
-    """
+    """Write the `repository`, `revision` and `sha256` of a row, or some of them, into the checkout's table."""
     check_checkout()
-    on_hub = read_json(HUB_TABLE, _HUB_TABLE)
+    on_hub = _on_hub()
     on_hub[name] = {**on_hub.get(name, {}), **entry}
     atomic_write_json(HUB_TABLE, {key: dict(sorted(value.items())) for key, value in sorted(on_hub.items())})
     reread()
 
 
 def reread() -> None:
-    """Forgets the rows: what folders hold has changed. Folders that come and go are seen without."""
+    """Forget the rows because the content of a folder has changed; folders that come and go are noticed anyway."""
     _read_rows.cache_clear()
 
 
-def list_weights(pattern: str = "*") -> list[str]:
-    """Return the names of all weights that match a shell pattern, e.g. `"mnist*"`."""
-    return sorted(fnmatch.filter(WEIGHTS, pattern))
-
-
 def words() -> set[str]:
-    """Return what rows go by: their names, tags and data sets."""
+    """Return the names, tags and data sets of all rows."""
     return {word for row in WEIGHTS.values() for word in (row.name, _tag(row), row.data) if word}
 
 
@@ -213,18 +196,23 @@ def _tag(row: WeightsInfo) -> str:
     return row.name.partition(".")[2]
 
 
-def find(weights: str, variant: str) -> WeightsInfo:
-    """Return the row of a variant's weights.
+def find(weights: str, variant: str = "") -> WeightsInfo:
+    """Return the row of weights.
 
     Args:
-        weights: A name (`"mnist10_w16.tvdn"`), a tag (`"tvdn"`) or a data set
-            (`"mnist"`).
-        variant: The architecture.
+        weights: A name (`"mnist10_w16.tvdn"`); with a variant also a tag (`"tvdn"`) or a data set (`"mnist"`).
+        variant: The architecture. Defaults to any.
 
     Raises:
-        ValueError: If there is none, or it is of another architecture.
+        ValueError: If it does not exist, with suggestions, or it is of another architecture.
     """
-    rows = [r for r in WEIGHTS.values() if r.variant == variant]
+    if not variant:
+        try:
+            return WEIGHTS[weights]
+        except KeyError:
+            own = [row.name for row in WEIGHTS.values() if row.variant == weights]
+            raise ValueError(_unknown(weights, own)) from None
+    rows = [row for row in WEIGHTS.values() if row.variant == variant]
     for row in rows:
         if weights and weights in (row.name, _tag(row), row.data):
             return row
@@ -233,26 +221,11 @@ def find(weights: str, variant: str) -> WeightsInfo:
             f"Weights {weights!r} are of variant {WEIGHTS[weights].variant!r}, not of {variant!r}. "
             f"Use keras_highway.load({weights!r})."
         )
-    raise ValueError(_missing(weights, variant, [r.name for r in rows]))
-
-
-def get(name: str) -> WeightsInfo:
-    """Return the row of a weights name.
-
-    Raises:
-        ValueError: If there is none, with suggestions; of a variant's name,
-            with its weights.
-    """
-    if name in WEIGHTS:
-        return WEIGHTS[name]
-    if name in ALL_VARIANTS:
-        raise ValueError(_of_a_variant(name, [row.name for row in WEIGHTS.values() if row.variant == name]))
-    hint = did_you_mean(name, WEIGHTS)
-    raise ValueError(f"Unknown weights.{hint} Known: {', '.join(WEIGHTS)}. Received: {name!r}")
+    raise ValueError(_missing(weights, variant, [row.name for row in rows]))
 
 
 def folders(name: str) -> list[Path]:
-    """Where the files of a weights name may lie, in order: the wheel, `KERAS_HIGHWAY_ZOO`, the checkout."""
+    """Return the folders of a weights name, in order: the wheel, `KERAS_HIGHWAY_ZOO`, the checkout."""
     return [root / name for root in _roots()]
 
 
@@ -267,22 +240,24 @@ def _users_rows() -> list[Path]:
 
 
 def zoo_files(name: str) -> list[Path]:
-    """Where a file of the zoo's own may lie: in the wheel, in the checkout."""
+    """Return the places of a file of the zoo itself: in the wheel, in the checkout."""
     checkout = [_PACKAGE.parent / "zoo" / name] if in_checkout() else []
     return [_PACKAGE / "zoo" / name, *checkout]
 
 
 def _roots() -> tuple[Path, ...]:
-    roots, users = [_PACKAGE / "zoo" / "weights"], _users_root()
-    if users is not None:
-        roots.append(users)
-    if (_PACKAGE.parent / "pyproject.toml").is_file():  # a checkout; in site-packages, `zoo` could be another package's
-        roots.append(_PACKAGE.parent / "zoo" / "weights")
-    return tuple(roots)
+    users = _users_root()
+    wheel, *checkout = zoo_files("weights")
+    return (wheel, *([users] if users is not None else []), *checkout)
 
 
 def _users_root() -> Path | None:
     return Path(os.environ[ZOO_VARIABLE]) if os.environ.get(ZOO_VARIABLE) else None
+
+
+def result(name: str) -> dict[str, Any]:
+    """Return the measurements of weights, `{}` if unknown."""
+    return dict(described(WEIGHTS[name]).metrics)
 
 
 def local_file(row: WeightsInfo) -> Path | None:
@@ -290,25 +265,15 @@ def local_file(row: WeightsInfo) -> Path | None:
     return next((folder / FILE for folder in folders(row.name) if (folder / FILE).is_file()), None)
 
 
-def promised(row: WeightsInfo) -> Promised:
-    """Return what the bytes of a row's file must hash to."""
-    return Promised(row.sha256, f"of {row.name!r}", "Remove it or reinstall keras_highway.")
-
-
 def file_of(row: WeightsInfo) -> Path:
-    """As `local_file`, for rows whose file must be there.
-
-    Raises:
-        ValueError: If it is nowhere.
-    """
+    """Return `local_file`; raise a `ValueError` if it does not exist."""
     path = local_file(row)
     if path is None:
         looked = ", ".join(map(str, folders(row.name)))
         elsewhere = (
             f"They are on the Hub: `python -m keras_highway fetch {row.name}` downloads them."
             if row.repository
-            else f"They are not on the Hub, and a wheel leaves large ones out: set {ZOO_VARIABLE} to the folder "
-            "zoo/weights of a checkout. In a checkout, put the file back."
+            else f"A wheel leaves large ones out: set {ZOO_VARIABLE} to the folder zoo/weights of a checkout."
         )
         raise ValueError(f"No file of weights {row.name!r}. Looked in {looked}. {elsewhere}")
     return path
@@ -321,41 +286,19 @@ def where(row: WeightsInfo) -> str:
     return "on the Hub" if row.repository else "in a checkout"
 
 
-def result(name: str) -> dict[str, Any]:
-    """Return what was measured of weights: the `result.json` beside them, `{}` where there is none."""
-    return _beside(name, "result.json", RESULT)
+def _unknown(name: str, own: list[str]) -> str:
+    """Return the message that refuses an unknown name; `own` are the weights of a variant of that name."""
+    if name in ALL_VARIANTS:
+        known = f"its weights: {', '.join(own)}." if own else "no weights of it are published."
+        return f"{name!r} is a variant; {known} See also keras_highway.create_model. Received: {name!r}"
+    return f"Unknown weights.{did_you_mean(name, WEIGHTS)} Known: {', '.join(WEIGHTS)}. Received: {name!r}"
 
 
-def described(row: WeightsInfo) -> WeightsInfo:
-    """Return a row with what was measured, where it is recorded beside the file; not for others of its name."""
-    known = _rows().get(row.name)
-    if known is None or known.sha256 != row.sha256:
-        return row
-    measured, gates = result(row.name), _beside(row.name, GATES, GATE_REPORT)
-    if gates.get("sha256") != row.sha256:
-        gates = {}  # measured of weights that have been replaced since
-    return dataclasses.replace(row, metrics=measured or row.metrics, gate_report=gates or row.gate_report)
-
-
-def _beside(name, file, schema) -> dict[str, Any]:
-    """Read a JSON file next to the row of weights, in the same folder."""
-    folder = next((folder for folder in folders(name) if (folder / ROW).is_file()), None)
-    return read_json(folder / file, schema) if folder is not None and (folder / file).is_file() else {}
-
-
-def _of_a_variant(variant, own) -> str:
-    """Return the message that refuses a variant's name as the name of weights."""
-    known = (
-        f"its weights: {', '.join(own)}." if own else "no weights of it are published: see keras_highway.create_model."
-    )
-    return f"{variant!r} is a variant; {known} Received: {variant!r}"
-
-
-def _missing(weights, variant, own) -> str:
-    spec = ALL_VARIANTS.get(variant)
-    recipe = spec.recipe if spec else ""
+def _missing(weights: str, variant: str, own: list[str]) -> str:
+    """Return the message that refuses weights of a variant, with everything that can be used instead."""
+    recipe = ALL_VARIANTS[variant].recipe if variant in ALL_VARIANTS else ""
     relatives = _trained_relative(variant)
-    if weights == "imagenet" and relatives:  # the default of these builders: nobody mistyped it
+    if weights == "imagenet" and relatives:  # the default of these builders, not a typing error
         what = f"No ImageNet weights of {variant!r} are published yet."
     else:
         known = [*own, *sorted({WEIGHTS[name].data for name in own} - {""})]
@@ -369,10 +312,10 @@ def _missing(weights, variant, own) -> str:
         *([f"train it: python -m keras_highway train {recipe} --data DIR"] if recipe else []),
     ]
     lines = "\n  - ".join(remedies)
-    return f"{what} What there is instead:\n  - {lines}\nAll weights: keras_highway.list_weights()."
+    return f"{what} Use instead:\n  - {lines}\nAll weights: keras_highway.list_weights()."
 
 
-def _loads(name) -> str:
+def _loads(name: str) -> str:
     row = WEIGHTS[name]
     absent = (
         f"; the file is in a checkout: set {ZOO_VARIABLE} to its zoo/weights" if where(row) == "in a checkout" else ""
@@ -381,8 +324,8 @@ def _loads(name) -> str:
     return f"keras_highway.load({name!r}): trained on {row.data or 'data of its own'}{classes}{absent}"
 
 
-def _trained_relative(variant) -> list[str]:
-    """For a highway net whose residual baseline has weights: the highway net that is made of them."""
+def _trained_relative(variant: str) -> list[str]:
+    """Return the builders of highway nets that are made of the weights of a highway net's residual baseline."""
     baseline = variant.replace("highway", "resnet", 1)
     relatives = [name for name, spec in VARIANTS.items() if _baseline(spec) == baseline != variant]
     return [
@@ -391,3 +334,113 @@ def _trained_relative(variant) -> list[str]:
         for name in relatives
         for weights in {row.data: None for row in WEIGHTS.values() if row.variant == name}
     ]
+
+
+RESULTS = "results.csv"
+# Name and type of each column.
+COLUMNS: Mapping[str, Callable[[str], Any]] = {
+    "name": str,
+    "variant": str,
+    "data": str,
+    "top1": float,
+    "top5": float,
+    "perplexity": float,
+    "spread": float,
+    "n": int,
+    "measured": str,
+    "parameters": int,
+    "multiply_adds": int,
+    "bytes": int,
+    "cpu_images_per_second": float,
+    "gpu_images_per_second": float,
+    "commit": str,
+    "command": str,
+}
+_TABLE_COLUMNS = tuple(
+    name for name in COLUMNS if name not in ("measured", "gpu_images_per_second", "commit", "command")
+)
+
+
+class WeightsTable(list[dict[str, Any]]):
+    """A list of dicts, one per weight file, that prints as a table; `pandas.DataFrame` takes it.
+
+    Keys: `name`, `variant`, `data`; `top1` and `top5` in percent, or `perplexity`, of the test set; `spread`, their
+        standard deviation over `n` seeds; `measured`, `"here"` or `"as published"`; `parameters` and `multiply_adds` of
+        one image; `bytes` of the file; images per second of one CPU core's time and of a GPU's; `commit` and `command`
+        of the training. Unknown values are `None`.
+    """
+
+    def __repr__(self) -> str:
+        rows = [tuple(_cell(row[name]) for name in _TABLE_COLUMNS) for row in self]
+        return table(_TABLE_COLUMNS, rows, right=_TABLE_COLUMNS[3:])
+
+
+@overload
+def list_weights(pattern: str = "*", details: Literal[False] = False) -> list[str]: ...
+
+
+@overload
+def list_weights(pattern: str = "*", *, details: Literal[True]) -> WeightsTable: ...
+
+
+@overload
+def list_weights(pattern: str, details: Literal[True]) -> WeightsTable: ...
+
+
+def list_weights(pattern: str = "*", details: bool = False) -> list[str] | WeightsTable:
+    """Return the names of all weights, or a table with the size, the accuracy and the speed of each.
+
+    Args:
+        pattern: Shell pattern, e.g. `"mnist*"`. Defaults to all.
+        details: Bool, whether to return a table, see `keras_highway.weights.registry.WeightsTable`. Defaults to
+            `False`.
+
+    Returns:
+        A sorted list of names, or a `WeightsTable` in that order.
+
+    Example:
+
+    >>> kh.list_weights("mnist*")
+    ['mnist10_w16.tvdn', 'mnist10_w32.tvdn']
+    >>> kh.list_weights("mnist*", details=True)[0]["top1"]
+    99.45
+    """
+    names = sorted(fnmatch.filter(WEIGHTS, pattern))
+    if not details:
+        return names
+    known = _known(next((path for path in zoo_files(RESULTS) if path.is_file()), None))
+    return WeightsTable(dict(known.get(name) or of_row(WEIGHTS[name])) for name in names)
+
+
+def of_row(row: WeightsInfo) -> dict[str, Any]:
+    """Return the values of a row of the registry under `COLUMNS`; sizes and speed are None."""
+    metrics = described(row).metrics
+    values = {**dict.fromkeys(COLUMNS), "name": row.name, "variant": row.variant, "data": row.data}
+    if not metrics:
+        return values
+    metric = task_of(dict(metrics)).metric
+    top5, std = metrics.get("top5"), metrics.get("std")
+    return {
+        **values,
+        metric.column: round(metric.scale * metrics["mean"], 2),
+        "top5": None if top5 is None else round(100.0 * top5, 2),
+        "spread": None if std is None else round(metric.scale * std, 2),
+        "n": metrics["n"],
+        "measured": "as published" if metrics["metric"].endswith("as_published") else "here",
+        "commit": metrics.get("commit"),
+    }
+
+
+@functools.cache
+def _known(path: Path | None) -> dict[str, dict[str, Any]]:
+    """Return the rows of the table of results by name; weights that it does not name are a user's own."""
+    if path is None:
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        return {
+            line["name"]: {k: COLUMNS[k](v) if v else None for k, v in line.items()} for line in csv.DictReader(file)
+        }
+
+
+def _cell(value: str | float | None) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,31 +1,60 @@
-"""PyTorch's `.safetensors` of ResNets as weight files of ours: converted once for every content, and kept."""
+"""PyTorch's `.safetensors` of timm's and torchvision's ResNets as weight files, converted once for every content."""
 
 import atexit
-import dataclasses
+import contextlib
 import functools
 import hashlib
-import json
+import math
 import os
+import re
+import reprlib
+import shutil
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Annotated, Any, Required, TypedDict
 
-from keras_highway._support.files import atomic_write_json, read_regular, sha256_of
-from keras_highway.convert.timm import OtherConfigError, model_of, read_config, read_safetensors, resnet_of
-from keras_highway.data.transforms import imagenet_classes
-from keras_highway.hub.client import home_folder
-from keras_highway.hub.download import READ_ONLY, fetch, fetch_if_there, locked
-from keras_highway.hub.names import HubName
+import keras
+import ml_dtypes
+import numpy as np
+from msgspec import Meta
+
+from keras_highway._support.files import atomic_write_json, read_bounded, read_regular, sha256_of
+from keras_highway.data.transforms import INTERPOLATIONS, Transform, imagenet_classes
+from keras_highway.models.builder import build
+from keras_highway.specs import ConvNetSpec
 from keras_highway.variants import VARIANTS
-from keras_highway.weights import file as weights_file
-from keras_highway.weights.info import WeightsInfo, from_json, to_json
+from keras_highway.weights import files
+from keras_highway.weights.hub import HubName, fetch, fetch_if_there, home_folder
+from keras_highway.weights.info import (
+    FILE,
+    ROW,
+    ClassNames,
+    LongText,
+    Text,
+    WeightFileError,
+    WeightsInfo,
+    check_transform,
+    convert,
+    decode,
+    to_json,
+)
 from keras_highway.weights.registry import DATA_LICENCES, check_checkout, note_repository
+from keras_highway.weights.resnet_to_highway import highway_from_resnet
+from keras_highway.weights.torch_names import assign_torch_state
 
 SUFFIX = ".safetensors"
-FILE = "model.safetensors"
+SAFETENSORS = "model.safetensors"
 CONFIG = "config.json"
-_CONVERSION = 2  # raised where a conversion comes to compute something else: files that were kept are made anew
+_CONVERSION = 3  # raised where a conversion comes to compute something else: kept files are made again
 _PICKLES = (".bin", ".pt", ".pth", ".pth.tar")
+_BOTTLENECK = re.compile(r"layer([1-4])\.\d+\.conv3\.weight")
+
+
+class OtherConfigError(ValueError):
+    """A `config.json` of another library."""
 
 
 def refuse_pickles(weights: str) -> None:
@@ -37,92 +66,183 @@ def refuse_pickles(weights: str) -> None:
         )
 
 
-def of_row(row: WeightsInfo) -> Path:
-    """Return the weight file made of the file of a row, downloaded and checked against the row's hash.
+def read_safetensors(path: Path, content: bytes | None = None) -> dict[str, np.ndarray]:
+    """Return the arrays of a `.safetensors` file by name; `content` are its bytes, if they have been read.
 
     Raises:
-        ValueError: If the file is not what it should be.
-        HubError: If it cannot be downloaded.
+        WeightFileError: If it is not such a file, is truncated, or holds values that no trained weights have.
     """
-    torch_file = fetch(HubName(row.repository, row.revision), row.file, row.sha256, check=read_safetensors)
-    note = f"{row.repository} from the Hub, once. Weights: {row.licence}; {row.origin}. {row.data_licence}."
-    facts = {"origin": row.origin, "repository": row.repository, "licence": row.licence}
-    return _converted(torch_file, row.variant, row.name, note, **facts)
+    from safetensors.numpy import load
+
+    with files.one_error(path):
+        arrays = load(read_regular(path, files.LARGEST) if content is None else content)
+        for name, values in arrays.items():
+            if name.endswith("num_batches_tracked"):
+                continue
+            if values.dtype.kind != "f" and values.dtype != ml_dtypes.bfloat16:
+                raise WeightFileError(f"{name} is of dtype {values.dtype}: save it in float32")
+            if not np.isfinite(values).all() or (name.endswith("running_var") and (values < 0).any()):
+                raise WeightFileError(f"{name} has values that are not finite, or negative variances")
+    return arrays
 
 
-def of_repository(name: HubName, torch_file: Path, variant: str) -> tuple[Path, WeightsInfo | None]:
-    """Return the weight file made of a repository's file, and what timm's `config.json` beside it states about them.
+def model_of(path: Path, variant: str, content: bytes | None = None) -> tuple[keras.Model, int]:
+    """Return a variant's model with the weights of a state dict with PyTorch's names, and its number of classes.
 
     Args:
-        name: The repository.
-        torch_file: Its `model.safetensors`.
-        variant: The architecture, `""` for the ResNet that the file's names
-            are of.
+        path: A `.safetensors` file in timm's or torchvision's layout (or, for the CIFAR 110-layer nets, the authors').
+        variant: The architecture, e.g. `"resnet50"`; or one made of a ResNet's weights, `"highway_resnet50"`, see
+            `highway_from_resnet`. `""` for the ResNet that the names are of.
+        content: Its bytes, if they have been read.
 
     Raises:
-        ValueError: If the file is not of the variant, or timm's
-            `config.json` is of a network that this package lacks, or that
-            looks at images as it cannot.
-        HubError: If the Hub fails.
+        ValueError: If names or shapes are not the variant's.
     """
-    variant = variant or _resnet_of(torch_file)
-    try:
-        row = describe(name)
-    except OtherConfigError:
-        row = None  # another library's config.json: only the weights describe themselves
-    label = f"{name.repository.replace('/', '--')}.{variant}"
-    note = f"{name}, once. Its licence is that of its page."
-    path = _converted(torch_file, variant, label, note, repository=name.repository)
-    return path, row and dataclasses.replace(row, variant=variant)
+    state = read_safetensors(path, content)
+    actual = _resnet_of(state)
+    variant = variant or actual
+    spec = VARIANTS.get(variant)
+    if not isinstance(spec, ConvNetSpec):
+        raise ValueError(
+            f"{path} does not have the names of a ResNet50, ResNet101 or ResNet152 of timm or torchvision, or "
+            f"{variant!r} is no such net. For another net: keras_highway.create_model(VARIANT, weights=...)."
+        )
+    baseline = spec.baseline or variant
+    if actual not in ("", baseline):
+        raise ValueError(
+            f"{path} holds weights of {actual!r}, not of {baseline!r}; nothing was set. "
+            f"Use keras_highway.create_model({actual!r}, weights=...)."
+        )
+    classifier = next((state[name] for name in ("fc.weight", "linear.weight") if name in state), None)
+    if classifier is None or classifier.ndim != 2:
+        raise ValueError(f"{path} has no classifier, fc.weight or linear.weight: {len(state)} other arrays.")
+    classes = int(classifier.shape[0])
+    model = build(VARIANTS[baseline], classes=classes, dtype="float32")  # whatever the global policy
+    assign_torch_state(model, state)
+    if baseline != variant:
+        epsilon = 1 / (1 + math.exp(-float(spec.gate_bias)))
+        model = highway_from_resnet(model, spec.gating, epsilon, spec.gate, name=variant)
+    return model, classes
 
 
-def of_file(torch_file: Path, variant: str) -> Path:
-    """Return the weight file made of a `.safetensors` file on this machine.
+def convert_torch_file(torch_file: Path, target: Path, variant: str) -> str:
+    """Write the weight file of a variant from a state dict with PyTorch's names; return its SHA-256."""
+    model, classes = model_of(torch_file, variant)
+    return files.save(model, target, variant or model.name, classes)
+
+
+def converted(torch_file: Path, variant: str, label: str, note: str, sha256: str = "", **facts: str) -> Path:
+    """Return the folder with the weight file made of a PyTorch file; made once for every content of that file.
 
     Args:
         torch_file: The file.
         variant: The architecture, `""` for the ResNet that its names are of.
-
-    Raises:
-        ValueError: If it is not of the variant.
+        label: Name of the folder, which gets the hash of the content, too.
+        note: Source of the file, for the line on stderr.
+        sha256: The hash that the file must have. Defaults to any.
+        **facts: Fields of the record.
     """
-    variant = variant or _resnet_of(torch_file)
-    return _converted(torch_file, variant, f"{torch_file.name.removesuffix(SUFFIX)}.{variant}", f"{torch_file}, once.")
+    with files.one_error(torch_file):
+        content = read_regular(torch_file, files.LARGEST)
+    if sha256:
+        files.compare(content, sha256, torch_file, "its source")
+    made_by = hashlib.sha256(repr((_CONVERSION, variant, VARIANTS.get(variant))).encode()).hexdigest()
+    name = f"{label}-{hashlib.sha256(content).hexdigest()[:16]}-{made_by[:8]}"
+    kept = home_folder() / "keras_highway" / "converted"
+    if (kept / name / FILE).is_file():
+        return kept / name
+    with contextlib.suppress(OSError):
+        kept.mkdir(parents=True, exist_ok=True)
+    if not os.access(kept, os.W_OK):
+        note += f" {kept} cannot be written: the result is kept until this process ends."
+        kept = _temporary_folder(os.getpid())
+        if (kept / name / FILE).is_file():
+            return kept / name
+    model, classes = model_of(torch_file, variant, content)
+    print(f"{label}: converting {note}", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=kept, ignore_cleanup_errors=True) as scratch:
+        made = Path(scratch, name)
+        made.mkdir()
+        sha256 = files.save(model, made / FILE, model.name, classes)
+        atomic_write_json(made / ROW, to_json(WeightsInfo(name=label, variant=model.name, sha256=sha256, **facts)))
+        shutil.rmtree(kept / name, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another process has made it meanwhile
+            made.rename(kept / name)
+    return kept / name
+
+
+@functools.cache
+def _temporary_folder(process: int) -> Path:
+    """Return a folder that is removed as a process ends; a fork has its own, for its parent may end before it."""
+    folder = Path(tempfile.mkdtemp(prefix="keras_highway-"))
+    atexit.register(lambda: os.getpid() == process and shutil.rmtree(folder, ignore_errors=True))
+    return folder
 
 
 def pin(row: WeightsInfo) -> dict[str, str]:
-    """Download the file of a row and writes its commit and sha256 into the checkout's table.
+    """Download the file of a row and write its commit and sha256 into the checkout's table.
 
     Every later download is of that commit, and refused where the hash differs.
 
-    Args:
-        row: A row of third-party weights, or of a highway net made of them.
-
-    Returns:
-        The commit as `revision`, and the `sha256`.
-
     Raises:
-        ValueError: If the row has no third-party file, or the package
-            does not run from a checkout.
-        HubError: If the file cannot be downloaded.
+        ValueError: If the row has no third-party file, or the package does not run from a checkout.
     """
     if not row.file.endswith(SUFFIX):
         raise ValueError(
-            f"Only third-party weights are pinned: `publish` records those of the zoo. Received: weights={row.name!r}"
+            f"Only third-party weights are pinned; `publish` records the zoo's. Received: weights={row.name!r}"
         )
     check_checkout()
-    path = fetch(HubName(row.repository, row.revision), row.file, row.sha256, check=read_safetensors)
+    path = fetch(HubName(row.repository, row.revision), row.file)
+    read_safetensors(path)
     pinned = {"revision": path.parent.name, "sha256": sha256_of(path)}  # the cache names folders by their commits
     variant, _, tag = row.name.partition(".")
     note_repository(f"{getattr(VARIANTS[variant], 'baseline', '') or variant}.{tag}", pinned)
     return pinned
 
 
-def describe(name: HubName) -> WeightsInfo | None:
-    """Return what timm's `config.json` states about the weights of a repository, None if there is no such file.
+def _resnet_of(names: Iterable[str]) -> str:
+    """Return the residual variant whose blocks a state dict has, `""` if it has none."""
+    stages = Counter(match[1] for match in map(_BOTTLENECK.fullmatch, names) if match)
+    blocks = tuple(stages[str(stage)] for stage in range(1, 5))
+    published = ("resnet50", "resnet101", "resnet152")
+    return next((name for name in published if name in VARIANTS and VARIANTS[name].blocks == blocks), "")
 
-    Args:
-        name: The repository.
+
+_Size = tuple[int, int, int]
+_Numbers = Annotated[tuple[float, ...], Meta(min_length=1, max_length=3)]
+_Crop = Annotated[float, Meta(ge=0.01, le=1)]
+_Classes = Annotated[int, Meta(ge=1, le=100_000)]
+
+
+class _Pretrained(TypedDict, total=False):
+    num_classes: Required[_Classes]
+    mean: Required[_Numbers]
+    std: Required[_Numbers]
+    interpolation: Required[Text]
+    input_size: Required[_Size]
+    test_input_size: _Size | None
+    crop_pct: Required[_Crop]
+    test_crop_pct: _Crop | None
+    tag: Text | None
+    license: LongText | None
+    global_pool: str | None
+    label_names: Any
+
+
+class _Config(TypedDict, total=False):
+    architecture: Required[Text]
+    pretrained_cfg: Required[_Pretrained]
+    num_classes: _Classes | None
+    model_args: dict[str, Any] | None
+    label_names: Any
+
+
+_HARMLESS = {"drop_rate", "drop_path_rate", "drop_block_rate", "zero_init_last"}  # `model_args` of training alone
+_ALONE = "To load the weights alone, download its .safetensors file, and pass its path."
+
+
+def describe(name: HubName) -> WeightsInfo | None:
+    """Return the record in timm's `config.json` of a repository, None if there is no such file.
 
     Raises:
         OtherConfigError: If it is not one of timm's.
@@ -130,113 +250,74 @@ def describe(name: HubName) -> WeightsInfo | None:
         HubError: If the Hub fails.
     """
     path = fetch_if_there(name, CONFIG)
-    if path is None:
-        return None
-    config = read_config(path)
-    if config.architecture not in VARIANTS:
-        raise ValueError(
-            f"{name} has weights of {config.architecture!r}, which is not a variant of keras_highway. Where its net is "
-            f"that of a variant, download its {FILE}, and give the path."
-        )
-    names = config.names or tuple(map(str, range(config.classes)))
-    row = WeightsInfo(
+    return path and read_config(path, name)
+
+
+def read_config(path: Path, name: HubName) -> WeightsInfo:
+    """Return the record in a `config.json` of timm's; errors as in `describe`."""
+    try:
+        whole = decode(read_bounded(path), dict[str, Any], str(path))
+    except ValueError as error:
+        raise OtherConfigError(f"{path} is not a config.json of timm's: {error}") from error
+    if not whole.keys() >= {"architecture", "pretrained_cfg"}:
+        raise OtherConfigError(f"{path} is not a config.json of timm's. Received: {reprlib.repr(whole)}")
+    try:
+        config = convert(whole, _Config, str(path))
+        values, arguments = config["pretrained_cfg"], config.get("model_args") or {}
+        pooling = {values.get("global_pool"), arguments.get("global_pool")} - {None, "avg"}
+        if other := sorted(arguments.keys() - {"num_classes", "global_pool", "in_chans"} - _HARMLESS):
+            raise ValueError(f"model_args makes another network, by {reprlib.repr(', '.join(other))}")
+        if pooling or values["interpolation"] not in INTERPOLATIONS or config["architecture"] not in VARIANTS:
+            raise ValueError(
+                f"keras_highway lacks its architecture, pooling or filter: {config['architecture']!r}, "
+                f"{pooling or 'avg'}, {values['interpolation']!r}"
+            )
+        return _info_of(config, name)
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{path} is of a network that keras_highway cannot read: {error}. {_ALONE}") from error
+
+
+def _info_of(config: _Config, name: HubName) -> WeightsInfo:
+    values = config["pretrained_cfg"]
+    channels, *size = values.get("test_input_size") or values["input_size"]
+    transform = Transform(
+        size=(size[0], size[1]),
+        channels=channels,
+        scale=1 / 255,
+        mean=values["mean"],
+        std=values["std"],
+        crop=values.get("test_crop_pct") or values["crop_pct"],
+        interpolation=values["interpolation"],
+    )
+    check_transform(transform, CONFIG)
+    # timm's own loader, too, takes the root's: `pretrained_cfg` may be of the net that was fine-tuned.
+    classes = config.get("num_classes") or values["num_classes"]
+    names = _label_names(config.get("label_names") or values.get("label_names"), classes)
+    imagenet = classes == 1000 and str(values.get("tag") or "").endswith("in1k")
+    imagenet = imagenet and names in ((), tuple(synset for synset, _ in imagenet_classes()))
+    if imagenet:
+        names = tuple(words for _, words in imagenet_classes())
+    return WeightsInfo(
         name=name.repository,
-        variant=config.architecture,
-        data="imagenet" if config.imagenet else "",
-        recipe="",
-        classes=tuple(name for _, name in imagenet_classes()) if config.imagenet else names,
-        transform=config.transform,
-        sha256="",
-        licence=config.licence,
-        data_licence=DATA_LICENCES["imagenet"] if config.imagenet else "",
+        variant=config["architecture"],
+        data="imagenet" if imagenet else "",
+        classes=names or tuple(map(str, range(classes))),
+        transform=transform,
+        licence=str(values.get("license") or ""),
+        data_licence=DATA_LICENCES["imagenet"] if imagenet else "",
         origin=f"published as {name}",
         repository=name.repository,
         revision=name.revision,
-        file=FILE,
+        file=SAFETENSORS,
     )
-    return from_json(to_json(row))  # checked as any description from outside
 
 
-def _resnet_of(torch_file) -> str:
-    variant = resnet_of(torch_file)
-    if not variant:
-        raise ValueError(
-            f"{torch_file} does not have the names of a ResNet50, ResNet101 or ResNet152 of timm or torchvision. "
-            "For another network give its variant: keras_highway.create_model(VARIANT, weights=...)."
-        )
-    return variant
-
-
-def _converted(torch_file: Path, variant: str, name: str, note: str, **facts: str) -> Path:
-    """Return the weight file made of a PyTorch file; made once for every content of that file."""
-    kept = home_folder() / "keras_highway" / "converted"
+def _label_names(labels: Any, classes: int) -> tuple[str, ...]:
+    """Return the class names in timm's `label_names`, a list or a table by index; `()` if one is missing."""
+    if isinstance(labels, dict):
+        labels = [labels.get(str(i)) for i in range(classes)]
     try:
-        content = read_regular(torch_file, weights_file.LARGEST)
-    except ValueError as error:
-        raise weights_file.WeightFileError(f"{torch_file} is not a safetensors file: {error}.") from error
-    content_sha256 = hashlib.sha256(content).hexdigest()
-    made_by = hashlib.sha256(repr((_CONVERSION, VARIANTS.get(variant))).encode()).hexdigest()
-    stem = f"{name}-{content_sha256[:16]}-{made_by[:8]}"
-    target, record = files = [kept / f"{stem}{suffix}" for suffix in (weights_file.SUFFIX, ".json")]
-    with locked(home_folder(), f"converted/{name}"):
-        found = _recorded(target, record)
-        if not found and not _writable(kept):
-            target, record = (_temporary_folder() / file.name for file in files)
-            found = _recorded(target, record)
-            note += f" {kept} cannot be written: the result is kept until this process ends."
-        if not found:
-            print(f"{name}: converting {note}", file=sys.stderr)
-            convert_torch_file(torch_file, target, variant, content)
-            atomic_write_json(record, {"sha256": sha256_of(target), "source_sha256": content_sha256, **facts})
-    return target
-
-
-def _writable(folder: Path) -> bool:
-    """Make a folder, and returns whether we may write there: a home may be read-only, as in a container."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        if error.errno not in READ_ONLY:
-            raise
-        return False
-    return os.access(folder, os.W_OK)
-
-
-def _temporary_folder() -> Path:
-    """Where this process keeps conversions that it cannot keep for good; removed as it ends."""
-    folder = _folder_of(os.getpid())
-    if not folder.is_dir():  # something tidies up after a while
-        _folder_of.cache_clear()
-    return _folder_of(os.getpid())
-
-
-@functools.cache
-def _folder_of(process: int) -> Path:
-    """Return the temporary folder of one process: a fork has its own, for its parent may end before it."""
-    folder = tempfile.TemporaryDirectory(prefix="keras_highway-", ignore_cleanup_errors=True)
-    atexit.register(folder.cleanup)
-    return Path(folder.name)
-
-
-def convert_torch_file(torch_file: Path, target: Path, variant: str, content: bytes | None = None) -> None:
-    """Write the weight file of a variant from a state dict with PyTorch's names; whole or not at all.
-
-    Args:
-        torch_file: A `.safetensors` file, see `convert.timm.model_of`.
-        target: The `.weights.h5` file to write.
-        variant: The architecture, e.g. `"resnet50"`.
-        content: Its bytes, where they have been read.
-
-    Raises:
-        ValueError: If names or shapes are not the variant's.
-    """
-    model, classes = model_of(torch_file, variant, content)
-    weights_file.save(model, target, variant, classes)
-
-
-def _recorded(target, record) -> bool:
-    """Whether a conversion was finished, and its file is as it was then."""
-    try:
-        return sha256_of(target) == json.loads(record.read_text("utf-8"))["sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+        names = convert(labels, ClassNames, "label_names")
+    except ValueError:
+        return ()  # they only inform, in timm as well
+    return names if len(names) == classes else ()

@@ -22,14 +22,13 @@ import numpy as np
 from PIL import Image
 
 import keras_highway as kh
-from keras_highway._support.schema import read_json
 from keras_highway.data import load_dataset, load_image
 from keras_highway.data.vocabulary import Vocabulary
-from keras_highway.publishing.card import model_card
-from keras_highway.publishing.check import compare_check
 from keras_highway.training.runs import checkpoint
 from keras_highway.weights import registry
-from keras_highway.weights.info import RUN_RESULT, from_json, read_row, to_json
+from keras_highway.weights.card import model_card
+from keras_highway.weights.info import from_json, read_result, read_row, to_json
+from keras_highway.weights.trained import compare_check
 
 SECONDS = 3  # that no attack may take
 _ROOT = Path(kh.__file__).parents[1]
@@ -157,7 +156,7 @@ class Result(Reader):
         return json.dumps(registry.result("charlm_small_coupled.ptb"))
 
     def use(self, path):
-        result = read_json(path, RUN_RESULT)
+        result = read_result(path.parent, of_run=True)
         float(result["mean"]), str(result["weights"]).split("."), [int(seed) for seed in result.get("seeds", ())]
 
 

@@ -19,12 +19,14 @@ import h5py
 import keras
 import numpy as np
 
+from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.models.builder import build
 from keras_highway.specs import DenseStackSpec
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import load as loading
+from keras_highway.weights.info import UncheckedWeights, WeightFileError
 from keras_highway.weights.load import load_into
-from keras_highway.weights.resolve import WeightsFile, resolve
+from keras_highway.weights.sources import WeightsFile, resolve
 
 SPEC = DenseStackSpec(name="plain_fc10", gating="coupled", input_shape=(4, 4, 1), min_size=1, units=5, depth=4)
 
@@ -182,7 +184,7 @@ def try_one(seed: int, path: Path, content: bytes, expected: list[np.ndarray], m
         try:
             file = resolve(path, SPEC.name)
             load_into(model, file, SPEC)
-        except weights_file.WeightFileError as error:
+        except WeightFileError as error:
             text = str(error)
             return kind, "refused" if str(path) in text and "\n" not in text else f"an unclear error: {text}"
         except Exception as error:
@@ -193,20 +195,13 @@ def try_one(seed: int, path: Path, content: bytes, expected: list[np.ndarray], m
 def _compared(file: WeightsFile, expected, model, caught) -> str:
     actual = model.get_weights()
     same = all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in zip(actual, expected, strict=True))
-    unchecked = any(issubclass(warning.category, weights_file.UncheckedWeights) for warning in caught)
+    unchecked = any(issubclass(warning.category, UncheckedWeights) for warning in caught)
     if unchecked:
         return "identical, unchecked" if same else "OTHER WEIGHTS, unchecked"
     if not same:
         return "OTHER WEIGHTS"
-    described = (file.classes, file.transform) == (SPEC.classes, loading_transform())
-    return "identical" if described else f"OTHER DESCRIPTION: {file.stamp}"
-
-
-def loading_transform():
-    """The transform that the file names."""
-    from keras_highway.data.transforms import TRANSFORMS
-
-    return TRANSFORMS["mnist"]
+    described = (file.classes, file.info.transform) == (SPEC.classes, TRANSFORMS["mnist"])
+    return "identical" if described else f"OTHER DESCRIPTION: {file.info}"
 
 
 GOOD = ("refused", "identical", "identical, unchecked")
@@ -215,8 +210,8 @@ GOOD = ("refused", "identical", "identical, unchecked")
 def run(seeds) -> Counter:
     """Tries the corruptions of some seeds; returns how often each kind ended in each way."""
     counts: Counter = Counter()
-    row = {**loading.VARIANTS, SPEC.name: SPEC}
-    before, loading.VARIANTS = loading.VARIANTS, row
+    row = {**loading.ALL_VARIANTS, SPEC.name: SPEC}
+    before, loading.ALL_VARIANTS = loading.ALL_VARIANTS, row
     folder = Path(tempfile.mkdtemp())
     try:
         path = make(folder)
@@ -227,7 +222,7 @@ def run(seeds) -> Counter:
             model.set_weights([np.zeros_like(w) for w in expected])
             counts[try_one(seed, path, content, expected, model)] += 1
     finally:
-        loading.VARIANTS = before
+        loading.ALL_VARIANTS = before
         shutil.rmtree(folder)
     return counts
 

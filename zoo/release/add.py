@@ -24,16 +24,15 @@ from filelock import FileLock
 
 import keras_highway as kh
 from keras_highway._support.files import atomic_write_json, sha256_of
-from keras_highway._support.schema import read_json
-from keras_highway.publishing import weights_class
-from keras_highway.publishing.publishable import check_epochs
 from keras_highway.tasks import LANGUAGE
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import defaults_of, differences
 from keras_highway.variants import task_of_variant
-from keras_highway.weights import file as weights_file
+from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.info import RUN_RESULT, WeightsInfo, row_in_folder
+from keras_highway.weights.info import WeightsInfo, read_result, row_in_folder
+from keras_highway.weights.publish import check_epochs
+from keras_highway.weights.trained import weights_class
 from zoo.release.cards import write_card
 from zoo.release.stored import check_stored, measure
 
@@ -174,7 +173,7 @@ def _row(run, result) -> WeightsInfo:
     name = result["weights"]
     row = weights_class(result["variant"]).new_row(result, weights_file.read(run / registry.FILE).stamp)
     if name in registry.WEIGHTS:
-        known = registry.get(name)
+        known = registry.find(name)
         for what, of_run, of_entry in (
             ("number of classes", len(row.classes), len(known.classes)),
             ("transform", row.transform, known.transform),
@@ -268,7 +267,7 @@ def _result(run: Path) -> dict:
     path = run / "result.json"
     if not path.is_file():
         raise ValueError(f"{run} holds no finished run: there is no {path}.")
-    return read_json(path, RUN_RESULT)
+    return read_result(path.parent, of_run=True)
 
 
 def main(argv=None) -> None:

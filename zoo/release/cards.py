@@ -11,12 +11,11 @@ from pathlib import Path
 import keras_highway as kh
 from keras_highway._support.files import atomic_write
 from keras_highway._support.keras_models import without_values
-from keras_highway.convert import torch_variables
-from keras_highway.publishing.card import model_card
-from keras_highway.publishing.curve import CURVE, draw_curve
-from keras_highway.publishing.images import described as described
 from keras_highway.weights import registry
+from keras_highway.weights.card import CURVE, draw_curve, model_card
+from keras_highway.weights.card import described as described
 from keras_highway.weights.registry import WeightsInfo
+from keras_highway.weights.torch_names import torch_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 ZOO = ROOT / "zoo" / "weights"
@@ -57,7 +56,7 @@ def main(argv=None) -> None:
     parser.add_argument("names", nargs="*", help="weights (default: all that have a folder in the zoo)")
     arguments = parser.parse_args(argv)
     for name in arguments.names or sorted(path.parent.name for path in ZOO.glob("[!.]*/result.json")):
-        write_card(registry.described(registry.get(name)), ZOO / name)
+        write_card(registry.described(registry.find(name)), ZOO / name)
         print(f"{ZOO / name / CARD}: written")
 
 

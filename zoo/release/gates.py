@@ -4,9 +4,9 @@ import argparse
 
 from keras_highway._support.files import atomic_write_json
 from keras_highway.gating import get_gating
-from keras_highway.publishing import weights_class
-from keras_highway.publishing.task_weights import gating_of
 from keras_highway.weights import registry
+from keras_highway.weights.card import gating_of
+from keras_highway.weights.trained import weights_class
 from zoo.release.add import ZOO
 from zoo.release.cards import write_card
 
@@ -18,7 +18,7 @@ def main(argv=None) -> None:
     parser.add_argument("--data", help="folder of the data sets")
     arguments = parser.parse_args(argv)
     for name in arguments.names or sorted(path.parent.name for path in ZOO.glob("[!.]*/result.json")):
-        row = registry.get(name)
+        row = registry.find(name)
         if not get_gating(gating_of(row)).learned_gates:
             print(f"{name}: no gates to measure, they are constant")
             continue

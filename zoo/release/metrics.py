@@ -20,9 +20,9 @@ from keras_highway.specs import override
 from keras_highway.tasks import IMAGES
 from keras_highway.variants import VARIANTS, task_of_variant
 from keras_highway.weights import registry
-from keras_highway.weights.details import COLUMNS, RESULTS, of_row
 from keras_highway.weights.info import WeightsInfo
-from keras_highway.weights.overrides import from_json_values
+from keras_highway.weights.load import from_json_values
+from keras_highway.weights.registry import COLUMNS, RESULTS, of_row
 from zoo.release.commands import command_of
 from zoo.release.generated import bring_up_to_date
 from zoo.release.results import cost_of

@@ -19,7 +19,7 @@ from keras_highway.specs import NetSpec, override
 from keras_highway.tasks import LANGUAGE, plus_minus, task_of
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import VARIANTS
-from keras_highway.weights.overrides import trimmed
+from keras_highway.weights.load import trimmed
 from zoo.release import claims, conv_nets, first_epochs, photograph_nets
 from zoo.release.commands import command_of
 from zoo.release.commits import all_short

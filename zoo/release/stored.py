@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from keras_highway.publishing import weights_class
 from keras_highway.variants import task_of_variant
 from keras_highway.weights.info import FILE, WeightsInfo
+from keras_highway.weights.trained import weights_class
 
 
 def measure(row: WeightsInfo, folder: Path, data_dir) -> float:

@@ -17,9 +17,8 @@ from keras_highway._support.files import read_log
 from keras_highway.tasks import IMAGES, LANGUAGE, format_metric, format_validation, task_of
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
 from keras_highway.variants import VARIANTS
-from keras_highway.weights.details import list_weights
 from keras_highway.weights.info import format_epochs
-from keras_highway.weights.registry import WEIGHTS
+from keras_highway.weights.registry import WEIGHTS, list_weights
 from training import analysis_tables, search
 from zoo.release import benchmark_tables, studies
 from zoo.release.generated import bring_up_to_date

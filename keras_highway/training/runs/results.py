@@ -6,14 +6,11 @@ from keras_highway._support.files import atomic_write_json
 from keras_highway.data.class_labels import in_words
 from keras_highway.data.datasets import FOLDERS, OWN_CLASSES
 from keras_highway.data.transforms import TRANSFORMS, imagenet_classes
-from keras_highway.models.origin import origin_of
-from keras_highway.specs import override
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.program import Program
 from keras_highway.training.runs.run_folder import RunFolder
-from keras_highway.variants import VARIANTS
-from keras_highway.weights import file as weights_file
-from keras_highway.weights.overrides import to_json_values
+from keras_highway.weights import files as weights_file
+from keras_highway.weights.info import info_of
 
 
 def finish(program: Program, strategy: Strategy, folder: RunFolder, rows: list[dict]) -> dict:
@@ -100,11 +97,8 @@ def _data_and_names(recipe, folders: tuple[str, ...]) -> tuple[str, list[str]]:
 
 def _form(net) -> dict[str, Any]:
     """Return the fields of the weight file that describe how a network differs from its variant."""
-    origin = origin_of(net)
-    if origin is None:
-        return {}
-    row = VARIANTS[origin.variant]
-    form = {"overrides": to_json_values(override(row, **origin.overrides), row), "removed": list(origin.removed)}
+    info = info_of(net)
+    form = {"overrides": dict(info.overrides), "removed": list(info.removed)} if info else {}
     return {name: value for name, value in form.items() if value}
 
 

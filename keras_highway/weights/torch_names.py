@@ -9,7 +9,7 @@ Two layouts, told apart by the blocks of the model:
   `layer1.0.conv1`, ..., `layer1.0.shortcut.0` and `.1`, `linear`; the
   convolution after the last stage (Highway111) is `convproj`, `bnproj`.
 
-Transform gates are `gate1`, `gatebn1`, `gate2`, ... beside `conv1`, `bn1`, ...
+Transform gates are `gate1`, `gatebn1`, `gate2`, ... next to `conv1`, `bn1`, ...
 in both. A state is a dict of NumPy arrays; PyTorch is not imported.
 """
 

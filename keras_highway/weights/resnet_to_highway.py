@@ -9,7 +9,7 @@ from block to block exactly. With gates that start at the constants `t` and `c`
 
 gives `y' = s'·y`, `s' = c·s`, where H' is H with its first convolution divided
 by `s` and its output (gamma and beta of the last batch normalization)
-multiplied by `s'/t`. What follows the first convolution of H' is as in H, so
+multiplied by `s'/t`. After the first convolution, H' is the same as H, so
 this holds for batch statistics as for moving ones. A projection P' is P with
 its convolution divided by `s` and its output by `c`; then `s' = 1`. So is the
 classifier, or any other layer of convolutions, divided by the `s` it gets.
@@ -29,7 +29,7 @@ from keras_highway.gating import GATINGS, Gating, get_gating
 from keras_highway.layers import Branch, GatedBlock
 from keras_highway.layers.blocks import ConvBlock
 from keras_highway.models.lora import without_updates
-from keras_highway.models.origin import note_origin, origin_of
+from keras_highway.weights.info import info_of, note_info
 
 GATES = ("channel", "same")
 _SMALLEST = 1e-30  # of the stream's factor: float32 ends at 1e-38, and activations have to fit above it
@@ -115,8 +115,8 @@ def highway_from_resnet(
     chain.check_end()
     highway = keras.Model(converted.inputs[0], converted.outputs[0], name=name or _converted_name(model.name))
     scale_losses_as(highway, model)
-    if origin := origin_of(model):
-        note_origin(highway, origin._replace(overrides={**origin.overrides, "gating": gating, "gate": gate}))
+    if info := info_of(model):
+        note_info(highway, info.derived(overrides={**info.overrides, "gating": gating, "gate": gate}))
     return highway
 
 
@@ -300,7 +300,7 @@ def _refusal(block: GatedBlock, model: keras.Model) -> str | None:
         )
     if block.stochastic_depth:
         return (
-            "Stochastic depth skips blocks, and a converted block changes the scale of what it passes on. Build the "
+            "Stochastic depth skips blocks, and a converted block changes the scale of its output. Build the "
             "ResNet with stochastic_depth=0.0: the weights are the same."
         )
     if block.shared_transform:

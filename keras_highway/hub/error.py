@@ -1,5 +1,0 @@
-"""What goes wrong with the Hub, in one sentence."""
-
-
-class HubError(OSError):
-    """A request to the Hub failed; the message states what to do."""
