@@ -105,11 +105,6 @@ benchmark: .venv/.test
 	$(PY) -m pytest -m benchmark tests/benchmarks
 
 tables: .venv/.demo
-	$(PY) -m zoo.release.metrics
-	$(PY) -m zoo.release.notice
-	$(PY) -m zoo.release.studies
-	$(PY) -m zoo.release.first_epochs
-	$(PY) -m zoo.release.results
 	$(PY) -m zoo.release.tables
 
 .venv/bin/python:

@@ -7,8 +7,8 @@ import pytest
 from benchmarks import host_pipeline
 from PIL import Image
 
-from zoo.release.benchmark_tables import host_pipeline_table, steps_against_keras_table
-from zoo.release.commits import short
+from zoo.release.studies import short
+from zoo.release.tables import host_pipeline_table, steps_against_keras_table
 
 
 def measured(variant, extent, precision, ratio, hardware="a processor, 2 cores, cpu"):

@@ -10,8 +10,7 @@ import yaml
 import keras_highway as kh
 from keras_highway.weights.card import DATA_SETS, _trained_on, kind_of, model_card
 from keras_highway.weights.info import check_result
-from zoo.release.commits import all_short
-from zoo.release.results import _commits
+from zoo.release.results import _commits, all_short
 
 RUN = {"name": "mnist10_w16", "epochs": 1, "batch_size": 7}
 

@@ -15,7 +15,7 @@ from keras_highway.data import load_image, sample_digits
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import registry
 from training import analysis_tables, figures, net_figures
-from zoo.release import conv_nets
+from zoo.release import results
 
 NAME = "cifar10_19layer.fast"
 PICTURES = [
@@ -41,7 +41,7 @@ def test_pictures_and_numbers(tmp_path, monkeypatch):
     pixels = np.uint8(255 * (images - images.min()) / np.ptp(images))
     numbers = net_figures.conv_net(NAME, "_net", (pixels, labels), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{name}_net.png" for name in PICTURES)
-    assert sorted(PICTURES) == sorted(conv_nets.PICTURES)
+    assert sorted(PICTURES) == sorted(results.CONV_PICTURES)
     json.dumps(numbers, default=float)
     bias, x = analysis.gate_bias(model), row.images.apply(pixels)
     gates = numbers["gates"]
@@ -128,7 +128,7 @@ def test_claims(tmp_path):
     assert analysis_tables._changed(few).startswith("**not here**: 50 % of")
     made = {"commit": "0123456789abcdef-dirty", "hardware": "one processor"}
     path.write_text(json.dumps({NAME: {"cifar10_conv": net, "made": {"cifar10_conv": made}}}))
-    *_, pictures, _, command = conv_nets.section(path)
+    *_, pictures, _, command = results.conv_section(path)
     assert pictures.startswith(f"- `{NAME}`: [TVDN, Figure 2](analysis/tvdn_figure2_cifar10_conv.png), ")
     assert pictures.endswith("Made on one processor, `0123456789ab-dirty`.") and "cifar10_conv" in command
 
@@ -137,4 +137,4 @@ def test_one_stage_and_no_net(tmp_path):
     assert analysis_tables._listed(["1"]) == "1" and analysis_tables._listed(["1", "2", "3"]) == "1, 2 and 3"
     (tmp_path / "numbers.json").write_text("{}")
     assert analysis_tables.conv_claims_table(tmp_path / "numbers.json") == ""
-    assert conv_nets.section(tmp_path / "numbers.json") == []
+    assert results.conv_section(tmp_path / "numbers.json") == []

@@ -12,7 +12,7 @@ from keras_highway import analysis
 from keras_highway.data.images import ImageError
 from keras_highway.data.transforms import TRANSFORMS
 from training import analysis_tables, figures, photograph_figures
-from zoo.release import photograph_nets
+from zoo.release import results
 
 TRANSFORM = TRANSFORMS["imagenet_64"]
 CLASSES = ("n01440764", "n02102040", "n02979186", "n03000684", "n03028079")
@@ -91,7 +91,7 @@ def test_pictures_and_numbers_of_both_nets(photographs, nets, tmp_path, monkeypa
         assert trim["accuracy"][2] == pytest.approx(rest)
         assert numbers[net]["unit"]["block"] == photograph_figures.BLOCK
     assert sorted(path.stem for path in out.iterdir()) == sorted(
-        name for pictures in photograph_nets.PICTURES.values() for name in pictures
+        name for pictures in results.PHOTOGRAPH_PICTURES.values() for name in pictures
     )
     gate = analysis.trace(nets["highway50"], x)["stage1_block2"].t.mean()
     assert numbers["highway50"]["gates"]["mean"]["stage1_block2"] == pytest.approx(gate, rel=1e-5)
@@ -113,7 +113,7 @@ def test_the_page_tells_what_both_nets_do(tmp_path):
     made = {"hardware": "a core", "commit": "0123456789abcdef"}
     path = tmp_path / "numbers.json"
     path.write_text(json.dumps({"highway50.imagenette": {"imagenette": both, "made": {"imagenette": made}}}))
-    lines = photograph_nets.section(path)
+    lines = results.photographs_section(path)
     rows = {row.split(" | ")[0]: row.strip(" |").split(" | ")[1:] for row in lines[3].splitlines() if " | " in row}
     estimated, lesioned, gone, opened = list(rows.values())[1:]
     assert estimated[0].startswith("**not here**: in these it is up to 0.05, 0.10 and 0.15 of the standard deviation")
@@ -128,4 +128,4 @@ def test_the_page_tells_what_both_nets_do(tmp_path):
     assert lines[-1].startswith("Made on a core, `0123456789ab`; ")
     assert sum(line.count("(analysis/") for line in lines) == 9
     path.write_text("{}")
-    assert photograph_nets.section(path) == []
+    assert results.photographs_section(path) == []

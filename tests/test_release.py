@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from zoo.release import distributions
+from zoo.release import distributions, tables
 from zoo.release.distributions import ReleaseError, check_sdist, check_wheel
-from zoo.release.notice import main as notice_of_the_zoo
 
 NAME = "keras_highway-0.2.0"
 INFORMATION = f"{NAME}.dist-info"
@@ -123,8 +122,8 @@ def test_an_sdist_may_hold_what_the_wheel_is_made_of(monkeypatch, tmp_path):
 
 
 def test_the_notice_names_every_weight_of_the_checkout_and_its_data():
-    assert notice_of_the_zoo(["--check"]) == 0
     notice = (distributions.ROOT / "NOTICE").read_text("utf-8")
+    assert tables.notice(notice) == notice
     for path in distributions._rows(distributions.ROOT):
         row = json.loads(path.read_text("utf-8"))
         assert not row["wheel"] or (row["name"] in notice and row["data_licence"] in notice), row["name"]

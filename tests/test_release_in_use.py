@@ -7,9 +7,10 @@ import types
 import pytest
 
 from keras_highway._support import files
-from zoo.release import add_search, distributions, tables
-from zoo.release.add import pooled
-from zoo.release.generated import bring_up_to_date
+from zoo.release import add as adding
+from zoo.release import distributions, tables
+from zoo.release.add import add_search, pooled
+from zoo.release.tables import bring_up_to_date
 
 RESULT = {
     "metric": "test_accuracy",
@@ -115,9 +116,9 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(files, "to_disk", full)
         with pytest.raises(OSError, match=r"README\.md could not be written"):
-            bring_up_to_date(page, "new", False, "differs")
+            bring_up_to_date(page, "new", False)
     assert page.read_text() == "old" and os.listdir(tmp_path) == ["README.md"]
-    assert bring_up_to_date(page, "new", False, "differs") == 0 and page.read_text() == "new"
+    assert bring_up_to_date(page, "new", False) == 0 and page.read_text() == "new"
 
 
 def test_a_search_is_taken_whole_or_not_at_all(tmp_path, capsys):
@@ -130,10 +131,10 @@ def test_a_search_is_taken_whole_or_not_at_all(tmp_path, capsys):
     (tmp_path / "docs" / "figure1.png").write_text("OLD")
     for wrong in (False, True):
         with pytest.raises(ValueError, match="there is no .*curves" if not wrong else None):
-            add_search.add_search(out, tmp_path)
+            add_search(out, tmp_path)
         assert (tmp_path / "docs" / "figure1.png").read_text() == "OLD"
         assert [(entry / name).read_text() for name in ("result.json", "curves.csv")] == ["OLD", "OLD"]
         (out / "curves.csv").write_text("not a table of curves")
     with pytest.raises(SystemExit) as ended:
-        add_search.main([str(tmp_path)])
-    assert ended.value.code == 2 and "holds no finished search: there is no" in capsys.readouterr().err
+        adding.main([str(tmp_path)])
+    assert ended.value.code == 2 and "holds no finished run: there is no" in capsys.readouterr().err

@@ -8,13 +8,13 @@ import pytest
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights.registry import WEIGHTS
-from zoo.release import claims, first_epochs, results
+from zoo.release import claims, results, tables
 from zoo.release.add import pooled
 
 
 @pytest.mark.slow
 def test_the_page_is_that_of_the_results(capsys):
-    assert results.main(["--check"]) == 0, capsys.readouterr().err
+    assert tables.main(["--check"]) == 0, capsys.readouterr().err
 
 
 def test_the_page_of_claims_is_that_of_the_results():
@@ -139,12 +139,12 @@ def test_first_epochs_stand_beside_the_authors(tmp_path):
     (run / "log.csv").write_text("epoch,test_accuracy\n1,0.3461\n2,0.41\n")
     (run / "recipe.json").write_text('{"seed": 1}')
     (run / "environment.json").write_text('{"hardware": "a core", "commit": "0123456789abcdef"}')
-    lines = [line for line in first_epochs.section(tmp_path) if line.startswith("|")]
+    lines = [line for line in results.first_epochs_section(tmp_path) if line.startswith("|")]
     assert lines[2].startswith("| `cifar10_19layer`, the authors | 33.8, 40.8 |")
     assert lines[3] == "| `cifar10_19layer`, here | 34.61, 41 | 1 | a core, `0123456789ab` |"
     assert len(lines) == 4  # no run of CIFAR-100, no row
     (tmp_path / "cifar10_19layer").rename(tmp_path / "highway110_fast")
-    lines = [line for line in first_epochs.section(tmp_path) if line.startswith("|")]
+    lines = [line for line in results.first_epochs_section(tmp_path) if line.startswith("|")]
     assert lines[2].startswith("| `highway110`, the authors | 36.18, 44.61 |")
     assert lines[3].startswith("| `highway110_fast`, here | 34.61, 41 | 1 |") and len(lines) == 4
 
@@ -157,8 +157,8 @@ def test_first_epochs_are_drawn_beside_the_authors(tmp_path, monkeypatch):
         (tmp_path / recipe / "recipe.json").write_text('{"seed": 1}')
         (tmp_path / recipe / "environment.json").write_text('{"hardware": "a core", "commit": "0123456789abcdef"}')
     drawn = []
-    monkeypatch.setattr(first_epochs, "draw_training", lambda axis, curves, **options: drawn.extend(curves))
-    first_epochs.draw(tmp_path, tmp_path / "first.png")
+    monkeypatch.setattr(results, "draw_training", lambda axis, curves, **options: drawn.extend(curves))
+    results.draw_first_epochs(tmp_path, tmp_path / "first.png")
     assert {curve.label: (list(curve.x), [round(y, 2) for y in curve.y]) for curve in drawn} == {
         "cifar10_19layer, here": ([1], [20.0]),
         "cifar10_19layer, the authors": ([1], [33.8]),

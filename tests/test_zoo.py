@@ -23,9 +23,8 @@ from keras_highway.weights import registry
 from tests.finished_runs import finished_run
 from zoo.release import add as adding
 from zoo.release import tables
-from zoo.release.add_search import add_search
+from zoo.release.add import add_search, check_stored, measure
 from zoo.release.cards import card, described
-from zoo.release.stored import check_stored, measure
 
 README = tables.ROOT / "README.md"
 
@@ -49,7 +48,7 @@ def test_check_fails_on_an_altered_table(tmp_path, capsys):
     right.write_text(text, "utf-8")
     assert tables.main(["--check", str(right)]) == 0
     assert tables.main(["--check", str(altered), str(right)]) == 1
-    assert "README.md: a table differs" in capsys.readouterr().err
+    assert "README.md differs" in capsys.readouterr().err
     assert tables.main([str(altered)]) == 0
     assert altered.read_text("utf-8") == text
 
@@ -202,10 +201,10 @@ def test_entries_in_the_wheel_are_bounded_together(tmp_path, monkeypatch, capsys
 )
 def test_how_far_half_precision_may_move_a_metric(variant, metric, before, kept, lost, monkeypatch):
     row = dataclasses.replace(registry.find("mnist10_w16.tvdn"), variant=variant)
-    monkeypatch.setattr("zoo.release.stored.measure", lambda *_: kept)
+    monkeypatch.setattr("zoo.release.add.measure", lambda *_: kept)
     assert check_stored(row, registry.FILE, None, before) == kept
     for actual in (lost, float("nan")):
-        monkeypatch.setattr("zoo.release.stored.measure", lambda *_, actual=actual: actual)
+        monkeypatch.setattr("zoo.release.add.measure", lambda *_, actual=actual: actual)
         with pytest.raises(ValueError, match=f"in float16 its {metric} is"):
             check_stored(row, registry.FILE, None, before)
 
@@ -222,8 +221,7 @@ def test_half_precision_must_keep_what_was_measured(tmp_path, monkeypatch):
         measured.append((row.name, dtypes[0], data_dir))
         return accuracies[dtypes[0]]
 
-    for module in ("stored", "add"):  # both weights by the same code: a run may have read images otherwise
-        monkeypatch.setattr(f"zoo.release.{module}.measure", measured_before)
+    monkeypatch.setattr("zoo.release.add.measure", measured_before)
     folder = adding.add([finished_run(tmp_path / "a", 1, 0.99)], float16=True, data_dir="data")
     assert measured == [("mnist10_w16.tvdn", "float32", "data"), ("mnist10_w16.tvdn", "float16", "data")]
     result = json.loads((folder / "result.json").read_text())
@@ -281,7 +279,7 @@ def test_a_language_model_in_the_zoo(tmp_path, monkeypatch):
     assert f"| `{name}.ptb` | {result['mean']:.2f} (n = 1) | about 93 |" in tables.language_table(tmp_path)
 
 
-@pytest.mark.parametrize("name", sorted(tables.results()))
+@pytest.mark.parametrize("name", sorted(tables.all_results()))
 def test_cards_are_what_publish_sends(name):
     folder = tables.ROOT / "zoo" / "weights" / name
     assert (folder / "card.md").read_text("utf-8") == card(registry.described(registry.find(name)), folder)

@@ -2,7 +2,7 @@
 
 A folder of `zoo/weights/` is a weight, `<variant>.<tag>`: its `weights.json` states what the file is, how to feed it
 and its hash; its `result.json` states what was measured. Only weights of third parties, without a folder, are a table
-here. `zoo/results.csv`, written by `python -m zoo.release.metrics`, holds sizes and speed; a wheel has it, too.
+here. `zoo/results.csv`, written by `python -m zoo.release.tables`, holds sizes and speed; a wheel has it, too.
 """
 
 import csv

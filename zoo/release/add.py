@@ -8,11 +8,15 @@ standard deviation over all of them. Later seeds join an entry if its own
 folder is the first RUN: its weights stay as they are, byte by byte. With
 `--float16` weights are stored in half the size, if what was measured of them
 holds on the data.
+
+A finished search (`python -m training.search`) goes to `zoo/searches/NAME`, its
+figure to `docs/NAME.png`.
 """
 
 import argparse
 import contextlib
 import dataclasses
+import functools
 import json
 import shutil
 import statistics
@@ -23,18 +27,18 @@ from pathlib import Path
 from filelock import FileLock
 
 import keras_highway as kh
-from keras_highway._support.files import atomic_write_json, sha256_of
+from keras_highway._support.files import atomic_write, atomic_write_json, sha256_of
 from keras_highway.tasks import LANGUAGE
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.runs.run_folder import defaults_of, differences
 from keras_highway.variants import task_of_variant
 from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
-from keras_highway.weights.info import WeightsInfo, read_result, row_in_folder
+from keras_highway.weights.info import FILE, WeightsInfo, read_result, row_in_folder
 from keras_highway.weights.publish import check_epochs
 from keras_highway.weights.trained import weights_class
+from training.search import draw
 from zoo.release.cards import write_card
-from zoo.release.stored import check_stored, measure
 
 ROOT = Path(__file__).resolve().parents[2]
 ZOO = ROOT / "zoo" / "weights"
@@ -270,18 +274,91 @@ def _result(run: Path) -> dict:
     return read_result(path.parent, of_run=True)
 
 
+def measure(row: WeightsInfo, folder: Path, data_dir) -> float:
+    """Measures the metric of a row's weights as they are stored.
+
+    Args:
+        row: The weights.
+        folder: It holds `model.weights.h5`, and the vocabulary of a language
+            model.
+        data_dir: Folder of the data sets.
+    """
+    return weights_class(row.variant).open(row, folder / FILE).measure(data_dir).value
+
+
+def check_stored(row: WeightsInfo, folder: Path, data_dir, expected: float) -> float:
+    """Return the metric of the stored weights.
+
+    Args:
+        row: The weights.
+        folder: As in `measure`.
+        data_dir: As in `measure`.
+        expected: The metric of the same weights in float32.
+
+    Raises:
+        ValueError: If it is another one.
+    """
+    actual, metric = measure(row, folder, data_dir), task_of_variant(row.variant).metric
+    if not abs(actual - expected) <= metric.rounding:
+        raise ValueError(
+            f"{row.name}: stored in float16 its test {metric.name} is {actual:.5f}, in float32 {expected:.5f}. "
+            "Store it in float32."
+        )
+    return actual
+
+
+_FILES = ("curves.csv", "result.json")
+
+
+def add_search(out: Path, root: Path = ROOT) -> Path:
+    """Copy a search's result, curves and figure into a checkout.
+
+    Args:
+        out: The search's folder.
+        root: The checkout.
+
+    Returns:
+        The folder in the zoo.
+
+    Raises:
+        ValueError: If the search is not finished.
+    """
+    for file in _FILES:
+        if not (out / file).is_file():
+            raise ValueError(f"{out} holds no finished search: there is no {out / file}.")
+    result = json.loads((out / "result.json").read_text("utf-8"))
+    folder = root / "zoo" / "searches" / result["search"]
+    (root / "docs").mkdir(exist_ok=True)
+    figure = root / "docs" / f"{result['search']}.png"
+    with tempfile.TemporaryDirectory() as drawn:
+        draw(result["cells"], out / "curves.csv", Path(drawn) / figure.name)  # what it refuses is not taken
+        folder.mkdir(parents=True, exist_ok=True)
+        if out.resolve() != folder.resolve():
+            for file in _FILES:
+                atomic_write(folder / file, functools.partial(shutil.copy, out / file))
+        atomic_write(figure, functools.partial(shutil.copy, Path(drawn) / figure.name))
+    return folder
+
+
 def main(argv=None) -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.add", description=__doc__)
-    parser.add_argument("runs", nargs="+", type=Path, help="run folders of one recipe")
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders of one recipe, or the folder of a search")
     parser.add_argument("--float16", action="store_true", help="store the weights in half precision")
     parser.add_argument("--data", help="folder of the data sets, with --float16 (default: KERAS_HIGHWAY_DATA)")
     args = parser.parse_args(argv)
     try:
+        if (args.runs[0] / "curves.csv").is_file():
+            print(f"{add_search(args.runs[0])}: added. Now: make tables")
+            return
         folder = add(args.runs, args.float16, args.data)
     except (ValueError, OSError) as error:
         parser.exit(2, f"error: {error}\n")
-    gates = "" if (folder / registry.GATES).exists() else f"python -m zoo.release.gates --data DIR {folder.name}, then "
+    gates = (
+        ""
+        if (folder / registry.GATES).exists()
+        else f"python -m zoo.release.cards --gates --data DIR {folder.name}, then "
+    )
     print(f"{folder}: added. Now: {gates}make tables")
 
 

@@ -1,7 +1,7 @@
 """`python -m zoo.release.cards [NAME...]`: writes the cards of the zoo, with their curves.
 
-A card is what `publish` sends as the README.md of a repository, here with
-`org/name` for its name.
+A card is the README.md that `publish` sends, with `org/name` as its
+repository. With `--gates --data DIR` the gates are measured first.
 """
 
 import argparse
@@ -9,13 +9,15 @@ import json
 from pathlib import Path
 
 import keras_highway as kh
-from keras_highway._support.files import atomic_write
+from keras_highway._support.files import atomic_write, atomic_write_json
 from keras_highway._support.keras_models import without_values
+from keras_highway.gating import get_gating
 from keras_highway.weights import registry
-from keras_highway.weights.card import CURVE, draw_curve, model_card
+from keras_highway.weights.card import CURVE, draw_curve, gating_of, model_card
 from keras_highway.weights.card import described as described
 from keras_highway.weights.registry import WeightsInfo
 from keras_highway.weights.torch_names import torch_variables
+from keras_highway.weights.trained import weights_class
 
 ROOT = Path(__file__).resolve().parents[2]
 ZOO = ROOT / "zoo" / "weights"
@@ -50,12 +52,25 @@ def _has_torch_names(variant) -> bool:
     return True
 
 
+def measure_gates(row: WeightsInfo, data_dir) -> None:
+    """Measure the gates of weights on their test set, into `gates.json`."""
+    if not get_gating(gating_of(row)).learned_gates:
+        print(f"{row.name}: no gates to measure, they are constant")
+        return
+    report = weights_class(row.variant).open(row, registry.file_of(row)).gate_report(data_dir)
+    atomic_write_json(ZOO / row.name / "gates.json", {"sha256": row.sha256, **report})
+
+
 def main(argv=None) -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.cards", description=__doc__)
     parser.add_argument("names", nargs="*", help="weights (default: all that have a folder in the zoo)")
+    parser.add_argument("--gates", action="store_true", help="first measure the gates on the test set")
+    parser.add_argument("--data", help="folder of the data sets, with --gates")
     arguments = parser.parse_args(argv)
     for name in arguments.names or sorted(path.parent.name for path in ZOO.glob("[!.]*/result.json")):
+        if arguments.gates:
+            measure_gates(registry.find(name), arguments.data)
         write_card(registry.described(registry.find(name)), ZOO / name)
         print(f"{ZOO / name / CARD}: written")
 

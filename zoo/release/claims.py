@@ -12,7 +12,7 @@ from typing import Any
 
 from training.analysis_tables import CIFAR, CONV, IMAGES, NET, NUMBERS, PHOTOGRAPHS
 from zoo.release import studies
-from zoo.release.comparisons import COMPARISONS, DESIGNS, FORMS
+from zoo.release.studies import COMPARISONS, DESIGNS, FORMS
 
 ROOT = Path(__file__).resolve().parents[2]
 VERDICTS = ("holds", "holds in part", "contradicted", "cannot be decided", "not tested")

@@ -1,44 +1,55 @@
-"""`python -m zoo.release.tables [--check]`: writes the tables of README and docs/ from the results in `zoo/`.
+"""`python -m zoo.release.tables [--check]`: writes every file that is made from the results in `zoo/`.
 
-A table stands between `<!-- table:NAME -->` and `<!-- end:NAME -->`, on as
-many pages as name it. With `--check` nothing is written, and a table that
-differs from its results is an error.
+These are zoo/results.csv, docs/results.md and .csv, docs/claims.md, the
+weights in NOTICE, the curves in docs/results, and the tables of README and
+docs/, which stand between `<!-- table:NAME -->` and `<!-- end:NAME -->`. With
+`--check` nothing is written, and a difference is an error.
 """
 
 import argparse
 import json
+import math
 import re
 import statistics
 import sys
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from keras_highway._support.files import read_log
+from keras_highway._support.files import atomic_write, read_log
+from keras_highway.analysis import StageCost
+from keras_highway.cli.listing import parameters
+from keras_highway.specs import override
 from keras_highway.tasks import IMAGES, LANGUAGE, format_metric, format_validation, task_of
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
-from keras_highway.variants import VARIANTS
-from keras_highway.weights.info import format_epochs
-from keras_highway.weights.registry import WEIGHTS, list_weights
+from keras_highway.variants import VARIANTS, task_of_variant
+from keras_highway.weights import registry
+from keras_highway.weights.info import WeightsInfo, format_epochs
+from keras_highway.weights.load import from_json_values
+from keras_highway.weights.registry import COLUMNS, RESULTS, WEIGHTS, list_weights, of_row
 from training import analysis_tables, search
-from zoo.release import benchmark_tables, studies
-from zoo.release.generated import bring_up_to_date
-from zoo.release.results import published
+from zoo.release import claims, results, studies
+from zoo.release.results import command_of, cost_of, published
 
 ROOT = Path(__file__).resolve().parents[2]
+ZOO = ROOT / "zoo" / "weights"
+SPEED = ROOT / "zoo" / "speed.json"
+BENCHMARKS = ROOT / "tests" / "benchmarks" / "results.json"
 
 
-def results(zoo: Path = ROOT / "zoo" / "weights") -> dict[str, dict]:
+def all_results(zoo: Path = ZOO) -> dict[str, dict]:
     """Return every result of the zoo by weights name."""
     return {path.parent.name: json.loads(path.read_text("utf-8")) for path in sorted(zoo.glob("[!.]*/result.json"))}
 
 
-def weights_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
+def weights_table(zoo: Path = ZOO) -> str:
     """Return the trained weights of image nets and what was measured of them."""
     lines = [
         "| weights | test accuracy (last epoch) | published, %: best (mean) | epochs | recipe |",
         "|---|---|---|---|---|",
     ]
-    images = {name: result for name, result in results(zoo).items() if task_of(result) is IMAGES}
+    images = {name: result for name, result in all_results(zoo).items() if task_of(result) is IMAGES}
     tables = [table for table in published() if table["metric"] in ("accuracy, %", "top-1 accuracy, %")]
     printed = {row["weights"]: row["published"] for table in tables for row in table["rows"] if "weights" in row}
     for name, result in images.items():
@@ -49,13 +60,13 @@ def weights_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
     return "\n".join([*lines, "", _trained_on(images)])
 
 
-def language_table(zoo: Path = ROOT / "zoo" / "weights") -> str:
+def language_table(zoo: Path = ZOO) -> str:
     """Return the trained weights of language models."""
     lines = [
         "| weights | test perplexity (last epoch) | published | validation | epochs | products in |",
         "|---|---|---|---|---|---|",
     ]
-    models = {name: result for name, result in results(zoo).items() if task_of(result) is LANGUAGE}
+    models = {name: result for name, result in all_results(zoo).items() if task_of(result) is LANGUAGE}
     for name, result in models.items():
         products = result.get("precision", "float32").removeprefix("mixed_")
         lines.append(
@@ -81,14 +92,14 @@ _DATA = {
 
 def chosen_table() -> str:
     """Return the ten weights that the README recommends, with their sizes."""
-    sizes, measured = {row["name"]: row for row in list_weights(details=True)}, results()
+    sizes, measured = {row["name"]: row for row in list_weights(details=True)}, all_results()
     lines = [
         "| weights | trained on | input | parameters | file | test result | in wheel |",
         "|---|---|---|---|---|---|---|",
     ]
     for name in _CHOSEN:
         row, result, transform = sizes[name], measured[name], WEIGHTS[name].transform
-        wheel = json.loads((ROOT / "zoo" / "weights" / name / "weights.json").read_text("utf-8"))["wheel"]
+        wheel = json.loads((ZOO / name / "weights.json").read_text("utf-8"))["wheel"]
         shape = "words" if transform is None else " x ".join(str(n) for n in (*transform.size, transform.channels))
         metric = "perplexity " if task_of(result) is LANGUAGE else ""
         lines.append(
@@ -163,6 +174,192 @@ def _plain_over_highway(cells) -> str:
     return f"The plain net's best loss is the highway net's times {', '.join(ratios)}."
 
 
+def bring_up_to_date(path: Path, text: str, check: bool) -> int:
+    """Write a file if its text differs, or report the difference.
+
+    Args:
+        path: The file.
+        text: What it should hold.
+        check: Bool, whether to write nothing.
+
+    Returns:
+        1 if it differs and was not written, else 0.
+    """
+    if path.exists() and path.read_text("utf-8") == text:
+        return 0
+    if check:
+        print(f"{path} differs from the results: run python -m zoo.release.tables", file=sys.stderr)
+        return 1
+    atomic_write(path, lambda partial: partial.write_text(text, "utf-8"))
+    return 0
+
+
+_START = "of it only what is named below is part of the wheel:\n\n"
+_END = "\n\nkeras_highway/data/"
+
+
+def notice(text: str, zoo: Path = ZOO) -> str:
+    """Return a NOTICE with its list of weights made anew.
+
+    Raises:
+        ValueError: If the list's place is not there.
+    """
+    by_licence = defaultdict(list)
+    for path in sorted(zoo.glob("[!.]*/weights.json")):
+        row = json.loads(path.read_text("utf-8"))
+        if row["wheel"]:
+            by_licence[row["data_licence"]].append(row["name"])
+    before, start, rest = text.partition(_START)
+    _, end, after = rest.partition(_END)
+    if not start or not end:
+        raise ValueError(f"NOTICE must hold the lines {_START.strip()!r} and {_END.strip()!r}.")
+    listed = (f"{', '.join(names)}\n    {licence}" for licence, names in by_licence.items())
+    return before + start + "\n".join(listed) + end + after
+
+
+def metric_rows() -> list[dict[str, Any]]:
+    """Return a row for each weight of the registry, by name, under `COLUMNS`; a folder of a user's zoo has none."""
+    speed = json.loads(SPEED.read_text("utf-8"))["images_per_second"] if SPEED.exists() else {}
+    users = registry.users_names()
+    return [_row(row, speed) for name, row in sorted(registry.WEIGHTS.items()) if name not in users]
+
+
+def _row(row: WeightsInfo, speed) -> dict[str, Any]:
+    file = ZOO / row.name / row.file
+    ours = (ZOO / row.name).is_dir()
+    cost = _cost(row) if task_of_variant(row.variant) is IMAGES else None
+    # Speed is of the variants as they are; other classes change it by next to nothing.
+    timed = not row.overrides and not row.removed and not _size(row)
+    return {
+        **of_row(row),
+        "parameters": cost.parameters if cost else parameters()[row.variant],
+        "multiply_adds": cost.multiply_adds if cost else None,
+        "bytes": file.stat().st_size if file.is_file() else None,
+        "cpu_images_per_second": speed.get(row.variant, {}).get("median") if timed else None,
+        "command": command_of(ZOO / row.name) if ours else None,
+    }
+
+
+def _cost(row: WeightsInfo) -> StageCost:
+    """Return the cost of weights: size, classes, overrides of the variant and removed blocks."""
+    spec = override(VARIANTS[row.variant], **from_json_values(row.overrides))
+    return cost_of(spec, _size(row), len(row.classes) or None, row.removed)
+
+
+def _size(row: WeightsInfo) -> int | None:
+    """Height and width of the images of weights; None where they are their variant's."""
+    own = task_of_variant(row.variant) is IMAGES and row.images.size != VARIANTS[row.variant].input_shape[:2]
+    return row.images.size[0] if own else None
+
+
+def speed_table(path: Path = BENCHMARKS) -> str:
+    """Return the ratios of the benchmarks: processor time on a CPU, which other processes disturb least."""
+    lines = ["| subject / reference | ratio | quartiles | pairs | on |", "|---|---|---|---|---|"]
+    for row in _read(path).values():
+        if "wall" not in row:
+            continue
+        judged = _judged(row)
+        low, high = judged["quartiles"]
+        lines.append(
+            f"| {row['name']} | {judged['ratio']:.2f} | {low:.2f} to {high:.2f} | {row['n']} "
+            f"| {row['backend']}, {row['hardware']} |"
+        )
+    return "\n".join([*lines, "", "Each pair ran side by side in one process; on a CPU, processor seconds."])
+
+
+def steps_against_keras_table(path: Path = BENCHMARKS) -> str:
+    """Training steps beside keras.applications' ResNet50, in both precisions."""
+    lines = [
+        "| processor time of a training step / keras.applications' ResNet50 | products in float32 | in bfloat16 |",
+        "|---|---|---|",
+    ]
+    rows, made = _read(path), []
+    for variant in ("resnet50", "highway50"):
+        for batch, size in ((32, 128), (4, 224)):
+            title = f"{variant} / keras.applications.ResNet50, train, {batch} of {size} px"
+            cells = [rows[f"{title}, {precision} [tensorflow, cpu]"] for precision in ("float32", "mixed_bfloat16")]
+            float32, bfloat16 = (_judged(row)["ratio"] for row in cells)
+            made += cells
+            lines.append(f"| `{variant}`, {batch} images of {size} x {size} | {float32:.2f} | {bfloat16:.2f} |")
+    note = f"Below 1 is faster. Medians of {_one({row['n'] for row in made})} pairs of steps. {_hardware(made)}."
+    return "\n".join([*lines, "", note])
+
+
+def depth_table(path: Path = BENCHMARKS) -> str:
+    """Processor seconds of the scanned fully connected net, by depth."""
+    lines = ["| layers | backend | build and compile, s | first step, s | step, s |", "|---|---|---|---|---|"]
+    for row in _read(path).values():
+        if row["name"] == "highway_fc, build, first step and step":
+            for depth in sorted((key for key in row if key.isdigit()), key=int):
+                seconds = " | ".join(f"{row[depth][part][1]:.2f}" for part in ("build", "first_step", "step"))
+                lines.append(f"| {depth} | {row['backend']} | {seconds} |")
+    return "\n".join(lines)
+
+
+def host_pipeline_table(path: Path = BENCHMARKS) -> str:
+    """Images a second of one core that the host makes for ImageNet, beside timm's loader."""
+    cases = {"plain": "crop and mirroring", "RandAugment": "with RandAugment m7"}
+    cases["RandAugment, 3 copies"] = "with RandAugment, three copies of an image (A2)"
+    lines = ["| | images/s a core | timm | ratio | cores for 3,000 images/s |", "|---|---|---|---|---|"]
+    rows = _read(path)
+    made = {case: rows[f"host pipeline, 224 px, {case}, images/s of a core [tensorflow, cpu]"] for case in cases}
+    for case, row in made.items():
+        ours, timm = max(row["ours"]), max(row["timm"])
+        lines.append(f"| {cases[case]} | {ours:.0f} | {timm:.0f} | {ours / timm:.2f} | {math.ceil(3000 / ours)} |")
+    (images,), (size,) = ({row[key] for row in made.values()} for key in ("images", "mean_bytes"))
+    rounds = _one({len(row["ours"]) for row in made.values()})
+    note = f"Best of {rounds} rounds in turn on one core; {images} JPEGs of {size / 1e3:.0f} kB on average"
+    return "\n".join([*lines, "", f"{note}. {_hardware(list(made.values()))}."])
+
+
+def int8_table(path: Path = BENCHMARKS) -> str:
+    """Return a LiteRT file of 8-bit whole numbers beside one of float32."""
+    lines = ["| | test accuracy | bytes | images per second of processor time |", "|---|---|---|---|"]
+    rows = _read(path)
+    file = rows["mnist10_w32.tvdn, LiteRT [tensorflow, cpu]"]
+    speed = rows["mnist10_w32.tvdn, LiteRT, int8 / float32, batch 100 [tensorflow, cpu]"]
+    for kind, side in (("float32", "reference"), ("int8", "subject")):
+        rate = 100 / _judged(speed)[f"{side}_seconds"]
+        accuracy = IMAGES.metric.format(file["accuracy"][kind])
+        lines.append(f"| {kind} | {accuracy} | {file['bytes'][kind]:,} | {rate:,.0f} |")
+    return "\n".join([*lines, "", f"Medians of {speed['n']} pairs, one thread, {_hardware([file, speed])}."])
+
+
+def remat_table(path: Path = BENCHMARKS) -> str:
+    """Peak memory and time of training steps with `remat` beside those without."""
+    lines = ["| variant, batch | MiB | with remat | ratio | time, ratio |", "|---|---|---|---|---|"]
+    rows, made = _read(path), []
+    for variant, batch in (("highway110", 128), ("highway50", 8)):
+        peak = rows[f"{variant}, remat, peak of two steps, MiB [tensorflow, cpu]"]
+        time = rows[f"{variant}: remat / without, train [tensorflow, cpu]"]
+        made += [peak, time]
+        lines.append(
+            f"| `{variant}`, {batch} | {peak['without']:,.0f} | {peak['remat']:,.0f} "
+            f"| {peak['remat'] / peak['without']:.2f} | {_judged(time)['ratio']:.2f} |"
+        )
+    pairs = _one({row["n"] for row in made if "n" in row})
+    note = f"Memory n = 1; time, medians of {pairs} pairs of steps, processor seconds. {_hardware(made)}."
+    return "\n".join([*lines, "", note])
+
+
+def _read(path) -> dict:
+    return json.loads(path.read_text("utf-8"))
+
+
+def _hardware(rows) -> str:
+    return _one({row["hardware"] for row in rows})
+
+
+def _one(values):
+    if len(values) != 1:
+        raise ValueError(f"A table's numbers must be made alike: measure all of them again. Received: {sorted(values)}")
+    return values.pop()
+
+
+def _judged(row) -> dict:
+    return row["cpu" if row["hardware"].endswith("cpu") else "wall"]
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "chosen": chosen_table,
     "weights": weights_table,
@@ -170,12 +367,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "variants": variants_table,
     "designs": studies.designs_table,
     "a3_losses": studies.a3_losses_table,
-    "speed": benchmark_tables.speed_table,
-    "steps_against_keras": benchmark_tables.steps_against_keras_table,
-    "depth": benchmark_tables.depth_table,
-    "host_pipeline": benchmark_tables.host_pipeline_table,
-    "int8": benchmark_tables.int8_table,
-    "remat": benchmark_tables.remat_table,
+    "speed": speed_table,
+    "steps_against_keras": steps_against_keras_table,
+    "depth": depth_table,
+    "host_pipeline": host_pipeline_table,
+    "int8": int8_table,
+    "remat": remat_table,
     "figure1": figure1_table,
     "claims": analysis_tables.claims_table,
     "figure4": analysis_tables.figure4_table,
@@ -216,18 +413,33 @@ def pages(root: Path = ROOT) -> list[Path]:
     return [path for path in candidates if "<!-- table:" in path.read_text("utf-8")]
 
 
+def generated(chosen: Sequence[Path] = ()) -> dict[Path, str]:
+    """Return the text of every generated file, or of some pages alone."""
+    if chosen:
+        return {page: _rendered(page) for page in chosen}
+    return {
+        ROOT / "zoo" / RESULTS: results.as_csv(metric_rows(), COLUMNS),
+        results.DOCS / "results.csv": results.as_csv(results.rows()),
+        results.DOCS / "results.md": results.as_markdown(results.rows()),
+        results.DOCS / "claims.md": claims.page(),
+        ROOT / "NOTICE": notice((ROOT / "NOTICE").read_text("utf-8")),
+        **{page: _rendered(page) for page in pages()},
+    }
+
+
 def main(argv=None) -> int:
-    """Parse the command line; returns 1 where a table and its results differ."""
+    """Parse the command line; returns 1 where a file differs from the results."""
     parser = argparse.ArgumentParser(prog="python -m zoo.release.tables", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
-    parser.add_argument("pages", nargs="*", type=Path, help="Markdown files (default: the README and all of docs/)")
+    parser.add_argument("pages", nargs="*", type=Path, help="Markdown files (default: all generated files)")
     args = parser.parse_args(argv)
-    message = "a table differs from its results; run python -m zoo.release.tables"
+    if not args.check and not args.pages:
+        studies.draw()
+        results.draw_first_epochs()
     try:
-        made = {page: _rendered(page) for page in args.pages or pages()}
+        return max(bring_up_to_date(path, text, args.check) for path, text in generated(args.pages).items())
     except (ValueError, OSError) as error:
         parser.exit(2, f"error: {error}\n")
-    return max([bring_up_to_date(page, text, args.check, message) for page, text in made.items()], default=0)
 
 
 if __name__ == "__main__":
