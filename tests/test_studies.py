@@ -39,20 +39,18 @@ def three_seeds(monkeypatch):
 
 def test_claims_are_decided_once_all_runs_are_over(runs):
     lines = studies.sections(runs)
-    highway, exclusive, preact, zerobn, unstable = (line for line in lines if line.startswith("- "))
+    highway, exclusive, preact, zerobn, unstable = (line for line in lines if line.startswith("| ") and "**" in line)
     # 1, 1 and 1.5 points: mean 1.17, deviation 0.289; half of the interval is 4.303 * 0.289 / sqrt(3) = 0.717
     measured = "`highway20` minus `resnet20` is 1.17 ± 0.29 points (0.45 to 1.88), n = 3"
-    assert highway.endswith(f"**holds**; {measured}; diverged: 0 of 3 of `highway20`, 0 of 3 of `resnet20`.")
-    assert "**not all runs are over**; `resnet20` minus `exclusive20`: no pair of seeds" in exclusive
-    assert "**not all runs are over**; `resnet20` minus `preact20` is -0.50 ± 2.12 points" in preact
+    assert highway.endswith(f"**holds** | {measured} |")
+    assert "**not all runs are finished** | `resnet20` minus `exclusive20`: no pair of seeds" in exclusive
+    assert "**not all runs are finished** | `resnet20` minus `preact20` is -0.50 ± 2.12 points" in preact
     # -1, -0.5 and -1 points: -0.83 - 0.72 is below the margin, -0.83 + 0.72 above it
-    assert "**cannot be told**; `postact20_zerobn` minus `resnet20` is -0.83 ± 0.29 points (-1.55 to -0.12)" in zerobn
-    assert "**not all runs are over**" in unstable and "1 of 1 of `postact20`." in unstable
-    # Of runs that are over: exclusive20 has none, which is not to say that none diverged.
-    assert exclusive.endswith("diverged: 0 of 3 of `resnet20`, no run of `exclusive20` is over.")
+    assert "**cannot be decided** | `postact20_zerobn` minus `resnet20` is -0.83 ± 0.29 points (-1.55 to -0.12)" in zerobn
+    assert "**not all runs are finished**" in unstable and "1 of 1 of `postact20`" in unstable
     assert "| highway20 | - | 3 | 0 | 1.0000 ± 0.0000 | 92.17 ± 1.26 | 1.17 ± 0.29 |" in "\n".join(lines)
     sizes = next(line for line in lines if line.startswith("Trainable parameters"))
-    assert "`resnet20` 269,722 (1.00 times)" in sizes and "`preact20` 286,378 (1.06 times)" in sizes  # as Keras counts
+    assert "`resnet20` 269,722 (1.00)" in sizes and "`preact20` 286,378 (1.06)" in sizes  # as Keras counts
     assert lines[-1].endswith("jax, float32, a core, commit `0123456789ab`. Logs: `zoo/runs/designs`.")
 
 
@@ -63,13 +61,13 @@ def test_forms_of_the_block_are_told_once_one_beside_the_base_is_trained(runs, t
         write(tmp_path / "designs" / "highway20_channel" / str(seed), (0.5, accuracy))
     lines = studies.sections(runs)
     lines = lines[next(i for i, line in enumerate(lines) if "Forms of `highway20`" in line) :]
-    channel, low_rank, *_ = (line for line in lines if line.startswith("- "))
+    channel, low_rank, *_ = (line for line in lines if line.startswith("| ") and "**" in line)
     # 0.91 - 0.90, 0.92 - 0.905 and 0.935 - 0.925: mean 1.17, deviation 0.289, as above
     measured = "`highway20` minus `highway20_channel` is 1.17 ± 0.29 points (0.45 to 1.88), n = 3"
-    assert f"ahead of those that do not: **holds**; {measured}" in channel
-    assert "**not all runs are over**; `highway20_low_rank` minus `highway20`: no pair of seeds" in low_rank
+    assert f"ahead of those that do not | **holds** | {measured}" in channel
+    assert "**not all runs are finished** | `highway20_low_rank` minus `highway20`: no pair of seeds" in low_rank
     (sizes,) = (line for line in lines if line.startswith("Trainable parameters"))
-    assert "`highway20_channel` 266,748 (1.00 times)" in sizes and "`highway20_tied` 263,547 (0.99 times)" in sizes
+    assert "`highway20_channel` 266,748 (1.00)" in sizes and "`highway20_tied` 263,547 (0.99)" in sizes
 
 
 def test_designs_in_short(runs):
@@ -103,14 +101,14 @@ def test_training_losses_of_nets_with_and_without_normalization(tmp_path, three_
     ]
     fits, matches, *_ = (line for line in lines if line.startswith("- with it"))
     # (1.52, 1.54, 1.56 - 1) / 2: mean 0.27, deviation 0.01; half of the interval is 4.303 * 0.01 / sqrt(3) = 0.0248
-    measured = "training loss of `highway50_uie_64` minus that of `resnet50_uie_64` is 0.2700 ± 0.0100 nats"
-    assert fits.startswith(f"- with it ResNet fits the training set better: **holds**; {measured}")
+    measured = "training loss of `highway50_uie_64` minus `resnet50_uie_64` is 0.2700 ± 0.0100 nats"
+    assert fits.startswith(f"| with it ResNet fits the training set better | **holds** | {measured}")
     assert "(0.2452 to 0.2948), n = 3; diverged: 0" in fits
-    assert "**holds**; `highway50_uie_64` minus `resnet50_uie_64` is 0.10 ± 0.00 points" in matches
+    assert "**holds** | `highway50_uie_64` minus `resnet50_uie_64` is 0.10 ± 0.00 points" in matches
     without = [line for line in lines if line.startswith("- without it")]
-    assert len(without) == 5 and all("**not all runs are over**" in line for line in without)
+    assert len(without) == 5 and all("**not all runs are finished**" in line for line in without)
     (pair,) = (line for line in lines if line.startswith("- Highway50"))
-    assert "**not all runs are over**; `highway50_imagenette_5` minus `resnet50_imagenette_5`: no pair of seeds" in pair
+    assert "**not all runs are finished** | `highway50_imagenette_5` minus `resnet50_imagenette_5`: no pair of seeds" in pair
     assert "| resnet50_imagenette_5 | - | 3 | 0 | 1.0000 ± 0.0000 | 80.00 ± 0.00 |  |" in "\n".join(lines)
     assert sum("Logs: `zoo/runs/imagenette`." in line for line in lines) == 2
     (goal,) = (line for line in lines if line.startswith("- goal"))
@@ -127,9 +125,9 @@ def test_one_seed_of_twenty_epochs_and_what_another_procedure_does_beside(tmp_pa
     (tmp_path / "imagenette" / "highway50_imagenette_a3" / "1" / "log.csv").write_text(logged)
     lines = studies.sections(tmp_path)
     claim, other = (line for line in lines if line.startswith("- Highway50 matches"))
-    told = "**cannot be told**; `highway50_imagenette` minus `resnet50_imagenette` is 2.00 points, n = 1: no interval"
+    told = "**cannot be decided** | `highway50_imagenette` minus `resnet50_imagenette` is 2.00 points, n = 1: no interval"
     assert told in claim
-    assert "**not all runs are over**" in other
+    assert "**not all runs are finished**" in other
     assert [line for line in lines if line.startswith("- goal")] == [
         "- goal 91.6 %, `highway50_imagenette`: **reached**, 1 seed.",
         "- goal 91.6 %, `resnet50_imagenette`: **missed** by 1.60 points, 1 seed.",
@@ -171,8 +169,8 @@ def test_a_net_that_diverged_at_every_rate_has_lost(tmp_path, three_seeds):
         (rate / "diverged.json").write_text("{}")
     lines = studies.sections(tmp_path)
     trains, fits = (next(x for x in lines if x.startswith(f"- without it {w}")) for w in ("ResNet tr", "Highway fits"))
-    assert "**does not hold**; no run ended; diverged: `resnet50_uie_nobn_64` at every rate." in trains
-    assert "**holds**; " in fits and fits.endswith(
+    assert "**contradicted** | no run ended; diverged: `resnet50_uie_nobn_64` at every rate |" in trains
+    assert "**holds** | " in fits and fits.endswith(
         "0 of 3 of `highway50_uie_nobn_64`, `resnet50_uie_nobn_64` at every rate."
     )
     assert any(
@@ -182,7 +180,7 @@ def test_a_net_that_diverged_at_every_rate_has_lost(tmp_path, three_seeds):
 
 @pytest.mark.parametrize(
     ("accuracies", "diverged", "word"),
-    [((0.5, 0.6, 0.7), 0, "holds"), ((0.5, 0.6, 0.1), 0, "does not hold"), ((0.5, 0.6), 1, "does not hold")],
+    [((0.5, 0.6, 0.7), 0, "holds"), ((0.5, 0.6, 0.1), 0, "contradicted"), ((0.5, 0.6), 1, "contradicted")],
 )
 def test_whether_a_net_trains_without_normalization(accuracies, diverged, word, tmp_path, three_seeds):
     net = tmp_path / "imagenette" / "resnet50_uie_nobn_64"
@@ -200,16 +198,16 @@ def test_whether_a_net_trains_without_normalization(accuracies, diverged, word, 
     ("kind", "pairs", "gone", "word"),
     [
         ("ahead", [1.0, 1.2, 1.1], (0, 0), "holds"),
-        ("ahead", [-1.0, -1.2, -1.1], (0, 0), "does not hold"),
-        ("ahead", [0.1, 1.2, 0.3], (0, 0), "cannot be told"),
-        ("ahead", [1.0], (0, 0), "cannot be told"),
+        ("ahead", [-1.0, -1.2, -1.1], (0, 0), "contradicted"),
+        ("ahead", [0.1, 1.2, 0.3], (0, 0), "cannot be decided"),
+        ("ahead", [1.0], (0, 0), "cannot be decided"),
         ("fits", [0.01, 0.012, 0.011], (0, 0), "holds"),
-        ("fits", [0.01, -0.01, 0.0], (0, 0), "cannot be told"),
+        ("fits", [0.01, -0.01, 0.0], (0, 0), "cannot be decided"),
         ("matches", [-0.1, 0.1, 0.0], (0, 0), "holds"),
-        ("matches", [-3.0, 2.5, 0.2], (0, 0), "cannot be told"),  # noise is no proof
-        ("matches", [1.0, 1.2], (1, 0), "does not hold"),  # ahead where it lives, but a seed diverged
+        ("matches", [-3.0, 2.5, 0.2], (0, 0), "cannot be decided"),  # noise is no proof
+        ("matches", [1.0, 1.2], (1, 0), "contradicted"),  # ahead where it lives, but a seed diverged
         ("diverges", [0.1, 0.2, 0.1], (0, 1), "holds"),
-        ("diverges", [0.1, 0.2, 0.1], (0, 0), "does not hold"),
+        ("diverges", [0.1, 0.2, 0.1], (0, 0), "contradicted"),
     ],
 )
 def test_words(kind, pairs, gone, word):

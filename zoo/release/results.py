@@ -153,14 +153,13 @@ def as_markdown(numbers: list[dict[str, str]]) -> str:
     own = [row for row in numbers if not row["rival"] and row["published"] != "-" and not row["here"]]
     done = sum(bool(row["ours"]) for row in own)
     lines = [
-        "# Every number of the papers, beside ours",
+        "# Every number of the papers, next to ours",
         "",
-        f"Of {len(own)} numbers that the papers print of nets in this zoo, {done} have a run here; the others state "
-        "what one would take (small networks sustain less than 100 TFLOP/s of a GPU, and of photographs one process "
-        "reads some 1,700 a second at most, fewer than the fastest rows of ImageNet ask for: [imagenet](imagenet.md)). "
-        "Test accuracy and perplexity are those of the last epoch, once; n is the number of seeds, ± their standard "
-        "deviation. All columns, with hardware, commit and command of each: [results.csv](results.csv). "
-        "Made by `python -m zoo.release.tables`.",
+        f"Of {len(own)} numbers that the papers print for nets of this zoo, {done} have a run here. For the others, "
+        "the last column states what a run takes (small networks reach less than 100 TFLOP/s on a GPU, and one process "
+        "reads about 1,700 photographs per second at most: [imagenet](imagenet.md)). Accuracies and perplexities are "
+        "those of the last epoch on the test set; n is the number of seeds, ± their standard deviation. "
+        "[results.csv](results.csv) has all columns, with hardware, commit and command. `python -m zoo.release.tables` writes this page.",
     ]
     for table in published():
         part = [r for r in numbers if all(r[k] == table[k] for k in ("paper", "where", "data", "metric"))]
@@ -242,7 +241,7 @@ CONV_PICTURES = {
     "patches": "UIE, Figure 4, patches",
     "gate_maps": "where gates open",
     "reshuffle": "blocks in another order",
-    "drop": "several blocks lesioned",
+    "drop": "several blocks disabled",
 }
 
 
@@ -256,14 +255,14 @@ def conv_section(numbers: Path = NUMBERS) -> list[str]:
     if not table:
         return []
     known = json.loads(numbers.read_text("utf-8"))
-    lines = ["", "## What the papers' figures claim, of the convolutional nets of CIFAR", "", table, ""]
+    lines = ["", "## The papers' claims for the convolutional CIFAR nets", "", table, ""]
     for part, weights in CONV.items():
         if weights in known:
             links = ", ".join(f"[{title}](analysis/{name}_{part}.png)" for name, title in CONV_PICTURES.items())
             made = known[weights]["made"][part]
             lines.append(f"- `{weights}`: {links}. Made on {made['hardware']}, `{short(made['commit'])}`.")
     command = "python -m training.figures --data DIR --only"
-    return [*lines, "", f"`{command} {' '.join(CONV)}` makes them anew."]
+    return [*lines, "", f"`{command} {' '.join(CONV)}` makes them again."]
 
 
 PHOTOGRAPH_PICTURES = {
@@ -279,8 +278,8 @@ PHOTOGRAPH_PICTURES = {
         "patches_imagenette_resnet50": "UIE, Figure 4, patches",
     },
     "both": {
-        "lesions_imagenette": "one block lesioned, of those that do not change the width",
-        "trim_imagenette": "blocks taken out",
+        "lesions_imagenette": "one block disabled",
+        "trim_imagenette": "blocks removed",
     },
 }
 
@@ -294,26 +293,26 @@ def photographs_section(numbers: Path = NUMBERS) -> list[str]:
     table = photographs_table(numbers)
     if not table:
         return []
-    lines = ["", "## Highway50 and ResNet50 on photographs, looked into", "", table, ""]
+    lines = ["", "## Analyses of Highway50 and ResNet50 on photographs", "", table, ""]
     for net, pictures in PHOTOGRAPH_PICTURES.items():
         name = net if net == "both" else f"`{net}.imagenette`"
         lines.append(f"- {name}: {', '.join(f'[{title}](analysis/{file}.png)' for file, title in pictures.items())}.")
     made = json.loads(numbers.read_text("utf-8"))[PHOTOGRAPHS]["made"]["imagenette"]
     command = "python -m training.figures --data DIR --only imagenette"
-    return [*lines, "", f"Made on {made['hardware']}, `{short(made['commit'])}`; `{command}` makes them anew."]
+    return [*lines, "", f"Made on {made['hardware']}, `{short(made['commit'])}`; `{command}` makes them again."]
 
 
 LOGS = RUNS.with_name("published_logs.json")
 PICTURE = PICTURES / "first_epochs.png"
 _SCHEDULES = (
-    "The `_fast` recipes' rate rises to 0.1 in two epochs and falls to 0 until the tenth; the authors' stays at 0.1 in "
-    "the first 100 of 200 (that of `resnet110` begins with an epoch at 0.01)."
+    "The rate of the `_fast` recipes rises to 0.1 in two epochs and falls to 0 until the tenth. In the authors' logs "
+    "it stays at 0.1 for 100 of 200 epochs (`resnet110`: 0.01 in the first epoch)."
 )
 _NO_COMPARISON = (
-    "A rate that falls may explain what is above, not what is below: why `highway110_fast` learns more slowly than the "
-    "authors' net has not been looked for (its gates begin nearly closed, with a bias of -6, which held `highway20` "
-    "back, too, and its rate rises where theirs begins at 0.1). The two nets are not compared here: one seed each, "
-    "neither the rate nor the gate bias was chosen for so short a time, and `highway110` has 1.5 times the parameters."
+    "A falling rate may explain a higher accuracy, not a lower one. We have not looked for the reason why "
+    "`highway110_fast` learns more slowly than the authors' net; its gates start nearly closed (bias -6), which also "
+    "slowed `highway20`. These runs do not compare the two nets: one seed each, no tuned rate or bias, and "
+    "`highway110` has 1.5 times the parameters."
 )
 
 
@@ -375,7 +374,7 @@ def first_epochs_section(runs: Path = RUNS) -> list[str]:
         lines.append(f"| `{one.recipe}`, here | {_listed(one.ours)} | {one.seed} | {one.where} |")
     return [
         "",
-        "## First epochs beside the authors' logs",
+        "## First epochs next to the authors' logs",
         "",
         *lines,
         "",
@@ -393,7 +392,7 @@ def _gap(one) -> str:
     """How far a run's last epoch is from the authors' of the same number, and whether all before are on that side."""
     gaps = [ours - theirs for ours, theirs in zip(one.ours, one.theirs, strict=True)]
     side = "above" if gaps[-1] > 0 else "below"
-    always = ", and on that side after every epoch" if min(gaps) > 0 or max(gaps) < 0 else ""
+    always = ", as after every epoch" if min(gaps) > 0 or max(gaps) < 0 else ""
     return f"After epoch {len(gaps)} `{one.recipe}` is {abs(gaps[-1]):.1f} points {side} the authors' log{always}."
 
 

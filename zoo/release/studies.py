@@ -84,22 +84,25 @@ class Comparison:
     base_of_another: bool = False
 
 
+_HOW = (
+    "Test accuracy of the last epoch, mean ± standard deviation over seeds. Differences are between runs of the same "
+    f"seed, with the 95 % interval of their mean. A net matches another if it is at most {MARGIN} points behind."
+)
+_ONE_SEED = "Test accuracy of the last epoch, one seed: no spread and no interval, so nothing is decided."
 _DESIGNS, _FORMS, _TINY = (STUDIES[name] for name in ("designs", "block_forms", "tiny_imagenet"))
 _RECIPE = RECIPES[_DESIGNS.base]
 DESIGNS = Comparison(
     name="designs",
     folder="designs",
     title="[BLOG] Evidence 1 and More Comparisons in small: six designs at 20 layers, CIFAR-10",
-    intro="`highway20` and `resnet20` have about as many parameters, as the blog matches its own; "
-    "`exclusive20` and `preact20` have ResNet's widths and 1x1 gates. Gates start at -2, the bias of this depth "
-    "[TVDN, 2.2], after -6, that of 110, had held `highway20` back on held-out images (52.0 against 75.5 %: "
-    "one seed, 5 epochs, rate 0.1; not tried for the other designs). "
-    f"{_RECIPE.epochs} epochs in which the rate rises once and falls again (one cycle); "
-    f"per design a rate chosen from {', '.join(map(str, _DESIGNS.rates))} "
-    f"on {_DESIGNS.held_out:,} held-out training images. Epochs are equal, not hours: a step of a gated net takes "
-    "longer. Test accuracy of the last epoch, mean ± standard deviation over seeds; differences are between runs of "
-    f"the same seed, with the 95 % interval of their mean. To match is to be at most {MARGIN} points behind "
-    "(`python -m training.study designs --data DIR`).",
+    intro="`python -m training.study designs --data DIR`. `highway20` and `resnet20` have about the same number of "
+    "parameters. `exclusive20` and `preact20` have ResNet's widths and 1x1 gates. Gate biases start at -2, the value "
+    "for this depth [TVDN, 2.2]; with -6, as at 110 layers, `highway20` was worse on held-out images (52.0 against "
+    f"75.5 %: one seed, 5 epochs, rate 0.1; not tried for the other designs). {_RECIPE.epochs} epochs with a one-cycle "
+    f"rate. The peak rate of each design is the best of {', '.join(map(str, _DESIGNS.rates))} on "
+    f"{_DESIGNS.held_out:,} held-out training images. Epochs are equal, time is not: an epoch of `highway20` takes "
+    "about twice as long as one of `resnet20`. The blog's claim is about 110 layers, a bias of -6 and no warm-up; this "
+    f"study differs in all three. {_HOW}",
     study=_DESIGNS,
     claims=(
         Claim("highway nets match ResNets or beat them, in test accuracy", "highway20", "resnet20", "matches"),
@@ -121,14 +124,12 @@ FORMS = Comparison(
     folder="designs",
     base_of_another=True,
     title="Forms of `highway20`'s block at equal parameters, CIFAR-10",
-    intro="What [BLOG] and [UIE, 4] suggest to try: gates that do not depend on the data (one per channel), gates of "
-    "low rank, gates and transforms shared by the blocks of a stage, layer dropout (stochastic depth); `highway20` has "
-    f"gates as deep as the transforms. Widths are chosen for equal parameters. {_RECIPE.epochs} epochs of one cycle; "
-    f"per form a rate chosen from {', '.join(map(str, _FORMS.rates))} on "
-    f"{_FORMS.held_out:,} held-out training images. Test accuracy of the last epoch, mean ± standard "
-    "deviation over seeds; differences are between runs of the same seed, with the 95 % interval of their mean. To "
-    f"match is to be at most {MARGIN} points behind. No paper has these numbers: the lines below are questions "
-    "(`python -m training.study block_forms --data DIR`).",
+    intro="`python -m training.study block_forms --data DIR`. [BLOG] and [UIE, 4] suggest other forms: gates that do "
+    "not depend on the data (one per channel), low-rank gates, gates or transforms shared by the blocks of a stage, "
+    "and layer dropout (stochastic depth). The gates of `highway20` are as deep as its transforms. Widths are chosen "
+    f"for equal parameters. {_RECIPE.epochs} epochs with a one-cycle rate. The peak rate of each form is the best of "
+    f"{', '.join(map(str, _FORMS.rates))} on {_FORMS.held_out:,} held-out training images. No paper has these numbers. "
+    f"{_HOW}",
     study=_FORMS,
     claims=(
         Claim("gates that look at the data are ahead of those that do not", "highway20", _form("channel"), "ahead"),
@@ -144,20 +145,13 @@ def _photographs(name: str, title: str, what: str, *claims: Claim, **more: Any) 
     """Return a study of Imagenette."""
     study = STUDIES[f"imagenette_{name}"]
     recipe = RECIPES[study.run_name(study.base)]
-    seeds = "one seed: no spread, no interval"
-    if len(study.seeds) > 1:
-        seeds = (
-            "mean ± standard deviation over seeds; differences are between runs of the same seed, with the 95 % "
-            "interval of their mean"
-        )
     intro = (
-        "Imagenette, ten classes, photographs squared to 224 x 224 before, as github.com/thunderInfy/imagenette has "
-        f"them (its authors' board: in their own proportions). {what} {recipe.epochs} epochs; "
-        f"per net a rate chosen from {', '.join(map(str, study.rates))} "
-        f"by {RATE_EPOCHS} epochs tested on {study.held_out:,} held-out training photographs. Test accuracy of the "
-        f"last epoch on 3,925 photographs, {seeds}. To match is to be at most {MARGIN} points behind. "
-        "Parameters are those with a head for 1,000 classes "
-        f"(`python -m training.study imagenette_{name} --data DIR`)."
+        f"`python -m training.study imagenette_{name} --data DIR`. Imagenette, ten classes; the photographs are the "
+        "square copies of 224 x 224 pixels in github.com/thunderInfy/imagenette (the original leaderboard uses the "
+        f"original proportions). {what} {recipe.epochs} epochs. The rate of each net is the best of "
+        f"{', '.join(map(str, study.rates))} after {RATE_EPOCHS} epochs, on {study.held_out:,} held-out training "
+        "photographs; 3,925 test photographs. Parameters are counted with a head for 1,000 classes. "
+        f"{_HOW if len(study.seeds) > 1 else _ONE_SEED}"
     )
     return Comparison(
         name=f"imagenette_{name}", folder="imagenette", title=title, intro=intro, study=study, claims=claims, **more
@@ -168,8 +162,8 @@ _IN_SMALL = "[BLOG] Evidence 3 in small: Highway50 and ResNet50 on photographs"
 _OF_THE_BLOG = "Highway50 matches ResNet50 or beats it, in test accuracy"
 _PAIR = Claim(_OF_THE_BLOG, "highway50_imagenette", "resnet50_imagenette", "matches")
 _BOARD = (
-    '128 pixels, one recipe for both. That board had 85.77 % after 5 epochs (87.43 % on its newest), by a "mini net", '
-    "and 91.57 % after 20, by an SE-ResNeXt50 with Mish, self-attention and blurred pooling, each the mean of 5 runs."
+    "128 pixels, one recipe for both. The leaderboard has 85.77 % after 5 epochs (87.43 % in its newest version) by "
+    'a "mini net", and 91.57 % after 20, by an SE-ResNeXt50 with Mish, self-attention and blurred pooling (n = 5).'
 )
 A3 = _photographs(
     "a3",
@@ -183,12 +177,11 @@ TINY_IMAGENET = Comparison(
     name="tiny_imagenet",
     folder="tiny_imagenet",
     title="[BLOG] Evidence 3 in small: Highway50 and ResNet50 on Tiny ImageNet",
-    intro="200 of ImageNet's classes, 100,000 photographs of 64 x 64 pixels. One recipe for both, "
-    f"{RECIPES[_TINY.base].epochs} epochs; per net a rate chosen from {', '.join(map(str, _TINY.rates))} by "
-    f"{RATE_EPOCHS} epochs on {_TINY.rate_images:,} training photographs, tested on "
-    f"{_TINY.held_out:,} held-out ones. Test accuracy of the last epoch on the 10,000 of its validation "
-    f"set, one seed: no spread, no interval. To match is to be at most {MARGIN} points behind. Parameters are those "
-    "with a head for 1,000 classes (`python -m training.study tiny_imagenet --data DIR`).",
+    intro="`python -m training.study tiny_imagenet --data DIR`. 200 classes of ImageNet, 100,000 photographs of "
+    f"64 x 64 pixels. One recipe for both, {RECIPES[_TINY.base].epochs} epochs. The rate of each net is the best of "
+    f"{', '.join(map(str, _TINY.rates))} after {RATE_EPOCHS} epochs on {_TINY.rate_images:,} training photographs, on "
+    f"{_TINY.held_out:,} held-out ones; tested on the 10,000 photographs of the validation set. Parameters are counted "
+    f"with a head for 1,000 classes. {_ONE_SEED}",
     study=_TINY,
     claims=(Claim(_OF_THE_BLOG, *_TINY.nets, "matches"),),
 )
@@ -212,9 +205,9 @@ COMPARISONS = (
     _photographs(
         "uie",
         "[UIE] Table 1b in small: with and without batch normalization",
-        "64 pixels, the same recipe for all six nets. To fit the training set better is to have the lower training "
-        "loss in the last epoch, over augmented photographs; rates were chosen by accuracy on held-out ones. To train "
-        f"is to end with more than {TRAINS:.0f} % of the test photographs right, in every run.",
+        "64 pixels, the same recipe for all six nets. A net fits better if its training loss in the last epoch is "
+        "lower (augmented photographs; rates were chosen by held-out accuracy). A net trains if every run ends above "
+        f"{TRAINS:.0f} % test accuracy.",
         _trains("highway50", "Highway"),
         _trains("highway_full50", "Highway-Full"),
         _trains("resnet50", "ResNet"),
@@ -254,7 +247,9 @@ def sections(runs: Path = RUNS) -> list[str]:
             study = comparison.study
             lines += [study.table(study.nets, study.seeds, runs / comparison.folder), ""]
             lines += [" ".join((_sizes(study), *_ends(study, runs / comparison.folder))), ""]
-            lines += [f"- {_verdict(claim, comparison, runs, done)}" for claim in comparison.claims]
+            lines += ["| claim | verdict | measured |", "|---|---|---|"]
+            lines += [_verdict(claim, comparison, runs, done) for claim in comparison.claims]
+            lines += [""]
             lines += [f"- {line}" for line in (*_goal(comparison, done, runs), *_beside(comparison, done, runs))]
             if comparison.epochs:
                 lines += ["", *_losses(comparison, comparison.epochs, done)]
@@ -290,10 +285,8 @@ def a3_losses_table(runs: Path = RUNS) -> str:
 def _sizes(study: Study) -> str:
     """How many parameters each network has, and how many times the base's."""
     counts = {net: _parameters(RECIPES[net]) for net in study.nets}
-    listed = (
-        f"`{study.run_name(net)}` {count:,} ({count / counts[study.base]:.2f} times)" for net, count in counts.items()
-    )
-    return f"Trainable parameters, beside those of `{study.run_name(study.base)}`: {', '.join(listed)}."
+    listed = (f"`{study.run_name(net)}` {count:,} ({count / counts[study.base]:.2f})" for net, count in counts.items())
+    return f"Trainable parameters, and relative to `{study.run_name(study.base)}`: {', '.join(listed)}."
 
 
 def _parameters(recipe: Recipe) -> int:
@@ -312,7 +305,7 @@ def _ends(study: Study, folder: Path) -> list[str]:
     for end, word, beyond in ((max(study.rates), "highest", "higher"), (min(study.rates), "lowest", "lower")):
         if nets := [f"`{study.run_name(net)}`" for net, rate in rates.items() if rate == end]:
             sentences.append(
-                f"Of {', '.join(nets)} the chosen rate, {end}, is the {word}: a {beyond} one might be better."
+                f"The chosen rate of {', '.join(nets)} is the {word} tried, {end}; a {beyond} one may be better."
             )
     return sentences
 
@@ -370,11 +363,11 @@ def _compared(comparison, runs):
 
 
 def _verdict(claim: Claim, comparison: Comparison, runs: Path, done) -> str:
-    """Return a claim, whether it holds, and what was measured."""
+    """Return a row of the table of claims."""
     gone = {net: _diverged(comparison, net, runs) for net in (claim.first, claim.second)}
     ended = {net: len(done.get(net, {})) + count for net, count in gone.items()}
     over = all(count == len(comparison.study.seeds) for count in ended.values())
-    diverged = ", ".join(_share_diverged(comparison, net, gone[net], ended[net], runs) for net in gone)
+    diverged = ", ".join(_share_diverged(comparison, net, gone[net], ended[net], runs) for net in gone if gone[net])
     if claim.kind == "trains":
         accuracies = _last_accuracies(done.get(claim.first, {}))
         word = _word_of_training(accuracies, gone[claim.first])
@@ -383,7 +376,8 @@ def _verdict(claim: Claim, comparison: Comparison, runs: Path, done) -> str:
         pairs = _pairs(done.get(claim.first, {}), done.get(claim.second, {}), claim.kind)
         word = _word(claim.kind, pairs, gone[claim.first], gone[claim.second])
         measured = _measured(claim, comparison.study, pairs)
-    return f"{claim.text}: **{word if over else 'not all runs are over'}**; {measured}; diverged: {diverged}."
+    measured += f"; diverged: {diverged}" if diverged else ""
+    return f"| {claim.text} | **{word if over else 'not all runs are finished'}** | {measured} |"
 
 
 def _share_diverged(comparison: Comparison, net: str, gone: int, ended: int, runs: Path) -> str:
@@ -391,7 +385,7 @@ def _share_diverged(comparison: Comparison, net: str, gone: int, ended: int, run
     name = f"`{comparison.study.run_name(net)}`"
     if comparison.study.diverged_at_every_rate(net, runs / comparison.folder):
         return f"{name} at every rate"
-    return f"{gone} of {ended} of {name}" if ended else f"no run of {name} is over"
+    return f"{gone} of {ended} of {name}"
 
 
 def _diverged(comparison: Comparison, net: str, runs: Path) -> int:
@@ -408,7 +402,7 @@ def _last_accuracies(logs) -> list[float]:
 
 
 def _word_of_training(accuracies: list[float], gone: int) -> str:
-    return "does not hold" if gone or min(accuracies, default=0.0) <= TRAINS else "holds"
+    return "contradicted" if gone or min(accuracies, default=0.0) <= TRAINS else "holds"
 
 
 def _goal(comparison: Comparison, done, runs: Path) -> list[str]:
@@ -477,16 +471,16 @@ def _pairs(first, second, kind: str = "ahead") -> list[float]:
 
 def _word(kind: str, pairs: list[float], first_gone: int, second_gone: int) -> str:
     if kind == "diverges":
-        return "holds" if second_gone and not first_gone else "does not hold"
+        return "holds" if second_gone and not first_gone else "contradicted"
     if first_gone != second_gone:
-        return "holds" if second_gone > first_gone else "does not hold"
+        return "holds" if second_gone > first_gone else "contradicted"
     if len(pairs) < 2:
-        return "cannot be told"
+        return "cannot be decided"
     low, high = _interval(pairs)
     bound = -MARGIN if kind == "matches" else 0.0
     if low > bound:
         return "holds"
-    return "does not hold" if high < bound else "cannot be told"
+    return "contradicted" if high < bound else "cannot be decided"
 
 
 def _interval(pairs: list[float]) -> tuple[float, float]:
@@ -499,7 +493,7 @@ def _measured(claim: Claim, study: Study, pairs: list[float]) -> str:
     first, second = study.run_name(claim.first), study.run_name(claim.second)
     between, unit, digits = f"`{first}` minus `{second}`", "points", 2
     if claim.kind == "fits":
-        between, unit, digits = f"training loss of `{second}` minus that of `{first}`", "nats", 4
+        between, unit, digits = f"training loss of `{second}` minus `{first}`", "nats", 4
     if not pairs:
         return f"{between}: no pair of seeds"
     if len(pairs) == 1:
@@ -515,37 +509,19 @@ def _described(comparison: Comparison, done) -> str:
 def _made(comparison, done, runs) -> str:
     """Where the runs were made."""
     several = len(comparison.study.seeds) > 1
-    shades = "Lines: means of the seeds, shaded from the lowest to the highest" if several else "Lines: one seed"
+    shades = "Lines: means over seeds; shaded: lowest to highest" if several else "Lines: one seed"
     return f"{shades}. {_hardware(comparison, done, runs)}. Logs: `zoo/runs/{comparison.folder}`."
 
 
 def _hardware(comparison, done, runs) -> str:
-    """Backend, precision, hardware and commit of the runs, each once; of several, the seeds that each has of a net."""
-    where: dict[str, dict[str, list[int]]] = {}
+    """Return backend, precision, hardware and commit of the runs, each once."""
+    places = set()
     for net, seed in [(name, number) for name, numbers in done.items() for number in numbers]:
         folder = comparison.study.run_folder(net, seed, runs / comparison.folder)
         r = json.loads((folder / "result.json").read_text("utf-8"))
-        place = f"{r['backend']}, {precision_of(r)}, {r['hardware']}, commit `{short(r['commit'])}`"
-        where.setdefault(place, {}).setdefault(net, []).append(seed)
-    if len(where) == 1:
-        return next(iter(where))
-    seeds = {
-        place: ", ".join(f"`{net}` {' '.join(map(str, s))}" for net, s in nets.items()) for place, nets in where.items()
-    }
-    text, base = "; ".join(f"{place} (seeds of {seeds[place]})" for place in sorted(where)), comparison.study.base
-    elsewhere = ", ".join(f"`{net}`" for net in done if not _ran_where(where, net, base))
-    if not elsewhere:
-        return text
-    beyond = ", and their intervals do not cover" if len(comparison.study.seeds) > 1 else ""
-    return (
-        f"{text}. Of {elsewhere} not every seed had the processor and the commit of `{base}`'s: what these change, the "
-        f"differences have{beyond}"
-    )
-
-
-def _ran_where(where, net, base) -> bool:
-    """Whether each seed of a net ran where the base's did."""
-    return all(set(nets.get(net, [])) <= set(nets.get(base, [])) for nets in where.values())
+        places.add(f"{r['backend']}, {precision_of(r)}, {r['hardware']}, commit `{short(r['commit'])}`")
+    differ = ". Differences include those of processor and commit" if len(places) > 1 else ""
+    return "; ".join(sorted(places)) + differ
 
 
 def precision_of(result) -> str:
