@@ -159,7 +159,8 @@ def as_markdown(numbers: list[dict[str, str]]) -> str:
         "the last column states what a run takes (small networks reach less than 100 TFLOP/s on a GPU, and one process "
         "reads about 1,700 photographs per second at most: [imagenet](imagenet.md)). Accuracies and perplexities are "
         "those of the last epoch on the test set; n is the number of seeds, ± their standard deviation. "
-        "[results.csv](results.csv) has all columns, with hardware, commit and command. `python -m zoo.release.tables` writes this page.",
+        "[results.csv](results.csv) has all columns, with hardware, commit and command. `python -m zoo.release.tables` "
+        "writes this page.",
     ]
     for table in published():
         part = [r for r in numbers if all(r[k] == table[k] for k in ("paper", "where", "data", "metric"))]
