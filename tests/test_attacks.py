@@ -17,7 +17,7 @@ from keras_highway.convert.timm import read_config
 from keras_highway.data import load_dataset
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.publishing.check import compare_check
-from keras_highway.training.runs import checkpoint
+from keras_highway.training import checkpoint
 from keras_highway.weights import registry
 from keras_highway.weights.file import WeightFileError
 from keras_highway.weights.info import RESULT, from_json, read_row, to_json

@@ -8,16 +8,13 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_highway.training.data.augment import Augment, random_crop
-from keras_highway.training.data.rand_augment import OPERATIONS, Context, RandAugment, argument
+from keras_highway.training.data.augment import OPERATIONS, Augment, Context, RandAugment, argument, random_crop
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.stopping import Stopped
-from keras_highway.training.loop import train
+from keras_highway.training.loop import Run, train
 from keras_highway.training.recipe import parse_policy
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run import Run
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, tiny
 from tests.checkpoints import arrays
 
 DRAW = np.random.default_rng(0)

@@ -20,10 +20,10 @@ from keras_highway.publishing.images import ClassifierWeights
 from keras_highway.training.data.source import ArraySource, open_source
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.loop import train
+from keras_highway.training.program import form_of
 from keras_highway.training.recipe import Recipe, changed
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.results import _form
-from keras_highway.training.runs.run_folder import RunFolder
+from keras_highway.training.run_folder import RunFolder
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry
 
@@ -108,7 +108,7 @@ def test_class_names_of_a_run_do_not_change(tmp_path):
 def run_of(folder, data):
     """A finished run of a small net of a variant for CIFAR-10, on data of a hundred classes without names."""
     net = create_model("resnet20", classes=100, blocks=(1, 1), widths=(4, 4), stem_width=4)
-    weights_file.save(net, folder / "model.weights.h5", "resnet20", 100, transform="cifar10", **_form(net))
+    weights_file.save(net, folder / "model.weights.h5", "resnet20", 100, transform="cifar10", **form_of(net))
     result = {"weights": "resnet20.x", "variant": "resnet20", "data": data, **NUMBERS}
     (folder / "result.json").write_text(json.dumps(result))
     return str(folder)

@@ -11,14 +11,13 @@ import pytest
 import keras_highway as kh
 from keras_highway._support.event_file import EventFile
 from keras_highway._support.files import append
+from keras_highway.training import checkpoint
+from keras_highway.training.checkpoint import Progress
 from keras_highway.training.loop import train
+from keras_highway.training.meter import Meter
 from keras_highway.training.program import SUMS
 from keras_highway.training.recipe import with_settings
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs import checkpoint
-from keras_highway.training.runs.checkpoint import Progress
-from keras_highway.training.runs.meter import Meter
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, tiny
 from keras_highway.weights import file as weights_file
 from tests.small_disks import files_of_at_most
 
@@ -42,9 +41,8 @@ def ended_after(save, step):
 @pytest.mark.parametrize("readings", [(50.0, 40.0, 30.0), (7.0,), (0.0, 1e5, 3.0, -1e5)], ids=str)
 def test_a_clock_that_goes_back_or_stands_still_gives_times_that_can_be(monkeypatch, readings):
     clock(monkeypatch, *readings)
-    meter = Meter(Progress(0, 0, np.zeros(4), 0.0, 0.0), 1, 9, 8, "images", SUMS, lambda means: {})
-    batches = iter(range(9))
-    while meter.wait_for(batches) is not None:
+    meter = Meter(Progress(0, 0, np.zeros(4), 0.0, 0.0), program(sums=SUMS, steps_per_epoch=9))
+    for _ in meter.timed(iter(range(9))):
         meter.add([1.0, 0.0, 0.0, 1.0])
         if meter.step % 2:
             meter.read()

@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from keras_highway.training.runs.checkpoint import Progress
-from keras_highway.training.runs.meter import Meter
+from keras_highway.training.checkpoint import Progress
+from keras_highway.training.meter import Meter
 
 
 class Step:

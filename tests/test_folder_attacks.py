@@ -19,17 +19,16 @@ from keras_highway.data.photographs import folder_test_set, read_real_labels
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.publishing import find_publishable, write_bundle
 from keras_highway.report import numbers_path
-from keras_highway.training import shards, train
+from keras_highway.training import checkpoint, shards, train
 from keras_highway.training.data.shards import FORMAT, ShardSource, read_manifest
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs import checkpoint
-from keras_highway.training.runs.run_folder import RunFolder
+from keras_highway.training.run_folder import RunFolder
 from keras_highway.weights import registry
 from keras_highway.weights.info import RUN_RESULT, read_row
 
 DEEP = "[" * 500 + "]" * 500
 TEXTS = ["", "[" * 200_000, DEEP, '{"a": ' + DEEP + "}", "3", '"a"', "[]", "null", '{"a": NaN}', "1" * 5000, "\x00"]
-RECIPE = RECIPES["mnist10_w16"].to_dict()
+RECIPE = RECIPES["mnist10_w16"]
 STRATEGY = types.SimpleNamespace(is_chief=True, name="none", replicas=1)
 any_text = pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[:12])
 
@@ -50,7 +49,7 @@ def test_recipes_of_what_is_published(tmp_path, text):
 @pytest.mark.parametrize("name", ["recipe.json", "sessions.json", "environment.json"])
 def test_json_of_a_run(tmp_path, name, text):
     folder = RunFolder(tmp_path / "run", RECIPE, STRATEGY)
-    folder.begin_session(0)
+    folder.begin_session(0, 0)
     assert folder.environment()["replicas"] == 1
     path = folder.path / name
     path.write_text(text)
@@ -59,7 +58,7 @@ def test_json_of_a_run(tmp_path, name, text):
     elif name == "environment.json":
         refused(folder.environment, path)
     elif text != "[]":  # no session yet
-        refused(lambda: folder.begin_session(1), path)
+        refused(lambda: folder.begin_session(0, 1), path)
         refused(folder.environment, path)
 
 

@@ -10,16 +10,14 @@ from PIL import Image
 import keras_highway as kh
 from keras_highway._support.files import atomic_write
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.training import loop, shards
+from keras_highway.training import checkpoint, loop, shards
 from keras_highway.training.data import source as sources
 from keras_highway.training.data.samples import Shard, split_off
 from keras_highway.training.distributed.strategy import Strategy
-from keras_highway.training.program import Program
+from keras_highway.training.program import ImageProgram
 from keras_highway.training.recipe import with_settings
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs import checkpoint
-from keras_highway.training.runs.run_folder import RunFolder
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, tiny
+from keras_highway.training.run_folder import RunFolder
 from tests.checkpoints import arrays
 
 SMALL = (("blocks", (1, 1)), ("widths", (2, 3)), ("stem_width", 4), ("input_shape", (32, 32, 3)))
@@ -78,9 +76,9 @@ def test_it_trains_at_one_size_is_tested_at_another_and_resumes_exactly(images, 
     source = sources.open_source(recipe, images)
     assert next(source.batches(0, 0, Shard()))[0].shape == (2, 48, 48, 3)
     assert next(source.test_batches(2, Shard()))[0].shape == (2, 32, 32, 3)
-    assert Program(recipe, source, None).net.input_shape == (None, None, None, 3)
+    assert ImageProgram(recipe, source, None).net.input_shape == (None, None, None, 3)
     whole = loop.train(recipe, images, tmp_path / "whole")
-    rows = RunFolder(tmp_path / "whole", recipe.to_dict(), Strategy()).rows()
+    rows = RunFolder(tmp_path / "whole", recipe, Strategy()).rows()
     assert (
         whole["data"] == ""
         and whole["class_names"] == ["cat", "dog"]

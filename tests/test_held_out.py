@@ -17,19 +17,18 @@ from keras_highway.publishing.card import model_card
 from keras_highway.tasks import metric_name
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.strategy import Strategy
-from keras_highway.training.program import Program
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.results import finish
-from keras_highway.training.runs.run_folder import RunFolder
-from keras_highway.training.summary import summary
-from keras_highway.training.tiny import tiny
+from keras_highway.training.loop import Run
+from keras_highway.training.program import ImageProgram
+from keras_highway.training.recipes import RECIPES, tiny
+from keras_highway.training.run_folder import RunFolder
+from keras_highway.training.train import summary
 from keras_highway.weights import registry
 from keras_highway.weights.description import describe_weights
 from keras_highway.weights.info import RESULT
 
 NAME = "mnist10_w16.tvdn"
 HELD_OUT = {"holdout_images": 5000}
-ROW = {"train_loss": 0.5, "test_accuracy": 0.9, "images_per_second": 1.0, "waiting": 0.0}
+ROW = {"epoch": 2, "train_loss": 0.5, "test_accuracy": 0.9, "images_per_second": 1.0, "waiting": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -49,9 +48,11 @@ ROW = {"train_loss": 0.5, "test_accuracy": 0.9, "images_per_second": 1.0, "waiti
 def test_a_result_says_what_it_was_measured_on(settings, recorded, words, tmp_path):
     recipe = dataclasses.replace(tiny(RECIPES["highway_fc10"]), **{"test_images": None, **settings})
     source, strategy = open_source(recipe, None), Strategy()
-    folder = RunFolder(tmp_path, recipe.to_dict(), strategy)
-    folder.begin_session(0)
-    finish(Program(recipe, source, source.on_device()), strategy, folder, [ROW, ROW])
+    folder = RunFolder(tmp_path, recipe, strategy)
+    folder.begin_session(0, 0)
+    run = Run(ImageProgram(recipe, source, source.on_device()), source, strategy, folder)
+    run.rows, run.progress = [ROW, ROW], run.progress._replace(epoch=2)
+    run.finish()
     result = json.loads((tmp_path / "result.json").read_text())
     RESULT.check(result, "result.json")
     assert {key: result[key] for key in ("holdout_images", "test_images") if key in result} == recorded

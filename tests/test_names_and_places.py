@@ -26,8 +26,8 @@ from keras_highway.training import train
 from keras_highway.training.data import source as sources
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import RunFolder
-from keras_highway.training.summary import summary
+from keras_highway.training.run_folder import RunFolder
+from keras_highway.training.train import summary
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE
 from training.compare import compare
@@ -60,7 +60,7 @@ def contents(folder) -> dict[str, str]:
 
 def start(out, **changes):
     recipe = dataclasses.replace(RECIPES["mnist10_w16"], **changes)
-    return RunFolder(out, recipe.to_dict(), Strategy())
+    return RunFolder(out, recipe, Strategy())
 
 
 # --- a zoo of one's own ---------------------------------------------------------------------------------------------

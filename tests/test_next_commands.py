@@ -14,9 +14,9 @@ from keras_highway.cli import main
 from keras_highway.publishing import weights_class
 from keras_highway.publishing.verify import Verification
 from keras_highway.training import shards
+from keras_highway.training.program import form_of
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.results import _form
-from keras_highway.training.summary import summary
+from keras_highway.training.train import summary
 from keras_highway.weights import file as weights_file
 from keras_highway.weights.description import describe_weights
 
@@ -49,7 +49,7 @@ def run(tmp_path_factory):
     net = create_model("resnet50", classes=2, **SMALL)
     head = net.get_layer("head")
     head.set_weights([np.zeros(head.kernel.shape), np.array([3.0, 0.0])])
-    weights_file.save(net, folder / "model.weights.h5", "resnet50", 2, transform="cifar10", **_form(net))
+    weights_file.save(net, folder / "model.weights.h5", "resnet50", 2, transform="cifar10", **form_of(net))
     (folder / "result.json").write_text(json.dumps({**RESULT, **METRIC}))
     return folder
 

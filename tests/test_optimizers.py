@@ -7,16 +7,14 @@ import numpy as np
 import pytest
 
 from keras_highway import create_model
-from keras_highway.training import losses
-from keras_highway.training.losses import make_loss
 from keras_highway.training.optimizers import (
     CaffeSGD,
     ConvMuon,
     DecayedLamb,
     make_optimizer,
     make_schedule,
-    plateau_rate,
 )
+from keras_highway.training.program import make_loss, test_loss
 from keras_highway.training.recipes import RECIPES
 from tests.miniatures import numpy
 
@@ -38,7 +36,6 @@ def test_paper_sgd_against_its_equations(nesterov, on_vectors):
         l2=0.01,
         bias_multiplier=2.0,
         l2_on_vectors=on_vectors,
-        rate_multipliers=[("kern*", 3.0)],
         decay_multipliers=[("kern*", 10.0)],
     )
     optimizer.build([kernel, bias])
@@ -46,7 +43,7 @@ def test_paper_sgd_against_its_equations(nesterov, on_vectors):
     for step in range(3):
         gw, gb = np.array([[0.3, 0.1]]) * (step + 1), np.array([-0.2, 0.4])
         optimizer.apply([tensor(gw), tensor(gb)])
-        gw, gb = 3.0 * (gw + 10 * 0.01 * w), 2.0 * (gb + (0.01 * b if on_vectors else 0.0))
+        gw, gb = gw + 10 * 0.01 * w, 2.0 * (gb + (0.01 * b if on_vectors else 0.0))
         vw, vb = 0.9 * vw - 0.1 * gw, 0.9 * vb - 0.1 * gb
         w, b = (w + 0.9 * vw - 0.1 * gw, b + 0.9 * vb - 0.1 * gb) if nesterov else (w + vw, b + vb)
     np.testing.assert_allclose(np.asarray(kernel), w, rtol=1e-5)
@@ -199,14 +196,6 @@ def compiled(schedule):
     return schedule
 
 
-def test_plateau_halves_where_the_loss_does_not_fall_enough():
-    recipe = dataclasses.replace(BASE, schedule="plateau", learning_rate=1.0, decay=0.5, plateau_delta=0.1)
-    assert plateau_rate(recipe, []) == 1.0
-    assert plateau_rate(recipe, [5.0, 4.0, 3.0]) == 1.0
-    assert plateau_rate(recipe, [5.0, 4.95]) == 0.5  # better, by too little
-    assert plateau_rate(recipe, [5.0, 6.0, 4.8, 4.79]) == 0.25  # against the best so far, not the last
-
-
 @pytest.mark.parametrize("on_vectors", [False, True])
 def test_lamb_against_its_equations(on_vectors):
     """Against timm's: test_rsb_oracle. Here both ways with variables of one axis, and a variable of zeros."""
@@ -262,7 +251,7 @@ def test_binary_cross_entropy_against_its_equation(smoothing, threshold):
 
 def test_test_loss_is_plain_cross_entropy():
     log_p = LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True))
-    actual = np.asarray(losses.test_loss(keras.ops.convert_to_tensor(LABELS), keras.ops.convert_to_tensor(LOGITS)))
+    actual = np.asarray(test_loss(keras.ops.convert_to_tensor(LABELS), keras.ops.convert_to_tensor(LOGITS)))
     np.testing.assert_allclose(actual, -log_p[[0, 1], LABELS], rtol=1e-5)
 
 

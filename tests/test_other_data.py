@@ -18,22 +18,20 @@ import pytest
 from PIL import Image
 
 from keras_highway.layers import HighwayDenseStack
+from keras_highway.training import loop as run_module
 from keras_highway.training import shards, train
 from keras_highway.training.data.samples import Shard, fingerprint_of
 from keras_highway.training.data.source import open_source
 from keras_highway.training.data.synthetic import synthetic_dataset
 from keras_highway.training.distributed.strategy import Strategy
+from keras_highway.training.loop import Run, task_code
 from keras_highway.training.loop import train as train_recipe
+from keras_highway.training.meter import Meter
 from keras_highway.training.optimizers import DecayedLamb
-from keras_highway.training.program import Program
+from keras_highway.training.program import ImageProgram
 from keras_highway.training.recipe import changed
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs import run as run_module
-from keras_highway.training.runs.meter import Device
-from keras_highway.training.runs.run import Run
-from keras_highway.training.runs.run_folder import RunFolder
-from keras_highway.training.tasks import training_of
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, tiny
+from keras_highway.training.run_folder import RunFolder
 from tests.miniatures import numpy
 
 DENSE = changed(tiny(RECIPES["highway_fc10"]), data="mnist", epochs=2)
@@ -69,7 +67,7 @@ def test_a_run_does_not_go_on_with_images_in_another_order_or_with_others(tmp_pa
 
 
 def test_more_images_are_told_by_their_number(tmp_path):
-    with contextlib.closing(RunFolder(tmp_path, DENSE.to_dict(), Strategy())) as folder:
+    with contextlib.closing(RunFolder(tmp_path, DENSE, Strategy())) as folder:
         facts = {"class_names": [], "fingerprint": 64 * "a", "steps_per_epoch": 10}
         folder.check_data(facts)
         folder.log.write_text("epoch,train_loss\n1,2.0\n")
@@ -90,7 +88,7 @@ def test_fingerprints_stay_what_they_are(tmp_path):
     assert open_source(changed(DENSE, train_images=30), tmp_path).fingerprint.startswith("66d55aaf580580464602bd9e")
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.txt").write_text(200 * "one two three four\n")
-    assert training_of(TEXT.task).open_source(TEXT, tmp_path).fingerprint.startswith("8390e60f057ddc31f1c6497a")
+    assert task_code(TEXT.task)[0](TEXT, tmp_path).fingerprint.startswith("8390e60f057ddc31f1c6497a")
 
 
 @pytest.mark.more
@@ -184,7 +182,7 @@ def test_where_a_file_system_has_no_locks_a_run_says_so_and_goes_on(number, tmp_
         raise OSError(number, "no locks here")
 
     monkeypatch.setattr("fcntl.flock", refused)
-    folder = RunFolder(tmp_path, DENSE.to_dict(), Strategy())
+    folder = RunFolder(tmp_path, DENSE, Strategy())
     assert (tmp_path / "recipe.json").exists()
     assert f"{tmp_path} is on a file system without locks (no locks here)" in capsys.readouterr().err
     folder.close()
@@ -286,8 +284,8 @@ def test_slow_processes_ask_each_other_after_every_step(tmp_path, start):
     """Twenty steps of seven seconds would outlast the minute that a supervisor gives them."""
     recipe = changed(tiny(RECIPES["highway_fc10"]), epochs=1)
     source = open_source(recipe, None)
-    program = Program(recipe, source, source.on_device())
-    with contextlib.closing(RunFolder(tmp_path, recipe.to_dict(), Strategy())) as folder:
+    program = ImageProgram(recipe, source, source.on_device())
+    with contextlib.closing(RunFolder(tmp_path, recipe, Strategy())) as folder:
         run = Run(program, source, Strategy(), folder)
         run.strategy.shard = Shard(0, 2)
         totals = []
@@ -317,10 +315,10 @@ def test_steps_that_are_given_back_before_they_are_done_are_slow_ones(tmp_path, 
     """In every epoch: the quick test at the end of one says nothing about the next."""
     recipe = changed(tiny(RECIPES["highway_fc10"]), epochs=2)
     source = open_source(recipe, None)
-    program = Program(recipe, source, source.on_device())
+    program = ImageProgram(recipe, source, source.on_device())
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(Device, "watch", lambda self, sums: None)  # whose thread would wait for the steps
-    with contextlib.closing(RunFolder(tmp_path, recipe.to_dict(), Strategy())) as folder:
+    monkeypatch.setattr(Meter, "_watch", lambda self, sums: None)  # whose thread would wait for the steps
+    with contextlib.closing(RunFolder(tmp_path, recipe, Strategy())) as folder:
         run = Run(program, source, Strategy(), folder)
         train_step, totals, calm = run.engine.train, [], SimpleNamespace(made=False)
         monkeypatch.setattr(run.engine, "train", lambda batch: Slow(train_step(batch), clock))

@@ -7,9 +7,8 @@ import pytest
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.recipe import changed, with_settings
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import RunFolder
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, tiny
+from keras_highway.training.run_folder import RunFolder
 from keras_highway.training.train import choose, main
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 
@@ -153,7 +152,7 @@ def test_tiny_forms_train_by_the_command(name, tmp_path, capsys):
     main([name, "--tiny", "--out", str(tmp_path), "--strategy", "none"])
     language = name in LM_VARIANTS
     assert capsys.readouterr().out.count("tokens/s" if language else "images/s") == 2
-    rows = RunFolder(tmp_path, tiny(RECIPES[name]).to_dict(), Strategy()).rows()
+    rows = RunFolder(tmp_path, tiny(RECIPES[name]), Strategy()).rows()
     mixes = not language and RECIPES[name].mixes  # a batch that eight devices divide
     assert [row["step"] for row in rows] == (["30", "60"] if language else ["3", "6"] if mixes else ["6", "12"])
     result = json.loads((tmp_path / "result.json").read_text())

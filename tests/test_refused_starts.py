@@ -16,13 +16,11 @@ from keras_highway.hub.error import HubError
 from keras_highway.training import shards, train
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.loop import train as train_recipe
-from keras_highway.training.losses import make_loss
 from keras_highway.training.optimizers import DecayedLamb, make_optimizer, make_schedule
-from keras_highway.training.program import Program
+from keras_highway.training.program import ImageProgram, make_loss
 from keras_highway.training.recipe import changed, with_settings
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import RunFolder, defaults_of, same_recipe
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, tiny
+from keras_highway.training.run_folder import RunFolder, defaults_of, same_recipe
 from keras_highway.weights.info import WeightFileError
 
 W16 = tiny(RECIPES["mnist10_w16"])
@@ -50,7 +48,7 @@ def test_the_precision_is_the_recipes_whatever_the_global_policy(tmp_path):
         result = train_recipe(recipe, None, tmp_path)
         from keras_highway.training.data.source import open_source
 
-        net = Program(recipe, open_source(recipe, None), None).net
+        net = ImageProgram(recipe, open_source(recipe, None), None).net
     finally:
         keras.config.set_dtype_policy(before)
     assert result["precision"] == "float32"
@@ -244,7 +242,7 @@ def test_a_file_system_that_is_away_or_a_lock_that_another_has_is_not_one_withou
     monkeypatch.setattr("fcntl.flock", away)
     refused = (OSError, "Input/output error") if number == errno.EIO else (ValueError, "Another process is training in")
     with pytest.raises(refused[0], match=refused[1]):
-        RunFolder(tmp_path, W16.to_dict(), Strategy())
+        RunFolder(tmp_path, W16, Strategy())
 
 
 def test_what_such_an_error_caused_may_pass_too():
@@ -298,7 +296,7 @@ def test_a_search_ends_a_run_that_has_the_result_of_an_earlier_epoch(tmp_path, m
     recipe = changed(W16, epochs=2)
     train_recipe(recipe, None, tmp_path, until=1, finish=True)
     with monkeypatch.context() as patch:
-        patch.setattr("keras_highway.training.runs.results.weights_file.save", _interrupt)
+        patch.setattr("keras_highway.training.program.weights_file.save", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             train_recipe(recipe, None, tmp_path)
     (tmp_path / "result.json").write_text(json.dumps({"mean": 0.1, "epochs": 1, "of_epochs": 2}))

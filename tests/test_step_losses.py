@@ -11,17 +11,16 @@ from requests_to_stop import Asked
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.loop import Run, train
-from keras_highway.training.program import Program
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import RunFolder
-from keras_highway.training.tiny import tiny
+from keras_highway.training.program import ImageProgram
+from keras_highway.training.recipes import RECIPES, tiny
+from keras_highway.training.run_folder import RunFolder
 from keras_highway.weights.info import format_epochs
 
 pytestmark = pytest.mark.slow
 
 
 def folder_of(path, recipe) -> RunFolder:
-    return RunFolder(path, recipe.to_dict(), Strategy())
+    return RunFolder(path, recipe, Strategy())
 
 
 RECIPE = dataclasses.replace(tiny(RECIPES["highway_fc10"]), epochs=2)
@@ -52,7 +51,9 @@ def test_every_step_has_its_loss_and_a_resumed_run_the_same(tmp_path):
 
 def run_of(folder, **options) -> Run:
     source = open_source(RECIPE, None)
-    return Run(Program(RECIPE, source, source.on_device()), source, Strategy(), folder_of(folder, RECIPE), **options)
+    return Run(
+        ImageProgram(RECIPE, source, source.on_device()), source, Strategy(), folder_of(folder, RECIPE), **options
+    )
 
 
 @pytest.mark.slow

@@ -10,16 +10,15 @@ import pytest
 
 import keras_highway as kh
 from keras_highway._support.files import atomic_write
+from keras_highway.training import checkpoint
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.loop import Run, train
-from keras_highway.training.program import Program, whitening_kernel
+from keras_highway.training.program import ImageProgram, whitening_kernel
 from keras_highway.training.recipe import Recipe
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs import checkpoint
-from keras_highway.training.runs.run_folder import RunFolder, environment
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, tiny
+from keras_highway.training.run_folder import RunFolder, environment
 from tests.checkpoints import arrays
 
 TINY = dataclasses.replace(tiny(RECIPES["mnist10_w16"]), epochs=3)
@@ -27,13 +26,13 @@ DENSE = dataclasses.replace(tiny(RECIPES["highway_fc10"]), learning_rate=0.05)
 
 
 def folder_of(path, recipe) -> RunFolder:
-    return RunFolder(path, recipe.to_dict(), Strategy())
+    return RunFolder(path, recipe, Strategy())
 
 
 def program_of(recipe: Recipe, out):
     """A program and its run, outside of `train`."""
     source = open_source(recipe, None)
-    program = Program(recipe, source, source.on_device())
+    program = ImageProgram(recipe, source, source.on_device())
     return program, Run(program, source, Strategy(), folder_of(out, recipe))
 
 
@@ -125,7 +124,7 @@ def test_resume_is_exact_wherever_writing_ends(tmp_path, monkeypatch, file):
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "atomic_write", dies)
-        patch.setattr("keras_highway.training.runs.run_folder.atomic_write", dies)
+        patch.setattr("keras_highway.training.run_folder.atomic_write", dies)
         patch.setattr("keras_highway._support.files.atomic_write", dies)
         with pytest.raises(Killed):
             train(TINY, None, tmp_path / "cut")
@@ -175,11 +174,11 @@ def test_infinite_loss_stops_names_the_step_and_keeps_the_last_state(tmp_path):
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     program, run = program_of(DENSE, tmp_path)
-    run._save(run.progress)
+    run.save(run.progress)
     before = run.folder.checkpoint.read_bytes()
     program.net.trainable_variables[0].assign(np.full(program.net.trainable_variables[0].shape, np.nan))
     with pytest.raises(FloatingPointError, match=r"net/.*kernel has values that are not finite"):
-        run._save(run.progress)
+        run.save(run.progress)
     assert run.folder.checkpoint.read_bytes() == before
 
 
@@ -219,13 +218,13 @@ def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
 @pytest.mark.more
 def test_results_tell_of_every_machine_a_run_was_on(tmp_path, monkeypatch):
     train(TINY, None, tmp_path, until=1)
-    monkeypatch.setattr("keras_highway.training.runs.run_folder.accelerators", lambda: ["1 x GPU"])
+    monkeypatch.setattr("keras_highway.training.run_folder.accelerators", lambda: ["1 x GPU"])
     result = train(TINY, None, tmp_path)
     first, second = result["hardware_changes"]
     assert second == f"1 x GPU, {first}" and "commit_changes" not in result
     sessions = json.loads((tmp_path / "sessions.json").read_text())
     assert [session["from_step"] for session in sessions] == [0, 6]
-    monkeypatch.setattr("keras_highway.training.runs.run_folder.accelerators", lambda: ["8 x GPU"])
+    monkeypatch.setattr("keras_highway.training.run_folder.accelerators", lambda: ["8 x GPU"])
     weights = (tmp_path / "model.weights.h5").stat().st_mtime_ns
     assert train(TINY, None, tmp_path) == result  # nothing was left to do there
     assert json.loads((tmp_path / "result.json").read_text()) == result
@@ -236,7 +235,7 @@ def test_results_tell_of_every_machine_a_run_was_on(tmp_path, monkeypatch):
 def test_what_a_kill_at_the_end_left_undone_is_done_and_told(missing, tmp_path, monkeypatch):
     result = train(TINY, None, tmp_path)
     (tmp_path / missing).unlink()
-    monkeypatch.setattr("keras_highway.training.runs.run_folder.accelerators", lambda: ["1 x GPU"])
+    monkeypatch.setattr("keras_highway.training.run_folder.accelerators", lambda: ["1 x GPU"])
     again = train(TINY, None, tmp_path)
     assert again["hardware_changes"][1].startswith("1 x GPU") and again["values"] == result["values"]
     assert (tmp_path / missing).exists()
@@ -255,12 +254,12 @@ def test_a_result_stays_with_its_weights_until_both_are_replaced(moment, tmp_pat
         raise Killed
 
     where = {
-        "an epoch": "run.Run._end_epoch",
-        "the weights": "results.weights_file.save",
-        "the result": "results.atomic_write_json",
+        "an epoch": "loop.Run._end_epoch",
+        "the weights": "program.weights_file.save",
+        "the result": "loop.atomic_write_json",
     }[moment]
     with monkeypatch.context() as patch:
-        patch.setattr(f"keras_highway.training.runs.{where}", dies)
+        patch.setattr(f"keras_highway.training.{where}", dies)
         with pytest.raises(Killed):
             train(DENSE, None, tmp_path / "run")
     assert (weights.read_bytes() == before) == (moment != "the result")
@@ -400,7 +399,7 @@ def test_steps_are_compiled_where_expected():
     assert Strategy().jit_compile is (keras.backend.backend() == "jax")  # no GPU here: XLA is slower for TensorFlow
     strategy = Strategy()
     strategy.jit_compile = True
-    program = Program(DENSE, open_source(DENSE, None), open_source(DENSE, None).on_device())
+    program = ImageProgram(DENSE, open_source(DENSE, None), open_source(DENSE, None).on_device())
     engine = strategy.engine(program)
     sums = np.asarray(engine.train(next(open_source(DENSE, None).batches(0, 0, Strategy.shard))))
     assert sums[-1] == DENSE.batch_size  # augmentation, network and update: one XLA program

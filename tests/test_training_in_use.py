@@ -9,14 +9,11 @@ from pathlib import Path
 import pytest
 
 from keras_highway.hub.error import HubError
-from keras_highway.training import program
-from keras_highway.training.language_recipe import rate_after
-from keras_highway.training.loop import train
+from keras_highway.training import program, run_folder
+from keras_highway.training.language import rate_after
+from keras_highway.training.loop import Run, train
 from keras_highway.training.recipe import with_settings
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs import results, run_folder
-from keras_highway.training.runs.run import Run
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, tiny
 from keras_highway.training.train import errors_in_a_line
 from keras_highway.weights import file as weights_file
 from training import search
@@ -61,7 +58,7 @@ def test_a_run_that_was_broken_off_is_resumed_in_the_same_process(tmp_path, monk
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "_prepare_epoch", breaks)
+        patch.setattr(Run, "epoch", breaks)
         with pytest.raises(error) as kept:
             train(NET, None, tmp_path)
     result = train(NET, None, tmp_path)
@@ -91,12 +88,12 @@ def test_a_language_model_may_wait_for_a_rise():
 def test_sigterm_while_a_run_diverges_ends_a_search_and_a_study(tmp_path, monkeypatch):
     begun = []
 
-    def diverges(self):
+    def diverges(self, *_):
         begun.append(self.folder.path.name)
         os.kill(os.getpid(), signal.SIGTERM)
         raise FloatingPointError("the loss is nan")
 
-    monkeypatch.setattr(Run, "_prepare_epoch", diverges)
+    monkeypatch.setattr(Run, "epoch", diverges)
     with pytest.raises(SystemExit) as ended:
         search.run_search(search.SEARCHES["figure1"], (Rung(2, 1),), None, tmp_path / "search", True, ["highway_fc10"])
     assert ended.value.code == 75 and begun == ["0"]
@@ -109,17 +106,20 @@ def test_sigterm_while_a_run_diverges_ends_a_search_and_a_study(tmp_path, monkey
 
 @pytest.mark.slow
 def test_sigterm_while_a_result_is_written_ends_a_search(tmp_path, monkeypatch):
-    save, started = results.weights_file.save, []
+    save, started = program.weights_file.save, []
 
     def saves(*args, **kwargs):
         os.kill(os.getpid(), signal.SIGTERM)
         return save(*args, **kwargs)
 
-    def begins(self):
-        started.append(self.folder.path.name)
+    epoch = Run.epoch
 
-    monkeypatch.setattr(results.weights_file, "save", saves)
-    monkeypatch.setattr(Run, "_prepare_epoch", begins)
+    def begins(self, *args):
+        started.append(self.folder.path.name)
+        epoch(self, *args)
+
+    monkeypatch.setattr(program.weights_file, "save", saves)
+    monkeypatch.setattr(Run, "epoch", begins)
     with pytest.raises(SystemExit) as ended:
         search.run_search(search.SEARCHES["figure1"], (Rung(2, 1),), None, tmp_path, True, ["highway_fc10"])
     assert ended.value.code == 75 and started == ["0"]

@@ -11,16 +11,14 @@ import pytest
 import keras_highway as kh
 from keras_highway.analysis import cost
 from keras_highway.training import loop, memory
+from keras_highway.training.checkpoint import Progress
 from keras_highway.training.loop import train
 from keras_highway.training.memory import check_memory, explained_memory, step_bytes
-from keras_highway.training.program import Program
+from keras_highway.training.meter import Meter
+from keras_highway.training.program import ImageProgram
 from keras_highway.training.recipe import changed
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.checkpoint import Progress
-from keras_highway.training.runs.meter import Meter
-from keras_highway.training.summary import summary
-from keras_highway.training.tiny import tiny
-from keras_highway.training.train import main
+from keras_highway.training.recipes import RECIPES, tiny
+from keras_highway.training.train import main, summary
 
 DENSE = dataclasses.replace(tiny(RECIPES["highway_fc10"]), epochs=2)
 
@@ -59,7 +57,7 @@ def test_a_terminal_shows_whole_lines_and_no_rest_of_a_bar(tmp_path, monkeypatch
 
 def test_the_bar_shows_loss_accuracy_speed_and_time_left(monkeypatch):
     monkeypatch.setattr("sys.stderr", terminal := Terminal())
-    monkeypatch.setattr("keras_highway.training.runs.meter._SHOW_EVERY", 0.0)
+    monkeypatch.setattr("keras_highway.training.meter._SHOW_EVERY", 0.0)
     shown = lambda metrics: {name: f"{value:.2f}" for name, value in metrics.items()}  # noqa: E731
     meter = Meter(Progress(2, 0, np.zeros(3), 0.0, 0.0), 5, 10, 8, "images", ("loss", "accuracy", "weight"), shown)
     meter._bar.mininterval = meter._bar.miniters = 0
@@ -74,8 +72,8 @@ def test_the_bar_shows_loss_accuracy_speed_and_time_left(monkeypatch):
 
 
 def test_a_bar_shows_what_its_task_measures(tmp_path):
-    from keras_highway.training.language.run import LanguageRun
-    from keras_highway.training.runs.run import Run
+    from keras_highway.training.language import LanguageRun
+    from keras_highway.training.loop import Run
 
     assert Run._format_metrics(None, {"loss": 0.5, "accuracy": 0.25, "top5": 1.0}) == {
         "loss": "0.5000",
@@ -135,7 +133,7 @@ class Photographs:
 def program_of(*overrides, **changes):
     small = (("blocks", (1, 1, 1, 1)), ("widths", (16, 16, 16, 16)), *overrides)
     recipe = changed(RECIPES["resnet50"], overrides=small, **changes)
-    return Program(recipe, Photographs, None)
+    return ImageProgram(recipe, Photographs, None)
 
 
 def test_a_step_that_cannot_fit_is_refused_before_it_is_taken(monkeypatch, capsys):
@@ -165,7 +163,7 @@ def test_a_step_that_may_not_fit_is_a_note(monkeypatch, capsys):
 @pytest.mark.slow
 def test_resnet50_with_256_photographs_on_14_gib_is_refused(monkeypatch):
     """It ran out of memory, and the system ended it without a word."""
-    program = Program(changed(RECIPES["resnet50"], batch_size=256, micro_batches=1), Photographs, None)
+    program = ImageProgram(changed(RECIPES["resnet50"], batch_size=256, micro_batches=1), Photographs, None)
     monkeypatch.setattr(memory, "available_bytes", lambda: 14 * 2**30)
     with pytest.raises(ValueError, match=r"256 images of 224x224 pixels needs about [\d.]+ GiB.*14\.0 GiB are free"):
         check_memory(program, 1, [])

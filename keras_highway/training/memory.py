@@ -1,7 +1,6 @@
-"""Check whether a training step fits into memory: a system that runs out kills the process without a message."""
+"""Check whether a training step fits into memory: a system without memory kills the process without a message."""
 
 import contextlib
-import math
 import os
 import re
 import sys
@@ -9,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import keras
+import numpy as np
 
 from keras_highway.analysis import cost
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.training.program import Trainable
 
-# ResNet50 at 224 pixels takes 101 MB an image on TensorFlow's CPU, 1.6 times what `cost` counts; on JAX 1.4 times.
+# ResNet50 at 224 pixels takes 101 MB an image on TensorFlow's CPU, 1.6 times the count of `cost`; on JAX 1.4 times.
 _OF_ACTIVATIONS = 1.5
 _OF_PARAMETERS = 3  # themselves, gradients and momentum
-_TIGHT, _BEYOND = 0.8, 1.5  # shares of the free memory: from here on a note, from there on an error
+_TIGHT, _BEYOND = 0.8, 1.5  # shares of the free memory: a note above the first, an error above the second
 _SMALL = 2**20  # bytes of a batch of images; smaller batches are not estimated, which takes seconds
 _REMEDY = "Set micro_batches=N, which must divide batch_size, or a smaller batch_size (--set NAME=VALUE)."
 _MEMINFO, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
@@ -25,35 +24,35 @@ _MEMINFO, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 def available_bytes() -> float:
     """Return the free memory of the machine, or of its container if that is less; infinity if unknown."""
-    amounts = [math.inf]
-    with contextlib.suppress(OSError, StopIteration):
-        line = next(line for line in _MEMINFO.read_text().splitlines() if line.startswith("MemAvailable:"))
-        amounts.append(int(line.split()[1]) * 1024)
+    amounts = [float("inf")]
+    with contextlib.suppress(OSError, AttributeError):
+        line = re.search(r"^MemAvailable:\s*(\d+)", _MEMINFO.read_text(), re.M)
+        amounts.append(int(line[1]) * 1024)  # pyright: ignore[reportOptionalSubscript] (suppressed above)
     with contextlib.suppress(OSError, ValueError):  # "max": no limit
         amounts.append(int((_GROUP / "memory.max").read_text()) - int((_GROUP / "memory.current").read_text()))
     return min(amounts)
 
 
-def step_bytes(program: Trainable, images: int, shape: tuple[int, int, int]) -> int:
+def step_bytes(program, images: int, shape: tuple[int, int, int]) -> int:
     """Return an estimate of the memory of a step on `images` images of a shape."""
     net = program.net
     if None in net.input_shape[1:]:  # built for any size
         one = keras.Input(shape)
         net = keras.Model(one, net(one))
-    parameters = 4 * sum(math.prod(w.shape) for w in net.variables)
+    parameters = 4 * sum(np.prod(w.shape) for w in net.variables)
     return int(_OF_ACTIVATIONS * cost(net).total.activation_bytes * images + _OF_PARAMETERS * parameters)
 
 
-def check_memory(program: Trainable, shards: int, accelerators: list[str], resumed: bool = False) -> None:
-    """Print a note if a step on the CPU may not fit into memory; refuse one that is far from it.
+def check_memory(program, shards: int, gpus: list[str], resumed: bool = False) -> None:
+    """Print a note if a step on the CPU may not fit into memory; refuse one that needs far more.
 
     Args:
-        program: What is to be trained. Only image networks are estimated, and
-            none with `remat`.
-        shards: Number of processes; with several nothing is estimated.
-        accelerators: The GPUs; their libraries report what they lack.
-        resumed: Whether the run continues: it is never refused. Defaults to
-            `False`.
+        program: The program. Language models and nets with `remat` are not
+            estimated.
+        shards: Number of processes; several are not estimated.
+        gpus: The GPUs; their libraries report what they lack.
+        resumed: Whether the run continues: then it is never refused. Defaults
+            to `False`.
 
     Raises:
         ValueError: If the estimate is 1.5 times the free memory or more.
@@ -61,18 +60,16 @@ def check_memory(program: Trainable, shards: int, accelerators: list[str], resum
     """
     recipe = program.recipe
     transform = TRANSFORMS.get(getattr(recipe, "transform", ""))
-    off = os.environ.get("KERAS_HIGHWAY_MEMORY_CHECK") == "off" or accelerators or shards > 1
+    off = os.environ.get("KERAS_HIGHWAY_MEMORY_CHECK") == "off" or gpus or shards > 1
     if off or transform is None or dict(recipe.overrides).get("remat"):
         return
-    images, shape = (
-        recipe.batch_size // recipe.micro_batches,
-        (*recipe.training_size(transform.size), transform.channels),
-    )
-    if 4 * images * math.prod(shape) < _SMALL:
+    images = recipe.batch_size // recipe.micro_batches
+    height, width = recipe.training_size(transform.size)
+    if 4 * images * height * width * transform.channels < _SMALL:
         return
-    needed, free = step_bytes(program, images, shape), available_bytes()
+    needed, free = step_bytes(program, images, (height, width, transform.channels)), available_bytes()
     message = (
-        f"A step on {images} images of {shape[0]}x{shape[1]} pixels needs about {needed / 2**30:.1f} GiB of memory; "
+        f"A step on {images} images of {height}x{width} pixels needs about {needed / 2**30:.1f} GiB of memory; "
         f"{free / 2**30:.1f} GiB are free. {_REMEDY}"
     )
     if needed > _BEYOND * free and not resumed:

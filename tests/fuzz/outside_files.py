@@ -27,7 +27,7 @@ from keras_highway.data import load_dataset, load_image
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.publishing.card import model_card
 from keras_highway.publishing.check import compare_check
-from keras_highway.training.runs import checkpoint
+from keras_highway.training import checkpoint
 from keras_highway.weights import registry
 from keras_highway.weights.info import RUN_RESULT, from_json, read_row, to_json
 

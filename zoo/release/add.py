@@ -29,7 +29,7 @@ from keras_highway.publishing import weights_class
 from keras_highway.publishing.publishable import check_epochs
 from keras_highway.tasks import LANGUAGE
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import defaults_of, differences
+from keras_highway.training.run_folder import defaults_of, differences
 from keras_highway.variants import task_of_variant
 from keras_highway.weights import file as weights_file
 from keras_highway.weights import registry

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import defaults_of, differences
+from keras_highway.training.run_folder import defaults_of, differences
 
 _NAMES = ("name", "weights", "source", "seed")  # texts about a recipe, and what `seeds` records
 

@@ -24,7 +24,7 @@ from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.training.recipe import Recipe
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import has_whole_result
+from keras_highway.training.run_folder import has_whole_result
 from keras_highway.variants import VARIANTS
 from training.study import Study, has_diverged, spread
 from zoo.release.commits import short

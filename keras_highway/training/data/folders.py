@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,7 @@ from keras_highway.data import Dataset
 from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
 from keras_highway.data.images import NAMELESS, ImageError
 from keras_highway.data.transforms import TRANSFORMS, Transform
-from keras_highway.training.data.augment import augment_of
-from keras_highway.training.data.decoding import CentralCrop, batches, decoded
+from keras_highway.training.data.augment import augment_of, decoded
 from keras_highway.training.data.samples import Shard, fingerprint_of, repeated, runs, split_off
 from keras_highway.training.recipe import Recipe
 
@@ -255,3 +254,57 @@ class EncodedSource(FolderSource):
 def _encoded(images: np.ndarray) -> np.ndarray:
     tf = tensorflow()
     return np.array([tf.io.encode_jpeg(image, quality=95).numpy() for image in images], object)
+
+
+class CentralCrop:
+    """The transform's resizing and central crop, as `load_image(..., upright=False)`; the seed is not used.
+
+    Args:
+        transform: Size and normalization.
+    """
+
+    def __init__(self, transform: Transform):
+        self._transform = transform
+
+    def __call__(self, encoded, seed):
+        """Return a float32 image of the transform's size."""
+        tf = tensorflow()
+        image = decoded(encoded, self._transform.channels)
+        shape = tf.shape(image)
+        image = self._cropped(image, *self._transform.window(shape[0], shape[1], tf.minimum))
+        shape = tf.shape(image)
+        size = self._transform.resized(shape[0], shape[1], tf.maximum)
+        image = tf.image.resize(image, size, method=self._transform.interpolation, antialias=True)
+        image = self._cropped(image, *self._transform.size)
+        return self._normalized(tf.round(image))  # to whole pixels, which is what an image is when a user resizes it
+
+    def _cropped(self, image, height, width):
+        shape = tensorflow().shape(image)
+        top, left = (self._transform.margin(shape[i], kept) for i, kept in enumerate((height, width)))
+        return image[top : top + height, left : left + width]
+
+    def _normalized(self, image):
+        tf = tensorflow()
+        image = tf.clip_by_value(image, 0.0, 255.0) * self._transform.scale
+        return (image - self._transform.mean) / self._transform.std
+
+
+def batches(data, decode: Callable, size: int, several: bool = False) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yield batches of decoded images.
+
+    Args:
+        data: tf.data.Dataset of (encoded image, label, seed of shape (2,)).
+        decode: Function (encoded image, seed) to an image.
+        size: Images per batch.
+        several: Whether `decode` makes several images of one, for labels and
+            seeds with one more axis.
+
+    Yields:
+        Images as `decode` makes them, int32 labels, float32 weights of 1.
+    """
+    tf = tensorflow()
+    data = data.map(lambda encoded, label, seed: (decode(encoded, seed), label), num_parallel_calls=tf.data.AUTOTUNE)
+    if several:
+        data = data.unbatch()
+    for images, labels in data.batch(size).prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
+        yield images, labels.astype(np.int32), np.ones(len(labels), np.float32)

@@ -20,7 +20,7 @@ import numpy as np
 
 from keras_highway._support.terminal import did_you_mean
 from keras_highway.training.data.samples import Shard
-from keras_highway.training.program import Trainable
+from keras_highway.training.program import Program
 
 NAMES = ("auto", "none", "mirrored", "multiworker", "jax")
 _JAX_VARIABLE = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
@@ -56,7 +56,7 @@ class Strategy:
         """Return the context in which a data set is put on the devices."""
         return self.scope()
 
-    def prepare(self, program: Trainable) -> None:
+    def prepare(self, program: Program) -> None:
         """Adapts a fresh program."""
 
     def check(self, recipe) -> None:
@@ -76,19 +76,12 @@ class Strategy:
                 f"{blocks}. Received: batch_size={recipe.batch_size}"
             )
 
-    def engine(self, program: Trainable):
-        """Return what runs the program's steps."""
-        if keras.backend.backend() == "jax":
-            from keras_highway.training.distributed.engine_jax import JaxEngine
+    def engine(self, program: Program):
+        """Return the engine that runs the program's steps."""
+        from keras_highway.training.distributed import engines
 
-            return JaxEngine(program, self)
-        if keras.backend.backend() == "torch":
-            from keras_highway.training.distributed.engine_torch import TorchEngine
-
-            return TorchEngine(program, self)
-        from keras_highway.training.distributed.engine_tf import TensorFlowEngine
-
-        return TensorFlowEngine(program, self)
+        kinds = {"jax": engines.JaxEngine, "torch": engines.TorchEngine}
+        return kinds.get(keras.backend.backend(), engines.TensorFlowEngine)(program, self)
 
     def put(self, batch: tuple[np.ndarray, ...]):
         """Places this process's part of a batch on its devices."""
@@ -150,7 +143,7 @@ class _TensorFlow(Strategy):
     def scope(self):
         return self._strategy.scope()
 
-    def prepare(self, program: Trainable) -> None:
+    def prepare(self, program: Program) -> None:
         """Batch statistics over the global batch, and of dropout masks for it every replica its own part."""
         for layer in program.net._flatten_layers():
             if isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized:
