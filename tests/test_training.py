@@ -274,7 +274,7 @@ def test_a_result_does_not_outlive_a_run_that_begins_anew(epoch, stays, tmp_path
     folder = folder_of(tmp_path, DENSE)
     folder.result.write_text(json.dumps({"epochs": 2}))
     (tmp_path / "model.weights.h5").touch()
-    folder.drop_later_result(epoch)
+    folder.begin_session(epoch, 0)
     assert folder.result.exists() == stays
 
 
@@ -355,20 +355,6 @@ def test_mixed_precision_keeps_the_skip_stream_and_the_weights_in_float32(tmp_pa
     assert {v.dtype for v in program.net.trainable_variables} == {"float32"}
     run.epoch(type("Never", (), {"made": False}))
     assert np.isfinite(run.rows[0]["train_loss"])
-
-
-@pytest.mark.more
-def test_plateau_sets_the_rate_between_epochs(tmp_path):
-    recipe = dataclasses.replace(
-        DENSE, schedule="plateau", decay=0.5, plateau_delta=100.0, learning_rate=0.01, epochs=4
-    )
-    train(recipe, None, tmp_path / "whole")
-    rates = [float(row["learning_rate"]) for row in folder_of(tmp_path / "whole", recipe).rows()]
-    assert rates == [0.01, 0.01, 0.005, 0.0025]  # the first epoch has nothing to be compared with
-    train(recipe, None, tmp_path / "cut", until=2)
-    train(recipe, None, tmp_path / "cut")
-    a, b = (arrays(tmp_path / name / "checkpoint.npz") for name in ("whole", "cut"))
-    np.testing.assert_array_equal(a["net/head/kernel"], b["net/head/kernel"])
 
 
 def test_every_line_of_the_log_reports_what_a_reader_needs(tmp_path, capsys):

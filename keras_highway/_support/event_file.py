@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,20 +12,20 @@ from keras_highway._support.files import written
 
 
 class EventFile:
-    """A new event file in a folder, made with the first scalars. Without tensorboardX nothing is written.
+    """Event files in a folder, one for each step: a process that is killed leaves whole files.
+
+    Without tensorboardX nothing is written.
 
     Args:
         folder: The folder; made if needed.
-        suffix: End of the file's name; differs between the files of one
-            process. Defaults to `""`.
+        suffix: End of the files' names, before the step. Defaults to `""`.
     """
 
     def __init__(self, folder, suffix=""):
         self._folder, self._suffix = Path(folder), suffix
-        self._writer: Any = None
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Add the scalars of a step.
+        """Write the scalars of a step.
 
         Args:
             step: Int, at least 0.
@@ -42,11 +41,12 @@ class EventFile:
             values = [Summary.Value(tag=tag, simple_value=float(np.float32(v))) for tag, v in scalars.items()]
         # Without a SummaryWriter, whose thread would hide the error of a full disk.
         with written(self._folder / f"events{self._suffix}"):
-            if self._writer is None:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self._writer = EventsWriter(str(self._folder / "events"), self._suffix)
-            self._writer.write_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
-            self._writer.flush()
+            self._folder.mkdir(parents=True, exist_ok=True)
+            writer = EventsWriter(str(self._folder / "events"), f"{self._suffix}.{step}")
+            try:
+                writer.write_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+            finally:
+                writer.close()
 
 
 @functools.cache
@@ -54,8 +54,6 @@ def _is_installed() -> bool:
     try:
         import tensorboardX  # noqa: F401
     except ImportError:
-        print(
-            "note: without tensorboardX no files for TensorBoard are written: pip install tensorboardX", file=sys.stderr
-        )
+        print("note: TensorBoard files need tensorboardX: pip install keras-highway[tensorboard]", file=sys.stderr)
         return False
     return True

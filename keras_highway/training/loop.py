@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_highway._support import event_file
+from keras_highway._support.event_file import EventFile
 from keras_highway._support.files import atomic_write_json, may_pass
 from keras_highway._support.keras_models import channels_last
 from keras_highway.tasks import LANGUAGE, Task
@@ -350,9 +350,9 @@ def write_step_losses(run: Run, meter: Meter) -> None:
 
 
 def write_events(run: Run) -> None:
-    """Write an epoch's numbers for TensorBoard, to a file per epoch: a killed and resumed run loses none."""
+    """Write an epoch's numbers for TensorBoard."""
     if run.strategy.is_chief:
         row = run.rows[-1]
         scalars = {name: value for name, value in row.items() if name not in ("epoch", "step")}
         # Lines of a resumed run meet at the step those written before it was killed.
-        event_file.EventFile(run.folder.path / "tensorboard", f".epoch{row['epoch']}").write(row["step"], scalars)
+        EventFile(run.folder.path / "tensorboard").write(row["step"], scalars)
