@@ -3,7 +3,7 @@
 What differs between the two depends on these rows. A spec and a recipe name their
 task (`spec.task`, `recipe.task`), and `variants.task_of_variant` returns that of a
 variant's name; `publishing.weights_class` and
-`keras_highway.training.tasks.training_of` select the larger parts of a task's code by it.
+`keras_highway.training.loop.task_code` select the larger parts of a task's code by it.
 """
 
 from collections.abc import Mapping

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_highway.training.data.mixing import BLEND, SHARE, cut_box, draw_row, mixed, partners
-from keras_highway.training.data.samples import Shard
+from keras_highway.training.data.samples import BLEND, SHARE, Shard, cut_box, draw_row, mixed, partners
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.program import make_loss

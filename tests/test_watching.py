@@ -10,12 +10,12 @@ import pytest
 
 import keras_highway as kh
 from keras_highway.analysis import cost
-from keras_highway.training import loop, memory
+from keras_highway.training import loop
+from keras_highway.training import program as memory
 from keras_highway.training.checkpoint import Progress
 from keras_highway.training.loop import train
-from keras_highway.training.memory import check_memory, explained_memory, step_bytes
 from keras_highway.training.meter import Meter
-from keras_highway.training.program import ImageProgram
+from keras_highway.training.program import ImageProgram, check_memory, explained_memory, step_bytes
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES, tiny
 from keras_highway.training.train import main, summary

@@ -19,7 +19,7 @@ from keras_highway.specs import override
 from keras_highway.tasks import LANGUAGE
 from keras_highway.training.data.samples import Shard, fingerprint_of
 from keras_highway.training.data.synthetic import SYNTHETIC_CORPUS, synthetic_corpus
-from keras_highway.training.program import Program, set_seed
+from keras_highway.training.program import Program
 from keras_highway.training.recipe import LanguageRecipe
 from keras_highway.variants import LM_VARIANTS
 
@@ -96,7 +96,7 @@ class LanguageProgram(Program):
     metric = "test_perplexity"
 
     def __init__(self, recipe: LanguageRecipe, source: TextSource, data: None = None):
-        set_seed(recipe.seed)
+        keras.utils.set_random_seed(recipe.seed)
         words = source.vocabulary
         net = create_model(
             recipe.variant,

@@ -17,9 +17,8 @@ from keras_highway.training.checkpoint import Progress
 from keras_highway.training.data.samples import fingerprint_of
 from keras_highway.training.distributed.stopping import Stopped, stop_requests
 from keras_highway.training.distributed.strategy import Strategy, make_strategy
-from keras_highway.training.memory import check_memory, explained_memory
 from keras_highway.training.meter import Meter
-from keras_highway.training.program import means
+from keras_highway.training.program import check_memory, explained_memory, means
 from keras_highway.training.recipe import LanguageRecipe, Recipe
 from keras_highway.training.run_folder import FINGERPRINT, RunFolder, accelerators
 

@@ -12,10 +12,10 @@ from keras_highway.training.recipe import Recipe
 
 
 class DenseGradients:
-    """Before a Keras optimizer among the bases: its gradients are of their variables' shapes, before they are clipped.
+    """A base before a Keras optimizer: make gradients dense before they are clipped.
 
-    TensorFlow's of an embedding is a list of rows, some of them several times:
-    a square of it would be the sum of squares, not that of the sum.
+    TensorFlow's gradient of an embedding is a list of rows, in which a row may
+    occur twice: its square would be a sum of squares, not the square of a sum.
     """
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
@@ -166,7 +166,7 @@ class ConvMuon(DenseGradients, keras.optimizers.Muon):
         self.assign_sub(variable, lr * (keras.ops.reshape(update, variable.shape) + decay))
 
     def zeropower_via_newtonschulz5(self, x, steps):
-        """As Keras's, but iterated on the smaller Gram matrix: two large products instead of ten or more."""
+        """Compute Keras's iteration on the smaller Gram matrix: two large products instead of ten or more."""
         ops, tall = keras.ops, x.shape[0] >= x.shape[1]
         x = x if tall else ops.transpose(x)
         x = x / (ops.norm(x) + 1e-7)
@@ -183,18 +183,16 @@ class ConvMuon(DenseGradients, keras.optimizers.Muon):
 class DecayedLamb(DenseGradients, keras.optimizers.Lamb):
     """LAMB with weight decay inside the trust ratio, as timm's `Lamb` [You et al. 2019, arXiv 1904.00962; RSB].
 
-    With the moments m and v of Adam, without their bias:
+    With the bias-corrected moments m and v of Adam:
     `u = m / (sqrt(v) + epsilon) + decay * w`, then `w -= rate * |w| / |u| * u`;
-    the ratio is 1 where either norm is 0. Variables of one axis or none
-    (biases, normalization), and biases of more, as those of a
-    `HighwayDenseStack`, have no decay, and so no ratio: `w -= rate * u`. Keras's own
+    the ratio is 1 if either norm is 0. Biases and variables with less than two
+    axes (normalization) have no decay, and so no ratio: `w -= rate * u`. Each
+    layer of a `HighwayDenseStack` has its own ratio. Keras's own
     `Lamb(weight_decay=...)` is decoupled, `w -= rate * decay * w` outside the
-    ratio, and has a ratio for every variable: another recipe. The layers of a
-    `HighwayDenseStack` have a ratio each.
+    ratio, and has a ratio for every variable: another recipe.
 
-    timm's also clips the gradient to a global norm of 1. That is the recipe's
-    `clip_norm` here: the engines clip after the sum over replicas, an
-    optimizer would before it.
+    timm's LAMB also clips the gradient to a global norm of 1. Here that is the
+    recipe's `clip_norm`: the engines clip after the sum over replicas.
 
     Args:
         learning_rate: Float or schedule. Defaults to `0.001`.
@@ -235,7 +233,7 @@ class DecayedLamb(DenseGradients, keras.optimizers.Lamb):
         return {**super().get_config(), "decay": self.decay, "decay_vectors": self.decay_vectors}
 
 
-# The number of axes of what a `HighwayDenseStack` has of each of its layers, by name.
+# Number of axes of the stacked variables of a `HighwayDenseStack`, by name.
 _OF_STACKS = {
     f"{path}_{kind}": axes
     for path in ("transform", "transform_gate", "carry_gate")
@@ -244,7 +242,7 @@ _OF_STACKS = {
 
 
 def _axes_of_one(variable) -> tuple[int, ...]:
-    """All axes of a variable; without the first in what a `HighwayDenseStack` has of each of its layers."""
+    """All axes of a variable; without the first for the stacked variables of a `HighwayDenseStack`."""
     axes = tuple(range(len(variable.shape)))
     return axes[1:] if _OF_STACKS.get(variable.name) == len(axes) else axes
 
@@ -260,7 +258,7 @@ def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
     """Return the optimizer of a recipe.
 
     Args:
-        recipe: What to train.
+        recipe: The recipe.
         rate: Its learning rate, see `make_schedule`.
     """
     if recipe.optimizer == "sgd":

@@ -1,9 +1,12 @@
-"""One training step on any backend: network, loss, optimizer, moving average; the test; the facts of a result."""
+"""One training step on any backend: network, loss, optimizer, moving average; its test, its memory."""
 
 import contextlib
+import os
+import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -13,6 +16,7 @@ from tqdm import tqdm
 
 from keras_highway._support.keras_models import by_path
 from keras_highway._support.numerics import rank_of
+from keras_highway.analysis import cost
 from keras_highway.applications import create_model
 from keras_highway.data.class_labels import in_words
 from keras_highway.data.datasets import FOLDERS, OWN_CLASSES
@@ -22,8 +26,7 @@ from keras_highway.models.transfer import freeze
 from keras_highway.specs import override
 from keras_highway.tasks import IMAGES
 from keras_highway.training.data.device_images import WEIGHT, DeviceImages, normalized
-from keras_highway.training.data.mixing import SHARE, mixed, partners
-from keras_highway.training.data.samples import Source, epoch_samples
+from keras_highway.training.data.samples import SHARE, Source, epoch_samples, mixed, partners
 from keras_highway.training.optimizers import make_optimizer, make_schedule
 from keras_highway.training.recipe import Recipe
 from keras_highway.variants import VARIANTS
@@ -146,7 +149,7 @@ class ImageProgram(Program):
     def __init__(self, recipe: Recipe, source: Source, data: DeviceImages | None):
         self.classes, self.class_names = source.classes, tuple(getattr(source, "class_names", ()))
         self.test_images, self.data = source.test_images, data
-        set_seed(recipe.seed)
+        keras.utils.set_random_seed(recipe.seed)
         net = _network(recipe, source.classes, self.class_names)
         samples = epoch_samples(source.images, recipe.repeated_augmentation)
         self.steps_per_epoch, self.batch_units = samples // recipe.batch_size, recipe.batch_size
@@ -345,8 +348,8 @@ def make_loss(recipe: Recipe, classes: int) -> Callable:
         mix) -> `(batch,)` float32. `mix` is `None`, or the pair (labels of the
         samples' partners, shares `(batch,)` of the own labels) of Mixup and
         CutMix; targets are mixed before the threshold, as in timm.
-        `"crossentropy"` is that of the softmax, `"bce"` the mean over classes
-        of the sigmoid's [RSB]. Smoothing s makes targets
+        `"crossentropy"` is over the softmax, `"bce"` the mean over classes of
+        sigmoids [RSB]. Smoothing s makes targets
         `(1 - s) * onehot + s / classes` for both; Keras's
         `BinaryCrossentropy(label_smoothing=s)` would spread `s / 2`.
 
@@ -389,7 +392,7 @@ def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
     Args:
         images: float32 `(n, height, width, channels)`, normalized.
-        shape: Of the kernel: `(rows, columns, channels, filters)`. Filters
+        shape: Shape of the kernel, `(rows, columns, channels, filters)`. Filters
             come in pairs of both signs, for ReLU; those beyond twice the
             patches' dimension repeat.
     """
@@ -419,11 +422,6 @@ def clipped(gradients, norm):
     return [g * scale for g in gradients]
 
 
-def set_seed(seed: int) -> None:
-    """Seed Python, NumPy and Keras. Keras also seeds TensorFlow, which it imports on any backend."""
-    keras.utils.set_random_seed(seed)
-
-
 def is_seed(variable: keras.Variable) -> bool:
     """Whether a variable is the state of a random generator."""
     return variable.path.endswith("seed_generator_state")
@@ -438,3 +436,81 @@ def _sums(losses, labels, weight, logits):
     rank = rank_of(labels, logits)
     hits = [ops.sum(weight * ops.cast(rank < k, "float32")) for k in (1, 5)]
     return ops.stack([ops.sum(losses), *hits, ops.sum(weight)])
+
+
+# ResNet50 at 224 pixels takes 101 MB an image on TensorFlow's CPU, 1.6 times the count of `cost`; on JAX 1.4 times.
+_OF_ACTIVATIONS = 1.5
+_OF_PARAMETERS = 3  # themselves, gradients and momentum
+_TIGHT, _BEYOND = 0.8, 1.5  # shares of the free memory: a note above the first, an error above the second
+_SMALL = 2**20  # bytes of a batch of images; smaller batches are not estimated, which takes seconds
+_REMEDY = "Set micro_batches=N, which must divide batch_size, or a smaller batch_size (--set NAME=VALUE)."
+_MEMINFO, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+
+
+def available_bytes() -> float:
+    """Return the free memory of the machine, or of its container if that is less; infinity if unknown."""
+    amounts = [float("inf")]
+    with contextlib.suppress(OSError, AttributeError):
+        line = re.search(r"^MemAvailable:\s*(\d+)", _MEMINFO.read_text(), re.M)
+        amounts.append(int(line[1]) * 1024)  # pyright: ignore[reportOptionalSubscript] (suppressed above)
+    with contextlib.suppress(OSError, ValueError):  # "max": no limit
+        amounts.append(int((_GROUP / "memory.max").read_text()) - int((_GROUP / "memory.current").read_text()))
+    return min(amounts)
+
+
+def step_bytes(program, images: int, shape: tuple[int, int, int]) -> int:
+    """Return an estimate of the memory of a step on `images` images of a shape."""
+    net = program.net
+    if None in net.input_shape[1:]:  # built for any size
+        one = keras.Input(shape)
+        net = keras.Model(one, net(one))
+    parameters = 4 * sum(np.prod(w.shape) for w in net.variables)
+    return int(_OF_ACTIVATIONS * cost(net).total.activation_bytes * images + _OF_PARAMETERS * parameters)
+
+
+def check_memory(program, shards: int, gpus: list[str], resumed: bool = False) -> None:
+    """Print a note if a step on the CPU may not fit into memory; refuse one that needs far more.
+
+    Args:
+        program: The program. Language models and nets with `remat` are not
+            estimated.
+        shards: Number of processes; several are not estimated.
+        gpus: The GPUs; their libraries report what they lack.
+        resumed: Whether the run continues: then it is never refused. Defaults
+            to `False`.
+
+    Raises:
+        ValueError: If the estimate is 1.5 times the free memory or more.
+            `KERAS_HIGHWAY_MEMORY_CHECK=off` disables the check.
+    """
+    recipe = program.recipe
+    transform = TRANSFORMS.get(getattr(recipe, "transform", ""))
+    off = os.environ.get("KERAS_HIGHWAY_MEMORY_CHECK") == "off" or gpus or shards > 1
+    if off or transform is None or dict(recipe.overrides).get("remat"):
+        return
+    images = recipe.batch_size // recipe.micro_batches
+    height, width = recipe.training_size(transform.size)
+    if 4 * images * height * width * transform.channels < _SMALL:
+        return
+    needed, free = step_bytes(program, images, (height, width, transform.channels)), available_bytes()
+    message = (
+        f"A step on {images} images of {height}x{width} pixels needs about {needed / 2**30:.1f} GiB of memory; "
+        f"{free / 2**30:.1f} GiB are free. {_REMEDY}"
+    )
+    if needed > _BEYOND * free and not resumed:
+        raise ValueError(f"{message} Or set the environment variable KERAS_HIGHWAY_MEMORY_CHECK=off.")
+    if needed > _TIGHT * free:
+        print(f"note: {message}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def explained_memory(recipe) -> Iterator[None]:
+    """Raise a `MemoryError` that names the remedy if a GPU runs out of memory."""
+    try:
+        yield
+    except Exception as error:
+        text = f"{type(error).__name__} {error}"
+        exhausted = re.search("RESOURCE_EXHAUSTED|ResourceExhausted|OutOfMemory", text)
+        if exhausted and re.search(r"\bOOM\b|out ?of ?memory|allocat", text, re.IGNORECASE):  # not of open files
+            raise MemoryError(f"A step of {recipe.name} does not fit into memory. {_REMEDY}") from error
+        raise

@@ -94,7 +94,7 @@ class Recipe:
         nesterov: Whether it is Nesterov's.
         beta_2: AdamW: decay of the mean of squared gradients. Runs of few
             steps may need less than the default, which forgets one in 1,000.
-        weight_decay: Of kernels (with Muon of those that it updates): for SGD
+        weight_decay: Decay of kernels (with Muon only of its own): for SGD
             an L2 penalty `weight_decay / 2 * |w|^2`, for AdamW and Muon
             decoupled, for LAMB inside the trust ratio.
         decay_vectors: Weight decay on biases and normalization, too.
@@ -205,7 +205,7 @@ class Recipe:
         return tuple(shape) if any(a not in (None, b) for a, b in zip(shape, size, strict=False)) else ()
 
     def training_size(self, test_size: tuple[int, int], epoch: int | None = None) -> tuple[int, int]:
-        """Return height and width of training images, by those of test images.
+        """Return height and width of training images.
 
         Args:
             test_size: Height and width of test images.
@@ -217,15 +217,15 @@ class Recipe:
         return test_size if self.train_size is None else (self.train_size, self.train_size)
 
     def equivalents(self, test_size: tuple[int, int], epochs: int) -> float:
-        """Return the cost of the first `epochs` in epochs at the test images' size: pixels are what a step costs."""
+        """Return the cost of the first `epochs` in epochs at the test images' size, by their pixels."""
         sizes = [self.training_size(test_size, epoch) for epoch in range(epochs)]
         return sum(height * width for height, width in sizes) / (test_size[0] * test_size[1])
 
     @property
     def input_shape(self) -> tuple[int | None, int | None, int] | None:
-        """Input shape of the network, if it is not its variant's.
+        """Input shape of the network, if it differs from its variant's.
 
-        It is the size of the transform for images in files, and any size if
+        It is the transform's size for images in files, and any size if
         training and test images differ in size.
         """
         transform = TRANSFORMS[self.transform]
@@ -243,12 +243,10 @@ class Recipe:
 
     @property
     def partner_distance(self) -> int:
-        """How far apart the two samples of a pair that is mixed are, in a micro-batch.
+        """Distance of the two samples of a mixed pair in a micro-batch.
 
-        A micro-batch is every so-many-th sample of a batch. With repeated
-        augmentation the copies of an image follow one another, and the distance is
-        large enough that none meets its copy: the smallest power of two that
-        leads past them.
+        With repeated augmentation the copies of an image follow one another. The
+        distance is the smallest power of two with which no copies meet.
         """
         distance = 1
         while distance * self.micro_batches < self.repeated_augmentation:
@@ -257,7 +255,7 @@ class Recipe:
 
     @property
     def mixed_samples(self) -> int:
-        """How many samples that follow one another in a micro-batch are mixed among themselves: 1 without mixing."""
+        """Length of a block of samples in a micro-batch that are mixed among themselves; 1 without mixing."""
         return 2 * self.partner_distance if self.mixes else 1
 
 

@@ -110,7 +110,7 @@ def check_finished(path: Path, recipe) -> None:
 
 
 def has_whole_result(path: Path) -> bool:
-    """Whether a run's folder holds the result of all its epochs, not that of a run ended early."""
+    """Whether a run's folder holds the result of all its epochs; a run ended early has another result."""
     result = path / "result.json"
     return result.exists() and _read(result, _Epochs).of_epochs is None
 
@@ -175,7 +175,7 @@ class RunFolder:
                 raise
 
     def _begin(self, recipe: dict, other: bool) -> None:
-        """Write the first files of a run; `other`: replace those of another run that trained nothing."""
+        """Write the first files of a run; `other`: replace the files of another run that trained nothing."""
         if other:
             for name in _ABOUT:
                 (self.path / name).unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Training images of photographs: decoded, cropped, resized, mirrored and augmented on the host's cores.
 
 TensorFlow reads a colour JPEG's size, Python draws the crop, TensorFlow decodes
-only this part, and Pillow does the rest: its resampling and its operations are
-those of torchvision and timm, to the pixel. An image with several copies in an
+only this part, and Pillow does the rest, as in torchvision and timm, to the
+pixel. An image with several copies in an
 epoch is decoded once, whole.
 """
 
@@ -27,8 +27,8 @@ def augment_of(recipe: Recipe, transform: Transform, epoch: int) -> "Augment":
     """Return a recipe's augmentation of training images.
 
     Args:
-        recipe: What to train.
-        transform: What its images go through.
+        recipe: The recipe.
+        transform: Size and normalization of its images.
         epoch: Epoch, counted from 0.
     """
     return Augment(
@@ -49,8 +49,8 @@ class Augment:
         size: Height and width of the images it makes.
         policy: RandAugment's policy, e.g. `"m7-mstd0.5-inc1"`, or `""`.
             Defaults to `""`.
-        mean: Of the data set's pixels, in [0, 1], one number per channel: the
-            colour of what RandAugment moves in. Defaults to ImageNet's.
+        mean: Mean of the data set's pixels, in [0, 1], one number per channel:
+            the colour of the area that RandAugment uncovers. Defaults to ImageNet's.
         interpolation: Pillow's name of the filter of resizing and of
             RandAugment's geometry. Defaults to `"bicubic"`.
         channels: 3 (RGB), or 1 (greyscale) without RandAugment. Defaults to
@@ -114,7 +114,7 @@ class Augment:
         return np.stack([self.finished(crop, seed) for crop, seed in zip(crops, seeds, strict=True)])
 
     def _crop(self, encoded, seed):
-        """Decode the window alone where TensorFlow does, see `decoded`."""
+        """Decode only the window where TensorFlow does, see `decoded`."""
         tf = tensorflow()
         if self._channels == 1:
             return self._other_crop(encoded, seed)
@@ -163,17 +163,17 @@ _ATTEMPTS = 10
 def random_crop(
     height: int, width: int, draw: np.random.Generator, smallest: float = SMALLEST
 ) -> tuple[int, int, int, int]:
-    """Draws a crop as torchvision's `RandomResizedCrop.get_params` and timm's do.
+    """Draw a crop as torchvision's `RandomResizedCrop.get_params` and timm's do.
 
     Its share of the area is uniform in [`smallest`, 1], the logarithm of its aspect
-    (width / height) uniform between those of 3/4 and 4/3, its position uniform;
-    what does not fit is drawn again, ten times at most, and then the largest
+    (width / height) uniform between 3/4 and 4/3, its position uniform. A crop
+    that does not fit is drawn again, at most ten times; then the largest
     central crop of an aspect in that range is taken.
 
     Args:
-        height: Of the image, pixels.
-        width: The same.
-        draw: Where random numbers come from.
+        height: Height of the image.
+        width: Width of the image.
+        draw: Random numbers.
         smallest: Smallest share of the area. Defaults to `0.08`.
 
     Returns:
@@ -219,8 +219,7 @@ def decoded(encoded, channels: int):
 def jpeg_shape(encoded):
     """Return height, width and channels of a JPEG, which may be no larger than `load_image` reads.
 
-    A larger one is an `InvalidArgumentError`: a run would be trained on images
-    that `evaluate` calls broken.
+    A larger one is an `InvalidArgumentError`: `evaluate` would call it broken.
     """
     tf = tensorflow()
     shape = tf.io.extract_jpeg_shape(encoded)
@@ -262,11 +261,11 @@ _FILTERS["random"] = _FILTERS["bilinear"] + _FILTERS["bicubic"]
 
 
 class Context(NamedTuple):
-    """What operations other than those on colours need.
+    """Parameters of geometric operations.
 
     Attributes:
-        fill: Colour of what comes from outside of the image.
-        resample: Filter of geometric operations.
+        fill: Colour outside of the image.
+        resample: Filter.
     """
 
     fill: tuple[int, int, int]
@@ -297,7 +296,7 @@ def _up_to(largest: float) -> Callable[[float], float]:
 
 
 def _enhanced(enhancer) -> Operation:
-    """Blends an image with its degenerate form: by a factor up to 0.9 away from 1, which would change nothing."""
+    """Blend an image with its degenerate form, by a factor up to 0.9 away from 1."""
     return Operation(lambda image, shift, _: enhancer(image).enhance(max(0.1, 1.0 + shift)), _up_to(0.9), signed=True)
 
 
@@ -320,7 +319,7 @@ def _solarize_add(image, add, _):
     return image.point([min(255, i + int(add)) if i < 128 else i for i in range(256)] * 3)
 
 
-# In timm's order, which is also that of the draws.
+# In timm's order, in which they are drawn.
 OPERATIONS: dict[str, Operation] = {
     "AutoContrast": Operation(lambda image, *_: ImageOps.autocontrast(image), _nothing),
     "Equalize": Operation(lambda image, *_: ImageOps.equalize(image), _nothing),
@@ -349,7 +348,7 @@ class RandAugment:
 
     Args:
         policy: Its name, e.g. `"m7-mstd0.5-inc1"`.
-        fill: Colour of what comes from outside of the image; timm's is the
+        fill: Colour outside of the image; timm's is the
             data set's mean, rounded. Defaults to ImageNet's.
         interpolation: `"bicubic"`, `"bilinear"` or `"random"`, one of both for
             each operation. Defaults to `"bicubic"`.
@@ -370,7 +369,7 @@ class RandAugment:
 
         Args:
             image: RGB.
-            draw: Where random numbers come from.
+            draw: Random numbers.
         """
         for name, argument, resample in self.drawn(draw):
             image = OPERATIONS[name].apply(image, argument, Context(self.fill, resample))
@@ -380,7 +379,7 @@ class RandAugment:
         """Return the operations to do, in order: names, arguments and filters."""
         policy, names, drawn = self.policy, tuple(OPERATIONS), []
         for _ in range(policy.operations):
-            # All are drawn, whether needed or not: what one operation does must not move the next one's numbers.
+            # Draw all of them, needed or not: one operation must not move the next one's numbers.
             name = names[draw.integers(len(names))]
             done, negative = draw.random() < policy.probability, draw.random() < 0.5
             magnitude = min(max(draw.normal(policy.magnitude, policy.deviation), 0.0), LARGEST)

@@ -25,14 +25,13 @@ class FolderSource:
     They may also lie as in Tiny ImageNet's archive, see `keras_highway.data.class_folders`.
 
     Training images are cropped, mirrored and augmented by `Augment`, test
-    images get the transform's central crop. What is random about a sample is a
-    function of (seed, epoch, position). What a recipe holds out is
-    `holdout.split_off`'s. An image that cannot be read is a ValueError.
+    images get the transform's central crop. Augmentation is a function of
+    (seed, epoch, position). An image that cannot be read is a ValueError.
     """
 
     _REMEDY = (
-        "Put a sound image in its place, and the run goes on. `python -m keras_highway.training.shards DIR --out "
-        "SHARDS` names all that are broken, and leaves them out: a run on these begins anew, in another folder."
+        "Replace it to resume. `python -m keras_highway.training.shards DIR --out SHARDS` names all broken images and "
+        "leaves them out, for a new run."
     )
 
     def __init__(self, recipe: Recipe, data_dir):
@@ -47,14 +46,14 @@ class FolderSource:
         self.class_names = tuple(names["train"])
 
     def _start(self, recipe: Recipe, transform: Transform, files: dict[str, tuple], classes: int) -> None:
-        """Note what there is, after the recipe's hold-out and limits.
+        """Note the images, after the recipe's hold-out and limits.
 
         Args:
-            recipe: What to train.
-            transform: What its images go through.
-            files: Of `"train"` and `"val"` two arrays, what `_read` takes and
-                labels; classes follow one another.
-            classes: Their number.
+            recipe: The recipe.
+            transform: Size and normalization of its images.
+            files: For `"train"` and `"val"` two arrays, arguments of `_read`
+                and labels, class after class.
+            classes: Number of classes.
         """
         self._recipe, self._transform, self.classes = recipe, transform, classes
         if recipe.holdout_images is not None:
@@ -64,7 +63,7 @@ class FolderSource:
         limits = {"train": recipe.train_images, "val": recipe.test_images}
         self._files = {split: _thinned(pair, limits[split]) for split, pair in files.items()}
         self.images, self.test_images = (len(self._files[split][0]) for split in ("train", "val"))
-        # Not of names: shards of a folder may take its place.
+        # Without names: shards of a folder may replace it.
         self.fingerprint = fingerprint_of(*(self._files[split][1].astype(np.int64) for split in ("train", "val")))
 
     def on_device(self) -> None:
@@ -137,13 +136,12 @@ class FolderSource:
         except errors.OpError:
             for sample in samples[done]:
                 self._check(self._files[split][0][sample])
-            raise  # all are sound: the fault has passed, or is another
+            raise  # all images are sound: the fault has passed, or is another
 
     def _check(self, path) -> None:
         """Raise a ValueError for an image that is missing, cut short or broken.
 
-        Not for a file system that fails, which may work again: a run that ends
-        so is begun again.
+        A file system that fails is no such error: it may work again.
         """
         tf = tensorflow()
         try:
@@ -175,11 +173,11 @@ def reason_of(error: Exception) -> str:
 
 
 def class_names(folder: Path) -> list[str]:
-    """Return the names of a folder's classes, in order: those of its sub-folders, or of Tiny ImageNet's list.
+    """Return the names of a folder's classes, in order: its sub-folders, or Tiny ImageNet's list.
 
     Raises:
         FileNotFoundError: If there is no such folder.
-        ValueError: If it has none, or one whose name cannot be that of a class.
+        ValueError: If it has no classes, or a name that a result cannot hold.
     """
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -188,22 +186,22 @@ def class_names(folder: Path) -> list[str]:
     names = classes_in(folder)
     if not names:
         raise ValueError(f"{folder} has no sub-folders; it needs one per class.")
-    for name in names:  # else a run would end without weights: a result may not have such names
+    for name in names:  # now: a result could not hold it at the end of the run
         CLASS_NAME.check(name, f"Rename a sub-folder of {folder}: the name of a class")
     return names
 
 
 def check_several(names: Sequence[str], where: str) -> None:
-    """Raise a ValueError where there is one class."""
+    """Raise a ValueError if there is only one class."""
     if len(names) == 1:
-        raise ValueError(f"{where} has one class, {names[0]}: there is nothing to tell apart.")
+        raise ValueError(f"{where} has only one class, {names[0]}: add another.")
 
 
 def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the images of classes, class after class, sorted by name.
 
     Args:
-        folder: Of the classes' folders.
+        folder: Parent of the classes' folders.
         names: The classes.
 
     Returns:
@@ -237,7 +235,7 @@ class EncodedSource(FolderSource):
     """A data set in memory as JPEGs, for tests and dry runs of recipes that need files.
 
     Args:
-        recipe: What to train; its transform's size is that of the images.
+        recipe: The recipe. The images set the size of its transform.
         data: The images.
     """
 
@@ -276,7 +274,7 @@ class CentralCrop:
         size = self._transform.resized(shape[0], shape[1], tf.maximum)
         image = tf.image.resize(image, size, method=self._transform.interpolation, antialias=True)
         image = self._cropped(image, *self._transform.size)
-        return self._normalized(tf.round(image))  # to whole pixels, which is what an image is when a user resizes it
+        return self._normalized(tf.round(image))  # a user's resized images have whole pixels
 
     def _cropped(self, image, height, width):
         shape = tensorflow().shape(image)

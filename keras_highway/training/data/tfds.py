@@ -24,9 +24,8 @@ class TfdsSource:
     files through a shuffle buffer whose seed is (seed, epoch).
 
     Args:
-        recipe: What to train.
-        data_dir: Where TensorFlow Datasets keeps its data, `None` for its
-            default.
+        recipe: The recipe.
+        data_dir: Folder of TensorFlow Datasets, `None` for its default.
 
     Raises:
         ImportError: If tensorflow-datasets is not installed.
