@@ -295,3 +295,29 @@ def test_a_second_run_makes_an_altered_shard_again(photographs, tmp_path, hashed
         index["sha256"] = shards.sha256_of(path)
         path.with_suffix(".json").write_text(json.dumps(index))
     assert shards.write(photographs, tmp_path, images=4) == first and path.read_bytes() == good
+
+
+def photographs_in(folder, count):
+    for split in ("train", "val"):
+        for name in ("cat", "dog"):
+            (folder / split / name).mkdir(parents=True)
+            for i in range(count):
+                Image.new("RGB", (8, 8), (200, 10, 10)).save(folder / split / name / f"{i}.jpg")
+    return folder
+
+
+def test_a_rest_of_a_killed_process_is_no_other_division(tmp_path):
+    folder = photographs_in(tmp_path / "in", 1)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".partial-train-00000-of-00001.tfrecord").write_bytes(b"half")
+    assert shards.write(folder, tmp_path / "out")["splits"]["train"]["images"] == 2
+
+
+def test_a_folder_and_its_shards_are_the_same_data(tmp_path):
+    folder = photographs_in(tmp_path / "in", 2)
+    shards.write(folder, tmp_path / "shards", images=2)
+    recipe = dataclasses.replace(RECIPES["resnet50_a2"], batch_size=2)
+    known, sharded = (open_source(recipe, tmp_path / name).fingerprint for name in ("in", "shards"))
+    assert known == sharded
+    Image.new("RGB", (8, 8)).save(folder / "train" / "cat" / "2.jpg")
+    assert open_source(recipe, folder).fingerprint != known
