@@ -321,3 +321,46 @@ def test_a_folder_and_its_shards_are_the_same_data(tmp_path):
     assert known == sharded
     Image.new("RGB", (8, 8)).save(folder / "train" / "cat" / "2.jpg")
     assert open_source(recipe, folder).fingerprint != known
+
+
+@pytest.fixture
+def pets(tmp_path):
+    """Three cats to one dog with ImageNet's names, and their shards."""
+    draw = np.random.default_rng(0)
+    for split in ("train", "val"):
+        for name, count in (("cat", 3), ("dog", 1)):
+            (tmp_path / "photographs" / split / name).mkdir(parents=True)
+            for i in range(count):
+                image = Image.fromarray(draw.integers(0, 256, (40, 50, 3), np.uint8))
+                image.save(tmp_path / "photographs" / split / name / f"ILSVRC2012_val_{i + 1:08d}.JPEG")
+    shards.write(tmp_path / "photographs", tmp_path / "shards", images=2)
+    return tmp_path
+
+
+def test_shards_are_read_as_their_folder_is(pets):
+    from keras_highway.data.photographs import folder_test_set
+    from keras_highway.training.data.shard_test_set import shard_test_set
+
+    there = folder_test_set(pets / "photographs", 2, class_names=("dog", "cat"))
+    here = shard_test_set(pets / "shards", 2, class_names=("dog", "cat"))
+    assert here.images == there.images == 4
+    for ours, other in zip(here.photographs, sorted(there.photographs), strict=True):
+        assert (ours.file.read(), ours.label) == (Path(other.file).read_bytes(), other.label)
+        assert Path(ours.file.name).name == other.file.name  # by which ReaL labels are found
+    with pytest.raises(ValueError, match=r"weights' classes are not those of .*shards: it has cat, they have cow"):
+        shard_test_set(pets / "shards", 2, class_names=("cow", "dog"))
+
+
+def test_names_of_damaged_shards_are_refused(pets, tmp_path):
+    from keras_highway.training.data.shard_test_set import shard_test_set
+
+    manifest = shards.write(pets / "photographs", tmp_path / "one", images=4)
+    (shard,) = manifest["splits"]["val"]["shards"]
+    index = tmp_path / "one" / Path(shard["file"]).with_suffix(".json")
+    known = json.loads(index.read_text())
+    for changes, message in (({"files": ["cat/1.JPEG"]}, "names 1 images and places 4"), ({"files": 3}, "files")):
+        index.write_text(json.dumps({**known, **changes}))
+        shard["index_sha256"] = shards.sha256_of(index)
+        (tmp_path / "one" / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(ValueError, match=message):
+            shard_test_set(tmp_path / "one", 2)
