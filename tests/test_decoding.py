@@ -176,6 +176,6 @@ def test_broken_files_are_named(content, tmp_path):
     recipe = RECIPES["highway50_imagenette"]
     source = FolderSource(changed(recipe, holdout_images=None), tmp_path)
     with pytest.raises(
-        ValueError, match=rf"{tmp_path}/val/a/1.webp cannot be read: (not an|broken) image file.*\. Put"
+        ValueError, match=rf"{tmp_path}/val/a/1.webp cannot be read: (not an|broken) image file.*\. Replace"
     ):
         next(source.test_batches(2, Shard()))

@@ -133,7 +133,7 @@ def test_names_of_classes_that_no_result_may_have_are_refused_before_training(im
     for split in ("train", "val"):
         (images / split / "dog").rename(images / split / "d\ng")
     recipe = dataclasses.replace(RECIPES["highway50"], batch_size=2, transform="cifar10", overrides=SMALL)
-    with pytest.raises(ValueError, match=r"Rename a sub-folder of .*train: the name of a class must be printable text"):
+    with pytest.raises(ValueError, match=r"Rename a sub-folder of .*train: .*printable"):
         loop.train(recipe, images, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match="Rename a sub-folder"):
@@ -156,7 +156,7 @@ def test_every_class_loses_the_same_share_of_its_images():
     assert set(held_out) < set(split_off(labels, 20)[1])  # a larger one contains it
     np.testing.assert_array_equal(split_off(labels, 10)[1], held_out)
     assert set(held_out) != {*range(54, 60), *range(87, 90), 99}  # shuffled: not the last files of each class
-    with pytest.raises(ValueError, match=r"100 training images.*left to train on.*holdout_images=100"):
+    with pytest.raises(ValueError, match=r"100 training images.*holdout_images=100"):
         split_off(labels, 100)
 
 

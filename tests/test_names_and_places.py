@@ -136,7 +136,7 @@ def test_a_run_begins_beside_files_that_it_does_not_write(tmp_path):
 def test_an_empty_option_is_refused(option, capsys):
     with pytest.raises(SystemExit):
         train.main(["mnist10_w16", option, ""])
-    assert f"{option} is empty: name " in capsys.readouterr().err
+    assert f"{option} is empty: " in capsys.readouterr().err
 
 
 # --- names that folders share ---------------------------------------------------------------------------------------

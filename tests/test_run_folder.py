@@ -400,15 +400,6 @@ def test_photographs_are_found_by_the_environment_variable(monkeypatch, tmp_path
 # --- Weights to start from -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("option", ["init", "freeze", "data", "out"])
-def test_an_empty_option_is_refused(option, monkeypatch, capsys):
-    """E.g. an unset variable of a shell."""
-    monkeypatch.setattr(train, "_train", lambda: pytest.fail("it trains"))
-    with pytest.raises(SystemExit) as ended:
-        train.main(["mnist10_w16", "--tiny", f"--{option}", ""])
-    assert ended.value.code == 2 and f"--{option} is empty" in capsys.readouterr().err
-
-
 def test_a_run_with_nothing_left_to_train_is_refused(tmp_path):
     settings = ["init='mnist10_w16.tvdn'", "freeze=head", "data=synthetic_mnist", "decay_multipliers=()", "epochs=1"]
     with pytest.raises(ValueError, match="`freeze` leaves nothing to train"):

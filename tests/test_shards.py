@@ -62,7 +62,7 @@ def test_an_image_that_cannot_be_read_is_named(photographs, tmp_path, copies):
         path, (shard, *_) = photographs / split / name, manifest["splits"][split]["shards"]
         content = path.read_bytes()
         path.write_bytes(content[:-400])
-        with pytest.raises(ValueError, match=f"{path} cannot be read: .*(JPEG|jpeg).* names all that are broken"):
+        with pytest.raises(ValueError, match=f"{path} cannot be read: .*(JPEG|jpeg).* names all broken images"):
             _ = batches(recipe, photographs)
         path.write_bytes(content)
         assert batches(recipe, photographs)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from keras_highway._support.backend import tensorflow
-from keras_highway._support.schema import CLASS_NAME
 from keras_highway._support.terminal import is_text, visible
 from keras_highway.data import Dataset
 from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
@@ -187,14 +186,15 @@ def class_names(folder: Path) -> list[str]:
     if not names:
         raise ValueError(f"{folder} has no sub-folders; it needs one per class.")
     for name in names:  # now: a result could not hold it at the end of the run
-        CLASS_NAME.check(name, f"Rename a sub-folder of {folder}: the name of a class")
+        if len(name) > 255 or not name.isprintable():
+            raise ValueError(f"Rename a sub-folder of {folder}: it needs a short, printable name. Received: {name!r}")
     return names
 
 
 def check_several(names: Sequence[str], where: str) -> None:
     """Raise a ValueError if there is only one class."""
     if len(names) == 1:
-        raise ValueError(f"{where} has only one class, {names[0]}: add another.")
+        raise ValueError(f"{where} has one class, {names[0]}: there is nothing to tell apart.")
 
 
 def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
