@@ -11,7 +11,6 @@ from keras_highway.data.transforms import MEAN_IMAGES, TRANSFORMS, mean_image, m
 from keras_highway.training.data.device_images import DeviceImages, resized_by_area
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import ArraySource
-from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 from tests.miniatures import numpy
 

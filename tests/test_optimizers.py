@@ -16,7 +16,8 @@ from keras_highway.training.optimizers import (
     make_optimizer,
     make_schedule,
 )
-from keras_highway.training.program import make_loss, test_loss
+from keras_highway.training.program import make_loss
+from keras_highway.training.program import test_loss as loss_of_tests
 from keras_highway.training.recipe import changed, with_settings
 from keras_highway.training.recipes import RECIPES
 from tests.miniatures import numpy
@@ -254,13 +255,13 @@ def test_binary_cross_entropy_against_its_equation(smoothing, threshold):
 
 def test_test_loss_is_plain_cross_entropy():
     log_p = LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True))
-    actual = np.asarray(test_loss(keras.ops.convert_to_tensor(LABELS), keras.ops.convert_to_tensor(LOGITS)))
+    actual = np.asarray(loss_of_tests(keras.ops.convert_to_tensor(LABELS), keras.ops.convert_to_tensor(LOGITS)))
     np.testing.assert_allclose(actual, -log_p[[0, 1], LABELS], rtol=1e-5)
 
 
 def test_a_pattern_that_matches_nothing_is_an_error():
     optimizer = CaffeSGD(0.1, decay_multipliers=[("haed/kernel", 10.0)])
-    with pytest.raises(ValueError, match="matches no variable.*'haed/kernel'"):
+    with pytest.raises(ValueError, match=r"matches no variable.*'haed/kernel'"):
         optimizer.build([keras.Variable([1.0], name="kernel")])
 
 

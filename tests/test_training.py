@@ -389,7 +389,7 @@ def test_missing_losses_of_steps_are_refused(tmp_path):
     with pytest.raises(ValueError, match="has 1 steps of the"):
         train(DENSE, None, tmp_path, log_steps=True)
     (tmp_path / "steps.csv").unlink()
-    with pytest.raises(ValueError, match="has 0 steps of the .*without --log-steps"):
+    with pytest.raises(ValueError, match=r"has 0 steps of the .*without --log-steps"):
         train(DENSE, None, tmp_path, log_steps=True)
     assert not (tmp_path / "steps.csv").exists()
     assert train(DENSE, None, tmp_path)["epochs"] == 2

@@ -1,6 +1,8 @@
 """Scalars for TensorBoard, written by tensorboardX on any backend."""
 
 import functools
+import os
+import platform
 import sys
 import time
 from collections.abc import Mapping
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_highway._support.files import written
+from keras_highway._support.files import atomic_write
 
 
 class EventFile:
@@ -33,20 +35,26 @@ class EventFile:
         """
         if not _is_installed():
             return
-        from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.proto.summary_pb2 import Summary
+        from tensorboardX.record_writer import RecordWriter
 
         with np.errstate(over="ignore"):  # infinite in float32, as of a network that diverges
             values = [Summary.Value(tag=tag, simple_value=float(np.float32(v))) for tag, v in scalars.items()]
-        # Without a SummaryWriter, whose thread would hide the error of a full disk.
-        with written(self._folder / f"events{self._suffix}"):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            writer = EventsWriter(str(self._folder / "events"), f"{self._suffix}.{step}")
+        events = (Event(file_version="brain.Event:2"), Event(step=step, summary=Summary(value=values)))
+        name = f"events.out.tfevents.{time.time():.6f}.{platform.node()}.{os.getpid()}{self._suffix}.{step}"
+
+        def write(path):
+            writer = RecordWriter(str(path))
             try:
-                writer.write_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+                for event in events:
+                    event.wall_time = time.time()
+                    writer.write(event.SerializeToString())
             finally:
                 writer.close()
+
+        self._folder.mkdir(parents=True, exist_ok=True)
+        atomic_write(self._folder / name, write)
 
 
 @functools.cache
