@@ -255,7 +255,7 @@ NAMES = ("cat", "dog")
 SMALL = {"blocks": (1, 1), "widths": (2, 3), "stem_width": 4, "input_shape": (32, 32, 3)}
 PETS = dataclasses.replace(RECIPES["resnet50"], weights="resnet50.mine", transform="cifar10")
 FACTS = {"weights": "resnet50.mine", "variant": "resnet50", "data": "", "class_names": list(NAMES)}
-METRIC = {**NUMBERS, "mean": 0.75, "epochs": 1}
+METRIC = {**NUMBERS, "mean": 0.75, "values": [0.75], "epochs": 1}
 
 
 @pytest.fixture(scope="module")
