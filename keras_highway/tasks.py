@@ -1,7 +1,7 @@
 """The tasks of networks, images and language, and the text form of their results.
 
 A spec and a recipe name their task (`spec.task`, `recipe.task`). `variants.task_of_variant` returns it for a variant's
-name. `weights.trained.weights_class` selects the code of a task.
+name. `weights.trained.weights_class` and `training.loop.task_code` select the code of a task.
 """
 
 from collections.abc import Mapping

@@ -14,8 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, tiny
 
 _NET = (("blocks", (1, 1)), ("widths", (4, 6)), ("stem_width", 4))
 BN = replace(

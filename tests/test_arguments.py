@@ -25,8 +25,7 @@ from keras_highway.models.builder import build
 from keras_highway.specs import override
 from keras_highway.training.loop import train
 from keras_highway.training.recipe import changed
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, tiny
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import files as weights_file
 from keras_highway.weights.hub import parse_target

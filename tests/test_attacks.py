@@ -14,7 +14,7 @@ from keras_highway._support.files import read_npz
 from keras_highway.cli import main
 from keras_highway.data import load_dataset
 from keras_highway.data.vocabulary import Vocabulary
-from keras_highway.training.runs import checkpoint
+from keras_highway.training import checkpoint
 from keras_highway.weights import registry
 from keras_highway.weights.hub import HubName
 from keras_highway.weights.info import WeightFileError, decode, from_json, read_result, read_row, to_json

@@ -8,16 +8,13 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_highway.training.data.augment import Augment, random_crop
-from keras_highway.training.data.rand_augment import OPERATIONS, Context, RandAugment, argument
+from keras_highway.training.data.augment import OPERATIONS, Augment, Context, RandAugment, argument, random_crop
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.stopping import Stopped
-from keras_highway.training.loop import train
+from keras_highway.training.loop import Run, train
 from keras_highway.training.recipe import parse_policy
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run import Run
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, tiny
 from tests.checkpoints import arrays
 
 DRAW = np.random.default_rng(0)
@@ -112,7 +109,7 @@ def test_arguments_by_hand():
 
 @pytest.mark.parametrize("policy", ["m7", "m11-mstd0.5-inc1", "m7-mstd0.5-inc0", "m7-mstd0.5", "rand-m7-mstd0.5-inc1"])
 def test_policies_that_are_refused(policy):
-    with pytest.raises(ValueError, match=f"A RandAugment policy is.*Received: rand_augment='{policy}'"):
+    with pytest.raises(ValueError, match=f"`rand_augment` must be .*'{policy}'"):
         parse_policy(policy)
     with pytest.raises(ValueError, match="`interpolation` must be one of bilinear, bicubic, random"):
         RandAugment("m7-mstd0.5-inc1", interpolation="nearest")
@@ -134,7 +131,7 @@ def test_epochs_divide_and_go_on_with_the_same_images():
 
 
 def test_rand_augment_of_images_in_memory_is_refused():
-    with pytest.raises(ValueError, match=r"RandAugment is for images in files.*Received: data='cifar10'"):
+    with pytest.raises(ValueError, match=r"`rand_augment` needs images in files.*'cifar10'"):
         open_source(dataclasses.replace(RSB, data="cifar10"), None)
 
 
@@ -142,7 +139,7 @@ def test_rand_augment_of_images_in_memory_is_refused():
 def test_a_run_stopped_in_the_middle_of_an_epoch_ends_like_one_left_alone(tmp_path, monkeypatch):
     """LAMB's moments, the schedule, the order with its copies, crops, RandAugment, mixing, skipped blocks return."""
     train(RSB, None, tmp_path / "whole")
-    save, saved = Run._save, []
+    save, saved = Run.save, []
 
     def save_and_stop(self, place):
         save(self, place)
@@ -151,7 +148,7 @@ def test_a_run_stopped_in_the_middle_of_an_epoch_ends_like_one_left_alone(tmp_pa
             raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "_save", save_and_stop)
+        patch.setattr(Run, "save", save_and_stop)
         with pytest.raises(Stopped):
             train(RSB, None, tmp_path / "cut", save_steps=1)
     assert (saved[-1].epoch, saved[-1].step) == (1, 2)

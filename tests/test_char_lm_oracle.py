@@ -15,7 +15,7 @@ from oracles.seeded_char_lm import HIGHWAYS, LENGTH, NORM, SIZES, STREAMS, start
 from keras_highway.data.batchify import deduplicate
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.training.distributed.strategy import Strategy
-from keras_highway.training.language.program import LanguageProgram
+from keras_highway.training.language import LanguageProgram
 from keras_highway.training.recipes import RECIPES
 
 GOLDEN = Path(__file__).parent / "oracles" / "goldens" / "charlm.npz"

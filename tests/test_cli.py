@@ -20,8 +20,8 @@ from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.models.builder import build
 from keras_highway.predictions import find_classifier
 from keras_highway.specs import override
+from keras_highway.training.program import data_and_names, form_of
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.results import _data_and_names, _form
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
@@ -288,8 +288,8 @@ def test_a_run_at_another_size_than_its_variants(file_at_another_size, monkeypat
 def test_a_run_on_some_of_imagenets_classes_knows_their_names(tmp_path):
     """A recipe of ImageNet on a folder of two: the run calls its data ImageNet, and names its classes."""
     net = create_model("resnet50", classes=2, input_shape=(32, 32, 3), blocks=(1, 1), widths=(2, 3), stem_width=4)
-    data, names = _data_and_names(RECIPES["resnet50"], ("n01440764", "n02102040"))
-    weights_file.save(net, tmp_path / "model.weights.h5", "resnet50", 2, **_form(net))
+    data, names = data_and_names(RECIPES["resnet50"], ("n01440764", "n02102040"))
+    weights_file.save(net, tmp_path / "model.weights.h5", "resnet50", 2, **form_of(net))
     numbers = {"metric": "test_accuracy", "n": 1, "mean": 0.5, "std": None, "seeds": [0], "values": [0.5]}
     result = {"weights": "resnet50.x", "variant": "resnet50", "data": data, "class_names": names, **numbers}
     (tmp_path / "result.json").write_text(json.dumps(result))

@@ -10,7 +10,7 @@ import pytest
 
 from keras_highway.training.recipe import with_settings
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import defaults_of, same_recipe
+from keras_highway.training.run_folder import defaults_of, same_recipe
 from zoo.release.results import command_of
 
 WEIGHTS = Path(__file__).parents[1] / "zoo" / "weights"

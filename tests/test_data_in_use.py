@@ -20,9 +20,8 @@ from keras_highway.data.samples import sample_digits
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.predictions import find_classifier
 from keras_highway.training import shards
-from keras_highway.training.data.augment import Augment
-from keras_highway.training.data.decoding import decoded
-from keras_highway.training.program import _bring_to_classes
+from keras_highway.training.data.augment import Augment, decoded
+from keras_highway.training.program import bring_to_classes
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 from keras_highway.weights import files as weights_file
@@ -90,7 +89,7 @@ def test_a_head_of_other_classes_is_drawn_anew(tmp_path, donor, names, kept):
         (tmp_path / "result.json").write_text(json.dumps(result))
     net = kh.load(donor)
     before = net.get_layer("head").get_weights()[0]
-    _bring_to_classes(net, changed(RECIPES["mnist10_w16"], data="imagenette"), tuple(names))
+    bring_to_classes(net, changed(RECIPES["mnist10_w16"], data="imagenette"), tuple(names))
     assert np.array_equal(net.get_layer("head").get_weights()[0], before) == kept
 
 

@@ -73,7 +73,7 @@ def test_an_odd_tag_beside_the_orientation_is_passed_over(orientation):
 
 def test_a_jpeg_that_is_too_large_is_so_in_training_as_well(monkeypatch):
     tf = pytest.importorskip("tensorflow")
-    from keras_highway.training.data import decoding
+    from keras_highway.training.data import augment as decoding
     from keras_highway.training.data.augment import Augment
 
     content = jpeg(1, (3, 1, b"\1\0\0\0"))
@@ -163,7 +163,7 @@ def test_another_programs_manifest_is_not_replaced(photographs, tmp_path):
 
 
 def test_shards_with_an_image_that_is_too_large_are_made_again_without_it(photographs, tmp_path, monkeypatch, capsys):
-    from keras_highway.training.data import decoding
+    from keras_highway.training.data import augment as decoding
 
     for split in ("train", "val"):  # written by a version that took any size
         Image.fromarray(np.zeros((50, 40, 3), np.uint8)).save(photographs / split / "a" / "large.jpg")

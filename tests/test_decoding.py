@@ -13,9 +13,8 @@ from keras_highway.data import load_image, tfds_sets
 from keras_highway.data.images import decode_image
 from keras_highway.data.photographs import Photograph, read_batches
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.training.data.augment import Augment
-from keras_highway.training.data.decoding import CentralCrop, decoded
-from keras_highway.training.data.folders import FolderSource
+from keras_highway.training.data.augment import Augment, decoded
+from keras_highway.training.data.folders import CentralCrop, FolderSource
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
@@ -177,6 +176,6 @@ def test_broken_files_are_named(content, tmp_path):
     recipe = RECIPES["highway50_imagenette"]
     source = FolderSource(changed(recipe, holdout_images=None), tmp_path)
     with pytest.raises(
-        ValueError, match=rf"{tmp_path}/val/a/1.webp cannot be read: (not an|broken) image file.*\. Put"
+        ValueError, match=rf"{tmp_path}/val/a/1.webp cannot be read: (not an|broken) image file.*\. Replace"
     ):
         next(source.test_batches(2, Shard()))

@@ -11,7 +11,6 @@ from keras_highway.data.transforms import MEAN_IMAGES, TRANSFORMS, mean_image, m
 from keras_highway.training.data.device_images import DeviceImages, resized_by_area
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import ArraySource
-from keras_highway.training.recipe import changed
 from keras_highway.training.recipes import RECIPES
 from tests.miniatures import numpy
 
@@ -155,23 +154,10 @@ def test_held_out_images_are_the_last_of_the_training_set_and_tested_on():
 
 @pytest.mark.parametrize("count", [200, 203, 399])
 def test_some_images_must_be_left_to_train_on(count):
-    with pytest.raises(ValueError, match=rf"has 200 training images.*holdout_images={count}"):
+    with pytest.raises(ValueError, match=rf"200 training images.*holdout_images={count}"):
         source(holdout_images=count)
 
 
 def test_a_mean_image_needs_contrast_normalization():
     with pytest.raises(ValueError, match="pass contrast=True"):
         dataclasses.replace(TRANSFORMS["cifar10"], mean_image="cifar10")
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
-        ("cifar10_19layer", {"data": "tfds:cifar10"}, "Contrast normalization is for sets that fit into memory"),
-        ("cifar10_19layer_fast", {"epochs": 1}, "`warmup_epochs` must be less than `epochs`"),
-        ("highway20", {"epochs": 3}, "`warmup_epochs` must be less than `epochs`"),
-    ],
-)
-def test_recipes_that_cannot_be_are_refused(name, changes, message):
-    with pytest.raises(ValueError, match=message):
-        changed(RECIPES[name], **changes)

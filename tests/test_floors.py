@@ -45,28 +45,19 @@ FLOORS = {
 }
 # The same of keras_highway.training: its folders and the modules beside them.
 TRAINING_FLOORS = {
-    "rand_augment_policy": 0,
-    "used_settings": 0,
     "recipe": 0,
-    "language_recipe": 0,
-    "recipes": 1,
-    "losses": 1,
-    "dense_gradients": 0,
-    "lamb": 1,
-    "schedules": 1,
-    "optimizers": 2,
-    "data": 2,
+    "checkpoint": 1,
+    "optimizers": 1,
+    "data": 1,
+    "recipes": 2,
     "program": 3,
-    "shards": 5,
-    "tiny": 3,
+    "language": 4,
+    "meter": 4,
+    "run_folder": 4,
     "distributed": 4,
-    "runs": 5,
-    "memory": 5,
-    "language": 6,
-    "tasks": 7,
-    "loop": 8,
-    "summary": 8,
-    "train": 9,
+    "shards": 5,
+    "loop": 5,
+    "train": 6,
 }
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 HEAVY = ("matplotlib", "PIL", "huggingface_hub", "safetensors", "tensorflow_datasets", "IPython")
@@ -139,7 +130,7 @@ def test_modules_import_in_no_circle():
     for name, path in files.items():
         imported = {n if n in files else n.rpartition(".")[0] for n in imports(path)}
         graph[name] = set() if name in front else (imported & set(files)) - {name} - front
-    assert "keras_highway.training.data.samples" in graph["keras_highway.training.data.mixing"]
+    assert "keras_highway.training.data.samples" in graph["keras_highway.training.data.source"]
     graphlib.TopologicalSorter(graph).prepare()  # raises a CycleError that names the files
 
 

@@ -10,16 +10,14 @@ from PIL import Image
 import keras_highway as kh
 from keras_highway._support.files import atomic_write
 from keras_highway.data.transforms import TRANSFORMS
-from keras_highway.training import loop, shards
+from keras_highway.training import checkpoint, loop, shards
 from keras_highway.training.data import source as sources
 from keras_highway.training.data.samples import Shard, split_off
 from keras_highway.training.distributed.strategy import Strategy
-from keras_highway.training.program import Program
+from keras_highway.training.program import ImageProgram
 from keras_highway.training.recipe import with_settings
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs import checkpoint
-from keras_highway.training.runs.run_folder import RunFolder
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, tiny
+from keras_highway.training.run_folder import RunFolder
 from tests.checkpoints import arrays
 
 SMALL = (("blocks", (1, 1)), ("widths", (2, 3)), ("stem_width", 4), ("input_shape", (32, 32, 3)))
@@ -78,9 +76,9 @@ def test_it_trains_at_one_size_is_tested_at_another_and_resumes_exactly(images, 
     source = sources.open_source(recipe, images)
     assert next(source.batches(0, 0, Shard()))[0].shape == (2, 48, 48, 3)
     assert next(source.test_batches(2, Shard()))[0].shape == (2, 32, 32, 3)
-    assert Program(recipe, source, None).net.input_shape == (None, None, None, 3)
+    assert ImageProgram(recipe, source, None).net.input_shape == (None, None, None, 3)
     whole = loop.train(recipe, images, tmp_path / "whole")
-    rows = RunFolder(tmp_path / "whole", recipe.to_dict(), Strategy()).rows()
+    rows = RunFolder(tmp_path / "whole", recipe, Strategy()).rows()
     assert (
         whole["data"] == ""
         and whole["class_names"] == ["cat", "dog"]
@@ -135,7 +133,7 @@ def test_names_of_classes_that_no_result_may_have_are_refused_before_training(im
     for split in ("train", "val"):
         (images / split / "dog").rename(images / split / "d\ng")
     recipe = dataclasses.replace(RECIPES["highway50"], batch_size=2, transform="cifar10", overrides=SMALL)
-    with pytest.raises(ValueError, match=r"Rename a sub-folder of .*train: the name of a class must be printable text"):
+    with pytest.raises(ValueError, match=r"Rename a sub-folder of .*train: .*printable"):
         loop.train(recipe, images, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match="Rename a sub-folder"):
@@ -158,7 +156,7 @@ def test_every_class_loses_the_same_share_of_its_images():
     assert set(held_out) < set(split_off(labels, 20)[1])  # a larger one contains it
     np.testing.assert_array_equal(split_off(labels, 10)[1], held_out)
     assert set(held_out) != {*range(54, 60), *range(87, 90), 99}  # shuffled: not the last files of each class
-    with pytest.raises(ValueError, match=r"100 training images.*left to train on.*holdout_images=100"):
+    with pytest.raises(ValueError, match=r"100 training images.*holdout_images=100"):
         split_off(labels, 100)
 
 

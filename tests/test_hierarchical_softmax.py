@@ -14,7 +14,7 @@ from test_language_training import LEARNS, TINY
 import keras_highway as kh
 from keras_highway.layers import HierarchicalSoftmax
 from keras_highway.models.char_lm import make_token_losses, reset_state
-from keras_highway.training.language.source import open_source
+from keras_highway.training.language import open_source
 from keras_highway.training.loop import train
 
 pytestmark = pytest.mark.slow

@@ -83,7 +83,7 @@ def test_crops_are_as_large_as_the_recipe_states():
     boxes = np.array([random_crop(300, 400, draw, 0.35) for _ in range(2000)])
     shares = boxes[:, 2] * boxes[:, 3] / (300 * 400)
     assert 0.345 < shares.min() < 0.36 and shares.max() > 0.95
-    with pytest.raises(ValueError, match=r"`crop_scale` must be in \(0, 1\]. Received: crop_scale=0.0"):
+    with pytest.raises(ValueError, match=r"`crop_scale`: .*> 0.*Received: crop_scale=0.0"):
         changed(RECIPES["highway50_imagenette"], crop_scale=0.0)
 
 

@@ -168,7 +168,7 @@ def writes_a_picture(canary, module="keras.layers", name="Lambda") -> dict:
 
 
 def of_our_package(name) -> dict:
-    return layer(name, "keras_highway.training.runs.run_folder") | {"registered_name": f"keras_highway>{name}"}
+    return layer(name, "keras_highway.training.run_folder") | {"registered_name": f"keras_highway>{name}"}
 
 
 def initialized_by(module, name, registered=None) -> dict:

@@ -14,7 +14,7 @@ import keras_highway as kh
 from keras_highway.data.ptb import load_corpus
 from keras_highway.language import word_table
 from keras_highway.models.char_lm import reset_state
-from keras_highway.training.language.source import open_source
+from keras_highway.training.language import open_source
 from keras_highway.training.recipe import with_settings
 from keras_highway.training.recipes import RECIPES
 from keras_highway.weights import files as weights_file

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_highway.training.data.mixing import BLEND, SHARE, cut_box, draw_row, mixed, partners
-from keras_highway.training.data.samples import Shard
+from keras_highway.training.data.samples import BLEND, SHARE, Shard, cut_box, draw_row, mixed, partners
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.strategy import Strategy
-from keras_highway.training.losses import make_loss
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.tiny import tiny
+from keras_highway.training.program import make_loss
+from keras_highway.training.recipes import RECIPES, tiny
 from tests.miniatures import numpy
 
 BASE = RECIPES["highway50_a2"]

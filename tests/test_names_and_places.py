@@ -22,8 +22,8 @@ from keras_highway.training import train
 from keras_highway.training.data import source as sources
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import RunFolder
-from keras_highway.training.summary import summary
+from keras_highway.training.run_folder import RunFolder
+from keras_highway.training.train import summary
 from keras_highway.weights import registry
 from keras_highway.weights.info import FILE
 from training.compare import compare
@@ -56,7 +56,7 @@ def contents(folder) -> dict[str, str]:
 
 def start(out, **changes):
     recipe = dataclasses.replace(RECIPES["mnist10_w16"], **changes)
-    return RunFolder(out, recipe.to_dict(), Strategy())
+    return RunFolder(out, recipe, Strategy())
 
 
 # --- a zoo of one's own ---------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_a_run_begins_beside_files_that_it_does_not_write(tmp_path):
 def test_an_empty_option_is_refused(option, capsys):
     with pytest.raises(SystemExit):
         train.main(["mnist10_w16", option, ""])
-    assert f"{option} is empty: name " in capsys.readouterr().err
+    assert f"{option} is empty: " in capsys.readouterr().err
 
 
 # --- names that folders share ---------------------------------------------------------------------------------------

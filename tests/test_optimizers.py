@@ -6,17 +6,19 @@ import keras
 import numpy as np
 import pytest
 
+import keras_highway as kh
 from keras_highway import create_model
-from keras_highway.training import losses
-from keras_highway.training.losses import make_loss
+from keras_highway.layers import HighwayDenseStack
 from keras_highway.training.optimizers import (
     CaffeSGD,
     ConvMuon,
     DecayedLamb,
     make_optimizer,
     make_schedule,
-    plateau_rate,
 )
+from keras_highway.training.program import make_loss
+from keras_highway.training.program import test_loss as loss_of_tests
+from keras_highway.training.recipe import changed, with_settings
 from keras_highway.training.recipes import RECIPES
 from tests.miniatures import numpy
 
@@ -38,7 +40,6 @@ def test_paper_sgd_against_its_equations(nesterov, on_vectors):
         l2=0.01,
         bias_multiplier=2.0,
         l2_on_vectors=on_vectors,
-        rate_multipliers=[("kern*", 3.0)],
         decay_multipliers=[("kern*", 10.0)],
     )
     optimizer.build([kernel, bias])
@@ -46,7 +47,7 @@ def test_paper_sgd_against_its_equations(nesterov, on_vectors):
     for step in range(3):
         gw, gb = np.array([[0.3, 0.1]]) * (step + 1), np.array([-0.2, 0.4])
         optimizer.apply([tensor(gw), tensor(gb)])
-        gw, gb = 3.0 * (gw + 10 * 0.01 * w), 2.0 * (gb + (0.01 * b if on_vectors else 0.0))
+        gw, gb = gw + 10 * 0.01 * w, 2.0 * (gb + (0.01 * b if on_vectors else 0.0))
         vw, vb = 0.9 * vw - 0.1 * gw, 0.9 * vb - 0.1 * gb
         w, b = (w + 0.9 * vw - 0.1 * gw, b + 0.9 * vb - 0.1 * gb) if nesterov else (w + vw, b + vb)
     np.testing.assert_allclose(np.asarray(kernel), w, rtol=1e-5)
@@ -74,7 +75,7 @@ def test_adamw_forgets_squared_gradients_as_the_recipe_states():
         optimizer.apply([tensor([gradient])])
     mean, square = 0.09 / (1 - 0.9**2), 0.09 / (1 - 0.9**2)
     assert float(np.asarray(kernel)[0]) == pytest.approx(2.0 - 0.1 - 0.1 * mean / square**0.5, rel=1e-5)
-    with pytest.raises(ValueError, match=r"with optimizer='adamw' alone.* Received: beta_2=0\.9, optimizer='sgd'"):
+    with pytest.raises(ValueError, match=r"`beta_2` needs optimizer='adamw'.*beta_2=0\.9"):
         dataclasses.replace(recipe, optimizer="sgd").check()
     with pytest.raises(ValueError, match=r"beta_2=1\.0"):
         dataclasses.replace(recipe, beta_2=1.0).check()
@@ -199,14 +200,6 @@ def compiled(schedule):
     return schedule
 
 
-def test_plateau_halves_where_the_loss_does_not_fall_enough():
-    recipe = dataclasses.replace(BASE, schedule="plateau", learning_rate=1.0, decay=0.5, plateau_delta=0.1)
-    assert plateau_rate(recipe, []) == 1.0
-    assert plateau_rate(recipe, [5.0, 4.0, 3.0]) == 1.0
-    assert plateau_rate(recipe, [5.0, 4.95]) == 0.5  # better, by too little
-    assert plateau_rate(recipe, [5.0, 6.0, 4.8, 4.79]) == 0.25  # against the best so far, not the last
-
-
 @pytest.mark.parametrize("on_vectors", [False, True])
 def test_lamb_against_its_equations(on_vectors):
     """Against timm's: test_rsb_oracle. Here both ways with variables of one axis, and a variable of zeros."""
@@ -262,12 +255,101 @@ def test_binary_cross_entropy_against_its_equation(smoothing, threshold):
 
 def test_test_loss_is_plain_cross_entropy():
     log_p = LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True))
-    actual = np.asarray(losses.test_loss(keras.ops.convert_to_tensor(LABELS), keras.ops.convert_to_tensor(LOGITS)))
+    actual = np.asarray(loss_of_tests(keras.ops.convert_to_tensor(LABELS), keras.ops.convert_to_tensor(LOGITS)))
     np.testing.assert_allclose(actual, -log_p[[0, 1], LABELS], rtol=1e-5)
 
 
-@pytest.mark.parametrize("field", ["rate_multipliers", "decay_multipliers"])
-def test_a_pattern_that_matches_nothing_is_an_error(field):
-    optimizer = CaffeSGD(0.1, **{field: [("haed/kernel", 10.0)]})
-    with pytest.raises(ValueError, match=f"`{field}` matches no variable.*'haed/kernel'"):
+def test_a_pattern_that_matches_nothing_is_an_error():
+    optimizer = CaffeSGD(0.1, decay_multipliers=[("haed/kernel", 10.0)])
+    with pytest.raises(ValueError, match=r"matches no variable.*'haed/kernel'"):
         optimizer.build([keras.Variable([1.0], name="kernel")])
+
+
+def test_decay_is_of_kernels():
+    net = kh.create_model("highway20", gate="channel", blocks=(1, 1, 1), widths=(4, 4, 8), stem_width=4)
+    recipe = changed(RECIPES["resnet50_imagenette"], weight_decay=0.5)
+    adamw = make_optimizer(recipe, 0.1)
+    adamw.build(net.trainable_variables)
+    decayed = {v.name for v in net.trainable_variables if adamw._use_weight_decay(v)}
+    assert decayed == {"kernel"}
+    stack = kh.create_model("highway_fc10", scanned=True, depth=4, units=5)
+    lamb = DecayedLamb(0.0, decay=0.5)
+    lamb.build(stack.trainable_variables)
+    before = {v.path: np.array(v) for v in stack.trainable_variables}
+    lamb.learning_rate = 1.0
+    lamb.apply([keras.ops.zeros_like(v) for v in stack.trainable_variables])
+    moved = {v.path for v in stack.trainable_variables if (np.array(v) != before[v.path]).any()}
+    assert moved == {v.path for v in stack.trainable_variables if "kernel" in v.path}
+
+
+@pytest.mark.parametrize("decay_vectors", [False, True])
+def test_lamb_has_a_ratio_for_each_layer_of_a_stack(decay_vectors):
+    """As for as many layers without a scan; the gate of a tied stack is one layer's."""
+    stack, draw = HighwayDenseStack(3, gate="tied"), np.random.default_rng(0)
+    stack.build((None, 4))
+    weights, parts = stack.trainable_variables, []
+    for weight in weights:
+        name = "bias" if "bias" in weight.name else "kernel"
+        layers = weight.shape[0] if len(weight.shape) == (2 if name == "bias" else 3) else 1
+        value = draw.normal(size=(layers, *weight.shape[-1 if name == "bias" else -2 :]))
+        value *= (10.0 ** np.arange(layers)).reshape(-1, *[1] * (value.ndim - 1))  # layers of different norms
+        weight.assign(value.reshape(weight.shape))
+        parts.append([keras.Variable(part, name=name) for part in value])
+    assert sorted(map(len, parts)) == [1, 1, 3, 3]
+    gradients = [draw.normal(size=weight.shape).astype("float32") for weight in weights]
+    together = DecayedLamb(0.01, 0.1, decay_vectors)
+    together.build(weights)
+    together.apply([keras.ops.convert_to_tensor(gradient) for gradient in gradients])
+    alone = DecayedLamb(0.01, 0.1, decay_vectors)
+    alone.build([part for several in parts for part in several])
+    rows = [
+        row for g, several in zip(gradients, parts, strict=True) for row in g.reshape(len(several), *several[0].shape)
+    ]
+    alone.apply([keras.ops.convert_to_tensor(row) for row in rows])
+    for weight, several in zip(weights, parts, strict=True):
+        np.testing.assert_allclose(
+            numpy(weight).reshape(-1), np.stack([numpy(p) for p in several]).reshape(-1), rtol=1e-5
+        )
+
+
+def test_only_a_stacks_own_names_have_a_ratio_for_each_layer_and_scalars_do_not_decay():
+    def moved(name, shape, gradient=1.0):
+        values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        variable, optimizer = keras.Variable(values, name=name), DecayedLamb(0.1, 0.5)
+        optimizer.build([variable])
+        optimizer.apply([keras.ops.full(shape, gradient)])
+        return numpy(variable)
+
+    for name, shape in (("transform_weight", (4, 4)), ("transform_kernel_of_mine", (2, 3, 3))):
+        np.testing.assert_array_equal(moved(name, shape), moved("kernel", shape))
+    assert np.abs(moved("transform_kernel", (2, 3, 3)) - moved("kernel", (2, 3, 3))).max() > 1e-3
+    assert moved("scale", (), 0.0) == np.random.default_rng(0).normal(size=()).astype(np.float32)
+
+
+def test_a_warm_up_may_pass_a_milestone():
+    recipe = changed(RECIPES["resnet110"], epochs=20, warmup_epochs=12)  # milestones after 10 and 15 epochs
+    low, high = recipe.warmup_rate, recipe.learning_rate
+    schedule = make_schedule(recipe, 10)
+    rates = [round(float(schedule(step)), 6) for step in (0, 119, 120, 149, 150, 199)]
+    assert rates == [low, low, high / 10, high / 10, high / 100, high / 100]
+
+
+def test_smoothing_with_a_threshold_is_for_mixed_images():
+    """A share of 0.21 of ten classes is 0.9 * 0.21 + 0.01 = 0.199 when smoothed: no longer above 0.2."""
+    recipe = with_settings(RECIPES["highway50_a2"], ["label_smoothing=0.1"])
+    logits, mix = np.array([[3.0, -2.0] + [0.0] * 8], np.float32), ([1], np.float32([0.79]))
+    losses = [
+        float(make_loss(changed(recipe, label_smoothing=smoothing), 10)(np.array([0]), logits, mix)[0])
+        for smoothing in (0.1, 0.0)
+    ]
+    expected = np.mean([np.log1p(np.exp(-3)), np.log1p(np.exp(-2)), *[np.log(2)] * 8])
+    assert losses == pytest.approx([expected, expected + 2 / 10], rel=1e-5)  # without, the partner counts
+
+
+@pytest.mark.parametrize("threshold", [0.005, 0.91, 0.95])
+def test_a_threshold_that_makes_all_targets_equal_is_refused(threshold):
+    """Smoothed by 0.1 the targets of ten classes are 0.01 to 0.91."""
+    recipe = changed(RECIPES["highway50_a2"], label_smoothing=0.1, target_threshold=threshold)
+    with pytest.raises(ValueError, match=r"`target_threshold` .* 0.01 and 0.91"):
+        make_loss(recipe, 10)
+    assert make_loss(changed(recipe, target_threshold=0.01), 10)

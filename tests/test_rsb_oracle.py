@@ -12,13 +12,10 @@ import pytest
 from keras import ops
 from PIL import Image
 
-from keras_highway.training.data.augment import Augment, random_crop
-from keras_highway.training.data.mixing import cut_box, mixed, partners
-from keras_highway.training.data.rand_augment import OPERATIONS, Context, argument
-from keras_highway.training.data.samples import epoch_samples, repeated, runs
-from keras_highway.training.losses import make_loss
+from keras_highway.training.data.augment import OPERATIONS, Augment, Context, argument, random_crop
+from keras_highway.training.data.samples import cut_box, epoch_samples, mixed, partners, repeated, runs
 from keras_highway.training.optimizers import DecayedLamb, make_schedule
-from keras_highway.training.program import clipped
+from keras_highway.training.program import clipped, make_loss
 from keras_highway.training.recipes import RECIPES
 from tests.miniatures import numpy
 

@@ -13,7 +13,7 @@ import pytest
 from huggingface_hub import constants
 
 import keras_highway as kh
-from keras_highway._support.files import atomic_write
+from keras_highway._support.files import append, atomic_write
 from keras_highway.cli import main
 from keras_highway.cli.main import UsageError, usage_errors
 from keras_highway.export import export
@@ -120,6 +120,32 @@ def test_what_stops_writing_is_one_sentence(tmp_path, error, message):
     with pytest.raises(OSError, match=rf"^{tmp_path}/a\.json could not be written: {message}"):
         atomic_write(tmp_path / "a.json", fail)
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("known", [None, b"x" * 40])
+def test_lines_that_cannot_be_added_whole_are_not_added(tmp_path, known):
+    path = tmp_path / "a.csv"
+    if known is not None:
+        path.write_bytes(known)
+    message = r"a\.csv could not be written: File too large\. Nothing half-written was left"
+    with files_of_at_most(50), pytest.raises(OSError, match=message):
+        append(path, b"y" * 60)
+    assert (path.read_bytes() if path.exists() else None) == known
+    append(path, b"zz")
+    assert path.read_bytes() == (known or b"") + b"zz"
+
+
+@pytest.mark.parametrize("float16", [False, True])
+def test_weights_on_a_full_disk(tmp_path, float16):
+    """HDF5's library, where it could not write, ended the process when it closed the file, or the next one."""
+    model = kh.create_model("highway_fc10", depth=2, units=8)
+    for size in (0, 1000, 20_000, 30_000):
+        message = r"a\.weights\.h5 could not be written: File too large\. Nothing half-written was left"
+        with files_of_at_most(size), pytest.raises(OSError, match=message):
+            weights_file.save(model, tmp_path / "a.weights.h5", "highway_fc10", 10, float16)
+        assert list(tmp_path.iterdir()) == []
+    weights_file.save(model, tmp_path / "a.weights.h5", "highway_fc10", 10, float16)
+    assert weights_file.read(tmp_path / "a.weights.h5").checked
 
 
 def test_other_errors_of_writing_stay_what_they_are(tmp_path):

@@ -62,7 +62,7 @@ def test_an_image_that_cannot_be_read_is_named(photographs, tmp_path, copies):
         path, (shard, *_) = photographs / split / name, manifest["splits"][split]["shards"]
         content = path.read_bytes()
         path.write_bytes(content[:-400])
-        with pytest.raises(ValueError, match=f"{path} cannot be read: .*(JPEG|jpeg).* names all that are broken"):
+        with pytest.raises(ValueError, match=f"{path} cannot be read: .*(JPEG|jpeg).* names all broken images"):
             _ = batches(recipe, photographs)
         path.write_bytes(content)
         assert batches(recipe, photographs)
@@ -295,3 +295,72 @@ def test_a_second_run_makes_an_altered_shard_again(photographs, tmp_path, hashed
         index["sha256"] = shards.sha256_of(path)
         path.with_suffix(".json").write_text(json.dumps(index))
     assert shards.write(photographs, tmp_path, images=4) == first and path.read_bytes() == good
+
+
+def photographs_in(folder, count):
+    for split in ("train", "val"):
+        for name in ("cat", "dog"):
+            (folder / split / name).mkdir(parents=True)
+            for i in range(count):
+                Image.new("RGB", (8, 8), (200, 10, 10)).save(folder / split / name / f"{i}.jpg")
+    return folder
+
+
+def test_a_rest_of_a_killed_process_is_no_other_division(tmp_path):
+    folder = photographs_in(tmp_path / "in", 1)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".partial-train-00000-of-00001.tfrecord").write_bytes(b"half")
+    assert shards.write(folder, tmp_path / "out")["splits"]["train"]["images"] == 2
+
+
+def test_a_folder_and_its_shards_are_the_same_data(tmp_path):
+    folder = photographs_in(tmp_path / "in", 2)
+    shards.write(folder, tmp_path / "shards", images=2)
+    recipe = dataclasses.replace(RECIPES["resnet50_a2"], batch_size=2)
+    known, sharded = (open_source(recipe, tmp_path / name).fingerprint for name in ("in", "shards"))
+    assert known == sharded
+    Image.new("RGB", (8, 8)).save(folder / "train" / "cat" / "2.jpg")
+    assert open_source(recipe, folder).fingerprint != known
+
+
+@pytest.fixture
+def pets(tmp_path):
+    """Three cats to one dog with ImageNet's names, and their shards."""
+    draw = np.random.default_rng(0)
+    for split in ("train", "val"):
+        for name, count in (("cat", 3), ("dog", 1)):
+            (tmp_path / "photographs" / split / name).mkdir(parents=True)
+            for i in range(count):
+                image = Image.fromarray(draw.integers(0, 256, (40, 50, 3), np.uint8))
+                image.save(tmp_path / "photographs" / split / name / f"ILSVRC2012_val_{i + 1:08d}.JPEG")
+    shards.write(tmp_path / "photographs", tmp_path / "shards", images=2)
+    return tmp_path
+
+
+def test_shards_are_read_as_their_folder_is(pets):
+    from keras_highway.data.photographs import folder_test_set
+    from keras_highway.training.data.shard_test_set import shard_test_set
+
+    there = folder_test_set(pets / "photographs", 2, class_names=("dog", "cat"))
+    here = shard_test_set(pets / "shards", 2, class_names=("dog", "cat"))
+    assert here.images == there.images == 4
+    for ours, other in zip(here.photographs, sorted(there.photographs), strict=True):
+        assert (ours.file.read(), ours.label) == (Path(other.file).read_bytes(), other.label)
+        assert Path(ours.file.name).name == other.file.name  # by which ReaL labels are found
+    with pytest.raises(ValueError, match=r"weights' classes are not those of .*shards: it has cat, they have cow"):
+        shard_test_set(pets / "shards", 2, class_names=("cow", "dog"))
+
+
+def test_names_of_damaged_shards_are_refused(pets, tmp_path):
+    from keras_highway.training.data.shard_test_set import shard_test_set
+
+    manifest = shards.write(pets / "photographs", tmp_path / "one", images=4)
+    (shard,) = manifest["splits"]["val"]["shards"]
+    index = tmp_path / "one" / Path(shard["file"]).with_suffix(".json")
+    known = json.loads(index.read_text())
+    for changes, message in (({"files": ["cat/1.JPEG"]}, "names 1 images and places 4"), ({"files": 3}, "files")):
+        index.write_text(json.dumps({**known, **changes}))
+        shard["index_sha256"] = shards.sha256_of(index)
+        (tmp_path / "one" / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(ValueError, match=message):
+            shard_test_set(tmp_path / "one", 2)

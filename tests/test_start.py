@@ -14,10 +14,9 @@ from keras_highway.cli import main
 from keras_highway.data.datasets import OWN_CLASSES
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training import loop
-from keras_highway.training.program import Program
+from keras_highway.training.program import ImageProgram, data_and_names
 from keras_highway.training.recipe import changed, with_settings
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.results import _data_and_names
 from keras_highway.weights.publish import find_publishable, write_bundle
 
 SMALL = (("blocks", (1, 1)), ("widths", (4, 8)), ("stem_width", 8), ("input_shape", (32, 32, 3)))
@@ -102,9 +101,9 @@ def test_weights_of_another_image_size_are_a_start(start):
     overrides = tuple(pair for pair in SMALL if pair[0] != "input_shape")
     recipe = dataclasses.replace(RECIPE, transform="imagenet", overrides=overrides, init=str(start))
     source = SimpleNamespace(classes=2, images=4, test_images=4)
-    assert Program(recipe, source, None).net.input_shape == (None, 224, 224, 3)
+    assert ImageProgram(recipe, source, None).net.input_shape == (None, 224, 224, 3)
     sized = dataclasses.replace(recipe, overrides=(*overrides, ("input_shape", (None, None, 3))))
-    assert Program(sized, source, None).net.input_shape == (None, None, None, 3)
+    assert ImageProgram(sized, source, None).net.input_shape == (None, None, None, 3)
 
 
 @pytest.mark.parametrize(("names", "same"), [("abc", True), ("abd", False), ("acb", True), ("", True), ("012", True)])
@@ -112,7 +111,7 @@ def test_classes_of_other_names_have_a_fresh_head(start, names, same):
     """`start` has a, b and c; where the data do not name theirs, as many are taken for these."""
     recipe = dataclasses.replace(RECIPE, init=str(start))
     source = SimpleNamespace(classes=3, images=4, test_images=4, class_names=tuple(names))
-    net, known = Program(recipe, source, None).net, kh.load(start)
+    net, known = ImageProgram(recipe, source, None).net, kh.load(start)
     kernel, trained = (np.asarray(model.get_layer("head").kernel) for model in (net, known))
     trained = trained[:, [0, 2, 1]] if names == "acb" else trained  # each class keeps its own
     assert np.array_equal(kernel, trained) == same and (same or np.abs(kernel).max() > 0)
@@ -121,18 +120,18 @@ def test_classes_of_other_names_have_a_fresh_head(start, names, same):
 
 def test_what_the_folders_are_decides_what_a_result_claims():
     recipe = RECIPES["highway50"]
-    assert _data_and_names(recipe, ("cat", "dog")) == ("", ["cat", "dog"])
-    assert _data_and_names(recipe, ("n01440764", "n02102040")) == ("imagenet", ["tench", "English_springer"])
+    assert data_and_names(recipe, ("cat", "dog")) == ("", ["cat", "dog"])
+    assert data_and_names(recipe, ("n01440764", "n02102040")) == ("imagenet", ["tench", "English_springer"])
     shih_tzu, tench = "n02086240", "n01440764"
     dogs = RECIPES["highway50_imagenette"]
-    assert _data_and_names(dogs, (tench,)) == ("imagenette", ["tench"])
-    assert _data_and_names(dogs, (shih_tzu,)) == ("imagewoof", ["Shih-Tzu"])
+    assert data_and_names(dogs, (tench,)) == ("imagenette", ["tench"])
+    assert data_and_names(dogs, (shih_tzu,)) == ("imagewoof", ["Shih-Tzu"])
     whole = tuple(sorted(OWN_CLASSES["imagenette"]))
-    assert _data_and_names(recipe, whole)[0] == "imagenette" and "tench" in _data_and_names(recipe, whole)[1]
-    assert _data_and_names(recipe, (tench, "other")) == ("", [tench, "other"])  # which `evaluate` compares with folders
-    assert _data_and_names(dogs, (shih_tzu, tench)) == ("", ["Shih-Tzu", "tench"])
-    assert _data_and_names(RECIPES["mnist10_w16"], ()) == ("mnist", [])
-    assert _data_and_names(dataclasses.replace(recipe, data="tfds:pets"), ("cat",)) == ("tfds:pets", ["cat"])
+    assert data_and_names(recipe, whole)[0] == "imagenette" and "tench" in data_and_names(recipe, whole)[1]
+    assert data_and_names(recipe, (tench, "other")) == ("", [tench, "other"])  # which `evaluate` compares with folders
+    assert data_and_names(dogs, (shih_tzu, tench)) == ("", ["Shih-Tzu", "tench"])
+    assert data_and_names(RECIPES["mnist10_w16"], ()) == ("mnist", [])
+    assert data_and_names(dataclasses.replace(recipe, data="tfds:pets"), ("cat",)) == ("tfds:pets", ["cat"])
 
 
 def test_settings_of_a_start_are_checked():

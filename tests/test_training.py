@@ -1,40 +1,74 @@
-"""The training loop: it learns, resumes exactly, keeps its last good state, tells what it does."""
+"""The training loop: it learns, resumes exactly, keeps its last good state, logs and stops."""
 
+import contextlib
+import csv
 import dataclasses
 import json
+import os
+import signal
 import time
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
+from requests_to_stop import Asked
 
 import keras_highway as kh
+from keras_highway._support import event_file
+from keras_highway._support.event_file import EventFile
 from keras_highway._support.files import atomic_write
+from keras_highway.training import checkpoint, loop, program
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.strategy import Strategy
 from keras_highway.training.loop import Run, train
-from keras_highway.training.program import Program, whitening_kernel
-from keras_highway.training.recipe import Recipe
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs import checkpoint
-from keras_highway.training.runs.run_folder import RunFolder, environment
-from keras_highway.training.tiny import tiny
+from keras_highway.training.meter import Meter
+from keras_highway.training.program import ImageProgram, whitening_kernel
+from keras_highway.training.recipe import Recipe, changed, with_settings
+from keras_highway.training.recipes import RECIPES, tiny
+from keras_highway.training.run_folder import RunFolder, environment
+from keras_highway.weights.info import format_epochs
 from tests.checkpoints import arrays
+from tests.small_disks import files_of_at_most
+from training import search
+from training.study import STUDIES
 
 TINY = dataclasses.replace(tiny(RECIPES["mnist10_w16"]), epochs=3)
 DENSE = dataclasses.replace(tiny(RECIPES["highway_fc10"]), learning_rate=0.05)
+SHORT = with_settings(tiny(RECIPES["highway_fc10"]), ["net.depth=2", "epochs=3"])
+CALM = SimpleNamespace(made=False)
+
+
+class Killed(BaseException):
+    """Stands for a process that dies."""
+
+
+def dies(*_args, **_kwargs):
+    raise Killed
 
 
 def folder_of(path, recipe) -> RunFolder:
-    return RunFolder(path, recipe.to_dict(), Strategy())
+    return RunFolder(path, recipe, Strategy())
 
 
-def program_of(recipe: Recipe, out):
+def program_of(recipe: Recipe, out, **options):
     """A program and its run, outside of `train`."""
     source = open_source(recipe, None)
-    program = Program(recipe, source, source.on_device())
-    return program, Run(program, source, Strategy(), folder_of(out, recipe))
+    made = ImageProgram(recipe, source, source.on_device())
+    return made, Run(made, source, Strategy(), folder_of(out, recipe), **options)
+
+
+def rows(folder, file="log.csv") -> list[dict]:
+    with (folder / file).open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def same_state(one, other):
+    a, b = (arrays(folder / "checkpoint.npz") for folder in (one, other))
+    assert list(a) == list(b)
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
 def test_training_learns_and_writes_its_folder(tmp_path):
@@ -55,10 +89,11 @@ def test_training_learns_and_writes_its_folder(tmp_path):
     assert accuracy == pytest.approx(result["mean"])
 
 
-def test_phases_of_a_run(tmp_path):
+@pytest.mark.parametrize(("dropout_from", "drops"), [(0.75, True), (1.0, False)])  # 1 is never
+def test_phases_of_a_run(tmp_path, dropout_from, drops):
     """Sizes, dropout and the whitened stem change what a step computes, as the recipe states."""
     recipe = dataclasses.replace(tiny(RECIPES["cifar10_19layer_fast"]), epochs=4, train_sizes=((0.5, 16),))
-    recipe = dataclasses.replace(recipe, dropout_from=0.75)
+    recipe = dataclasses.replace(recipe, dropout_from=dropout_from)
     program, run = program_of(recipe, tmp_path)
     batch = [keras.ops.convert_to_tensor(array) for array in next(run.source.batches(0, 0, Shard()))]
     seen = []
@@ -67,7 +102,7 @@ def test_phases_of_a_run(tmp_path):
         images = program._samples(batch, program._training_data)[0]
         outputs = [keras.ops.convert_to_numpy(program._logits(images, training=True)) for _ in range(2)]
         seen.append((images.shape[1], not np.array_equal(*outputs)))
-    assert seen == [(16, False), (16, False), (32, False), (32, True)]
+    assert seen == [(16, False), (16, False), (32, False), (32, drops)]
     stem = keras.ops.convert_to_numpy(program.net.get_layer("stem").kernel)
     np.testing.assert_allclose(stem[..., 0], -stem[..., 1], atol=1e-6)
 
@@ -86,7 +121,7 @@ def test_logged_losses_are_those_of_keras(tmp_path):
     program, run = program_of(recipe, tmp_path)
     model = keras.models.clone_model(program.net)
     model.set_weights(program.net.get_weights())
-    run.epoch(type("Never", (), {"made": False}))
+    run.epoch(CALM)
     source = open_source(recipe, None)
     order = source.samples(0)[:, 0]
     model.compile(
@@ -104,10 +139,6 @@ def test_logged_losses_are_those_of_keras(tmp_path):
         np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), atol=1e-6)
 
 
-class Killed(BaseException):
-    """Stands for a process that dies."""
-
-
 @pytest.mark.parametrize("file", ["checkpoint.npz", "log.csv", "result.json"])
 def test_resume_is_exact_wherever_writing_ends(tmp_path, monkeypatch, file):
     """Dies as it writes a file of the second epoch (or the last file); resumes; the state is bit-identical."""
@@ -122,21 +153,18 @@ def test_resume_is_exact_wherever_writing_ends(tmp_path, monkeypatch, file):
         atomic_write(path, write)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "atomic_write", dies)
-        patch.setattr("keras_highway.training.runs.run_folder.atomic_write", dies)
-        patch.setattr("keras_highway._support.files.atomic_write", dies)
+        for module in ("training.checkpoint", "training.run_folder", "_support.files"):
+            patch.setattr(f"keras_highway.{module}.atomic_write", dies)
         with pytest.raises(Killed):
             train(TINY, None, tmp_path / "cut")
     resumed = train(TINY, None, tmp_path / "cut")
     assert resumed["values"] == whole["values"] and resumed["train_loss"] == whole["train_loss"]
-    a, b = (arrays(tmp_path / name / "checkpoint.npz") for name in ("whole", "cut"))
-    assert list(a) == list(b) and any(name.startswith("seed/") for name in a)
-    for name in a:
-        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+    same_state(tmp_path / "whole", tmp_path / "cut")
+    assert any(name.startswith("seed/") for name in arrays(tmp_path / "cut" / "checkpoint.npz"))
 
 
 @pytest.mark.more
-def test_full_disk_keeps_the_last_state(tmp_path, monkeypatch):
+def test_a_full_disk_keeps_the_last_state(tmp_path, monkeypatch):
     train(TINY, None, tmp_path, until=1)
     before = (tmp_path / "checkpoint.npz").read_bytes()
 
@@ -153,77 +181,83 @@ def test_full_disk_keeps_the_last_state(tmp_path, monkeypatch):
     assert train(TINY, None, tmp_path)["epochs"] == 3
 
 
-@pytest.mark.more
-def test_until_stops_between_epochs_and_resumes(tmp_path):
-    assert train(TINY, None, tmp_path, until=2) is None
-    assert len(folder_of(tmp_path, TINY).rows()) == 2 and not (tmp_path / "result.json").exists()
-    assert train(TINY, None, tmp_path)["epochs"] == 3
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [0, 20, 300, 3000])
+def test_a_run_on_a_full_disk_names_the_file_and_resumes(tmp_path, size):
+    train(SHORT, None, tmp_path / "whole", log_steps=True)
+    assert train(SHORT, None, tmp_path / "cut", log_steps=True, until=1) is None
+    with files_of_at_most(size), pytest.raises(OSError, match=r"/cut/.* could not be written: File too large"):
+        train(SHORT, None, tmp_path / "cut", log_steps=True, save_steps=2)
+    train(SHORT, None, tmp_path / "cut", log_steps=True)
+    assert (tmp_path / "cut" / "steps.csv").read_bytes() == (tmp_path / "whole" / "steps.csv").read_bytes()
+    assert not [path.name for path in (tmp_path / "cut").rglob("*") if "partial" in path.name]
 
 
-def test_infinite_loss_stops_names_the_step_and_keeps_the_last_state(tmp_path):
+def test_an_infinite_loss_names_the_step_and_keeps_the_last_state(tmp_path):
     bad = dataclasses.replace(DENSE, learning_rate=1e30, schedule="constant")
-    with pytest.raises(FloatingPointError, match=r"loss became (nan|inf) in step \d+ of the run. No state was saved"):
+    with pytest.raises(FloatingPointError, match=r"became (nan|inf) in step \d+ of the run. No state was saved"):
         train(bad, None, tmp_path / "new")
     assert not (tmp_path / "new" / "checkpoint.npz").exists()
     late = dataclasses.replace(bad, schedule="step", milestones=(0.9,), warmup_epochs=1, warmup_rate=1e-3)
-    with pytest.raises(FloatingPointError, match="The last good state is in"):
+    with pytest.raises(FloatingPointError, match="last good state is in"):
         train(late, None, tmp_path / "late")
     assert all(np.isfinite(value).all() for value in arrays(tmp_path / "late" / "checkpoint.npz").values())
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path):
-    program, run = program_of(DENSE, tmp_path)
-    run._save(run.progress)
+    made, run = program_of(DENSE, tmp_path)
+    run.save(run.progress)
     before = run.folder.checkpoint.read_bytes()
-    program.net.trainable_variables[0].assign(np.full(program.net.trainable_variables[0].shape, np.nan))
+    made.net.trainable_variables[0].assign(np.full(made.net.trainable_variables[0].shape, np.nan))
     with pytest.raises(FloatingPointError, match=r"net/.*kernel has values that are not finite"):
-        run._save(run.progress)
+        run.save(run.progress)
     assert run.folder.checkpoint.read_bytes() == before
 
 
-def test_folders_of_other_runs_and_broken_states_are_refused(tmp_path):
-    folder_of(tmp_path, TINY)
-    (tmp_path / "log.csv").write_text("epoch,train_loss\n1,2.0\n")
-    with pytest.raises(ValueError, match="another recipe"):
-        train(dataclasses.replace(TINY, seed=9), None, tmp_path)
-    (tmp_path / "checkpoint.npz").write_bytes(b"PK nothing")
-    with pytest.raises(ValueError, match="not a checkpoint of a run"):
-        train(TINY, None, tmp_path)
-    other, _ = program_of(DENSE, tmp_path / "other")
-    (tmp_path / "checkpoint.npz").unlink()
-    values = checkpoint.finite_values(other.state, np.asarray)
-    checkpoint.save(tmp_path / "checkpoint.npz", values, checkpoint.Progress(0, 0, np.zeros(4), 0, 0))
-    with pytest.raises(ValueError, match="of another network or version"):
-        train(TINY, None, tmp_path)
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [KeyboardInterrupt, FloatingPointError])
+def test_an_interrupted_run_resumes_in_the_same_process(tmp_path, monkeypatch, error):
+    """A console keeps the last traceback, and with it every object of the call."""
+
+    def breaks(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "epoch", breaks)
+        with pytest.raises(error) as kept:
+            train(DENSE, None, tmp_path)
+    assert train(DENSE, None, tmp_path)["epochs"] == DENSE.epochs and kept.tb is not None
 
 
-def test_processes_without_a_common_folder_are_refused(tmp_path):
-    train(TINY, None, tmp_path, until=1)
-    _, run = program_of(TINY, tmp_path)
-    run.strategy.total = lambda own: own / 2  # another process at step 0
-    run.strategy.replicas = 2
-    with pytest.raises(ValueError, match="a file system that all of them share"):
-        run.restore()
+@pytest.mark.slow
+def test_the_recipes_precision_holds_under_any_global_policy(tmp_path):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        recipe = changed(TINY, epochs=1, precision="float32")
+        result = train(recipe, None, tmp_path)
+        net = ImageProgram(recipe, open_source(recipe, None), None).net
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert result["precision"] == "float32"
+    assert {block.compute_dtype for block in kh.analysis.blocks(net).values()} == {"float32"}
 
 
-def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
-    first = folder_of(tmp_path, TINY)
-    with pytest.raises(ValueError, match="Another process is training in"):
-        folder_of(tmp_path, TINY)
-    del first
-    assert folder_of(tmp_path, TINY).rows() == []
+# --- Results -------------------------------------------------------------------------------
 
 
 @pytest.mark.more
-def test_results_tell_of_every_machine_a_run_was_on(tmp_path, monkeypatch):
-    train(TINY, None, tmp_path, until=1)
-    monkeypatch.setattr("keras_highway.training.runs.run_folder.accelerators", lambda: ["1 x GPU"])
+def test_results_name_every_machine_of_a_run(tmp_path, monkeypatch):
+    gpus = "keras_highway.training.run_folder.accelerators"
+    assert train(TINY, None, tmp_path, until=1) is None and len(rows(tmp_path)) == 1
+    assert not (tmp_path / "result.json").exists()
+    monkeypatch.setattr(gpus, lambda: ["1 x GPU"])
     result = train(TINY, None, tmp_path)
     first, second = result["hardware_changes"]
-    assert second == f"1 x GPU, {first}" and "commit_changes" not in result
+    assert result["epochs"] == 3 and second == f"1 x GPU, {first}" and "commit_changes" not in result
     sessions = json.loads((tmp_path / "sessions.json").read_text())
     assert [session["from_step"] for session in sessions] == [0, 6]
-    monkeypatch.setattr("keras_highway.training.runs.run_folder.accelerators", lambda: ["8 x GPU"])
+    monkeypatch.setattr(gpus, lambda: ["8 x GPU"])
     weights = (tmp_path / "model.weights.h5").stat().st_mtime_ns
     assert train(TINY, None, tmp_path) == result  # nothing was left to do there
     assert json.loads((tmp_path / "result.json").read_text()) == result
@@ -231,50 +265,46 @@ def test_results_tell_of_every_machine_a_run_was_on(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("missing", ["result.json", "model.weights.h5"])
-def test_what_a_kill_at_the_end_left_undone_is_done_and_told(missing, tmp_path, monkeypatch):
+def test_a_file_that_a_kill_left_out_at_the_end_is_written(missing, tmp_path, monkeypatch):
     result = train(TINY, None, tmp_path)
     (tmp_path / missing).unlink()
-    monkeypatch.setattr("keras_highway.training.runs.run_folder.accelerators", lambda: ["1 x GPU"])
+    monkeypatch.setattr("keras_highway.training.run_folder.accelerators", lambda: ["1 x GPU"])
     again = train(TINY, None, tmp_path)
     assert again["hardware_changes"][1].startswith("1 x GPU") and again["values"] == result["values"]
     assert (tmp_path / missing).exists()
 
 
 @pytest.mark.parametrize(
-    "moment", ["an epoch", *(pytest.param(m, marks=pytest.mark.slow) for m in ("the weights", "the result"))]
+    ("module", "name", "weights_stay", "result_stays"),
+    [
+        (loop.Run, "epoch", True, True),
+        pytest.param(program.weights_file, "save", True, False, marks=pytest.mark.slow),
+        pytest.param(loop, "atomic_write_json", False, False, marks=pytest.mark.slow),
+    ],
 )
-def test_a_result_stays_with_its_weights_until_both_are_replaced(moment, tmp_path, monkeypatch):
-    """A run goes on after `finish` and dies: where a result is, the weights beside it are its own."""
-    early = train(DENSE, None, tmp_path / "run", until=1, finish=True)
-    weights, result = tmp_path / "run" / "model.weights.h5", tmp_path / "run" / "result.json"
+def test_a_result_belongs_to_the_weights_next_to_it(module, name, weights_stay, result_stays, tmp_path, monkeypatch):
+    """A run resumes after `finish` and dies."""
+    early = train(DENSE, None, tmp_path, until=1, finish=True)
+    assert (early["epochs"], early["of_epochs"], format_epochs(early)) == (1, 2, "1 of 2")
+    assert early["mean"] == float(rows(tmp_path)[-1]["test_accuracy"])
+    weights, result = tmp_path / "model.weights.h5", tmp_path / "result.json"
     before = weights.read_bytes()
-
-    def dies(*_args, **_kwargs):
-        raise Killed
-
-    where = {
-        "an epoch": "run.Run._end_epoch",
-        "the weights": "results.weights_file.save",
-        "the result": "results.atomic_write_json",
-    }[moment]
-    with monkeypatch.context() as patch:
-        patch.setattr(f"keras_highway.training.runs.{where}", dies)
-        with pytest.raises(Killed):
-            train(DENSE, None, tmp_path / "run")
-    assert (weights.read_bytes() == before) == (moment != "the result")
-    assert (json.loads(result.read_text()) == early) if moment == "an epoch" else not result.exists()
-    assert train(DENSE, None, tmp_path / "run")["epochs"] == 2 and weights.read_bytes() != before
-    assert json.loads(result.read_text())["epochs"] == 2
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(module, name, dies)
+        train(DENSE, None, tmp_path)
+    assert (weights.read_bytes() == before) == weights_stay and result.exists() == result_stays
+    whole = train(DENSE, None, tmp_path)
+    assert "of_epochs" not in whole and format_epochs(whole) == "2" and weights.read_bytes() != before
+    assert json.loads(result.read_text()) == whole
 
 
-@pytest.mark.parametrize(("epoch", "stays"), [(0, False), (1, False), (2, True), (3, True)])
-def test_a_result_does_not_outlive_a_run_that_begins_anew(epoch, stays, tmp_path):
-    """Else it would be of as many epochs as the state in the end, and taken for its result."""
-    folder = folder_of(tmp_path, DENSE)
-    folder.result.write_text(json.dumps({"epochs": 2}))
-    (tmp_path / "model.weights.h5").touch()
-    folder.drop_later_result(epoch)
-    assert folder.result.exists() == stays
+def test_a_result_needs_whole_epochs(tmp_path):
+    _, run = program_of(DENSE, tmp_path)
+    with contextlib.closing(run.folder), pytest.raises(SystemExit):
+        run.epoch(Asked(0))
+    with pytest.raises(ValueError, match=r"after step 1 of epoch 1. Train to --until 1 at least"):
+        train(DENSE, None, tmp_path, until=0, finish=True)
+    assert not (tmp_path / "result.json").exists()
 
 
 def test_without_git_the_commit_comes_from_the_environment(monkeypatch):
@@ -283,27 +313,207 @@ def test_without_git_the_commit_comes_from_the_environment(monkeypatch):
     assert environment(Strategy())["commit"] == "abc"
 
 
-def test_a_log_that_lacks_epochs_is_refused(tmp_path):
-    train(TINY, None, tmp_path, until=2)
-    lines = (tmp_path / "log.csv").read_text().splitlines()
-    (tmp_path / "log.csv").write_text("\n".join(lines[:-1]) + "\n")
-    with pytest.raises(ValueError, match=r"has 1 epochs and .* was saved after 2"):
-        train(TINY, None, tmp_path)
+# --- The log -------------------------------------------------------------------------------
 
 
-def test_several_processes_agree_on_stopping(tmp_path):
+def test_the_log_the_line_the_events_and_the_hooks_agree(tmp_path, capsys):
+    tf = pytest.importorskip("tensorflow")  # reads event files of any backend
+    pytest.importorskip("tensorboardX")
+    seen = []
+    train(DENSE, None, tmp_path, hooks=(lambda run: seen.append(run.rows[-1]["epoch"]),))
+    assert seen == [1, 2]
+    out = capsys.readouterr().out
+    for word in ("epoch   1/2", "loss", "train", "test", "rate", "images/s", "waiting", "min left"):
+        assert word in out
+    _, run = program_of(DENSE, tmp_path / "other")
+    events = {
+        (value.tag, event.step): value.simple_value
+        for file in (tmp_path / "tensorboard").iterdir()
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+    }
+    for row in rows(tmp_path):
+        assert run.line({key: float(value) for key, value in row.items()} | {"epoch": int(row["epoch"])}) in out
+        for name in ("train_loss", "test_accuracy"):
+            assert events[name, int(row["step"])] == pytest.approx(float(row[name]), rel=1e-6)
+
+
+def test_without_tensorboardx_a_run_says_so_once_and_logs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(__import__("sys").modules, "tensorboardX", None)
+    event_file._is_installed.cache_clear()
+    train(SHORT, None, tmp_path)
+    assert capsys.readouterr().err.count("tensorboardX") == 1
+    assert len(rows(tmp_path)) == 3 and not (tmp_path / "tensorboard").exists()
+    event_file._is_installed.cache_clear()
+
+
+def test_event_files_name_a_full_disk_and_hold_large_numbers(tmp_path):
+    pytest.importorskip("tensorboardX")
+    with files_of_at_most(20), pytest.raises(OSError, match=r"events.* could not be written"):
+        EventFile(tmp_path / "full").write(1, {"loss": 1.0})
+    EventFile(tmp_path / "a").write(1, {"perplexity": 1e304, "other": -1e304, "fine": 2.5})
+    (file,) = (tmp_path / "a").iterdir()
+    assert all(np.float32(value).tobytes() in file.read_bytes() for value in (np.inf, -np.inf, 2.5))
+
+
+def test_every_step_has_its_loss_and_a_resumed_run_the_same(tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train(DENSE, None, whole, log_steps=True)
+    steps, epochs = rows(whole, "steps.csv"), rows(whole)
+    assert [int(row["step"]) for row in steps] == list(range(1, int(epochs[-1]["step"]) + 1))
+    losses, per_epoch = [float(row["train_loss"]) for row in steps], len(steps) // 2
+    assert len(set(losses)) == len(losses)
+    for epoch, row in enumerate(epochs):
+        mean = sum(losses[epoch * per_epoch : (epoch + 1) * per_epoch]) / per_epoch
+        assert mean == pytest.approx(float(row["train_loss"]), rel=1e-6)
+    # Saved every other step, stopped after the third; then killed in the second epoch: later lines are written again.
+    _, run = program_of(DENSE, cut, save_steps=2, log_steps=True)
+    with contextlib.closing(run.folder):
+        run.restore()
+        with pytest.raises(SystemExit):
+            run.epoch(Asked(2))
+    assert [row["step"] for row in rows(cut, "steps.csv")] == ["1", "2", "3"]
+    for until in (1, None):
+        with (cut / "steps.csv").open("a") as file:
+            file.write("4,99.0\n5,9" if until else f"{per_epoch + 1},99.0\n{per_epoch + 2},9")
+        train(DENSE, None, cut, log_steps=True, until=until)
+    assert (cut / "steps.csv").read_text() == (whole / "steps.csv").read_text()
+
+
+def test_missing_losses_of_steps_are_refused(tmp_path):
+    train(DENSE, None, tmp_path, log_steps=True, until=1)
+    lines = (tmp_path / "steps.csv").read_text().splitlines()
+    (tmp_path / "steps.csv").write_text("\n".join([*lines[:2], *lines[3:], "junk"]))
+    with pytest.raises(ValueError, match="has 1 steps of the"):
+        train(DENSE, None, tmp_path, log_steps=True)
+    (tmp_path / "steps.csv").unlink()
+    with pytest.raises(ValueError, match=r"has 0 steps of the .*without --log-steps"):
+        train(DENSE, None, tmp_path, log_steps=True)
+    assert not (tmp_path / "steps.csv").exists()
+    assert train(DENSE, None, tmp_path)["epochs"] == 2
+
+
+# --- Stopping ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_sigterm_while_a_run_diverges_ends_a_search_and_a_study(tmp_path, monkeypatch):
+    begun = []
+
+    def diverges(self, *_):
+        begun.append(self.folder.path.name)
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise FloatingPointError("the loss is nan")
+
+    monkeypatch.setattr(Run, "epoch", diverges)
+    with pytest.raises(SystemExit) as ended:
+        one = (search.Rung(2, 1),)
+        search.run_search(search.SEARCHES["figure1"], one, None, tmp_path / "search", True, ["highway_fc10"])
+    assert ended.value.code == 75 and begun == ["0"]
+    assert "nan" in (tmp_path / "search" / "highway_fc10" / "0" / "diverged.json").read_text()
+    with pytest.raises(SystemExit) as ended:
+        STUDIES["block_forms"].run(["highway20"], (1,), None, tmp_path / "study", True)
+    assert ended.value.code == 75 and len(begun) == 2
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.slow
+def test_sigterm_while_a_result_is_written_leaves_it_whole(tmp_path, monkeypatch):
+    save = program.weights_file.save
+
+    def saves(*args, **kwargs):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return save(*args, **kwargs)
+
+    monkeypatch.setattr(program.weights_file, "save", saves)
+    with pytest.raises(SystemExit) as ended:
+        one = (search.Rung(2, 1),)
+        search.run_search(search.SEARCHES["figure1"], one, None, tmp_path, True, ["highway_fc10"])
+    assert ended.value.code == 75 and not (tmp_path / "highway_fc10" / "1").exists()
+    assert json.loads((tmp_path / "highway_fc10" / "0" / "result.json").read_text())["epochs"] == 1
+
+
+def test_states_are_saved_in_time_although_the_clock_was_set_back(monkeypatch, tmp_path):
+    saved, readings = [], iter(range(10**6, 0, -1000))
+    monkeypatch.setattr(checkpoint, "save", lambda path, values, progress: saved.append(progress.step))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(readings))
+    train(changed(SHORT, epochs=1), None, tmp_path, save_seconds=500.0)
+    assert saved == [1, 2, 3, 4, 5, 6, 0]
+
+
+@pytest.fixture
+def one_of_two(tmp_path):
+    """A run that believes to be one of two processes, and the numbers that it sums."""
+    _, run = program_of(changed(SHORT, epochs=2), tmp_path)
+    run.strategy.shard, totals = Shard(0, 2), []
+    run.strategy.total = lambda number: totals.append(number) or number
+    yield run, totals
+    run.folder.close()
+
+
+def test_several_processes_agree_on_stopping(one_of_two):
     """A process that was asked waits for the step on which all ask each other; one that was not stops with it."""
-    _, run = program_of(TINY, tmp_path)
-    run.strategy.shard = Shard(0, 2)
-    request, others = type("Requested", (), {"made": True}), []
+    run, others = one_of_two[0], []
     run.strategy.total = lambda own: own + sum(others)
-    calm = type("Calm", (), {"made": False})
+    request = SimpleNamespace(made=True)
     run._agreed = (0, time.perf_counter())
-    assert not run._should_stop(calm, 1)  # the first step tells how long steps are
+    assert not run._should_stop(CALM, 1)  # the first step tells how long steps are
     assert [run._should_stop(request, step) for step in (2, 19, 20)] == [False, False, True]
-    assert not run._should_stop(calm, 20)
+    assert not run._should_stop(CALM, 20)
     others.append(1)
-    assert run._should_stop(calm, 20) and not run._should_stop(calm, 21)
+    assert run._should_stop(CALM, 20) and not run._should_stop(CALM, 21)
+
+
+@pytest.mark.parametrize("start", [0, 361])
+def test_slow_processes_ask_each_other_after_every_step(one_of_two, start):
+    """Twenty steps of seven seconds would outlast the minute that a supervisor gives them."""
+    run, totals = one_of_two
+    asked = SimpleNamespace(made=True)
+    run._agreed = (start, time.perf_counter() - 7)  # as before the first step, here of seven seconds
+    assert not run._should_stop(CALM, start + 1) and len(totals) == 1
+    run._agreed = (start + 1, run._agreed[1] - 7)
+    assert run._should_stop(asked, start + 2) and not run._should_stop(CALM, start + 3) and len(totals) == 3
+    late = -(start + 4) // 20 * -20
+    assert not run._should_stop(asked, late - 1) and run._should_stop(asked, late)  # the last one was fast
+
+
+class Slow:
+    """The sums of a step that takes seven seconds, returned before it is done."""
+
+    def __init__(self, sums, clock):
+        self._sums, self._clock, self._done = sums, clock, False
+
+    def __array__(self, dtype=None, copy=None):
+        self._clock.now += 0.0 if self._done else 7.0
+        self._done = True
+        return np.asarray(self._sums, dtype)
+
+
+def test_steps_that_return_before_they_are_done_are_slow_ones(one_of_two, monkeypatch):
+    """In every epoch: the quick test at the end of one says nothing about the next."""
+    run, totals = one_of_two
+    clock, train_step = SimpleNamespace(now=0.0), run.engine.train
+    run.strategy.shard = Shard()
+    monkeypatch.setattr(Meter, "_watch", lambda self, sums: None)  # whose thread would wait for the steps
+    monkeypatch.setattr(run.engine, "train", lambda batch: Slow(train_step(batch), clock))
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock.now)
+
+    def asked(stop, step=0):
+        run.strategy.shard = Shard(0, 2)
+        try:
+            return Run._should_stop(run, stop, step)
+        finally:
+            run.strategy.shard = Shard()
+
+    monkeypatch.setattr(run, "_should_stop", asked)
+    steps = run.program.steps_per_epoch
+    for epoch in range(2):
+        run.epoch(CALM)
+        assert len(totals) == (epoch + 1) * (steps + 1) and steps > 1
+    assert clock.now == 2 * 7.0 * steps
+
+
+# --- Steps ---------------------------------------------------------------------------------
 
 
 def test_micro_batches_match_the_large_batch(tmp_path):
@@ -352,53 +562,15 @@ def test_mixed_precision_keeps_the_skip_stream_and_the_weights_in_float32(tmp_pa
     block = program.net.get_layer("stage1_block1")
     assert block.compute_dtype == "bfloat16" and block.skip_dtype == "float32"
     assert {v.dtype for v in program.net.trainable_variables} == {"float32"}
-    run.epoch(type("Never", (), {"made": False}))
+    run.epoch(CALM)
     assert np.isfinite(run.rows[0]["train_loss"])
-
-
-@pytest.mark.more
-def test_plateau_sets_the_rate_between_epochs(tmp_path):
-    recipe = dataclasses.replace(
-        DENSE, schedule="plateau", decay=0.5, plateau_delta=100.0, learning_rate=0.01, epochs=4
-    )
-    train(recipe, None, tmp_path / "whole")
-    rates = [float(row["learning_rate"]) for row in folder_of(tmp_path / "whole", recipe).rows()]
-    assert rates == [0.01, 0.01, 0.005, 0.0025]  # the first epoch has nothing to be compared with
-    train(recipe, None, tmp_path / "cut", until=2)
-    train(recipe, None, tmp_path / "cut")
-    a, b = (arrays(tmp_path / name / "checkpoint.npz") for name in ("whole", "cut"))
-    np.testing.assert_array_equal(a["net/head/kernel"], b["net/head/kernel"])
-
-
-def test_every_line_of_the_log_reports_what_a_reader_needs(tmp_path, capsys):
-    train(dataclasses.replace(DENSE, epochs=1), None, tmp_path)
-    out = capsys.readouterr().out
-    for word in ("epoch   1/1", "loss", "train", "test", "rate", "images/s", "waiting", "min left"):
-        assert word in out
-    row = folder_of(tmp_path, dataclasses.replace(DENSE, epochs=1)).rows()[0]
-    _, run = program_of(dataclasses.replace(DENSE, epochs=1), tmp_path / "other")
-    assert run.line({key: float(value) for key, value in row.items()} | {"epoch": 1}) in out
-
-
-def test_tensorboard_events_hold_the_log(tmp_path):
-    tf = pytest.importorskip("tensorflow")  # reads what is written on any backend
-    train(dataclasses.replace(DENSE, epochs=2), None, tmp_path)
-    events = {}
-    for file in (tmp_path / "tensorboard").iterdir():
-        for event in tf.compat.v1.train.summary_iterator(str(file)):
-            for value in event.summary.value:
-                events[value.tag, event.step] = value.simple_value
-    rows = folder_of(tmp_path, dataclasses.replace(DENSE, epochs=2)).rows()
-    for row in rows:
-        assert events["train_loss", int(row["step"])] == pytest.approx(float(row["train_loss"]), rel=1e-6)
-        assert events["test_accuracy", int(row["step"])] == pytest.approx(float(row["test_accuracy"]), rel=1e-6)
 
 
 def test_steps_are_compiled_where_expected():
     assert Strategy().jit_compile is (keras.backend.backend() == "jax")  # no GPU here: XLA is slower for TensorFlow
     strategy = Strategy()
     strategy.jit_compile = True
-    program = Program(DENSE, open_source(DENSE, None), open_source(DENSE, None).on_device())
+    program = ImageProgram(DENSE, open_source(DENSE, None), open_source(DENSE, None).on_device())
     engine = strategy.engine(program)
     sums = np.asarray(engine.train(next(open_source(DENSE, None).batches(0, 0, Strategy.shard))))
     assert sums[-1] == DENSE.batch_size  # augmentation, network and update: one XLA program

@@ -8,8 +8,8 @@ import pytest
 from keras_highway import report
 from keras_highway.cli.images import percent
 from keras_highway.tasks import IMAGES, LANGUAGE, plus_minus
-from keras_highway.training.language.run import LanguageRun
-from keras_highway.training.runs.run import Run
+from keras_highway.training.language import LanguageProgram
+from keras_highway.training.program import ImageProgram
 from training.analysis_tables import _mean
 from training.study import spread
 
@@ -22,14 +22,14 @@ def test_shares_in_hundredths(kind):
 
 
 def test_epochs_of_runs():
-    images = Run.__new__(Run)
-    assert images._format_metrics({"loss": 0.12345, "accuracy": 0.98765}) == {"loss": "0.1235", "accuracy": "98.77 %"}
+    images = ImageProgram.__new__(ImageProgram)
+    assert images.bar({"loss": 0.12345, "accuracy": 0.98765}) == {"loss": "0.1235", "accuracy": "98.77 %"}
     row = {"train_accuracy": 0.98765, "test_accuracy": 0.9, "test_loss": 0.25}
-    assert images._measures_line(row) == "train 98.77 %  test 0.2500 90.00 %"
-    language = LanguageRun.__new__(LanguageRun)
-    assert language._format_metrics({"loss": 4.5}) == {"loss": "4.5000", "perplexity": "90.02"}
+    assert images.line(row) == "train 98.77 %  test 0.2500 90.00 %"
+    language = LanguageProgram.__new__(LanguageProgram)
+    assert language.bar({"loss": 4.5}) == {"loss": "4.5000", "perplexity": "90.02"}
     row = {"train_perplexity": 90.017, "valid_perplexity": 101.5}
-    assert language._measures_line(row) == "perplexity train 90.02 valid 101.50"
+    assert language.line(row) == "perplexity train 90.02 valid 101.50"
 
 
 def test_means_and_their_spread():

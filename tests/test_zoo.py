@@ -16,8 +16,7 @@ from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.tasks import format_metric, format_recorded, format_validation, of_this_file
 from keras_highway.training.data.synthetic import synthetic_corpus
 from keras_highway.training.loop import train
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, tiny
 from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry
 from tests.finished_runs import finished_run

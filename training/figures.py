@@ -22,7 +22,7 @@ from keras_highway import analysis
 from keras_highway._support.files import atomic_write_json
 from keras_highway.applications import load
 from keras_highway.data import load_dataset
-from keras_highway.training.runs.run_folder import environment
+from keras_highway.training.run_folder import environment
 from keras_highway.weights import registry
 from training import depth, figure4, net_figures, photograph_figures
 from training.analysis_tables import CONV, PHOTOGRAPHS

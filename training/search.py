@@ -31,8 +31,7 @@ from keras_highway.analysis.plots import new_figure, write
 from keras_highway.analysis.plots_curves import Curve, draw_training
 from keras_highway.tasks import IMAGES
 from keras_highway.training.recipe import Recipe, changed
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, tiny
 from keras_highway.training.train import errors_in_a_line
 from training.study import has_diverged, train_or_diverge
 
@@ -173,8 +172,8 @@ def run_search(search: Search, rungs: tuple[Rung, ...], data_dir, out: Path, sma
 
 
 def _resume(recipe, data_dir, folder, epochs) -> None:
-    from keras_highway.training.runs.checkpoint import epochs_of
-    from keras_highway.training.runs.run_folder import has_begun, has_whole_result, is_run_of
+    from keras_highway.training.checkpoint import epochs_of
+    from keras_highway.training.run_folder import has_begun, has_whole_result, is_run_of
 
     # The state counts, not the log, which is ahead of it where a run was killed between the two.
     finished = epochs < recipe.epochs or has_whole_result(folder)

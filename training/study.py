@@ -19,9 +19,8 @@ from keras_highway._support.files import atomic_write_json, read_log
 from keras_highway.tasks import plus_minus
 from keras_highway.training.distributed.stopping import stop_requests
 from keras_highway.training.recipe import Recipe, changed, with_settings
-from keras_highway.training.recipes import RECIPES, cifar, imagenet
-from keras_highway.training.runs.run_folder import check_finished, has_whole_result
-from keras_highway.training.tiny import tiny
+from keras_highway.training.recipes import RECIPES, cifar, imagenet, tiny
+from keras_highway.training.run_folder import check_finished, has_whole_result
 from keras_highway.training.train import errors_in_a_line
 
 SEEDS = (1, 2, 3)

@@ -24,7 +24,7 @@ from keras_highway._support.schema import positive
 from keras_highway.tasks import format_metric
 from keras_highway.training.distributed.stopping import EXIT_CODE, stop_requests
 from keras_highway.training.recipes.charlm import PUBLISHED_PERPLEXITIES
-from keras_highway.training.runs.run_folder import check_finished, has_whole_result
+from keras_highway.training.run_folder import check_finished, has_whole_result
 from keras_highway.training.train import choose
 from keras_highway.weights.info import format_epochs
 

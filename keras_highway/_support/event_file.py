@@ -1,102 +1,67 @@
-"""TensorBoard's event files, the only writer of the project: scalars of a run, on any backend.
+"""Scalars for TensorBoard, written by tensorboardX on any backend."""
 
-TensorFlow's own writer needs TensorFlow, tensorboardX needs protobuf; what is
-written here, scalars of a step, takes these 90 lines and neither. TensorFlow's
-reader, which checks the checksums, reads it in the tests.
-
-A file is a sequence of records: length (uint64), its checksum, the data, their
-checksum. The data are a protocol buffer, tensorflow/core/util/event.proto; the
-checksums are CRC-32C, rotated and moved as in TensorFlow's `TFRecord` format.
-"""
-
-import math
+import functools
 import os
 import platform
-import struct
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from keras_highway._support.files import append
+import numpy as np
 
-_POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protocol buffers' wire types
+from keras_highway._support.files import atomic_write
 
 
 class EventFile:
-    """A new event file in a folder; each `write` adds the scalars of a step and closes it again.
+    """Event files in a folder, one for each step: a process that is killed leaves whole files.
+
+    Without tensorboardX nothing is written.
 
     Args:
-        folder: Where it goes; made where there is none.
-        suffix: Text at the end of its name, which distinguishes the files of
-            one process. Defaults to `""`.
+        folder: The folder; made if needed.
+        suffix: End of the files' names, before the step. Defaults to `""`.
     """
 
     def __init__(self, folder, suffix=""):
-        now = time.time()
-        name = f"events.out.tfevents.{now:.6f}.{platform.node()}.{os.getpid()}{suffix}"
-        self.path = Path(folder) / name
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        append(self.path, _record(_event(now, _field(3, _BYTES, b"brain.Event:2"))))
+        self._folder, self._suffix = Path(folder), suffix
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Add the scalars of a step.
+        """Write the scalars of a step.
 
         Args:
             step: Int, at least 0.
             scalars: Dict from tag, e.g. `"gates/mean"`, to number.
         """
-        values = b"".join(
-            _field(1, _BYTES, _field(1, _BYTES, tag.encode()) + _field(2, _FIXED32, _float32(value)))
-            for tag, value in scalars.items()
-        )
-        event = _event(time.time(), _field(2, _VARINT, _varint(step)) + _field(5, _BYTES, values))
-        append(self.path, _record(event))
+        if not _is_installed():
+            return
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+        from tensorboardX.record_writer import RecordWriter
+
+        with np.errstate(over="ignore"):  # infinite in float32, as of a network that diverges
+            values = [Summary.Value(tag=tag, simple_value=float(np.float32(v))) for tag, v in scalars.items()]
+        events = (Event(file_version="brain.Event:2"), Event(step=step, summary=Summary(value=values)))
+        name = f"events.out.tfevents.{time.time():.6f}.{platform.node()}.{os.getpid()}{self._suffix}.{step}"
+
+        def write(path):
+            writer = RecordWriter(str(path))
+            try:
+                for event in events:
+                    event.wall_time = time.time()
+                    writer.write(event.SerializeToString())
+            finally:
+                writer.close()
+
+        self._folder.mkdir(parents=True, exist_ok=True)
+        atomic_write(self._folder / name, write)
 
 
-def _float32(value: float) -> bytes:
-    """Four bytes; what is beyond a float32 is infinite, as of a network that diverges."""
+@functools.cache
+def _is_installed() -> bool:
     try:
-        return struct.pack("<f", value)
-    except OverflowError:
-        return struct.pack("<f", math.copysign(math.inf, value))
-
-
-def _event(seconds, rest) -> bytes:
-    return _field(1, _FIXED64, struct.pack("<d", seconds)) + rest
-
-
-def _field(number, wire_type, content) -> bytes:
-    size = _varint(len(content)) if wire_type == _BYTES else b""
-    return _varint(number << 3 | wire_type) + size + content
-
-
-def _varint(value) -> bytes:
-    """Seven bits per byte, the lowest first; the eighth is set where more follow."""
-    encoded = bytearray()
-    while value > 127:
-        encoded.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*encoded, value])
-
-
-def _record(data) -> bytes:
-    length = struct.pack("<Q", len(data))
-    return length + _checksum(length) + data + _checksum(data)
-
-
-def _checksum(data) -> bytes:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _TABLE[(crc ^ byte) & 255] ^ (crc >> 8)
-    crc ^= 0xFFFFFFFF
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
-def _table_entry(value) -> int:
-    for _ in range(8):
-        value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
-    return value
-
-
-_TABLE = [_table_entry(byte) for byte in range(256)]
+        import tensorboardX  # noqa: F401
+    except ImportError:
+        print("note: TensorBoard files need tensorboardX: pip install keras-highway[tensorboard]", file=sys.stderr)
+        return False
+    return True

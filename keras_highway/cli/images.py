@@ -236,7 +236,7 @@ def _test_set(arguments: argparse.Namespace, classifier: ImageClassifier) -> Pho
             raise UsageError("--v2 is for a folder: leave one of --v2 and --tfds out.")
         return tfds_test_set(arguments.tfds, arguments.data, classes, names)
     if holds_shards(arguments.data):
-        from keras_highway.training.data.shard_test_set import shard_test_set  # only shards need the training code
+        from keras_highway.training.data.shard_test_set import shard_test_set
 
         return shard_test_set(arguments.data, classes, arguments.v2, names)
     return folder_test_set(arguments.data, classes, arguments.v2, names)

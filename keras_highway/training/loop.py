@@ -1,19 +1,30 @@
-"""The training loop over any recipe."""
+"""The training loop: data, step, metrics, checkpoint, log."""
 
 import contextlib
 import json
+import time
+from collections.abc import Callable
+from typing import Any
 
-from keras_highway._support.files import may_pass
+import numpy as np
+
+from keras_highway._support.event_file import EventFile
+from keras_highway._support.files import atomic_write_json, may_pass
 from keras_highway._support.keras_models import channels_last
+from keras_highway.tasks import LANGUAGE, Task
+from keras_highway.training import checkpoint
+from keras_highway.training.checkpoint import Progress
 from keras_highway.training.data.samples import fingerprint_of
-from keras_highway.training.distributed.stopping import stop_requests
+from keras_highway.training.distributed.stopping import Stopped, stop_requests
 from keras_highway.training.distributed.strategy import Strategy, make_strategy
-from keras_highway.training.language_recipe import LanguageRecipe
-from keras_highway.training.memory import check_memory, explained_memory
-from keras_highway.training.recipe import Recipe
-from keras_highway.training.runs.run import Run
-from keras_highway.training.runs.run_folder import FINGERPRINT, RunFolder, accelerators, defaults_of
-from keras_highway.training.tasks import training_of
+from keras_highway.training.meter import Meter
+from keras_highway.training.program import check_memory, explained_memory, means
+from keras_highway.training.recipe import LanguageRecipe, Recipe
+from keras_highway.training.run_folder import FINGERPRINT, RunFolder, accelerators
+
+_AGREE_EVERY = 20  # steps; 1 if a step takes longer than this many seconds:
+_SLOW = 1.0
+_SLOW_ONE = 2**15  # counts slow processes above those asked to stop, in one sum of 32 bits
 
 
 def train(
@@ -26,95 +37,321 @@ def train(
     until: int | None = None,
     log_steps: bool = False,
     finish: bool = False,
+    hooks: tuple[Callable[["Run"], None], ...] = (),
 ) -> dict | None:
-    """Trains a recipe, resuming the run in `out` if there is one.
+    """Train a recipe. Resume the run in `out` if there is one.
 
-    Meanwhile Keras's data format is `"channels_last"`, in the whole process.
+    Meanwhile Keras's data format is `"channels_last"` in the whole process.
 
     Args:
-        recipe: What to train.
+        recipe: The recipe.
         data_dir: Folder of data sets, see `load_dataset`.
-        out: The run's folder; with several machines, on a file system that
-            they share.
+        out: The run's folder. Several machines must share its file system.
         strategy: A name, see `make_strategy`, or a strategy.
-        save_steps: Number of steps of an epoch after which the state is saved,
-            too.
-        save_seconds: Number of seconds after which it is saved, too.
-        until: Do not go beyond this epoch now; a later call does.
-        log_steps: Write the loss of every step to steps.csv, too; from the
-            first step of a run on, or not at all.
-        finish: At the end of this call write weights and result although
-            epochs are left; the result states how many were trained of how
-            many. A later call resumes from there; both stay until it replaces
-            them.
+        save_steps: Also save the state after this many steps of an epoch.
+        save_seconds: Also save the state after this many seconds.
+        until: Stop after this epoch. A later call resumes.
+        log_steps: Also write the loss of every step to steps.csv, from the
+            first step of a run.
+        finish: Write weights and result at the end of this call, even if
+            epochs are left. The result then states both numbers of epochs. A
+            later call resumes and replaces them.
+        hooks: Functions of the `Run`, called after each epoch, e.g. to
+            measure the gates of `run.program.net`; the last line of the log
+            is `run.rows[-1]`.
 
     Returns:
-        The result, as written to result.json; None if the run is not at its
-        end and `finish` is not set.
+        The result, as in result.json, or `None` if epochs are left and
+        `finish` is not set.
 
     Raises:
         FloatingPointError: If the loss or a weight is not finite.
         MemoryError: If a step does not fit into a GPU's memory.
         Stopped: A `SystemExit`, if SIGTERM stopped the run, or came while its
-            result was written, which is whole then.
+            result was written, which is then whole.
         OSError: If a file cannot be written, or a file system is away.
         ValueError: If the recipe, the data or the folder do not fit, or a step
-            is far from fitting into the machine's memory.
+            needs far more memory than the machine has.
     """
     recipe.check()
     with stop_requests() as stop, stop.honoured(), channels_last():
         strategy = make_strategy(strategy) if isinstance(strategy, str) else strategy
-        stop.install()  # what connects several processes takes SIGTERM for itself
+        stop.install()  # connecting several processes replaces the handler of SIGTERM
         strategy.check(recipe)
-        parts = training_of(recipe.task)
-        source = parts.open_source(recipe, data_dir)
+        open_source, make_program = task_code(recipe.task)
+        source = open_source(recipe, data_dir)
         names = list(getattr(source, "class_names", ()))
-        same = fingerprint_of(source.fingerprint, json.dumps(names))
-        strategy.check_same(same, f"data={recipe.data!r}, or names of its classes, or another order of it")
-        with contextlib.closing(RunFolder(out, recipe.to_dict(), strategy, defaults_of(recipe))) as folder:
-            with strategy.data_scope():
-                data = source.on_device()
+        strategy.check_same(fingerprint_of(source.fingerprint, json.dumps(names)), f"data={recipe.data!r} or classes")
+        with contextlib.closing(RunFolder(out, recipe, strategy)) as folder:
             try:
+                with strategy.data_scope():
+                    data = source.on_device()
                 with strategy.scope():
-                    program = parts.program(recipe, source, data)
-            except (ValueError, OSError) as error:  # `HubError` is an OSError
-                if not getattr(recipe, "init", None) or not folder.checkpoint.exists():
-                    raise
-                if result := folder.final_result(recipe.epochs):
-                    return result  # the run is over: its start may be gone
-                if may_pass(error):
-                    raise  # and a supervisor begins again
-                raise _start_is_gone(folder, recipe, error) from error
+                    program = make_program(recipe, source, data)
+            except (ValueError, OSError) as error:
+                return _result_without_start(folder, recipe, error)
             facts = {"steps_per_epoch": program.steps_per_epoch, "class_names": names, FINGERPRINT: source.fingerprint}
             folder.check_data(facts)
             strategy.prepare(program)
             check_memory(program, strategy.shard.count, accelerators(), resumed=folder.checkpoint.exists())
-            run = parts.run(program, source, strategy, folder, save_steps, save_seconds, log_steps)
+            run = Run(program, source, strategy, folder, save_steps, save_seconds, log_steps)
             run.restore()
             last = min(recipe.epochs if until is None else until, recipe.epochs)
             if run.progress.epoch >= last and (result := run.known_result()):
-                return result  # of the weights beside it: nothing is left to do
-            run.begin_session()
+                return result
+            folder.begin_session(run.progress.epoch, run.step)
             with explained_memory(recipe):
                 while run.progress.epoch < last:
-                    run.epoch(stop)
+                    run.epoch(stop, hooks)
             if run.progress.epoch < recipe.epochs and not finish:
                 return None
-            _check_whole(run)
-            return parts.finish(program, strategy, folder, run.rows)
+            return run.finish()
 
 
-def _start_is_gone(folder: RunFolder, recipe: Recipe | LanguageRecipe, error: Exception) -> ValueError:
-    """Return the error of a run that resumes, and whose start cannot be read any more: it is this that is missing."""
-    return ValueError(
-        f"{folder.path} holds a run that was begun from {getattr(recipe, 'init', '')!r}: its net is built as that is "
-        f"also where it resumes; put it back, or start this where the path or name leads to it. {error}"
-    )
+def task_code(task: Task) -> tuple[Callable, Callable]:
+    """Return a task's function (recipe, data_dir) -> source, and its class of programs."""
+    if task is LANGUAGE:
+        from keras_highway.training import language
+
+        return language.open_source, language.LanguageProgram
+    from keras_highway.training.data.source import open_source
+    from keras_highway.training.program import ImageProgram
+
+    return open_source, ImageProgram
 
 
-def _check_whole(run: Run) -> None:
-    if run.progress.step or not run.rows:
-        raise ValueError(
-            f"A result is of whole epochs, and the run is after step {run.progress.step} of epoch "
-            f"{run.progress.epoch + 1}: train on, to --until {run.progress.epoch + 1} at least."
+def _result_without_start(folder: RunFolder, recipe, error: Exception) -> dict:
+    """Return the result of a finished run whose weights to start from are gone; raise for all others."""
+    if not recipe.init or not folder.checkpoint.exists():
+        raise error
+    if result := folder.final_result(recipe.epochs):
+        return result
+    if may_pass(error):
+        raise error
+    raise ValueError(
+        f"The run in {folder.path} starts from {recipe.init!r}, which is also needed to resume: restore it. {error}"
+    ) from error
+
+
+class Run:
+    """A run: its program, data, devices, files, position and log.
+
+    A step is a function of (state, seed, epoch, step), so that a resumed run
+    ends like one that was never stopped.
+
+    Args:
+        program: Variables and functions of a batch.
+        source: The data.
+        strategy: The devices.
+        folder: The files.
+        save_steps: See `train`.
+        save_seconds: See `train`.
+        log_steps: See `train`.
+
+    Attributes:
+        progress: The position.
+        rows: The log, a dict for each epoch.
+    """
+
+    def __init__(self, program, source, strategy, folder, save_steps=None, save_seconds=float("inf"), log_steps=False):
+        self.program, self.source, self.strategy, self.folder = program, source, strategy, folder
+        self.engine = strategy.engine(program)
+        self.progress = self._at_epoch(0)
+        self.rows: list[dict] = []
+        self._save_steps, self._save_seconds, self._log_steps = save_steps, save_seconds, log_steps
+        self._saved = time.perf_counter()
+        self._agree_every, self._agreed = 1, (0, self._saved)  # step and time of the last agreement
+        self._sums: Any = ()  # of the last step, which may not be finished
+
+    @property
+    def step(self) -> int:
+        """Steps taken of the whole run."""
+        return self.progress.epoch * self.program.steps_per_epoch + self.progress.step
+
+    def _at_epoch(self, epoch: int) -> Progress:
+        return Progress(epoch, 0, np.zeros(len(self.program.sums)), 0.0, 0.0)
+
+    def restore(self) -> None:
+        """Restore the last saved state.
+
+        Raises:
+            ValueError: If it belongs to another run, if it is gone while a
+                log or result is there, or if processes read different states.
+        """
+        folder = self.folder
+        folder.check_shared(self.strategy)
+        # Before a variable is set: on several processes of JAX that is a meeting of all.
+        epoch, step = checkpoint.position_of(folder.checkpoint)
+        mine = epoch * self.program.steps_per_epoch + step
+        if self.strategy.total(mine) != mine * self.strategy.replicas:
+            raise ValueError(
+                f"The processes read different states from {folder.path}. It must be on a file system that all of them "
+                "share."
+            )
+        if folder.checkpoint.exists():
+            self.progress = checkpoint.restore(folder.checkpoint, self.program.state)
+        self.rows = folder.rows_until(self.progress.epoch)
+        if self._log_steps:
+            folder.cut_step_losses(mine)
+
+    def known_result(self) -> dict | None:
+        """Return the folder's result if it belongs to the epochs trained so far; on every process or none."""
+        result = self.folder.known_result()
+        known = result is not None and result.get("epochs") == self.progress.epoch and not self.progress.step
+        return result if self.strategy.total(int(known)) == self.strategy.replicas else None
+
+    def epoch(self, stop, hooks=()) -> None:
+        """Train the rest of the current epoch, test, log and save."""
+        program, strategy, epoch = self.program, self.strategy, self.progress.epoch
+        program.begin_epoch(epoch, self.rows)
+        meter = Meter(self.progress, program)
+        # The first step decides again how often to agree: the last agreement was before a test.
+        self._agree_every, self._agreed = 1, (meter.step, time.perf_counter())
+        try:
+            for batch in meter.timed(self.source.batches(epoch, meter.step, strategy.shard)):
+                self._sums = self.engine.train(batch)
+                meter.add(self._sums)
+                stopping = self._should_stop(stop, meter.step)
+                if stopping or self._is_due(meter.step):
+                    meter.read()
+                    write_step_losses(self, meter)
+                    self.save(Progress(epoch, meter.step, meter.sums, meter.seconds, meter.waited))
+                    if stopping:
+                        raise Stopped
+                    meter.resume()
+            meter.read()
+            meter.close()
+            self.engine.sync()
+            tested = program.evaluate(self.engine, strategy)
+            self._end_epoch(meter, tested, hooks)
+        except FloatingPointError as error:
+            saved = self.folder.checkpoint.exists()
+            last = f"The last good state is in {self.folder.checkpoint}" if saved else "No state was saved"
+            raise FloatingPointError(f"{error} {last}; a smaller learning rate, or clip_norm, may help.") from None
+        finally:
+            meter.close()
+        if self._should_stop(stop):
+            raise Stopped
+
+    def _end_epoch(self, meter: Meter, tested: dict[str, float], hooks) -> None:
+        self.rows.append(self._row(meter, tested))
+        # The log first: resuming drops a line ahead of its checkpoint, but could not make up a missing one.
+        self.folder.write_rows(self.rows)
+        write_step_losses(self, meter)
+        for hook in (write_events, *hooks):
+            hook(self)
+        self.save(self._at_epoch(self.progress.epoch + 1))
+        if self.strategy.is_chief:
+            print(self.line(self.rows[-1]), flush=True)
+
+    def _row(self, meter: Meter, tested: dict[str, float]) -> dict:
+        """Return a line of the log: position, metrics, speed."""
+        program, step = self.program, (self.progress.epoch + 1) * self.program.steps_per_epoch
+        return {
+            "epoch": self.progress.epoch + 1,
+            "step": step,
+            "learning_rate": program.rate(step - 1),
+            **program.columns(means(meter.sums, program.sums), tested),
+            "seconds": round(meter.seconds, 2),
+            f"{program.recipe.task.unit}_per_second": round(meter.step * program.batch_units / meter.seconds, 1),
+            "waiting": round(meter.waited / meter.seconds, 4),
+        }
+
+    def line(self, row: dict) -> str:
+        """Return a summary of an epoch in one line."""
+        epochs, unit = self.program.recipe.epochs, self.program.recipe.task.unit
+        left = row["seconds"] * (epochs - row["epoch"]) / 60
+        return (
+            f"epoch {row['epoch']:3d}/{epochs}  loss {row['train_loss']:.4f}  {self.program.line(row)}  "
+            f"rate {row['learning_rate']:.2g}  {row[f'{unit}_per_second']:.0f} {unit}/s  "
+            f"waiting for data {100 * row['waiting']:.1f} %  {left:.0f} min left"
         )
+
+    def save(self, progress: Progress) -> None:
+        """Save the state at a position, if all of it is finite."""
+        self.engine.sync()
+        self.progress, self._saved = progress, time.perf_counter()
+        try:  # on every process: one that stopped alone would leave the others waiting
+            values = checkpoint.finite_values(self.program.state, self.strategy.to_numpy)
+        except FloatingPointError as error:
+            raise FloatingPointError(f"After step {self.step} of the run {error}") from None
+        if self.strategy.is_chief:
+            checkpoint.save(self.folder.checkpoint, values, progress)
+
+    def _is_due(self, step: int) -> bool:
+        if self._save_steps and step % self._save_steps == 0:
+            return True
+        return abs(time.perf_counter() - self._saved) > self._save_seconds  # a clock may be set back
+
+    def _should_stop(self, stop, step: int = 0) -> bool:
+        """Whether to stop; several processes agree on it at the same step, or one would wait for another forever."""
+        if self.strategy.shard.count == 1:
+            return stop.made
+        if step % self._agree_every:
+            return False
+        np.asarray(self._sums)  # waits for the step; otherwise this would time its dispatch
+        (last, then), now = self._agreed, time.perf_counter()
+        slow = now - then > _SLOW * max(1, step - last)
+        slow_ones, asked = divmod(self.strategy.total(int(stop.made) + _SLOW_ONE * slow), _SLOW_ONE)
+        # The supervisor kills a process that does not stop within its --grace.
+        self._agree_every, self._agreed = 1 if slow_ones else _AGREE_EVERY, (step, now)
+        return asked > 0
+
+    def finish(self) -> dict:
+        """Write the weights and result.json; return the result.
+
+        Raises:
+            FloatingPointError: If the metric is not finite; nothing is written.
+            ValueError: If the run is inside an epoch.
+        """
+        program, recipe, folder = self.program, self.program.recipe, self.folder
+        epoch = self.progress.epoch
+        if self.progress.step or not self.rows:
+            raise ValueError(
+                f"A result needs whole epochs; the run is after step {self.progress.step} of epoch {epoch + 1}. Train "
+                f"to --until {epoch + 1} at least."
+            )
+        last = {key: float(value) for key, value in self.rows[-1].items()}
+        with program.averages_in_place(self.strategy.to_numpy):
+            self.strategy.finish(program.net)
+            data, value, facts = program.result(last)
+            early = {"of_epochs": recipe.epochs} if epoch < recipe.epochs else {}
+            result = {
+                "weights": recipe.weights,
+                "variant": recipe.variant,
+                "data": data,
+                "metric": program.metric,
+                "n": 1,
+                "mean": value,
+                "std": None,
+                "seeds": [recipe.seed],
+                "values": [value],
+                "epochs": len(self.rows),
+                **early,
+                "epoch_reported": "last",
+                "precision": recipe.precision,
+                **facts,
+                "waiting": last["waiting"],
+                **folder.environment(),
+            }
+            if self.strategy.is_chief:
+                folder.drop_result()  # written last: a result belongs to the weights next to it
+                program.save(folder.path)
+                atomic_write_json(folder.result, result)
+        return result
+
+
+def write_step_losses(run: Run, meter: Meter) -> None:
+    """Add the losses since the last call to steps.csv, if requested."""
+    if run._log_steps:
+        run.folder.add_step_losses(meter.losses)
+    meter.losses.clear()
+
+
+def write_events(run: Run) -> None:
+    """Write an epoch's numbers for TensorBoard."""
+    if run.strategy.is_chief:
+        row = run.rows[-1]
+        scalars = {name: value for name, value in row.items() if name not in ("epoch", "step")}
+        # Lines of a resumed run meet at the step those written before it was killed.
+        EventFile(run.folder.path / "tensorboard").write(row["step"], scalars)

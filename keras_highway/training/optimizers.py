@@ -12,10 +12,10 @@ from keras_highway.training.recipe import Recipe
 
 
 class DenseGradients:
-    """Before a Keras optimizer among the bases: its gradients are of their variables' shapes, before they are clipped.
+    """A base before a Keras optimizer: make gradients dense before they are clipped.
 
-    TensorFlow's of an embedding is a list of rows, some of them several times:
-    a square of it would be the sum of squares, not that of the sum.
+    TensorFlow's gradient of an embedding is a list of rows, in which a row may
+    occur twice: its square would be a sum of squares, not the square of a sum.
     """
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
@@ -34,7 +34,7 @@ def _dense(gradient: Any) -> Any:
 
 @keras.saving.register_keras_serializable(package="keras_highway_training")
 class CaffeSGD(DenseGradients, keras.optimizers.SGD):
-    """SGD with momentum whose L2 penalty and rate multipliers enter through the gradient, as in Caffe.
+    """SGD with momentum whose L2 penalty and bias multiplier enter through the gradient, as in Caffe.
 
     `g = (dL/dw + l2 * w) * multiplier`, then Keras's momentum step. Since the
     step is linear in g, a factor on a variable's gradient is one on its rate.
@@ -52,10 +52,8 @@ class CaffeSGD(DenseGradients, keras.optimizers.SGD):
             `1.0`.
         l2_on_vectors: Bool, whether the penalty is on all others, too.
             Defaults to `False`.
-        rate_multipliers: Pairs (shell pattern of variable paths, factor on
-            their rate). Defaults to `()`.
-        decay_multipliers: The same for their penalty, as Caffe's
-            `decay_mult`. Defaults to `()`.
+        decay_multipliers: Pairs (shell pattern of variable paths, factor on
+            their penalty), as Caffe's `decay_mult`. Defaults to `()`.
     """
 
     def __init__(
@@ -66,25 +64,20 @@ class CaffeSGD(DenseGradients, keras.optimizers.SGD):
         l2=0.0,
         bias_multiplier=1.0,
         l2_on_vectors=False,
-        rate_multipliers=(),
         decay_multipliers=(),
         **kwargs,
     ):
         super().__init__(learning_rate, momentum=momentum, nesterov=nesterov, **kwargs)
         self.l2, self.bias_multiplier, self.l2_on_vectors = float(l2), float(bias_multiplier), bool(l2_on_vectors)
-        self.rate_multipliers, self.decay_multipliers = (
-            [(str(pattern), float(factor)) for pattern, factor in pairs]
-            for pairs in (rate_multipliers, decay_multipliers)
-        )
+        self.decay_multipliers = [(str(pattern), float(factor)) for pattern, factor in decay_multipliers]
 
     def build(self, variables):
-        for name in ("rate_multipliers", "decay_multipliers"):  # before: what is built is never checked again
-            for pattern, _ in getattr(self, name):
-                if not any(fnmatch.fnmatch(variable.path, pattern) for variable in variables):
-                    raise ValueError(
-                        f"A pattern of `{name}` matches no variable: it would change nothing. Received: {pattern!r}; "
-                        f"variables are {', '.join(variable.path for variable in variables[-4:])} and so on."
-                    )
+        for pattern, _ in self.decay_multipliers:  # before `super`, which marks the optimizer as built
+            if not fnmatch.filter((variable.path for variable in variables), pattern):
+                raise ValueError(
+                    f"A pattern of `decay_multipliers` matches no variable, such as {variables[-1].path!r}. "
+                    f"Received: {pattern!r}"
+                )
         super().build(variables)
 
     def update_step(self, gradient, variable, learning_rate):
@@ -95,10 +88,9 @@ class CaffeSGD(DenseGradients, keras.optimizers.SGD):
     def _caffe_gradient(self, gradient, value, variable):
         kernel = "kernel" in variable.name
         if self.l2 and (kernel or self.l2_on_vectors):
-            l2 = self.l2 * _factor(variable, self.decay_multipliers)
-            gradient = gradient + l2 * keras.ops.convert_to_tensor(value)
-        factor = (1.0 if kernel else self.bias_multiplier) * _factor(variable, self.rate_multipliers)
-        return gradient if factor == 1.0 else gradient * factor
+            factors = (f for pattern, f in self.decay_multipliers if fnmatch.fnmatch(variable.path, pattern))
+            gradient = gradient + self.l2 * math.prod(factors) * keras.ops.convert_to_tensor(value)
+        return gradient if kernel or self.bias_multiplier == 1.0 else gradient * self.bias_multiplier
 
     def get_config(self):
         return {
@@ -106,7 +98,6 @@ class CaffeSGD(DenseGradients, keras.optimizers.SGD):
             "l2": self.l2,
             "bias_multiplier": self.bias_multiplier,
             "l2_on_vectors": self.l2_on_vectors,
-            "rate_multipliers": self.rate_multipliers,
             "decay_multipliers": self.decay_multipliers,
         }
 
@@ -175,7 +166,7 @@ class ConvMuon(DenseGradients, keras.optimizers.Muon):
         self.assign_sub(variable, lr * (keras.ops.reshape(update, variable.shape) + decay))
 
     def zeropower_via_newtonschulz5(self, x, steps):
-        """As Keras's, but iterated on the smaller Gram matrix: two large products instead of ten or more."""
+        """Compute Keras's iteration on the smaller Gram matrix: two large products instead of ten or more."""
         ops, tall = keras.ops, x.shape[0] >= x.shape[1]
         x = x if tall else ops.transpose(x)
         x = x / (ops.norm(x) + 1e-7)
@@ -192,18 +183,16 @@ class ConvMuon(DenseGradients, keras.optimizers.Muon):
 class DecayedLamb(DenseGradients, keras.optimizers.Lamb):
     """LAMB with weight decay inside the trust ratio, as timm's `Lamb` [You et al. 2019, arXiv 1904.00962; RSB].
 
-    With the moments m and v of Adam, without their bias:
+    With the bias-corrected moments m and v of Adam:
     `u = m / (sqrt(v) + epsilon) + decay * w`, then `w -= rate * |w| / |u| * u`;
-    the ratio is 1 where either norm is 0. Variables of one axis or none
-    (biases, normalization), and biases of more, as those of a
-    `HighwayDenseStack`, have no decay, and so no ratio: `w -= rate * u`. Keras's own
+    the ratio is 1 if either norm is 0. Biases and variables with less than two
+    axes (normalization) have no decay, and so no ratio: `w -= rate * u`. Each
+    layer of a `HighwayDenseStack` has its own ratio. Keras's own
     `Lamb(weight_decay=...)` is decoupled, `w -= rate * decay * w` outside the
-    ratio, and has a ratio for every variable: another recipe. The layers of a
-    `HighwayDenseStack` have a ratio each.
+    ratio, and has a ratio for every variable: another recipe.
 
-    timm's also clips the gradient to a global norm of 1. That is the recipe's
-    `clip_norm` here: the engines clip after the sum over replicas, an
-    optimizer would before it.
+    timm's LAMB also clips the gradient to a global norm of 1. Here that is the
+    recipe's `clip_norm`: the engines clip after the sum over replicas.
 
     Args:
         learning_rate: Float or schedule. Defaults to `0.001`.
@@ -244,7 +233,7 @@ class DecayedLamb(DenseGradients, keras.optimizers.Lamb):
         return {**super().get_config(), "decay": self.decay, "decay_vectors": self.decay_vectors}
 
 
-# The number of axes of what a `HighwayDenseStack` has of each of its layers, by name.
+# Number of axes of the stacked variables of a `HighwayDenseStack`, by name.
 _OF_STACKS = {
     f"{path}_{kind}": axes
     for path in ("transform", "transform_gate", "carry_gate")
@@ -253,7 +242,7 @@ _OF_STACKS = {
 
 
 def _axes_of_one(variable) -> tuple[int, ...]:
-    """All axes of a variable; without the first in what a `HighwayDenseStack` has of each of its layers."""
+    """All axes of a variable; without the first for the stacked variables of a `HighwayDenseStack`."""
     axes = tuple(range(len(variable.shape)))
     return axes[1:] if _OF_STACKS.get(variable.name) == len(axes) else axes
 
@@ -265,16 +254,11 @@ def _trust_ratio(w, update, axes):
     return ops.where(both, w_norm / ops.where(both, norm, 1.0), 1.0)
 
 
-def _factor(variable, multipliers) -> float:
-    """Return the product of the factors whose patterns match a variable's path."""
-    return math.prod(factor for pattern, factor in multipliers if fnmatch.fnmatch(variable.path, pattern))
-
-
 def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
     """Return the optimizer of a recipe.
 
     Args:
-        recipe: What to train.
+        recipe: The recipe.
         rate: Its learning rate, see `make_schedule`.
     """
     if recipe.optimizer == "sgd":
@@ -285,7 +269,6 @@ def make_optimizer(recipe: Recipe, rate) -> keras.optimizers.Optimizer:
             l2=recipe.weight_decay,
             bias_multiplier=recipe.bias_multiplier,
             l2_on_vectors=recipe.decay_vectors,
-            rate_multipliers=recipe.rate_multipliers,
             decay_multipliers=recipe.decay_multipliers,
         )
     if recipe.optimizer == "lamb":
@@ -315,7 +298,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
 def make_schedule(recipe: Recipe, steps_per_epoch: int) -> Schedule | float:
     """Return the learning rate of a recipe: a schedule, or a float that the loop may change."""
-    return recipe.learning_rate if recipe.schedule in ("constant", "plateau") else Schedule(recipe, steps_per_epoch)
+    return recipe.learning_rate if recipe.schedule == "constant" else Schedule(recipe, steps_per_epoch)
 
 
 def learning_rate(recipe: Recipe, steps_per_epoch: int, step):
@@ -342,13 +325,3 @@ def learning_rate(recipe: Recipe, steps_per_epoch: int, step):
     if recipe.schedule != "one_cycle":
         left = ops.sin(0.5 * math.pi * left) ** 2  # (1 - cos(pi * left)) / 2, without its rounding near 0
     return ops.where(now < warmup, first + (peak - first) * now / max(warmup, 1), last + (peak - last) * left)
-
-
-def plateau_rate(recipe: Recipe, losses: list[float]) -> float:
-    """Return the rate of `schedule="plateau"` after epochs with these training losses."""
-    rate, best = recipe.learning_rate, float("inf")
-    for loss in losses:
-        if loss > best - recipe.plateau_delta:
-            rate *= recipe.decay
-        best = min(best, loss)
-    return rate

@@ -1,55 +1,87 @@
-"""What one step computes: network, loss, optimizer and moving average, free of any backend's way of differentiating."""
+"""One training step on any backend: network, loss, optimizer, moving average; its test, its memory."""
 
 import contextlib
+import os
+import re
+import sys
 import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
+from tqdm import tqdm
 
 from keras_highway._support.keras_models import by_path
 from keras_highway._support.numerics import rank_of
+from keras_highway.analysis import cost
 from keras_highway.applications import create_model
 from keras_highway.data.class_labels import in_words
-from keras_highway.data.transforms import CLASSES, TRANSFORMS
+from keras_highway.data.datasets import FOLDERS, OWN_CLASSES
+from keras_highway.data.transforms import CLASSES, TRANSFORMS, imagenet_classes
 from keras_highway.models.transfer import freeze
+from keras_highway.tasks import IMAGES
 from keras_highway.training.data.device_images import WEIGHT, DeviceImages, normalized
-from keras_highway.training.data.mixing import SHARE, mixed, partners
-from keras_highway.training.data.samples import Source, epoch_samples
-from keras_highway.training.losses import make_loss, test_loss
+from keras_highway.training.data.samples import SHARE, Source, epoch_samples, mixed, partners
 from keras_highway.training.optimizers import make_optimizer, make_schedule
 from keras_highway.training.recipe import Recipe
 from keras_highway.variants import VARIANTS
+from keras_highway.weights import files as weights_file
+from keras_highway.weights.info import FILE as WEIGHTS
 from keras_highway.weights.info import info_of
 from keras_highway.weights.load import FreshHead
 
-BODY = "body"  # what `freeze` leaves the head alone to train
+BODY = "body"  # value of `freeze` that trains the head alone
 SUMS = ("loss", "accuracy", "top5", "weight")
+TEST_BATCH = 500
+_TEST_PHOTOGRAPHS = 100  # of a replica; 500 at 224 pixels need more memory than many training steps
 
 
-class Trainable:
-    """The variables of a run: a network, its optimizer and moving averages.
+class Program:
+    """Variables of a run, and functions of a batch: network, optimizer, moving averages.
+
+    Subclasses add the task: the loss, the test and what the log and the result report.
 
     Args:
-        recipe: What to train.
+        recipe: The recipe.
+        source: The data.
         net: The network.
-        optimizer: Not yet built.
+        optimizer: The optimizer, not built yet.
         rate: Its learning rate, a Keras schedule over steps or a float.
 
     Attributes:
-        sums: Names of what a step sums over samples; the last counts them.
-        steps_per_epoch: Set by subclasses.
-        batch_units: Images or tokens of a step, for their number per second.
-        phase: What steps depend on beside their arguments; hashable.
+        sums: Names of the sums that a step returns; the last one counts samples.
+        metric: Name of the result's metric.
+        steps_per_epoch: Number of steps.
+        batch_units: Images or tokens of a step.
+        phase: Python values that a compiled step depends on; hashable.
+        classes: Number of classes of images.
+        data: Images on the device, or `None`.
+        fixed: Variables that never change.
     """
 
     sums: tuple[str, ...]
+    metric: str
     steps_per_epoch: int
     batch_units: int
     phase: tuple = ()
+    classes = 0
+    data: DeviceImages | None = None
+    fixed: Sequence[keras.Variable] = ()
 
-    def __init__(self, recipe, net: keras.Model, optimizer: keras.optimizers.Optimizer, rate):
-        self.recipe, self.net, self.optimizer, self._rate = recipe, net, optimizer, rate
+    # Methods of a task:
+    train_loss: Callable[..., tuple]  # (batch) -> loss to differentiate, `sums`
+    evaluate: Callable[..., dict[str, float]]  # (engine, strategy) -> measures after an epoch
+    columns: Callable[..., dict[str, float]]  # (means in training, measures) -> columns of the log
+    bar: Callable[..., dict[str, str]]  # (means so far) -> texts of the progress bar
+    line: Callable[..., str]  # (row of the log) -> its metrics as text
+    result: Callable[..., tuple[str, float, dict[str, Any]]]  # (last row) -> name of the data, metric, other facts
+    save: Callable[..., None]  # (folder): write the weights and the files that belong to them
+
+    def __init__(self, recipe, source, net: keras.Model, optimizer: keras.optimizers.Optimizer, rate):
+        self.recipe, self.source, self.net, self.optimizer, self._rate = recipe, source, net, optimizer, rate
         optimizer.build(net.trainable_variables)
         self.averaged = [] if recipe.ema is None else [v for v in net.variables if not is_seed(v)]
         self.averages = [
@@ -57,18 +89,16 @@ class Trainable:
             for i, v in enumerate(self.averaged)
         ]
 
+    def begin_epoch(self, epoch: int, rows: Sequence[dict] = ()) -> None:
+        """Prepare the steps of an epoch, counted from 0, after the log's rows of the epochs before."""
+
     def clipped(self, gradients):
-        """Return gradients, summed over replicas, as the optimizer gets them: clipped to the recipe's norm."""
+        """Return gradients, summed over replicas, clipped to the recipe's norm."""
         return clipped(gradients, self.recipe.clip_norm)
 
     @property
-    def fixed(self) -> list[keras.Variable]:
-        """Variables that never change."""
-        return []
-
-    @property
     def state(self) -> dict[str, keras.Variable]:
-        """All that a checkpoint holds, by names that do not depend on what else the process has made."""
+        """All variables of a checkpoint, by names that do not depend on what else the process has made."""
         net = self.net.variables
         seeds = [v for v in net if is_seed(v)]
         return {
@@ -78,22 +108,13 @@ class Trainable:
             **{f"average/{i}": v for i, v in enumerate(self.averages)},
         }
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Prepare for the steps of an epoch, counted from 0."""
-
     def rate(self, step: int) -> float:
         """Return the learning rate of a step of the run, counted from 0."""
-        rate = self._rate
-        return float(ops.convert_to_numpy(rate(step))) if callable(rate) else rate
-
-    def set_rate(self, rate: float) -> None:
-        """Set the learning rate of a run without a schedule of steps."""
-        self._rate = rate
-        self.optimizer.learning_rate = rate
+        return float(ops.convert_to_numpy(self._rate(step))) if callable(self._rate) else self._rate
 
     @contextlib.contextmanager
     def averages_in_place(self, to_numpy):
-        """Within it the network has the moving averages of its weights, where the recipe keeps any.
+        """Within it the network has the moving averages of its weights, if the recipe keeps any.
 
         Args:
             to_numpy: Function from a variable to its value.
@@ -108,20 +129,167 @@ class Trainable:
                 variable.assign(value)
 
 
-def _input_shape(recipe: Recipe) -> dict[str, tuple[int | None, ...]]:
-    """Return `create_model`'s `input_shape`, if it is not the variant's; always with weights to start from."""
+class ImageProgram(Program):
+    """Variables of a run on images, and functions of a batch; made inside a strategy's scope.
+
+    Args:
+        recipe: The recipe.
+        source: The data.
+        data: The images on the device, if any.
+
+    Attributes:
+        test_images: Number of images of a test.
+    """
+
+    sums = SUMS
+    metric = "test_accuracy"
+
+    def __init__(self, recipe: Recipe, source: Source, data: DeviceImages | None):
+        self.classes, self.class_names = source.classes, tuple(getattr(source, "class_names", ()))
+        self.test_images, self.data = source.test_images, data
+        keras.utils.set_random_seed(recipe.seed)
+        net = _network(recipe, source.classes, self.class_names)
+        samples = epoch_samples(source.images, recipe.repeated_augmentation)
+        self.steps_per_epoch, self.batch_units = samples // recipe.batch_size, recipe.batch_size
+        rate = make_schedule(recipe, self.steps_per_epoch)
+        super().__init__(recipe, source, net, make_optimizer(recipe, rate), rate)
+        if data:
+            self.fixed = [v for images in (data, *data.smaller.values()) for v in images.variables]
+        self._loss = make_loss(recipe, source.classes)
+        layers = net._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+        self._dropouts = [(layer, layer.rate) for layer in layers if isinstance(layer, keras.layers.Dropout)]
+        self.begin_epoch(0)
+        if recipe.whiten_stem and not recipe.init:
+            kernel = next(v for v in net.get_layer("stem").trainable_variables if len(v.shape) == 4)
+            kernel.assign(whitening_kernel(data.sample, kernel.shape))
+
+    def begin_epoch(self, epoch: int, rows=()) -> None:
+        recipe = self.recipe
+        drops = epoch >= round(recipe.dropout_from * recipe.epochs)
+        for layer, rate in self._dropouts:
+            layer.rate = rate if drops else 0.0
+        self.phase = (recipe.training_size(TRANSFORMS[recipe.transform].size, epoch), drops)
+
+    def train_loss(self, batch):
+        """Return the loss to differentiate, and sums for the log.
+
+        Args:
+            batch: A tuple of arrays, of the source.
+
+        Returns:
+            The sum of the samples' losses divided by the global batch size,
+            and `SUMS` over the samples. A mixed sample counts as its own label.
+        """
+        mix = None
+        images, labels, weight, *rows = self._samples(batch, self._training_data)
+        if rows:
+            distance = self.recipe.partner_distance
+            images, mix = mixed(images, rows[0], distance), (partners(labels, distance), rows[0][:, SHARE])
+        logits = self._logits(images, training=True)
+        losses = self._loss(labels, logits, mix) * weight
+        return ops.sum(losses) / self.recipe.batch_size, _sums(losses, labels, weight, logits)
+
+    def test_sums(self, batch):
+        """Return `SUMS` over a batch of the test set."""
+        images, labels, weight = self._samples(batch, self.data)
+        logits = self._logits(images, training=False)
+        return _sums(test_loss(labels, logits) * weight, labels, weight, logits)
+
+    @property
+    def _training_data(self) -> DeviceImages | None:
+        """The images on the device, at the size of this phase."""
+        return self.data.smaller.get(self.phase[0], self.data) if self.data else None
+
+    def _samples(self, batch, data):
+        """Images, labels and weights of a batch, and how its samples are mixed."""
+        if data is None:
+            images, *more = batch
+            return normalized(images, TRANSFORMS[self.recipe.transform]), *more
+        samples, *more = batch
+        images, labels = data(samples)
+        return images, labels, ops.cast(samples[:, WEIGHT], "float32"), *more
+
+    def _logits(self, images, training):
+        return ops.cast(self.net(images, training=training), "float32")
+
+    def evaluate(self, engine, strategy) -> dict[str, float]:
+        replicas = strategy.replicas
+        most = TEST_BATCH if self.data else _TEST_PHOTOGRAPHS * replicas
+        size = -(-min(most, self.test_images) // replicas) * replicas
+        with self.averages_in_place(strategy.to_numpy):
+            batches = self.source.test_batches(size, strategy.shard)
+            bar = tqdm(batches, "testing", -(-self.test_images // size), leave=False, disable=not sys.stderr.isatty())
+            return means(np.sum([np.asarray(engine.test(batch), np.float64) for batch in bar], axis=0), self.sums)
+
+    def columns(self, trained, tested):
+        top5 = {"test_top5": tested["top5"]} if self.classes >= 100 else {}
+        return {
+            "train_loss": trained["loss"],
+            "train_accuracy": trained["accuracy"],
+            "test_loss": tested["loss"],
+            "test_accuracy": tested["accuracy"],
+            **top5,
+        }
+
+    def bar(self, means):
+        return {"loss": f"{means['loss']:.4f}", "accuracy": IMAGES.metric.format(means["accuracy"])}
+
+    def line(self, row) -> str:
+        train, test = (IMAGES.metric.format(row[f"{split}_accuracy"]) for split in ("train", "test"))
+        return f"train {train}  test {row['test_loss']:.4f} {test}"
+
+    def result(self, last):
+        recipe = self.recipe
+        data, names = data_and_names(recipe, self.class_names)
+        facts: dict[str, Any] = {"class_names": names} if names else {}
+        if recipe.holdout_images is not None:
+            facts["holdout_images"] = recipe.holdout_images
+        if recipe.test_images == self.test_images:  # more than there are is no limit
+            facts["test_images"] = self.test_images
+        if recipe.train_sizes:
+            size = TRANSFORMS[recipe.transform].size
+            facts["equivalents"] = round(recipe.equivalents(size, int(last["epoch"])), 2)
+        if "test_top5" in last:
+            facts["top5"] = last["test_top5"]
+        facts |= {name: last[name] for name in ("train_loss", "images_per_second")}
+        return data, last["test_accuracy"], facts
+
+    def save(self, path) -> None:
+        recipe = self.recipe
+        facts = {"transform": recipe.transform, **form_of(self.net)}
+        weights_file.save(self.net, path / WEIGHTS, recipe.variant, self.classes, **facts)
+
+
+def _network(recipe: Recipe, classes: int, names: tuple[str, ...]) -> keras.Model:
+    """Return the network of a recipe, with the weights to start from."""
     own = dict(recipe.overrides).get("input_shape") or VARIANTS[recipe.variant].input_shape
     shape = recipe.input_shape or (own if recipe.init else None)
-    return {"input_shape": tuple(shape)} if shape else {}
+    overrides = {**dict(recipe.overrides), **({"input_shape": tuple(shape)} if shape else {})}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FreshHead)  # the head for these classes is about to be trained
+        net = create_model(
+            recipe.variant,
+            recipe.init or None,
+            classes=classes,
+            classifier_activation=None,
+            dtype=recipe.precision,
+            **overrides,
+        )
+    if recipe.init:
+        bring_to_classes(net, recipe, names)
+    if recipe.freeze:
+        freeze(net, None if recipe.freeze == BODY else recipe.freeze)
+        if not net.trainable_variables:
+            raise ValueError(f"`freeze` leaves nothing to train. Received: freeze={recipe.freeze!r}")
+    return net
 
 
-def _bring_to_classes(net: keras.Model, recipe: Recipe, names: tuple[str, ...]) -> None:
-    """Brings the head of weights that are a start to the data's classes, by their names, where both have some.
+def bring_to_classes(net: keras.Model, recipe: Recipe, names: tuple[str, ...]) -> None:
+    """Match the head of weights to start from with the data's classes, by their names, if both have names.
 
-    The same classes in another order keep theirs; of others, as many, it is
-    drawn anew, as the head for another number of classes is. Numbers stand for
-    names that are unknown, except for those of weights of a data set whose
-    classes are numbers.
+    The head keeps the same classes in another order. For other classes of the
+    same number it is drawn again. Numbers stand for unknown names, except for
+    weights of a data set whose classes are numbers.
     """
     info = info_of(net)
     known = CLASSES.get(info.data if info else "", ())  # a run on a data set does not record its classes
@@ -136,118 +304,82 @@ def _bring_to_classes(net: keras.Model, recipe: Recipe, names: tuple[str, ...]) 
         order = [theirs.index(name) for name in ours]
         head.set_weights([value[..., order] for value in head.get_weights()])
     else:
-        _draw_anew(head)
+        again = head.__class__.from_config(head.get_config())
+        again.build(head.input.shape)
+        head.set_weights(again.get_weights())
 
 
-def _draw_anew(layer: keras.layers.Layer) -> None:
-    """Give a layer initial weights."""
-    fresh = layer.__class__.from_config(layer.get_config())
-    fresh.build(layer.input.shape)
-    layer.set_weights(fresh.get_weights())
+def data_and_names(recipe, folders: tuple[str, ...]) -> tuple[str, list[str]]:
+    """Return the name of the data set, `""` for your own folders, and the names of its classes if it brought them.
+
+    A recipe for ImageNet trains on any folder: it is ImageNet if all classes
+    have WordNet identifiers, which are then named in words. Imagenette and
+    Imagewoof are known by all of their identifiers, under any recipe.
+    """
+    names, found = in_words(folders), set(folders)
+    if whole := next((data for data, own in OWN_CLASSES.items() if found == own), ""):
+        return (whole if recipe.data in FOLDERS else recipe.data), names
+    if recipe.data not in FOLDERS or found <= OWN_CLASSES.get(recipe.data, dict(imagenet_classes()).keys()):
+        return recipe.data, names
+    return next((data for data, own in OWN_CLASSES.items() if found <= own), ""), names
 
 
-class Program(Trainable):
-    """The variables of a run and the functions of a batch over them; built inside a strategy's scope.
+def form_of(net) -> dict[str, Any]:
+    """Return the fields of the weight file that describe how a network differs from its variant."""
+    info = info_of(net)
+    form = {"overrides": dict(info.overrides), "removed": list(info.removed)} if info else {}
+    return {name: value for name, value in form.items() if value}
+
+
+def make_loss(recipe: Recipe, classes: int) -> Callable:
+    """Return the training loss of a recipe.
 
     Args:
-        recipe: What to train.
-        source: Its data.
-        data: Its images on the device, where they are.
+        recipe: Its `loss`, `label_smoothing` and `target_threshold` count.
+        classes: Number of classes.
 
-    Attributes:
-        test_images: Number of images that it is tested on.
+    Returns:
+        A function (labels `(batch,)` int, logits `(batch, classes)` float32,
+        mix) -> `(batch,)` float32. `mix` is `None`, or the pair (labels of the
+        samples' partners, shares `(batch,)` of the own labels) of Mixup and
+        CutMix; targets are mixed before the threshold, as in timm.
+        `"crossentropy"` is over the softmax, `"bce"` the mean over classes of
+        sigmoids [RSB]. Smoothing s makes targets
+        `(1 - s) * onehot + s / classes` for both; Keras's
+        `BinaryCrossentropy(label_smoothing=s)` would spread `s / 2`.
+
+    Raises:
+        ValueError: If all targets are on one side of the threshold.
     """
+    kind = keras.losses.CategoricalCrossentropy if recipe.loss == "crossentropy" else keras.losses.BinaryCrossentropy
+    function = kind(from_logits=True, reduction=None)
+    smoothing = recipe.label_smoothing
+    threshold = recipe.target_threshold if recipe.loss == "bce" else None
+    least, most = smoothing / classes, 1.0 - smoothing + smoothing / classes
+    if threshold is not None and not least <= threshold < most:
+        raise ValueError(
+            f"`target_threshold` must be between the targets of {classes} classes, {least:.4g} and {most:.4g}. "
+            f"Received: target_threshold={threshold}"
+        )
 
-    sums = SUMS
+    def loss(labels, logits, mix=None):
+        targets = ops.one_hot(labels, classes, dtype="float32")
+        if mix is not None:
+            others, share = mix
+            share = share[:, None]
+            targets = share * targets + (1.0 - share) * ops.one_hot(others, classes, dtype="float32")
+        if smoothing:
+            targets = (1.0 - smoothing) * targets + smoothing / classes
+        if threshold is not None:
+            targets = ops.cast(targets > threshold, "float32")
+        return function(targets, logits)
 
-    def __init__(self, recipe: Recipe, source: Source, data: DeviceImages | None):
-        self.classes, self.class_names = source.classes, tuple(getattr(source, "class_names", ()))
-        set_seed(recipe.seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FreshHead)  # the head for these classes is about to be trained
-            net = create_model(
-                recipe.variant,
-                recipe.init or None,
-                classes=source.classes,
-                classifier_activation=None,
-                dtype=recipe.precision,
-                **{**dict(recipe.overrides), **_input_shape(recipe)},
-            )
-        if recipe.init:
-            _bring_to_classes(net, recipe, self.class_names)
-        if recipe.freeze:
-            freeze(net, None if recipe.freeze == BODY else recipe.freeze)
-            if not net.trainable_variables:
-                raise ValueError(f"Nothing is left to train behind what is frozen. Received: freeze={recipe.freeze!r}")
-        samples = epoch_samples(source.images, recipe.repeated_augmentation)
-        self.steps_per_epoch, self.batch_units = samples // recipe.batch_size, recipe.batch_size
-        self.test_images = source.test_images
-        rate = make_schedule(recipe, self.steps_per_epoch)
-        super().__init__(recipe, net, make_optimizer(recipe, rate), rate)
-        self.data = data
-        self._loss = make_loss(recipe, source.classes)
-        layers = net._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
-        self._dropouts = [(layer, layer.rate) for layer in layers if isinstance(layer, keras.layers.Dropout)]
-        self.begin_epoch(0)
-        if recipe.whiten_stem and not recipe.init:
-            kernel = next(v for v in net.get_layer("stem").trainable_variables if len(v.shape) == 4)
-            kernel.assign(whitening_kernel(data.sample, kernel.shape))
+    return loss
 
-    def begin_epoch(self, epoch: int) -> None:
-        recipe = self.recipe
-        drops = epoch >= round(recipe.dropout_from * recipe.epochs)
-        for layer, rate in self._dropouts:
-            layer.rate = rate if drops else 0.0
-        self.phase = (recipe.training_size(TRANSFORMS[recipe.transform].size, epoch), drops)
 
-    @property
-    def fixed(self) -> list[keras.Variable]:
-        """The data."""
-        if not self.data:
-            return []
-        return [v for data in (self.data, *self.data.smaller.values()) for v in data.variables]
-
-    def train_loss(self, batch):
-        """Return what is differentiated, and sums for the log.
-
-        Args:
-            batch: A tuple of arrays, of the source.
-
-        Returns:
-            The sum of the samples' losses divided by the global batch size,
-            and `SUMS` over the samples; of a mixed one the own label counts.
-        """
-        mix = None
-        images, labels, weight, *rows = self._samples(batch, self._training_data)
-        if rows:
-            distance = self.recipe.partner_distance
-            images, mix = mixed(images, rows[0], distance), (partners(labels, distance), rows[0][:, SHARE])
-        logits = self._logits(images, training=True)
-        losses = self._loss(labels, logits, mix) * weight
-        return ops.sum(losses) / self.recipe.batch_size, _sums(losses, labels, weight, logits)
-
-    def test_sums(self, batch):
-        """Returns `SUMS` over a batch of the test set."""
-        images, labels, weight = self._samples(batch, self.data)
-        logits = self._logits(images, training=False)
-        return _sums(test_loss(labels, logits) * weight, labels, weight, logits)
-
-    @property
-    def _training_data(self) -> DeviceImages | None:
-        """The images on the device, at the size of this phase."""
-        return self.data.smaller.get(self.phase[0], self.data) if self.data else None
-
-    def _samples(self, batch, data):
-        """Images, labels and weights of a batch, and what it has beside them."""
-        if data is None:
-            images, *more = batch
-            return normalized(images, TRANSFORMS[self.recipe.transform]), *more
-        samples, *more = batch
-        images, labels = data(samples)
-        return images, labels, ops.cast(samples[:, WEIGHT], "float32"), *more
-
-    def _logits(self, images, training):
-        return ops.cast(self.net(images, training=training), "float32")
+def test_loss(labels, logits):
+    """Return the cross-entropy of each sample, whatever the training loss was."""
+    return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
 def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -255,7 +387,7 @@ def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
     Args:
         images: float32 `(n, height, width, channels)`, normalized.
-        shape: Of the kernel: `(rows, columns, channels, filters)`. Filters
+        shape: Shape of the kernel, `(rows, columns, channels, filters)`. Filters
             come in pairs of both signs, for ReLU; those beyond twice the
             patches' dimension repeat.
     """
@@ -285,17 +417,95 @@ def clipped(gradients, norm):
     return [g * scale for g in gradients]
 
 
-def set_seed(seed: int) -> None:
-    """Seeds Python, NumPy and Keras; Keras seeds TensorFlow, too, and imports it for that where another computes."""
-    keras.utils.set_random_seed(seed)
-
-
 def is_seed(variable: keras.Variable) -> bool:
     """Whether a variable is the state of a random generator."""
     return variable.path.endswith("seed_generator_state")
+
+
+def means(sums, names: tuple[str, ...]) -> dict[str, float]:
+    """Return the means of sums over samples, by name; the last sum is the number of samples."""
+    return {name: float(value / sums[-1]) for name, value in zip(names[:-1], sums[:-1], strict=True)}
 
 
 def _sums(losses, labels, weight, logits):
     rank = rank_of(labels, logits)
     hits = [ops.sum(weight * ops.cast(rank < k, "float32")) for k in (1, 5)]
     return ops.stack([ops.sum(losses), *hits, ops.sum(weight)])
+
+
+# ResNet50 at 224 pixels takes 101 MB an image on TensorFlow's CPU, 1.6 times the count of `cost`; on JAX 1.4 times.
+_OF_ACTIVATIONS = 1.5
+_OF_PARAMETERS = 3  # themselves, gradients and momentum
+_TIGHT, _BEYOND = 0.8, 1.5  # shares of the free memory: a note above the first, an error above the second
+_SMALL = 2**20  # bytes of a batch of images; smaller batches are not estimated, which takes seconds
+_REMEDY = "Set micro_batches=N, which must divide batch_size, or a smaller batch_size (--set NAME=VALUE)."
+_MEMINFO, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+
+
+def available_bytes() -> float:
+    """Return the free memory of the machine, or of its container if that is less; infinity if unknown."""
+    amounts = [float("inf")]
+    with contextlib.suppress(OSError, AttributeError):
+        line = re.search(r"^MemAvailable:\s*(\d+)", _MEMINFO.read_text(), re.M)
+        amounts.append(int(line[1]) * 1024)  # pyright: ignore[reportOptionalSubscript] (suppressed above)
+    with contextlib.suppress(OSError, ValueError):  # "max": no limit
+        amounts.append(int((_GROUP / "memory.max").read_text()) - int((_GROUP / "memory.current").read_text()))
+    return min(amounts)
+
+
+def step_bytes(program, images: int, shape: tuple[int, int, int]) -> int:
+    """Return an estimate of the memory of a step on `images` images of a shape."""
+    net = program.net
+    if None in net.input_shape[1:]:  # built for any size
+        one = keras.Input(shape)
+        net = keras.Model(one, net(one))
+    parameters = 4 * sum(np.prod(w.shape) for w in net.variables)
+    return int(_OF_ACTIVATIONS * cost(net).total.activation_bytes * images + _OF_PARAMETERS * parameters)
+
+
+def check_memory(program, shards: int, gpus: list[str], resumed: bool = False) -> None:
+    """Print a note if a step on the CPU may not fit into memory; refuse one that needs far more.
+
+    Args:
+        program: The program. Language models and nets with `remat` are not
+            estimated.
+        shards: Number of processes; several are not estimated.
+        gpus: The GPUs; their libraries report what they lack.
+        resumed: Whether the run continues: then it is never refused. Defaults
+            to `False`.
+
+    Raises:
+        ValueError: If the estimate is 1.5 times the free memory or more.
+            `KERAS_HIGHWAY_MEMORY_CHECK=off` disables the check.
+    """
+    recipe = program.recipe
+    transform = TRANSFORMS.get(getattr(recipe, "transform", ""))
+    off = os.environ.get("KERAS_HIGHWAY_MEMORY_CHECK") == "off" or gpus or shards > 1
+    if off or transform is None or dict(recipe.overrides).get("remat"):
+        return
+    images = recipe.batch_size // recipe.micro_batches
+    height, width = recipe.training_size(transform.size)
+    if 4 * images * height * width * transform.channels < _SMALL:
+        return
+    needed, free = step_bytes(program, images, (height, width, transform.channels)), available_bytes()
+    message = (
+        f"A step on {images} images of {height}x{width} pixels needs about {needed / 2**30:.1f} GiB of memory; "
+        f"{free / 2**30:.1f} GiB are free. {_REMEDY}"
+    )
+    if needed > _BEYOND * free and not resumed:
+        raise ValueError(f"{message} Or set the environment variable KERAS_HIGHWAY_MEMORY_CHECK=off.")
+    if needed > _TIGHT * free:
+        print(f"note: {message}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def explained_memory(recipe) -> Iterator[None]:
+    """Raise a `MemoryError` that names the remedy if a GPU runs out of memory."""
+    try:
+        yield
+    except Exception as error:
+        text = f"{type(error).__name__} {error}"
+        exhausted = re.search("RESOURCE_EXHAUSTED|ResourceExhausted|OutOfMemory", text)
+        if exhausted and re.search(r"\bOOM\b|out ?of ?memory|allocat", text, re.IGNORECASE):  # not of open files
+            raise MemoryError(f"A step of {recipe.name} does not fit into memory. {_REMEDY}") from error
+        raise

@@ -1,100 +1,78 @@
-"""What a recipe states: everything that decides a run's result."""
+"""Recipes: everything that decides the result of a run."""
 
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
-from keras_highway._support.schema import check_finite, coerced, parse_setting
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from keras_highway._support.schema import parse_setting
 from keras_highway._support.terminal import did_you_mean
 from keras_highway.data.datasets import FOLDERS
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.specs import override
-from keras_highway.tasks import IMAGES, Task
-from keras_highway.variants import VARIANTS
-from keras_highway.weights.info import check_name
+from keras_highway.tasks import IMAGES, LANGUAGE, Task
+from keras_highway.variants import LM_VARIANTS, VARIANTS
 
-CHOICES = {
-    "optimizer": ("sgd", "adamw", "lamb", "muon"),
-    "schedule": ("constant", "step", "exponential", "cosine", "epoch_cosine", "one_cycle", "plateau"),
-    "loss": ("crossentropy", "bce"),
-    "precision": ("float32", "mixed_bfloat16"),
-}
 DECODED = (*FOLDERS, "tfds")  # data whose images are decoded on the way
-_POSITIVE = (
-    "epochs",
-    "batch_size",
-    "learning_rate",
-    "decay",
-    "micro_batches",
-    "repeated_augmentation",
-    "train_images",
-    "test_images",
-    "holdout_images",
-    "train_size",
-    "clip_norm",
-)
-_NOT_NEGATIVE = (
-    "weight_decay",
-    "crop_padding",
-    "warmup_epochs",
-    "warmup_rate",
-    "final_rate",
-    "mixup",
-    "cutmix",
-    "bias_multiplier",
-    "plateau_delta",
-    "seed",
-)
-_SHARES = ("momentum", "beta_2", "label_smoothing", "target_threshold", "ema")
+
+Name = Annotated[str, Meta(pattern=r"^[^./\\:\x00-\x1f][^/\\:\x00-\x1f]*\Z", max_length=200)]  # also names a folder
+Precision = Literal["float32", "mixed_bfloat16"]
+_Count = Annotated[int, Meta(ge=1, le=10**12)]
+_Natural = Annotated[int, Meta(ge=0, le=10**12)]
+_Number = Annotated[float, Meta(ge=-1e300, le=1e300)]  # finite: JSON has no others
+_Positive = Annotated[float, Meta(gt=0, le=1e300)]
+_NotNegative = Annotated[float, Meta(ge=0, le=1e300)]
+_Share = Annotated[float, Meta(ge=0, lt=1)]
+_Factor = Annotated[float, Meta(gt=0, le=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How one network is trained.
+    """Settings that decide the result of a run on images.
 
     Attributes:
-        name: The recipe's name, that of its module or row.
+        name: The recipe's name.
         variant: The architecture.
         overrides: Spec fields that differ from the variant's, as pairs.
-        weights: The zoo's name of what it trains.
+        weights: Name of the trained weights in the zoo.
         data: The data set: `"mnist"`, `"cifar10"`, `"cifar100"`, one of
             `"imagenet"`, `"imagenette"`, `"imagewoof"`,
-            `"tiny_imagenet"` (a folder of classes, whichever it is),
+            `"tiny_imagenet"` (any folder of classes),
             `"tfds:NAME"`, or `"synthetic_mnist"` and so on, made up for tests.
         transform: Row of `keras_highway.data.transforms.TRANSFORMS`.
         train_images: Number of images to train on, `None` for all: of images in
             memory the first ones, of files the same share of every class.
         test_images: The same for the test set.
-        holdout_images: Number of training images to hold out and test on:
-            choices are made on these, never on the test set. They are the same
-            for every seed: of MNIST and CIFAR the last of the training set; of
-            a folder the last of a fixed shuffle of its files, the same share
-            of every class (`keras_highway.training.data.samples.split_off`);
-            of TensorFlow Datasets the last in the order of its files, which
-            were shuffled by a fixed hash when the set was prepared.
-            `train_images` is of the rest, `test_images` of what is held out.
-            `None` to train on all and test on the test set.
-        train_size: Height and width of training images where they are decoded
-            on the way (a folder, TensorFlow Datasets), `None` for the
-            transform's size, which is that of test images. Where the two
-            differ, the network is built for images of any size.
+        holdout_images: Number of training images to hold out and test on, to
+            choose settings. They are the same for every seed: the last ones of
+            MNIST, CIFAR and TensorFlow Datasets; of a folder the last ones of
+            a fixed shuffle, the same share of every class (`split_off`).
+            `train_images` then limits the rest, `test_images` the held-out
+            images. `None` to train on all and test on the test set.
+        train_size: Height and width of training images that are decoded on
+            the way (a folder, TensorFlow Datasets). `None` for the size of
+            test images, set by the transform. If the two differ, the network
+            is built for images of any size.
         train_sizes: Pairs (share of the epochs, height and width): training
             images have this size until that share of the epochs, e.g.
             `((0.4, 16), (0.7, 24))`. Images in memory are resized by area
             before they are normalized.
         crop_padding: Training images are shifted by up to this many pixels per
             side (a random crop of the padded image).
-        crop_scale: Smallest share of its area that the random resized crop
-            of an image keeps where images are decoded on the way; these are
-            always mirrored with a chance of one half.
-        flip: Half of the training images are mirrored, of those in memory.
+        crop_scale: Smallest share of the area that a random resized crop
+            keeps, for images that are decoded on the way. Half of these are
+            always mirrored.
+        flip: Mirror half of the training images, for images in memory.
         alternating_flip: With `flip`, an image is mirrored in every second
             epoch [Jordan 2024, arXiv 2404.00498, 3.6] instead of at random.
-        epochs: Passes over the training set, its remainder of less than a
-            batch left out, another one each epoch.
+        epochs: Passes over the training set. Each leaves out a different
+            remainder of less than a batch.
         batch_size: Global batch size.
         micro_batches: A batch is computed in this many parts, its gradients
             summed (gradient accumulation); batch normalization sees the parts.
@@ -105,14 +83,10 @@ class Recipe:
             `milestones`), `"exponential"` (multiplied by `decay` each epoch),
             `"cosine"` (to `final_rate`), `"epoch_cosine"` (the same once an
             epoch, as timm's `CosineLRScheduler`), `"one_cycle"` (to
-            `final_rate` along a straight line [Smith 2018]),
-            `"plateau"` (multiplied by `decay`
-            after an epoch whose training loss was not below the best so far
-            by `plateau_delta`).
+            `final_rate` along a straight line [Smith 2018]).
         milestones: Shares of the run, for `"step"`.
-        decay: Factor, for `"exponential"` and `"plateau"`.
+        decay: Factor, for `"exponential"`.
         final_rate: The last rate of `"cosine"` and `"one_cycle"`.
-        plateau_delta: For `"plateau"`.
         warmup_epochs: Epochs at `warmup_rate` (`"step"`), or rising from it
             to `learning_rate` (the cosines, `"one_cycle"`).
         warmup_rate: See there; of `"step"` it must be above 0.
@@ -120,229 +94,118 @@ class Recipe:
         nesterov: Whether it is Nesterov's.
         beta_2: AdamW: decay of the mean of squared gradients. Runs of few
             steps may need less than the default, which forgets one in 1,000.
-        weight_decay: For SGD an L2 penalty `weight_decay / 2 * |w|^2`, for
-            AdamW and Muon decoupled, for LAMB inside the trust ratio; on
-            kernels (with Muon on those that it updates).
+        weight_decay: Decay of kernels (with Muon only of its own): for SGD
+            an L2 penalty `weight_decay / 2 * |w|^2`, for AdamW and Muon
+            decoupled, for LAMB inside the trust ratio.
         decay_vectors: Weight decay on biases and normalization, too.
         bias_multiplier: SGD: factor on the learning rate of all but kernels.
-        rate_multipliers: SGD: pairs (shell pattern of variable paths, factor
-            on their learning rate).
-        decay_multipliers: SGD: the same for their weight decay.
+        decay_multipliers: SGD: pairs (shell pattern of variable paths, factor
+            on their weight decay).
         clip_norm: Largest norm of the gradient over all parameters, after
             its sum over replicas, or `None`.
         loss: `"crossentropy"`, or `"bce"` (one sigmoid per class).
         label_smoothing: Share of the target spread over all classes.
         target_threshold: `"bce"`: targets above it count as 1, or `None`.
-        ema: Decay of the moving average of weights and batch statistics, which
-            is then what is tested and saved, or `None`.
+        ema: Decay of a moving average of weights and batch statistics, which is
+            tested and saved instead of them, or `None`.
         precision: Dtype policy; the skip stream stays float32.
-        rand_augment: RandAugment's policy, e.g. `"m7-mstd0.5-inc1"`, of images
-            in files, or `""`.
+        rand_augment: RandAugment's policy for images in files, e.g.
+            `"m7-mstd0.5-inc1"`, or `""`.
         mixup: Alpha of Mixup, or 0.
         cutmix: Alpha of CutMix, or 0; with both a batch has either.
         repeated_augmentation: Copies of an image in an epoch, which then has
-            that much fewer images.
+            fewer different images.
         dropout_from: Share of the epochs after which dropout is active; 0 is
-            always, 1 never.
+            always, 1 is never.
         whiten_stem: The stem starts with filters that whiten the patches of
             the training images [Jordan 2024, 3.1]; it is trained like any
             other layer.
-        init: Weights to start from, as in `keras_highway.load`, or `""`; the
-            head is fresh where they have another number of classes.
-        freeze: Everything up to and including this stage (`"stage3"`), block
-            or layer stays as it is, see `keras_highway.freeze`; `"body"` is
-            everything but the head, `""` nothing.
-        seed: Of initialization, order, augmentation and dropout.
-        source: Where the recipe is published and what differs from it.
+        init: Weights to start from, as in `keras_highway.load`, or `""`. For
+            another number of classes the head is new.
+        freeze: Freeze everything up to and including this stage (`"stage3"`),
+            block or layer, see `keras_highway.freeze`; `"body"` is everything
+            but the head, `""` nothing.
+        seed: Seed of initialization, order, augmentation and dropout.
+        source: Publication of the recipe, and differences from it.
     """
 
-    name: str
+    name: Name
     variant: str
-    overrides: tuple[tuple[str, object], ...] = ()
-    weights: str
+    overrides: tuple[tuple[str, Any], ...] = ()
+    weights: Name
     data: str
     transform: str
-    train_images: int | None = None
-    test_images: int | None = None
-    holdout_images: int | None = None
-    train_size: int | None = None
-    train_sizes: tuple[tuple[float, int], ...] = ()
-    crop_padding: int = 0
-    crop_scale: float = 0.08
+    train_images: _Count | None = None
+    test_images: _Count | None = None
+    holdout_images: _Count | None = None
+    train_size: _Count | None = None
+    train_sizes: tuple[tuple[_Share, _Count], ...] = ()
+    crop_padding: _Natural = 0
+    crop_scale: _Factor = 0.08
     flip: bool = False
     alternating_flip: bool = False
-    epochs: int
-    batch_size: int = 100
-    micro_batches: int = 1
-    optimizer: str = "sgd"
-    learning_rate: float
-    schedule: str = "step"
-    milestones: tuple[float, ...] = (1 / 3, 2 / 3)
-    decay: float = 1.0
-    final_rate: float = 0.0
-    plateau_delta: float = 0.0
-    warmup_epochs: int = 0
-    warmup_rate: float = 0.0
-    momentum: float = 0.9
+    epochs: _Count
+    batch_size: _Count = 100
+    micro_batches: _Count = 1
+    optimizer: Literal["sgd", "adamw", "lamb", "muon"] = "sgd"
+    learning_rate: _Positive
+    schedule: Literal["constant", "step", "exponential", "cosine", "epoch_cosine", "one_cycle"] = "step"
+    milestones: tuple[_Share, ...] = (1 / 3, 2 / 3)
+    decay: _Factor = 1.0
+    final_rate: _NotNegative = 0.0
+    warmup_epochs: _Natural = 0
+    warmup_rate: _NotNegative = 0.0
+    momentum: _Share = 0.9
     nesterov: bool = True
-    beta_2: float = 0.999
-    weight_decay: float = 0.0
+    beta_2: _Share = 0.999
+    weight_decay: _NotNegative = 0.0
     decay_vectors: bool = False
-    bias_multiplier: float = 1.0
-    rate_multipliers: tuple[tuple[str, float], ...] = ()
-    decay_multipliers: tuple[tuple[str, float], ...] = ()
-    clip_norm: float | None = None
-    loss: str = "crossentropy"
-    label_smoothing: float = 0.0
-    target_threshold: float | None = None
-    ema: float | None = None
-    precision: str = "float32"
+    bias_multiplier: _NotNegative = 1.0
+    decay_multipliers: tuple[tuple[str, _NotNegative], ...] = ()
+    clip_norm: _Positive | None = None
+    loss: Literal["crossentropy", "bce"] = "crossentropy"
+    label_smoothing: _Share = 0.0
+    target_threshold: _Share | None = None
+    ema: _Share | None = None
+    precision: Precision = "float32"
     rand_augment: str = ""
-    mixup: float = 0.0
-    cutmix: float = 0.0
-    repeated_augmentation: int = 1
-    dropout_from: float = 0.0
+    mixup: _NotNegative = 0.0
+    cutmix: _NotNegative = 0.0
+    repeated_augmentation: _Count = 1
+    dropout_from: Annotated[float, Meta(ge=0, le=1)] = 0.0
     whiten_stem: bool = False
     init: str = ""
     freeze: str = ""
-    seed: int = 0
+    seed: _Natural = 0
     source: str = ""
 
     task: ClassVar[Task] = IMAGES
 
     def to_dict(self) -> dict:
-        """Return the recipe as plain JSON values; without a start, of runs that have none."""
+        """Return the recipe as plain JSON values, without `init` and `freeze` if they are empty."""
         values = dataclasses.asdict(self)
         return {name: value for name, value in values.items() if value or name not in ("init", "freeze")}
 
     def check(self) -> None:
-        """Raise a ValueError where a field of a recipe has an impossible value."""
-        for name, known in {**CHOICES, "variant": tuple(VARIANTS), "transform": tuple(TRANSFORMS)}.items():
-            value = getattr(self, name)
-            if value not in known:
-                hint = did_you_mean(value, known)
-                raise ValueError(f"`{name}` must be one of {', '.join(known)}.{hint} Received: {name}={value!r}")
-        for name in _NOT_NEGATIVE:
-            if getattr(self, name) < 0:
-                raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(self, name)!r}")
-        check_name(self.name, "`name`")
-        check_name(self.weights, "`weights`")
-        if not 0 < self.crop_scale <= 1:
-            raise ValueError(f"`crop_scale` must be in (0, 1]. Received: crop_scale={self.crop_scale!r}")
-        shares = (0.0, *self.milestones, 1.0)
-        if self.schedule == "step" and not self.milestones:
-            raise ValueError("`milestones` of schedule='step' must be one at least. Received: milestones=()")
-        if any(a >= b for a, b in itertools.pairwise(shares)):
-            raise ValueError(f"`milestones` must rise between 0 and 1. Received: milestones={self.milestones!r}")
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
-        spec = override(VARIANTS[self.variant], **dict(self.overrides))  # in the words of the net's own fields
-        check_finite(self)
-        for name in _SHARES:
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}")
-        if not 0 <= self.dropout_from <= 1:
-            raise ValueError(f"`dropout_from` must be in [0, 1]. Received: dropout_from={self.dropout_from!r}")
-        if TRANSFORMS[self.transform].contrast and self._decoded:
-            raise ValueError(
-                "Contrast normalization is for sets that fit into memory (cifar10, cifar100). "
-                f"Received: transform={self.transform!r}, data={self.data!r}"
-            )
-        check_together(self)
-        if self.freeze and not self.init:
-            raise ValueError(
-                f"Layers are frozen where weights to start from are named: `init`. Received: freeze={self.freeze!r}"
-            )
+        """Raise a ValueError if a field has an impossible value, or fields contradict each other."""
+        _check(self, VARIANTS, _RULES)
         if self.rand_augment:
             parse_policy(self.rand_augment)
-        if self.batch_size % self.micro_batches:
-            raise ValueError(
-                "`batch_size` must be a multiple of `micro_batches`. "
-                f"Received: batch_size={self.batch_size}, micro_batches={self.micro_batches}"
-            )
-        self._check_multipliers()
-        if self.optimizer != "adamw" and self.beta_2 != Recipe.beta_2:
-            raise ValueError(
-                "`beta_2` can be set with optimizer='adamw' alone: leave it at its default, or take that optimizer. "
-                f"Received: beta_2={self.beta_2}, optimizer={self.optimizer!r}"
-            )
-        self._check_train_size(spec.min_size)
-        self._check_train_sizes()
-        self._check_input_shape()
-        self._check_augmentation()
-
-    def _check_multipliers(self) -> None:
-        for name in ("rate_multipliers", "decay_multipliers"):
-            if any(factor < 0 for _, factor in getattr(self, name)):
-                raise ValueError(f"`{name}` must not be negative. Received: {name}={getattr(self, name)!r}")
-        if self.optimizer != "sgd" and (self.rate_multipliers or self.decay_multipliers or self.bias_multiplier != 1):
-            raise ValueError(
-                "Multipliers of rate and decay are for SGD: an adaptive optimizer divides them out again. "
-                f"Received: optimizer={self.optimizer!r}"
-            )
 
     @property
-    def _decoded(self) -> bool:
+    def decoded(self) -> bool:
         """Whether images are decoded on the way, not kept in memory."""
         return self.data.split(":")[0] in DECODED
 
-    def _check_augmentation(self) -> None:
-        """Refuses settings that the data would ignore: images in memory are shifted, those in files are cropped."""
-        decoded = self._decoded
-        fields = ("crop_padding", "flip", "alternating_flip", "whiten_stem") if decoded else ("crop_scale",)
-        defaults = {f.name: f.default for f in dataclasses.fields(self)}
-        ignored = [name for name in fields if getattr(self, name) != defaults[name]]
-        if ignored:
-            where = "decoded on the way, which are cropped and mirrored" if decoded else "in memory, which are shifted"
-            raise ValueError(
-                f"`{ignored[0]}` has no effect on images {where}. "
-                f"Received: {ignored[0]}={getattr(self, ignored[0])!r}, data={self.data!r}"
-            )
-
-    def _check_train_size(self, smallest) -> None:
-        if self.train_size is None:
-            return
-        if self.train_size < smallest:
-            raise ValueError(
-                f"`train_size` must be at least {smallest}, the least of {self.variant!r}. "
-                f"Received: train_size={self.train_size}"
-            )
-        if not self._decoded:
-            raise ValueError(
-                "`train_size` is for images that are decoded on the way (data='imagenet' or 'tfds:NAME'); those in "
-                f"memory keep their size. Received: train_size={self.train_size}, data={self.data!r}"
-            )
-
-    def _check_train_sizes(self) -> None:
-        shares = [share for share, _ in self.train_sizes]
-        rising = all(a < b for a, b in itertools.pairwise((0.0, *shares, 1.0)))
-        if not rising or any(size < 1 for _, size in self.train_sizes):
-            raise ValueError(
-                "`train_sizes` must be pairs of a share of the epochs, rising between 0 and 1, and a size in pixels. "
-                f"Received: train_sizes={self.train_sizes!r}"
-            )
-
-    def _check_input_shape(self) -> None:
-        """Refuses a network of another size than the images that the transform makes."""
-        if shape := self._other_shape:
-            size = TRANSFORMS[self.transform].size
-            raise ValueError(
-                f"transform={self.transform!r} makes images of {size[0]}x{size[1]}: set the transform of another size, "
-                f"or leave net.input_shape out, which follows it. Received: net.input_shape={list(shape)}"
-            )
-
     @property
-    def _other_shape(self) -> tuple[int | None, ...]:
-        """The input shape among the overrides, where images are decoded to another size; else none."""
+    def other_shape(self) -> tuple[int | None, ...]:
+        """The input shape among the overrides, if images are decoded to another size; else `()`."""
         shape = dict(self.overrides).get("input_shape") or ()
-        size = TRANSFORMS[self.transform].size if self._decoded and self.transform in TRANSFORMS else ()
+        size = TRANSFORMS[self.transform].size if self.decoded and self.transform in TRANSFORMS else ()
         return tuple(shape) if any(a not in (None, b) for a, b in zip(shape, size, strict=False)) else ()
 
     def training_size(self, test_size: tuple[int, int], epoch: int | None = None) -> tuple[int, int]:
-        """Return height and width of training images, by those of test images.
+        """Return height and width of training images.
 
         Args:
             test_size: Height and width of test images.
@@ -354,22 +217,22 @@ class Recipe:
         return test_size if self.train_size is None else (self.train_size, self.train_size)
 
     def equivalents(self, test_size: tuple[int, int], epochs: int) -> float:
-        """Return the cost of the first `epochs` in epochs at the test images' size: pixels are what a step costs."""
+        """Return the cost of the first `epochs` in epochs at the test images' size, by their pixels."""
         sizes = [self.training_size(test_size, epoch) for epoch in range(epochs)]
         return sum(height * width for height, width in sizes) / (test_size[0] * test_size[1])
 
     @property
     def input_shape(self) -> tuple[int | None, int | None, int] | None:
-        """Input shape of the network, if it is not its variant's.
+        """Input shape of the network, if it differs from its variant's.
 
-        It is the size of the transform for images in files, and any size if
+        It is the transform's size for images in files, and any size if
         training and test images differ in size.
         """
         transform = TRANSFORMS[self.transform]
         if self.train_sizes or self.training_size(transform.size) != transform.size:
             return (None, None, transform.channels)
         own = "input_shape" in dict(self.overrides) or VARIANTS[self.variant].input_shape[:2] == transform.size
-        if own or not self._decoded:
+        if own or not self.decoded:
             return None
         return (*transform.size, transform.channels)
 
@@ -380,12 +243,10 @@ class Recipe:
 
     @property
     def partner_distance(self) -> int:
-        """How far apart the two samples of a pair that is mixed are, in a micro-batch.
+        """Distance of the two samples of a mixed pair in a micro-batch.
 
-        A micro-batch is every so-many-th sample of a batch. With repeated
-        augmentation the copies of an image follow one another, and the distance is
-        large enough that none meets its copy: the smallest power of two that
-        leads past them.
+        With repeated augmentation the copies of an image follow one another. The
+        distance is the smallest power of two with which no copies meet.
         """
         distance = 1
         while distance * self.micro_batches < self.repeated_augmentation:
@@ -394,33 +255,229 @@ class Recipe:
 
     @property
     def mixed_samples(self) -> int:
-        """How many samples that follow one another in a micro-batch are mixed among themselves: 1 without mixing."""
+        """Length of a block of samples in a micro-batch that are mixed among themselves; 1 without mixing."""
         return 2 * self.partner_distance if self.mixes else 1
 
 
-def changed(recipe: Recipe, **changes) -> Recipe:
+@dataclass(frozen=True, kw_only=True)
+class LanguageRecipe:
+    """Settings that decide the result of a run of a language model.
+
+    Attributes:
+        name: The recipe's name.
+        variant: The architecture; its spec has the number of parallel streams.
+        overrides: Spec fields that differ from the variant's, as pairs.
+        weights: Name of the trained weights in the zoo.
+        data: The corpus: `"ptb"`, any folder that `load_corpus` reads, or
+            `"synthetic_ptb"`, made up for tests.
+        train_tokens: Number of tokens to train on, the first ones; `None` for
+            all.
+        test_tokens: The same for the validation and the test split.
+        epochs: Passes over the training split.
+        steps: Tokens of a stream in a batch, over which gradients flow back.
+        learning_rate: Initial rate of SGD on the loss summed over `steps`.
+        decay: Factor of the rate after an epoch, from the third, in which the
+            validation perplexity fell by less than `plateau_delta`.
+        plateau_delta: See there; in units of perplexity. If negative, the
+            perplexity must rise by more.
+        clip_norm: Largest norm of the gradient over all parameters, or `None`.
+        precision: Dtype policy. Gates, state, loss and everything that is
+            reported stay float32.
+        seed: Seed of initialization and dropout.
+        source: Publication of the recipe, and differences from it.
+    """
+
+    name: Name
+    variant: str
+    overrides: tuple[tuple[str, Any], ...] = ()
+    weights: Name
+    data: str = "ptb"
+    train_tokens: _Count | None = None
+    test_tokens: _Count | None = None
+    epochs: _Count = 25
+    steps: _Count = 35
+    learning_rate: _Positive = 1.0
+    decay: _Factor = 0.5
+    plateau_delta: _Number = 1.0
+    clip_norm: _Positive | None = 5.0
+    precision: Precision = "float32"
+    seed: _Natural = 0
+    source: str = ""
+
+    task: ClassVar[Task] = LANGUAGE
+
+    # Fields that the engines read of every recipe.
+    micro_batches: ClassVar[int] = 1
+    ema: ClassVar[float | None] = None
+    init: ClassVar[str] = ""
+
+    def to_dict(self) -> dict:
+        """Return the recipe as plain JSON values."""
+        return dataclasses.asdict(self)
+
+    def check(self) -> None:
+        """Raise a ValueError if a field has an impossible value."""
+        _check(self, LM_VARIANTS, _LANGUAGE_RULES)
+
+
+RecipeT = TypeVar("RecipeT", Recipe, LanguageRecipe)
+_Rule = tuple[tuple[str, ...], Callable[[Any], Any], str]  # fields, whether they contradict each other, the error
+_WITH_A_LAST_RATE = ("cosine", "epoch_cosine", "one_cycle")
+_WARMING_UP = ("step", *_WITH_A_LAST_RATE)
+
+
+def _rises(shares: Iterable[float]) -> bool:
+    return all(a < b for a, b in itertools.pairwise((0.0, *shares, 1.0)))
+
+
+def _no_effect(name: str, decoded: bool, images: str) -> _Rule:
+    default = next(f.default for f in dataclasses.fields(Recipe) if f.name == name)
+    ignored = lambda r: r.decoded == decoded and getattr(r, name) != default  # noqa: E731
+    return (name, "data"), ignored, f"`{name}` has no effect on images {images}."
+
+
+_RULES: tuple[_Rule, ...] = (
+    (("transform",), lambda r: r.transform not in TRANSFORMS, f"`transform` must be one of {', '.join(TRANSFORMS)}."),
+    (
+        ("milestones", "schedule"),
+        lambda r: not _rises(r.milestones) or (r.schedule == "step" and not r.milestones),
+        "`milestones` must rise between 0 and 1; schedule='step' needs one at least.",
+    ),
+    (
+        ("train_sizes",),
+        lambda r: not _rises(share for share, _ in r.train_sizes),
+        "`train_sizes` must be pairs of a share of the epochs, rising between 0 and 1, and a size in pixels.",
+    ),
+    (
+        ("transform", "data"),
+        lambda r: TRANSFORMS[r.transform].contrast and r.decoded,
+        "Contrast normalization needs images that fit into memory (cifar10, cifar100).",
+    ),
+    (
+        ("warmup_epochs", "epochs", "schedule"),
+        lambda r: r.schedule in _WARMING_UP and r.warmup_epochs >= r.epochs,
+        "`warmup_epochs` must be less than `epochs`.",
+    ),
+    (
+        ("warmup_epochs", "warmup_rate", "schedule"),
+        lambda r: r.schedule == "step" and r.warmup_epochs and not r.warmup_rate,
+        "The warm-up would train at rate 0: set `warmup_rate`, or warmup_epochs=0.",
+    ),
+    (
+        ("decay", "schedule"),
+        lambda r: r.schedule == "exponential" and r.decay == 1,
+        "`decay` must be below 1 with schedule='exponential'.",
+    ),
+    (  # smoothing s of K classes compares a mixed image's shares with (threshold - s / K) / (1 - s)
+        ("label_smoothing", "target_threshold"),
+        lambda r: r.loss == "bce" and r.target_threshold is not None and r.label_smoothing and not r.mixes,
+        "`target_threshold` undoes `label_smoothing`: set one of them, or mix images.",
+    ),
+    (("freeze", "init"), lambda r: r.freeze and not r.init, "`freeze` needs weights to start from: set `init`."),
+    (
+        ("batch_size", "micro_batches"),
+        lambda r: r.batch_size % r.micro_batches,
+        "`batch_size` must be a multiple of `micro_batches`.",
+    ),
+    (
+        ("optimizer", "bias_multiplier", "decay_multipliers"),
+        lambda r: r.optimizer != "sgd" and (r.decay_multipliers or r.bias_multiplier != 1),
+        "Rate and decay multipliers need SGD: adaptive optimizers cancel them.",
+    ),
+    (
+        ("beta_2", "optimizer"),
+        lambda r: r.optimizer != "adamw" and r.beta_2 != Recipe.beta_2,
+        "`beta_2` needs optimizer='adamw'.",
+    ),
+    (
+        ("train_size", "data"),
+        lambda r: r.train_size is not None and not r.decoded,
+        "`train_size` has no effect on images in memory, which keep their size.",
+    ),
+    (
+        ("train_size", "variant"),
+        lambda r: r.train_size and r.train_size < override(VARIANTS[r.variant], **dict(r.overrides)).min_size,
+        "`train_size` is too small for the variant.",
+    ),
+    (
+        ("overrides", "transform"),
+        lambda r: r.other_shape,
+        "net.input_shape must be the size of the images that `transform` makes: leave it out.",
+    ),
+    _no_effect("crop_scale", False, "in memory, which are shifted"),
+    *(
+        _no_effect(name, True, "decoded on the way, which are cropped and mirrored")
+        for name in ("crop_padding", "flip", "alternating_flip", "whiten_stem")
+    ),
+)
+_LANGUAGE_RULES: tuple[_Rule, ...] = (
+    (
+        ("overrides",),
+        lambda r: {"classes", "characters", "input_shape"} & dict(r.overrides).keys(),
+        "net.classes, net.characters and net.input_shape follow from the vocabulary: leave them out.",
+    ),
+)
+
+
+def _check(recipe: Any, variants: Mapping[str, Any], rules: tuple[_Rule, ...]) -> None:
+    """Raise a ValueError for a wrong type, range or variant, or a contradiction."""
+    _convert(recipe, {})
+    if recipe.variant not in variants:
+        hint = did_you_mean(recipe.variant, variants)
+        raise ValueError(f"`variant` must be one of {', '.join(variants)}.{hint} Received: variant={recipe.variant!r}")
+    override(variants[recipe.variant], **dict(recipe.overrides))  # its errors name the net's own fields
+    for names, contradict, message in rules:
+        if contradict(recipe):
+            hint = did_you_mean(recipe.transform, TRANSFORMS) if names == ("transform",) else ""
+            received = ", ".join(f"{name}={getattr(recipe, name)!r}" for name in names)
+            raise ValueError(f"{message}{hint} Received: {received}")
+
+
+def _convert(recipe: RecipeT, changes: dict[str, Any]) -> RecipeT:
+    """Return a recipe with changes, after a check of names, types and ranges."""
+    values = {f.name: getattr(recipe, f.name) for f in dataclasses.fields(recipe)}
+    for name, value in changes.items():
+        if name not in values:
+            hint = did_you_mean(name, values)
+            raise ValueError(
+                f"Unknown field of recipe {recipe.name!r}.{hint} Its fields are {', '.join(values)}. Received: "
+                f"{name}={value!r}"
+            )
+        values[name] = value.item() if isinstance(value, np.generic) else value
+    try:
+        return msgspec.convert(values, type(recipe))
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `$.")
+        name = re.split(r"\W", path)[0]
+        known = [str(word) for word in get_args(get_type_hints(type(recipe))[name]) if isinstance(word, str)]
+        text = f"must be one of {', '.join(known)}.{did_you_mean(values[name], known)}" if known else f"{text}."
+        raise ValueError(f"`{name}`: {text} Received: {name}={values[name]!r}") from None
+
+
+def changed(recipe: RecipeT, **changes) -> RecipeT:
     """Return the recipe with some fields changed, checked.
 
     Raises:
         ValueError: For an unknown field (with suggestions), a value of the
             wrong type or out of its range.
     """
-    new = coerced(recipe, f"recipe {recipe.name!r}", **changes)
+    new = _convert(recipe, changes)
     new.check()
     return new
 
 
-def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
+def with_settings(recipe: RecipeT, settings: list[str]) -> RecipeT:
     """Return the recipe with settings of the command line.
 
     Args:
         recipe: Any recipe.
         settings: `"field=value"` for a field of the recipe, `"net.field=value"`
-            for one of the network's spec, see `parse_setting`. Its size follows `transform` unless it is set.
+            for one of the network's spec, see `parse_setting`. The network's
+            size follows `transform` unless it is set.
 
     Raises:
-        ValueError: As `changed`, for a setting without `=`, and for one that
-            has no effect beside the others.
+        ValueError: As `changed`, for a setting without `=`, and for one without
+            effect.
     """
     changes, overrides, sized = {}, dict(recipe.overrides), False
     for setting in settings:
@@ -434,30 +491,26 @@ def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
             changes[name] = value
     if overrides != dict(recipe.overrides):
         changes["overrides"] = tuple(overrides.items())
-    new = coerced(recipe, f"recipe {recipe.name!r}", **changes)
-    if isinstance(new, Recipe) and "transform" in changes and not sized and new._other_shape:  # the row's own
+    new = _convert(recipe, changes)
+    if isinstance(new, Recipe) and "transform" in changes and not sized and new.other_shape:  # the row's own
         new = dataclasses.replace(new, overrides=tuple(p for p in new.overrides if p[0] != "input_shape"))
     new.check()
     if isinstance(new, Recipe):
-        check_used(new, changes)
+        _check_used(new, changes)
     return new
 
 
-# What --set never sets, and why.
+# Settings that `--set` refuses.
 NEVER_SET = {
     "net.classes": "The number of classes follows from the data: from its folders, or its vocabulary.",
-    "net.name": "A net goes by its variant's name, by which its weights are loaded again.",
+    "net.name": "A network has its variant's name, by which its weights are loaded.",
 }
-_WITH_A_LAST_RATE = ("cosine", "epoch_cosine", "one_cycle")
-_DECAYING = ("exponential", "plateau")
-_WARMING_UP = ("step", *_WITH_A_LAST_RATE)
-# The field, and which values of which other field use it.
+# Fields, and the values of other fields that use them.
 _USED_WITH = {
     "momentum": ("optimizer", ("sgd", "muon")),
     "nesterov": ("optimizer", ("sgd", "muon")),
     "milestones": ("schedule", ("step",)),
-    "decay": ("schedule", _DECAYING),
-    "plateau_delta": ("schedule", ("plateau",)),
+    "decay": ("schedule", ("exponential",)),
     "final_rate": ("schedule", _WITH_A_LAST_RATE),
     "warmup_epochs": ("schedule", _WARMING_UP),
     "warmup_rate": ("schedule", _WARMING_UP),
@@ -465,77 +518,31 @@ _USED_WITH = {
 }
 
 
-def check_used(recipe: Any, names: Iterable[str]) -> None:
-    """Refuses a setting that was given and is not used.
+def _check_used(recipe: Recipe, names: Iterable[str]) -> None:
+    """Raise a ValueError if a setting that was given has no effect.
 
-    Args:
-        recipe: The `Recipe` with its settings.
-        names: The fields that were given. Not looked at are the others, which
-            the recipe's row states and another setting leaves without a use,
-            and those that were given their default.
-
-    Raises:
-        ValueError: If one has no effect beside the others.
+    A field of the recipe's row may lose its effect by another setting.
     """
     default = {field.name: field.default for field in dataclasses.fields(recipe)}
-    given = [name for name in names if getattr(recipe, name) != default[name]]
-    for name in given:
+    for name in names:
         field, values = _USED_WITH.get(name, ("", ()))
-        if field and getattr(recipe, field) not in values:
+        unused = field and getattr(recipe, field) not in values
+        if name == "warmup_rate" and not unused and not recipe.warmup_epochs:
+            unused, field, values = True, "warmup_epochs", ("above 0",)
+        if unused and getattr(recipe, name) != default[name]:
             needed = " or ".join(f"{field}={value!r}" for value in values)
             raise ValueError(
-                f"`{name}` is used only with {needed}: leave it out, or set that as well. "
+                f"`{name}` needs {needed}: leave it out, or set that as well. "
                 f"Received: {name}={getattr(recipe, name)!r}, {field}={getattr(recipe, field)!r}"
             )
-    if "warmup_rate" in given and not recipe.warmup_epochs:
-        raise ValueError(
-            "`warmup_rate` is used only with a warm-up: leave it out, or set `warmup_epochs` as well. "
-            f"Received: warmup_rate={recipe.warmup_rate!r}, warmup_epochs=0"
-        )
-
-
-def check_together(recipe: Any) -> None:
-    """Refuses settings of which one takes another's effect away, and a warm-up that is the whole run or at a rate of 0.
-
-    Args:
-        recipe: The `Recipe`.
-
-    Raises:
-        ValueError: If it is. The cosines and `"one_cycle"` may begin at 0,
-            from which they rise; the rate of `"step"` stays until its end.
-    """
-    if recipe.schedule in _WARMING_UP and recipe.warmup_epochs >= recipe.epochs:
-        raise ValueError(
-            f"`warmup_epochs` must be less than `epochs` with schedule={recipe.schedule!r}. "
-            f"Received: warmup_epochs={recipe.warmup_epochs}, epochs={recipe.epochs}"
-        )
-    if recipe.schedule == "step" and recipe.warmup_epochs and not recipe.warmup_rate:
-        raise ValueError(
-            f"The warm-up would train {recipe.warmup_epochs} epochs at rate 0: set `warmup_rate`, or warmup_epochs=0. "
-            f"Received: warmup_epochs={recipe.warmup_epochs}, warmup_rate={recipe.warmup_rate}, schedule='step'"
-        )
-    if not 0 < recipe.decay <= 1 or (recipe.schedule in _DECAYING and recipe.decay == 1):
-        raise ValueError(
-            "`decay`, the factor of the rate, must be above 0 and at most 1, and below 1 with a schedule that decays, "
-            f"{' or '.join(_DECAYING)}. Received: decay={recipe.decay!r}, schedule={recipe.schedule!r}"
-        )
-    # With smoothing s of K classes a mixed image's shares are compared with (threshold - s / K) / (1 - s).
-    thresholded = recipe.loss == "bce" and recipe.target_threshold is not None and not recipe.mixes
-    if thresholded and recipe.label_smoothing:
-        raise ValueError(
-            "`target_threshold` makes smoothed targets 0 and 1 again: set one of the two, target_threshold=None or "
-            f"label_smoothing=0, or mix images. Received: label_smoothing={recipe.label_smoothing}, "
-            f"target_threshold={recipe.target_threshold}"
-        )
 
 
 LARGEST = 10.0  # magnitudes are in [0, 10]
 _FORM = re.compile(r"m(?P<magnitude>\d+)-mstd(?P<deviation>\d+(\.\d+)?)-inc1")
 
 
-@dataclass(frozen=True)
-class Policy:
-    """The parameters in a policy's name.
+class Policy(NamedTuple):
+    """Parameters of RandAugment.
 
     Attributes:
         magnitude: Mean strength of an operation, in [0, 10].
@@ -551,15 +558,11 @@ class Policy:
 
 
 def parse_policy(name: str) -> Policy:
-    """Return the policy of a name in timm's language, `"mM-mstdS-inc1"`.
-
-    Raises:
-        ValueError: If it is not such a name.
-    """
+    """Return the policy of a name in timm's form, `"mM-mstdS-inc1"`; raise a ValueError for another form."""
     match = _FORM.fullmatch(name)
     if not match or float(match["magnitude"]) > LARGEST:
         raise ValueError(
-            "A RandAugment policy is mM-mstdS-inc1: magnitude M of 0 to 10, its standard deviation S, operations that "
-            f"grow stronger with the magnitude. Received: rand_augment={name!r}"
+            "`rand_augment` must be mM-mstdS-inc1: magnitude M of 0 to 10, standard deviation S. "
+            f"Received: rand_augment={name!r}"
         )
     return Policy(float(match["magnitude"]), float(match["deviation"]))

@@ -27,7 +27,7 @@ from keras_highway._support.schema import read_json
 from keras_highway._support.terminal import visible
 from keras_highway.data.datasets import MANIFEST, SHARD_SUFFIX, is_shard
 from keras_highway.data.images import ImageError
-from keras_highway.training.data.decoding import decoded, jpeg_shape
+from keras_highway.training.data.augment import decoded, jpeg_shape
 from keras_highway.training.data.folders import class_names, image_files
 from keras_highway.training.data.shards import FORMAT, LARGEST_INDEX, index_of, read_manifest
 from keras_highway.training.distributed.stopping import USAGE_ERROR

@@ -23,8 +23,7 @@ from keras_highway.data.ptb import Corpus, load_corpus
 from keras_highway.data.vocabulary import Vocabulary
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.distributed.strategy import Strategy
-from keras_highway.training.language.program import LanguageProgram
-from keras_highway.training.language.source import TextSource
+from keras_highway.training.language import LanguageProgram, TextSource
 from keras_highway.training.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[2]

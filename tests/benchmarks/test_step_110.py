@@ -9,7 +9,7 @@ from comparison import compare, processor
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.distributed.strategy import Strategy
-from keras_highway.training.program import Program
+from keras_highway.training.program import ImageProgram
 from keras_highway.training.recipes import RECIPES
 
 BATCH = 32
@@ -21,7 +21,7 @@ def step_of(name, batch=BATCH, **changes):
         RECIPES[name], data="synthetic_cifar10", batch_size=batch, train_images=batch, **changes
     )
     source = open_source(recipe, None)
-    program = Program(recipe, source, source.on_device())
+    program = ImageProgram(recipe, source, source.on_device())
     engine = Strategy().engine(program)
     images = next(source.batches(0, 0, Shard()))
     return lambda: np.asarray(engine.train(images))

@@ -24,7 +24,7 @@ from PIL import Image
 import keras_highway as kh
 from keras_highway.data import load_dataset, load_image
 from keras_highway.data.vocabulary import Vocabulary
-from keras_highway.training.runs import checkpoint
+from keras_highway.training import checkpoint
 from keras_highway.weights import registry
 from keras_highway.weights.card import model_card
 from keras_highway.weights.info import from_json, read_result, read_row, to_json

@@ -30,7 +30,7 @@ import keras_highway as kh
 from keras_highway._support.files import atomic_write, atomic_write_json, sha256_of
 from keras_highway.tasks import LANGUAGE
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import defaults_of, differences
+from keras_highway.training.run_folder import defaults_of, differences
 from keras_highway.variants import task_of_variant
 from keras_highway.weights import files as weights_file
 from keras_highway.weights import registry

@@ -22,7 +22,7 @@ from keras_highway.models.builder import build
 from keras_highway.specs import NetSpec, override
 from keras_highway.tasks import LANGUAGE, plus_minus, task_of
 from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.run_folder import defaults_of, differences
+from keras_highway.training.run_folder import defaults_of, differences
 from keras_highway.variants import VARIANTS
 from keras_highway.weights.load import trimmed
 from training.analysis_tables import CONV, NUMBERS, PHOTOGRAPHS, conv_claims_table, photographs_table

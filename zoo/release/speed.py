@@ -26,7 +26,7 @@ import numpy as np
 from keras_highway._support.files import atomic_write_json
 from keras_highway.applications import create_model, get_spec
 from keras_highway.tasks import IMAGES
-from keras_highway.training.runs.run_folder import hardware
+from keras_highway.training.run_folder import hardware
 from keras_highway.weights import registry
 
 SPEED = Path(__file__).resolve().parents[1] / "speed.json"

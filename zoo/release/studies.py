@@ -23,7 +23,7 @@ from keras_highway.specs import override
 from keras_highway.training.recipe import Recipe
 from keras_highway.training.recipes import RECIPES
 from keras_highway.training.recipes.cifar import form_of as _form
-from keras_highway.training.runs.run_folder import has_whole_result
+from keras_highway.training.run_folder import has_whole_result
 from keras_highway.variants import VARIANTS
 from training.study import RATE_EPOCHS, STUDIES, Study, has_diverged, spread
 

@@ -1,1 +1,1 @@
-"""Where a run's batches come from: arrays on the device, folders, TensorFlow Datasets."""
+"""Sources of a run's batches: arrays on the device, folders, TensorFlow Datasets."""

@@ -1,21 +1,23 @@
-"""The training images of photographs: cropped, resized, mirrored and augmented on the host's cores.
+"""Training images of photographs: decoded, cropped, resized, mirrored and augmented on the host's cores.
 
 TensorFlow reads a colour JPEG's size, Python draws the crop, TensorFlow decodes
-that part alone, and Pillow does the rest: its resampling and its operations are
-those of torchvision and timm, to the pixel. An image of which an epoch has
-several copies is decoded once, whole.
+only this part, and Pillow does the rest, as in torchvision and timm, to the
+pixel. An image with several copies in an
+epoch is decoded once, whole.
 """
 
+import functools
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageEnhance, ImageOps
 
 from keras_highway._support.backend import tensorflow
+from keras_highway.data.images import MOST_PIXELS, NAMELESS, EncodedImage, decode_image
 from keras_highway.data.transforms import Transform
-from keras_highway.training.data.decoding import decoded, decoded_by_pillow, jpeg_shape
-from keras_highway.training.data.rand_augment import RandAugment
-from keras_highway.training.recipe import Recipe
+from keras_highway.training.recipe import LARGEST, Recipe, parse_policy
 
 SMALLEST = 0.08
 _STREAM = 3  # of random numbers: others of (seed, ...) are for order and mixing
@@ -25,8 +27,8 @@ def augment_of(recipe: Recipe, transform: Transform, epoch: int) -> "Augment":
     """Return a recipe's augmentation of training images.
 
     Args:
-        recipe: What to train.
-        transform: What its images go through.
+        recipe: The recipe.
+        transform: Size and normalization of its images.
         epoch: Epoch, counted from 0.
     """
     return Augment(
@@ -47,8 +49,8 @@ class Augment:
         size: Height and width of the images it makes.
         policy: RandAugment's policy, e.g. `"m7-mstd0.5-inc1"`, or `""`.
             Defaults to `""`.
-        mean: Of the data set's pixels, in [0, 1], one number per channel: the
-            colour of what RandAugment moves in. Defaults to ImageNet's.
+        mean: Mean of the data set's pixels, in [0, 1], one number per channel:
+            the colour of the area that RandAugment uncovers. Defaults to ImageNet's.
         interpolation: Pillow's name of the filter of resizing and of
             RandAugment's geometry. Defaults to `"bicubic"`.
         channels: 3 (RGB), or 1 (greyscale) without RandAugment. Defaults to
@@ -112,7 +114,7 @@ class Augment:
         return np.stack([self.finished(crop, seed) for crop, seed in zip(crops, seeds, strict=True)])
 
     def _crop(self, encoded, seed):
-        """Decode the window alone where TensorFlow does, see `decoded`."""
+        """Decode only the window where TensorFlow does, see `decoded`."""
         tf = tensorflow()
         if self._channels == 1:
             return self._other_crop(encoded, seed)
@@ -161,17 +163,17 @@ _ATTEMPTS = 10
 def random_crop(
     height: int, width: int, draw: np.random.Generator, smallest: float = SMALLEST
 ) -> tuple[int, int, int, int]:
-    """Draws a crop as torchvision's `RandomResizedCrop.get_params` and timm's do.
+    """Draw a crop as torchvision's `RandomResizedCrop.get_params` and timm's do.
 
     Its share of the area is uniform in [`smallest`, 1], the logarithm of its aspect
-    (width / height) uniform between those of 3/4 and 4/3, its position uniform;
-    what does not fit is drawn again, ten times at most, and then the largest
+    (width / height) uniform between 3/4 and 4/3, its position uniform. A crop
+    that does not fit is drawn again, at most ten times; then the largest
     central crop of an aspect in that range is taken.
 
     Args:
-        height: Of the image, pixels.
-        width: The same.
-        draw: Where random numbers come from.
+        height: Height of the image.
+        width: Width of the image.
+        draw: Random numbers.
         smallest: Smallest share of the area. Defaults to `0.08`.
 
     Returns:
@@ -189,3 +191,212 @@ def random_crop(
     elif width / height > RATIO[1]:
         w = round(height * RATIO[1])
     return (height - h) // 2, (width - w) // 2, h, w
+
+
+def decoded(encoded, channels: int):
+    """Return an image's pixels as `load_image` reads them: JPEG in colour by TensorFlow, everything else by Pillow.
+
+    TensorFlow drops transparency, which shows the colour below it, knows
+    neither WebP nor palettes of BMP, and cannot make CMYK grey.
+
+    Args:
+        encoded: Scalar tf.string, the content of a file.
+        channels: 3 (RGB) or 1 (greyscale).
+
+    Returns:
+        uint8 tensor of shape `(height, width, channels)`.
+    """
+    tf = tensorflow()
+    if channels == 1:
+        return decoded_by_pillow(encoded, channels)
+    return tf.cond(
+        tf.io.is_jpeg(encoded),
+        lambda: _decoded_jpeg(encoded, channels),
+        lambda: decoded_by_pillow(encoded, channels),
+    )
+
+
+def jpeg_shape(encoded):
+    """Return height, width and channels of a JPEG, which may be no larger than `load_image` reads.
+
+    A larger one is an `InvalidArgumentError`: `evaluate` would call it broken.
+    """
+    tf = tensorflow()
+    shape = tf.io.extract_jpeg_shape(encoded)
+    pixels = tf.cast(shape[0], tf.int64) * tf.cast(shape[1], tf.int64)
+    message = f"too large: images of at most {MOST_PIXELS:,} pixels are read"
+    with tf.control_dependencies([tf.debugging.assert_less_equal(pixels, np.int64(MOST_PIXELS), message)]):
+        return tf.identity(shape)
+
+
+def _decoded_jpeg(encoded, channels: int):
+    tf = tensorflow()
+    with tf.control_dependencies([jpeg_shape(encoded)]):
+        # By default TensorFlow takes the fast inverse transform, Pillow the accurate one.
+        return tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE")
+
+
+def decoded_by_pillow(encoded, channels: int):
+    """Return the pixels of any other image; arguments as above.
+
+    A broken one is an `ImageError`, in a tf.data pipeline an
+    `InvalidArgumentError`.
+    """
+    tf = tensorflow()
+    # As a tensor: of Python's bytes NumPy would cut the zeros at the end.
+    encoded = tf.convert_to_tensor(encoded)
+    image = tf.numpy_function(functools.partial(_pillow_pixels, channels), [encoded], tf.uint8)
+    return tf.ensure_shape(image, (None, None, channels))
+
+
+def _pillow_pixels(channels: int, encoded: bytes | np.ndarray) -> np.ndarray:
+    content = encoded.item() if isinstance(encoded, np.ndarray) else encoded  # an array outside of a pipeline
+    return decode_image(EncodedImage(content, NAMELESS), channels)
+
+
+# RandAugment as timm defines it [Cubuk et al. 2019; RSB]. Pillow makes every operation, as for timm: both give the
+# same pixels. It releases Python's lock while it resizes, transforms and filters.
+_FILTERS = {"bilinear": (Image.Resampling.BILINEAR,), "bicubic": (Image.Resampling.BICUBIC,)}
+_FILTERS["random"] = _FILTERS["bilinear"] + _FILTERS["bicubic"]
+
+
+class Context(NamedTuple):
+    """Parameters of geometric operations.
+
+    Attributes:
+        fill: Colour outside of the image.
+        resample: Filter.
+    """
+
+    fill: tuple[int, int, int]
+    resample: Image.Resampling
+
+
+class Operation(NamedTuple):
+    """One operation.
+
+    Attributes:
+        apply: Function (image, argument, context) to an image.
+        argument: Function from a magnitude, in [0, 10], to the argument.
+        signed: Whether the argument's sign, or for colours the side of 1 on
+            which their factor lies, is drawn, too.
+    """
+
+    apply: Callable[[Image.Image, float, Context], Image.Image]
+    argument: Callable[[float], float]
+    signed: bool = False
+
+
+def _nothing(magnitude: float) -> float:
+    return 0.0
+
+
+def _up_to(largest: float) -> Callable[[float], float]:
+    return lambda magnitude: magnitude / LARGEST * largest
+
+
+def _enhanced(enhancer) -> Operation:
+    """Blend an image with its degenerate form, by a factor up to 0.9 away from 1."""
+    return Operation(lambda image, shift, _: enhancer(image).enhance(max(0.1, 1.0 + shift)), _up_to(0.9), signed=True)
+
+
+def _affine(image, matrix, context):
+    return image.transform(
+        image.size, Image.Transform.AFFINE, matrix, resample=context.resample, fillcolor=context.fill
+    )
+
+
+def _rotate(image, degrees, context):
+    return image.rotate(degrees, resample=context.resample, fillcolor=context.fill)
+
+
+def _posterize(image, bits, _):
+    # By a table: Pillow's own refuses 0 bits, which magnitude 10 requires: black.
+    return image.point([i & -(1 << (8 - int(bits))) for i in range(256)] * 3)
+
+
+def _solarize_add(image, add, _):
+    return image.point([min(255, i + int(add)) if i < 128 else i for i in range(256)] * 3)
+
+
+# In timm's order, in which they are drawn.
+OPERATIONS: dict[str, Operation] = {
+    "AutoContrast": Operation(lambda image, *_: ImageOps.autocontrast(image), _nothing),
+    "Equalize": Operation(lambda image, *_: ImageOps.equalize(image), _nothing),
+    "Invert": Operation(lambda image, *_: ImageOps.invert(image), _nothing),
+    "Rotate": Operation(_rotate, _up_to(30.0), signed=True),
+    "Posterize": Operation(_posterize, lambda m: 4 - int(m / 10 * 4)),
+    "Solarize": Operation(lambda image, at, _: ImageOps.solarize(image, int(at)), lambda m: 256 - int(m / 10 * 256)),
+    "SolarizeAdd": Operation(_solarize_add, lambda m: int(m / 10 * 110)),
+    "Color": _enhanced(ImageEnhance.Color),
+    "Contrast": _enhanced(ImageEnhance.Contrast),
+    "Brightness": _enhanced(ImageEnhance.Brightness),
+    "Sharpness": _enhanced(ImageEnhance.Sharpness),
+    "ShearX": Operation(lambda i, shear, c: _affine(i, (1, shear, 0, 0, 1, 0), c), _up_to(0.3), signed=True),
+    "ShearY": Operation(lambda i, shear, c: _affine(i, (1, 0, 0, shear, 1, 0), c), _up_to(0.3), signed=True),
+    "TranslateXRel": Operation(
+        lambda i, share, c: _affine(i, (1, 0, share * i.width, 0, 1, 0), c), _up_to(0.45), signed=True
+    ),
+    "TranslateYRel": Operation(
+        lambda i, share, c: _affine(i, (1, 0, 0, 0, 1, share * i.height), c), _up_to(0.45), signed=True
+    ),
+}
+
+
+class RandAugment:
+    """A policy with its colours and filter.
+
+    Args:
+        policy: Its name, e.g. `"m7-mstd0.5-inc1"`.
+        fill: Colour outside of the image; timm's is the
+            data set's mean, rounded. Defaults to ImageNet's.
+        interpolation: `"bicubic"`, `"bilinear"` or `"random"`, one of both for
+            each operation. Defaults to `"bicubic"`.
+
+    Raises:
+        ValueError: For an unknown policy or interpolation.
+    """
+
+    def __init__(self, policy: str, fill=(124, 116, 104), interpolation: str = "bicubic"):
+        if interpolation not in _FILTERS:
+            raise ValueError(
+                f"`interpolation` must be one of {', '.join(_FILTERS)}. Received: interpolation={interpolation!r}"
+            )
+        self.policy, self.fill, self._filters = parse_policy(policy), fill, _FILTERS[interpolation]
+
+    def __call__(self, image: Image.Image, draw: np.random.Generator) -> Image.Image:
+        """Return the image after the operations drawn for it.
+
+        Args:
+            image: RGB.
+            draw: Random numbers.
+        """
+        for name, argument, resample in self.drawn(draw):
+            image = OPERATIONS[name].apply(image, argument, Context(self.fill, resample))
+        return image
+
+    def drawn(self, draw: np.random.Generator) -> list[tuple[str, float, Image.Resampling]]:
+        """Return the operations to do, in order: names, arguments and filters."""
+        policy, names, drawn = self.policy, tuple(OPERATIONS), []
+        for _ in range(policy.operations):
+            # Draw all of them, needed or not: one operation must not move the next one's numbers.
+            name = names[draw.integers(len(names))]
+            done, negative = draw.random() < policy.probability, draw.random() < 0.5
+            magnitude = min(max(draw.normal(policy.magnitude, policy.deviation), 0.0), LARGEST)
+            resample = self._filters[draw.integers(len(self._filters))]
+            if done:
+                drawn.append((name, argument(name, magnitude, negative), resample))
+        return drawn
+
+
+def argument(name: str, magnitude: float, negative: bool) -> float:
+    """Return an operation's argument.
+
+    Args:
+        name: One of `OPERATIONS`.
+        magnitude: In [0, 10].
+        negative: Whether the argument of a signed operation is below 0.
+    """
+    operation = OPERATIONS[name]
+    value = operation.argument(magnitude)
+    return -value if negative and operation.signed else value

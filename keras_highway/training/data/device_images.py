@@ -6,8 +6,8 @@ from keras import ops
 
 from keras_highway.data.transforms import Transform, mean_image
 
-# A sample is a row of integers. What is random about it is drawn on the host, from (seed, epoch): the same image then
-# gets the same crop on any number of devices, and after any restart.
+# A sample is a row of integers, drawn on the host from (seed, epoch): an image gets the same crop on any number of
+# devices, and after any restart.
 INDEX, ROW, COLUMN, FLIP, WEIGHT = range(5)
 COLUMNS = 5
 _RESIZED = 1000  # images at a time: all of them in float32 would be large
@@ -19,7 +19,7 @@ class DeviceImages:
     Args:
         images: uint8 `(n, height, width, channels)`.
         labels: Integers `(n,)`.
-        transform: How pixels become input. Its mean image is resized to the
+        transform: Size and normalization. Its mean image is resized to the
             size of the images.
 
     Attributes:
@@ -52,15 +52,13 @@ class DeviceImages:
 
         Args:
             samples: int32 `(batch, 5)`: index of the image; row and column of
-                the crop's corner relative to the image's, negative ones
-                outside; 1 to mirror the crop; weight (unused here).
+                the crop's corner, may be negative; 1 to mirror the crop;
+                weight (unused here).
 
         Returns:
             float32 images `(batch, height, width, channels)` and int32 labels
-            `(batch,)`. What lies outside of an image is black, or with
-            contrast normalization the image's mean, or where a mean image is
-            subtracted that one: zero, as it is what is normalized that is
-            padded.
+            `(batch,)`. Outside of an image, pixels are black, or with contrast
+            normalization 0 after it: the normalized image is padded.
         """
         index = samples[:, INDEX]
         rows = ops.arange(self.height, dtype="int32")[None, :] + samples[:, ROW, None]

@@ -2,20 +2,18 @@
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from keras_highway._support.backend import tensorflow
-from keras_highway._support.schema import CLASS_NAME
 from keras_highway._support.terminal import is_text, visible
 from keras_highway.data import Dataset
 from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
 from keras_highway.data.images import NAMELESS, ImageError
 from keras_highway.data.transforms import TRANSFORMS, Transform
-from keras_highway.training.data.augment import augment_of
-from keras_highway.training.data.decoding import CentralCrop, batches, decoded
+from keras_highway.training.data.augment import augment_of, decoded
 from keras_highway.training.data.samples import Shard, fingerprint_of, repeated, runs, split_off
 from keras_highway.training.recipe import Recipe
 
@@ -26,14 +24,13 @@ class FolderSource:
     They may also lie as in Tiny ImageNet's archive, see `keras_highway.data.class_folders`.
 
     Training images are cropped, mirrored and augmented by `Augment`, test
-    images get the transform's central crop. What is random about a sample is a
-    function of (seed, epoch, position). What a recipe holds out is
-    `holdout.split_off`'s. An image that cannot be read is a ValueError.
+    images get the transform's central crop. Augmentation is a function of
+    (seed, epoch, position). An image that cannot be read is a ValueError.
     """
 
     _REMEDY = (
-        "Put a sound image in its place, and the run goes on. `python -m keras_highway.training.shards DIR --out "
-        "SHARDS` names all that are broken, and leaves them out: a run on these begins anew, in another folder."
+        "Replace it to resume. `python -m keras_highway.training.shards DIR --out SHARDS` names all broken images and "
+        "leaves them out, for a new run."
     )
 
     def __init__(self, recipe: Recipe, data_dir):
@@ -48,14 +45,14 @@ class FolderSource:
         self.class_names = tuple(names["train"])
 
     def _start(self, recipe: Recipe, transform: Transform, files: dict[str, tuple], classes: int) -> None:
-        """Note what there is, after the recipe's hold-out and limits.
+        """Note the images, after the recipe's hold-out and limits.
 
         Args:
-            recipe: What to train.
-            transform: What its images go through.
-            files: Of `"train"` and `"val"` two arrays, what `_read` takes and
-                labels; classes follow one another.
-            classes: Their number.
+            recipe: The recipe.
+            transform: Size and normalization of its images.
+            files: For `"train"` and `"val"` two arrays, arguments of `_read`
+                and labels, class after class.
+            classes: Number of classes.
         """
         self._recipe, self._transform, self.classes = recipe, transform, classes
         if recipe.holdout_images is not None:
@@ -65,7 +62,7 @@ class FolderSource:
         limits = {"train": recipe.train_images, "val": recipe.test_images}
         self._files = {split: _thinned(pair, limits[split]) for split, pair in files.items()}
         self.images, self.test_images = (len(self._files[split][0]) for split in ("train", "val"))
-        # Not of names: shards of a folder may take its place.
+        # Without names: shards of a folder may replace it.
         self.fingerprint = fingerprint_of(*(self._files[split][1].astype(np.int64) for split in ("train", "val")))
 
     def on_device(self) -> None:
@@ -138,13 +135,12 @@ class FolderSource:
         except errors.OpError:
             for sample in samples[done]:
                 self._check(self._files[split][0][sample])
-            raise  # all are sound: the fault has passed, or is another
+            raise  # all images are sound: the fault has passed, or is another
 
     def _check(self, path) -> None:
         """Raise a ValueError for an image that is missing, cut short or broken.
 
-        Not for a file system that fails, which may work again: a run that ends
-        so is begun again.
+        A file system that fails is no such error: it may work again.
         """
         tf = tensorflow()
         try:
@@ -176,11 +172,11 @@ def reason_of(error: Exception) -> str:
 
 
 def class_names(folder: Path) -> list[str]:
-    """Return the names of a folder's classes, in order: those of its sub-folders, or of Tiny ImageNet's list.
+    """Return the names of a folder's classes, in order: its sub-folders, or Tiny ImageNet's list.
 
     Raises:
         FileNotFoundError: If there is no such folder.
-        ValueError: If it has none, or one whose name cannot be that of a class.
+        ValueError: If it has no classes, or a name that a result cannot hold.
     """
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -189,13 +185,14 @@ def class_names(folder: Path) -> list[str]:
     names = classes_in(folder)
     if not names:
         raise ValueError(f"{folder} has no sub-folders; it needs one per class.")
-    for name in names:  # else a run would end without weights: a result may not have such names
-        CLASS_NAME.check(name, f"Rename a sub-folder of {folder}: the name of a class")
+    for name in names:  # now: a result could not hold it at the end of the run
+        if len(name) > 255 or not name.isprintable():
+            raise ValueError(f"Rename a sub-folder of {folder}: it needs a short, printable name. Received: {name!r}")
     return names
 
 
 def check_several(names: Sequence[str], where: str) -> None:
-    """Raise a ValueError where there is one class."""
+    """Raise a ValueError if there is only one class."""
     if len(names) == 1:
         raise ValueError(f"{where} has one class, {names[0]}: there is nothing to tell apart.")
 
@@ -204,7 +201,7 @@ def image_files(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]
     """Return the images of classes, class after class, sorted by name.
 
     Args:
-        folder: Of the classes' folders.
+        folder: Parent of the classes' folders.
         names: The classes.
 
     Returns:
@@ -238,7 +235,7 @@ class EncodedSource(FolderSource):
     """A data set in memory as JPEGs, for tests and dry runs of recipes that need files.
 
     Args:
-        recipe: What to train; its transform's size is that of the images.
+        recipe: The recipe. The images set the size of its transform.
         data: The images.
     """
 
@@ -255,3 +252,57 @@ class EncodedSource(FolderSource):
 def _encoded(images: np.ndarray) -> np.ndarray:
     tf = tensorflow()
     return np.array([tf.io.encode_jpeg(image, quality=95).numpy() for image in images], object)
+
+
+class CentralCrop:
+    """The transform's resizing and central crop, as `load_image(..., upright=False)`; the seed is not used.
+
+    Args:
+        transform: Size and normalization.
+    """
+
+    def __init__(self, transform: Transform):
+        self._transform = transform
+
+    def __call__(self, encoded, seed):
+        """Return a float32 image of the transform's size."""
+        tf = tensorflow()
+        image = decoded(encoded, self._transform.channels)
+        shape = tf.shape(image)
+        image = self._cropped(image, *self._transform.window(shape[0], shape[1], tf.minimum))
+        shape = tf.shape(image)
+        size = self._transform.resized(shape[0], shape[1], tf.maximum)
+        image = tf.image.resize(image, size, method=self._transform.interpolation, antialias=True)
+        image = self._cropped(image, *self._transform.size)
+        return self._normalized(tf.round(image))  # a user's resized images have whole pixels
+
+    def _cropped(self, image, height, width):
+        shape = tensorflow().shape(image)
+        top, left = (self._transform.margin(shape[i], kept) for i, kept in enumerate((height, width)))
+        return image[top : top + height, left : left + width]
+
+    def _normalized(self, image):
+        tf = tensorflow()
+        image = tf.clip_by_value(image, 0.0, 255.0) * self._transform.scale
+        return (image - self._transform.mean) / self._transform.std
+
+
+def batches(data, decode: Callable, size: int, several: bool = False) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yield batches of decoded images.
+
+    Args:
+        data: tf.data.Dataset of (encoded image, label, seed of shape (2,)).
+        decode: Function (encoded image, seed) to an image.
+        size: Images per batch.
+        several: Whether `decode` makes several images of one, for labels and
+            seeds with one more axis.
+
+    Yields:
+        Images as `decode` makes them, int32 labels, float32 weights of 1.
+    """
+    tf = tensorflow()
+    data = data.map(lambda encoded, label, seed: (decode(encoded, seed), label), num_parallel_calls=tf.data.AUTOTUNE)
+    if several:
+        data = data.unbatch()
+    for images, labels in data.batch(size).prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
+        yield images, labels.astype(np.int32), np.ones(len(labels), np.float32)

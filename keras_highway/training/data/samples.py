@@ -1,20 +1,23 @@
-"""Samples of an epoch: shards of a batch, repeated augmentation, held-out images, and the `Source` protocol."""
+"""Samples of an epoch: parts of a batch, repeated augmentation, held-out images, Mixup and CutMix; `Source`."""
 
 import hashlib
+import math
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from keras import ops
 
 from keras_highway.training.data.device_images import DeviceImages
+from keras_highway.training.recipe import Recipe
 
 
 class Shard(NamedTuple):
     """The part of every global batch that a process computes: equal parts, in order.
 
     Attributes:
-        index: Which part.
-        count: How many there are.
+        index: Index of the part.
+        count: Number of parts.
     """
 
     index: int = 0
@@ -39,15 +42,15 @@ def fingerprint_of(*parts: np.ndarray | str) -> str:
 
 
 class Source(Protocol):
-    """What the loop requires of a source.
+    """A source of batches, as the loop uses it.
 
     Attributes:
         images: Number of training images.
         test_images: Number of test images.
         classes: Number of classes.
-        fingerprint: Hexadecimal digits of what is trained and tested on and
-            its order, of photographs of their labels alone: a run goes on
-            with the same, and its processes have the same.
+        fingerprint: Hash of the training and test data in their order; for
+            photographs of the labels only. A resumed run and all of its
+            processes must have the same.
     """
 
     images: int
@@ -60,15 +63,15 @@ class Source(Protocol):
         ...
 
     def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yield an epoch's training batches from the `start`-th on, a function of (seed, epoch) alone."""
+        """Yield an epoch's training batches from the `start`-th, a function of (seed, epoch)."""
         ...
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yields the test set in batches of equal size; what fills up the last one has weight 0."""
+        """Yield the test set in batches of equal size; samples that fill up the last one have weight 0."""
         ...
 
 
-_ROUND = 256  # timm's sampler: an epoch is a multiple of this many samples, where there are as many images
+_ROUND = 256  # samples of an epoch are a multiple, as in timm's sampler, unless there are fewer images
 
 
 def epoch_samples(images: int, copies: int) -> int:
@@ -76,7 +79,7 @@ def epoch_samples(images: int, copies: int) -> int:
 
     Args:
         images: Number of training images.
-        copies: Of an image in an epoch; 1 for no repeated augmentation.
+        copies: Copies of an image in an epoch; 1 for no repeated augmentation.
 
     Returns:
         `images`; with several copies rounded down to a multiple of 256, as
@@ -100,14 +103,13 @@ def runs(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def repeated(order: np.ndarray, copies: int) -> np.ndarray:
     """Return an epoch's samples in their global order: every image's copies follow one another.
 
-    An epoch has as many samples as without repetition, and so sees one image
-    in `copies` of them; the next epoch's order brings others. Of r replicas,
-    timm's `RepeatAugSampler` gives replica i the samples i, i + r, ...; the
-    samples of a step, over all of its replicas, are those of a step here.
+    An epoch has as many samples as without repetition, and sees one in `copies`
+    images, others in the next epoch. A step has the same samples as a step of
+    timm's `RepeatAugSampler` over all of its replicas.
 
     Args:
         order: Integers `(images,)`, an epoch's permutation of the images.
-        copies: Of an image in an epoch.
+        copies: Copies of an image in an epoch.
 
     Returns:
         Integers `(epoch_samples(images, copies),)`.
@@ -116,7 +118,7 @@ def repeated(order: np.ndarray, copies: int) -> np.ndarray:
     return np.repeat(order[: -(-samples // copies)], copies)[:samples]
 
 
-_SEED = 20_090_620  # of the shuffle, fixed: what is held out must not change with a run's own seed
+_SEED = 20_090_620  # fixed: held-out images must not change with a run's seed
 
 
 def split_off(labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -136,8 +138,7 @@ def split_off(labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """
     if count >= len(labels):
         raise ValueError(
-            f"There are {len(labels)} training images, and some must be left to train on. "
-            f"Received: holdout_images={count}"
+            f"`holdout_images` must leave some of the {len(labels)} training images. Received: holdout_images={count}"
         )
     share = np.empty(len(labels))
     for label in np.unique(labels):
@@ -146,3 +147,113 @@ def split_off(labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         share[members] = (order + 0.5) / len(members)
     order = np.lexsort((labels, share))
     return np.sort(order[:-count]), np.sort(order[-count:])
+
+
+# Mixup and CutMix of a batch [Zhang et al. 2018; Yun et al. 2019; RSB]. A batch has one of both, each with a chance of
+# one half, and one share. The draw is a function of (seed, epoch, step); it goes to the device as one row per sample,
+# all equal, so that it divides among replicas as samples do. timm mixes a batch with itself in reverse order, which
+# depends on the number of replicas, and draws once for each GPU. Here neighbours are mixed: the division of a batch
+# never parts them, and the order of an epoch is random.
+# Columns of a row: the own label's share of the target, the own pixels' share outside of the box, the box.
+SHARE, BLEND, TOP, BOTTOM, LEFT, RIGHT = range(6)
+
+
+def draw_row(recipe: Recipe, epoch: int, step: int, height: int, width: int) -> np.ndarray:
+    """Draw how a batch is mixed.
+
+    Args:
+        recipe: Its `mixup`, `cutmix` and seed count.
+        epoch: Epoch, from 0.
+        step: Step of the epoch, from 0.
+        height: Height of the images.
+        width: Width of the images.
+
+    Returns:
+        float32 `(6,)`, see above.
+    """
+    draw = np.random.default_rng((recipe.seed, epoch, step, 2))
+    cut = draw.random() < 0.5 if recipe.mixup and recipe.cutmix else bool(recipe.cutmix)
+    alpha = recipe.cutmix if cut else recipe.mixup
+    share = draw.beta(alpha, alpha)
+    if not cut:
+        return np.array([share, share, 0, 0, 0, 0], np.float32)
+    top, bottom, left, right = cut_box(height, width, share, draw.integers(height), draw.integers(width))
+    share = 1.0 - (bottom - top) * (right - left) / (height * width)
+    return np.array([share, 1.0, top, bottom, left, right], np.float32)
+
+
+def cut_box(height: int, width: int, share: float, row: int, column: int) -> tuple[int, int, int, int]:
+    """Return CutMix's box, with `1 - share` of the image's area, cut off at the image's edges.
+
+    Args:
+        height: Height of the image.
+        width: Width of the image.
+        share: Share of the image that stays, in [0, 1].
+        row: Row of the box's centre.
+        column: Column of the box's centre.
+
+    Returns:
+        Top, bottom, left, right; bottom and right are outside.
+    """
+    side = math.sqrt(1.0 - share)
+    h, w = int(height * side), int(width * side)
+    rows = [min(max(edge, 0), height) for edge in (row - h // 2, row + (h + 1) // 2)]
+    columns = [min(max(edge, 0), width) for edge in (column - w // 2, column + (w + 1) // 2)]
+    return rows[0], rows[1], columns[0], columns[1]
+
+
+def mixed(images, rows, distance: int):
+    """Return images mixed with their partners'.
+
+    Args:
+        images: float32 `(batch, height, width, channels)`; the batch is a
+            multiple of `2 * distance`.
+        rows: float32 `(batch, 6)`, of `draw_row`.
+        distance: Distance of the samples of a pair, see `Recipe.partner_distance`.
+    """
+    _, height, width, _ = images.shape
+    others = partners(images, distance)
+    row, column = ops.arange(height, dtype="float32")[:, None, None], ops.arange(width, dtype="float32")[:, None]
+    top, bottom, left, right, blend = (rows[:, i, None, None, None] for i in (TOP, BOTTOM, LEFT, RIGHT, BLEND))
+    inside = (row >= top) & (row < bottom) & (column >= left) & (column < right)
+    return ops.where(inside, others, blend * images + (1.0 - blend) * others)
+
+
+def partners(samples, distance: int):
+    """Return each sample's partner: in every `2 * distance` samples the two halves are swapped."""
+    halves = ops.reshape(samples, (-1, 2, distance, *samples.shape[1:]))
+    return ops.reshape(ops.flip(halves, axis=1), samples.shape)
+
+
+class MixedSource:
+    """A source whose training batches end with rows of `draw_row`.
+
+    Args:
+        source: The data.
+        recipe: The recipe.
+    """
+
+    def __init__(self, source: Source, recipe: Recipe):
+        self._source, self._recipe = source, recipe
+        self.images, self.test_images, self.classes = source.images, source.test_images, source.classes
+        self.class_names = getattr(source, "class_names", ())
+        self.fingerprint = source.fingerprint
+
+    def on_device(self):
+        """Return the source's images for the device, if any."""
+        return self._source.on_device()
+
+    def batches(self, epoch: int, start: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yield the source's training batches with rows, float32 `(batch, 6)`."""
+        for step, batch in enumerate(self._source.batches(epoch, start, shard), start):
+            # Images on the device have the size of the epoch.
+            carried = batch[0].ndim == 4
+            height, width = (
+                batch[0].shape[1:3] if carried else self._recipe.training_size(self._source.shape[:2], epoch)
+            )
+            row = draw_row(self._recipe, epoch, step, height, width)
+            yield (*batch, np.tile(row, (len(batch[0]), 1)))
+
+    def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yield the source's test batches."""
+        return self._source.test_batches(size, shard)

@@ -1,4 +1,4 @@
-"""Where a run's images come from: arrays in memory (then on the device), or a folder of class sub-folders."""
+"""Sources of a run's images: arrays in memory, which move to the device, or a folder of class sub-folders."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -8,8 +8,7 @@ import numpy as np
 from keras_highway.data.datasets import FOLDERS, folder_of, is_sharded, load_dataset
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
 from keras_highway.training.data.device_images import COLUMNS, DeviceImages, resized_by_area
-from keras_highway.training.data.mixing import MixedSource
-from keras_highway.training.data.samples import Shard, Source, epoch_samples, fingerprint_of, repeated
+from keras_highway.training.data.samples import MixedSource, Shard, Source, epoch_samples, fingerprint_of, repeated
 from keras_highway.training.data.synthetic import PREFIX, synthetic_dataset
 from keras_highway.training.recipe import Recipe
 
@@ -26,7 +25,7 @@ class ArraySource:
         if recipe.holdout_images is not None:
             if recipe.holdout_images >= len(train[0]):
                 raise ValueError(
-                    f"{recipe.data} has {len(train[0])} training images, and some must be left to train on. "
+                    f"`holdout_images` must leave some of the {len(train[0])} training images of {recipe.data}. "
                     f"Received: holdout_images={recipe.holdout_images}"
                 )
             first = len(train[0]) - recipe.holdout_images
@@ -35,16 +34,16 @@ class ArraySource:
         self._test = tuple(a[: recipe.test_images] for a in test)
         self.images, self.test_images, self.classes = len(self._train[0]), len(self._test[0]), len(data.classes)
         made_up = recipe.data.startswith(PREFIX)
-        # Names of a set of one's own, as those of folders; the package itself knows the others.
+        # Names of your own set; the package knows the others.
         known = made_up or data.classes == CLASSES[recipe.data]
         self.class_names: tuple[str, ...] = () if known else data.classes
         self.shape = data.x_train.shape[1:]
         self.fingerprint = fingerprint_of(*self._train, *self._test)
         transform = TRANSFORMS[recipe.transform]
-        if self.shape != (*transform.size, transform.channels) and not made_up:  # those have sizes of their own
+        if self.shape != (*transform.size, transform.channels) and not made_up:
             raise ValueError(
-                f"transform={recipe.transform!r} is for images of shape {(*transform.size, transform.channels)}, and "
-                f"those of {recipe.data} have shape {tuple(self.shape)}. Received: transform={recipe.transform!r}"
+                f"`transform` needs images of shape {(*transform.size, transform.channels)}, and {recipe.data} has "
+                f"{tuple(self.shape)}. Received: transform={recipe.transform!r}"
             )
 
     def on_device(self) -> DeviceImages:
@@ -85,7 +84,7 @@ class ArraySource:
             yield (shard.of(samples[step * size : (step + 1) * size]),)
 
     def test_batches(self, size: int, shard: Shard) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yields `(samples,)`, uncropped."""
+        """Yield `(samples,)`, uncropped."""
         for first in range(0, self.test_images, size):
             batch = np.zeros((size, COLUMNS), np.int32)
             count = min(size, self.test_images - first)
@@ -126,8 +125,7 @@ def open_source(recipe: Recipe, data_dir) -> Source:
         source = EncodedSource(recipe, synthetic_dataset(recipe.data))
     elif recipe.rand_augment:
         raise ValueError(
-            "RandAugment is for images in files: data='imagenet' or another folder, or 'tfds:...'. "
-            f"Received: data={recipe.data!r}"
+            f"`rand_augment` needs images in files: a folder, or 'tfds:...'. Received: data={recipe.data!r}"
         )
     else:
         source = ArraySource(recipe, data_dir)

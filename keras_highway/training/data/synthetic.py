@@ -24,7 +24,7 @@ def synthetic_dataset(name: str) -> Dataset:
         name: `"synthetic_mnist"`, `"synthetic_cifar10"`, ...
 
     Raises:
-        ValueError: If there is none of that name.
+        ValueError: For an unknown name.
     """
     shape = _SHAPES.get(name.removeprefix(PREFIX))
     if shape is None:

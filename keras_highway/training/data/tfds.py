@@ -9,8 +9,7 @@ from keras_highway._support.schema import CLASS_NAME, Items
 from keras_highway.data.tfds_sets import check_features, encoded_rows, labelled_split, tfds_builder
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.training.data.augment import augment_of
-from keras_highway.training.data.decoding import CentralCrop, batches
-from keras_highway.training.data.folders import reason_of
+from keras_highway.training.data.folders import CentralCrop, batches, reason_of
 from keras_highway.training.data.samples import Shard, epoch_samples, fingerprint_of
 from keras_highway.training.recipe import Recipe
 
@@ -25,9 +24,8 @@ class TfdsSource:
     files through a shuffle buffer whose seed is (seed, epoch).
 
     Args:
-        recipe: What to train.
-        data_dir: Where TensorFlow Datasets keeps its data, `None` for its
-            default.
+        recipe: The recipe.
+        data_dir: Folder of TensorFlow Datasets, `None` for its default.
 
     Raises:
         ImportError: If tensorflow-datasets is not installed.

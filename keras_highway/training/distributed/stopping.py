@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-USAGE_ERROR = 2  # an error with a name: a supervisor need not try again
+USAGE_ERROR = 2  # a known error: a supervisor does not try again
 CLOSED_PIPE = 141  # the reader of the output closed it: as `_support.closed_pipe`, without which the supervisor runs
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: started again, the run resumes
 
@@ -26,24 +26,22 @@ class Stopped(SystemExit):
 
 
 class Request:
-    """Whether SIGTERM has requested that the process stop."""
+    """A request to stop, made by SIGTERM."""
 
     made = False
 
     def install(self) -> None:
-        """Handle SIGTERM from now on.
+        """Handle SIGTERM from now on; on the main thread, which alone may handle signals.
 
-        Once more where something else may have put its own handler in the
-        place of this one, as JAX's and TensorFlow's services of several
-        processes do when they start. Nothing happens on another thread than
-        the main one, which alone may handle signals.
+        JAX's and TensorFlow's services of several processes replace the handler
+        when they start: call this again after that.
         """
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._note)
 
     @contextlib.contextmanager
     def honoured(self) -> Iterator[None]:
-        """Raise `Stopped` at its end if a request came too late for a run: what the process would train next waits."""
+        """Raise `Stopped` at its end if a request came too late for a run, so that the process trains no other."""
         yield
         if self.made:
             raise Stopped
@@ -54,10 +52,9 @@ class Request:
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[Request]:
-    """Note SIGTERM instead of dying of it; the handler that was there comes back at the end.
+    """Note SIGTERM instead of dying; restore the handler at the end.
 
-    Within such a block the request is that of the outer one, which learns of
-    it whatever becomes of the inner one.
+    An inner block shares the request of the outer one.
     """
     before = signal.getsignal(signal.SIGTERM)
     outer = getattr(before, "__self__", None)

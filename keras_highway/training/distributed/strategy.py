@@ -1,4 +1,4 @@
-"""On which devices a run computes: the only file that names tf.distribute or keras.distribution.
+"""Devices of a run: the only file that names tf.distribute or keras.distribution.
 
 | name        | backend    | devices                                  | launched as                              |
 |-------------|------------|------------------------------------------|------------------------------------------|
@@ -7,7 +7,7 @@
 | mirrored    | TensorFlow | all GPUs of a machine                    | one process                              |
 | multiworker | TensorFlow | all GPUs of several machines             | one process per machine, with TF_CONFIG  |
 | jax         | JAX        | all devices of one or several processes  | one process; or several, each with       |
-|             |            |                                          | KERAS_DISTRIBUTION_JOB_ADDRESSES and kin |
+|             |            |                                          | KERAS_DISTRIBUTION_JOB_ADDRESSES, ...    |
 """
 
 import contextlib
@@ -20,7 +20,8 @@ import numpy as np
 
 from keras_highway._support.terminal import did_you_mean
 from keras_highway.training.data.samples import Shard
-from keras_highway.training.program import Trainable
+from keras_highway.training.distributed import engines
+from keras_highway.training.program import Program
 
 NAMES = ("auto", "none", "mirrored", "multiworker", "jax")
 _JAX_VARIABLE = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
@@ -56,16 +57,16 @@ class Strategy:
         """Return the context in which a data set is put on the devices."""
         return self.scope()
 
-    def prepare(self, program: Trainable) -> None:
-        """Adapts a fresh program."""
+    def prepare(self, program: Program) -> None:
+        """Adapt a new program to the devices."""
 
     def check(self, recipe) -> None:
         """Raise a ValueError for a recipe whose batches cannot be divided among the replicas."""
         if not recipe.task.divides:
             if self.replicas > 1:
                 raise ValueError(
-                    "A language model trains on one device: its LSTMs carry the state of all streams of a batch from "
-                    f"step to step. Use --strategy none. Received: strategy={self.name!r}, {self.replicas} replicas"
+                    "A language model trains on one device: use --strategy none. "
+                    f"Received: strategy={self.name!r}, {self.replicas} replicas"
                 )
             return
         block = recipe.mixed_samples
@@ -76,30 +77,21 @@ class Strategy:
                 f"{blocks}. Received: batch_size={recipe.batch_size}"
             )
 
-    def engine(self, program: Trainable):
-        """Return what runs the program's steps."""
-        if keras.backend.backend() == "jax":
-            from keras_highway.training.distributed.engine_jax import JaxEngine
-
-            return JaxEngine(program, self)
-        if keras.backend.backend() == "torch":
-            from keras_highway.training.distributed.engine_torch import TorchEngine
-
-            return TorchEngine(program, self)
-        from keras_highway.training.distributed.engine_tf import TensorFlowEngine
-
-        return TensorFlowEngine(program, self)
+    def engine(self, program: Program):
+        """Return the engine that runs the program's steps."""
+        kinds = {"jax": engines.JaxEngine, "torch": engines.TorchEngine}
+        return kinds.get(keras.backend.backend(), engines.TensorFlowEngine)(program, self)
 
     def put(self, batch: tuple[np.ndarray, ...]):
-        """Places this process's part of a batch on its devices."""
+        """Place this process's part of a batch on its devices."""
         return tuple(keras.ops.convert_to_tensor(a) for a in batch)
 
     def run(self, function, batch):
-        """Run a function of a batch on every replica; returns the sum of what it returns."""
+        """Run a function of a batch on every replica; return the sum of the results."""
         return function(batch)
 
     def summed(self, tensors):
-        """Inside a replica: sums tensors over all; returns them and the number of replicas."""
+        """Inside a replica: return tensors summed over all replicas, and the number of replicas."""
         return tensors, 1
 
     def total(self, number: int) -> int:
@@ -107,11 +99,11 @@ class Strategy:
         return number
 
     def check_same(self, fingerprint: str, what: str) -> None:
-        """Refuses processes that were given different things; every process must call it.
+        """Refuse processes with different data; every process must call it.
 
         Args:
-            fingerprint: Hexadecimal digits, equal where the things are.
-            what: What they were given, as the error calls it.
+            fingerprint: Hexadecimal digits, a hash of the data.
+            what: Name of the data in the error.
 
         Raises:
             ValueError: On all of them, if one has another fingerprint.
@@ -132,7 +124,7 @@ class Strategy:
         return np.asarray(keras.ops.convert_to_numpy(variable.value))
 
     def finish(self, net: keras.Model) -> None:
-        """Make the trained network an ordinary one of this process alone."""
+        """Make the trained network an ordinary one of this process."""
 
 
 class _TensorFlow(Strategy):
@@ -150,8 +142,8 @@ class _TensorFlow(Strategy):
     def scope(self):
         return self._strategy.scope()
 
-    def prepare(self, program: Trainable) -> None:
-        """Batch statistics over the global batch, and of dropout masks for it every replica its own part."""
+    def prepare(self, program: Program) -> None:
+        """Compute batch statistics over the global batch; give every replica its part of dropout masks."""
         for layer in program.net._flatten_layers():
             if isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized:
                 layer.synchronized = True
@@ -234,7 +226,7 @@ class MultiWorker(_TensorFlow):
         super().__init__(strategy, Shard(cluster["index"], cluster["count"]))
 
     def data_scope(self):
-        # Its variables get the chief's value by a broadcast, which does not know uint8; every process has the data.
+        # Every process has the data; the broadcast of variables in a scope does not support uint8.
         return contextlib.nullcontext()
 
 
@@ -246,10 +238,6 @@ class JaxDataParallel(Strategy):
     def __init__(self):
         import jax
 
-        if keras.backend.backend() != "jax":
-            raise ValueError(
-                f"The strategy 'jax' needs KERAS_BACKEND=jax. Received: KERAS_BACKEND={keras.backend.backend()!r}"
-            )
         if os.environ.get(_JAX_VARIABLE):
             keras.distribution.initialize()
         super().__init__()
@@ -294,17 +282,17 @@ def make_strategy(name: str) -> Strategy:
             several where the environment or the machine has several.
 
     Raises:
-        ValueError: If there is none of that name, or not on this backend.
+        ValueError: For an unknown name, or one of another backend.
     """
     if name not in NAMES:
         hint = did_you_mean(name, NAMES)
         raise ValueError(f"Unknown strategy.{hint} Known: {', '.join(NAMES)}. Received: strategy={name!r}")
     if name == "auto":
         name = _automatic()
-    if name in ("mirrored", "multiworker") and keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            f"The strategy {name!r} needs KERAS_BACKEND=tensorflow. Received: KERAS_BACKEND={keras.backend.backend()!r}"
-        )
+    backend = keras.backend.backend()
+    needed = {"mirrored": "tensorflow", "multiworker": "tensorflow", "jax": "jax"}.get(name, backend)
+    if backend != needed:
+        raise ValueError(f"The strategy {name!r} needs KERAS_BACKEND={needed}. Received: KERAS_BACKEND={backend!r}")
     return {"none": Strategy, "mirrored": Mirrored, "multiworker": MultiWorker, "jax": JaxDataParallel}[name]()
 
 
@@ -351,8 +339,8 @@ def _tf_cluster() -> dict | None:
             raise IndexError
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         raise ValueError(
-            "TF_CONFIG must hold a cluster of workers, at most one chief among them, and which of them this process "
-            f"is, see docs/clusters.md. Received: TF_CONFIG={text!r}"
+            "TF_CONFIG must hold a cluster of workers with at most one chief, and the task of this process, see "
+            f"docs/clusters.md. Received: TF_CONFIG={text!r}"
         ) from None
     return {"index": index + (len(chiefs) if kind == "worker" else 0), "count": len(chiefs) + len(workers)}
 
@@ -366,14 +354,14 @@ def _dropout_of_replica(layer, replicas, inputs, training=False):
     size = keras.ops.shape(inputs)[0]
     noise = layer.noise_shape or (None,) * len(inputs.shape)
     mask = [keras.ops.shape(inputs)[i] if n is None else n for i, n in enumerate(noise)]
-    own = noise[0] is None  # else one mask serves all samples, those of other replicas too
+    own = noise[0] is None  # otherwise one mask serves the samples of all replicas
     ones = keras.ops.ones([size * replicas, *mask[1:]] if own else mask, inputs.dtype)
     kept = keras.random.dropout(ones, layer.rate, seed=layer.seed_generator)
     if own:
         context = tf.distribute.get_replica_context()
         first = (context.replica_id_in_sync_group if context else 0) * size
         kept = kept[first : first + size]
-    return keras.ops.where(kept != 0, inputs * kept, 0)  # as Keras's: what is left out is 0, were it infinite
+    return keras.ops.where(kept != 0, inputs * kept, 0)  # as in Keras, a dropped infinity is 0
 
 
 def _replica_seed(draw, ordered=True):

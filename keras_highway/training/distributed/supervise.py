@@ -44,7 +44,7 @@ _GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 def main(argv=None) -> int:
-    """Parse the command line and supervises; returns the exit code."""
+    """Parse the command line and supervise; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m keras_highway.training.distributed.supervise",
         description=__doc__,
@@ -135,10 +135,10 @@ def _start(args, hosts, gpus) -> list[subprocess.Popen]:
 
 
 def gpu_each(workers: int, visible: str | None) -> list[str]:
-    """Return which GPU each process of this machine sees.
+    """Return the visible GPU of each process of this machine.
 
     Args:
-        workers: How many processes.
+        workers: Number of processes.
         visible: The GPUs that the machine's programs may use, e.g. `"4,5"`,
             or `None` for all that `nvidia-smi` lists.
 
@@ -157,7 +157,7 @@ def gpu_each(workers: int, visible: str | None) -> list[str]:
 
 
 def count_gpus() -> int:
-    """Return how many GPUs `nvidia-smi` lists, 0 where there is none; this process itself uses none."""
+    """Return the number of GPUs that `nvidia-smi` lists, 0 without it."""
     try:
         listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -170,11 +170,11 @@ def worker_environment(addresses: list[str], rank: int) -> dict[str, str]:
 
     Args:
         addresses: `host:port` of every worker; the first is the chief.
-        rank: Which of them it is.
+        rank: Index of the worker.
     """
     if len(addresses) == 1:
         return {}
-    return {  # of both backends: which one it is, only Keras knows
+    return {  # for both backends
         "KERAS_DISTRIBUTION_JOB_ADDRESSES": ",".join(addresses),
         "KERAS_DISTRIBUTION_NUM_PROCESSES": str(len(addresses)),
         "KERAS_DISTRIBUTION_PROCESS_ID": str(rank),
@@ -191,7 +191,7 @@ def _free_ports(count) -> list[int]:
 
 
 def _end(workers, grace) -> list[int]:
-    """End the workers that are left: they may save their state, and are killed if they do not end."""
+    """End the remaining workers: they may save their state within `grace` seconds, then they are killed."""
     for worker in workers:
         if worker.poll() is None:
             worker.send_signal(signal.SIGTERM)

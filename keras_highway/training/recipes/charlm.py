@@ -4,7 +4,7 @@ python -m keras_highway train charlm_small_coupled --data DIR --out RUN
 python -m training.table1a --data DIR --out RUNS        # all six large ones, side by side
 """
 
-from keras_highway.training.language_recipe import LanguageRecipe
+from keras_highway.training.recipe import LanguageRecipe
 from keras_highway.variants import LM_VARIANTS
 
 PUBLISHED_PERPLEXITIES = {

@@ -14,7 +14,7 @@ kernels, biases at twice the rate, the last dense layer's decay tenfold. Not tra
 
 `highway_a`, `highway_b`, `highway_c` [TVDN, Table 2]. Published: A (11 layers) 89.18 %,
 B (19) 92.46 (92.28 +- 0.16) %, C (32) 91.20 %. The paper names no augmentation and no
-hyperparameters for this table. Ours are those of Table 3, without crops and mirroring.
+hyperparameters for this table. Ours are as for Table 3, without crops and mirroring.
 Not trained for 400 epochs here.
 
 `_fast` recipes of these five keep the architecture. They train for 52 epochs, which cost
@@ -32,7 +32,7 @@ Reducing Parameters"]. 200 epochs, batch 128, SGD with momentum 0.9, rate 0.1 di
 at epochs 100 and 150, weight decay 1e-4 on all parameters (PyTorch's, as the authors used
 it), crops of the image padded by 4, mirroring. ResNet110 has rate 0.01 in its first epoch.
 Authors' logs: Highway110 93.96 % (last epoch), ResNet110 93.75 %. The last 80 of each
-epoch's 50,000 images, drawn anew, are left out. Not trained for 200 epochs here.
+epoch's 50,000 images are left out, others each time. Not trained for 200 epochs here.
 
 `highway110_fast`, `resnet110_fast`: 10 epochs of one cycle, two of them rising from 0, at
 the same highest rate. They show first epochs and are no comparison: neither the rate nor

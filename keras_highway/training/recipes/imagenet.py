@@ -8,7 +8,7 @@ DIR holds train/CLASS/* and val/CLASS/*. Results: docs/results.md.
 256, SGD with momentum 0.9, rate 0.1 divided by 10 at epochs 30 and 60, weight decay 1e-4
 (here on kernels only). Random resized crops of 8 to 100 % of the area, where He et al. resize
 the shorter side to 256-480 and shift colours. The test crop is theirs, 0.875 of the shorter
-side. The published top-5 errors are those of the `_uie` nets; [BLOG]'s nets were trained by the
+side. The published top-5 errors belong to the `_uie` nets; [BLOG]'s nets were trained by the
 procedures of "ResNet strikes back". None of these is trained here.
 
     python -m keras_highway train highway50_a2 --data DIR --out RUN
@@ -30,7 +30,7 @@ classes, 20 epochs at 128 pixels; `_imagenette_5` is 5 epochs. The best of the d
 board at 128 pixels, means of 5 runs by other nets: 85.77 % after 5 epochs by a "mini net" (87.43 %
 on the newest board), 91.57 % after 20 by an SE-ResNeXt50 with Mish, self-attention and blurred
 pooling. Crops of 35 to 100 % of the area, mirroring, label smoothing 0.1 and weight decay 0.01 are
-those of the authors' program (`train_imagenette.py`), which crops photographs of at least 320 pixels
+from the authors' program (`train_imagenette.py`), which crops photographs of at least 320 pixels
 and uses Ranger in batches of 64. Here AdamW's rate rises for a fifth of the epochs and falls along a
 cosine. The highest rate is chosen for each net from the same three, by 5 epochs and 1,000 held-out
 training images. Accuracy on these, in %:
@@ -59,7 +59,7 @@ rates are higher. Accuracy on 1,000 held-out images after 5 epochs, in %:
 Both took the lowest; a lower rate might be better still.
 
 `_64`: [UIE], Table 1b, in small. Its three nets with and without batch normalization at 64 pixels, 20
-epochs, by the same recipe without label smoothing, so that training losses are those of [UIE, Figure
+epochs, by the same recipe without label smoothing, so that training losses compare with [UIE, Figure
 5]. A net without normalization needs smaller rates, and its loss may jump. So the three rates of all
 six nets are lower and further apart, and the norm of the gradient is at most 1. Accuracy on the 1,000
 held-out images, in %:
@@ -86,7 +86,7 @@ proportions.
 `_tiny_imagenet`: 200 classes, 100,000 and 10,000 photographs of 64 x 64 pixels, a start for fine-tuning.
 DIR is the unpacked archive of Stanford's CS231n, `tiny-imagenet-200`: train/CLASS/images/*, val/images/*
 and val/val_annotations.txt; or `tiny_imagenet` in KERAS_HIGHWAY_DATA. The validation set is the test
-set: that of the archive has no labels. The recipe is that of `highway50_imagenette` for 15 epochs in
+set: the archive's test set has no labels. The recipe is `highway50_imagenette` for 15 epochs in
 batches of 128. The nets are as for ImageNet: the stem leaves 16 x 16, the last stage 2 x 2. The highest
 rate is chosen for each from the same three, by 5 epochs on 25,000 training images tested on 5,000
 held-out ones. No published numbers, and none of ours yet.
@@ -286,7 +286,7 @@ _TINY_IMAGENET = tuple(
         batch_size=128,
         learning_rate=RATES[1],
         warmup_epochs=3,
-        source="Tiny ImageNet (Stanford CS231n); the recipe is that of `highway50_imagenette`",
+        source="Tiny ImageNet (Stanford CS231n); the recipe is `highway50_imagenette`'s",
     )
     for net in PAIR
 )

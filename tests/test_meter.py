@@ -1,8 +1,13 @@
-"""What a person sees of a training: a bar while it runs, a summary at its end, and a word before memory runs out."""
+"""Time, waiting and memory of a run, its progress bar and its last lines."""
 
 import dataclasses
 import io
+import itertools
+import math
 import re
+import threading
+import time
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -10,19 +15,117 @@ import pytest
 
 import keras_highway as kh
 from keras_highway.analysis import cost
-from keras_highway.training import loop, memory
+from keras_highway.tasks import IMAGES
+from keras_highway.training import loop
+from keras_highway.training import program as memory
+from keras_highway.training.checkpoint import Progress
 from keras_highway.training.loop import train
-from keras_highway.training.memory import check_memory, explained_memory, step_bytes
-from keras_highway.training.program import Program
+from keras_highway.training.meter import Meter
+from keras_highway.training.program import ImageProgram, check_memory, explained_memory, step_bytes
 from keras_highway.training.recipe import changed
-from keras_highway.training.recipes import RECIPES
-from keras_highway.training.runs.checkpoint import Progress
-from keras_highway.training.runs.meter import Meter
-from keras_highway.training.summary import summary
-from keras_highway.training.tiny import tiny
-from keras_highway.training.train import main
+from keras_highway.training.recipes import RECIPES, tiny
+from keras_highway.training.train import main, summary
 
 DENSE = dataclasses.replace(tiny(RECIPES["highway_fc10"]), epochs=2)
+
+
+def made(epoch=0) -> Meter:
+    program = SimpleNamespace(
+        recipe=SimpleNamespace(epochs=5, task=IMAGES),
+        steps_per_epoch=10,
+        batch_units=8,
+        sums=("loss", "accuracy", "weight"),
+        bar=lambda means: {name: f"{value:.2f}" for name, value in means.items()},
+    )
+    return Meter(Progress(epoch, 0, np.zeros(3), 0.0, 0.0), program)
+
+
+@pytest.fixture
+def meter():
+    meter = made()
+    yield meter
+    meter.close()
+
+
+class Step:
+    """The sums of a step: their value waits until the device is done."""
+
+    def __init__(self, seconds=0.0, error=None):
+        self._done, self._error = threading.Event(), error
+        threading.Timer(seconds, self._done.set).start()
+
+    def __array__(self, dtype=None, copy=None):
+        self._done.wait(10)
+        if self._error:
+            raise self._error
+        return np.array([1.0, 1.0, 1.0], dtype)
+
+
+def decoded(*seconds):
+    for pause in seconds:
+        time.sleep(pause)
+        yield "batch"
+
+
+def test_only_time_in_which_the_device_is_idle_is_waiting(meter):
+    """The first loader is slow, the device slower; then the loader takes longer than the step."""
+    for pauses, seconds, least, most in (((0.0, 0.2), 0.5, 0.0, 0.1), ((0.1, 0.5), 0.2, 0.3, 0.55)):
+        before, batches = meter.waited, meter.timed(decoded(*pauses))
+        next(batches)
+        meter.add(Step(seconds))
+        next(batches)
+        assert least <= meter.waited - before < most
+        meter.read()
+        assert meter.seconds > 0.4
+        meter.resume()
+
+
+def test_an_error_of_a_step_reaches_the_reader(meter):
+    meter.add(Step(error=RuntimeError("out of memory")))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        meter.read()
+
+
+def test_no_thread_is_left_and_a_stuck_step_does_not_keep_the_program(meter):
+    before, start = threading.active_count(), time.perf_counter()
+    meter.add(np.array([1.0, 1.0, 1.0]))
+    meter.read()
+    meter.close()
+    assert threading.active_count() <= before
+    meter.add(Step(4.0))
+    meter.close()
+    assert time.perf_counter() - start < 3
+
+
+def test_a_loader_that_keeps_the_interpreter_busy_is_waited_for(meter):
+    """If steps are done at once, no other thread has a turn to note it."""
+
+    def busy():
+        for _ in range(50):
+            end = time.perf_counter() + 0.003
+            while time.perf_counter() < end:
+                pass
+            yield "batch"
+
+    for _ in meter.timed(busy()):
+        meter.add(np.array([1.0, 1.0, 1.0]))
+    assert meter.waited >= 0.14
+
+
+@pytest.mark.parametrize("readings", [(50.0, 40.0, 30.0), (7.0,), (0.0, 1e5, 3.0, -1e5)], ids=str)
+def test_times_are_possible_although_a_clock_goes_back_or_stands_still(monkeypatch, readings):
+    cycle = itertools.cycle(readings)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(cycle))
+    meter = made()
+    for _ in meter.timed(iter(range(9))):
+        meter.add([1.0, 0.0, 1.0])
+        if meter.step % 2:
+            meter.read()
+            assert 0 < meter.seconds < math.inf and 0 <= meter.waited <= meter.seconds
+    meter.close()
+
+
+# --- The terminal --------------------------------------------------------------------------
 
 
 class Terminal(io.StringIO):
@@ -54,14 +157,13 @@ def test_a_terminal_shows_whole_lines_and_no_rest_of_a_bar(tmp_path, monkeypatch
     assert "epoch 1/2:" in written and "images/s" in written and "testing" in written
     lines = screen(written)
     assert [line[:9] for line in lines] == ["epoch   1", "epoch   2", ""]
-    assert all(re.fullmatch(r"epoch .* waiting for data [\d.]+ %  0 min left", line) for line in lines[:-1])
+    assert all(re.fullmatch(r"epoch .* waiting for data [\d.]+ %  \d+ min left", line) for line in lines[:-1])
 
 
-def test_the_bar_shows_loss_accuracy_speed_and_time_left(monkeypatch):
+def test_the_bar_shows_metrics_speed_and_time_left(monkeypatch):
     monkeypatch.setattr("sys.stderr", terminal := Terminal())
-    monkeypatch.setattr("keras_highway.training.runs.meter._SHOW_EVERY", 0.0)
-    shown = lambda metrics: {name: f"{value:.2f}" for name, value in metrics.items()}  # noqa: E731
-    meter = Meter(Progress(2, 0, np.zeros(3), 0.0, 0.0), 5, 10, 8, "images", ("loss", "accuracy", "weight"), shown)
+    monkeypatch.setattr("keras_highway.training.meter._SHOW_EVERY", 0.0)
+    meter = made(epoch=2)
     meter._bar.mininterval = meter._bar.miniters = 0
     for _ in range(4):
         meter.add(np.array([12.0, 6.0, 8.0]))
@@ -71,17 +173,6 @@ def test_the_bar_shows_loss_accuracy_speed_and_time_left(monkeypatch):
     assert re.fullmatch(
         r"epoch 3/5:  40 %\|.*\| 32/80 images \[\d\d:\d\d left, .*images/s, loss=1.50, accuracy=0.75\]", line
     ), line
-
-
-def test_a_bar_shows_what_its_task_measures(tmp_path):
-    from keras_highway.training.language.run import LanguageRun
-    from keras_highway.training.runs.run import Run
-
-    assert Run._format_metrics(None, {"loss": 0.5, "accuracy": 0.25, "top5": 1.0}) == {
-        "loss": "0.5000",
-        "accuracy": "25.00 %",
-    }
-    assert LanguageRun._format_metrics(None, {"loss": np.log(80.0)})["perplexity"] == "80.00"
 
 
 RESULT = {"weights": "resnet50.mine", "metric": "test_accuracy", "mean": 0.9, "std": None, "n": 1, "epochs": 3}
@@ -114,15 +205,15 @@ def test_the_end_of_a_run_prints_the_next_commands(recipe, changes, commands):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_not_at_its_end_tells_how_many_epochs_it_has(tmp_path, capsys):
-    """Those that were trained, which may be more than this call's --until."""
+def test_an_unfinished_run_prints_its_number_of_epochs(tmp_path, capsys):
+    """An earlier call may have gone beyond --until."""
     command = ["highway_fc10", "--tiny", "--out", str(tmp_path), "--set", "epochs=3", "--until"]
     for until in ("2", "1"):
         main([*command, until])
         assert capsys.readouterr().out.splitlines()[-1] == "highway_fc10_tiny: 2 of 3 epochs; run it again to resume"
 
 
-# --- Memory -----------------------------------------------------------------------
+# --- Memory --------------------------------------------------------------------------------
 
 
 class Photographs:
@@ -135,7 +226,7 @@ class Photographs:
 def program_of(*overrides, **changes):
     small = (("blocks", (1, 1, 1, 1)), ("widths", (16, 16, 16, 16)), *overrides)
     recipe = changed(RECIPES["resnet50"], overrides=small, **changes)
-    return Program(recipe, Photographs, None)
+    return ImageProgram(recipe, Photographs, None)
 
 
 def test_a_step_that_cannot_fit_is_refused_before_it_is_taken(monkeypatch, capsys):
@@ -160,15 +251,6 @@ def test_a_step_that_may_not_fit_is_a_note(monkeypatch, capsys):
         monkeypatch.setattr(memory, "available_bytes", lambda free=free: free)
         check_memory(program, 1, [], resumed=resumed)
         assert capsys.readouterr().err.startswith("note: A step on 256 images of 224x224 pixels needs about")
-
-
-@pytest.mark.slow
-def test_resnet50_with_256_photographs_on_14_gib_is_refused(monkeypatch):
-    """It ran out of memory, and the system ended it without a word."""
-    program = Program(changed(RECIPES["resnet50"], batch_size=256, micro_batches=1), Photographs, None)
-    monkeypatch.setattr(memory, "available_bytes", lambda: 14 * 2**30)
-    with pytest.raises(ValueError, match=r"256 images of 224x224 pixels needs about [\d.]+ GiB.*14\.0 GiB are free"):
-        check_memory(program, 1, [])
 
 
 def test_the_memory_check_knows_of_a_resumed_run(monkeypatch, tmp_path):

@@ -2,35 +2,38 @@
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+import msgspec
 import numpy as np
 
 from keras_highway._support.files import atomic_write, read_npz
-from keras_highway._support.schema import Fields, Items, Number, Text, parse_json
 
-_LARGEST = 2**40  # bytes; the real bound is the length of the file, whose arrays are not compressed
-_HEADER = Fields(
-    {
-        "variables": Items(Text(1000), most=1_000_000),
-        "epoch": Number(0, 1e9, whole=True),
-        "step": Number(0, 1e12, whole=True),
-        "sums": Items(Number(-1e300, 1e300), most=100),
-        "seconds": Number(0, 1e12),
-        "waited": Number(0, 1e12),
-    }
-)
+_LARGEST = 2**40  # bytes; the file's length is the real limit: its arrays are not compressed
+_Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+
+
+class _Header(msgspec.Struct):
+    """The header of a checkpoint, JSON."""
+
+    variables: list[str]
+    epoch: _Count
+    step: _Count
+    sums: list[float]
+    seconds: _Seconds
+    waited: _Seconds
 
 
 class Progress(NamedTuple):
-    """How far a run is.
+    """Position of a run.
 
     Attributes:
         epoch: Epochs finished.
-        step: Steps taken of the epoch after these.
+        step: Steps taken of the next epoch.
         sums: float64, the log's sums over these steps.
         seconds: Time they took.
-        waited: Time of it spent waiting for data.
+        waited: Part of the time spent waiting for data.
     """
 
     epoch: int
@@ -63,23 +66,27 @@ def save(path: Path, values: dict[str, np.ndarray], progress: Progress) -> None:
     Args:
         path: The file.
         values: Arrays by name.
-        progress: How far the run is.
+        progress: Position of the run.
 
     Raises:
         OSError: If it cannot be written; the last checkpoint stays.
     """
-    header = {"variables": list(values), **progress._asdict(), "sums": progress.sums.tolist()}
-    arrays = {f"v{i}": value for i, value in enumerate(values.values())}
-    atomic_write(path, lambda p: _write(p, header, arrays))
+    header = json.dumps({"variables": list(values), **progress._asdict(), "sums": progress.sums.tolist()})
+
+    def write(temporary):
+        with temporary.open("wb") as file:  # an open file: NumPy appends .npz to a path
+            np.savez(file, header=np.array(header), **{f"v{i}": value for i, value in enumerate(values.values())})
+
+    atomic_write(path, write)
 
 
 def epochs_of(path: Path) -> int:
-    """Return how many epochs a checkpoint is after, 0 where there is none."""
+    """Return the number of epochs before a checkpoint, 0 without one."""
     return position_of(path)[0]
 
 
 def position_of(path: Path) -> tuple[int, int]:
-    """Return how many epochs a checkpoint is after, and steps of the next; zeros where there is none.
+    """Return the epochs before a checkpoint, and steps of the next; zeros without one.
 
     Raises:
         ValueError: If the file is not a checkpoint.
@@ -87,23 +94,17 @@ def position_of(path: Path) -> tuple[int, int]:
     if not path.exists():
         return 0, 0
     header = _read(path, ("header",))[0]
-    return header["epoch"], header["step"]
+    return header.epoch, header.step
 
 
-def _read(path, names=None) -> tuple[dict, dict[str, np.ndarray]]:
+def _read(path, names=None) -> tuple[_Header, dict[str, np.ndarray]]:
     """Return the header and the arrays of a checkpoint."""
     try:
         arrays = read_npz(path, names, _LARGEST, stored=True)
-    except ValueError as error:
+        header = msgspec.json.decode(str(arrays["header"]), type=_Header)
+    except (ValueError, KeyError, RecursionError) as error:
         raise ValueError(f"{path} is not a checkpoint of a run: {error}") from error
-    if "header" not in arrays:
-        raise ValueError(f"{path} is not a checkpoint of a run: it has no header.")
-    return parse_json(str(arrays["header"]), f"{path}, a checkpoint's header,", _HEADER), arrays
-
-
-def _write(path, header, arrays):
-    with path.open("wb") as file:  # an open file: given a path, NumPy appends .npz
-        np.savez(file, header=np.array(json.dumps(header)), **arrays)
+    return header, arrays
 
 
 def restore(path: Path, variables) -> Progress:
@@ -113,17 +114,14 @@ def restore(path: Path, variables) -> Progress:
         ValueError: If the file is not a checkpoint of these variables.
     """
     header, arrays = _read(path)
-    try:
-        values = [arrays[f"v{i}"] for i in range(len(header["variables"]))]
-    except KeyError as error:
-        raise ValueError(f"{path} is not a checkpoint of a run: it has no {error}.") from error
-    if any(value.dtype.kind not in "fiubV" for value in values):
-        raise ValueError(f"{path} is not a checkpoint of a run: some of its variables are not numbers.")
+    values = [arrays.get(f"v{i}") for i in range(len(header.variables))]
+    if any(value is None or value.dtype.kind not in "fiubV" for value in values):
+        raise ValueError(f"{path} is not a checkpoint of a run: an array is missing or not of numbers.")
     here = [(name, tuple(variable.shape)) for name, variable in variables.items()]
-    there = [(name, value.shape) for name, value in zip(header["variables"], values, strict=True)]
+    there = [(name, value.shape) for name, value in zip(header.variables, values, strict=True)]
     if here != there:
         ours, theirs = sorted(set(here) - set(there))[:3], sorted(set(there) - set(here))[:3]
         raise ValueError(f"{path} is of another network or version of this program: {ours} here, {theirs} there.")
     for variable, value in zip(variables.values(), values, strict=True):
         variable.assign(value)
-    return Progress(header["epoch"], header["step"], np.array(header["sums"]), header["seconds"], header["waited"])
+    return Progress(header.epoch, header.step, np.array(header.sums), header.seconds, header.waited)

@@ -1,1 +1,0 @@
-"""Training of language models: their recipes' form, data, steps, epochs and results."""

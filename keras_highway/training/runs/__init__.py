@@ -1,1 +1,0 @@
-"""A run under way and its folder: steps, log, states saved, result."""
