@@ -313,11 +313,7 @@ FORMATS: dict[str, Callable[[Path, np.ndarray], np.ndarray]] = {
 
 
 def in_float32(model: keras.Model) -> keras.Model:
-    """Return the model, or a float32 copy with the same weights if a layer uses another float type.
-
-    Raises:
-        ValueError: If a layer cannot be built again in float32.
-    """
+    """Return the model, or a float32 copy with the same weights if a layer uses another float type."""
     others = _other_floats(model)
     if not others:
         return model

@@ -79,12 +79,7 @@ class ImageClassifier(NamedTuple):
         return [name for _, name in self.classes] if self.named else []
 
     def model(self, classifier_activation: str | None = "softmax") -> keras.Model:
-        """Load the network for images of the transform's size.
-
-        Raises:
-            ValueError: If the weights cannot be loaded, or the network takes
-                other images.
-        """
+        """Load the network for images of the transform's size; raise a ValueError if it takes other images."""
         actual = (*self.transform.size, self.transform.channels)
         file = self.file or resolve(self.weights)
         spec = None if file.archive is not None else get_spec(file.variant)
@@ -106,15 +101,7 @@ class ImageClassifier(NamedTuple):
         return model
 
     def classify(self, images: Sequence[np.ndarray], top: int) -> list[list[Prediction]]:
-        """Return the best classes of each image, best first.
-
-        Args:
-            images: uint8 pixels `(height, width, channels)` of each image.
-            top: Int, number of classes.
-
-        Raises:
-            ValueError: As `model`, or if an output is not finite.
-        """
+        """Return the `top` best classes of each image (uint8 pixels), best first."""
         if not len(images):
             return []
         model, predictions = self.model(), []
@@ -334,12 +321,6 @@ def decode_predictions(
 
 
 def best_classes(scores: np.ndarray, classes: Sequence[tuple[str, str]], top: int) -> list[list[Prediction]]:
-    """Return the best classes of each row of scores, best first; equal scores keep the order of the classes.
-
-    Args:
-        scores: Array `(n, classes)`.
-        classes: Identifier and name of each class.
-        top: Int, how many of them.
-    """
+    """Return the best classes of each row of scores, best first; equal scores keep the order of the classes."""
     best = np.argsort(-np.asarray(scores, np.float64), axis=1, kind="stable")[:, :top]  # unsigned ones would wrap
     return [[Prediction(*classes[i], float(row[i])) for i in order] for row, order in zip(scores, best, strict=True)]

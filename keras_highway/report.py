@@ -108,9 +108,6 @@ def default_samples(model: keras.Model) -> int:
     """Return how many images take all analyses about a minute on one core, from 50 to 1000.
 
     It is 50 if the cost is unknown, e.g. of a network for images of any size.
-
-    Raises:
-        ValueError: If the model has no blocks.
     """
     blocks, multiply_adds = len(analysis.blocks(model)), _multiply_adds(model)
     if multiply_adds is None:

@@ -40,12 +40,7 @@ class EventFile:
         append(self.path, _record(_event(now, _field(3, _BYTES, b"brain.Event:2"))))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Add the scalars of a step.
-
-        Args:
-            step: Int, at least 0.
-            scalars: Dict from tag, e.g. `"gates/mean"`, to number.
-        """
+        """Add the scalars of a step."""
         values = b"".join(
             _field(1, _BYTES, _field(1, _BYTES, tag.encode()) + _field(2, _FIXED32, _float32(value)))
             for tag, value in scalars.items()

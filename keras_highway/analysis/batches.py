@@ -34,25 +34,7 @@ def batches(
     transform: Callable[[Any], Any] | None = None,
     progress: bool = False,
 ) -> Iterator[Batch]:
-    """Yield the batches of a data set, checked against the input of a model.
-
-    Args:
-        data: An array of samples, a pair (samples, labels) of arrays, or an
-            iterable of batches or pairs, e.g. a `tf.data.Dataset`.
-        model: The `keras.Model`.
-        labelled: Bool, whether to require labels. Defaults to `False`: ignore
-            them.
-        per_sample: Bool, whether each sample must have one label: `(n,)` or
-            `(n, 1)`. Defaults to `False`: one per position is allowed.
-        batch_size: Int, samples per batch if `data` are arrays. Defaults to
-            `200`.
-        transform: Function from a batch of samples to the input of the model.
-        progress: Bool, whether to show a progress bar. Defaults to `False`.
-
-    Raises:
-        ValueError: If the data have another form or shape, have no labels
-            although these are required, or are empty.
-    """
+    """Yield the batches of a data set, checked against the input of a model."""
     pieces, total = _pieces(data, batch_size)
     seen = 0
     with tqdm(total=total, unit=" samples", disable=not progress, leave=False) as bar:

@@ -278,15 +278,7 @@ class BatchedRewiring:
         self._size = 0
 
     def __call__(self, x: Any) -> np.ndarray:
-        """Return the outputs of every plan for a batch.
-
-        Args:
-            x: `(n, ...)`, of the model's input shape, or the model's structure
-                of it.
-
-        Returns:
-            A NumPy array `(plans, n, ...)`.
-        """
+        """Return the outputs of every plan for a batch `(n, ...)`: a NumPy array `(plans, n, ...)`."""
         if isinstance(x, (tuple, list, dict)):
             tensors = keras.tree.flatten(x)
             if len(tensors) == 1 and np.ndim(tensors[0]):  # the structure of a model built with [input]

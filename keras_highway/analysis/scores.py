@@ -234,14 +234,7 @@ class Comparison(NamedTuple):
 
 
 def measure(model: keras.Model, data: Iterable[Any], *, batch_size: int = 500, **options: Any) -> tuple[float, float]:
-    """Return accuracy and mean cross-entropy of any classifier, gated or not.
-
-    Args:
-        model: A functional `keras.Model` that ends in a softmax or in logits.
-        data: As in `score`.
-        batch_size: Int, samples per batch. Defaults to `500`.
-        **options: `transform` and `progress`, as in `score`.
-    """
+    """Return accuracy and mean cross-entropy of any classifier, gated or not."""
     head, hits, loss, count = head_of(model), 0, 0.0, 0
     feed = batches(data, model, labelled=True, batch_size=batch_size, **options)
     with kept_state(model):

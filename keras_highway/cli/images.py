@@ -44,16 +44,7 @@ percent = IMAGES.metric.format
 
 
 def find_data(classifier: ImageClassifier, folder: str | None) -> Dataset:
-    """Read the data set of a classifier, with its labels.
-
-    Args:
-        classifier: The classifier.
-        folder: Folder of data sets, `None` for `KERAS_HIGHWAY_DATA`.
-
-    Raises:
-        UsageError: If the data set is not found, or its classes are not the
-            classifier's.
-    """
+    """Read the data set of a classifier, with its labels."""
     weights, data_set = classifier.weights, classifier.data
     with usage_errors():
         if data_set not in DATASETS:
@@ -105,12 +96,7 @@ def classify(arguments: argparse.Namespace) -> int:
 
 
 def read_images(paths, classifier: ImageClassifier, invert: bool) -> tuple[dict[int, np.ndarray], dict[int, str]]:
-    """Read image files; report unreadable ones on stderr.
-
-    Returns:
-        Two dicts by position in `paths`: uint8 pixels `(height, width,
-        channels)` of the readable files, and messages of the others.
-    """
+    """Read image files; report unreadable ones on stderr."""
     pixels, errors = {}, {}
     for index, path in enumerate(paths):
         try:

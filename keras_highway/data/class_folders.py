@@ -12,18 +12,7 @@ _IMAGES = "images"
 
 
 def classes_in(folder: Path) -> list[str]:
-    """Return the names of a folder's classes, in order.
-
-    Args:
-        folder: Of sub-folders, one per class, or of `images/*` and Tiny
-            ImageNet's `val_annotations.txt`: in each line a file name, a tab,
-            its class, and what else there is. Where the images were moved to
-            sub-folders a list that stayed does not count.
-
-    Raises:
-        ValueError: If the list is missing, not of this form or not of these
-            images.
-    """
+    """Return the classes of a folder, in order: its sub-folders, or those in Tiny ImageNet's `val_annotations.txt`."""
     if annotated := _annotated(folder):
         return sorted(set(annotated.values()))
     # Hidden folders are other programs', such as .ipynb_checkpoints; Keras's image_dataset_from_directory skips them.
@@ -38,16 +27,7 @@ def classes_in(folder: Path) -> list[str]:
 
 
 def photographs_of(folder: Path, names: list[str]) -> Iterator[tuple[str, list[Path]]]:
-    """Yield classes, as they are named, with their photographs, sorted by name.
-
-    Args:
-        folder: As in `classes_in`. A class's photographs lie in its folder,
-            or where it has none in the folder `images` in it.
-        names: Some of its classes.
-
-    Raises:
-        ValueError: As in `classes_in`.
-    """
+    """Yield classes with their photographs, sorted by name: `CLASS/*` or, without any, `CLASS/images/*`."""
     if annotated := _annotated(folder):
         files: dict[str, list[Path]] = {name: [] for name in names}
         for file, name in sorted(annotated.items()):

@@ -13,18 +13,7 @@ _SHOWN = 5  # names in a message
 def class_labels(
     where: str, names: Sequence[str], classes: int, numbered: bool = False, class_names: Sequence[str] = ()
 ) -> dict[str, int]:
-    """Return which class of weights each class of a test set is.
-
-    Args:
-        where: What messages call the test set.
-        names: Of its classes, e.g. of its folders, in order.
-        classes: As in `photographs.folder_test_set`.
-        numbered: As there.
-        class_names: As there.
-
-    Raises:
-        ValueError: If they are not the weights' classes.
-    """
+    """Return the class number of the weights for each class of a test set; arguments as in `folder_test_set`."""
     if numbered:
         return _numbers(where, names, classes)
     numeric = bool(names) and all(name.isdecimal() and int(name) < classes for name in names)
@@ -60,17 +49,7 @@ def in_words(names: Sequence[str]) -> list[str]:
 
 
 def relabelled(where: str, data: Dataset, class_names: Sequence[str]) -> Dataset:
-    """Return a data set with the labels that weights have for its classes, by their names.
-
-    Args:
-        where: What messages call the data set.
-        data: It.
-        class_names: The weights', none where they are unknown: the labels
-            stay as they are then.
-
-    Raises:
-        ValueError: If it has other classes.
-    """
+    """Return a data set with the labels of weights that have its classes; unchanged if `class_names` is empty."""
     if not class_names or tuple(class_names) == tuple(data.classes):
         return data
     labels = class_labels(where, data.classes, len(class_names), class_names=class_names)

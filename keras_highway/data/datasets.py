@@ -75,16 +75,7 @@ class Dataset(NamedTuple):
 
 
 def folder_of(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
-    """Return the folder of a data set of photographs, or of shards of them; whether it is one is not looked at.
-
-    Args:
-        data: One of `FOLDERS`.
-        data_dir: The folder. Defaults to what the environment variable
-            `KERAS_HIGHWAY_DATA` names, or the folder of that name in it.
-
-    Raises:
-        FileNotFoundError: If neither is given.
-    """
+    """Return the folder of a data set of photographs or shards: `data_dir`, or the one in `KERAS_HIGHWAY_DATA`."""
     if data_dir:
         return Path(data_dir)
     folder = os.environ.get(DATA_VARIABLE)

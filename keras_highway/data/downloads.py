@@ -14,15 +14,7 @@ Split = tuple[np.ndarray, np.ndarray]
 
 
 def download(name: str) -> tuple[Split, Split]:
-    """Return the training and the test split of a data set of `keras.datasets`, downloaded where they are not yet.
-
-    Args:
-        name: `"mnist"`, `"cifar10"` or `"cifar100"` (its fine labels).
-
-    Raises:
-        OSError: If it cannot be downloaded, or what came is not what it
-            should be.
-    """
+    """Return the training and test split of a data set of `keras.datasets`; raise an OSError if it cannot be had."""
     datasets = importlib.import_module("keras.datasets")  # not before it is needed: Keras takes seconds
     with _on_stderr(), _patience():
         try:

@@ -103,19 +103,7 @@ def load_image(
 
 
 def decode_image(path: str | os.PathLike[str] | io.BytesIO, channels: int) -> np.ndarray:
-    """Read an image file as it is stored, in its own size; modes and errors as in `load_image`.
-
-    Args:
-        path: File, or its content.
-        channels: 3 (RGB) or 1 (greyscale).
-
-    Returns:
-        uint8 array `(height, width, channels)`.
-
-    Raises:
-        ImageError: If the file is missing, not an image, truncated, or too
-            large.
-    """
+    """Read an image file as it is stored, in its own size; modes and errors as in `load_image`."""
     with _explained(path):
         return _as_array(_opened(path, channels, upright=False), channels)
 

@@ -38,11 +38,7 @@ class Library:
 
 
 def library_of(x: Any) -> Library | None:
-    """Return the library of a tensor; None for what NumPy makes an array of.
-
-    Args:
-        x: Anything.
-    """
+    """Return the library of a tensor; None for what NumPy makes an array of."""
     row = _LIBRARIES.get(type(x).__module__.partition(".")[0])
     return row() if row and hasattr(x, "shape") and hasattr(x, "dtype") else None
 
@@ -56,12 +52,7 @@ def known_shape(x: Any) -> tuple[int | None, ...] | None:
 
 
 def values_of(x: Any, library: Library | None) -> np.ndarray | None:
-    """Return the values of a tensor; None where it has none yet, as inside of a graph or of a compiled function.
-
-    Args:
-        x: The tensor.
-        library: What `library_of` returns for it.
-    """
+    """Return the values of a tensor; None where it has none yet, as inside of a graph or of a compiled function."""
     if library is None:
         return np.asarray(x)
     try:

@@ -108,28 +108,12 @@ def folder_test_set(
 def data_test_set(
     data: str, data_dir: str | os.PathLike[str] | None, classes: int, class_names: Sequence[str] = ()
 ) -> PhotographSet:
-    """Find the test photographs of a data set by its name.
-
-    Args:
-        data: One of `FOLDERS`, e.g. `"imagenette"`.
-        data_dir: Folder of the data sets, which holds one of that name, or its
-            own folder. Defaults to the value of `KERAS_HIGHWAY_DATA`.
-        classes: As in `folder_test_set`.
-        class_names: As in `folder_test_set`.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If its sub-folders are not the classes.
-    """
+    """Find the test photographs of a data set by its name."""
     return folder_test_set(data_folder(data, data_dir), classes, class_names=class_names)
 
 
 def data_folder(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
-    """Return the folder of a data set of photographs, which holds `val`; arguments as in `data_test_set`.
-
-    Raises:
-        FileNotFoundError: If there is none.
-    """
+    """Return the folder of a data set of photographs, which contains `val`."""
     folder = data_dir or os.environ.get(DATA_VARIABLE)
     places = [Path(folder) / data, Path(folder)] if folder else []
     found = next((place for place in places if (place / "val").is_dir()), None)
@@ -143,16 +127,7 @@ def data_folder(data: str, data_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def some_of(test_set: PhotographSet, samples: int, seed: int = 0) -> PhotographSet:
-    """Draws photographs at random; none is read.
-
-    Args:
-        test_set: The photographs.
-        samples: Int, how many; all where there are fewer.
-        seed: Int, of the draw. Defaults to `0`.
-
-    Returns:
-        Those that were drawn, in the order of the set.
-    """
+    """Draw photographs at random, in the order of the set; none is read."""
     chosen = np.sort(np.random.default_rng(seed).permutation(test_set.images)[:samples])
     photographs = list(test_set.photographs)
     return PhotographSet(test_set.name, len(chosen), [photographs[i] for i in chosen])
@@ -178,14 +153,7 @@ class Batch(NamedTuple):
 def read_batches(
     photographs: Iterable[Photograph], transform: Transform, size: int, workers: int | None = None
 ) -> Iterator[Batch]:
-    """Yield the photographs in batches, in order; two are read ahead, on several threads.
-
-    Args:
-        photographs: Of a `PhotographSet`.
-        transform: What they go through; `transform.apply` is left to do.
-        size: Images per batch.
-        workers: Threads. Defaults to the number of cores.
-    """
+    """Yield the photographs in batches, in order; two are read ahead, on several threads."""
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         waiting: deque[tuple[Photograph, Future[np.ndarray | str]]] = deque()
         ahead = 2 * size
@@ -203,16 +171,7 @@ def read_batches(
 
 
 def read_all(test_set: PhotographSet, transform: Transform, size: int) -> Iterator[Batch]:
-    """Yield the photographs in batches, as `read_batches`.
-
-    Args:
-        test_set: The photographs.
-        transform: What they go through; `transform.apply` is left to do.
-        size: Images per batch.
-
-    Raises:
-        ImageError: If one cannot be read.
-    """
+    """Yield the photographs in batches, as `read_batches`; raise an ImageError for an unreadable one."""
     for batch in read_batches(test_set.photographs, transform, size):
         if batch.errors:
             raise ImageError(f"{test_set.name}: {batch.errors[0]}")
@@ -237,16 +196,7 @@ def _batch(decoded: list[tuple[Photograph, np.ndarray | str]]) -> Batch:
 
 
 def read_real_labels(path: str | os.PathLike[str]) -> list[list[int]]:
-    """Read ImageNet's reassessed labels [Beyer et al. 2020], `real.json`.
-
-    Returns:
-        For each of the 50,000 validation images, in the order of their
-        numbers, the classes that it shows, of which there may be none.
-
-    Raises:
-        ValueError: If it is not such a file.
-        FileNotFoundError: If there is none.
-    """
+    """Read ImageNet's reassessed labels [Beyer et al. 2020], `real.json`: a list of classes per validation image."""
     labels = read_json(path)
     if not isinstance(labels, list) or len(labels) != _VALIDATION_IMAGES or not all(map(_are_classes, labels)):
         raise ValueError(f"{path} must be a list of {_VALIDATION_IMAGES} lists of numbers of classes, 0 to 999.")
@@ -258,15 +208,7 @@ def _are_classes(labels: Any) -> bool:
 
 
 def real_labels_of(name: str, labels: list[list[int]]) -> list[int]:
-    """Return the ReaL labels of a validation image.
-
-    Args:
-        name: Of its file, which holds `ILSVRC2012_val_` and its number.
-        labels: Of `read_real_labels`.
-
-    Raises:
-        ValueError: If its name is another.
-    """
+    """Return the ReaL labels of a validation image, by the number in its file name."""
     number = _VALIDATION.search(Path(name).name)
     if not number or not 1 <= int(number[1]) <= len(labels):
         raise ValueError(f"ReaL labels are of ImageNet's validation images, ILSVRC2012_val_00000001. Received: {name}")

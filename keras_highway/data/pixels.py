@@ -18,14 +18,6 @@ def check_pixels(x: Any, library: Library | None) -> None:
 
     Values are checked where there are any: inside of `tf.data.Dataset.map`
     or of a compiled function there is a dtype alone.
-
-    Args:
-        x: Array, or tensor of any library.
-        library: What `library_of` returns for it, `None` for NumPy's.
-
-    Raises:
-        ValueError: If the dtype is not one of numbers (bool, complex, text,
-            objects), or a value is not finite.
     """
     name = _dtype_name(x)
     if not name.startswith(("int", "uint", "float", "bfloat")):

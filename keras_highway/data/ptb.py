@@ -95,13 +95,6 @@ def corpus_folder(folder: str | os.PathLike[str] | None, splits: Sequence[str] =
 
     It is the folder itself where it has all three, else `ptb` in it where
     that has the splits, else the folder itself where it has these.
-
-    Args:
-        folder: As in `load_corpus`.
-        splits: Those that are asked for. Defaults to all three.
-
-    Raises:
-        FileNotFoundError: If no folder is known.
     """
     folder = folder or os.environ.get(DATA_VARIABLE)
     if not folder:
@@ -121,25 +114,12 @@ def _words(path: Path) -> list[str]:
 
 
 def read_text(path: Path) -> str:
-    """Return a text file.
-
-    Raises:
-        ValueError: If it holds no words or is not UTF-8; the message states
-            where.
-    """
+    """Return a UTF-8 text file with at least one word."""
     return decoded(path.read_bytes(), str(path))
 
 
 def decoded(content: bytes, path: str) -> str:
-    """Decode UTF-8.
-
-    Args:
-        content: The bytes.
-        path: Where they are from, for the message.
-
-    Raises:
-        ValueError: As `read_text`.
-    """
+    """Decode UTF-8; `path` names the source in the error."""
     try:
         text = content.decode("utf-8").removeprefix("\ufeff")  # editors' mark of UTF-8: no part of the first word
     except UnicodeDecodeError as error:

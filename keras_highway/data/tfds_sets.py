@@ -31,11 +31,7 @@ def encoded_rows(builder: Any, split: str) -> Any:
 
 
 def check_features(name: str, builder: Any) -> Any:
-    """Return the feature of a set that numbers its classes.
-
-    Raises:
-        ValueError: If it does not consist of images and one class of each.
-    """
+    """Return the label feature of a set of images with one class each."""
     features = builder.info.features or {}
     if not {"image", "label"} <= set(features):
         raise ValueError(f"{name} is not a set of labelled images: it has {list(features)}.")
@@ -49,19 +45,7 @@ def check_features(name: str, builder: Any) -> Any:
 
 
 def tfds_builder(name: str, data_dir: str | None, option: str) -> Any:
-    """Return the builder of a set that TensorFlow Datasets has prepared; nothing is downloaded.
-
-    Args:
-        name: Of the set.
-        data_dir: See `tfds_test_set`.
-        option: The option or argument that names the set, for the error
-            where the library is missing.
-
-    Raises:
-        ImportError: If tensorflow-datasets is not installed.
-        FileNotFoundError: If the set is not prepared.
-        ValueError: If it, or its version, is unknown.
-    """
+    """Return the builder of a prepared set; `option` is what the user passed, for the error without the library."""
     tfds = _tfds(option)
     try:
         builder = tfds.builder(name, data_dir=data_dir)
@@ -88,21 +72,6 @@ def tfds_test_set(name: str, data_dir: str | None, classes: int, class_names: Se
     """Open the split `test`, or else `validation`, of a set that TensorFlow Datasets has prepared.
 
     Of `imagenet2012` it is `validation`, since its `test` has no labels.
-
-    Args:
-        name: Of the set, e.g. `"imagenette/160px-v2"`.
-        data_dir: Where TensorFlow Datasets keeps its data, `None` for its
-            default.
-        classes: Number of classes that the weights have.
-        class_names: Names of the weights' classes, in order, if they are
-            known: classes of the same names are these, as in
-            `photographs.folder_test_set`.
-
-    Raises:
-        ImportError: If tensorflow-datasets is not installed.
-        FileNotFoundError: If the set is not prepared.
-        ValueError: If it is unknown, or does not consist of images of the
-            weights' classes.
     """
     builder = tfds_builder(name, data_dir, "--tfds")
     info = builder.info

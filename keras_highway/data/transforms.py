@@ -221,14 +221,7 @@ def _by_channel(numbers: tuple[float, ...], first: bool) -> np.ndarray:
 
 
 def mean_image_of(images: np.ndarray) -> np.ndarray:
-    """Return the mean over images of what contrast normalization makes of them.
-
-    Args:
-        images: uint8 array `(n, height, width, channels)`.
-
-    Returns:
-        float32 array `(height, width, channels)`.
-    """
+    """Return the mean of images `(n, height, width, channels)` after contrast normalization, float32."""
     total = np.zeros(images.shape[1:], np.float64)
     for start in range(0, len(images), 1000):
         part = images[start : start + 1000]
@@ -239,18 +232,7 @@ def mean_image_of(images: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def mean_image(data: str) -> np.ndarray:
-    """Return the mean image of a data set's training images after contrast normalization; part of the package.
-
-    Args:
-        data: One of `MEAN_IMAGES`.
-
-    Returns:
-        float32 array `(32, 32, 3)`, read-only: `mean_image_of` the 50,000
-        training images, in float16's precision.
-
-    Raises:
-        ValueError: If the package has none of that data set.
-    """
+    """Return the mean training image of a data set, `mean_image_of` stored in float16: float32, read-only."""
     if data not in MEAN_IMAGES:
         raise ValueError(f"`mean_image` must be one of {', '.join(MEAN_IMAGES)}. Received: mean_image={data!r}")
     with np.load(Path(__file__).parent / "mean_images.npz", allow_pickle=False) as file:

@@ -230,9 +230,6 @@ def words_of(text: str) -> list[list[str]]:
 
     Words are what whitespace separates, as they are: no case is folded and
     nothing is split off. A line without words is `<eos>` alone.
-
-    Args:
-        text: Any text; a last line without a line feed counts.
     """
     lines = text.split("\n")
     if not lines[-1]:

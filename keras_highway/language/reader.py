@@ -51,17 +51,6 @@ class Reader(keras.Model):
         return [np.zeros((texts, lstm.units), np.float32) for lstm in self.lstms for _ in range(2)]
 
     def read(self, projected: np.ndarray, targets: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray, State]:
-        """Read some words.
-
-        Args:
-            projected: float32 `(texts, steps, 4 * units)`.
-            targets: Integers `(texts, steps)`, the next words.
-            state: Where the texts are.
-
-        Returns:
-            Log-probabilities of the targets `(texts, steps)`, those of all
-            words after the last step `(texts, classes)`, and where the texts
-            are then.
-        """
+        """Return log-probabilities of `targets`, those of all words after the last step, and the state there."""
         own, last, *after = self.predict_on_batch([projected, targets, *state])
         return own, last, after

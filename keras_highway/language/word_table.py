@@ -50,15 +50,7 @@ class WordTable:
         self._others: dict[str, tuple[np.ndarray, ...]] = {}
 
     def vectors(self, words: Sequence[str], stage: str = AFTER) -> np.ndarray:
-        """Return vectors of words.
-
-        Args:
-            words: Any words, in a vocabulary or not.
-            stage: `"after"` the highway layers or `"before"` them.
-
-        Returns:
-            float32 `(n, sum(filters))`.
-        """
+        """Return vectors of words."""
         return self._look_up(words, _STAGES.index(stage))
 
     def projections(self, words: Sequence[str]) -> np.ndarray:

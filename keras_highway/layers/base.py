@@ -281,13 +281,7 @@ class GatedBlock(keras.layers.Layer):
 
 
 def mode(training: bool | None, method: Any = None) -> dict[str, bool]:
-    """Return the keyword of a sublayer's call; none for `None`, which Keras takes for inference.
-
-    Args:
-        training: See a layer's `call`.
-        method: What is called instead of a sublayer. Blocks of one's own may
-            have one that does not take it.
-    """
+    """Return `{"training": training}` for a sublayer or method that takes it, `{}` for `None`."""
     known = method is None or _takes_mode(getattr(method, "__func__", method))
     return {} if training is None or not known else {"training": training}
 
@@ -308,11 +302,7 @@ def freeze_sublayers(layer: keras.layers.Layer) -> None:
 
 
 def skip_dtype_of(dtype: Any, compute_dtype: str = "") -> str:
-    """Return the name of a skip stream's dtype; float64 in layers that compute in float64.
-
-    Raises:
-        ValueError: If it is not a floating-point dtype.
-    """
+    """Return the name of a floating-point dtype for the skip stream; float64 in layers that compute in float64."""
     name = keras.backend.standardize_dtype(dtype)
     if "float" not in name:
         raise ValueError(f"`skip_dtype` must be a floating-point dtype. Received: skip_dtype={dtype!r}")
@@ -320,11 +310,7 @@ def skip_dtype_of(dtype: Any, compute_dtype: str = "") -> str:
 
 
 def checked_size(value: Any, name: str) -> int:
-    """Return a positive int.
-
-    Raises:
-        ValueError: If it is not one.
-    """
+    """Return a positive int."""
     try:
         is_size = not isinstance(value, bool) and int(value) == value and value >= 1
     except (TypeError, ValueError, OverflowError):
@@ -341,10 +327,6 @@ def fresh(initializer: Any, index: int = 0) -> keras.initializers.Initializer:
     instance always gives the same values; a seeded one is moved by `index`.
     A function, or one with a `keras.random.SeedGenerator`, gives other values
     by itself or means not to, and is returned as it is.
-
-    Args:
-        initializer: Any initializer.
-        index: Int, which kernel of the layer. Defaults to `0`: as it is.
     """
     if not hasattr(initializer, "get_config") or isinstance(
         getattr(initializer, "seed", None), keras.random.SeedGenerator
@@ -380,11 +362,7 @@ def check_images(layer: keras.layers.Layer, input_shape: Shape) -> None:
 
 
 def check_padding(input_shape: Shape, axis: int, filters: int) -> int:
-    """Return the channels of the input of a shortcut of option A.
-
-    Raises:
-        ValueError: If they are unknown, or more than `filters`.
-    """
+    """Return the channels of the input of a shortcut of option A, at most `filters`."""
     channels = input_shape[axis]
     if channels is None or channels > filters:
         raise ValueError(
@@ -397,18 +375,7 @@ def check_padding(input_shape: Shape, axis: int, filters: int) -> int:
 def check_same_width(
     layer: keras.layers.Layer, argument: str, output_width: int | None, input_shape: Shape, axis: int = -1
 ) -> int:
-    """Return the width of a layer whose input and output have equal width.
-
-    Args:
-        layer: The layer, for the message.
-        argument: The name of its width argument (`"units"` or `"filters"`).
-        output_width: Its value, or `None` for the input's width.
-        input_shape: Shape of the input.
-        axis: The axis of the width.
-
-    Raises:
-        ValueError: If the width of the input is unknown or is not `output_width`.
-    """
+    """Return the width of a layer whose input and output have equal width."""
     width = input_shape[axis]
     if width is None:
         raise ValueError(
@@ -441,16 +408,7 @@ def runs(layer: keras.layers.Layer) -> bool:
 
 
 def rematerialized(layer: keras.layers.Layer, *inputs: Any) -> Any:
-    """Call a built layer in training; its gradient keeps the inputs and computes the rest again.
-
-    Args:
-        layer: A built layer whose `call` takes `training` and checks `runs`.
-        *inputs: What it takes: tensors, lists of tensors or `None`.
-
-    Returns:
-        What the layer gives: a tensor. What layers inside add to the loss is
-        the layer's own.
-    """
+    """Call a built layer in training; its gradient keeps the inputs and computes the rest again."""
     learned, others = layer.trainable_variables, layer.non_trainable_variables
     # Copies of now: the second run reads them when the variables have moved on, and seeds must be the first's.
     state = [ops.copy(v.value) for v in others]

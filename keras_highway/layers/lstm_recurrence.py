@@ -16,18 +16,6 @@ def recur(projected: Any, kernel: Any, h: Any, c: Any) -> tuple[Any, Any, Any]:
     state's derivative; the kernel's gradient is one product over all steps
     after it. The products are in the dtype of `kernel`; gates and state are
     float32, or float64 with a kernel of it.
-
-    Args:
-        projected: Tensor `(streams, steps, 4 * units)`: what the inputs add to
-            the gates (input, forget, cell, output), biases included.
-        kernel: Tensor `(units, 4 * units)`, the recurrent kernel, in the dtype
-            to compute in.
-        h: Tensor `(streams, units)`, the output before the first step.
-        c: Tensor `(streams, units)`, the cell before it.
-
-    Returns:
-        Outputs of all steps `(streams, steps, units)`, and h and c after the
-        last, in the dtype of the state.
     """
     # Copies: TensorFlow's custom gradients refuse variables, and converting one to a tensor gives the variable itself.
     return _recurrence(*(ops.copy(x) for x in (projected, kernel, h, c)))

@@ -34,19 +34,7 @@ def convolve(
     data_format: str,
     dilation_rate: Sequence[int] = (1, 1),
 ) -> Any:
-    """Convolve images as `keras.ops.conv` does, avoiding faulty and slow kernels of oneDNN.
-
-    Args:
-        x: Tensor, images of rank 4.
-        kernel: Tensor of shape `(height, width, inputs, filters)`.
-        strides: Pair of ints.
-        padding: `"valid"` or `"same"`.
-        data_format: As in `keras.layers.Conv2D`.
-        dilation_rate: Pair of ints. Defaults to `(1, 1)`.
-
-    Returns:
-        What `keras.ops.conv` does, to the precision of `x`'s dtype.
-    """
+    """Convolve images as `keras.ops.conv` does, avoiding faulty and slow kernels of oneDNN."""
     x, strides = subsampled(x, kernel.shape, strides, data_format)
     if tuple(dilation_rate) == (1, 1) and is_product(x, kernel.shape, strides, padding, data_format):
         return product(x, ops.cast(kernel, x.dtype), strides, padding)
@@ -61,15 +49,6 @@ def subsampled(
     With fewer than 16 input channels, oneDNN's gradient of such a kernel writes
     beyond its memory in TensorFlow and PyTorch: the process dies, computes wrong
     gradients or never ends (docs/upstream.md, 8).
-
-    Args:
-        x: Tensor, images.
-        kernel_shape: Four ints, `(height, width, inputs, filters)`.
-        strides: Pair of ints.
-        data_format: As in `keras.layers.Conv2D`.
-
-    Returns:
-        `x` and `strides`, or the pixels of `x` that are used and `(1, 1)`.
     """
     height, width, channels, _ = kernel_shape  # of the kernel: in an export that PyTorch traces those of x are no ints
     down, right = strides
@@ -85,14 +64,6 @@ def add_bias(x: Any, bias: Any) -> Any:
     """Return `x + bias`, with a gradient of the bias that is right to the precision of `x`.
 
     For the `call` of layers, where tensors are not symbolic.
-
-    Args:
-        x: Tensor of shape `(..., units)`, floating-point.
-        bias: Tensor of a shape that broadcasts with `x`'s. It is cast to
-            `x`'s dtype, as Keras's layers cast theirs.
-
-    Returns:
-        A tensor of the broadcast shape and `x`'s dtype.
     """
     if loses_sums(x.dtype):
         # The gradient is summed in float32. XLA makes one loop of it.

@@ -27,32 +27,7 @@ def build(
     name=None,
     dtype=None,
 ) -> keras.Model:
-    """Build the network a spec describes, with random weights.
-
-    Args:
-        spec: Any spec of `keras_highway.specs`.
-        include_top: Bool, whether to end with the classifier. Defaults to
-            `True`.
-        input_tensor: Optional Keras tensor to build upon.
-        input_shape: Optional tuple (height, width, channels); height and width
-            may be `None` where the network is fully convolutional. Defaults
-            to the spec's, or without the top, where it is convolutional, to
-            any height and width.
-        pooling: Without the top: `None` (rank-4 output), `"avg"` or `"max"`.
-        classes: Int, number of classes. Defaults to the spec's.
-        classifier_activation: Activation of the classifier, `None` for
-            logits. Defaults to `"softmax"`.
-        name: Name of the model. Defaults to the spec's.
-        dtype: Dtype policy of all layers, e.g. `"mixed_bfloat16"`. With
-            `"float64"` all is float64: input, skip stream, pools and
-            classifier, too. Defaults to Keras's global policy.
-
-    Returns:
-        A functional `keras.Model`.
-
-    Raises:
-        ValueError: If an argument is out of its range.
-    """
+    """Build the network of a spec with random weights; arguments and errors as in `create_model`."""
     check(spec)
     if pooling not in POOLING:
         raise ValueError(f"`pooling` must be one of {POOLING}. Received: pooling={pooling!r}")
@@ -92,19 +67,7 @@ def check_double() -> None:
 
 
 def preprocessed(spec: NetSpec, transform: Transform, input_tensor=None, input_shape=None):
-    """Return images that went through a layer `preprocessing`.
-
-    Args:
-        spec: The network's.
-        transform: What the layer does.
-        input_tensor: Keras tensor of the images. Defaults to an input.
-        input_shape: Their shape (height, width, channels). Defaults to any
-            height and width.
-
-    Raises:
-        ValueError: If `input_shape` is not that of images, or of
-            `input_tensor`; or if they have other channels than the transform.
-    """
+    """Return images behind a layer `preprocessing`, from `input_tensor` or an input of any height and width."""
     shape = _given_shape(spec, input_tensor, input_shape) or in_format((None, None, transform.channels))
     return Preprocessing(transform, name="preprocessing")(_input_layer(input_tensor, shape, None))
 

@@ -76,16 +76,7 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
 
 
 def word_vectors(spec: CharLMSpec, characters, dtype=None):
-    """Apply everything that reads characters: embedding, convolutions, highway layers.
-
-    Args:
-        spec: What to build.
-        characters: Keras tensor, integers `(words, characters per word)`.
-        dtype: Dtype policy of the layers.
-
-    Returns:
-        A Keras tensor, `(words, sum(filters))`.
-    """
+    """Map `(words, characters per word)` to `(words, sum(filters))`: embedding, convolutions, highway layers."""
     x = CharEmbedding(
         spec.characters,
         spec.char_units,
@@ -119,17 +110,7 @@ def word_vectors(spec: CharLMSpec, characters, dtype=None):
 
 
 def make_token_losses(model: keras.Model) -> Callable:
-    """Return the function that computes the loss of every token.
-
-    Args:
-        model: A network of `build_char_lm` that ends with logits; it is
-            called in training mode.
-
-    Returns:
-        Function (spelled words, positions, targets) to the negative
-        log-probability of each target, float32 `(streams, steps)`. With
-        `hierarchical`, other words' probabilities are not computed.
-    """
+    """Return a function (spelled words, positions, targets) -> loss of every token, float32 `(streams, steps)`."""
     head = model.get_layer("head")
     if not isinstance(head, HierarchicalSoftmax):
 
@@ -144,15 +125,7 @@ def make_token_losses(model: keras.Model) -> Callable:
 
 
 def word_part(network: keras.Model) -> keras.Model:
-    """Return the part of a network that makes vectors of words, sharing its layers.
-
-    Args:
-        network: A network of `build_char_lm`.
-
-    Returns:
-        A functional `keras.Model`: integers `(words, characters per word)` to
-        `(words, sum(filters))`.
-    """
+    """Return the model from spelled words to their vectors, which shares the layers of a network."""
     take = next(layer for layer in network.layers if isinstance(layer, TakeRows))
     return keras.Model(network.inputs[0], input_in(network, take)[0], name=f"{network.name}_words")
 

@@ -12,17 +12,7 @@ _BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
 
 
 def body(spec: ConvNetSpec, x, dtype=None):
-    """Apply stem, stages and neck.
-
-    Args:
-        spec: What to build.
-        x: Keras tensor, `(batch, height, width, channels)`.
-        dtype: Dtype policy of the layers.
-
-    Returns:
-        A Keras tensor, `(batch, height / 32, width / 32, features)` for the
-        ImageNet stem and four stages.
-    """
+    """Apply stem, stages and neck."""
     x = _stem(spec, x, dtype)
     rates = iter(stochastic_depth_rates(spec, sum(spec.blocks)))
     for stage in range(1, len(spec.blocks) + 1):

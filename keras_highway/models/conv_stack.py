@@ -9,16 +9,7 @@ from keras_highway.specs import ConvStackSpec, stochastic_depth_rates
 
 
 def body(spec: ConvStackSpec, x, dtype=None):
-    """Apply stages and neck.
-
-    Args:
-        spec: What to build.
-        x: Keras tensor, `(batch, height, width, channels)`.
-        dtype: Dtype policy of the layers.
-
-    Returns:
-        A Keras tensor of rank 4.
-    """
+    """Apply stages and neck."""
     rates = iter(stochastic_depth_rates(spec, sum(len(stage.highways) for stage in spec.stages)))
     for number, stage in enumerate(spec.stages, start=1):
         x = _stage(spec, stage, number, rates, x, dtype)

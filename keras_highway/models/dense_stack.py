@@ -12,19 +12,7 @@ from keras_highway.specs import DenseStackSpec, stochastic_depth_rates
 
 
 def body(spec: DenseStackSpec, x, dtype=None):
-    """Apply the plain first layer and the highway layers.
-
-    Args:
-        spec: What to build.
-        x: Keras tensor, `(batch, height, width, channels)`.
-        dtype: Dtype policy of the layers.
-
-    Returns:
-        A Keras tensor, `(batch, units)`.
-
-    Raises:
-        ValueError: If the layers are to be scanned and are not all alike.
-    """
+    """Apply the plain first layer and the highway layers."""
     x = keras.layers.Flatten(name="flatten", dtype=dtype)(x)
     x = Dense(spec.units, spec.activation, kernel_initializer=_initializer(spec), name="stem", dtype=dtype)(x)
     if spec.scanned:

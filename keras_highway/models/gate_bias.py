@@ -5,17 +5,7 @@ from keras_highway.specs import BY_DEPTH, NetSpec
 
 
 def initial_gate_bias(spec: NetSpec) -> float:
-    """Return the initial bias of a net's transform gates.
-
-    Args:
-        spec: A spec, whose `gate_bias` is a number or `"by_depth"`.
-
-    Returns:
-        A float, of [TVDN, 2.2] where it follows from the depth.
-
-    Raises:
-        ValueError: If `gate_bias` is neither.
-    """
+    """Return the initial bias of the transform gates as a float; `"by_depth"` follows [TVDN, 2.2]."""
     if spec.gate_bias == BY_DEPTH and spec.layers_deep is not None:
         return gate_bias_for_depth(spec.layers_deep)
     return float(spec.gate_bias)

@@ -15,15 +15,6 @@ def tied_gate(spec: NetSpec, stage: int, make: Callable[[str, float], keras.laye
     A single gate is `stage<n>_gate`, whichever of the two the gating learns;
     with the gating `"full"` that is the transform gate, and
     `stage<n>_carry_gate` stands beside it.
-
-    Args:
-        spec: A spec with `gate="tied"`.
-        stage: Number of the stage.
-        make: Function (name, initial bias) to an unbuilt gate layer.
-
-    Returns:
-        Function from a block's input to what it takes as `gate`: logits, or a
-        pair of them.
     """
     learned, bias = get_gating(spec.gating).learned_gates, initial_gate_bias(spec)
     biases = {"t": bias, "c": carry_gate_bias(bias)}

@@ -15,10 +15,6 @@ def set_trainable(layer: keras.layers.Layer, value: bool) -> None:
     `layer.trainable = value` is not enough: TensorFlow's layers skip an
     assignment that changes nothing, so that what is frozen inside of a
     trainable block would stay so, where JAX's and PyTorch's reach it.
-
-    Args:
-        layer: A layer or model.
-        value: Bool, whether it learns.
     """
     for part in layer._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
         part.trainable = value
@@ -39,11 +35,6 @@ def compiled_again(model: keras.Model) -> Iterator[None]:
     may be functions that Keras could not save, and a new optimizer of the
     same settings. All of it within the strategy that the model was made in:
     variables of another would not be the same on each replica.
-
-    Raises:
-        ValueError: If the optimizer cannot be made again, the scope of another
-            strategy is open, or, after the change, the optimizer does not fit
-            what is trained now.
     """
     with scope_of(model):
         arguments = _arguments(model) if model.compiled else None  # what can fail fails before the model is changed
@@ -97,11 +88,7 @@ def _build(model: Any) -> None:
 
 
 def _fresh(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Return an optimizer of the same settings, whose class and schedule may be a user's own.
-
-    Raises:
-        ValueError: If it is made of a function, as a `MultiOptimizer` may be.
-    """
+    """Return an optimizer of the same settings, whose class and schedule may be a user's own."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     parts = (optimizer, inner, getattr(inner, "_learning_rate", None))
     try:
