@@ -15,15 +15,14 @@ import numpy as np
 
 from keras_highway._support.files import partial_path, remove, sweep, written
 from keras_highway._support.keras_models import stage_of
-from keras_highway.analysis.graph import blocks
+from keras_highway.analysis.trace import blocks
 from keras_highway.applications import get_spec, model_of
 from keras_highway.language import CharLM
 from keras_highway.layers import Preprocessing, SharedKernels
 from keras_highway.layers.blocks import Branch
 from keras_highway.models.builder import build, in_format
 from keras_highway.models.char_lm import word_part
-from keras_highway.models.lora import without_updates
-from keras_highway.models.trainable import cloned_without_compiling
+from keras_highway.models.transfer import cloned_without_compiling, without_updates
 from keras_highway.specs import ConvNetSpec, NetSpec, override
 from keras_highway.tasks import LANGUAGE
 from keras_highway.weights.overrides import trimmed

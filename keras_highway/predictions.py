@@ -10,12 +10,10 @@ import numpy as np
 from keras import ops
 
 from keras_highway._support.keras_models import channels_last, checked_data_format, model_data_format
-from keras_highway._support.schema import is_count
+from keras_highway._support.schema import checked_size
 from keras_highway._support.terminal import Notice, did_you_mean
 from keras_highway.applications import get_spec, model_of
-from keras_highway.data.libraries import library_of
-from keras_highway.data.pixels import check_pixels
-from keras_highway.data.transforms import TRANSFORMS, Transform, imagenet_classes
+from keras_highway.data.transforms import TRANSFORMS, Transform, check_pixels, imagenet_classes, library_of
 from keras_highway.models.builder import takes_any_size
 from keras_highway.tasks import IMAGES
 from keras_highway.weights.description import (
@@ -215,8 +213,7 @@ def classify(
     """
     from keras_highway.data.images import load_image  # Pillow: importing the package does without
 
-    if not is_count(top):
-        raise ValueError(f"`top` must be a positive integer. Received: top={top!r}")
+    top = checked_size(top, "top")
     one = isinstance(images, str | os.PathLike)
     classifier = find_classifier(os.fspath(weights), data_set)
     pixels = [load_image(path, classifier.transform) for path in ([images] if one else images)]
@@ -306,8 +303,7 @@ def decode_predictions(
         ValueError: If the number of classes does not fit, or `top` is not
             positive.
     """
-    if not is_count(top):
-        raise ValueError(f"`top` must be a positive integer. Received: top={top!r}")
+    top = checked_size(top, "top")
     scores = np.asarray(ops.convert_to_numpy(predictions) if ops.is_tensor(predictions) else predictions)
     if classes is None and isinstance(weights, list | tuple | np.ndarray):
         classes = list(weights)

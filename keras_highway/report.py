@@ -21,7 +21,7 @@ from keras_highway import analysis
 from keras_highway._support.files import atomic_write, atomic_write_json, read_bounded
 from keras_highway.analysis.cost import adapted_weights, parameters_of
 from keras_highway.analysis.gates import check_learned
-from keras_highway.analysis.graph import stages
+from keras_highway.analysis.trace import stages
 from keras_highway.gating import get_gating
 from keras_highway.tasks import IMAGES
 

@@ -6,11 +6,19 @@ without building anything. `variants.py` holds the rows, `models/` the builders.
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from keras_highway._support.schema import coerced
-from keras_highway.gating import check_gate_rank, check_skip, check_zero_init, get_gating
+from keras_highway._support.schema import checked_size, coerced
+from keras_highway.gating import (
+    carry_gate_bias,
+    check_gate_rank,
+    check_skip,
+    check_zero_init,
+    gate_bias_for_depth,
+    get_gating,
+)
 from keras_highway.tasks import IMAGES, LANGUAGE, Task
 
 
@@ -139,11 +147,6 @@ class ConvNetSpec(NetSpec):
             raise ValueError(
                 f"`blocks` and `widths` need one number per stage. Received: blocks={self.blocks}, widths={self.widths}"
             )
-        if self.shared_transforms and not self.batch_norm:
-            raise ValueError(
-                "Shared transforms need batch normalization, which is each block's own. "
-                "Received: shared_transforms=True, batch_norm=False"
-            )
 
 
 @dataclass(frozen=True)
@@ -202,15 +205,6 @@ class ConvStackSpec(NetSpec):
         """Convolutions, plain and highway, and dense layers with the classifier."""
         convolutions = sum((stage.filters is not None) + len(stage.highways) for stage in self.stages)
         return convolutions + 1 + (self.neck_width is not None) + (self.hidden_units is not None)
-
-    def check_own(self) -> None:
-        """As every spec's."""
-        sizes = [s for stage in self.stages for s in (stage.kernel, *stage.highways)]
-        sizes += [stage.filters for stage in self.stages if stage.filters is not None]
-        if not self.stages or not all(_is_size(s) for s in sizes):
-            raise ValueError(f"Sizes of `stages` must be positive whole numbers. Received: stages={self.stages!r}")
-        if not 0.0 < self.dropout_scale <= 1.0:
-            raise ValueError(f"`dropout_scale` must be in (0, 1]. Received: dropout_scale={self.dropout_scale!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,23 +281,10 @@ class CharLMSpec(NetSpec):
 
     def check_own(self) -> None:
         """As every spec's."""
-        if len(self.kernels) != len(self.filters):
+        if self.highways < 0 or not 0.0 < self.init_range < math.inf:
             raise ValueError(
-                "`kernels` and `filters` need one number per convolution. "
-                f"Received: kernels={self.kernels}, filters={self.filters}"
-            )
-        widest = max(self.kernels)
-        if len(self.input_shape) != 1 or not _is_size(self.input_shape[0]) or self.input_shape[0] < widest:
-            raise ValueError(
-                "`input_shape` of a language model is one number, the characters of a spelled word, at least its "
-                f"widest kernel, {widest}. Received: input_shape={self.input_shape}"
-            )
-        if self.highways < 0:
-            raise ValueError(f"`highways` must not be negative. Received: highways={self.highways}")
-        if not 0.0 <= self.dropout < 1.0 or not 0.0 < self.init_range < math.inf:
-            raise ValueError(
-                "`dropout` must be in [0, 1) and `init_range` positive. "
-                f"Received: dropout={self.dropout}, init_range={self.init_range}"
+                "`highways` must be at least 0 and `init_range` positive. "
+                f"Received: highways={self.highways}, init_range={self.init_range}"
             )
 
 
@@ -349,24 +330,24 @@ def check(spec: NetSpec) -> None:
     for f in dataclasses.fields(spec):
         value = getattr(spec, f.name)
         if f.name in _POSITIVE and value is not None:
-            sizes = value if isinstance(value, tuple) else (value,)
-            if not sizes or not all(_is_size(s) for s in sizes):
-                raise ValueError(f"`{f.name}` must be positive (whole numbers). Received: {f.name}={value!r}")
+            for size in value if isinstance(value, tuple) else (value,):
+                checked_size(size, f.name)
+            if value == ():
+                raise ValueError(f"`{f.name}` must not be empty. Received: {f.name}=()")
         if f.name in _CHOICES and value not in _CHOICES[f.name]:
             raise ValueError(f"`{f.name}` must be one of {_CHOICES[f.name]}. Received: {f.name}={value!r}")
-    _check_gate_bias(spec)
-    if not 0.0 <= spec.stochastic_depth < 1.0:
-        raise ValueError(f"`stochastic_depth` must be in [0, 1). Received: stochastic_depth={spec.stochastic_depth!r}")
-    check_skip(spec.gating, spec.stochastic_depth)
+    by_depth = spec.gate_bias == BY_DEPTH and spec.layers_deep is not None
+    if not by_depth and (isinstance(spec.gate_bias, str) or not math.isfinite(spec.gate_bias)):
+        raise ValueError(
+            f"`gate_bias` must be a finite number or {BY_DEPTH!r} (not in language models). "
+            f"Received: gate_bias={spec.gate_bias!r}"
+        )
+    check_skip(get_gating(spec.gating).name, spec.stochastic_depth)
+    check_gate_rank(spec.gate, spec.gate_rank)
     if spec.gate == "tied" and not spec.can_tie_gates:
         raise ValueError(
             "gate='tied' is for nets of residual-style blocks and for fully connected nets. "
             f"Received: gate='tied' for {spec.name!r}"
-        )
-    check_gate_rank(spec.gate, spec.gate_rank)
-    if spec.gate == "tied" and not get_gating(spec.gating).learned_gates:
-        raise ValueError(
-            f"gate='tied' needs a gating that learns a gate. Received: gating={spec.gating!r}, gate='tied'"
         )
     spec.check_own()
 
@@ -376,17 +357,24 @@ def stochastic_depth_rates(spec: NetSpec, blocks: int) -> list[float]:
     return [spec.stochastic_depth * (i / max(blocks - 1, 1)) for i in range(blocks)]
 
 
-def _check_gate_bias(spec: NetSpec) -> None:
-    by_depth = spec.gate_bias == BY_DEPTH and spec.layers_deep is not None
-    if not by_depth and (isinstance(spec.gate_bias, str) or not math.isfinite(spec.gate_bias)):
-        raise ValueError(
-            f"`gate_bias` must be a finite number or {BY_DEPTH!r} (not in language models). "
-            f"Received: gate_bias={spec.gate_bias!r}"
-        )
+def initial_gate_bias(spec: NetSpec) -> float:
+    """Return the initial bias of the transform gates as a float; `"by_depth"` follows [TVDN, 2.2]."""
+    if spec.gate_bias == BY_DEPTH and spec.layers_deep is not None:
+        return gate_bias_for_depth(spec.layers_deep)
+    return float(spec.gate_bias)
 
 
-def _is_size(value) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def tied_gate(spec: NetSpec, stage: int, make: Callable[[str, float], Any]) -> Callable[[Any], Any]:
+    """Make the gate layers that the blocks of a stage share: `stage<n>_gate`, and `stage<n>_carry_gate` for `"full"`.
+
+    Returns a function from the input of a block to its `gate`: logits, or a pair of them.
+    """
+    learned, bias = get_gating(spec.gating).learned_gates, initial_gate_bias(spec)
+    biases = {"t": bias, "c": carry_gate_bias(bias)}
+    if len(learned) == 1:
+        return make(f"stage{stage}_gate", biases[learned[0]])
+    transform, carry = make(f"stage{stage}_gate", biases["t"]), make(f"stage{stage}_carry_gate", biases["c"])
+    return lambda x: (transform(x), carry(x))
 
 
 def to_dict(spec: NetSpec) -> dict[str, Any]:

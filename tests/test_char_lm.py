@@ -10,7 +10,7 @@ from keras import ops
 import keras_highway as kh
 from keras_highway._support.keras_models import without_values
 from keras_highway.cli.listing import parameters as listed_parameters
-from keras_highway.data.batchify import deduplicate, every
+from keras_highway.data.ptb import deduplicate, every
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HighwayDense
 from keras_highway.models.char_lm import build_char_lm, reset_state
 from keras_highway.specs import check, override

@@ -10,13 +10,12 @@ import pytest
 from PIL import Image
 
 import keras_highway as kh
-from keras_highway.analysis.trim import without
+from keras_highway.analysis.lesions import without
 from keras_highway.cli import main
 from keras_highway.data import load_image
-from keras_highway.data.class_folders import photographs_of
-from keras_highway.data.class_labels import class_labels
+from keras_highway.data.datasets import sample_digits
 from keras_highway.data.images import ImageError
-from keras_highway.data.samples import sample_digits
+from keras_highway.data.photographs import class_labels, photographs_of
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.predictions import find_classifier
 from keras_highway.training import shards

@@ -14,9 +14,8 @@ from PIL import Image, ImageOps
 import keras_highway as kh
 from keras_highway.data import images as image_files
 from keras_highway.data import load_dataset, load_image
-from keras_highway.data.class_labels import class_labels
 from keras_highway.data.datasets import holds_shards, is_shard, is_sharded
-from keras_highway.data.photographs import folder_test_set
+from keras_highway.data.photographs import class_labels, folder_test_set
 from keras_highway.data.ptb import load_corpus, load_split
 from keras_highway.data.transforms import imagenet_classes
 from keras_highway.report import make_report, write_report

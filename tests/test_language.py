@@ -11,8 +11,7 @@ from contracts import to_numpy
 
 import keras_highway as kh
 from keras_highway.cli import main
-from keras_highway.data.batchify import every
-from keras_highway.data.ptb import load_split
+from keras_highway.data.ptb import every, load_split
 from keras_highway.data.vocabulary import words_of
 from keras_highway.models.char_lm import reset_state
 

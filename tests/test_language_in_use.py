@@ -11,8 +11,8 @@ import pytest
 from contracts import to_numpy
 
 import keras_highway as kh
+from keras_highway import language
 from keras_highway.data.ptb import load_corpus
-from keras_highway.language import word_table
 from keras_highway.models.char_lm import reset_state
 from keras_highway.training.language.source import open_source
 from keras_highway.training.recipe import with_settings
@@ -54,8 +54,8 @@ def test_a_call_that_was_broken_off_changes_nothing(lm, monkeypatch):
 
 
 def test_the_table_keeps_the_last_unseen_words_alone(lm, monkeypatch):
-    monkeypatch.setattr(word_table, "_MOST_OTHERS", 3)
-    table = word_table.WordTable(lm.network, WORDS)
+    monkeypatch.setattr(language, "_MOST_OTHERS", 3)
+    table = language.WordTable(lm.network, WORDS)
     words = ["ab", "the", "cd", "ef", "cat", "gh", "ab", "ij"]
     together = table.vectors(words)
     assert list(table._others) == ["ef", "gh", "ij"]
@@ -66,7 +66,7 @@ def test_the_table_keeps_the_last_unseen_words_alone(lm, monkeypatch):
 
 
 def test_another_thread_may_drop_words_meanwhile(lm, monkeypatch):
-    table = word_table.WordTable(lm.network, WORDS)
+    table = language.WordTable(lm.network, WORDS)
     expected, compute = table.vectors(["ab", "cd"]), table._computed
 
     def computed(spelled):
@@ -381,7 +381,7 @@ def test_values_that_are_not_finite_predict_no_word():
 
 @pytest.mark.parametrize("shape", [(0, 5), (2, -1), (2.0, 5), (True, 5)])
 def test_batches_of_no_size(shape):
-    from keras_highway.data.batchify import batchify
+    from keras_highway.data.ptb import batchify
 
     with pytest.raises(ValueError, match=r"must be a positive number, a whole one\. Received"):
         batchify(np.arange(40), *shape)

@@ -10,7 +10,7 @@ import keras_highway as kh
 from keras_highway.convert.torch_names import assign_torch_state
 from keras_highway.export import export, fold_batch_norm, in_float32
 from keras_highway.layers import ungated
-from keras_highway.models.lora import has_lora, without_updates
+from keras_highway.models.transfer import has_lora, without_updates
 from keras_highway.specs import override
 
 # In whole lanes of channels, see tests/test_remat.py.

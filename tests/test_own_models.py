@@ -16,7 +16,7 @@ from huggingface_hub import constants
 from PIL import Image
 
 import keras_highway as kh
-from keras_highway.analysis.trim import without
+from keras_highway.analysis.lesions import without
 from keras_highway.cli import main
 from keras_highway.data import Transform
 from keras_highway.export import fold_batch_norm, load_exportable

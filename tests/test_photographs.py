@@ -13,8 +13,7 @@ from keras_highway.analysis.scores import PhotographScores
 from keras_highway.applications import create_model
 from keras_highway.cli import images, main
 from keras_highway.data import load_image, photographs
-from keras_highway.data.photographs import EncodedImage, folder_test_set, read_batches
-from keras_highway.data.tfds_sets import _labels
+from keras_highway.data.photographs import EncodedImage, _labels, folder_test_set, read_batches
 from keras_highway.data.transforms import IMAGENET_64, TRANSFORMS, imagenet_classes
 from keras_highway.weights import file as weights_file
 

@@ -10,8 +10,7 @@ from miniatures import MINIATURES, batch, miniature, numpy
 from keras_highway.analysis import lesion, receptive_field, rewire, trace, trim
 from keras_highway.analysis.cost import cost
 from keras_highway.analysis.guided import guided_backprop
-from keras_highway.analysis.lesions import lesion_curve
-from keras_highway.analysis.trim import without
+from keras_highway.analysis.lesions import lesion_curve, without
 from keras_highway.convert.resnet_to_highway import highway_from_resnet
 from keras_highway.convert.torch_names import torch_variables
 from keras_highway.export import fold_batch_norm

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_highway.data.tfds_sets import tfds_test_set
+from keras_highway.data.photographs import tfds_test_set
 from keras_highway.training.data.samples import Shard
 from keras_highway.training.data.source import open_source
 from keras_highway.training.loop import train

@@ -10,8 +10,7 @@ from miniatures import MINIATURES, batch, miniature, numpy
 from keras_highway.analysis import blocks, lesion, rewire, trace, trim
 from keras_highway.analysis.cost import cost
 from keras_highway.analysis.gates import gate_bias
-from keras_highway.analysis.lesions import lesion_curve
-from keras_highway.analysis.trim import without
+from keras_highway.analysis.lesions import lesion_curve, without
 from keras_highway.layers import BasicBlock, HighwayDense, HighwayDenseStack
 from keras_highway.models.builder import build
 from keras_highway.specs import override

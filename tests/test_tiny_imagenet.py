@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_highway.data.class_folders import ANNOTATIONS
 from keras_highway.data.images import load_image
-from keras_highway.data.photographs import folder_test_set
+from keras_highway.data.photographs import ANNOTATIONS, folder_test_set
 from keras_highway.data.transforms import TRANSFORMS, imagenet_classes
 from keras_highway.training import loop, shards
 from keras_highway.training.data.samples import Shard

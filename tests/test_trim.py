@@ -21,10 +21,10 @@ from keras_highway.analysis import (
     trim_curve,
     without,
 )
+from keras_highway.analysis.lesions import ORDERS
 from keras_highway.analysis.scores import Scorer
-from keras_highway.analysis.trim import ORDERS
 
-trimming = importlib.import_module("keras_highway.analysis.trim")  # `analysis.trim` is the function
+trimming = importlib.import_module("keras_highway.analysis.lesions")  # `analysis.trim` is the function
 
 
 def labelled(model, n=12):

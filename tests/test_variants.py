@@ -16,8 +16,7 @@ from keras_highway.cli.listing import parameters
 from keras_highway.data.transforms import TRANSFORMS
 from keras_highway.layers import GatedBlock
 from keras_highway.models.builder import build
-from keras_highway.models.gate_bias import initial_gate_bias
-from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, check, override
+from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, check, initial_gate_bias, override
 from keras_highway.training.recipes import RECIPES
 from keras_highway.variants import LM_VARIANTS, VARIANTS
 

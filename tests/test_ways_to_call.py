@@ -9,8 +9,7 @@ from keras_highway.analysis import lesion, rewire, trace
 from keras_highway.analysis.cost import cost
 from keras_highway.analysis.gates import gate_bias
 from keras_highway.analysis.guided import receptive_field
-from keras_highway.analysis.lesions import lesion_curve
-from keras_highway.analysis.trim import trim, without
+from keras_highway.analysis.lesions import lesion_curve, trim, without
 from keras_highway.layers import HighwayConv2D, HighwayDense
 
 DATA = np.random.default_rng(0).random((6, 4), "float32"), np.arange(6) % 2

@@ -15,8 +15,7 @@ import keras_highway as kh
 from keras_highway import analysis
 from keras_highway._support.keras_models import position_of
 from keras_highway._support.numerics import rank_of
-from keras_highway.analysis.plots import SMALL, write
-from keras_highway.analysis.plots_curves import draw_depth
+from keras_highway.analysis.plots import SMALL, draw_depth, write
 from keras_highway.weights import registry
 
 NET = "highway_fc50_tanh.tvdn"

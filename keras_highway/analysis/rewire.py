@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_highway._support.keras_models import Shape
-from keras_highway.analysis.graph import block_name, blocks, blocks_in, check_names, holds_blocks, walk, walk_nested
+from keras_highway.analysis.trace import block_name, blocks, blocks_in, check_names, holds_blocks, walk, walk_nested
 from keras_highway.layers import ChannelGate, GatedBlock, SharedKernels
 
 

@@ -13,9 +13,8 @@ from tqdm import tqdm
 
 from keras_highway._support.numerics import rank_of
 from keras_highway._support.terminal import visible
-from keras_highway.analysis.batches import batches
-from keras_highway.analysis.graph import is_functional, kept_state
 from keras_highway.analysis.rewire import BatchedRewiring, Wiring
+from keras_highway.analysis.trace import batches, is_functional, kept_state
 from keras_highway.data.transforms import Transform
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from keras_highway.analysis.scores import PhotographScores, check_images, measur
 from keras_highway.applications import create_model, get_spec
 from keras_highway.cli import text
 from keras_highway.cli.main import OK, USAGE, UsageError, check_out, size, usage_errors
-from keras_highway.data.class_labels import relabelled
 from keras_highway.data.datasets import DATASETS, Dataset, holds_shards, load_dataset, refuse_shards
 from keras_highway.data.images import ImageError, load_image
 from keras_highway.data.photographs import (
@@ -28,9 +27,10 @@ from keras_highway.data.photographs import (
     holds_photographs,
     read_batches,
     read_real_labels,
+    relabelled,
     some_of,
+    tfds_test_set,
 )
-from keras_highway.data.tfds_sets import tfds_test_set
 from keras_highway.predictions import ImageClassifier, LanguageModelError, find_classifier
 from keras_highway.report import default_samples, make_report, numbers_path, write_report
 from keras_highway.tasks import IMAGES, format_metric, format_recorded, is_of, measured_on, of_this_file

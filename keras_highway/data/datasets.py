@@ -1,7 +1,12 @@
 """MNIST, CIFAR-10 and CIFAR-100 as NumPy arrays: from files, TensorFlow Datasets, else `keras.datasets`."""
 
+import contextlib
+import importlib
 import os
 import re
+import socket
+import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,8 +16,65 @@ from keras_highway._support.backend import tensorflow
 from keras_highway._support.files import read_npz
 from keras_highway._support.schema import CLASS_NAME, Items
 from keras_highway._support.terminal import did_you_mean
-from keras_highway.data.downloads import download
 from keras_highway.data.transforms import CLASSES
+
+_PATIENCE = 30.0  # seconds without a byte
+
+Split = tuple[np.ndarray, np.ndarray]
+
+
+def download(name: str) -> tuple[Split, Split]:
+    """Return the training and test split of a data set of `keras.datasets`; raise an OSError if it cannot be had."""
+    datasets = importlib.import_module("keras.datasets")  # not before it is needed: Keras takes seconds
+    with _on_stderr(), _patience():
+        try:
+            return getattr(datasets, name).load_data()
+        except MemoryError:
+            raise
+        except Exception as error:  # Keras's own are bare Exceptions
+            raise OSError(" ".join(str(error).split()).rstrip(".")) from error
+
+
+@contextlib.contextmanager
+def _on_stderr() -> Generator[None]:
+    """Keras tells of a download on stdout, where results go."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
+@contextlib.contextmanager
+def _patience() -> Generator[None]:
+    """End a download that has stopped, which Keras would wait for."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_PATIENCE)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+# In a wheel beside the package's modules, in a checkout beside the package.
+_FOLDERS = tuple(Path(__file__).parents[up] / "samples" for up in (1, 2))
+
+
+def sample_digits() -> tuple[Path, ...]:
+    """Return the files of ten handwritten digits, 0 to 9: 28x28 pixels, PNG, from MNIST's test set.
+
+    ```python
+    pixels = np.stack([load_image(path, kh.get_transform("mnist")) for path in sample_digits()])
+    ```
+
+    Raises:
+        FileNotFoundError: If they were left out of the installation.
+    """
+    for folder in _FOLDERS:
+        paths = tuple(folder / f"digit_{k}.png" for k in range(10))
+        if all(path.is_file() for path in paths):
+            return paths
+    raise FileNotFoundError(
+        f"The sample digits are missing: install the package anew. Looked in: {', '.join(map(str, _FOLDERS))}"
+    )
+
 
 DATA_VARIABLE = "KERAS_HIGHWAY_DATA"
 DATASETS = ("mnist", "cifar10", "cifar100")

@@ -1,6 +1,7 @@
-"""Test sets of photographs: folders of classes, ImageNet-V2; ImageNet's ReaL labels."""
+"""Test sets of photographs: folders of classes, ImageNet-V2, TensorFlow Datasets; their classes and ReaL labels."""
 
 import contextlib
+import importlib
 import os
 import re
 from collections import deque
@@ -11,12 +12,187 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_highway._support.backend import tensorflow
+from keras_highway._support.files import read_bounded
 from keras_highway._support.schema import read_json
-from keras_highway.data.class_folders import SUFFIXES, classes_in, photographs_of
-from keras_highway.data.class_labels import class_labels
-from keras_highway.data.datasets import DATA_VARIABLE, DATASETS
+from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, Dataset
 from keras_highway.data.images import EncodedImage, ImageError, load_image
-from keras_highway.data.transforms import Transform
+from keras_highway.data.transforms import Transform, imagenet_classes
+
+_SHOWN = 5  # names in a message
+
+
+def class_labels(
+    where: str, names: Sequence[str], classes: int, numbered: bool = False, class_names: Sequence[str] = ()
+) -> dict[str, int]:
+    """Return the class number of the weights for each class of a test set; arguments as in `folder_test_set`."""
+    if numbered:
+        return _numbers(where, names, classes)
+    numeric = bool(names) and all(name.isdecimal() and int(name) < classes for name in names)
+    if classes == 1000 and numeric and sorted(names) != sorted(class_names):
+        raise ValueError(f"{where} has folders of numbers, as ImageNet-V2: pass --v2 to take them for class numbers.")
+    known = {identifier: i for i, (identifier, _) in enumerate(imagenet_classes())}
+    orders = ([], list(known), [name for _, name in imagenet_classes()], [str(i) for i in range(classes)])
+    if classes == len(known) and names and set(names) <= set(known) and list(class_names) in orders:
+        return {name: known[name] for name in names}
+    if len(names) != classes:
+        missing = sorted(set(class_names) - set(names))
+        which = f" Not there: {_some(missing)}." if class_names and set(names) < set(class_names) else ""
+        raise ValueError(f"The weights have {classes} classes, {where} holds {len(names)}.{which}")
+    if set(names) <= set(known) and (labels := _imagenet_labels(where, names, class_names)):
+        return labels
+    numbers = [str(i) for i in range(classes)]
+    # Weights without names number their classes, which does not identify folders whose names are numbers.
+    if not class_names or list(class_names) == numbers:
+        return {name: i for i, name in enumerate(names)}
+    if sorted(names) == sorted(numbers) != sorted(class_names):
+        return _numbers(where, names, classes)
+    _check_same(where, names, class_names)
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise ValueError(f"{where} has two classes of the name {twice!r} in another order: they cannot be told apart.")
+    return {name: i for i, name in enumerate(class_names)}
+
+
+def in_words(names: Sequence[str]) -> list[str]:
+    """Return names of classes; in words, where all are WordNet's identifiers of ImageNet's."""
+    known = dict(imagenet_classes())
+    return [known[name] for name in names] if set(names) <= set(known) else list(names)
+
+
+def relabelled(where: str, data: Dataset, class_names: Sequence[str]) -> Dataset:
+    """Return a data set with the labels of weights that have its classes; unchanged if `class_names` is empty."""
+    if not class_names or tuple(class_names) == tuple(data.classes):
+        return data
+    labels = class_labels(where, data.classes, len(class_names), class_names=class_names)
+    numbers = np.array([labels[name] for name in data.classes])
+    return data._replace(y_train=numbers[data.y_train], y_test=numbers[data.y_test], classes=tuple(class_names))
+
+
+def _numbers(where: str, names: Sequence[str], classes: int) -> dict[str, int]:
+    """Labels of classes whose names are their numbers."""
+    wrong = [name for name in names if not (name.isdecimal() and int(name) < classes)]
+    if wrong or not names:
+        raise ValueError(
+            f"{where} must hold folders named 0 to {classes - 1}. Received: {wrong[0] if wrong else 'none'}"
+        )
+    return {name: int(name) for name in names}
+
+
+def _check_same(where: str, names: Sequence[str], class_names: Sequence[str]) -> None:
+    """Raise a ValueError where a test set has other classes than the weights."""
+    if sorted(names) == sorted(class_names):
+        return
+    strange, missing = (
+        sorted(set(own) - set(others)) or sorted(own) for own, others in ((names, class_names), (class_names, names))
+    )
+    raise ValueError(
+        f"The weights' classes are not those of {where}: it has {_some(strange)}, they have {_some(missing)}. Test on "
+        "the classes that they were trained on, under the same names."
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} others" if len(names) > _SHOWN else "")
+
+
+def _imagenet_labels(where: str, names: Sequence[str], class_names: Sequence[str]) -> dict[str, int]:
+    """Labels of folders that WordNet's identifiers name, of weights whose classes are ImageNet's, too; else none."""
+    identified = dict(imagenet_classes())
+    if not class_names or not set(class_names) <= set(identified.values()):
+        return {}
+    _check_same(where, [identified[name] for name in names], class_names)
+    free = list(enumerate(class_names))  # two of ImageNet's names stand for two classes each
+    labels = {}
+    for name in sorted(names):  # those two in the order of their identifiers, as ImageNet has them
+        place = next(pair for pair in free if pair[1] == identified[name])
+        free.remove(place)
+        labels[name] = place[0]
+    return labels
+
+
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")  # other files are left alone, in training, too
+ANNOTATIONS = "val_annotations.txt"
+_IMAGES = "images"
+
+
+def classes_in(folder: Path) -> list[str]:
+    """Return the classes of a folder, in order: its sub-folders, or those in Tiny ImageNet's `val_annotations.txt`."""
+    if annotated := _annotated(folder):
+        return sorted(set(annotated.values()))
+    # Hidden folders are other programs', such as .ipynb_checkpoints; Keras's image_dataset_from_directory skips them.
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    moved = (folder / ANNOTATIONS).is_file()
+    if names == [_IMAGES] and _images(folder / _IMAGES):
+        raise ValueError(
+            f"{folder} holds {_IMAGES}/* and no {ANNOTATIONS}, the list of their classes: add it, or put the images "
+            "into one sub-folder per class."
+        )
+    return [name for name in names if not (moved and name == _IMAGES)]
+
+
+def photographs_of(folder: Path, names: list[str]) -> Iterator[tuple[str, list[Path]]]:
+    """Yield classes with their photographs, sorted by name: `CLASS/*` or, without any, `CLASS/images/*`."""
+    if annotated := _annotated(folder):
+        files: dict[str, list[Path]] = {name: [] for name in names}
+        for file, name in sorted(annotated.items()):
+            if name in files:
+                files[name].append(folder / _IMAGES / file)
+        yield from files.items()
+        return
+    for name in names:
+        yield name, _images(folder / name) or _images(folder / name / _IMAGES)
+
+
+def _images(folder: Path) -> list[Path]:
+    """Return the images in a folder, which may not exist, sorted as their paths are."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:  # what is no link it knows without another look at the disk
+        # Hidden ones are no photographs: macOS keeps what it knows of 0.jpg in ._0.jpg.
+        named = (e for e in entries if not e.name.startswith(".") and os.path.splitext(e.name)[1].lower() in SUFFIXES)
+        names = [e.name for e in named if not _is_folder(e)]
+    return sorted((folder / name for name in names), key=str)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, which whatever reads it reports
+        return False
+
+
+def _annotated(folder: Path) -> dict[str, str]:
+    """Return the class of each file in `images` by Tiny ImageNet's list; nothing for other layouts."""
+    path = folder / ANNOTATIONS
+    if not path.is_file():
+        return {}
+    images = {image.name for image in _images(folder / _IMAGES)}
+    if not images:
+        return {}
+    try:
+        lines = read_bounded(path).decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be UTF-8: {error}.") from error
+    classes: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        file, name = [*line.split("\t"), ""][:2]
+        if not (file and name) or file in classes:
+            raise ValueError(
+                f"{path}, line {number}, must be an image's file name, which no line before has, a tab and its class. "
+                f"Received: {line[:80]!r}"
+            )
+        classes[file] = name
+    if differ := sorted(set(classes) ^ images):
+        where = "not there" if differ[0] in classes else "without a class"
+        raise ValueError(
+            f"{path} must name the images in {folder / _IMAGES}, all and no others. Received: {differ[0]}, {where}, "
+            f"and {len(differ) - 1} others. Unpack the archive anew, or take out what is not of it."
+        )
+    return classes
+
 
 _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})")
 _VALIDATION_IMAGES = 50_000
@@ -213,3 +389,96 @@ def real_labels_of(name: str, labels: list[list[int]]) -> list[int]:
     if not number or not 1 <= int(number[1]) <= len(labels):
         raise ValueError(f"ReaL labels are of ImageNet's validation images, ILSVRC2012_val_00000001. Received: {name}")
     return labels[int(number[1]) - 1]
+
+
+def labelled_split(builder: Any) -> str | None:
+    """Return the split of a prepared set of TensorFlow Datasets to test on: `test`, or else `validation`.
+
+    A split whose first label is -1, as of what was kept for a competition, has
+    none; `None` if no split is left.
+    """
+    there = (split for split in ("test", "validation") if split in builder.info.splits)
+    return next((split for split in there if _has_labels(builder, split)), None)
+
+
+def _has_labels(builder: Any, split: str) -> bool:
+    return all(int(row["label"]) >= 0 for row in encoded_rows(builder, f"{split}[:1]").as_numpy_iterator())
+
+
+def encoded_rows(builder: Any, split: str) -> Any:
+    """Return a split's examples in the order of its files, as a `tf.data.Dataset`; images are not decoded."""
+    decoders = {"image": _tfds("data").decode.SkipDecoding()}
+    return builder.as_dataset(split, shuffle_files=False, decoders=decoders)
+
+
+def check_features(name: str, builder: Any) -> Any:
+    """Return the label feature of a set of images with one class each."""
+    features = builder.info.features or {}
+    if not {"image", "label"} <= set(features):
+        raise ValueError(f"{name} is not a set of labelled images: it has {list(features)}.")
+    for key, known in (("image", "Image"), ("label", "ClassLabel")):
+        if not isinstance(features[key], getattr(_tfds("data").features, known)):
+            raise ValueError(
+                f"{name} is not a set of labelled images: `{key}` must be a feature of the kind {known}. "
+                f"Received: {features[key]!r}"
+            )
+    return features["label"]
+
+
+def tfds_builder(name: str, data_dir: str | None, option: str) -> Any:
+    """Return the builder of a prepared set; `option` is what the user passed, for the error without the library."""
+    tfds = _tfds(option)
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except (tfds.core.registered.DatasetNotFoundError, ValueError, AssertionError) as error:  # or no such version
+        raise ValueError(f"TensorFlow Datasets knows no set of that name: {error} Received: {name!r}") from error
+    if not builder.is_prepared():
+        raise FileNotFoundError(
+            f"TensorFlow Datasets has not prepared {name} in {builder.data_path}; nothing is downloaded here. "
+            f"To prepare it: python -c \"import tensorflow_datasets as t; t.load('{name}')\""
+        )
+    return builder
+
+
+def _tfds(option: str) -> Any:
+    try:
+        library = importlib.import_module("tensorflow_datasets")  # an extra
+    except ImportError as error:
+        raise ImportError(f'{option} needs TensorFlow Datasets: pip install "keras-highway[tfds]".') from error
+    tensorflow()
+    return library
+
+
+def tfds_test_set(name: str, data_dir: str | None, classes: int, class_names: Sequence[str] = ()) -> PhotographSet:
+    """Open the split `test`, or else `validation`, of a set that TensorFlow Datasets has prepared.
+
+    Of `imagenet2012` it is `validation`, since its `test` has no labels.
+    """
+    builder = tfds_builder(name, data_dir, "--tfds")
+    info = builder.info
+    label = check_features(name, builder)
+    split = labelled_split(builder)
+    if split is None:
+        raise ValueError(f"{name} has no labelled images to test on, no split test or validation: {list(info.splits)}.")
+    labels = _labels(name, label, classes, class_names)
+    rows = encoded_rows(builder, split)
+
+    def photographs() -> Iterator[Photograph]:
+        for i, row in enumerate(rows.as_numpy_iterator()):
+            file = row["file_name"].decode() if "file_name" in row else f"{name} {split} {i}"
+            yield Photograph(EncodedImage(row["image"], file), labels[int(row["label"])])
+
+    return PhotographSet(f"{name} {split}", info.splits[split].num_examples, photographs())
+
+
+def _labels(name: str, feature: Any, classes: int, class_names: Sequence[str]) -> Sequence[int]:
+    """Return the class of the weights that each label stands for; -1, which no split with labels has, for none."""
+    names = list(getattr(feature, "names", None) or ())
+    numbers = [str(i) for i in range(len(names))]
+    if names != numbers:
+        numbered = sorted(names) == sorted(numbers) != sorted(class_names)
+        known = class_labels(name, names, classes, numbered, class_names)
+        return [*(known[one] for one in names), -1]
+    if feature.num_classes != classes:
+        raise ValueError(f"The weights have {classes} classes, {name} has {feature.num_classes}.")
+    return [*range(classes), -1]

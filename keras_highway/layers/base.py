@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_highway._support.keras_models import Shape
+from keras_highway._support.schema import checked_size
 from keras_highway.equation import mix
 from keras_highway.gating import Signals, carry_gate_bias, check_gate_bias, check_gate_rank, check_skip, get_gating
 
@@ -307,17 +308,6 @@ def skip_dtype_of(dtype: Any, compute_dtype: str = "") -> str:
     if "float" not in name:
         raise ValueError(f"`skip_dtype` must be a floating-point dtype. Received: skip_dtype={dtype!r}")
     return "float64" if compute_dtype == "float64" else name
-
-
-def checked_size(value: Any, name: str) -> int:
-    """Return a positive int."""
-    try:
-        is_size = not isinstance(value, bool) and int(value) == value and value >= 1
-    except (TypeError, ValueError, OverflowError):
-        is_size = False
-    if not is_size:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-    return int(value)
 
 
 def fresh(initializer: Any, index: int = 0) -> keras.initializers.Initializer:

@@ -9,18 +9,9 @@ from keras import ops
 
 from keras_highway._support.fused_ops import LANES, in_lanes, narrow, on_gpu
 from keras_highway._support.keras_models import Activation, Initializer, Shape, checked_data_format
-from keras_highway.layers.base import (
-    PATHS,
-    GatedBlock,
-    check_images,
-    check_padding,
-    checked_size,
-    freeze_sublayers,
-    fresh,
-    mode,
-)
-from keras_highway.layers.batch_norm import BatchNormalization
-from keras_highway.layers.ungated import ChannelGate, Conv2D, GivenConv2D
+from keras_highway._support.schema import checked_size
+from keras_highway.layers.base import PATHS, GatedBlock, check_images, check_padding, freeze_sublayers, fresh, mode
+from keras_highway.layers.ungated import BatchNormalization, ChannelGate, Conv2D, GivenConv2D
 
 BN_MOMENTUM = 0.9  # torch's 0.1
 BN_EPSILON = 1e-5

@@ -5,7 +5,8 @@ from typing import Any
 import keras
 
 from keras_highway._support.keras_models import Activation, Initializer, Shape, checked_data_format
-from keras_highway.layers.base import PATHS, GatedBlock, check_images, check_same_width, checked_size, fresh
+from keras_highway._support.schema import checked_size
+from keras_highway.layers.base import PATHS, GatedBlock, check_images, check_same_width, fresh
 from keras_highway.layers.blocks import Branch, channel_axis
 from keras_highway.layers.ungated import ChannelGate, Conv2D
 

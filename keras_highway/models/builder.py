@@ -5,9 +5,9 @@ import operator
 import keras
 
 from keras_highway._support.keras_models import scale_losses_as
+from keras_highway._support.schema import checked_size
 from keras_highway.data.transforms import Transform
 from keras_highway.layers import Preprocessing
-from keras_highway.layers.base import checked_size
 from keras_highway.models import conv_net, conv_stack, dense_stack
 from keras_highway.specs import ConvNetSpec, ConvStackSpec, DenseStackSpec, NetSpec, check, override
 

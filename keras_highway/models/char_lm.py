@@ -8,8 +8,7 @@ from keras_highway._support.keras_models import input_in, scale_losses_as
 from keras_highway._support.numerics import cross_entropy
 from keras_highway.layers import CarriedLSTM, CharCNN, CharEmbedding, HierarchicalSoftmax, HighwayDense, TakeRows
 from keras_highway.layers.ungated import Dense
-from keras_highway.models.gate_bias import initial_gate_bias
-from keras_highway.specs import CharLMSpec, check, stochastic_depth_rates
+from keras_highway.specs import CharLMSpec, check, initial_gate_bias, stochastic_depth_rates
 
 
 def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, dtype=None) -> keras.Model:
@@ -19,7 +18,7 @@ def build_char_lm(spec: CharLMSpec, classifier_activation="softmax", name=None, 
     inputs: the spelling of some words, and which of them stands at each
     position. Passing every distinct word of a batch once yields the same
     output as passing one word per position, for less work; see
-    `keras_highway.data.batchify`.
+    `keras_highway.data.ptb`.
 
     Inputs: integers `(words, characters per word)` and `(streams, steps)`, the
     latter numbers of words, from 0. Output: `(streams, steps, classes)`. The

@@ -4,9 +4,7 @@ import keras
 
 from keras_highway.layers import BasicBlock, BottleneckBlock, Branch, SharedKernels
 from keras_highway.layers.blocks import channel_axis
-from keras_highway.models.gate_bias import initial_gate_bias
-from keras_highway.models.tied_gate import tied_gate
-from keras_highway.specs import ConvNetSpec, stochastic_depth_rates
+from keras_highway.specs import ConvNetSpec, initial_gate_bias, stochastic_depth_rates, tied_gate
 
 _BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
 

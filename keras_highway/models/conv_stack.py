@@ -4,8 +4,7 @@ import keras
 
 from keras_highway.layers import HighwayConv2D
 from keras_highway.layers.ungated import Conv2D, Dense
-from keras_highway.models.gate_bias import initial_gate_bias
-from keras_highway.specs import ConvStackSpec, stochastic_depth_rates
+from keras_highway.specs import ConvStackSpec, initial_gate_bias, stochastic_depth_rates
 
 
 def body(spec: ConvStackSpec, x, dtype=None):

@@ -6,9 +6,7 @@ import keras
 
 from keras_highway.layers import HighwayDense, HighwayDenseStack
 from keras_highway.layers.ungated import Dense
-from keras_highway.models.gate_bias import initial_gate_bias
-from keras_highway.models.tied_gate import tied_gate
-from keras_highway.specs import DenseStackSpec, stochastic_depth_rates
+from keras_highway.specs import DenseStackSpec, initial_gate_bias, stochastic_depth_rates, tied_gate
 
 
 def body(spec: DenseStackSpec, x, dtype=None):

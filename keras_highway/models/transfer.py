@@ -1,10 +1,13 @@
-"""Taking models apart for other tasks: feature pyramids, new classifiers, freezing."""
+"""Take models apart for other tasks: features, new classifiers, freezing, low-rank updates (LoRA, Hu et al. 2021)."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
 
+from keras_highway._support.backend import scope_of
 from keras_highway._support.keras_models import (
     input_in,
     model_data_format,
@@ -13,12 +16,263 @@ from keras_highway._support.keras_models import (
     scale_losses_as,
     stage_of,
 )
+from keras_highway._support.schema import checked_size
 from keras_highway._support.terminal import did_you_mean
 from keras_highway.layers import GatedBlock
-from keras_highway.layers.base import checked_size
-from keras_highway.models.lora import learns_by_updates, train_updates_alone
-from keras_highway.models.origin import note_origin, origin_of
-from keras_highway.models.trainable import admit, compiled_again, set_trainable
+from keras_highway.models.origin import file_of, note_file, note_origin, origin_of
+
+
+def set_trainable(layer: keras.layers.Layer, value: bool) -> None:
+    """Make a layer or model, all layers inside of it and their weights trainable or frozen.
+
+    `layer.trainable = value` is not enough: TensorFlow's layers skip an
+    assignment that changes nothing, so that what is frozen inside of a
+    trainable block would stay so, where JAX's and PyTorch's reach it.
+    """
+    for part in layer._flatten_layers():  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+        part.trainable = value
+        for weight in part._trainable_variables:  # pyright: ignore[reportPrivateUsage] (the public list lacks frozen ones)
+            weight.trainable = value
+
+
+def admit(model: keras.Model) -> None:
+    """Lets the layers of a model decide what is trainable: under a frozen model Keras counts none of them."""
+    model._trainable = True  # pyright: ignore[reportAttributeAccessIssue] (`trainable` would set the layers, too)
+
+
+@contextlib.contextmanager
+def compiled_again(model: keras.Model) -> Iterator[None]:
+    """Compiles a compiled model again after the body, which changes what is trainable.
+
+    With the very losses and metrics that it was compiled with, so that these
+    may be functions that Keras could not save, and a new optimizer of the
+    same settings. All of it within the strategy that the model was made in:
+    variables of another would not be the same on each replica.
+    """
+    with scope_of(model):
+        arguments = _arguments(model) if model.compiled else None  # what can fail fails before the model is changed
+        yield
+        if arguments is None:
+            return
+        model.compile(**arguments)
+        if model.optimizer is not None:
+            _build(model)
+
+
+@contextlib.contextmanager
+def cloned_without_compiling(model: keras.Model) -> Iterator[None]:
+    """Within it `keras.models.clone_model` does not compile the copies of a model and of those nested in it.
+
+    Keras would from what it can save of the arguments: an optimizer for
+    nothing, and an error where a loss is a function of the user's own.
+    """
+    parts: Any = model._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+    compiled = [part for part in parts if getattr(part, "compiled", False)]
+    try:
+        for part in compiled:
+            part.compiled = False
+        yield
+    finally:
+        for part in compiled:
+            part.compiled = True
+
+
+def _arguments(model: keras.Model) -> dict[str, Any]:
+    if type(model).compile is not keras.Model.compile:
+        raise ValueError(
+            f"Model {model.name!r} has a compile() of its own, whose arguments are not known: change what is "
+            "trainable before it is compiled."
+        )
+    arguments = dict(model._compile_config.config)  # pyright: ignore[reportAttributeAccessIssue] (the live ones)
+    scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)  # not kept among the arguments
+    optimizer = arguments["optimizer"]  # None where the model was compiled to be evaluated alone
+    return {**arguments, "optimizer": optimizer and _fresh(optimizer), "auto_scale_loss": scaled}
+
+
+def _build(model: Any) -> None:
+    """Give the optimizer its variables, as `fit` would."""
+    try:
+        model.optimizer.build(model.trainable_variables)
+    except ValueError as error:  # an optimizer that is particular about what it trains
+        raise ValueError(
+            f"What is trainable of {model.name!r} has changed, and its optimizer is not for that: compile the model "
+            f"again. {error}"
+        ) from error
+
+
+def _fresh(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """Return an optimizer of the same settings, whose class and schedule may be a user's own."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    parts = (optimizer, inner, getattr(inner, "_learning_rate", None))
+    try:
+        with keras.saving.custom_object_scope({type(part).__name__: type(part) for part in parts}):
+            copy = optimizer.from_config(optimizer.get_config())
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"An optimizer {type(optimizer).__name__} made of a function cannot be made again: change what is "
+            "trainable first, and compile then. Nothing was changed."
+        ) from error
+    _exclude_from_decay(getattr(copy, "inner_optimizer", copy), inner)
+    return copy
+
+
+def _exclude_from_decay(optimizer: Any, source: Any) -> None:
+    """Copy the exclusions from weight decay, which are not in an optimizer's configuration."""
+    for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
+        if hasattr(source, name):
+            setattr(optimizer, name, getattr(source, name))
+
+
+_HEAD = "head"
+
+
+def enable_lora(model: keras.Model, rank: int = 4) -> int:
+    """Freezes a model and gives each of its convolutions and dense layers a trainable low-rank update.
+
+    A kernel `(height, width, channels, filters)` stays as it is beside a
+    trainable `A·B`, with `A` of `(height, width, channels, rank)`, random, and
+    `B` of `(rank, filters)`, zero at first, so that the model still computes
+    the same. The classifier `head` is trained in full. Batch normalization,
+    biases, gates of one number per channel, kernels that blocks share or that
+    have a constraint and scanned stacks are frozen: Keras has no LoRA for
+    them.
+
+    Blocks do not keep their updates in their configuration. Call `merge_lora`
+    before you clone the model, or save it to train on.
+
+    Args:
+        model: A model of `keras_highway`. It is changed; a compiled model is
+            compiled again.
+        rank: Int, rank of the updates. Defaults to `4`.
+
+    Returns:
+        The number of trainable parameters.
+
+    Raises:
+        ValueError: If `rank` is not positive, the model has such updates
+            already, or it has no layer for them.
+
+    Example:
+
+    >>> kh.enable_lora(model, rank=4)
+    >>> model.fit(images, labels)
+    >>> kh.save(model, "pets", class_names=names)     # the updates are merged into the kernels
+    """
+    rank = checked_size(rank, "rank")
+    layers = _leaves(model)
+    if has_lora(model):
+        raise ValueError(
+            f"Model {model.name!r} has low-rank updates already: kh.merge_lora(model) makes them part of its kernels."
+        )
+    if not any(_takes_lora(layer) for layer in layers):
+        raise ValueError(
+            f"Model {model.name!r} has no convolution and no dense layer before its head whose kernel is without a "
+            "constraint."
+        )
+    with compiled_again(model):
+        set_trainable(model, True)
+        for layer in layers:
+            if _takes_lora(layer):
+                layer.enable_lora(rank)
+        train_updates_alone(model)
+    return sum(math.prod(weight.shape) for weight in model.trainable_weights)
+
+
+def merge_lora(model: keras.Model) -> keras.Model:
+    """Return a model of the same function whose kernels hold their low-rank updates.
+
+    Args:
+        model: A model of `keras_highway` after `enable_lora`; it stays as it
+            is.
+
+    Returns:
+        A new functional `keras.Model` without updates, all of it trainable. It
+        has the model's preprocessing and classes: `kh.get_transform` and
+        `kh.decode_predictions` take it, too. It is not compiled, and of a
+        `tf.distribute` strategy only where it is called in its scope.
+
+    Raises:
+        ValueError: If the model is not functional or sequential: there is no
+            graph to build again.
+    """
+    if not isinstance(model, keras.Function | keras.Sequential):
+        raise ValueError(
+            "merge_lora builds the graph of a functional model again, which a subclassed model does not have: merge "
+            f"the functional model in it. Received: {getattr(model, 'name', model)!r} of type {type(model).__name__}"
+        )
+    with cloned_without_compiling(model):
+        copy = keras.models.clone_model(model, clone_function=_without_lora, recursive=True)
+    set_trainable(copy, True)
+    scale_losses_as(copy, model)
+    for old, new in zip(_all_layers(model), _all_layers(copy), strict=True):
+        store: dict[str, Any] = {}
+        old.save_own_variables(store)  # Keras's own merging
+        new.load_own_variables({key: keras.ops.convert_to_numpy(value) for key, value in store.items()})
+    note_origin(copy, origin_of(model))
+    if (file := file_of(model)) is not None:
+        note_file(copy, file)
+    return copy
+
+
+def without_updates(model: keras.Model) -> keras.Model:
+    """Return the model, merged if it has low-rank updates: clones have no place for these."""
+    return merge_lora(model) if has_lora(model) else model
+
+
+def learns_by_updates(model: keras.Model) -> bool:
+    """Whether all layers that can have a low-rank update do, as after `enable_lora`; not if a user gave some to one."""
+    return all(layer.lora_enabled for layer in _leaves(model) if _takes_lora(layer)) and has_lora(model)
+
+
+def has_lora(model: keras.Model) -> bool:
+    """Whether a layer of the model has a low-rank update."""
+    return any(getattr(layer, "lora_enabled", False) for layer in _leaves(model))
+
+
+def train_updates_alone(part: keras.layers.Layer) -> None:
+    """Freezes all of a trainable layer or model with low-rank updates but these and the classifier `head`."""
+    for layer in _all_layers(part):
+        updated = getattr(layer, "lora_enabled", False)
+        if layer.name == _HEAD and not updated:
+            continue
+        if _is_leaf(layer) and not updated:
+            set_trainable(layer, False)
+            continue
+        # Its own alone, with those that are frozen: a user's layer may have some beside its sublayers.
+        for weight in layer._trainable_variables:  # pyright: ignore[reportPrivateUsage]
+            weight.trainable = weight.name.startswith("lora_")
+
+
+def _all_layers(model: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """Return a model and all layers in it, in an order that a copy has, too."""
+    return list(model._flatten_layers())  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
+
+
+def _leaves(model: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """Those without layers inside."""
+    return [layer for layer in _all_layers(model) if _is_leaf(layer)]
+
+
+def _is_leaf(layer: keras.layers.Layer) -> bool:
+    return len(_all_layers(layer)) == 1
+
+
+def _takes_lora(layer: Any) -> bool:
+    has = hasattr(layer, "enable_lora") and hasattr(layer, "kernel")  # embeddings have no such kernel
+    return has and layer.name != _HEAD and not getattr(layer, "kernel_constraint", None)
+
+
+def _without_lora(layer: keras.layers.Layer) -> keras.layers.Layer:
+    return type(layer).from_config(_plain(layer.get_config()))
+
+
+def _plain(config: Any) -> Any:
+    """Return a layer's configuration without low-rank updates and `trainable`, those of wrapped layers included."""
+    if isinstance(config, dict):
+        left = {k: v for k, v in config.items() if not str(k).startswith("lora_") and k != "trainable"}
+        return {key: _plain(value) for key, value in left.items()}
+    return [_plain(value) for value in config] if isinstance(config, list) else config
+
 
 _POOLS = {"avg": keras.layers.GlobalAveragePooling2D, "max": keras.layers.GlobalMaxPooling2D}
 _STEM = "stem"

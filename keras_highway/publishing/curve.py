@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 from keras_highway._support.files import read_log
-from keras_highway.analysis.plots import write
-from keras_highway.analysis.plots_curves import Curve, draw_training, training_axes
+from keras_highway.analysis.plots import Curve, draw_training, training_axes, write
 
 CURVE = "curve.png"
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_highway.analysis.graph import blocks as blocks_of
-from keras_highway.analysis.trim import without
+from keras_highway.analysis.lesions import without
+from keras_highway.analysis.trace import blocks as blocks_of
 from keras_highway.applications import build_with, get_spec
 from keras_highway.data.transforms import Transform
 from keras_highway.models.origin import Origin, origin_of

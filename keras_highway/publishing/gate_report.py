@@ -7,8 +7,7 @@ import keras
 import numpy as np
 
 from keras_highway.analysis import Tracer, blocks
-from keras_highway.analysis.batches import Moments
-from keras_highway.analysis.graph import kept_state
+from keras_highway.analysis.trace import Moments, kept_state
 from keras_highway.data.transforms import Transform
 from keras_highway.gating import get_gating
 

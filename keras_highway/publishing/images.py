@@ -12,8 +12,8 @@ from keras_highway._support.keras_models import channels_last
 from keras_highway._support.terminal import python_string
 from keras_highway.analysis.scores import check_images, measure
 from keras_highway.applications import build_with, create_model
-from keras_highway.data.class_labels import relabelled
 from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, FOLDERS, load_dataset, refuse_shards
+from keras_highway.data.photographs import relabelled
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.layers.blocks import channel_axis
 from keras_highway.publishing.form import image_shape

@@ -12,7 +12,7 @@ from keras_highway._support.terminal import python_string
 from keras_highway.applications import create_model
 from keras_highway.data.ptb import load_corpus
 from keras_highway.data.vocabulary import END_OF_SENTENCE, VOCABULARY
-from keras_highway.language.char_lm import CharLM
+from keras_highway.language import CharLM
 from keras_highway.models.char_lm import reset_state, word_part
 from keras_highway.publishing.gate_report import gate_moments
 from keras_highway.publishing.task_weights import CardParts, Measured, TaskWeights, details_of, kind_of

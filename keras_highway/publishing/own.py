@@ -19,8 +19,8 @@ from keras_highway.hub import Pushed, parse_target
 from keras_highway.hub.client import home_folder
 from keras_highway.hub.download import locked
 from keras_highway.layers import Preprocessing
-from keras_highway.models.lora import without_updates
 from keras_highway.models.origin import note_origin, origin_of
+from keras_highway.models.transfer import without_updates
 from keras_highway.predictions import get_transform
 from keras_highway.publishing.bundle import write_bundle
 from keras_highway.publishing.form import Form, form_of_model

@@ -10,7 +10,7 @@ from keras import ops
 from keras_highway._support.keras_models import by_path
 from keras_highway._support.numerics import rank_of
 from keras_highway.applications import create_model
-from keras_highway.data.class_labels import in_words
+from keras_highway.data.photographs import in_words
 from keras_highway.data.transforms import CLASSES, TRANSFORMS
 from keras_highway.models.origin import file_of, origin_of
 from keras_highway.models.transfer import freeze

@@ -18,7 +18,7 @@ import keras
 from keras_highway._support.files import read_regular
 from keras_highway._support.schema import parse_json
 from keras_highway.data.transforms import Transform
-from keras_highway.models.lora import without_updates
+from keras_highway.models.transfer import without_updates
 from keras_highway.variants import VARIANTS
 from keras_highway.weights import file as weights_file
 from keras_highway.weights.info import WeightFileError, transform_from_json

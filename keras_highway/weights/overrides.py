@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_highway._support.keras_models import without_values
-from keras_highway.analysis.trim import without
+from keras_highway.analysis.lesions import without
 from keras_highway.models.builder import build
 from keras_highway.specs import ConvStage, NetSpec, coerced, to_dict
 

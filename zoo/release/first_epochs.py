@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_highway._support.files import read_log
-from keras_highway.analysis.plots import write
-from keras_highway.analysis.plots_curves import Curve, draw_training, training_axes
+from keras_highway.analysis.plots import Curve, draw_training, training_axes, write
 from zoo.release.commits import short
 from zoo.release.studies import PICTURES, RUNS
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keras_highway.data.batchify import batchify, deduplicate
-from keras_highway.data.ptb import Corpus, corpus_folder, is_treebank, load_corpus
+from keras_highway.data.ptb import Corpus, batchify, corpus_folder, deduplicate, is_treebank, load_corpus
 from keras_highway.specs import override
 from keras_highway.training.data.samples import Shard, fingerprint_of
 from keras_highway.training.data.synthetic import SYNTHETIC_CORPUS, synthetic_corpus

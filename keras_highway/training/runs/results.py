@@ -3,8 +3,8 @@
 from typing import Any
 
 from keras_highway._support.files import atomic_write_json
-from keras_highway.data.class_labels import in_words
 from keras_highway.data.datasets import FOLDERS, OWN_CLASSES
+from keras_highway.data.photographs import in_words
 from keras_highway.data.transforms import TRANSFORMS, imagenet_classes
 from keras_highway.models.origin import origin_of
 from keras_highway.specs import override
