@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -41,7 +41,7 @@ def admit(model: keras.Model) -> None:
 
 
 @contextlib.contextmanager
-def compiled_again(model: keras.Model) -> Iterator[None]:
+def compiled_again(model: keras.Model) -> Generator[None]:
     """Compiles a compiled model again after the body, which changes what is trainable.
 
     With the very losses and metrics that it was compiled with, so that these
@@ -60,7 +60,7 @@ def compiled_again(model: keras.Model) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def cloned_without_compiling(model: keras.Model) -> Iterator[None]:
+def cloned_without_compiling(model: keras.Model) -> Generator[None]:
     """Within it `keras.models.clone_model` does not compile the copies of a model and of those nested in it.
 
     Keras would from what it can save of the arguments: an optimizer for
