@@ -1,7 +1,7 @@
 """Layers of the language model: characters to word vectors, an LSTM that carries its state, a softmax in two steps."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -107,26 +107,20 @@ class CharCNN(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.kernels = tuple(checked_size(k, "kernels") for k in _sequence(kernels, "kernels"))
-        self.filters = tuple(checked_size(f, "filters") for f in _sequence(filters, "filters"))
-        if len(self.kernels) != len(self.filters) or not self.kernels:
+        if isinstance(kernels, int) or isinstance(filters, int) or len(kernels) != len(filters) or not kernels:
             raise ValueError(
-                "CharCNN needs a number of filters for each kernel. "
-                f"Received: kernels={self.kernels}, filters={self.filters}"
+                f"`kernels` and `filters` must be lists of one number per convolution. Received: {kernels=}, {filters=}"
             )
+        self.kernels = tuple(checked_size(k, "kernels") for k in kernels)
+        self.filters = tuple(checked_size(f, "filters") for f in filters)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def build(self, input_shape: Shape) -> None:
-        if len(input_shape) != 3 or input_shape[2] is None:
+        if len(input_shape) != 3 or None in input_shape[1:] or input_shape[1] < max(self.kernels):
             raise ValueError(
-                f"CharCNN {self.name!r} needs an input of shape (words, length, units). "
-                f"Received: input shape {tuple(input_shape)}"
-            )
-        if input_shape[1] is None or input_shape[1] < max(self.kernels):
-            raise ValueError(
-                f"CharCNN {self.name!r} has a kernel of {max(self.kernels)} characters and needs words of a known "
-                f"length of at least as many, with their marks and padding. Received: input shape {tuple(input_shape)}"
+                f"CharCNN {self.name!r} needs an input of shape (words, length, units) with a length of at least its "
+                f"widest kernel, {max(self.kernels)}. Received: input shape {tuple(input_shape)}"
             )
         self.convolutions = [
             Conv1D(
@@ -160,14 +154,6 @@ class CharCNN(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
-
-
-def _sequence(sizes: Any, name: str) -> Iterable[Any]:
-    if not isinstance(sizes, Iterable) or isinstance(sizes, str):
-        raise ValueError(
-            f"`{name}` must be a list of whole numbers, one of each convolution. Received: {name}={sizes!r}"
-        )
-    return sizes
 
 
 @keras.saving.register_keras_serializable(package="keras_highway")
@@ -266,18 +252,18 @@ def _cell_gradient(dh: Any, dc: Any, gates: Any, c: Any, c_before: Any) -> tuple
 
 @keras.saving.register_keras_serializable(package="keras_highway")
 class CarriedLSTM(keras.layers.Layer):
-    """LSTM for truncated back-propagation: each batch starts from the state that the last one left.
+    """LSTM for truncated back-propagation: each batch starts from the state at the end of the previous one.
 
     `keras.layers.LSTM(stateful=True)` has the same purpose but loses its state
     on the JAX backend; here the state is two variables of the layer. Gradients
     stop at them. They are not weights: `variables` has them, `weights` and
     weight files do not. Training and inference both continue from them;
-    `reset_state` starts anew.
+    `reset_state` sets them to zero.
 
-    The equations, the order of the gates (input, forget, cell, output) and the
-    weights are those of `keras.layers.LSTM` without an offset on the forget
-    gate. The products of the inputs of all steps are computed at once before
-    the recurrence, and the gradient of the recurrent kernel at once after it.
+    Equations, order of the gates (input, forget, cell, output) and weights are
+    as in `keras.layers.LSTM` without an offset on the forget gate. The products
+    of the inputs of all steps are computed at once before the recurrence, and
+    the gradient of the recurrent kernel at once after it.
     Gates and state are float32 under every dtype policy but float64.
 
     Input: `(streams, steps, features)`. Output: `(streams, steps, units)`.
@@ -309,11 +295,6 @@ class CarriedLSTM(keras.layers.Layer):
 
     def build(self, input_shape: Shape) -> None:
         self._check_streams(input_shape)
-        if input_shape[2] is None:
-            raise ValueError(
-                f"CarriedLSTM {self.name!r} needs to know the number of features of its input. "
-                f"Received: input shape {tuple(input_shape)}"
-            )
         wide = 4 * self.units
         self.kernel = self.add_weight(
             name="kernel", shape=(input_shape[-1], wide), initializer=fresh(self.kernel_initializer)
@@ -365,7 +346,7 @@ class CarriedLSTM(keras.layers.Layer):
         return y
 
     def reset_state(self) -> None:
-        """Set the state to zero: what comes next does not follow what came before. Before `build` there is none."""
+        """Set the state to zero, as at the start of a text."""
         for variable in self.carried if self.built else ():
             variable.assign(ops.zeros(variable.shape, variable.dtype))
 
@@ -380,11 +361,7 @@ class CarriedLSTM(keras.layers.Layer):
             store[str(i)] = variable
 
     def load_own_variables(self, store: Any) -> None:
-        """Load the weights; the state stays as it is."""
-        if len(store.keys()) != len(self.weights):
-            raise ValueError(
-                f"CarriedLSTM {self.name!r} has {len(self.weights)} weights. Received: a file with {len(store.keys())}"
-            )
+        """Load the weights; the state is unchanged."""
         for i, variable in enumerate(self.weights):
             variable.assign(store[str(i)])
 
@@ -404,7 +381,7 @@ class CarriedLSTM(keras.layers.Layer):
         }
 
     def _check_streams(self, shape: Shape):
-        if len(shape) != 3 or shape[0] not in (None, self.streams):
+        if len(shape) != 3 or shape[0] not in (None, self.streams) or shape[2] is None:
             raise ValueError(
                 f"CarriedLSTM {self.name!r} carries the state of {self.streams} streams and needs an input of shape "
                 f"({self.streams}, steps, features). Received: input shape {tuple(shape)}"

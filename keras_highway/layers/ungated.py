@@ -153,9 +153,8 @@ class Conv2D(_LearnsOn, keras.layers.Conv2D):
 def _not_in_place(mode: Any) -> NotImplementedError:
     """Return the error that `model.quantize` shows as a warning, once."""
     return NotImplementedError(
-        "The convolutions and dense layers of keras_highway are not quantized in place, and stay in float beside those "
-        "of Keras that are: build the network again, and write a quantized file with `python -m keras_highway export "
-        f"WEIGHTS --format litert --int8 --data DIR --out PATH`. Received: mode={mode!r}"
+        "Layers of keras_highway are not quantized in place and stay in float: write a quantized file with `python -m "
+        f"keras_highway export WEIGHTS --format litert --int8 --data DIR --out PATH`. Received: mode={mode!r}"
     )
 
 
@@ -375,7 +374,7 @@ class GivenConv2D(keras.layers.Layer):
         return self.convolution_op(x, kernel)
 
     def convolution_op(self, x: Any, kernel: Any) -> Any:
-        """As that of `keras.layers.Conv2D`."""
+        """Convolve, as `keras.layers.Conv2D`."""
         return convolve(x, ops.cast(kernel, x.dtype), self.strides, self.padding, self.data_format)
 
 

@@ -36,18 +36,16 @@ def set_trainable(layer: keras.layers.Layer, value: bool) -> None:
 
 
 def admit(model: keras.Model) -> None:
-    """Lets the layers of a model decide what is trainable: under a frozen model Keras counts none of them."""
+    """Let the layers of a model decide what is trainable: Keras counts no weights of a frozen model."""
     model._trainable = True  # pyright: ignore[reportAttributeAccessIssue] (`trainable` would set the layers, too)
 
 
 @contextlib.contextmanager
 def compiled_again(model: keras.Model) -> Generator[None]:
-    """Compiles a compiled model again after the body, which changes what is trainable.
+    """Compile a compiled model again after the body, which changes what is trainable.
 
-    With the very losses and metrics that it was compiled with, so that these
-    may be functions that Keras could not save, and a new optimizer of the
-    same settings. All of it within the strategy that the model was made in:
-    variables of another would not be the same on each replica.
+    Losses and metrics are the same objects, which Keras may be unable to save; the optimizer is a new one of the same
+    settings. All in the scope of the model's own strategy.
     """
     with scope_of(model):
         arguments = _arguments(model) if model.compiled else None  # what can fail fails before the model is changed
@@ -56,16 +54,15 @@ def compiled_again(model: keras.Model) -> Generator[None]:
             return
         model.compile(**arguments)
         if model.optimizer is not None:
-            _build(model)
+            try:
+                model.optimizer.build(model.trainable_variables)
+            except ValueError as error:  # an optimizer for certain weights, e.g. a MultiOptimizer
+                raise ValueError(f"The optimizer does not fit the trainable weights: compile again. {error}") from error
 
 
 @contextlib.contextmanager
 def cloned_without_compiling(model: keras.Model) -> Generator[None]:
-    """Within it `keras.models.clone_model` does not compile the copies of a model and of those nested in it.
-
-    Keras would from what it can save of the arguments: an optimizer for
-    nothing, and an error where a loss is a function of the user's own.
-    """
+    """Let `keras.models.clone_model` copy a model without compiling the copy, which fails for a user's own loss."""
     parts: Any = model._flatten_layers()  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
     compiled = [part for part in parts if getattr(part, "compiled", False)]
     try:
@@ -79,25 +76,11 @@ def cloned_without_compiling(model: keras.Model) -> Generator[None]:
 
 def _arguments(model: keras.Model) -> dict[str, Any]:
     if type(model).compile is not keras.Model.compile:
-        raise ValueError(
-            f"Model {model.name!r} has a compile() of its own, whose arguments are not known: change what is "
-            "trainable before it is compiled."
-        )
+        raise ValueError(f"Model {model.name!r} has its own compile(): change what is trainable before compiling.")
     arguments = dict(model._compile_config.config)  # pyright: ignore[reportAttributeAccessIssue] (the live ones)
     scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)  # not kept among the arguments
-    optimizer = arguments["optimizer"]  # None where the model was compiled to be evaluated alone
+    optimizer = arguments["optimizer"]  # None if the model was compiled only to be evaluated
     return {**arguments, "optimizer": optimizer and _fresh(optimizer), "auto_scale_loss": scaled}
-
-
-def _build(model: Any) -> None:
-    """Give the optimizer its variables, as `fit` would."""
-    try:
-        model.optimizer.build(model.trainable_variables)
-    except ValueError as error:  # an optimizer that is particular about what it trains
-        raise ValueError(
-            f"What is trainable of {model.name!r} has changed, and its optimizer is not for that: compile the model "
-            f"again. {error}"
-        ) from error
 
 
 def _fresh(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
@@ -109,27 +92,23 @@ def _fresh(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
             copy = optimizer.from_config(optimizer.get_config())
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"An optimizer {type(optimizer).__name__} made of a function cannot be made again: change what is "
-            "trainable first, and compile then. Nothing was changed."
+            f"An optimizer {type(optimizer).__name__} made of a function cannot be copied: change what is trainable, "
+            "then compile. The model is unchanged."
         ) from error
-    _exclude_from_decay(getattr(copy, "inner_optimizer", copy), inner)
+    target: Any = getattr(copy, "inner_optimizer", copy)
+    for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):  # not in the configuration
+        if hasattr(inner, name):
+            setattr(target, name, getattr(inner, name))
     return copy
-
-
-def _exclude_from_decay(optimizer: Any, source: Any) -> None:
-    """Copy the exclusions from weight decay, which are not in an optimizer's configuration."""
-    for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
-        if hasattr(source, name):
-            setattr(optimizer, name, getattr(source, name))
 
 
 _HEAD = "head"
 
 
 def enable_lora(model: keras.Model, rank: int = 4) -> int:
-    """Freezes a model and gives each of its convolutions and dense layers a trainable low-rank update.
+    """Freeze a model and give each of its convolutions and dense layers a trainable low-rank update.
 
-    A kernel `(height, width, channels, filters)` stays as it is beside a
+    A kernel `(height, width, channels, filters)` is unchanged next to a
     trainable `A·B`, with `A` of `(height, width, channels, rank)`, random, and
     `B` of `(rank, filters)`, zero at first, so that the model still computes
     the same. The classifier `head` is trained in full. Batch normalization,
@@ -160,14 +139,10 @@ def enable_lora(model: keras.Model, rank: int = 4) -> int:
     """
     rank = checked_size(rank, "rank")
     layers = _leaves(model)
-    if has_lora(model):
+    if has_lora(model) or not any(_takes_lora(layer) for layer in layers):
         raise ValueError(
-            f"Model {model.name!r} has low-rank updates already: kh.merge_lora(model) makes them part of its kernels."
-        )
-    if not any(_takes_lora(layer) for layer in layers):
-        raise ValueError(
-            f"Model {model.name!r} has no convolution and no dense layer before its head whose kernel is without a "
-            "constraint."
+            "enable_lora needs convolutions or dense layers before the head, without low-rank updates "
+            f"(kh.merge_lora merges these into the kernels) or constraints. Received: {model.name!r}"
         )
     with compiled_again(model):
         set_trainable(model, True)
@@ -197,11 +172,13 @@ def merge_lora(model: keras.Model) -> keras.Model:
     """
     if not isinstance(model, keras.Function | keras.Sequential):
         raise ValueError(
-            "merge_lora builds the graph of a functional model again, which a subclassed model does not have: merge "
-            f"the functional model in it. Received: {getattr(model, 'name', model)!r} of type {type(model).__name__}"
+            "merge_lora takes a functional model: a subclassed model has no graph to copy. "
+            f"Received: {getattr(model, 'name', model)!r} of type {type(model).__name__}"
         )
     with cloned_without_compiling(model):
-        copy = keras.models.clone_model(model, clone_function=_without_lora, recursive=True)
+        copy = keras.models.clone_model(
+            model, clone_function=lambda layer: type(layer).from_config(_plain(layer.get_config())), recursive=True
+        )
     set_trainable(copy, True)
     scale_losses_as(copy, model)
     for old, new in zip(_all_layers(model), _all_layers(copy), strict=True):
@@ -215,12 +192,12 @@ def merge_lora(model: keras.Model) -> keras.Model:
 
 
 def without_updates(model: keras.Model) -> keras.Model:
-    """Return the model, merged if it has low-rank updates: clones have no place for these."""
+    """Return the model, or the merged one if it has low-rank updates, which clones lose."""
     return merge_lora(model) if has_lora(model) else model
 
 
 def learns_by_updates(model: keras.Model) -> bool:
-    """Whether all layers that can have a low-rank update do, as after `enable_lora`; not if a user gave some to one."""
+    """Whether every layer that can have a low-rank update has one, as after `enable_lora`."""
     return all(layer.lora_enabled for layer in _leaves(model) if _takes_lora(layer)) and has_lora(model)
 
 
@@ -230,7 +207,7 @@ def has_lora(model: keras.Model) -> bool:
 
 
 def train_updates_alone(part: keras.layers.Layer) -> None:
-    """Freezes all of a trainable layer or model with low-rank updates but these and the classifier `head`."""
+    """Freeze a trainable layer or model except for its low-rank updates and the classifier `head`."""
     for layer in _all_layers(part):
         updated = getattr(layer, "lora_enabled", False)
         if layer.name == _HEAD and not updated:
@@ -238,18 +215,17 @@ def train_updates_alone(part: keras.layers.Layer) -> None:
         if _is_leaf(layer) and not updated:
             set_trainable(layer, False)
             continue
-        # Its own alone, with those that are frozen: a user's layer may have some beside its sublayers.
+        # Only its own, also frozen ones: a user's layer may have weights next to its sublayers.
         for weight in layer._trainable_variables:  # pyright: ignore[reportPrivateUsage]
             weight.trainable = weight.name.startswith("lora_")
 
 
 def _all_layers(model: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Return a model and all layers in it, in an order that a copy has, too."""
+    """Return a model and all layers in it, in the same order as in a copy."""
     return list(model._flatten_layers())  # pyright: ignore[reportPrivateUsage] (Keras has no public way to them)
 
 
 def _leaves(model: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Those without layers inside."""
     return [layer for layer in _all_layers(model) if _is_leaf(layer)]
 
 
@@ -262,12 +238,8 @@ def _takes_lora(layer: Any) -> bool:
     return has and layer.name != _HEAD and not getattr(layer, "kernel_constraint", None)
 
 
-def _without_lora(layer: keras.layers.Layer) -> keras.layers.Layer:
-    return type(layer).from_config(_plain(layer.get_config()))
-
-
 def _plain(config: Any) -> Any:
-    """Return a layer's configuration without low-rank updates and `trainable`, those of wrapped layers included."""
+    """Return a layer's configuration without low-rank updates and `trainable`, also of wrapped layers."""
     if isinstance(config, dict):
         left = {k: v for k, v in config.items() if not str(k).startswith("lora_") and k != "trainable"}
         return {key: _plain(value) for key, value in left.items()}
@@ -334,8 +306,6 @@ def features(model: keras.Model, stages: str | tuple[str, ...] | None = None, po
     if any(len(output.shape) != 4 for output in outputs.values()):
         raise ValueError(f"Model {model.name!r} is not convolutional; its stages have no pyramid.")
     chosen = _chosen(stages, ends)
-    for stage in chosen:
-        _check_stage(stage, ends, model)
     if pool not in (None, *_POOLS):
         raise ValueError(f"`pool` must be None, 'avg' or 'max'. Received: pool={pool!r}")
     name, maps = f"{model.name}_features", {stage: outputs[stage] for stage in chosen}
@@ -426,16 +396,11 @@ def reset_classifier(
             several outputs.
     """
     classes = checked_size(classes, "classes")
-    if len(model.outputs) != 1:
-        raise ValueError(
-            f"Only a model of one output gets another classifier: name the one that is meant, as keras.Model(inputs, "
-            f"output). Received: {model.name!r} with {len(model.outputs)} outputs"
-        )
     last = model.layers[-1]
-    if last.name != "head" and any(layer.name == "head" for layer in model.layers):
+    if len(model.outputs) != 1 or (last.name != "head" and any(layer.name == "head" for layer in model.layers)):
         raise ValueError(
-            f"Model {model.name!r} goes on after its layer 'head', as language models do: no classifier can take that "
-            f"layer's place. Received: a model whose last layer is {last.name!r}"
+            "reset_classifier takes a model of one output that ends in its `head`, if it has one: pass "
+            f"keras.Model(inputs, output). Received: {model.name!r}, {len(model.outputs)} outputs, last {last.name!r}"
         )
     x = input_in(model, last) if last.name == "head" else model.output
     dtype = "float64" if x.dtype == "float64" else "float32"
@@ -452,13 +417,13 @@ def reset_classifier(
 
 
 def freeze(model: keras.Model, until: str | None = None) -> None:
-    """Freezes a model from its input up to and including a stage; what comes after is trainable.
+    """Freeze a model from its input up to and including a stage; what comes after is trainable.
 
     Frozen batch normalization uses and keeps its moving statistics (Keras's
     rule for `trainable=False`). A compiled model is compiled again with the
     same arguments, since Keras would otherwise continue to train frozen
-    weights; its optimizer starts anew. After `kh.enable_lora`, trainable are
-    the low-rank updates and the head of what comes after.
+    weights; its optimizer starts again. After `kh.enable_lora`, the low-rank
+    updates and the head of what comes after are trainable.
 
     Args:
         model: A model of `keras_highway`.
@@ -472,11 +437,10 @@ def freeze(model: keras.Model, until: str | None = None) -> None:
     names = [layer.name for layer in model.layers]
     if until is None and names[-1] != "head":
         raise ValueError(
-            f"Model {model.name!r} has no layer 'head' at its end, so nothing would be left to train. Name the last "
-            f"frozen layer, e.g. until={names[-2 if len(names) > 2 else -1]!r}, or set model.trainable = False. "
-            f"Received: until=None, and the last layer is {names[-1]!r}"
+            f"Model {model.name!r} does not end in a layer 'head', which would be trained: name the last frozen layer "
+            f"with `until`. Received: until=None, last layer {names[-1]!r}"
         )
-    last = len(names) - 2 if until is None else _last_of(model, names, until, "until")
+    last = len(names) - 2 if until is None else _span_of(model, names, until, "until")[1]
     updates = learns_by_updates(model)
     with compiled_again(model):
         admit(model)
@@ -503,15 +467,15 @@ def unfreeze(model: keras.Model, since: str | None = None) -> None:
         ValueError: If there is no such stage or layer, with suggestions.
     """
     names = [layer.name for layer in model.layers]
-    first = 0 if since is None else _first_of(model, names, since)
+    first = 0 if since is None else _span_of(model, names, since, "since")[0]
     with compiled_again(model):
         admit(model)
         for layer in model.layers[first:]:
             set_trainable(layer, True)
 
 
-def _last_of(model: keras.Model, names: list[str], stage_or_layer: str, argument: str) -> int:
-    """Return the index of a layer, or of the last block of a stage."""
+def _span_of(model: keras.Model, names: list[str], stage_or_layer: str, argument: str) -> tuple[int, int]:
+    """Return the indices of the first and last layer of a stage, or twice the index of a layer."""
     ends = {stage: name for name in names if (stage := stage_of(name))}
     if stage_or_layer not in ends and stage_or_layer not in names:
         hint = did_you_mean(stage_or_layer, [*ends, *names])
@@ -519,17 +483,12 @@ def _last_of(model: keras.Model, names: list[str], stage_or_layer: str, argument
             f"Model {model.name!r} has no such stage or layer.{hint} Its stages are {', '.join(ends)}. "
             f"Received: {argument}={stage_or_layer!r}"
         )
-    return names.index(ends.get(stage_or_layer, stage_or_layer))
-
-
-def _first_of(model: keras.Model, names: list[str], stage_or_layer: str) -> int:
-    """Return the index of a layer, or of the first block of a stage."""
-    last = _last_of(model, names, stage_or_layer, "since")
-    return next((index for index, stage in enumerate(_stages(names)) if stage == stage_or_layer), last)
+    last = names.index(ends.get(stage_or_layer, stage_or_layer))
+    return next((index for index, stage in enumerate(_stages(names)) if stage == stage_or_layer), last), last
 
 
 def _stages(names: list[str]) -> list[str | None]:
-    """Return the stage of each layer: of none up to the stem, which may come after the first stage's dropout."""
+    """Return the stage of each layer; `None` up to the stem, which may come after the first stage's dropout."""
     after = names.index(_STEM) + 1 if _STEM in names else 0
     return [stage_of(name) if index >= after else None for index, name in enumerate(names)]
 
@@ -549,24 +508,13 @@ def _chosen(stages: Any, ends: Mapping[str, Any]) -> tuple[str, ...]:
         chosen = tuple(ends) if stages is None else (stages,) if isinstance(stages, str) else tuple(stages)
     except TypeError:
         chosen = ()
-    if not chosen:
-        raise ValueError(
-            "`stages` must be the name of a stage, several names, at least one, or None for all. "
-            f"Received: stages={stages!r}"
-        )
+    if not chosen or not set(chosen) <= set(ends):
+        raise ValueError(f"`stages` must be one or more of {', '.join(ends)}. Received: stages={stages!r}")
     return chosen
 
 
-def _check_stage(stage: str, ends: Mapping[str, keras.layers.Layer], model: keras.Model) -> None:
-    if stage not in ends:
-        raise ValueError(f"Model {model.name!r} has no stage {stage!r}; its stages are {', '.join(ends)}.")
-
-
 def _info(pyramid: keras.Model, layers: Mapping[str, str]) -> tuple[FeatureInfo, ...]:
-    """Count strides at 1024 pixels: at the model's own size, border effects may be a good part of an output.
-
-    They are of the pixels that the network sees: what comes before its stem is passed over.
-    """
+    """Count strides from the stem on, at 1024 pixels: border effects are small there."""
     first = model_data_format(pyramid) == "channels_first"
     rows, axis = (2, 1) if first else (1, 3)
     stem = next((layer for layer in pyramid.layers if layer.name == "stem"), None)
