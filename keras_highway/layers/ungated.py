@@ -315,7 +315,9 @@ class SharedKernels(keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         channels = input_shape[1 if self.data_format == "channels_first" else -1]
         self.kernels = [
-            self.add_weight(name=f"kernel{i + 1}", shape=shape, initializer=fresh(self.kernel_initializer, i))
+            self.add_weight(
+                name=f"kernel{i + 1}", shape=shape, initializer=fresh(self.kernel_initializer, i), autocast=False
+            )
             for i, shape in enumerate(self._shapes(channels))
         ]
 
