@@ -45,8 +45,7 @@ class LanguageModelError(ValueError):
 
     def __init__(self, weights: object):
         super().__init__(
-            f"{str(weights)!r} is a language model: it reads words, not images. Use keras_highway.CharLM, or "
-            "`python -m keras_highway lm --help`."
+            f"{str(weights)!r} is a language model, which reads words: use kh.CharLM or `lm`."
         )
 
 
@@ -54,7 +53,7 @@ class ImageClassifier(NamedTuple):
     """A trained image classifier: its weights, and how images are fed to it.
 
     Attributes:
-        weights: The user's word for the weights.
+        weights: The weights as the user named them.
         data: The data set of its images, `""` if unknown.
         transform: The transform of its images.
         classes: Identifier and name of each class.
@@ -86,15 +85,13 @@ class ImageClassifier(NamedTuple):
         model = model_of(file, classifier_activation=classifier_activation, **shape)
         expected = model.input_shape[1:]
         if any(side not in (None, own) for side, own in zip(expected, actual, strict=True)):
-            if model_data_format(model) == "channels_first":  # a whole model that was saved so
-                raise ValueError(
-                    "The network takes images channels first, and image files give them channels last: save it with "
-                    f"keras_highway.save(model, 'net') and use that folder. Received: {self.weights}"
-                )
             ours, theirs = ("x".join(map(str, shape)) for shape in (expected, actual))
+            remedy = "name its data set (data_set, --data-set)"
+            if model_data_format(model) == "channels_first":  # a whole model that was saved so
+                remedy = "it has the channels first: use the folder of keras_highway.save(model, 'net')"
             raise ValueError(
-                f"The network takes images of {ours} and those of {self.data} are {theirs}: name the data set it is "
-                f"for (data_set, --data-set). Received: {self.weights}"
+                f"The network takes images of {ours}, and those of {self.data} are {theirs}: {remedy}. "
+                f"Received: {self.weights}"
             )
         return model
 
@@ -146,8 +143,8 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
             data = data_of(file.archive.input_shape, file.archive.classes) or ""
             if data and data_set is None:
                 warnings.warn(
-                    f"{weights} does not name its classes. By their number and the image size they are taken for those "
-                    f"of {data}; name another data set if they are not (data_set, --data-set).",
+                    f"{weights} does not name its classes: {data} is assumed by their number and the image size. Name "
+                    "the data set (data_set, --data-set) if it is another.",
                     Notice,
                     stacklevel=2,
                 )
@@ -166,8 +163,8 @@ def find_classifier(weights: str, data_set: str | None = None) -> ImageClassifie
             names = ()
     if transform is None and data not in TRANSFORMS:
         raise ValueError(
-            f"The preprocessing of images for {weights} is unknown: name its data set (data_set, --data-set), or save "
-            "the model with keras_highway.save."
+            f"The preprocessing for {weights} is unknown: name its data set (data_set, --data-set), or save the model "
+            "with keras_highway.save."
         )
     if not names or (data == "imagenet" and list(names) == [name for _, name in imagenet_classes()]):
         classes = identified(data, class_names(data, count))  # ImageNet's thousand have WordNet's identifiers
@@ -228,11 +225,11 @@ def get_transform(weights: Weights) -> Transform:
     Args:
         weights: A data set (`"imagenet"`, `"cifar10"`, `"cifar100"`,
             `"mnist"`), another row of `TRANSFORMS` (`"imagenet_875"`, He et
-            al.'s test crop), a variant's name, or whatever `describe_weights`
+            al.'s test crop), a variant, or anything that `describe_weights`
             takes: a weights name, a file or folder, `hf://org/name`, a model.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If no transform is known.
     """
     return transform_of(weights)
 
@@ -253,7 +250,7 @@ def preprocess_input(x: Any, weights: Weights = "imagenet", data_format: str | N
             values in [0, 255], uint8 or float.
         weights: A weights name, a data set, a model, ..., see `get_transform`.
             Defaults to `"imagenet"`. `"channels_first"` and `"channels_last"`
-            are read as `data_format`, whose place this is in
+            are read as `data_format`, the second argument in
             keras.applications.
         data_format: `"channels_last"`, or `"channels_first"` for `(...,
             channels, height, width)`. Defaults to Keras's,

@@ -145,14 +145,11 @@ def make_report(
     """
     to_numpy = keras.ops.convert_to_numpy
     images, labels = (x if x is None else np.asarray(to_numpy(x) if keras.ops.is_tensor(x) else x) for x in data)
-    if labels is None or not len(images) or len(images) != len(labels) or (samples is not None and samples < 1):
+    few = labels is None or not len(images) or len(images) != len(labels) or (samples is not None and samples < 1)
+    if few or (classes is not None and np.issubdtype(labels.dtype, np.integer) and np.max(labels) >= len(classes)):
         raise ValueError(
-            "A report needs images, a label for each, and at least one sample. Received: "
-            f"{len(images)} images, {'no' if labels is None else len(labels)} labels, samples={samples}"
-        )
-    if classes is not None and np.issubdtype(labels.dtype, np.integer) and np.max(labels) >= len(classes):
-        raise ValueError(
-            f"`classes` must have a name for each label. Received: {len(classes)} names, labels up to {np.max(labels)}"
+            "A report needs images, a label for each, a name for each class, and at least one sample. "
+            f"Received: {len(images)} images, {'no' if labels is None else len(labels)} labels, {classes=}, {samples=}"
         )
     known = analysis.blocks(model)
     if np.ndim(labels) == 2 and labels.shape[1] == 1 and len(model.output_shape) == 2:
