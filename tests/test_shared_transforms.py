@@ -17,7 +17,6 @@ from keras_highway.export import fold_batch_norm
 from keras_highway.layers import BasicBlock, BottleneckBlock, Branch, SharedKernels
 from keras_highway.models.builder import build
 from keras_highway.specs import override
-from keras_highway.variants import VARIANTS
 
 SMALL = {"blocks": (4,), "widths": (4,), "shared_transforms": True}  # no transition: all four share
 KERNELS, NORMS = 2 * 9 * 4 * 4, 2 * 2 * 4  # of a basic block of 4 channels
@@ -193,13 +192,11 @@ def test_layers():
 def test_what_is_refused():
     block = BasicBlock(4, shared_transform=True, name="lonely")
     x = array(2, 5, 5, 4)
-    with pytest.raises(ValueError, match=r"'lonely' takes the kernels of its transform.*kernels=None"):
+    with pytest.raises(ValueError, match="'lonely' takes kernels"):
         block(x)
     with pytest.raises(ValueError, match=r"of shapes \[\(3, 3, 4, 4\), \(3, 3, 4, 4\)\].*\[\(3, 3, 4, 4\)\]"):
         block(x, kernels=[ops.zeros((3, 3, 4, 4))])
     with pytest.raises(ValueError, match="shared_transform=True, batch_norm=False"):
         BasicBlock(4, shared_transform=True, batch_norm=False)
-    with pytest.raises(ValueError, match="shared_transforms=True, batch_norm=False"):
-        override(VARIANTS["highway20"], shared_transforms=True, batch_norm=False)
     with pytest.raises(ValueError, match="`filters` and `kernel_sizes` need one number per convolution"):
         SharedKernels((4, 8), (3,))

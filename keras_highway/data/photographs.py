@@ -422,4 +422,4 @@ def _labels(name: str, feature: Any, classes: int, class_names: Sequence[str]) -
         return [known[one] for one in names]
     if feature.num_classes != classes:
         raise ValueError(f"The weights have {classes} classes, {name} has {feature.num_classes}.")
-    return range(classes)
+    return list(range(classes))

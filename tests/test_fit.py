@@ -1,4 +1,4 @@
-"""Layers, optimizers, callbacks and `freeze` in Keras's own `fit`, without the package's training."""
+"""Layers, optimizers, callbacks and loss scaling in Keras's own `fit`."""
 
 import keras
 import numpy as np
@@ -174,3 +174,44 @@ def test_what_is_refused(make, message):
 def test_numpys_numbers_are_numbers():
     layer = CharCNN(np.array([2, 3]), np.array([4, 5]))
     assert layer.kernels == (2, 3) and layer.filters == (4, 5)
+
+
+SMALL = {"blocks": (2, 1, 1), "widths": (4, 4, 8), "stem_width": 4, "classes": 3, "input_shape": (32, 32, 3)}
+MAKE = {
+    "reset": lambda scaled_net: kh.reset_classifier(scaled_net, 5),
+    "rewired": lambda scaled_net: kh.analysis.rewire(scaled_net, {"stage1_block2": None}),
+    "shorter": lambda scaled_net: kh.analysis.without(scaled_net, ["stage1_block2"]),
+    "converted": kh.highway_from_resnet,
+}
+
+
+def scales(model):
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def scaled_net(dtype):
+    return kh.create_model("resnet20", dtype=dtype, **SMALL)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", None])
+def test_nets_of_float16_alone(dtype):
+    assert scales(scaled_net(dtype)) == (dtype == "mixed_float16")
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_nets_that_are_made_of_them(name):
+    assert scales(MAKE[name](scaled_net("mixed_float16")))
+
+
+def test_updates_and_a_choice_against_it():
+    model = scaled_net("mixed_float16")
+    kh.enable_lora(model, 2)
+    assert scales(kh.merge_lora(model))
+    model.compile("sgd", "sparse_categorical_crossentropy", auto_scale_loss=False)
+    kh.freeze(model)
+    assert isinstance(model.optimizer, keras.optimizers.SGD)
+
+
+def test_language_models():
+    assert scales(kh.create_model("charlm_small_coupled", classes=20, units=4, streams=2, dtype="mixed_float16"))

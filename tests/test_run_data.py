@@ -1,4 +1,4 @@
-"""A run and its data: what goes on with other data, or on hosts with different ones, is refused; nothing is lost."""
+"""A run refuses to resume with other data, and processes with different data are refused."""
 
 import contextlib
 import dataclasses
