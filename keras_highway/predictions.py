@@ -44,9 +44,7 @@ class LanguageModelError(ValueError):
     """The weights are of a language model, which does not read images."""
 
     def __init__(self, weights: object):
-        super().__init__(
-            f"{str(weights)!r} is a language model, which reads words: use kh.CharLM or `lm`."
-        )
+        super().__init__(f"{str(weights)!r} is a language model, which reads words: use kh.CharLM or `lm`.")
 
 
 class ImageClassifier(NamedTuple):

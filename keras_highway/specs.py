@@ -281,10 +281,10 @@ class CharLMSpec(NetSpec):
 
     def check_own(self) -> None:
         """As every spec's."""
-        if self.highways < 0 or not 0.0 < self.init_range < math.inf:
+        if self.highways < 0 or not 0.0 <= self.dropout < 1.0 or not 0.0 < self.init_range < math.inf:
             raise ValueError(
-                "`highways` must be at least 0 and `init_range` positive. "
-                f"Received: highways={self.highways}, init_range={self.init_range}"
+                "`highways` must be at least 0, `dropout` in [0, 1) and `init_range` positive. "
+                f"Received: highways={self.highways}, dropout={self.dropout}, init_range={self.init_range}"
             )
 
 

@@ -189,18 +189,18 @@ def test_the_lstm_is_keras_own():
 def test_bad_layers_are_refused():
     with pytest.raises(ValueError, match=r"state of 2 streams .* input shape \(3, 7, 4\)"):
         CarriedLSTM(3, streams=2)(array(3, 7, 4))
-    with pytest.raises(ValueError, match="number of filters for each kernel"):
+    with pytest.raises(ValueError, match="one number per convolution"):
         CharCNN((1, 2), (3,))
-    with pytest.raises(ValueError, match="kernel of 5 characters"):
+    with pytest.raises(ValueError, match="widest kernel, 5"):
         CharCNN((5,), (3,))(array(2, 4, 2))
     for changes, message in (
         ({"kernels": (1, 2, 3)}, "one number per convolution"),
-        ({"input_shape": (2,)}, "at least its widest kernel, 3"),
-        ({"dropout": 1.0}, "`dropout` must be"),
-        ({"highways": -1}, "`highways` must not be negative"),
+        ({"input_shape": (2,)}, "widest kernel, 3"),
+        ({"dropout": 1.0}, "`dropout` in"),
+        ({"highways": -1}, "`highways` must be at least 0"),
     ):
         with pytest.raises(ValueError, match=message):
-            override(TINY, **changes)
+            build_char_lm(override(TINY, **changes))
 
 
 def test_highway_bias_starts_around_the_gate_bias():
@@ -320,7 +320,7 @@ def test_create_model_builds_language_models(tmp_path):
     weights_file.save(model, path, "charlm_large_coupled", 11)
     again = kh.create_model("charlm_large_coupled", weights=str(path), **shrunk)
     np.testing.assert_allclose(to_numpy(again(fed(words))), y, rtol=1e-6)
-    with pytest.raises(ValueError, match=r"takes words, not images.*pooling='avg'"):
+    with pytest.raises(ValueError, match="takes words.*pooling='avg'"):
         kh.create_model("charlm_large_coupled", pooling="avg")
     with pytest.raises(ValueError, match="Did you mean 'charlm_large_coupled'"):
         kh.create_model("charlm_large_coupeld")

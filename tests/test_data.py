@@ -348,7 +348,7 @@ def test_a_class_without_photographs_is_named(tmp_path):
     with pytest.raises(ValueError, match="The weights have 3 classes"):  # nor would it do without the folder
         folder_test_set(folder(tmp_path / "rest", ["val/cat/a.png", "val/eel/b.png"]), 3)
     numbers = folder(tmp_path / "numbers", ["0/a.png", "1/none/a.png", "2/b.png"])
-    with pytest.raises(ValueError, match="1 contains no images.*remove the folder"):
+    with pytest.raises(ValueError, match=r"1 contains no images.*remove the folder"):
         folder_test_set(numbers, 3, numbered=True)
     (numbers / "1" / "none" / "a.png").unlink()
     (numbers / "1" / "none").rmdir()

@@ -59,7 +59,7 @@ def test_folding_keeps_the_function(family, changes):
 
 def test_nothing_to_fold():
     model = kh.load(NAME)
-    with pytest.raises(ValueError, match="no batch normalization"):
+    with pytest.raises(ValueError, match="with batch normalization"):
         fold_batch_norm(model, kh.get_spec("mnist10_w16"))
 
 
@@ -188,7 +188,7 @@ def test_the_file_of_a_language_model_is_read_once(words, tmp_path, monkeypatch)
 
 def test_what_a_language_model_has_not_is_not_exported(words, tmp_path, capsys):
     words.save(tmp_path / "lm")
-    options = {"--logits": "leave logits out", "--fold-batch-norm": "no batch normalization", "--any-size": "any_size"}
+    options = {"--logits": "`logits` and", "--fold-batch-norm": "with batch normalization", "--any-size": "any_size"}
     for option, match in options.items():
         command = ["export", str(tmp_path / "lm"), "--format", "litert", "--out", str(tmp_path / "x.tflite"), option]
         assert main(command) == 2
@@ -230,7 +230,8 @@ def test_a_path_may_be_a_word(tmp_path, monkeypatch):
     model = miniature("dense_stack")
     monkeypatch.setattr(keras.Model, "export", lambda self, path, **options: path.write_bytes(b"net"))
     monkeypatch.setitem(FORMATS, "onnx", lambda path, x: numpy(model(x)))
-    monkeypatch.setattr(sys.modules[export.__module__], "_check_onnx", lambda backend: None)
+    for package in ("onnx", "onnxruntime", "tf2onnx", "jax2onnx"):
+        monkeypatch.setitem(sys.modules, package, sys)
     assert export(model, str(tmp_path / "x.onnx"), "onnx") < 1e-5
     assert (tmp_path / "x.onnx").read_bytes() == b"net"
 
@@ -251,7 +252,7 @@ def test_what_onnx_needs_is_named(tmp_path, monkeypatch):
 
 def test_a_net_with_a_weight_for_every_place_has_one_size(tmp_path, capsys):
     assert main(["export", NAME, "--format", "onnx", "--any-size", "--out", str(tmp_path / "net.onnx")]) == 2
-    assert "needs a fixed image size" in capsys.readouterr().err
+    assert "a fixed size" in capsys.readouterr().err
 
 
 def test_the_suffix_must_be_the_formats(tmp_path, capsys):
@@ -307,14 +308,14 @@ def test_sequential_models_in_other_precision(layer, given):
 def test_a_subclassed_model_in_other_precision_is_refused_in_words():
     model = Own()
     model(np.ones((2, 4), "float32"))
-    with pytest.raises(ValueError, match="exported in float32"):
+    with pytest.raises(ValueError, match="to export it"):
         in_float32(model)
 
 
 def test_what_has_several_outputs_is_refused_before_anything_is_written(tmp_path):
     pyramid = kh.features(kh.create_model("highway20", input_shape=(32, 32, 3), **SMALL)).model
     export_format = "tf_saved_model" if BACKEND == "tensorflow" else "onnx"
-    with pytest.raises(ValueError, match=r"_features' with 1 inputs and 3 outputs"):
+    with pytest.raises(ValueError, match="one input and one output"):
         export(pyramid, tmp_path / "net", export_format)
     assert not list(tmp_path.iterdir())
 

@@ -85,7 +85,7 @@ def test_the_published_perplexity_is_of_one_sequence(model):
 
 def test_nothing_to_score_is_refused(model):
     for text in ("", " \n\n"):
-        with pytest.raises(ValueError, match="nothing to score"):
+        with pytest.raises(ValueError, match="at least one word"):
             model.score(text)
 
 
@@ -150,7 +150,7 @@ def test_draws_follow_seed_and_temperature(model):
     assert model.generate(words=20, seed=3) == model.generate(words=20, seed=3) != model.generate(words=20, seed=4)
     assert "<unk>" in model.generate(words=60, temperature=50.0, seed=1, unknown=True)
     for arguments in ({"temperature": 0.0}, {"temperature": float("nan")}, {"words": 0}):
-        with pytest.raises(ValueError, match="must be a positive number"):
+        with pytest.raises(ValueError, match="must be a positive"):
             model.generate(**arguments)
 
 
@@ -474,15 +474,15 @@ def test_the_state_of_a_net_within_a_net_is_set_to_zero():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: kh.Vocabulary.of(["a" * 1200, "b"], longest=1202), "at most 1,000 in all. Received: word_length=1202"),
+        (lambda: kh.Vocabulary.of(["a" * 1200, "b"], longest=1202), "from 3 to 1,000.*word_length=1202"),
         (
             lambda: kh.Vocabulary(VOCABULARY.words, (*VOCABULARY.characters, "xy"), 9),
-            "single ones that a text can have.*'xy'",
+            "must be single ones",
         ),
-        (lambda: kh.Vocabulary.of(["a\ud800b"]), "single ones that a text can have"),
+        (lambda: kh.Vocabulary.of(["a\ud800b"]), "text that a file can contain"),
         (
             lambda: kh.Vocabulary((*VOCABULARY.words, "\udfff"), VOCABULARY.characters, 9),
-            "characters that no text can hold",
+            "text that a file can contain",
         ),
     ],
 )
@@ -511,20 +511,20 @@ def test_a_corpus_of_short_words_is_read_and_trained_on(tmp_path):
     [
         (
             lambda lm: lm.perplexity("the cat"),
-            "`tokens` must be numbers of this model's 11 words.*`lm.score` takes a",
+            "`tokens` must be numbers",
         ),
         (
             lambda lm: lm.perplexity(["the", "cat"]),
-            "`lm.vocabulary.ids.words.`.*Received: <U3, shape .2,.",
+            "Received: <U3 of shape .2,.",
         ),
         (lambda lm: lm.perplexity(np.array([1.0, 2.0])), "Received: float64"),
         (
             lambda lm: lm.perplexity(np.array([1, 2]), texts="2"),
-            "`texts` must be a whole number. Received: texts='2'",
+            "`texts` must be a positive integer",
         ),
         (
             lambda lm: lm.perplexity(np.array([1, 2]), steps=1.5),
-            "`steps` must be a whole number. Received: steps=1.5",
+            "`steps` must be a positive integer",
         ),
         (
             lambda lm: lm.generate("the", temperature=None),
@@ -557,7 +557,7 @@ def test_a_corpus_of_short_words_is_read_and_trained_on(tmp_path):
         ),
         (
             lambda lm: lm.neighbours("the", -1),
-            "`count` must be a positive number, a whole one. Received: count=-1",
+            "`count` must be a positive integer",
         ),
         (
             lambda lm: lm.neighbours(["the"]),
@@ -570,12 +570,12 @@ def test_a_corpus_of_short_words_is_read_and_trained_on(tmp_path):
         (lambda lm: lm.generate(["the"]), "`prompt` must be a text, one string"),
         (
             lambda lm: lm.generate("the", 2.5),
-            "`words` must be a positive number, a whole one. Received: words=2.5",
+            "`words` must be a positive integer",
         ),
-        (lambda _: tiny_lm(classes=3), "`classes` of a CharLM follows from the vocabulary: leave it out"),
+        (lambda _: tiny_lm(classes=3), "CharLM sets `classes` itself"),
         (
             lambda _: tiny_lm(classifier_activation="softmax"),
-            "`classifier_activation` of a CharLM is None, for logits",
+            "CharLM sets `classifier_activation` itself",
         ),
         (lambda _: tiny_lm(["a", "b"]), r"`vocabulary` must be a keras_highway\.Vocabulary"),
         (lambda _: kh.CharLM(3), "`weights` must be a name or a path. Received: weights=3"),
@@ -716,18 +716,18 @@ def test_save_leaves_others_weights_and_results_alone(small, tmp_path):
     before = (tmp_path / "images" / "model.weights.h5").read_bytes()
     with pytest.raises(
         ValueError,
-        match=r"described there \(weights\.json\), which would not be true of other",
+        match=r"contains other weights \(weights\.json\)",
     ):
         small.save(tmp_path / "images")
     assert (tmp_path / "images" / "model.weights.h5").read_bytes() == before
     small.save(tmp_path / "run")
     (tmp_path / "run" / "result.json").write_text(json.dumps({"mean": 50.0}))
     before = (tmp_path / "run" / "model.weights.h5").read_bytes()
-    with pytest.raises(ValueError, match=r"run holds a run or weights of the zoo \(result\.json\)"):
+    with pytest.raises(ValueError, match=r"contains other weights \(result\.json\)"):
         tiny_lm().save(tmp_path / "run")
     assert (tmp_path / "run" / "model.weights.h5").read_bytes() == before
     kh.create_model("mnist10_w16").save_weights(tmp_path / "model.weights.h5")
-    with pytest.raises(ValueError, match=r"weights of a model without words \(model\.weights\.h5\)"):
+    with pytest.raises(ValueError, match=r"contains other weights \(model\.weights\.h5\)"):
         small.save(tmp_path)
     (tmp_path / "under_way").mkdir()
     (tmp_path / "under_way" / "recipe.json").write_text("{}")
@@ -755,7 +755,7 @@ def test_a_network_that_is_set_is_used_at_once(tmp_path):
 def test_a_network_of_another_kind_is_not_set():
     model = tiny_lm()
     for other in (None, "x", tiny_lm(units=9).network, tiny_lm(lstms=1).network):
-        with pytest.raises(ValueError, match=r"`network` must be (a keras\.Model|of this CharLM's sizes)\b.*Received"):
+        with pytest.raises(ValueError, match="`network` must be a keras"):
             model.network = other
     model.network = tiny_lm().network
 
@@ -821,5 +821,5 @@ def test_values_that_are_not_finite_predict_no_word():
 def test_batches_of_no_size(shape):
     from keras_highway.data.ptb import batchify
 
-    with pytest.raises(ValueError, match=r"must be a positive number, a whole one\. Received"):
+    with pytest.raises(ValueError, match="must be a positive integer"):
         batchify(np.arange(40), *shape)

@@ -310,12 +310,12 @@ def broadcasts(shape: Shape, to: Shape) -> bool:
     return len(shape) <= len(to) and all(size in (1, None, full) or full is None for size, full in pairs)
 
 
-def check_images(layer: keras.layers.Layer, input_shape: Shape) -> None:
-    """Raise a ValueError if the input is not of rank 4."""
-    if len(input_shape) != 4:
+def check_images(layer: Any, input_shape: Shape) -> None:
+    """Raise a ValueError if the input is not of rank 4 with a known number of channels."""
+    if len(input_shape) != 4 or input_shape[1 if layer.data_format == "channels_first" else -1] is None:
         raise ValueError(
-            f"{type(layer).__name__} {layer.name!r} needs an input of rank 4: (batch, height, width, channels). "
-            f"Received: input shape {tuple(input_shape)}"
+            f"{type(layer).__name__} {layer.name!r} needs an input of rank 4, (batch, height, width, channels), with a "
+            f"known number of channels. Received: input shape {tuple(input_shape)}"
         )
 
 
