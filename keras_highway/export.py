@@ -37,19 +37,12 @@ _NOISY = (r"keras\.src", "tf2onnx", r"google\.protobuf", "numpy", "tensorflow", 
 
 
 class Exportable(NamedTuple):
-    """A network ready for export.
+    """A network ready for export."""
 
-    Attributes:
-        model: The network.
-        spec: The spec of its variant, `None` if unknown.
-        samples: Inputs to compare the file on, `None` for random images.
-        samples_name: The samples in words, for messages.
-    """
-
-    model: keras.Model
-    spec: NetSpec | None = None
-    samples: np.ndarray | None = None
-    samples_name: str = "random images"
+    model: keras.Model  # the network
+    spec: NetSpec | None = None  # the spec of its variant, `None` if unknown
+    samples: np.ndarray | None = None  # inputs to compare the file on, `None` for random images
+    samples_name: str = "random images"  # the samples in words, for messages
 
 
 def load_exportable(weights: str, logits: bool = False, any_size: bool = False) -> Exportable:

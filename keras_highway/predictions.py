@@ -48,26 +48,15 @@ class LanguageModelError(ValueError):
 
 
 class ImageClassifier(NamedTuple):
-    """A trained image classifier: its weights, and how images are fed to it.
+    """A trained image classifier: its weights, and how images are fed to it."""
 
-    Attributes:
-        weights: The weights as the user named them.
-        data: The data set of its images, `""` if unknown.
-        transform: The transform of its images.
-        classes: Identifier and name of each class.
-        result: Its recorded result, `{}` if there is none.
-        file: Its file, if it has been read.
-        named: Whether the weights or the user name the classes; otherwise
-            they are a guess by their number.
-    """
-
-    weights: str
-    data: str
-    transform: Transform
-    classes: tuple[tuple[str, str], ...]
-    result: dict[str, Any]
-    file: WeightsFile | None = None
-    named: bool = True
+    weights: str  # the weights as the user named them
+    data: str  # the data set of its images, `""` if unknown
+    transform: Transform  # the transform of its images
+    classes: tuple[tuple[str, str], ...]  # identifier and name of each class
+    result: dict[str, Any]  # its recorded result, `{}` if there is none
+    file: WeightsFile | None = None  # its file, if it has been read
+    named: bool = True  # whether the weights or the user name the classes; otherwise they are a guess by their number
 
     def class_names(self) -> list[str]:
         """Return the names of the classes in order, none if they are a guess."""

@@ -58,22 +58,13 @@ class Picture(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A part of a report.
+    """A part of a report."""
 
-    Attributes:
-        key: Its name in the JSON, e.g. `"lesions"`.
-        title: Its heading.
-        text: What was done and what came out, in a few sentences.
-        pictures: Its pictures.
-        numbers: Dict of plain values and lists; `{"absent": reason}` if the
-            analysis does not apply to the network.
-    """
-
-    key: str
-    title: str
-    text: str
-    pictures: tuple[Picture, ...]
-    numbers: dict
+    key: str  # its name in the JSON, e.g. `"lesions"`
+    title: str  # its heading
+    text: str  # what was done and what came out, in a few sentences
+    pictures: tuple[Picture, ...]  # its pictures
+    numbers: dict  # dict of plain values and lists; `{"absent": reason}` if the analysis does not apply to the network
 
 
 class Report(NamedTuple):

@@ -24,50 +24,30 @@ from keras_highway.tasks import IMAGES, LANGUAGE, Task
 
 @dataclass(frozen=True, kw_only=True)
 class NetSpec:
-    """What every network has.
+    """Fields of every network."""
 
-    Attributes:
-        name: The variant's name, stable.
-        gating: Row of `kh.GATINGS`.
-        gate_bias: Initial bias of the transform gates, or `"by_depth"`: what
-            `gate_bias_for_depth` gives for the net's depth in layers.
-        gate: How gates are made, see `kh.layers.GatedBlock`. `"tied"`: shared
-            by all blocks of a stage but its first, which may be a transition;
-            in fully connected nets by all layers; without batch
-            normalization, whose moving averages would fit no block.
-        gate_rank: Rank of low-rank gates.
-        skip_dtype: Dtype of the skip stream and the mix.
-        stochastic_depth: Rate of the last block; it grows linearly from 0 at
-            the first.
-        remat: Whether in training a block keeps only its input for the
-            gradient and computes its inside again, see `kh.layers.GatedBlock`.
-            It changes no weight and no result.
-        input_shape: Default input, (height, width, channels).
-        min_size: Smallest height and width.
-        classes: Default number of classes.
-        source: Where the architecture is published, and what was chosen here.
-        recipe: Name of the recipe that trains it, `""` where there is none yet.
-        published_parameters: The exact count of the published architecture
-            where that is known in full.
-        printed_parameters: The count as the source prints it, `""` where it
-            prints none.
-    """
-
-    name: str
-    gating: str = "coupled"
+    name: str  # the variant's name, stable
+    gating: str = "coupled"  # row of `kh.GATINGS`
+    # initial bias of the transform gates, or `"by_depth"`: what `gate_bias_for_depth` gives for the net's depth in
+    # layers
     gate_bias: float | str = -2.0
+    # how gates are made, see `kh.layers.GatedBlock`. `"tied"`: shared by all blocks of a stage but its first, which
+    # may be a transition; in fully connected nets by all layers; without batch normalization, whose moving averages
+    # would fit no block
     gate: str = "same"
-    gate_rank: int | None = None
-    skip_dtype: str = "float32"
-    stochastic_depth: float = 0.0
+    gate_rank: int | None = None  # rank of low-rank gates
+    skip_dtype: str = "float32"  # dtype of the skip stream and the mix
+    stochastic_depth: float = 0.0  # rate of the last block; it grows linearly from 0 at the first
+    # whether in training a block keeps only its input for the gradient and computes its inside again, see
+    # `kh.layers.GatedBlock`. It changes no weight and no result
     remat: bool = False
-    input_shape: tuple[int, ...] = (32, 32, 3)
-    min_size: int = 32
-    classes: int = 10
-    source: str = ""
-    recipe: str = ""
-    published_parameters: int | None = None
-    printed_parameters: str = ""
+    input_shape: tuple[int, ...] = (32, 32, 3)  # default input, (height, width, channels)
+    min_size: int = 32  # smallest height and width
+    classes: int = 10  # default number of classes
+    source: str = ""  # where the architecture is published, and what was chosen here
+    recipe: str = ""  # name of the recipe that trains it, `""` where there is none yet
+    published_parameters: int | None = None  # the exact count of the published architecture where that is known in full
+    printed_parameters: str = ""  # the count as the source prints it, `""` where it prints none
 
     task: ClassVar[Task] = IMAGES
     can_tie_gates: ClassVar[bool] = False
@@ -89,45 +69,26 @@ class NetSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvNetSpec(NetSpec):
-    """Stem, stages of residual-style blocks, head: the ImageNet and the CIFAR 110-layer nets.
+    """Stem, stages of residual-style blocks, head: the ImageNet and the CIFAR 110-layer nets."""
 
-    Attributes:
-        block: `"basic"` or `"bottleneck"`.
-        blocks: Blocks of each stage.
-        widths: Width of each stage: filters of a basic block, inner channels
-            of a bottleneck (whose output has `4 * width`).
-        stem: `"imagenet"` (7x7/2 and 3x3/2 max-pool) or `"cifar"` (3x3).
-        stem_width: Channels of the stem.
-        neck_width: Channels of a 3x3 convolution after the last stage, or
-            `None`.
-        post_activation: ReLU after the mix.
-        final_relu: ReLU at the end of the transform.
-        zero_init: The transform starts at zero ("zeroBN").
-        batch_norm: Whether convolutions are followed by batch normalization.
-        projection: `"A"` or `"B"`.
-        kernel_init: `"fan_in"` or `"fan_out"`: He-normal initialization by.
-        shared_transforms: Whether the blocks of a stage that do not change
-            the shape share the kernels of their transforms [Liao and Poggio
-            2016]; batch normalization stays each block's own.
-        head_dropout: Rate before the classifier.
-        baseline: Residual variant from whose trained weights those of this one
-            are made (see `highway_from_resnet`), `""` if none.
-    """
-
-    block: str
-    blocks: tuple[int, ...]
+    block: str  # `"basic"` or `"bottleneck"`
+    blocks: tuple[int, ...]  # blocks of each stage
+    # width of each stage: filters of a basic block, inner channels of a bottleneck (whose output has `4 * width`)
     widths: tuple[int, ...]
-    stem: str = "imagenet"
-    stem_width: int = 64
-    neck_width: int | None = None
-    post_activation: bool = False
-    final_relu: bool = False
-    zero_init: bool = False
-    batch_norm: bool = True
-    projection: str = "B"
-    kernel_init: str = "fan_out"
+    stem: str = "imagenet"  # `"imagenet"` (7x7/2 and 3x3/2 max-pool) or `"cifar"` (3x3)
+    stem_width: int = 64  # channels of the stem
+    neck_width: int | None = None  # channels of a 3x3 convolution after the last stage, or `None`
+    post_activation: bool = False  # ReLU after the mix
+    final_relu: bool = False  # ReLU at the end of the transform
+    zero_init: bool = False  # the transform starts at zero ("zeroBN")
+    batch_norm: bool = True  # whether convolutions are followed by batch normalization
+    projection: str = "B"  # `"A"` or `"B"`
+    kernel_init: str = "fan_out"  # `"fan_in"` or `"fan_out"`: He-normal initialization by
+    # whether the blocks of a stage that do not change the shape share the kernels of their transforms [Liao and
+    # Poggio 2016]; batch normalization stays each block's own
     shared_transforms: bool = False
-    head_dropout: float = 0.0
+    head_dropout: float = 0.0  # rate before the classifier
+    # residual variant from whose trained weights those of this one are made (see `highway_from_resnet`), `""` if none
     baseline: str = ""
 
     can_tie_gates: ClassVar[bool] = True
@@ -151,54 +112,32 @@ class ConvNetSpec(NetSpec):
 
 @dataclass(frozen=True)
 class ConvStage:
-    """A stage of a convolutional highway net: dropout, a plain convolution, highway layers, a pool.
+    """A stage of a convolutional highway net: dropout, a plain convolution, highway layers, a pool."""
 
-    Attributes:
-        highways: Kernel size of each highway layer.
-        filters: Channels of the plain convolution, `None` where there is none.
-        kernel: Its kernel size.
-        padding: Its padding, `"same"` or `"valid"`.
-        dropout: Rate before the stage.
-        pool: Max-pool (size, stride) after the stage, padded at the end as
-            Caffe's ceil mode does, or `None`.
-    """
-
-    highways: tuple[int, ...]
-    filters: int | None = None
-    kernel: int = 3
-    padding: str = "same"
-    dropout: float = 0.0
+    highways: tuple[int, ...]  # kernel size of each highway layer
+    filters: int | None = None  # channels of the plain convolution, `None` where there is none
+    kernel: int = 3  # its kernel size
+    padding: str = "same"  # its padding, `"same"` or `"valid"`
+    dropout: float = 0.0  # rate before the stage
+    # max-pool (size, stride) after the stage, padded at the end as Caffe's ceil mode does, or `None`
     pool: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvStackSpec(NetSpec):
-    """The convolutional highway nets of [TVDN]: no normalization, stages of `HighwayConv2D`.
+    """The convolutional highway nets of [TVDN]: no normalization, stages of `HighwayConv2D`."""
 
-    Attributes:
-        stages: The stages.
-        neck_width: Channels of a 1x1 convolution with ReLU after the last
-            stage, or `None`.
-        head_pool: `"flatten"`, `"avg"` or `"max"` (global) before the
-            classifier.
-        hidden_units: Units of a fully connected layer with ReLU between that
-            and the classifier, or `None`.
-        head_dropout: Rate before the classifier.
-        dropout_scale: Factor in (0, 1] on all dropout rates: recipes of
-            fewer epochs need less.
-        stem_init_std: Standard deviation of the first convolution's normal
-            initialization; `None` for He's (by fan-in), like the others.
-        head_init_std: The same for the classifier.
-    """
-
-    stages: tuple[ConvStage, ...]
-    neck_width: int | None = None
-    head_pool: str = "avg"
+    stages: tuple[ConvStage, ...]  # the stages
+    neck_width: int | None = None  # channels of a 1x1 convolution with ReLU after the last stage, or `None`
+    head_pool: str = "avg"  # `"flatten"`, `"avg"` or `"max"` (global) before the classifier
+    # units of a fully connected layer with ReLU between that and the classifier, or `None`
     hidden_units: int | None = None
-    head_dropout: float = 0.0
-    dropout_scale: float = 1.0
+    head_dropout: float = 0.0  # rate before the classifier
+    dropout_scale: float = 1.0  # factor in (0, 1] on all dropout rates: recipes of fewer epochs need less
+    # standard deviation of the first convolution's normal initialization; `None` for He's (by fan-in), like the
+    # others
     stem_init_std: float | None = None
-    head_init_std: float | None = None
+    head_init_std: float | None = None  # the same for the classifier
 
     @property
     def layers_deep(self) -> int:
@@ -209,21 +148,14 @@ class ConvStackSpec(NetSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class DenseStackSpec(NetSpec):
-    """Fully connected nets of [TVDN, 3.1]: a plain layer, `depth - 1` highway layers, a classifier.
+    """Fully connected nets of [TVDN, 3.1]: a plain layer, `depth - 1` highway layers, a classifier."""
 
-    Attributes:
-        depth: Layers without the classifier.
-        units: Width of all of them.
-        activation: Of all of them.
-        head_dropout: Rate before the classifier.
-        scanned: Whether the highway layers are one `HighwayDenseStack`, for
-            nets too deep for a graph of layers; their weights are stacked.
-    """
-
-    depth: int
-    units: int = 50
-    activation: str = "relu"
-    head_dropout: float = 0.0
+    depth: int  # layers without the classifier
+    units: int = 50  # width of all of them
+    activation: str = "relu"  # of all of them
+    head_dropout: float = 0.0  # rate before the classifier
+    # whether the highway layers are one `HighwayDenseStack`, for nets too deep for a graph of layers; their weights
+    # are stacked
     scanned: bool = False
     input_shape: tuple[int, ...] = (28, 28, 1)
     min_size: int = 1
@@ -242,39 +174,24 @@ class CharLMSpec(NetSpec):
 
     `input_shape` is one number, the characters of a spelled word, and
     `classes` the number of words.
-
-    Attributes:
-        characters: Number of characters with their marks.
-        char_units: Size of a character's embedding.
-        kernels: Widths of the convolutions over characters.
-        filters: Number of filters of each.
-        highways: Number of highway layers on a word's vector; may be 0.
-        units: Size of an LSTM's state.
-        lstms: Number of LSTMs.
-        dropout: Rate between the LSTMs and before the softmax.
-        streams: Parallel streams of text, the batch in training.
-        init_range: All parameters start uniformly up to so far from zero (the
-            biases of gates: from the gate bias).
-        hierarchical: Whether the softmax is in two steps, for large
-            vocabularies, see `HierarchicalSoftmax`.
-        published_perplexity: Test perplexity on the Penn Treebank as the
-            source writes it, `""` where it does not.
     """
 
-    kernels: tuple[int, ...]
-    filters: tuple[int, ...]
-    characters: int = 51
-    char_units: int = 15
-    highways: int = 2
-    units: int = 650
-    lstms: int = 2
-    dropout: float = 0.5
-    streams: int = 20
+    kernels: tuple[int, ...]  # widths of the convolutions over characters
+    filters: tuple[int, ...]  # number of filters of each
+    characters: int = 51  # number of characters with their marks
+    char_units: int = 15  # size of a character's embedding
+    highways: int = 2  # number of highway layers on a word's vector; may be 0
+    units: int = 650  # size of an LSTM's state
+    lstms: int = 2  # number of LSTMs
+    dropout: float = 0.5  # rate between the LSTMs and before the softmax
+    streams: int = 20  # parallel streams of text, the batch in training
+    # all parameters start uniformly up to so far from zero (the biases of gates: from the gate bias)
     init_range: float = 0.05
-    hierarchical: bool = False
+    hierarchical: bool = False  # whether the softmax is in two steps, for large vocabularies, see `HierarchicalSoftmax`
     input_shape: tuple[int, ...] = (21,)
     min_size: int = 1
     classes: int = 10_000
+    # test perplexity on the Penn Treebank as the source writes it, `""` where it does not
     published_perplexity: str = ""
 
     task: ClassVar[Task] = LANGUAGE

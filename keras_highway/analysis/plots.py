@@ -180,33 +180,19 @@ def _stripes(gates: Mapping[str, np.ndarray], outputs: np.ndarray, image: Any, g
 
 
 class Panel(NamedTuple):
-    """A table to draw.
+    """A table to draw."""
 
-    Attributes:
-        title: Text above it.
-        values: Array `(blocks, units)`; masked values are grey.
-        low: Lower end of the colour scale.
-        high: Upper end of the colour scale.
-        label: Meaning of the colours.
-        cmap: Name of the colour map.
-        extend: Arrows at the colour bar for values beyond its ends:
-            `"neither"`, `"both"`, `"min"` or `"max"`.
-        power: Colours follow this power of the value: below 1, small values
-            differ more.
-        column: Meaning of a column, `"unit"` or `"channel"`.
-        numbers: Numbers of the blocks; empty for 1, 2, ...
-    """
-
-    title: str
-    values: np.ndarray
-    low: float
-    high: float
-    label: str
-    cmap: str = "viridis"
+    title: str  # text above it
+    values: np.ndarray  # array `(blocks, units)`; masked values are grey
+    low: float  # lower end of the colour scale
+    high: float  # upper end of the colour scale
+    label: str  # meaning of the colours
+    cmap: str = "viridis"  # name of the colour map
+    # arrows at the colour bar for values beyond its ends: `"neither"`, `"both"`, `"min"` or `"max"`
     extend: str = "neither"
-    power: float = 1.0
-    column: str = "unit"
-    numbers: tuple[int, ...] = ()
+    power: float = 1.0  # colours follow this power of the value: below 1, small values differ more
+    column: str = "unit"  # meaning of a column, `"unit"` or `"channel"`
+    numbers: tuple[int, ...] = ()  # numbers of the blocks; empty for 1, 2,
 
 
 def draw_panels(figure: Any, axes: Any, panels: "Iterable[Panel]") -> None:
@@ -805,19 +791,12 @@ _STEPS = (  # the numbers in each decade of an axis of fewer decades than the fi
 
 
 class Curve(NamedTuple):
-    """A line of a picture of training.
+    """A line of a picture of training."""
 
-    Attributes:
-        x: Epochs or steps.
-        y: Values.
-        label: Label in the legend, or `None`.
-        style: Other arguments of `matplotlib.axes.Axes.plot`.
-    """
-
-    x: Any
-    y: Any
-    label: str | None = None
-    style: Mapping[str, Any] = MappingProxyType({})
+    x: Any  # epochs or steps
+    y: Any  # values
+    label: str | None = None  # label in the legend, or `None`
+    style: Mapping[str, Any] = MappingProxyType({})  # other arguments of `matplotlib.axes.Axes.plot`
 
 
 def training_axes(panels: int, height: float) -> tuple[Any, list[Any]]:

@@ -35,15 +35,10 @@ _ROUNDING = {"float16": 2**-8, "bfloat16": 2**-5}  # of a sum of probabilities; 
 
 
 class Head(NamedTuple):
-    """End of a classifier.
+    """End of a classifier."""
 
-    Attributes:
-        logits: Whether the outputs are logits; else they are probabilities.
-        dtype: Dtype of the softmax; a cast behind it adds no precision.
-    """
-
-    logits: bool
-    dtype: str
+    logits: bool  # whether the outputs are logits; else they are probabilities
+    dtype: str  # dtype of the softmax; a cast behind it adds no precision
 
 
 def head_of(model: keras.Model) -> Head:
@@ -363,25 +358,15 @@ def _smallest(dtype: str) -> float:
 
 @dataclass
 class PhotographScores:
-    """Sums over photographs.
+    """Sums over photographs."""
 
-    Attributes:
-        images: Number of measured images.
-        top1: Images with the label as the likeliest class.
-        top5: Images with the label among the five likeliest classes.
-        loss: Sum of the cross-entropies.
-        real_images: Images that have ReaL labels.
-        real: Images with a ReaL label as the likeliest class.
-        broken: Unreadable files, in no other sum.
-    """
-
-    images: int = 0
-    top1: int = 0
-    top5: int = 0
-    loss: float = 0.0
-    real_images: int = 0
-    real: int = 0
-    broken: int = 0
+    images: int = 0  # number of measured images
+    top1: int = 0  # images with the label as the likeliest class
+    top5: int = 0  # images with the label among the five likeliest classes
+    loss: float = 0.0  # sum of the cross-entropies
+    real_images: int = 0  # images that have ReaL labels
+    real: int = 0  # images with a ReaL label as the likeliest class
+    broken: int = 0  # unreadable files, in no other sum
 
     def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
         """Add a batch of logits `(n, classes)` and labels `(n,)`."""

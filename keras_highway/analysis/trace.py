@@ -198,16 +198,10 @@ def _copied(variable: keras.Variable) -> np.ndarray:
 
 
 class Batch(NamedTuple):
-    """Some samples of a data set.
+    """Some samples of a data set."""
 
-    Attributes:
-        x: `(n, ...)`, the input of the model after the transform, or the
-            model's structure of inputs.
-        labels: int64 `(n, ...)`, or `None` if not requested.
-    """
-
-    x: Any
-    labels: np.ndarray | None
+    x: Any  # `(n, ...)`, the input of the model after the transform, or the model's structure of inputs
+    labels: np.ndarray | None  # int64 `(n, ...)`, or `None` if not requested
 
 
 def batches(

@@ -173,29 +173,18 @@ _VALIDATION_IMAGES = 50_000
 
 
 class Photograph(NamedTuple):
-    """A test image.
+    """A test image."""
 
-    Attributes:
-        file: Path or content.
-        label: Class number.
-    """
-
-    file: Path | EncodedImage
-    label: int
+    file: Path | EncodedImage  # path or content
+    label: int  # class number
 
 
 class PhotographSet(NamedTuple):
-    """Labelled photographs.
+    """Labelled photographs."""
 
-    Attributes:
-        name: Name in messages.
-        images: Number of photographs.
-        photographs: Iterable of photographs; can be consumed once.
-    """
-
-    name: str
-    images: int
-    photographs: Iterable[Photograph]
+    name: str  # name in messages
+    images: int  # number of photographs
+    photographs: Iterable[Photograph]  # iterable of photographs; can be consumed once
 
 
 def holds_photographs(folder: str | os.PathLike[str] | None) -> bool:
@@ -270,19 +259,12 @@ def some_of(test_set: PhotographSet, samples: int, seed: int = 0) -> PhotographS
 
 
 class Batch(NamedTuple):
-    """Decoded test images.
+    """Decoded test images."""
 
-    Attributes:
-        pixels: uint8 `(n, height, width, channels)`.
-        labels: int64 `(n,)`.
-        names: File names.
-        errors: Messages about unreadable files, which are in no other field.
-    """
-
-    pixels: np.ndarray
-    labels: np.ndarray
-    names: list[str]
-    errors: list[str]
+    pixels: np.ndarray  # uint8 `(n, height, width, channels)`
+    labels: np.ndarray  # int64 `(n,)`
+    names: list[str]  # file names
+    errors: list[str]  # messages about unreadable files, which are in no other field
 
 
 def read_batches(

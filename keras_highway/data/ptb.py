@@ -13,15 +13,10 @@ from keras_highway.data.vocabulary import Vocabulary, words_of
 
 
 class UniqueWords(NamedTuple):
-    """The words of a batch, each once.
+    """The words of a batch, each once."""
 
-    Attributes:
-        words: int32 `(size,)`, the distinct words; what fills up is word 0.
-        positions: int32, the batch's shape: which of them stands where.
-    """
-
-    words: np.ndarray
-    positions: np.ndarray
+    words: np.ndarray  # int32 `(size,)`, the distinct words; what fills up is word 0
+    positions: np.ndarray  # int32, the batch's shape: which of them stands where
 
 
 def batchify(tokens: np.ndarray, batch: int = 20, steps: int = 35) -> tuple[np.ndarray, np.ndarray]:

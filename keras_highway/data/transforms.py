@@ -26,24 +26,13 @@ _IMAGE = (-3, -2, -1)
 
 @dataclass(frozen=True)
 class Library:
-    """Whose tensor it is, and how that library does what a transform needs.
+    """Whose tensor it is, and how that library does what a transform needs."""
 
-    Attributes:
-        float32: Function tensor -> the same in float32.
-        constant: Function (array, tensor) -> the array as a tensor where the
-            tensor is.
-        mean: Function tensor -> the mean of every image, `(..., 1, 1, 1)`.
-        at_least_one: Function tensor -> larger of it and 1, element by
-            element.
-        values: Function tensor -> NumPy array of its values; raises where it
-            has none yet.
-    """
-
-    float32: Callable[[Any], Any]
-    constant: Callable[[np.ndarray, Any], Any]
-    mean: Callable[[Any], Any]
-    at_least_one: Callable[[Any], Any]
-    values: Callable[[Any], np.ndarray]
+    float32: Callable[[Any], Any]  # function tensor -> the same in float32
+    constant: Callable[[np.ndarray, Any], Any]  # function (array, tensor) -> the array as a tensor where the tensor is
+    mean: Callable[[Any], Any]  # function tensor -> the mean of every image, `(..., 1, 1, 1)`
+    at_least_one: Callable[[Any], Any]  # function tensor -> larger of it and 1, element by element
+    values: Callable[[Any], np.ndarray]  # function tensor -> NumPy array of its values; raises where it has none yet
 
 
 def library_of(x: Any) -> Library | None:

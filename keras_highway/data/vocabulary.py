@@ -37,19 +37,11 @@ _SCHEMA = Fields(
 
 
 class Strange(NamedTuple):
-    """Counts of unknown words and characters in a text.
+    """Counts of unknown words and characters in a text."""
 
-    Attributes:
-        unseen: Words outside the vocabulary: read by their spelling, predicted
-            as `<unk>`.
-        unreadable: Characters outside it: read as the character of `<unk>`.
-        cut: Words outside it of more than `word_length - 2` characters: read
-            without their last ones.
-    """
-
-    unseen: int
-    unreadable: int
-    cut: int
+    unseen: int  # words outside the vocabulary: read by their spelling, predicted as `<unk>`
+    unreadable: int  # characters outside it: read as the character of `<unk>`
+    cut: int  # words outside it of more than `word_length - 2` characters: read without their last ones
 
 
 @dataclass(frozen=True)

@@ -14,23 +14,13 @@ from keras_highway.data.transforms import Transform
 
 
 class Origin(NamedTuple):
-    """Where a model comes from.
+    """Where a model comes from."""
 
-    Attributes:
-        variant: The architecture.
-        overrides: Fields of its spec that differ from the variant's.
-        transform: What images of its weights go through, `None` where
-            unknown.
-        class_names: Names of the classes of its classifier; none where
-            unknown.
-        removed: Names of blocks that were left out.
-    """
-
-    variant: str
-    overrides: Mapping[str, Any]
-    transform: Transform | None = None
-    class_names: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
+    variant: str  # the architecture
+    overrides: Mapping[str, Any]  # fields of its spec that differ from the variant's
+    transform: Transform | None = None  # what images of its weights go through, `None` where unknown
+    class_names: tuple[str, ...] = ()  # names of the classes of its classifier; none where unknown
+    removed: tuple[str, ...] = ()  # names of blocks that were left out
 
 
 # By model, for as long as it lives: `"origin"`, and the `"file"` that its weights are of.
