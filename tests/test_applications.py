@@ -127,7 +127,7 @@ def test_spec_overrides():
         ({"widths": (4, 4, 4)}, "one number per stage"),
         ({"input_shape": (31, 40, 3)}, "at least 32x32"),
         ({"input_shape": (32, 32)}, "three numbers"),
-        ({"input_shape": (32, 32, None)}, "channels must be known"),
+        ({"input_shape": (32, 32, None)}, "a known number of channels"),
         ({"classes": 0}, "positive integer"),
         ({"classes": 2.5}, "positive integer"),
         ({"pooling": "mean"}, "pooling"),

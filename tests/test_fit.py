@@ -114,7 +114,7 @@ def test_a_pattern_of_what_is_frozen_by_now_is_an_error_until_it_is_compiled_aga
     model = net()
     model.compile(CaffeSGD(0.1, rate_multipliers=[("stage1_block1*", 0.5)]), loss())
     with pytest.raises(
-        ValueError, match=r"of 'highway_fc10' has changed.*compile the model again.*matches no variable"
+        ValueError, match=r"compile again.*matches no variable"
     ):
         kh.freeze(model)
     with pytest.raises(ValueError, match=r"`rate_multipliers` matches no variable"):
@@ -158,12 +158,12 @@ def test_gates_of_a_run_that_backup_and_restore_resumes(tmp_path, first):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: CharCNN(3, (4,)), r"`kernels` must be a list of whole numbers.*kernels=3"),
-        (lambda: CharCNN((3,), "4"), r"`filters` must be a list of whole numbers.*filters='4'"),
-        (lambda: CharCNN((3,), (4,)).build((None,)), r"shape \(words, length, units\)\. Received: .*\(None,\)"),
-        (lambda: CharCNN((3,), (4,)).build((None, 6)), r"shape \(words, length, units\)\. Received: .*\(None, 6\)"),
-        (lambda: CharCNN((3,), (4,))(keras.Input((6, None))), r"\(words, length, units\)\. Received: .*6, None\)"),
-        (lambda: CarriedLSTM(4, 2)(keras.Input(batch_shape=(2, 3, None))), r"number of features.*\(2, 3, None\)"),
+        (lambda: CharCNN(3, (4,)), r"lists of one number per convolution.*kernels=3"),
+        (lambda: CharCNN((3,), "4"), r"`filters` must be a positive integer.*'4'"),
+        (lambda: CharCNN((3,), (4,)).build((None,)), r"shape \(words, length, units\).*\(None,\)"),
+        (lambda: CharCNN((3,), (4,)).build((None, 6)), r"shape \(words, length, units\).*\(None, 6\)"),
+        (lambda: CharCNN((3,), (4,))(keras.Input((6, None))), r"\(words, length, units\).*6, None\)"),
+        (lambda: CarriedLSTM(4, 2)(keras.Input(batch_shape=(2, 3, None))), r"2 streams.*\(2, 3, None\)"),
     ],
 )
 def test_what_is_refused(make, message):

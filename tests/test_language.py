@@ -388,14 +388,7 @@ def test_scores_do_not_depend_on_the_global_policy(folder):
 
 
 VOCABULARY = kh.Vocabulary.of(["the", "cat", "sat", "on", "the", "mat", "dog", "ate", "unbelievable", "things"])
-SIZES = {
-    "kernels": (1, 2),
-    "filters": (3, 4),
-    "units": 6,
-    "streams": 2,
-    "char_units": 3,
-    "init_range": 0.7,
-}
+SIZES = {"kernels": (1, 2), "filters": (3, 4), "units": 6, "streams": 2, "char_units": 3, "init_range": 0.7}
 
 
 def tiny_lm(vocabulary=VOCABULARY, **changes):
@@ -475,10 +468,7 @@ def test_the_state_of_a_net_within_a_net_is_set_to_zero():
     ("make", "message"),
     [
         (lambda: kh.Vocabulary.of(["a" * 1200, "b"], longest=1202), "from 3 to 1,000.*word_length=1202"),
-        (
-            lambda: kh.Vocabulary(VOCABULARY.words, (*VOCABULARY.characters, "xy"), 9),
-            "must be single ones",
-        ),
+        (lambda: kh.Vocabulary(VOCABULARY.words, (*VOCABULARY.characters, "xy"), 9), "must be single ones"),
         (lambda: kh.Vocabulary.of(["a\ud800b"]), "text that a file can contain"),
         (
             lambda: kh.Vocabulary((*VOCABULARY.words, "\udfff"), VOCABULARY.characters, 9),
@@ -509,74 +499,26 @@ def test_a_corpus_of_short_words_is_read_and_trained_on(tmp_path):
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (
-            lambda lm: lm.perplexity("the cat"),
-            "`tokens` must be numbers",
-        ),
-        (
-            lambda lm: lm.perplexity(["the", "cat"]),
-            "Received: <U3 of shape .2,.",
-        ),
+        (lambda lm: lm.perplexity("the cat"), "`tokens` must be numbers"),
+        (lambda lm: lm.perplexity(["the", "cat"]), "Received: <U3 of shape .2,."),
         (lambda lm: lm.perplexity(np.array([1.0, 2.0])), "Received: float64"),
-        (
-            lambda lm: lm.perplexity(np.array([1, 2]), texts="2"),
-            "`texts` must be a positive integer",
-        ),
-        (
-            lambda lm: lm.perplexity(np.array([1, 2]), steps=1.5),
-            "`steps` must be a positive integer",
-        ),
-        (
-            lambda lm: lm.generate("the", temperature=None),
-            "`temperature` must be a positive number. Received: temp",
-        ),
-        (
-            lambda lm: lm.generate("the", temperature=[0.5]),
-            "`temperature` must be.*Received: temperature=.0.5",
-        ),
-        (
-            lambda lm: lm.generate("the", temperature=1j),
-            "`temperature` must be a positive number. Received: temp",
-        ),
-        (
-            lambda lm: lm.neighbours(" the "),
-            "one word, without spaces. Received: word=' the '",
-        ),
-        (
-            lambda lm: lm.log_probabilities(["the"] * 130, ["cat"] * 129),
-            "Received: 130 words, 129 targets",
-        ),
-        (
-            lambda lm: lm.log_probabilities(["the", "cat"], ["cat"]),
-            "Received: 2 words, 1 targets",
-        ),
+        (lambda lm: lm.perplexity(np.array([1, 2]), texts="2"), "`texts` must be a positive integer"),
+        (lambda lm: lm.perplexity(np.array([1, 2]), steps=1.5), "`steps` must be a positive integer"),
+        (lambda lm: lm.generate("the", temperature=None), "`temperature` must be a positive number. Received: temp"),
+        (lambda lm: lm.generate("the", temperature=[0.5]), "`temperature` must be.*Received: temperature=.0.5"),
+        (lambda lm: lm.generate("the", temperature=1j), "`temperature` must be a positive number. Received: temp"),
+        (lambda lm: lm.neighbours(" the "), "one word, without spaces. Received: word=' the '"),
+        (lambda lm: lm.log_probabilities(["the"] * 130, ["cat"] * 129), "Received: 130 words, 129 targets"),
+        (lambda lm: lm.log_probabilities(["the", "cat"], ["cat"]), "Received: 2 words, 1 targets"),
         (lambda lm: lm.log_probabilities([], []), "at least one. Received: 0 words"),
-        (
-            lambda lm: lm.log_probabilities("the cat", "cat sat"),
-            r"a_text\.split\(\)\. Received: words='the cat'",
-        ),
-        (
-            lambda lm: lm.neighbours("the", -1),
-            "`count` must be a positive integer",
-        ),
-        (
-            lambda lm: lm.neighbours(["the"]),
-            "one word, without spaces. Received: word=.'the'.",
-        ),
-        (
-            lambda lm: lm.score(None),
-            "`text` must be a text, one string. Received: text=None",
-        ),
+        (lambda lm: lm.log_probabilities("the cat", "cat sat"), r"a_text\.split\(\)\. Received: words='the cat'"),
+        (lambda lm: lm.neighbours("the", -1), "`count` must be a positive integer"),
+        (lambda lm: lm.neighbours(["the"]), "one word, without spaces. Received: word=.'the'."),
+        (lambda lm: lm.score(None), "`text` must be a text, one string. Received: text=None"),
         (lambda lm: lm.generate(["the"]), "`prompt` must be a text, one string"),
-        (
-            lambda lm: lm.generate("the", 2.5),
-            "`words` must be a positive integer",
-        ),
+        (lambda lm: lm.generate("the", 2.5), "`words` must be a positive integer"),
         (lambda _: tiny_lm(classes=3), "CharLM sets `classes` itself"),
-        (
-            lambda _: tiny_lm(classifier_activation="softmax"),
-            "CharLM sets `classifier_activation` itself",
-        ),
+        (lambda _: tiny_lm(classifier_activation="softmax"), "CharLM sets `classifier_activation` itself"),
         (lambda _: tiny_lm(["a", "b"]), r"`vocabulary` must be a keras_highway\.Vocabulary"),
         (lambda _: kh.CharLM(3), "`weights` must be a name or a path. Received: weights=3"),
     ],
@@ -651,10 +593,7 @@ def test_a_vocabulary_that_the_file_does_not_name_is_not_read(tmp_path):
     (tmp_path / "vocabulary.json").write_text("{}")
     with pytest.warns(UncheckedWeights):
         net = kh.create_model(
-            "charlm_small_coupled",
-            weights=tmp_path / "model.weights.h5",
-            **SIZES,
-            **small.vocabulary.sizes,
+            "charlm_small_coupled", weights=tmp_path / "model.weights.h5", **SIZES, **small.vocabulary.sizes
         )
     np.testing.assert_array_equal(net.get_weights()[0], small.network.get_weights()[0])
 
@@ -674,13 +613,7 @@ def test_a_vocabulary_that_the_file_does_not_name_is_not_read(tmp_path):
     ],
 )
 def test_a_file_that_states_a_network_that_it_does_not_hold(small, tmp_path, stated, message):
-    weights_file.save(
-        small.network,
-        tmp_path / "model.weights.h5",
-        small.variant,
-        11,
-        overrides={**SIZES, **stated},
-    )
+    weights_file.save(small.network, tmp_path / "model.weights.h5", small.variant, 11, overrides={**SIZES, **stated})
     (tmp_path / "vocabulary.json").write_text(VOCABULARY.to_json())
     for load in (kh.load, kh.CharLM):
         if load is kh.CharLM and "input_shape" in stated:
@@ -714,10 +647,7 @@ def test_save_leaves_others_weights_and_results_alone(small, tmp_path):
     images = kh.create_model("mnist10_w16")
     kh.save(images, tmp_path / "images", [str(i) for i in range(10)], "mnist")
     before = (tmp_path / "images" / "model.weights.h5").read_bytes()
-    with pytest.raises(
-        ValueError,
-        match=r"contains other weights \(weights\.json\)",
-    ):
+    with pytest.raises(ValueError, match=r"contains other weights \(weights\.json\)"):
         small.save(tmp_path / "images")
     assert (tmp_path / "images" / "model.weights.h5").read_bytes() == before
     small.save(tmp_path / "run")
@@ -773,11 +703,7 @@ def test_copies_of_before_the_network_could_be_set():
 
 @pytest.mark.slow
 def test_numpys_numbers_are_saved(tmp_path):
-    changes = {
-        "units": np.int64(7),
-        "dropout": np.float32(0.5),
-        "gate_bias": np.float64(-1),
-    }
+    changes = {"units": np.int64(7), "dropout": np.float32(0.5), "gate_bias": np.float64(-1)}
     model = tiny_lm(**changes)
     model.save(tmp_path)
     assert kh.CharLM(tmp_path).score("the cat").perplexity == model.score("the cat").perplexity
@@ -793,12 +719,7 @@ def test_two_convolutions_of_a_width_are_two(tmp_path):
 
 
 def test_a_text_is_no_list_of_words():
-    for read in (
-        kh.Vocabulary.of,
-        VOCABULARY.ids,
-        VOCABULARY.spell,
-        VOCABULARY.strange,
-    ):
+    for read in (kh.Vocabulary.of, VOCABULARY.ids, VOCABULARY.spell, VOCABULARY.strange):
         with pytest.raises(
             ValueError, match=r"must be a list of words, e\.g\. a_text\.split\(\)\. Received: .*'the cat'"
         ):

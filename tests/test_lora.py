@@ -87,9 +87,9 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="positive integer"):
         kh.enable_lora(net, rank=0)
     kh.enable_lora(net)
-    with pytest.raises(ValueError, match=r"already: kh\.merge_lora"):
+    with pytest.raises(ValueError, match="merge_lora"):
         kh.enable_lora(net)
-    with pytest.raises(ValueError, match="no dense layer"):
+    with pytest.raises(ValueError, match="convolutions or dense layers"):
         kh.enable_lora(keras.Sequential([keras.Input((4,)), keras.layers.BatchNormalization()]))
 
 
@@ -343,7 +343,7 @@ class Own(keras.Model):
 def test_models_that_cannot_be_merged_or_take_weights_of_pytorch_are_refused():
     own = Own()
     own(X)
-    with pytest.raises(ValueError, match="merge the functional model in it"):
+    with pytest.raises(ValueError, match="takes a functional model"):
         kh.merge_lora(own)
     model = kh.create_model("resnet20", **NET)
     kh.enable_lora(model, 2)

@@ -157,7 +157,7 @@ def test_unfrozen_weights_of_a_compiled_model_are_trained():
 
 def test_freeze_of_a_model_without_a_head_is_an_error():
     model = tiny(include_top=False)
-    with pytest.raises(ValueError, match=r"no layer 'head'.*until="):
+    with pytest.raises(ValueError, match=r"a layer 'head'.*until="):
         kh.freeze(model)
     assert trainable(model)
     kh.freeze(model, until="stage4")

@@ -305,9 +305,9 @@ def test_small_images_are_refused(name):
     ("name", "arguments", "message"),
     [
         ("highway50", {"input_shape": (32, 32)}, "three numbers"),
-        ("highway50", {"input_shape": (32, 32, None)}, "channels must be known"),
-        ("mnist10_w16", {"input_shape": (None, 28, 1)}, "fixed image size"),
-        ("highway_fc10", {"input_shape": (None, None, 1)}, "fixed image size"),
+        ("highway50", {"input_shape": (32, 32, None)}, "a known number of channels"),
+        ("mnist10_w16", {"input_shape": (None, 28, 1)}, "a fixed size"),
+        ("highway_fc10", {"input_shape": (None, None, 1)}, "a fixed size"),
         ("highway110", {"classes": 0}, "`classes` must be a positive integer"),
         ("highway110", {"classes": 2.5}, "`classes` must be a positive integer"),
         ("highway110", {"pooling": "mean"}, "`pooling` must be one of"),
@@ -322,7 +322,7 @@ def test_bad_arguments(name, arguments, message):
 def test_bad_gatings_are_refused():
     with pytest.raises(ValueError, match="Did you mean 'coupled'"):
         build(override(VARIANTS["highway110"], gating="coupeld"))
-    with pytest.raises(ValueError, match="Unknown gate for BasicBlock"):
+    with pytest.raises(ValueError, match="`gate` of BasicBlock must be one of"):
         build(override(VARIANTS["highway110"], gate="deep"))
 
 

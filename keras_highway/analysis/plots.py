@@ -120,7 +120,6 @@ def spread_gates(traces: Mapping[str, BlockTrace], gate: str, sample: int) -> di
 
 
 def _rows(names: Iterable[str]) -> list[list[str]]:
-    """Return the names by stage, in evenly filled rows of at most `_WRAP`."""
     rows = []
     for members in stages(names).values():
         lines = -(-len(members) // _WRAP)
@@ -137,10 +136,7 @@ def robust_limits(values: np.ndarray) -> tuple[float, float]:
 
 
 def draw_maps(
-    gates: Mapping[str, np.ndarray],
-    label: str,
-    image: Any = None,
-    formats: Mapping[str, str] | None = None,
+    gates: Mapping[str, np.ndarray], label: str, image: Any = None, formats: Mapping[str, str] | None = None
 ) -> Any:
     """Draw the mean over channels of one image-shaped array per block, stages below each other."""
     maps = {name: values.mean(channel_axis((formats or {}).get(name))) for name, values in gates.items()}
@@ -252,12 +248,7 @@ def legend_above(axis: Any, handles: Sequence[Any] | None = None, columns: int =
 
 
 def _show_image(axis: Any, image: Any) -> None:
-    """Draw an image with any range of values."""
-    image = np.squeeze(np.asarray(image, "float32"))
-    if image.ndim == 3 and image.shape[-1] not in (3, 4):  # no colours: the mean over the channels
-        image = image.mean(-1)
-    low, high = float(image.min()), float(image.max())
-    axis.imshow((image - low) / (high - low or 1.0), cmap="gray", interpolation="nearest")
+    draw_image(axis, np.squeeze(np.asarray(image, "float32")), "channels_last")
     axis.set_title("image", fontsize=SMALL)
     axis.axis("off")
 
@@ -301,7 +292,7 @@ def plot_gate_summary(
     of_place = {name: bias[name.split(":")[0]] for name in gates}  # a block may stand in several places
     tables = [_table(part, widths, formats) for part in (of_place, activity.mean, gates, outputs)]
     limit = float(np.percentile(np.abs(tables[3].compressed()), 99)) or 1.0
-    alike = {"column": _column(outputs), "numbers": activity.numbers}
+    alike = {"column": "channel" if any(y.ndim > 1 for y in outputs.values()) else "unit", "numbers": activity.numbers}
     gates_alike = {"low": 0, "high": 1, "label": "t (0 shut, 1 open)", "power": 0.5, **alike}
     panels = (
         Panel("gate bias", tables[0], *robust_limits(tables[0].compressed()), "bias", extend="both", **alike),
@@ -341,7 +332,7 @@ def plot_routing(
     tables = {k: _table(vectors, formats=routing.data_format) for k, vectors in of_class.items()}
     values = np.concatenate([table.compressed() for table in tables.values()])
     limit = float(np.percentile(np.abs(values), 99.5)) or 1.0
-    column = _column({name: difference[0] for name, difference in routing.difference.items()})
+    column = "channel" if any(d.ndim > 2 for d in routing.difference.values()) else "unit"
     columns = min(2, len(chosen))
     rows = -(-len(chosen) // columns)
     figure = new_figure(3.1 * rows + 0.6)
@@ -427,10 +418,7 @@ def plot_routing_profile(
 
 
 def plot_gate_maps(
-    activity: GateActivity,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    title: str | None = None,
+    activity: GateActivity, path: str | os.PathLike[str] | None = None, *, title: str | None = None
 ) -> "Figure":
     """Draw where in the image the gates of a convolutional net open: the mean over samples and channels.
 
@@ -448,14 +436,9 @@ def plot_gate_maps(
 
 
 def _table(
-    vectors: Mapping[str, np.ndarray],
-    widths: Mapping[str, int] | None = None,
-    formats: Mapping[str, str] | None = None,
+    vectors: Mapping[str, np.ndarray], widths: Mapping[str, int] | None = None, formats: Mapping[str, str] | None = None
 ) -> np.ma.MaskedArray:
-    """Return a table of blocks by units or channels (means over positions), masked where a block has fewer.
-
-    A gate of one value per sample or position counts for all units of a block in `widths`.
-    """
+    """Return blocks by units or channels (means over positions), masked where a block has fewer than the widest."""
     rows = []
     for name, values in vectors.items():
         axis = channel_axis((formats or {}).get(name))
@@ -467,11 +450,6 @@ def _table(
     for i, row in enumerate(rows):
         table[i, : len(row)] = row
     return table
-
-
-def _column(vectors: Mapping[str, np.ndarray]) -> str:
-    """Return the meaning of a column of a table."""
-    return "channel" if any(np.ndim(v) > 1 for v in vectors.values()) else "unit"
 
 
 def plot_guided(
@@ -603,7 +581,7 @@ def plot_lesion_curve(
     Raises:
         ValueError: If there is nothing to draw.
     """
-    figure, axis = _one_axis()
+    axis = (figure := new_figure(3.4)).subplots()
     for i, (label, curve) in enumerate(_labelled(curves, "one block lesioned").items()):
         numbers = curve.numbers or range(1, len(curve.blocks) + 1)
         line = axis.plot(numbers, _error(curve.accuracy), marker=_MARKERS[i % 8], markersize=3, lw=1, label=label)
@@ -624,7 +602,7 @@ def plot_reshuffle_curve(
     Args:
         curves: A `ReshuffleCurve`, or a dict from label to `ReshuffleCurve`.
     """
-    figure, axis = _one_axis()
+    axis = (figure := new_figure(3.4)).subplots()
     for i, (label, curve) in enumerate(_labelled(curves, "one order").items()):
         dots = axis.scatter(curve.tau, _error(curve.accuracy), s=16, marker=_MARKERS[i % 8], label=label)
         axis.axhline(_error(curve.intact_accuracy), color=dots.get_facecolor()[0], ls="--", lw=1)
@@ -634,17 +612,14 @@ def plot_reshuffle_curve(
 
 
 def plot_drop_curve(
-    curves: DropCurve | dict[str, DropCurve],
-    path: str | os.PathLike[str] | None = None,
-    *,
-    title: str | None = None,
+    curves: DropCurve | dict[str, DropCurve], path: str | os.PathLike[str] | None = None, *, title: str | None = None
 ) -> "Figure":
     """Draw the error against the number of random blocks lesioned: the mean, and the range over the seeds.
 
     Args:
         curves: A `DropCurve`, or a dict from label to `DropCurve`.
     """
-    figure, axis = _one_axis()
+    axis = (figure := new_figure(3.4)).subplots()
     from matplotlib.patches import Patch
 
     labelled = _labelled(curves, "mean of the draws")
@@ -711,7 +686,7 @@ def plot_trim_curve(
     return write(draw_depth(curves, None if latency is None else (latency.depth, latency.speed_up)), path, title)
 
 
-def draw_depth(curves: TrimCurve | dict[str, TrimCurve], speed_up: tuple[np.ndarray, np.ndarray] | None = None) -> Any:
+def draw_depth(curves: TrimCurve | dict[str, TrimCurve], speed_up: tuple[Any, np.ndarray] | None = None) -> Any:
     """Draw the panels of `plot_trim_curve`; `speed_up` is a pair: blocks left `(rows,)`, and quartiles `(rows, 3)`."""
     count = 2 if speed_up is None else 3
     figure = new_figure(1.9 * count + 0.8)
@@ -721,24 +696,17 @@ def draw_depth(curves: TrimCurve | dict[str, TrimCurve], speed_up: tuple[np.ndar
     alike = len(pairs) == len({depth for depth, _ in pairs})  # one line for all
     for i, (label, curve) in enumerate(labelled.items()):
         color = "0.3" if alike else f"C{i}"
-        axes[0].plot(
-            curve.depth,
-            _error(curve.accuracy),
-            color=f"C{i}",
-            marker=_MARKERS[i % 8],
-            markersize=3,
-            lw=1,
-            label=label,
-        )
+        style = {"color": f"C{i}", "marker": _MARKERS[i % 8], "markersize": 3, "lw": 1}
+        axes[0].plot(curve.depth, _error(curve.accuracy), label=label, **style)
         axes[1].plot(curve.depth, curve.parameters / 1e3, lw=1, color=color)
     axes[0].set_ylabel(f"error, %\n({_samples(curves)} samples)")
     axes[1].set_ylabel("parameters,\nthousands")
     handles = axes[0].get_legend_handles_labels()[0]
     if speed_up is not None:
-        depth, (low, middle, high) = speed_up[0], np.transpose(speed_up[1])
+        low, middle, high = np.transpose(speed_up[1])
         off = (middle - low, high - middle)
         style = {"marker": "s", "markersize": 3, "lw": 1, "capsize": 2, "color": "0.3"}
-        handles.append(axes[2].errorbar(depth, middle, off, label="speed-up: median and quartiles", **style))
+        handles.append(axes[2].errorbar(speed_up[0], middle, off, label="speed-up: median and quartiles", **style))
         axes[2].set_ylabel("speed-up")
     legend_above(axes[0], handles)
     for axis in axes:
@@ -760,11 +728,6 @@ def _labelled(curves: Any, alone: str | None = None) -> dict[str | None, Any]:
 
 def _error(accuracy: Any) -> Any:
     return 100 * (1 - accuracy)
-
-
-def _one_axis():
-    figure = new_figure(3.4)
-    return figure, figure.subplots()
 
 
 def _finish(axis: Any, x: str, curves: Any, dashed: str, *others: Any) -> None:
@@ -808,10 +771,7 @@ def training_axes(panels: int, height: float) -> tuple[Any, list[Any]]:
 def draw_training(
     axis: Any, curves: Iterable[Curve], *, xlabel: str = "epoch", scale: str = "linear", **options: Any
 ) -> None:
-    """Draw curves into a panel, with a grid, whole epochs and a legend; `options` go to `Axes.set`.
-
-    The scale `"log"` leaves out values that are not above 0.
-    """
+    """Draw curves into a panel; scale `"log"` leaves out values that are not above 0; `options` go to `Axes.set`."""
     curves = list(curves)
     for x, y, label, style in curves:
         axis.plot(x, y, label="_" if label is None else in_figure(label), **style)
@@ -826,10 +786,7 @@ def draw_training(
 
 
 def _write_plain_numbers(axis: Any) -> None:
-    """Write 0.1 and 20 on a logarithmic axis instead of powers of ten; more numbers on fewer decades.
-
-    A loss often stays within a decade, which may contain no power of ten.
-    """
+    """Write 0.1 and 20 on a logarithmic axis: a loss often stays within a decade, without a power of ten."""
     from matplotlib.ticker import AutoLocator, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()

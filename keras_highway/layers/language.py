@@ -107,7 +107,7 @@ class CharCNN(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if isinstance(kernels, int) or isinstance(filters, int) or len(kernels) != len(filters) or not kernels:
+        if isinstance(kernels, int) or isinstance(filters, int) or len(kernels) != len(filters) or len(kernels) == 0:
             raise ValueError(
                 f"`kernels` and `filters` must be lists of one number per convolution. Received: {kernels=}, {filters=}"
             )

@@ -13,7 +13,6 @@ from keras_highway._support.terminal import python_string
 from keras_highway.analysis.scores import check_images, measure
 from keras_highway.applications import build_with, create_model
 from keras_highway.data.datasets import DATA_VARIABLE, DATASETS, FOLDERS, load_dataset, refuse_shards
-from keras_highway.data.photographs import relabelled
 from keras_highway.data.transforms import CLASSES, TRANSFORMS, Transform, imagenet_classes
 from keras_highway.layers.blocks import channel_axis
 from keras_highway.publishing.form import image_shape
@@ -130,6 +129,8 @@ class ClassifierWeights(TaskWeights):
     def measure(self, data_dir=None, batch_size: int = 500) -> Measured:
         if self.row.data not in DATASETS:
             return self._measure_photographs(data_dir, min(batch_size, _PHOTOGRAPHS))
+        from keras_highway.data.photographs import relabelled  # Pillow: importing the package does without
+
         data = relabelled(f"{self.row.data}.npz", load_dataset(self.row.data, data_dir), self.row.classes)
         check_images(self.network, data.x_test, self.row.data)
         accuracy, _ = measure(
@@ -146,7 +147,7 @@ class ClassifierWeights(TaskWeights):
         transform = self.row.images
         if self.row.data in DATASETS:
             return gate_report(self.network, transform, load_dataset(self.row.data, data_dir).x_test)
-        from keras_highway.data.photographs import read_all  # Pillow: importing the package does without
+        from keras_highway.data.photographs import read_all
 
         photographs = self._photographs(data_dir)
         batches = (transform.apply(batch.pixels) for batch in read_all(photographs, transform, _PHOTOGRAPHS))
