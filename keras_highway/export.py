@@ -150,10 +150,8 @@ def export(
             computed = [FORMATS[export_format](partial, x) for x in batches]
             if int8 is None:
                 result = _largest_difference(computed, expected)
-                is_right, problem = (
-                    result <= TOLERANCE,
-                    f"differs from the Keras network by {result:.2g}",
-                )  # NaN is wrong
+                is_right = result <= TOLERANCE  # NaN is wrong
+                problem = f"differs from the Keras network by {result:.2g}"
             else:
                 result = float(np.mean(computed[0].argmax(-1) == expected[0].argmax(-1)))
                 is_right = result >= _INT8_AGREEMENT

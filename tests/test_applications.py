@@ -123,7 +123,7 @@ def test_spec_overrides():
         ({"gating": "ful"}, "Did you mean 'full'"),
         ({"gate_bias": float("nan")}, "must be a finite number or 'by_depth'"),
         ({"gate_bias": "low"}, "must be a finite number or"),
-        ({"widths": (4, 4, -4, 4)}, "must be positive"),
+        ({"widths": (4, 4, -4, 4)}, "must be a positive integer"),
         ({"widths": (4, 4, 4)}, "one number per stage"),
         ({"input_shape": (31, 40, 3)}, "at least 32x32"),
         ({"input_shape": (32, 32)}, "three numbers"),

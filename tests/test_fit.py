@@ -113,9 +113,7 @@ def test_a_strategy_that_a_model_was_not_made_in_is_open():
 def test_a_pattern_of_what_is_frozen_by_now_is_an_error_until_it_is_compiled_again():
     model = net()
     model.compile(CaffeSGD(0.1, rate_multipliers=[("stage1_block1*", 0.5)]), loss())
-    with pytest.raises(
-        ValueError, match=r"compile again.*matches no variable"
-    ):
+    with pytest.raises(ValueError, match=r"compile again.*matches no variable"):
         kh.freeze(model)
     with pytest.raises(ValueError, match=r"`rate_multipliers` matches no variable"):
         model.fit(X, Y, verbose=0)

@@ -105,7 +105,7 @@ def test_names_of_damaged_shards_are_refused(folders, tmp_path):
 def test_what_takes_no_shards_asks_for_the_photographs(folders, run, tmp_path, capsys):
     command = ["report", str(run), "--out", str(tmp_path / "r.html"), "--data", str(folders / "shards")]
     assert main(command) == 2
-    assert "shards holds TFRecord shards: name the folder of photographs" in capsys.readouterr().err
+    assert "shards contains TFRecord shards: name their folder of photographs" in capsys.readouterr().err
     assert main(["evaluate", str(run)]) == 2
     assert "does not name its data set: pass --data-set" in capsys.readouterr().err
 
@@ -125,7 +125,7 @@ def test_verify_measures_photographs_of_ones_own(folders, weights, monkeypatch, 
         line = capsys.readouterr().out.splitlines()[-1]
         assert line == f"accuracy on the 4 test photographs of {where}: 75.00 %, recorded: 75.00 %"
     assert main(["verify", "org/pets", "--data", str(folders / "shards")]) == 2
-    assert "shards holds TFRecord shards: name the folder of photographs" in capsys.readouterr().err
+    assert "shards contains TFRecord shards: name their folder of photographs" in capsys.readouterr().err
     assert main(["verify", "org/pets", "--data", str(folders / "none")]) == 2
     assert "name no data set that is known: name the folder of their test photographs" in capsys.readouterr().err
 

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from contracts import array, check_config, check_round_trip, to_numpy
+from contracts import array, check_as_keras_does, check_config, check_round_trip, to_numpy
 from keras import ops
 from miniatures import MINIATURES, batch, miniature, numpy
 
@@ -172,7 +172,7 @@ def test_mixed_precision():
 
 
 def test_layers():
-    check_config(SharedKernels((4, 8), (1, 3)))
+    check_as_keras_does(SharedKernels, {"filters": (4, 8), "kernel_sizes": (1, 3)}, (2, 8, 8, 4))
     check_config(BasicBlock(4, shared_transform=True))
     shared = SharedKernels((4, 8), (1, 3))
     assert [tuple(k.shape) for k in shared(array(1, 5, 5, 3))] == [(1, 1, 3, 4), (3, 3, 4, 8)]

@@ -340,8 +340,6 @@ def test_dropout_rates_are_scaled_and_names_stay():
     rates = {layer.name: layer.rate for layer in half.layers if "dropout" in layer.name}
     assert rates == dict.fromkeys(["stage1_dropout", "stage2_dropout", "stage3_dropout", "head_dropout"], 0.1)
     assert [layer.name for layer in half.layers[1:]] == [layer.name for layer in whole.layers[1:]]
-    with pytest.raises(ValueError, match=r"`dropout_scale` must be in \(0, 1\]. Received: dropout_scale=0.0"):
-        kh.create_model("cifar10_19layer", weights=None, dropout_scale=0.0)
 
 
 @pytest.mark.parametrize(

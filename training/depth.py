@@ -118,7 +118,8 @@ def _plans(gone):
 
 def _cost(comparison, i) -> dict:
     """Cost of plan `i`, which removes `i` blocks."""
-    return {"blocks": i, "cost": float(comparison.cost[i]), "standard_error": float(comparison.standard_error[i])}
+    pairs = comparison.paired
+    return {"blocks": i, "cost": float(pairs.cost[i]), "standard_error": float(pairs.standard_error[i])}
 
 
 def _tuned(gone, train, test, seed) -> np.ndarray:

@@ -407,7 +407,7 @@ def trim(
         choose_on: Other data of the same form to measure every depth on; then
             `data` only determine the order. Defaults to `None`, the same data.
         confidence: Float below 1, e.g. `0.95`: compare the one-sided upper
-            bound of the cost (`Comparison.highest_cost`) with the budget, and
+            bound of the cost (`Paired.highest_cost`) with the budget, and
             stop at the first depth beyond it. Needs `choose_on`. Defaults to
             `None`: compare the measured cost.
         **options: `batch_size`, `transform` and `progress`, as in
@@ -421,17 +421,6 @@ def trim(
             range, no block learns a gate (`order="gates"`), or the data are
             empty, unlabelled or do not fit.
     """
-    _check_choice(budget, confidence, choose_on)
-    model = without_updates(model)  # like the result, so that the curve counts its parameters
-    removed = _order(model, data, order, options)
-    curve, comparison = _measured(model, removed, data if choose_on is None else choose_on, options)
-    most = _most(comparison, budget, confidence)
-    known = list(blocks_of(model))
-    removed = tuple(sorted(curve.removed[:most], key=known.index))
-    return Trimmed(without(model, removed), removed, curve)
-
-
-def _check_choice(budget: float, confidence: float | None, choose_on: Iterable[Any] | None) -> None:
     if not 0 <= budget <= 1:
         raise ValueError(f"`budget` must be from 0 to 1: 0.001 is 0.1 point. Received: budget={budget!r}")
     if confidence is not None and (choose_on is None or not 0 < confidence < 1):
@@ -439,14 +428,17 @@ def _check_choice(budget: float, confidence: float | None, choose_on: Iterable[A
             "`confidence` must be between 0 and 1, together with `choose_on`. "
             f"Received: confidence={confidence!r}, choose_on={choose_on!r}"
         )
-
-
-def _most(comparison: Comparison, budget: float, confidence: float | None) -> int:
-    """Return how many blocks may go."""
+    model = without_updates(model)  # like the result, so that the curve counts its parameters
+    removed = _order(model, data, order, options)
+    curve, comparison = _measured(model, removed, data if choose_on is None else choose_on, options)
     if confidence is None:
-        return int(np.flatnonzero(comparison.cost <= budget + 1e-12).max())
-    beyond = comparison.highest_cost(confidence)[1:] > budget
-    return int(np.argmax([*beyond, True]))
+        most = int(np.flatnonzero(comparison.paired.cost <= budget + 1e-12).max())
+    else:
+        beyond = comparison.paired.highest_cost(confidence)[1:] > budget
+        most = int(np.argmax([*beyond, True]))
+    known = list(blocks_of(model))
+    removed = tuple(sorted(curve.removed[:most], key=known.index))
+    return Trimmed(without(model, removed), removed, curve)
 
 
 def trim_curve(model: keras.Model, data: Iterable[Any], *, order: str = "lesion", **options: Any) -> TrimCurve:

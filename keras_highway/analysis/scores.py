@@ -212,20 +212,6 @@ class Comparison(NamedTuple):
         """Return each network paired with the first."""
         return Paired(self.lost, self.gained, self.labels)
 
-    @property
-    def cost(self) -> np.ndarray:
-        """Return float64 `(networks,)`, the accuracy lost against the first."""
-        return self.paired.cost
-
-    @property
-    def standard_error(self) -> np.ndarray:
-        """Return float64 `(networks,)`, see `Paired`."""
-        return self.paired.standard_error
-
-    def highest_cost(self, confidence: float) -> np.ndarray:
-        """Return float64 `(networks,)`, the one-sided upper bound of `cost`, see `Paired`."""
-        return self.paired.highest_cost(confidence)
-
 
 def measure(model: keras.Model, data: Iterable[Any], *, batch_size: int = 500, **options: Any) -> tuple[float, float]:
     """Return accuracy and mean cross-entropy of any classifier, gated or not."""

@@ -59,14 +59,9 @@ def _stage(spec, stage, number, rates, x, dtype):
 
 
 def _plain(filters, kernel, padding, std, name, dtype):
+    initializer = _initializer(std)
     return Conv2D(
-        filters,
-        kernel,
-        padding=padding,
-        activation="relu",
-        kernel_initializer=_initializer(std),
-        name=name,
-        dtype=dtype,
+        filters, kernel, 1, padding, activation="relu", kernel_initializer=initializer, name=name, dtype=dtype
     )
 
 
