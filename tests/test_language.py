@@ -267,7 +267,7 @@ def test_commands_for_images_refuse_language_models(capsys, folder):
     assert listed == {"charlm_small_c_only": 5_310_115, "charlm_small_coupled": 5_310_115}
     for arguments in (["summary", "charlm_small_full"], ["classify", "a.png", "--weights", str(folder)]):
         assert main(arguments) == 2
-        assert "language model" in capsys.readouterr().err
+        assert "reads words" in capsys.readouterr().err
 
 
 def evaluated(capsys, *arguments) -> tuple[int, str, str]:

@@ -107,7 +107,7 @@ def test_what_takes_no_shards_asks_for_the_photographs(folders, run, tmp_path, c
     assert main(command) == 2
     assert "shards contains TFRecord shards: name their folder of photographs" in capsys.readouterr().err
     assert main(["evaluate", str(run)]) == 2
-    assert "does not name its data set: pass --data-set" in capsys.readouterr().err
+    assert "needs --data DIR with photographs" in capsys.readouterr().err
 
 
 @pytest.fixture
