@@ -84,7 +84,7 @@ def test_a_run_is_measured_by_the_names_of_its_classes(tmp_path, capsys):
         accuracies.append(ClassifierWeights.open(weights.row, weights.folder / registry.FILE).measure(folder).value)
     assert accuracies[0] and accuracies[:2] == accuracies[2:]
     assert main(["evaluate", str(tmp_path / "run"), "--data", str(strange)]) == 2
-    assert "classes are not those of mnist.npz: it has a, b, c, they have apple" in capsys.readouterr().err
+    assert "mnist.npz must have the classes of the weights: it has a, b, c for apple" in capsys.readouterr().err
 
 
 def test_labels_of_the_same_classes_stay_as_they_are(tmp_path):
