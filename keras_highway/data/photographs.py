@@ -1,5 +1,6 @@
 """Test sets of photographs: folders of classes, ImageNet-V2, TensorFlow Datasets; their classes and ReaL labels."""
 
+import contextlib
 import importlib
 import os
 import re
@@ -153,13 +154,13 @@ def _annotated(folder: Path) -> dict[str, str]:
     images = {image.name for image in _images(folder / _IMAGES)}
     if not images:
         return {}
-    try:
+    classes: dict[str, str] = {}
+    is_right = False
+    with contextlib.suppress(UnicodeDecodeError):
         lines = [line for line in read_bounded(path).decode("utf-8-sig").splitlines() if line.strip()]
         pairs = [(*line.split("\t"), "")[:2] for line in lines]
-        classes = dict(pairs)
-        is_right = len(classes) == len(pairs) and all(file and name for file, name in pairs) and set(classes) == images
-    except UnicodeDecodeError:
-        is_right = False
+        classes = {file: name for file, name in pairs if file and name}
+        is_right = len(classes) == len(pairs) and set(classes) == images
     if not is_right:
         raise ValueError(
             f"{path} must have a UTF-8 line for each image in {folder / _IMAGES} and no others: its name, a tab, its "
@@ -224,8 +225,9 @@ def folder_test_set(
     found = dict(photographs_of(root, list(labels)))
     photographs = [Photograph(path, labels[name]) for name, files in found.items() for path in files]
     # Results without some of the classes would not be comparable.
-    if not photographs or (empty := [name for name, files in found.items() if not files]):
-        where = root / empty[0] if photographs else root
+    empty = [root / name for name, files in found.items() if not files]
+    if empty or not photographs:
+        where = empty[0] if empty else root
         raise ValueError(f"{where} contains no images ({', '.join(SUFFIXES)}): put them there, or remove the folder.")
     return PhotographSet(str(root), len(photographs), photographs)
 
